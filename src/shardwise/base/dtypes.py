@@ -1,0 +1,591 @@
+"""Element types: which exist, how they print, and to which type mixed operands promote.
+
+In: anything that names or carries a dtype (`'f4'`, `np.float32`, `shardwise.numpy.float32`, `float`, arrays,
+Python scalars). Out: native-order `np.dtype` objects, ml_dtypes' small types included, or a `KeyDtype`;
+always the same object for the same type, so callers may compare by identity.
+
+A Python scalar is *weak*: it brings its kind (int, float, complex) but no width. Promotion is the least upper
+bound in a lattice whose nodes are the dtypes and, between the kinds, the weak scalars `int*`, `float*` and
+`complex*`. While 64-bit types are off (the default), they narrow to 32 bits on entry and in results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from shardwise.base.config import config, context_token
+from shardwise.base.lattice import NARROW, STANDARD, STRICT, join
+
+_x64 = config.setting("jax_enable_x64").get
+
+finfo = ml_dtypes.finfo
+iinfo = ml_dtypes.iinfo
+
+# ------------------------------------------------------------------------------------------------------------
+# Types that NumPy does not know
+
+
+class extended(np.generic):
+    """Abstract scalar type of the dtypes that are not NumPy's; only for `issubdtype`."""
+
+
+class prng_key(extended):
+    """Abstract scalar type of typed PRNG keys; only for `issubdtype`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class KeyDtype:
+    """Element type of a typed PRNG key array: one threefry key, stored as ONE uint64.
+
+    The two uint32 words of the key lie in it in memory order, so `block.view(np.uint32)` shows them.
+    """
+
+    tag: str = "fry"
+
+    @property
+    def name(self) -> str:
+        return f"key<{self.tag}>"
+
+    @property
+    def type(self) -> type[np.generic]:
+        return prng_key
+
+    @property
+    def physical(self) -> np.dtype[Any]:
+        return _UINT64
+
+    @property
+    def itemsize(self) -> int:
+        return 8
+
+    @property
+    def kind(self) -> str:
+        return "V"  # like NumPy's other types without arithmetic
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+DType: TypeAlias = "np.dtype[Any] | KeyDtype"
+
+key_dtype = KeyDtype()
+# The tangent type of integer and bool values: carries no data.
+float0 = np.dtype([("float0", np.void, 0)])
+
+_UINT64 = np.dtype(np.uint64)
+_BOOL = np.dtype(np.bool_)
+
+_SIGNED_NAMES = ("int1", "int2", "int4", "int8", "int16", "int32", "int64")
+_UNSIGNED_NAMES = tuple("u" + name for name in _SIGNED_NAMES)
+_TINY_FLOAT_NAMES = (
+    "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e8m0fnu",
+    "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+)  # fmt: skip
+_FLOAT_NAMES = (*_TINY_FLOAT_NAMES, "bfloat16", "float16", "float32", "float64")
+_COMPLEX_NAMES = ("complex64", "complex128")
+
+
+def _existing(names: Iterable[str]) -> dict[str, np.dtype[Any]]:
+    """name -> dtype for the names that NumPy or this version of ml_dtypes defines."""
+    found = {name: getattr(ml_dtypes, name, None) or getattr(np, name, None) for name in names}
+    return {name: np.dtype(scalar) for name, scalar in found.items() if scalar is not None}
+
+
+_SIGNED = _existing(_SIGNED_NAMES)
+_UNSIGNED = _existing(_UNSIGNED_NAMES)
+_FLOATS = _existing(_FLOAT_NAMES)
+_COMPLEXES = _existing(_COMPLEX_NAMES)
+_BY_NAME: dict[str, np.dtype[Any]] = {"bool": _BOOL, **_SIGNED, **_UNSIGNED, **_FLOATS, **_COMPLEXES}
+
+# Interning tables: every spelling of a type (np.longlong, np.int64, ...) maps to one object; the second also
+# narrows. Scalar types are keys too; they hash apart from their dtypes.
+_CANONICAL_64: dict[Any, Any] = {key: dt for dt in _BY_NAME.values() for key in (dt, dt.type)}
+_CANONICAL_64[float0] = float0
+_NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
+_CANONICAL_32: dict[Any, Any] = {
+    key: _BY_NAME.get(_NARROW.get(dt.name, ""), dt) for key, dt in _CANONICAL_64.items()
+}
+
+_CATEGORIES: dict[str, frozenset[np.dtype[Any]]] = {
+    "bool": frozenset({_BOOL}),
+    "signed integer": frozenset(_SIGNED.values()),
+    "unsigned integer": frozenset(_UNSIGNED.values()),
+    "real floating": frozenset(_FLOATS.values()),
+    "complex floating": frozenset(_COMPLEXES.values()),
+}
+_CATEGORIES["integral"] = _CATEGORIES["signed integer"] | _CATEGORIES["unsigned integer"]
+_CATEGORIES["numeric"] = frozenset(_BY_NAME.values()) - {_BOOL}
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Scalar types: `float32(3)` makes an array, and `float32` itself is a dtype
+
+
+_construct_array: Callable[[Any, np.dtype[Any]], Any] | None = None
+
+
+def set_array_constructor(fn: Callable[[Any, np.dtype[Any]], Any]) -> None:
+    """Install `fn(value, dtype) -> Array`, which calls of scalar types such as `float32(3)` use."""
+    global _construct_array
+    _construct_array = fn
+
+
+class ScalarType(type):
+    """Class of `shardwise.numpy.float32` and its like: a dtype, equal to NumPy's scalar type, callable."""
+
+    dtype: np.dtype[Any]
+
+    def __new__(cls, scalar: type[np.generic]) -> ScalarType:
+        namespace = {
+            "dtype": np.dtype(scalar),
+            "__module__": "shardwise.numpy",
+            "__doc__": f"{scalar.__name__} as a dtype; called, it makes an array of its argument.",
+        }
+        return super().__new__(cls, scalar.__name__, (), namespace)
+
+    def __init__(cls, scalar: type[np.generic]) -> None:
+        super().__init__(scalar.__name__, (), {})
+
+    @property
+    def __numpy_dtype__(cls) -> np.dtype[Any]:
+        return cls.dtype
+
+    def __call__(cls, x: Any) -> Any:
+        if _construct_array is None:
+            raise RuntimeError(f"{cls.__name__}(...) makes an array: import shardwise before calling it.")
+        return _construct_array(x, cls.dtype)
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or bool(cls.dtype.type == other)
+
+    def __hash__(cls) -> int:
+        return hash(cls.dtype.type)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.dtype.type)
+
+
+SCALAR_TYPES: dict[str, ScalarType] = {name: ScalarType(dt.type) for name, dt in _BY_NAME.items()}
+
+bool_ = SCALAR_TYPES["bool"]
+int2, int4 = SCALAR_TYPES["int2"], SCALAR_TYPES["int4"]
+int8, int16, int32, int64 = (SCALAR_TYPES[f"int{bits}"] for bits in (8, 16, 32, 64))
+uint2, uint4 = SCALAR_TYPES["uint2"], SCALAR_TYPES["uint4"]
+uint8, uint16, uint32, uint64 = (SCALAR_TYPES[f"uint{bits}"] for bits in (8, 16, 32, 64))
+float16, float32, float64 = (SCALAR_TYPES[f"float{bits}"] for bits in (16, 32, 64))
+bfloat16 = SCALAR_TYPES["bfloat16"]
+float8_e4m3fn, float8_e5m2 = SCALAR_TYPES["float8_e4m3fn"], SCALAR_TYPES["float8_e5m2"]
+complex64, complex128 = SCALAR_TYPES["complex64"], SCALAR_TYPES["complex128"]
+
+# Every public spelling, ready for the `numpy` face: `globals().update(SCALAR_TYPES | SCALAR_ALIASES)`.
+SCALAR_ALIASES: dict[str, ScalarType] = {
+    "bool_": bool_, "int_": int64, "uint": uint64, "float_": float64, "complex_": complex128,
+    "single": float32, "double": float64, "csingle": complex64, "cdouble": complex128,
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------
+# From anything to a dtype
+
+_PYTHON_TYPES: dict[type, np.dtype[Any]] = {
+    bool: _BOOL,
+    int: _BY_NAME["int64"],
+    float: _BY_NAME["float64"],
+    complex: _BY_NAME["complex128"],
+}
+_WEAK_PYTHON_TYPES = frozenset({int, float, complex})
+
+
+def as_dtype(spec: Any) -> DType:
+    """The dtype that `spec` names, at its full width: `as_dtype('i8')` is int64 whatever the 64-bit setting.
+
+    Raises TypeError for what names no type, and for types that arrays cannot hold (strings, dates, objects).
+    """
+    if isinstance(spec, KeyDtype):
+        return spec
+    if spec is None:
+        raise TypeError("None names no dtype.")
+    dtype = np.dtype(spec)
+    found = _CANONICAL_64.get(dtype)
+    if found is None:
+        found = _CANONICAL_64.get(dtype.newbyteorder("="))
+    if found is None:
+        raise TypeError(f"{dtype} is not a type of array elements; expected a bool, number or PRNG key type.")
+    return found
+
+
+def canonicalize(dtype: Any) -> DType:
+    """The dtype that values of `dtype` get: 64-bit types become 32-bit ones while `jax_enable_x64` is off."""
+    table = _CANONICAL_64 if _x64() else _CANONICAL_32
+    try:
+        return table[dtype]
+    except (KeyError, TypeError):
+        full = as_dtype(dtype)
+        return table.get(full, full)
+
+
+def default_dtype(kind: str) -> np.dtype[Any]:
+    """The type of a plain Python value: `kind` is 'b', 'i', 'u', 'f' or 'c'."""
+    names = {"b": "bool", "i": "int64", "u": "uint64", "f": "float64", "c": "complex128"}
+    return canonicalize(_BY_NAME[names[kind]])  # type: ignore[return-value]
+
+
+def check_requested(dtype: Any, fn_name: str = "") -> DType:
+    """Resolve a dtype that the user asked for by name in a call of `fn_name`.
+
+    Python's `int`, `float` and `complex` mean the default width. Any other 64-bit type warns (UserWarning)
+    when it is narrowed. Raises TypeError for types that arrays cannot hold, ValueError for None and, in the
+    `latest` dialect, for an array in place of its dtype (a DeprecationWarning in `seed`).
+    """
+    where = f" in {fn_name}" if fn_name else ""
+    if dtype is None:
+        raise ValueError(f"A dtype is needed{where}, got None.")
+    if isinstance(dtype, type) and dtype in _PYTHON_TYPES:
+        return canonicalize(_PYTHON_TYPES[dtype])
+    if hasattr(dtype, "weak_type"):
+        advice = f"An array was passed as a dtype{where}: pass its type, dtype=arr.dtype."
+        if config.latest:
+            raise ValueError(advice)
+        warnings.warn(advice, DeprecationWarning, stacklevel=_user_stacklevel())
+        return canonicalize(dtype.dtype)
+    try:
+        full = as_dtype(dtype)
+    except TypeError as err:
+        raise TypeError(f"dtype={dtype!r}{where} does not name a bool, number or PRNG key type.") from err
+    narrowed = canonicalize(full)
+    if narrowed is not full:
+        requested = f" requested{where}" if where else ""
+        warnings.warn(
+            f"Explicitly requested dtype {full.name}{requested} is not available while 64-bit types are off, "
+            f"and will be truncated to dtype {narrowed.name}. Set jax_enable_x64 (or the environment "
+            "variable JAX_ENABLE_X64) to have 64-bit types.",
+            UserWarning,
+            stacklevel=_user_stacklevel(),
+        )
+    return narrowed
+
+
+_PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _user_stacklevel() -> int:
+    """The `stacklevel` that lets a warning of my caller point at the first frame outside this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE_FOLDER):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def scalar_dtype(x: bool | int | float | complex) -> np.dtype[Any]:
+    """The default dtype of a Python scalar; OverflowError for an int that does not fit it."""
+    dtype = canonicalize(_PYTHON_TYPES[type(x)])
+    if type(x) is int:
+        limits = np.iinfo(dtype)  # type: ignore[arg-type]
+        if not limits.min <= x <= limits.max:
+            raise OverflowError(
+                f"Python int {x} too large to convert to {dtype.name}, which holds {limits.min} to "
+                f"{limits.max}. Give it a float dtype, or enable 64-bit types with jax_enable_x64."
+            )
+    return dtype  # type: ignore[return-value]
+
+
+def dtype_of(x: Any) -> DType:
+    """The dtype of a value (array, tracer, NumPy or Python scalar) or of a dtype specification.
+
+    Arrays keep the dtype they were made with; all else is canonicalized. TypeError if `x` has no valid dtype.
+    """
+    if hasattr(x, "weak_type"):
+        return x.dtype
+    return canonicalize(_operand(x).dtype)
+
+
+def is_weak(x: Any) -> bool:
+    """Whether the value `x` promotes by its kind only: Python numbers and arrays made from them."""
+    return type(x) in _WEAK_PYTHON_TYPES or getattr(x, "weak_type", False) is True
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Promotion
+
+_STAR_TYPES: dict[str, type] = {"int*": int, "float*": float, "complex*": complex}  # the lattice's weak nodes
+_STAR_OF_KIND = {"i": "int*", "u": "int*", "f": "float*", "c": "complex*", "b": "bool"}
+
+
+def _kind(dtype: DType) -> str:
+    """NumPy's kind letter, with ml_dtypes' types, of which some report 'V', sorted in."""
+    if dtype in _CATEGORIES["signed integer"]:
+        return "i"
+    if dtype in _CATEGORIES["unsigned integer"]:
+        return "u"
+    return "f" if dtype in _CATEGORIES["real floating"] else dtype.kind
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Operand:
+    """What promotion needs to know of an argument. Interned, so that caches compare it by identity."""
+
+    dtype: DType
+    weak: bool
+
+
+@functools.cache
+def _operand_of(dtype: Any, weak: bool) -> _Operand:
+    full = as_dtype(dtype)
+    if full is not dtype:  # another spelling or byte order of a type
+        return _operand_of(full, weak)
+    return _Operand(full, weak)
+
+
+_SCALAR_OPERANDS = {typ: _operand_of(dt, typ in _WEAK_PYTHON_TYPES) for typ, dt in _PYTHON_TYPES.items()}
+_STRONG_OPERANDS: dict[Any, _Operand] = {
+    dt: _operand_of(dt, False) for dt in (*_BY_NAME.values(), float0, key_dtype)
+}
+
+
+def _operand(x: Any) -> _Operand:
+    """Classify a value or a dtype specification; the caller's hot path."""
+    found = _SCALAR_OPERANDS.get(type(x))
+    if found is not None:
+        return found
+    try:
+        dtype = x.dtype
+    except AttributeError:
+        return _operand_of_spec(x)
+    if getattr(x, "weak_type", False) is True:
+        return _operand_of(dtype, True)
+    found = _STRONG_OPERANDS.get(dtype)
+    return found if found is not None else _operand_of_spec(x)
+
+
+def _operand_of_spec(x: Any) -> _Operand:
+    if isinstance(x, type) and x in _SCALAR_OPERANDS:
+        return _SCALAR_OPERANDS[x]
+    if isinstance(x, type | str | np.dtype | KeyDtype):
+        return _operand_of(as_dtype(x), False)
+    if isinstance(getattr(x, "dtype", None), np.dtype | KeyDtype):
+        return _operand_of(x.dtype, False)
+    if isinstance(x, bool | int | float | complex):  # subclasses of Python's numbers, such as IntEnum members
+        return _operand_of(np.result_type(x), False)
+    raise TypeError(f"{x!r} of type {type(x).__name__} has no dtype: expected an array, scalar or type name.")
+
+
+@functools.lru_cache(maxsize=8192)
+def _join(token: object, operands: tuple[_Operand, ...]) -> tuple[DType, bool]:
+    """`lattice_result_type` of classified operands; `token` puts the settings read here into the key."""
+    table = _CANONICAL_64 if _x64() else _CANONICAL_32
+    dtypes = [table.get(op.dtype, op.dtype) for op in operands]
+    all_weak = all(op.weak for op in operands)
+    if all(dtype is dtypes[0] for dtype in dtypes) and (len(dtypes) == 1 or not all_weak):
+        return dtypes[0], all_weak and dtypes[0] is not _BOOL  # the one way in for PRNG keys
+    strict = config.jax_numpy_dtype_promotion == "strict"
+    order = STRICT if strict else STANDARD
+    if all_weak and not strict:
+        # Among weak operands the widths count: weak int16 and weak int32 give weak int32.
+        joined, weak = join(order, tuple(dt.name for dt in dtypes)), True
+    else:
+        nodes = zip(operands, dtypes, strict=True)
+        names = tuple(_STAR_OF_KIND[_kind(dt)] if op.weak else dt.name for op, dt in nodes)
+        joined = join(order, names)
+        weak = joined in _STAR_TYPES
+    dtype = _PYTHON_TYPES[_STAR_TYPES[joined]] if joined in _STAR_TYPES else _BY_NAME[joined]
+    return table[dtype], weak and dtype is not _BOOL
+
+
+def lattice_result_type(*args: Any) -> tuple[DType, bool]:
+    """(dtype, weak) of an elementwise result over `args`: values or dtype specifications.
+
+    Weak types keep their width here: one weak int16 gives (int16, True). TypePromotionError if none fits all.
+    """
+    if not args:
+        raise ValueError("result_type needs at least one array, scalar or dtype.")
+    return _join(context_token(), tuple([_operand(x) for x in args]))
+
+
+def result_type(*args: Any, return_weak_type: bool = False) -> Any:
+    """The dtype of an elementwise result over `args`; None counts as the default float.
+
+    A weak result gets the default width of its kind. With `return_weak_type`, the pair (dtype, weak).
+    """
+    dtype, weak = lattice_result_type(*[float32 if x is None else x for x in args])
+    if weak:
+        dtype = default_dtype(_kind(dtype))
+    return (dtype, weak) if return_weak_type else dtype
+
+
+def promote_types(a: Any, b: Any) -> np.dtype[Any]:
+    """The join of two dtype specifications as they stand: 64-bit types stay, `int` and the like are weak."""
+    return _promote_types(context_token(), a, b)
+
+
+@functools.lru_cache(maxsize=2048)
+def _promote_types(token: object, a: Any, b: Any) -> np.dtype[Any]:
+    if config.jax_numpy_dtype_promotion == "strict":
+        order = STRICT
+    else:
+        order = NARROW if config.latest and not _x64() else STANDARD
+    joined = join(order, (_lattice_name(a), _lattice_name(b)))
+    return _PYTHON_TYPES[_STAR_TYPES[joined]] if joined in _STAR_TYPES else _BY_NAME[joined]
+
+
+def _lattice_name(spec: Any) -> str:
+    for star, typ in _STAR_TYPES.items():
+        if spec is typ:
+            return star
+    return spec.name if isinstance(spec, KeyDtype) else np.dtype(spec).name
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Casts
+
+
+def safe_to_cast(source: Any, target: Any) -> bool:
+    """Whether promotion alone would turn `source` (value or dtype) into the dtype of `target`."""
+    to = dtype_of(target)
+    return dtype_of(source) == to or result_type(source, to) == to
+
+
+def to_numeric(dtype: Any) -> DType:
+    """`dtype`, with bool replaced by int32."""
+    full = as_dtype(dtype)
+    return _BY_NAME["int32"] if full is _BOOL else full
+
+
+def to_inexact(dtype: Any) -> DType:
+    """The type in which `sin` and its like compute: bool and ints become float32 (of 64 bits: float64)."""
+    full = as_dtype(dtype)
+    if full is _BOOL or full in _CATEGORIES["integral"]:
+        return _BY_NAME["float64" if full.itemsize == 8 else "float32"]
+    return full
+
+
+def to_floating(dtype: Any) -> DType:
+    """`to_inexact`, with complex types replaced by the type of their parts."""
+    inexact = to_inexact(dtype)
+    return {"complex64": _BY_NAME["float32"], "complex128": _BY_NAME["float64"]}.get(inexact.name, inexact)
+
+
+def to_complex(dtype: Any) -> np.dtype[Any]:
+    """The complex type that holds `dtype`: complex128 for 64-bit types and complex128, else complex64."""
+    return _BY_NAME["complex128" if to_inexact(dtype).name in ("float64", "complex128") else "complex64"]
+
+
+def reduction_dtype(dtype: Any) -> DType:
+    """The result type of `sum` and `prod`: bool and ints widen to the default int (or uint), floats stay."""
+    full = as_dtype(dtype)
+    if full is _BOOL:
+        return default_dtype("i")
+    if full in _CATEGORIES["integral"]:
+        default = default_dtype(_kind(full))
+        return default if full.itemsize < default.itemsize else full
+    return full
+
+
+def accumulation_dtype(dtype: Any) -> DType:
+    """The type in which a sum over `dtype` is computed: float16 and bfloat16 add up in float32."""
+    full = as_dtype(dtype)
+    return _BY_NAME["float32"] if full.name in ("float16", "bfloat16") else full
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Questions about types
+
+
+def issubdtype(a: Any, b: Any) -> bool:
+    """`numpy.issubdtype` that also knows ml_dtypes' types, `KeyDtype`, `extended` and `prng_key`."""
+    return _issubdtype(_scalar_type(a), _scalar_type(b))
+
+
+def _scalar_type(spec: Any) -> type:
+    """The scalar type (`np.generic` or a subclass) that `spec` is or names."""
+    if isinstance(spec, KeyDtype):
+        return spec.type
+    if isinstance(spec, type) and not isinstance(spec, ScalarType) and issubclass(spec, np.generic):
+        return spec
+    return np.dtype(spec).type
+
+
+@functools.lru_cache(maxsize=2048)
+def _issubdtype(a: type, b: type) -> bool:
+    # ml_dtypes' scalar types all derive straight from np.generic: say where they belong.
+    dtype = _BY_NAME.get(a.__name__)
+    if dtype is not None and dtype.type is a and a.__module__ != "numpy":
+        kind = {"i": np.signedinteger, "u": np.unsignedinteger, "f": np.floating}[_kind(dtype)]
+        return b is a or issubclass(kind, b)
+    return issubclass(a, b)
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether `dtype` belongs to `kind`: a category name of the array API, a dtype, or a tuple of these.
+
+    Categories: 'bool', 'signed integer', 'unsigned integer', 'integral', 'real floating', 'complex floating',
+    'numeric'. ValueError for another string that names no dtype, TypeError for other objects.
+    """
+    given = dtype if isinstance(dtype, KeyDtype) else np.dtype(dtype)
+    return any([_is_of_kind(given, one) for one in (kind if isinstance(kind, tuple) else (kind,))])
+
+
+def _is_of_kind(dtype: DType, kind: Any) -> bool:
+    if isinstance(kind, str) and kind in _CATEGORIES:
+        return dtype in _CATEGORIES[kind]
+    try:
+        return dtype == (kind if isinstance(kind, KeyDtype) else np.dtype(kind))
+    except TypeError as err:
+        expected = f"one of {', '.join(map(repr, _CATEGORIES))}, or a dtype"
+        if isinstance(kind, str):
+            raise ValueError(f"isdtype: kind={kind!r} is not known; expected {expected}.") from err
+        raise TypeError(f"isdtype: kind={kind!r} is not {expected}, or a tuple of these.") from err
+
+
+def scalar_type_of(x: Any) -> type:
+    """The Python type (bool, int, float or complex) of the values that `x`, a value or dtype, holds."""
+    python_types = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+    dtype = dtype_of(x)
+    try:
+        return python_types[_kind(dtype)]
+    except KeyError:
+        raise TypeError(f"Values of dtype {dtype.name} have no Python scalar type.") from None
+
+
+def itemsize_bits(dtype: Any) -> int:
+    """Bits that an element counts, which for int4 and the like is less than what it takes in memory."""
+    full = as_dtype(dtype)
+    kind = _kind(full)
+    if kind in "iu":
+        return iinfo(full).bits
+    if kind == "f":
+        return finfo(full).bits
+    return 8 * full.itemsize
+
+
+def supports_inf(dtype: Any) -> bool:
+    """Whether `dtype` has an infinity."""
+    full = as_dtype(dtype)
+    return _kind(full) in "fc" and bool(np.isinf(np.array(np.inf).astype(physical(full))))
+
+
+def physical(dtype: Any) -> np.dtype[Any]:
+    """The NumPy dtype whose elements store `dtype`: uint64 for PRNG keys, else the type itself."""
+    return dtype.physical if isinstance(dtype, KeyDtype) else as_dtype(dtype)  # type: ignore[return-value]
+
+
+@functools.cache
+def short_name(dtype: DType) -> str:
+    """The name used in printed types: f32, i32, u8, bf16, c64, bool, f8_e4m3fn, key<fry>, float0."""
+    if dtype == float0:
+        return "float0"
+    if isinstance(dtype, KeyDtype):
+        return dtype.name
+    name = dtype.name
+    for long, short in (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c")):
+        if name.startswith(long):
+            return short + name.removeprefix(long)
+    return name
