@@ -1,0 +1,8 @@
+"""The ground floor: settings and exception classes.
+
+In: environment variables and `config.update` calls. Out: `config`, which every layer reads, and `errors`, the
+exception classes that every layer raises. Imports nothing else of shardwise.
+"""
+
+from shardwise.base import errors as errors
+from shardwise.base.config import config as config

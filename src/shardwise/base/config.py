@@ -1,0 +1,412 @@
+"""Settings: process-wide values, thread-local overrides, and the token that names their combination.
+
+A `Setting` has one process-wide value and, per thread, at most one override. Whatever can change how a function is
+traced is *traced*: the values of all traced settings of a thread, mesh contexts included, are summed up in one
+interned object, `context_token()`. Caches of traced programs put that object in their keys; comparing it is free.
+
+`config` is the face of the named options (`jax_enable_x64`, ...). Layers above register checks on options with
+`config.before_update` and make their own context variables with `Setting`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ContextDecorator, contextmanager
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from shardwise.base.dialect import DIALECTS, SEED, Dialect
+from shardwise.base.options import NO_EFFECT, OPTIONS, from_text
+
+T = TypeVar("T")
+
+
+class Token:
+    """One combination of all traced settings; interned, so identity is equality."""
+
+    __slots__ = ("__weakref__", "values")
+
+    def __init__(self, values: tuple[Any, ...]):
+        self.values = values
+
+    def __repr__(self) -> str:
+        pairs = zip(_traced_settings, self.values, strict=False)
+        return "Token(" + ", ".join(f"{s.name}={v!r}" for s, v in pairs if v != s.initial) + ")"
+
+
+class _State:
+    """What one thread has overridden, and its current token."""
+
+    __slots__ = ("epoch", "overrides", "token", "values")
+
+    def __init__(self) -> None:
+        self.overrides: dict[Setting[Any], Any] = {}
+        self.values: list[Any] = []
+        self.token: Token | None = None
+        self.epoch: object = None
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.state = _State()
+
+
+_local = _Local()
+_lock = threading.Lock()
+_traced_settings: list[Setting[Any]] = []
+_tokens: weakref.WeakValueDictionary[tuple[Any, ...], Token] = weakref.WeakValueDictionary()
+_epoch = object()  # replaced whenever a process-wide value changes; threads compare it by identity
+
+
+def context_token() -> Token:
+    """The interned summary of this thread's traced settings and mesh contexts."""
+    state = _local.state
+    if state.epoch is _epoch:
+        return state.token  # type: ignore[return-value]
+    return _refresh(state)
+
+
+def _refresh(state: _State) -> Token:
+    epoch = _epoch
+    state.values = [s.get() for s in _traced_settings]
+    return _intern_token(state, epoch)
+
+
+def _intern_token(state: _State, epoch: object) -> Token:
+    values = tuple(state.values)
+    token = _tokens.get(values)
+    if token is None:
+        token = _tokens.setdefault(values, Token(values))
+    state.token = token
+    state.epoch = epoch
+    return token
+
+
+def _bump() -> None:
+    global _epoch
+    _epoch = object()
+
+
+class Setting(Generic[T]):
+    """A value with thread-local overrides; a context variable if nobody ever sets it process-wide.
+
+    Args:
+        name: shown in `repr` and in the token's.
+        initial: the process-wide value to begin with.
+        traced: whether the value enters `context_token()`; it must then be hashable.
+    """
+
+    __slots__ = ("index", "initial", "name", "value")
+
+    def __init__(self, name: str, initial: T, *, traced: bool = True):
+        self.name = name
+        self.initial = initial
+        self.value = initial
+        self.index = -1
+        if traced:
+            with _lock:
+                self.index = len(_traced_settings)
+                _traced_settings.append(self)
+            _bump()
+
+    def __repr__(self) -> str:
+        return f"Setting({self.name}={self.get()!r})"
+
+    def get(self) -> T:
+        """This thread's value."""
+        return _local.state.overrides.get(self, self.value)
+
+    def set_global(self, value: T) -> None:
+        """Change the process-wide value."""
+        self.value = value
+        _bump()
+
+    def set(self, value: T) -> T:
+        """Override the value in this thread until further notice; returns the value before."""
+        before = self.get()
+        self._put(value)
+        return before
+
+    def override(self, value: T) -> Override:
+        """A context manager (and decorator) under which this thread sees `value`."""
+        return Override({self: value})
+
+    def _put(self, value: Any) -> None:
+        state = _local.state
+        if value is _ABSENT:
+            state.overrides.pop(self, None)
+            value = self.value
+        else:
+            state.overrides[self] = value
+        if self.index >= 0:
+            if state.epoch is _epoch:
+                state.values[self.index] = value
+                _intern_token(state, state.epoch)
+            else:
+                state.epoch = None
+
+
+_ABSENT: Any = object()
+
+
+class Override(ContextDecorator):
+    """Overrides settings in the entering thread; may be entered again, nested or from several threads."""
+
+    __slots__ = ("_saved", "_values")
+
+    def __init__(self, values: dict[Setting[Any], Any]):
+        self._values = values
+        self._saved: list[list[Any]] = []
+
+    def __enter__(self) -> None:
+        overrides = _local.state.overrides
+        self._saved.append([overrides.get(setting, _ABSENT) for setting in self._values])
+        for setting, value in self._values.items():
+            setting._put(value)
+
+    def __exit__(self, *exc: object) -> None:
+        for setting, value in zip(self._values, self._saved.pop(), strict=True):
+            setting._put(value)
+
+    def _recreate_cm(self) -> Override:
+        return Override(self._values)  # each decorated call keeps its own saved values
+
+
+class _Option(NamedTuple):
+    setting: Setting[Any]
+    parse: Callable[[str, Any], Any]
+
+
+class Config:
+    """The named options. Read them as attributes, change them with `update`.
+
+    `latest` and `dialect` are plain attributes kept up to date; every other option is looked up by name.
+    """
+
+    latest: bool
+    dialect: Dialect
+
+    def __init__(self) -> None:
+        self.latest = False
+        self.dialect = SEED
+        self._options: dict[str, _Option] = {}
+        self._checks: dict[str, list[Callable[[Any, Any], None]]] = {}
+        for row in OPTIONS:
+            value = row.default
+            for variable in row.environment:
+                if variable in os.environ:
+                    value = row.parse(row.name, from_text(row.name, os.environ[variable], row.default))
+                    break
+            setting: Setting[Any] = Setting(row.name, row.default, traced=row.traced)
+            setting.value = value
+            self._options[row.name] = _Option(setting, row.parse)
+        self._follow_dialect()
+
+    def update(self, name: str, value: Any) -> None:
+        """Set an option process-wide.
+
+        Raises:
+            AttributeError: there is no such option.
+            ValueError, TypeError: the option does not take this value.
+            RuntimeError: the option describes devices that exist already.
+        """
+        if name in NO_EFFECT:
+            warnings.warn(f"{name} has no effect in shardwise: {NO_EFFECT[name]}", UserWarning, stacklevel=2)
+            return
+        setting, parse = self._option(name)
+        value = parse(name, value)
+        for check in self._checks.get(name, ()):
+            check(setting.value, value)
+        setting.set_global(value)
+        if name == "shardwise_dialect":
+            self._follow_dialect()
+        elif name == "jax_transfer_guard":
+            for direction in TRANSFER_DIRECTIONS:
+                self._options[direction].setting.set_global(value)
+
+    def read(self, name: str) -> Any:
+        """The process-wide value of an option, whatever this thread overrides."""
+        return self._option(name).setting.value
+
+    def setting(self, name: str) -> Setting[Any]:
+        """The `Setting` behind an option, for code that reads it often."""
+        return self._option(name).setting
+
+    def before_update(self, name: str, check: Callable[[Any, Any], None]) -> None:
+        """Call `check(old, new)` before `name` changes; it may raise to refuse."""
+        self._checks.setdefault(name, []).append(check)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Every option and its process-wide value."""
+        return {name: option.setting.value for name, option in self._options.items()}
+
+    @property
+    def x64(self) -> bool:
+        """Whether 64-bit dtypes are kept in this thread."""
+        return _X64.get()
+
+    def override(self, name: str, value: Any) -> Override:
+        """A context manager that overrides one option in this thread."""
+        setting, parse = self._option(name)
+        value = parse(name, value)
+        for check in self._checks.get(name, ()):
+            check(setting.value, value)
+        return Override({setting: value})
+
+    def parse_flags_with_absl(self) -> None:
+        """Take options from the command line: `--jax_name=value`, `--jax_flag`, `--nojax_flag`."""
+        for argument in sys.argv[1:]:
+            if argument == "--":
+                break
+            flag, _, text = argument.lstrip("-").partition("=")
+            flag = flag.replace("-", "_")
+            if not argument.startswith("-"):
+                continue
+            if flag in self._options:
+                default = self._options[flag].setting.initial
+                self.update(flag, from_text(flag, text or "true", default))
+            elif flag.startswith("no") and flag[2:] in self._options:
+                self.update(flag[2:], False)
+
+    config_with_absl = parse_flags_with_absl
+    context_token = staticmethod(context_token)
+
+    def _option(self, name: str) -> _Option:
+        try:
+            return self._options[name]
+        except KeyError:
+            raise AttributeError(f"Unrecognized config option: {name}") from None
+
+    def _follow_dialect(self) -> None:
+        self.dialect = DIALECTS[self.shardwise_dialect]
+        self.latest = self.dialect.name == "latest"
+
+    def __getattr__(self, name: str) -> Any:
+        options = self.__dict__.get("_options", {})
+        if name not in options:
+            raise AttributeError(f"Unrecognized config option: {name}")
+        return options[name].setting.get()
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._options]
+
+
+TRANSFER_DIRECTIONS = (
+    "jax_transfer_guard_host_to_device",
+    "jax_transfer_guard_device_to_device",
+    "jax_transfer_guard_device_to_host",
+)
+
+config = Config()
+_X64: Setting[bool] = config.setting("jax_enable_x64")
+
+
+@contextmanager
+def use_dialect(name: str) -> Iterator[None]:
+    """Switch the whole process to a dialect for the duration of a `with` block; meant for tests."""
+    before = config.shardwise_dialect
+    config.update("shardwise_dialect", name)
+    try:
+        yield
+    finally:
+        config.update("shardwise_dialect", before)
+
+
+def enable_x64(new_val: bool = True) -> Override:
+    """Keep 64-bit dtypes inside the context (`enable_x64(False)`: narrow them)."""
+    return config.override("jax_enable_x64", new_val)
+
+
+def disable_x64() -> Override:
+    """Narrow 64-bit dtypes to 32 bits inside the context."""
+    return config.override("jax_enable_x64", False)
+
+
+def default_device(device: Any) -> Override:
+    """Create uncommitted results on `device` (a `Device`, a platform name, or None for the first device)."""
+    return config.override("jax_default_device", device)
+
+
+def disable_jit(disable: bool = True) -> Override:
+    """Run `jit`-ed functions op by op inside the context."""
+    return config.override("jax_disable_jit", disable)
+
+
+def debug_nans(enable: bool = True) -> Override:
+    """Raise `FloatingPointError` as soon as a result holds a NaN."""
+    return config.override("jax_debug_nans", enable)
+
+
+def debug_infs(enable: bool = True) -> Override:
+    """Raise `FloatingPointError` as soon as a result holds an infinity."""
+    return config.override("jax_debug_infs", enable)
+
+
+def log_compiles(enable: bool = True) -> Override:
+    """Log a line for each function that is traced and compiled."""
+    return config.override("jax_log_compiles", enable)
+
+
+def explain_cache_misses(enable: bool = True) -> Override:
+    """Log why a `jit`-ed function is traced again."""
+    return config.override("jax_explain_cache_misses", enable)
+
+
+def checking_leaks(enable: bool = True) -> Override:
+    """Raise when a traced value outlives its trace."""
+    return config.override("jax_check_tracer_leaks", enable)
+
+
+check_tracer_leaks = checking_leaks
+
+
+def numpy_dtype_promotion(new_val: str) -> Override:
+    """`'standard'`: JAX's promotion lattice; `'strict'`: no implicit promotion."""
+    return config.override("jax_numpy_dtype_promotion", new_val)
+
+
+def numpy_rank_promotion(new_val: str) -> Override:
+    """What broadcasting between ranks does: `'allow'`, `'warn'` or `'raise'`."""
+    return config.override("jax_numpy_rank_promotion", new_val)
+
+
+def default_matmul_precision(new_val: str | None) -> Override:
+    """The precision of contractions that name none."""
+    return config.override("jax_default_matmul_precision", new_val)
+
+
+def default_prng_impl(new_val: str) -> Override:
+    """The generator behind `random.key` and `random.PRNGKey`."""
+    return config.override("jax_default_prng_impl", new_val)
+
+
+def transfer_guard(new_val: str | None) -> Override:
+    """What implicit transfers do, in all directions: allow, log, disallow, log_explicit, disallow_explicit."""
+    setting, parse = config._option("jax_transfer_guard")
+    value = parse("jax_transfer_guard", new_val)
+    return Override({setting: value} | {config.setting(name): value for name in TRANSFER_DIRECTIONS})
+
+
+def transfer_guard_host_to_device(new_val: str | None) -> Override:
+    """`transfer_guard` for host arrays that become device arrays."""
+    return config.override("jax_transfer_guard_host_to_device", new_val)
+
+
+def transfer_guard_device_to_device(new_val: str | None) -> Override:
+    """`transfer_guard` for arrays that move between devices."""
+    return config.override("jax_transfer_guard_device_to_device", new_val)
+
+
+def transfer_guard_device_to_host(new_val: str | None) -> Override:
+    """`transfer_guard` for device arrays that become host arrays."""
+    return config.override("jax_transfer_guard_device_to_host", new_val)
+
+
+def on_reshard(new_val: str) -> Override:
+    """Whether the partitioner may insert communication that nobody asked for: `'allow'` or `'raise'`."""
+    return config.override("shardwise_on_reshard", new_val)

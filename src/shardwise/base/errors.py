@@ -1,0 +1,99 @@
+"""The exception classes of shardwise.
+
+Every class stands below `ShardwiseError` and, beside that, below the builtin class that JAX raises in the same
+place, so both `except ShardwiseError` and `except ValueError` written for JAX do what they say.
+"""
+
+from __future__ import annotations
+
+
+class ShardwiseError(Exception):
+    """Root of all exceptions that shardwise defines."""
+
+
+class JAXTypeError(ShardwiseError, TypeError):
+    """A value of a kind that the operation cannot take."""
+
+
+class JAXIndexError(ShardwiseError, IndexError):
+    """An index that the operation cannot take."""
+
+
+class ShardingTypeError(ShardwiseError):
+    """An operation on explicitly sharded types has no unambiguous result sharding (JAX 0.10's class)."""
+
+
+class ShardingTypeErrorSeed(ShardingTypeError, TypeError):
+    """`ShardingTypeError` where JAX 0.5.3 raised a plain `TypeError` (elementwise operands that disagree)."""
+
+
+class ShardingValueErrorSeed(ShardingTypeError, ValueError):
+    """`ShardingTypeError` where JAX 0.5.3 raised a plain `ValueError` (contractions, reshapes)."""
+
+
+class IndivisibleError(ShardwiseError, ValueError):
+    """A dimension is split more ways than divide its size."""
+
+
+class DuplicateSpecError(ShardwiseError):
+    """A spec uses one mesh axis for two dimensions."""
+
+
+class ReshardError(ShardwiseError, RuntimeError):
+    """A program would move data between devices although `shardwise_on_reshard` is `'raise'`."""
+
+
+class ConcretizationTypeError(JAXTypeError):
+    """A traced value stands where a concrete one is needed."""
+
+
+class TracerBoolConversionError(ConcretizationTypeError):
+    """`bool()` of a traced value, as in `if x > 0:` under `jit`."""
+
+
+class TracerIntegerConversionError(JAXTypeError):
+    """A traced value stands where Python needs an integer."""
+
+
+class TracerArrayConversionError(JAXTypeError):
+    """NumPy conversion of a traced value."""
+
+
+class UnexpectedTracerError(JAXTypeError):
+    """A traced value is used outside the function call that made it."""
+
+
+class NonConcreteBooleanIndexError(JAXIndexError):
+    """Indexing with a traced boolean mask: the result's shape would depend on values."""
+
+
+class KeyReuseError(JAXTypeError):
+    """A random key is consumed twice."""
+
+
+class InvalidInputException(ShardwiseError, TypeError):
+    """An argument is no array, scalar or other value that JAX functions take."""
+
+
+class TypePromotionError(ShardwiseError, ValueError):
+    """Operands have no implicit common dtype."""
+
+
+class JaxprTypeError(ShardwiseError, TypeError):
+    """A program is badly typed; raised by the verifier."""
+
+
+class InconclusiveDimensionOperation(ShardwiseError):
+    """An operation on symbolic dimensions has no answer that holds for all sizes."""
+
+
+class LeakedTracerError(ShardwiseError):
+    """Found by `checking_leaks`: a traced value outlived its trace."""
+
+
+class JaxRuntimeError(ShardwiseError, RuntimeError):
+    """A failure while a compiled program or a device operation runs."""
+
+
+class ConfigFrozenError(ShardwiseError, RuntimeError):
+    """A setting is changed too late: the devices it describes exist already."""

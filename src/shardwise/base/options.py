@@ -1,0 +1,179 @@
+"""The table of options: name, default, accepted values, environment variables."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_TRUE = {"y", "yes", "t", "true", "on", "1"}
+_FALSE = {"n", "no", "f", "false", "off", "0"}
+
+_TRANSFER_GUARD = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
+
+_PRECISIONS = (
+    "default",
+    "high",
+    "highest",
+    "bfloat16",
+    "tensorfloat32",
+    "float32",
+    "ANY_F8_ANY_F8_F32",
+    "ANY_F8_ANY_F8_F32_FAST_ACCUM",
+    "ANY_F8_ANY_F8_ANY",
+    "ANY_F8_ANY_F8_ANY_FAST_ACCUM",
+    "F16_F16_F16",
+    "F16_F16_F32",
+    "BF16_BF16_BF16",
+    "BF16_BF16_F32",
+    "BF16_BF16_F32_X3",
+    "BF16_BF16_F32_X6",
+    "BF16_BF16_F32_X9",
+    "TF32_TF32_F32",
+    "TF32_TF32_F32_X3",
+    "F32_F32_F32",
+    "F64_F64_F64",
+)
+
+
+def from_text(name: str, text: str, default: Any) -> Any:
+    """Read an option's value from the environment or the command line, where everything is text."""
+    if isinstance(default, bool):
+        lowered = text.strip().lower()
+        if lowered in _TRUE:
+            return True
+        if lowered in _FALSE:
+            return False
+        raise ValueError(f"{name} is a switch: give one of true/false, yes/no, on/off, 1/0, not {text!r}.")
+    if isinstance(default, int):
+        try:
+            return int(text)
+        except ValueError:
+            raise ValueError(f"{name} takes an integer, not {text!r}.") from None
+    return text
+
+
+def _switch(name: str, value: Any) -> bool:
+    if value is True or value is False:
+        return value
+    if type(value) is int and value in (0, 1):
+        return bool(value)
+    raise TypeError(
+        f"{name} is a switch: it takes True or False, not {value!r} of type {type(value).__name__}."
+    )
+
+
+def _choice(*choices: str, optional: bool = False) -> Callable[[str, Any], str | None]:
+    def parse(name: str, value: Any) -> str | None:
+        if (optional and value is None) or (isinstance(value, str) and value in choices):
+            return value
+        expected = ("None or " if optional else "") + f"one of {list(choices)}"
+        raise ValueError(f"{name} takes {expected}; got {value!r} of type {type(value).__name__}.")
+
+    return parse
+
+
+def _integer(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} takes an integer, not {value!r} of type {type(value).__name__}.")
+    return value.__index__()
+
+
+def _text(name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name} takes text or None, not {value!r} of type {type(value).__name__}.")
+    return value
+
+
+def _new_array_type(name: str, value: Any) -> bool:
+    if not _switch(name, value):
+        raise ValueError(
+            f"{name} cannot be turned off: DeviceArray, ShardedDeviceArray and GlobalDeviceArray are gone and "
+            "jax.Array is the one array type. Remove the setting (or the environment variable JAX_ARRAY)."
+        )
+    return True
+
+
+def _partitionable(name: str, value: Any) -> bool:
+    if not _switch(name, value):
+        warnings.warn(
+            f"{name}=False is not available: random bits never depend on the sharding here, as with True.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return True
+
+
+def _anything(name: str, value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row of the table.
+
+    Attributes:
+        name: as given to `config.update`.
+        default: the value when nobody sets one; its type says how text is read.
+        parse: `(name, value) -> value`, raising for what the option does not take.
+        traced: whether a change makes `jit` trace again.
+        aliases: further environment variables that win over the upper-cased name.
+    """
+
+    name: str
+    default: Any
+    parse: Callable[[str, Any], Any] = _switch
+    traced: bool = True
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def environment(self) -> tuple[str, ...]:
+        """Environment variables that set the option, the strongest first."""
+        return (*self.aliases, self.name.upper())
+
+
+_guard = _choice(*_TRANSFER_GUARD, optional=True)
+
+OPTIONS = (
+    Option("shardwise_dialect", "seed", _choice("seed", "latest")),
+    Option("shardwise_on_reshard", "allow", _choice("allow", "raise")),
+    Option("jax_num_cpu_devices", -1, _integer, traced=False, aliases=("SHARDWISE_NUM_CPU_DEVICES",)),
+    Option("jax_platforms", None, _text, traced=False),
+    Option("jax_platform_name", None, _text, traced=False),
+    Option("jax_default_device", None, _anything),
+    Option("jax_array", True, _new_array_type, traced=False),
+    Option("jax_enable_x64", False),
+    Option("jax_numpy_dtype_promotion", "standard", _choice("standard", "strict")),
+    Option("jax_numpy_rank_promotion", "allow", _choice("allow", "warn", "raise")),
+    Option("jax_default_matmul_precision", None, _choice(*_PRECISIONS, optional=True)),
+    Option("jax_disable_jit", False),
+    Option("jax_debug_nans", False),
+    Option("jax_debug_infs", False),
+    Option("jax_log_compiles", False, traced=False),
+    Option("jax_explain_cache_misses", False, traced=False),
+    Option("jax_check_tracer_leaks", False),
+    Option("jax_transfer_guard", None, _guard, traced=False),
+    Option("jax_transfer_guard_host_to_device", None, _guard),
+    Option("jax_transfer_guard_device_to_device", None, _guard),
+    Option("jax_transfer_guard_device_to_host", None, _guard),
+    Option("jax_threefry_partitionable", True, _partitionable, traced=False),
+    Option("jax_default_prng_impl", "threefry2x32", _choice("threefry2x32", "rbg", "unsafe_rbg")),
+    Option("jax_enable_custom_prng", False),
+    Option(
+        "jax_traceback_filtering",
+        "auto",
+        _choice("auto", "off", "tracebackhide", "remove_frames", "quiet_remove_frames"),
+        traced=False,
+    ),
+)
+
+NO_EFFECT = {
+    "jax_compilation_cache_dir": "compiling takes milliseconds and is not kept on disk.",
+    "jax_enable_compilation_cache": "compiling takes milliseconds and is not kept on disk.",
+    "jax_persistent_cache_min_compile_time_secs": "compiling takes milliseconds and is not kept on disk.",
+    "jax_persistent_cache_min_entry_size_bytes": "compiling takes milliseconds and is not kept on disk.",
+    "jax_use_shardy_partitioner": "there is one propagation engine, and it follows Shardy.",
+    "jax_cpu_collectives_implementation": "collectives between processes always run on MPI.",
+    "jax_cpu_enable_async_dispatch": "programs run in the calling thread.",
+}

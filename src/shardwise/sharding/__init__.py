@@ -1,0 +1,38 @@
+"""Where arrays live: devices, meshes, specs, shardings, and the index arithmetic between them.
+
+In: settings. Out: `Sharding` objects, which everything above reads through two members, `device_list` and
+`tiling(ndim)`.
+"""
+
+from shardwise.sharding.context import get_abstract_mesh as get_abstract_mesh
+from shardwise.sharding.context import get_concrete_mesh as get_concrete_mesh
+from shardwise.sharding.context import get_mesh as get_mesh
+from shardwise.sharding.context import legacy_mesh as legacy_mesh
+from shardwise.sharding.context import set_mesh as set_mesh
+from shardwise.sharding.context import use_abstract_mesh as use_abstract_mesh
+from shardwise.sharding.context import use_mesh as use_mesh
+from shardwise.sharding.device import Device as Device
+from shardwise.sharding.device import Topology as Topology
+from shardwise.sharding.device import backend_initialized as backend_initialized
+from shardwise.sharding.device import default_backend as default_backend
+from shardwise.sharding.device import device_count as device_count
+from shardwise.sharding.device import devices as devices
+from shardwise.sharding.device import host_count as host_count
+from shardwise.sharding.device import host_id as host_id
+from shardwise.sharding.device import host_ids as host_ids
+from shardwise.sharding.device import local_device_count as local_device_count
+from shardwise.sharding.device import local_devices as local_devices
+from shardwise.sharding.device import process_count as process_count
+from shardwise.sharding.device import process_index as process_index
+from shardwise.sharding.device import process_indices as process_indices
+from shardwise.sharding.mesh import AbstractDevice as AbstractDevice
+from shardwise.sharding.mesh import AbstractMesh as AbstractMesh
+from shardwise.sharding.mesh import AxisType as AxisType
+from shardwise.sharding.mesh import Mesh as Mesh
+from shardwise.sharding.mesh import make_mesh as make_mesh
+from shardwise.sharding.shardings import NamedSharding as NamedSharding
+from shardwise.sharding.shardings import Sharding as Sharding
+from shardwise.sharding.shardings import SingleDeviceSharding as SingleDeviceSharding
+from shardwise.sharding.spec import P as P
+from shardwise.sharding.spec import PartitionSpec as PartitionSpec
+from shardwise.sharding.tiling import Tiling as Tiling

@@ -1,0 +1,167 @@
+"""Which mesh is current: two independent, thread-local registers.
+
+The *context mesh* (an abstract mesh and, beside it, a concrete one) is set by `use_mesh` and `set_mesh`; bare specs,
+default placement and explicit types read it. The *legacy stack* is pushed by `with mesh:` and read by `pjit` and
+`with_sharding_constraint`. Both are part of `context_token()`.
+"""
+
+from __future__ import annotations
+
+from contextlib import ContextDecorator
+from typing import Any
+
+from shardwise.base import config
+from shardwise.base.config import Override, Setting
+from shardwise.sharding.mesh import (
+    EMPTY_ABSTRACT_MESH,
+    EMPTY_MESH,
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    legacy_stack,
+)
+
+_abstract: Setting[AbstractMesh] = Setting("abstract_mesh", EMPTY_ABSTRACT_MESH)
+_concrete: Setting[Mesh] = Setting("concrete_mesh", EMPTY_MESH)
+# How many traces are being recorded in this thread; `set_mesh` has no meaning there. The tracer sets it.
+tracing: Setting[bool] = Setting("tracing", False, traced=False)
+
+
+def get_abstract_mesh() -> AbstractMesh:
+    """The abstract context mesh; the empty one outside of any context."""
+    return _abstract.get()
+
+
+def get_concrete_mesh() -> Mesh:
+    """The concrete context mesh; the empty one outside of any context."""
+    return _concrete.get()
+
+
+def get_mesh() -> Mesh:
+    """The concrete context mesh, for code outside of `jit`.
+
+    Raises:
+        ValueError: called while a function is traced.
+    """
+    if tracing.get():
+        raise ValueError(
+            "`get_mesh` can only be used outside of `jax.jit`. Maybe you want `jax.sharding.get_abstract_mesh()`?"
+        )
+    return _concrete.get()
+
+
+def legacy_mesh() -> Mesh:
+    """The mesh of the innermost `with mesh:`; the empty one outside."""
+    stack = legacy_stack.get()
+    return stack[-1] if stack else EMPTY_MESH
+
+
+def context_or_legacy_mesh() -> Mesh:
+    """The concrete context mesh, or else the innermost `with mesh:`."""
+    concrete = _concrete.get()
+    return legacy_mesh() if concrete is EMPTY_MESH else concrete
+
+
+def _both(mesh: Mesh) -> dict[Setting[Any], Any]:
+    return {_abstract: mesh.abstract_mesh, _concrete: mesh}
+
+
+class _MeshContext(Override):
+    """Sets the context mesh in the entering thread; `with ... as mesh` gives the mesh."""
+
+    __slots__ = ("mesh",)
+
+    def __init__(self, mesh: Any, values: dict[Setting[Any], Any]):
+        super().__init__(values)
+        self.mesh = mesh
+
+    def __enter__(self) -> Any:
+        super().__enter__()
+        return self.mesh
+
+    def _recreate_cm(self) -> _MeshContext:
+        return _MeshContext(self.mesh, self._values)
+
+
+def use_mesh(mesh: Mesh) -> _MeshContext:
+    """A context manager under which `mesh` is the context mesh.
+
+    Raises:
+        ValueError: `mesh` is no `Mesh`.
+    """
+    return _MeshContext(_checked(mesh, "use_mesh"), _both(mesh))
+
+
+def set_mesh(mesh: Mesh | None) -> Any:
+    """Set the context mesh of this thread from now on.
+
+    Under the `seed` dialect the concrete mesh that was set before is returned (None if there was none). Under
+    `latest` the returned object is a context manager whose exit restores what was there before.
+
+    Raises:
+        ValueError: `mesh` is neither a `Mesh` nor None, has Manual axes, or a function is being traced.
+    """
+    if tracing.get():
+        raise ValueError("`set_mesh` can only be used outside of `jax.jit`.")
+    mesh = EMPTY_MESH if mesh is None else _checked(mesh, "set_mesh")
+    if config.latest:
+        return _SetMesh(mesh)
+    before = _concrete.get()
+    _abstract.set(mesh.abstract_mesh)
+    _concrete.set(mesh)
+    return None if before is EMPTY_MESH else before
+
+
+class _SetMesh(ContextDecorator):
+    """What `set_mesh` returns under `latest`: the mesh is set already, leaving the context restores."""
+
+    __slots__ = ("_before", "mesh")
+
+    def __init__(self, mesh: Mesh):
+        self.mesh = mesh
+        self._before = (_abstract.set(mesh.abstract_mesh), _concrete.set(mesh))
+
+    def __enter__(self) -> Mesh:
+        return self.mesh
+
+    def __exit__(self, *exc: object) -> None:
+        _abstract.set(self._before[0])
+        _concrete.set(self._before[1])
+
+    def _recreate_cm(self) -> _MeshContext:
+        # As a decorator each call enters afresh, and what making this object set is undone now.
+        self.__exit__()
+        return _MeshContext(self.mesh, _both(self.mesh))
+
+
+def _checked(mesh: Any, who: str) -> Mesh:
+    if not isinstance(mesh, Mesh):
+        raise ValueError(
+            f"Expected mesh of type `jax.sharding.Mesh`. {who} got {mesh} of type {type(mesh).__name__}."
+        )
+    if AxisType.Manual in mesh.axis_types:
+        raise ValueError(
+            f"mesh {mesh} contains manual axes which is not allowed when using `jax.{who}`. "
+            "Manual axes exist inside shard_map only; set the mesh with Auto or Explicit axes."
+        )
+    return mesh
+
+
+def use_abstract_mesh(mesh: AbstractMesh) -> _MeshContext:
+    """A context manager that sets the abstract context mesh alone, as traced bodies do.
+
+    Raises:
+        ValueError: `mesh` is no `AbstractMesh`, or (`latest`) its size differs from that of the mesh in context.
+    """
+    if not isinstance(mesh, AbstractMesh):
+        raise ValueError(
+            "Expected mesh of type `jax.sharding.AbstractMesh`. "
+            f"use_abstract_mesh got {mesh} of type {type(mesh).__name__}."
+        )
+    current = _abstract.get()
+    if config.latest and not mesh.empty and not current.empty and current.size != mesh.size:
+        raise ValueError(
+            f"use_abstract_mesh cannot change the size of the mesh. Got new mesh: {mesh} with size={mesh.size} and "
+            f"prev mesh: {current} with size={current.size}"
+        )
+    return _MeshContext(mesh, {_abstract: mesh})

@@ -1,0 +1,346 @@
+"""Index arithmetic: which device holds which part of an array.
+
+A `Tiling` says it for an array of known rank without naming devices: the devices, in the order of a sharding's
+device list, form a grid (row-major); each array dim is split over some grid axes; the other axes replicate. All
+that the engine has to know of any sharding is its tiling and its device list.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.errors import IndivisibleError
+
+Shape = tuple[int, ...]
+Index = tuple[slice, ...]
+
+
+class Tiling:
+    """How an array of rank `len(dims)` lies over a grid of devices; interned, so equality is identity.
+
+    Attributes:
+        mesh_shape: the grid; its row-major order is the device order.
+        axis_names: one name per grid axis.
+        dims: for each array dim the grid axes (by position) that split it, major first.
+        ways: into how many parts each array dim is split.
+        num_devices: the size of the grid.
+    """
+
+    __slots__ = ("__weakref__", "_layout", "axis_names", "dims", "mesh_shape", "num_devices", "ways")
+
+    mesh_shape: Shape
+    axis_names: tuple[Any, ...]
+    dims: tuple[Shape, ...]
+    ways: Shape
+    num_devices: int
+
+    def __new__(cls, mesh_shape: Shape, axis_names: tuple[Any, ...], dims: tuple[Shape, ...]) -> Tiling:
+        """Find the tiling with these parts, or make it."""
+        key = (mesh_shape, axis_names, dims)
+        known = _interned.get(key)
+        if known is not None:
+            return known
+        used = [axis for axes in dims for axis in axes]
+        if len(used) != len(set(used)) or any(not 0 <= axis < len(mesh_shape) for axis in used):
+            raise ValueError(f"Each grid axis splits at most one dim: grid {mesh_shape}, dims {dims}.")
+        if len(axis_names) != len(mesh_shape):
+            raise ValueError(f"Grid {mesh_shape} needs as many names as axes, got {axis_names}.")
+        self = object.__new__(cls)
+        for name, value in (
+            ("mesh_shape", mesh_shape),
+            ("axis_names", axis_names),
+            ("dims", dims),
+            ("ways", tuple([math.prod([mesh_shape[axis] for axis in axes]) for axes in dims])),
+            ("num_devices", math.prod(mesh_shape)),
+            ("_layout", None),
+        ):
+            object.__setattr__(self, name, value)
+        return _interned.setdefault(key, self)
+
+    @property
+    def ndim(self) -> int:
+        """The rank of the arrays it describes."""
+        return len(self.dims)
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether every device holds the whole array."""
+        return all(ways == 1 for ways in self.ways)
+
+    @property
+    def replicated_axes(self) -> Shape:
+        """The grid axes that split no dim."""
+        used = {axis for axes in self.dims for axis in axes}
+        return tuple(axis for axis in range(len(self.mesh_shape)) if axis not in used)
+
+    @property
+    def layout(self) -> tuple[tuple[Shape, ...], ...]:
+        """Canonical form: per dim the digits `(stride, size)` of the device number that select its part.
+
+        Two tilings over equally many devices place every shard alike exactly if their layouts are equal, whatever
+        their grids are called and however finely they are cut.
+        """
+        if self._layout is None:
+            strides = _strides(self.mesh_shape)
+            layout = tuple(_merged((strides[a], self.mesh_shape[a]) for a in axes) for axes in self.dims)
+            object.__setattr__(self, "_layout", layout)
+        return self._layout
+
+    def same_placement(self, other: Tiling) -> bool:
+        """Whether both give every device number the same part of the array."""
+        return self is other or (self.num_devices == other.num_devices and self.layout == other.layout)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"cannot assign to field {name!r}: tilings are immutable.")
+
+    def __repr__(self) -> str:
+        return f"Tiling(mesh_shape={self.mesh_shape}, axis_names={self.axis_names}, dims={self.dims})"
+
+    def __reduce__(self) -> Any:
+        return (Tiling, (self.mesh_shape, self.axis_names, self.dims))
+
+    def __copy__(self) -> Tiling:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tiling:
+        return self
+
+
+_interned: weakref.WeakValueDictionary[Any, Tiling] = weakref.WeakValueDictionary()
+
+
+def _strides(shape: Shape) -> Shape:
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return tuple(strides)
+
+
+def _merged(digits: Any) -> tuple[Shape, ...]:
+    """Drop digits of size 1 and join a digit with the next minor one where they are one digit of the number."""
+    merged: list[tuple[int, int]] = []
+    for stride, size in digits:
+        if size == 1:
+            continue
+        if merged and merged[-1][0] == stride * size:
+            merged[-1] = (stride, merged[-1][1] * size)
+        else:
+            merged.append((stride, size))
+    return tuple(merged)
+
+
+def replicated(num_devices: int, ndim: int) -> Tiling:
+    """The tiling of rank `ndim` that gives the whole array to each of `num_devices` devices."""
+    return Tiling((num_devices,), ("_0",), ((),) * ndim) if num_devices != 1 else Tiling((), (), ((),) * ndim)
+
+
+def anonymous(mesh_shape: Shape, dims: tuple[Shape, ...]) -> Tiling:
+    """A tiling over a grid whose axes are called `_0`, `_1`, ..."""
+    return Tiling(mesh_shape, tuple(f"_{axis}" for axis in range(len(mesh_shape))), dims)
+
+
+def shard_shape(tiling: Tiling, shape: Shape, subject: Any = None) -> Shape:
+    """The shape of each device's part of an array.
+
+    Args:
+        tiling: of rank `len(shape)`.
+        shape: of the whole array.
+        subject: what the error speaks of, by default the tiling.
+
+    Raises:
+        IndivisibleError: a dim is split in more ways than divide it.
+    """
+    result = []
+    for dim, (size, ways) in enumerate(zip(shape, tiling.ways, strict=True)):
+        part, rest = divmod(size, ways)
+        if rest:
+            subject = tiling if subject is None else subject
+            raise IndivisibleError(indivisible_text(subject, dim, shape, tiling.ways))
+        result.append(part)
+    return tuple(result)
+
+
+def indivisible_text(subject: Any, dim: int, shape: Shape, ways: Sequence[int]) -> str:
+    """Say that dim `dim` of `shape` cannot be split evenly, and which size could."""
+    label = subject if isinstance(subject, str) else f"Sharding {subject}"
+    good = -(-shape[dim] // ways[dim]) * ways[dim]
+    return (
+        f"{label} implies that array axis {dim} is partitioned {ways[dim]} times, but the dimension size is "
+        f"{shape[dim]} (full shape: {shape}, per-dimension tiling factors: {list(ways)} should evenly divide the "
+        f"shape); the next size that works is {good}"
+    )
+
+
+def coordinates(tiling: Tiling) -> np.ndarray:
+    """Which part each device holds: int64[num_devices, ndim], entry `[i, d]` counts parts of dim `d`."""
+    numbers = np.arange(tiling.num_devices)
+    result = np.zeros((tiling.num_devices, tiling.ndim), np.int64)
+    strides = _strides(tiling.mesh_shape)
+    for dim, axes in enumerate(tiling.dims):
+        for axis in axes:
+            size = tiling.mesh_shape[axis]
+            result[:, dim] = result[:, dim] * size + numbers // strides[axis] % size
+    return result
+
+
+@lru_cache(maxsize=1024)
+def devices_indices(tiling: Tiling, shape: Shape) -> tuple[Index, ...]:
+    """The part of an array that each device holds, in device order; an unsplit dim is `slice(None)`.
+
+    Raises:
+        IndivisibleError: a dim is split in more ways than divide it.
+    """
+    part = shard_shape(tiling, shape)
+    columns = []
+    for dim, coords in enumerate(coordinates(tiling).T):
+        if tiling.ways[dim] == 1:
+            columns.append([slice(None)] * tiling.num_devices)
+        else:
+            size = part[dim]
+            pieces = [slice(k * size, (k + 1) * size) for k in range(tiling.ways[dim])]
+            columns.append([pieces[k] for k in coords.tolist()])
+    return tuple(zip(*columns, strict=True)) if columns else ((),) * tiling.num_devices
+
+
+def replica_ids(tiling: Tiling, shape: Shape | None = None) -> tuple[int, ...]:
+    """For each device, how many devices before it hold the same part.
+
+    With `shape`, parts of a dim of size 0 count as the same part, as they have the same slice.
+    """
+    strides = _strides(tiling.mesh_shape)
+    distinct = {axis for d, axes in enumerate(tiling.dims) for axis in axes if shape is None or shape[d] != 0}
+    numbers = np.arange(tiling.num_devices)
+    result = np.zeros(tiling.num_devices, np.int64)
+    for axis, size in enumerate(tiling.mesh_shape):
+        if axis not in distinct:
+            result = result * size + numbers // strides[axis] % size
+    return tuple(result.tolist())
+
+
+def common_refinement(*mesh_shapes: Shape | Tiling) -> tuple[Shape, tuple[tuple[Shape, ...], ...]] | None:
+    """The coarsest grid in which every axis of every given grid is a run of whole axes.
+
+    All grids count the same devices in the same order. For `(2, 4)` and `(4, 2)` the refined grid is `(2, 2, 2)`,
+    and their axes are `((0,), (1, 2))` and `((0, 1), (2,))`.
+
+    Returns:
+        The refined grid and, for each given grid, for each of its axes the refined axes, major first (none for an
+        axis of size 1); or None if there is no such grid, as for `(2, 3)` and `(3, 2)`.
+    """
+    shapes = [s.mesh_shape if isinstance(s, Tiling) else tuple(s) for s in mesh_shapes]
+    if len({math.prod(shape) for shape in shapes}) > 1:
+        return None
+    return _common_refinement(tuple(shapes))
+
+
+@lru_cache(maxsize=4096)
+def _common_refinement(shapes: tuple[Shape, ...]) -> tuple[Shape, tuple[tuple[Shape, ...], ...]] | None:
+    cuts = {1}
+    for shape in shapes:
+        cuts.update(stride * size for stride, size in zip(_strides(shape), shape, strict=True))
+    ordered = sorted(cuts, reverse=True)
+    if any(larger % smaller for larger, smaller in pairwise(ordered)):
+        return None
+    refined = tuple(larger // smaller for larger, smaller in pairwise(ordered))
+    position = {cut: i for i, cut in enumerate(ordered)}
+    parts = tuple(
+        tuple(
+            tuple(range(position[stride * size], position[stride]))
+            for stride, size in zip(_strides(shape), shape, strict=True)
+        )
+        for shape in shapes
+    )
+    return refined, parts
+
+
+def refine(
+    tiling: Tiling, mesh_shape: Shape, parts: tuple[Shape, ...], axis_names: tuple[Any, ...]
+) -> Tiling:
+    """The same placement over a finer grid, with the `parts` that `common_refinement` gave for the tiling."""
+    dims = tuple(tuple(fine for axis in axes for fine in parts[axis]) for axes in tiling.dims)
+    return Tiling(mesh_shape, axis_names, dims)
+
+
+def tiling_of_coordinates(coords: np.ndarray) -> Tiling | None:
+    """Find a grid that explains which part each device holds.
+
+    Args:
+        coords: int[num_devices, ndim], as `coordinates` gives.
+
+    Returns:
+        An anonymous tiling, or None if the devices in their order form no such grid.
+    """
+    count, ndim = coords.shape
+    if count == 0 or coords[0].any():
+        return None
+    digits: list[tuple[int, int, int, int]] = []  # stride, size, dim (-1: replicated), weight; minor first
+    stride = 1
+    while stride < count:
+        rest = count // stride
+        step = coords[stride]
+        moved = np.flatnonzero(step)
+        if len(moved) > 1:
+            return None
+        line = coords[: rest * stride : stride]
+        follows = (line == np.arange(len(line))[:, None] * step).all(axis=1)
+        run = len(line) if follows.all() else int(np.argmin(follows))
+        size = max((d for d in range(2, run + 1) if rest % d == 0), default=0)
+        if size == 0:
+            return None
+        dim = int(moved[0]) if len(moved) else -1
+        digits.append((stride, size, dim, int(step[dim]) if len(moved) else 0))
+        stride *= size
+    digits.reverse()
+    dims = []
+    for dim in range(ndim):
+        axes = [axis for axis, digit in enumerate(digits) if digit[2] == dim]
+        dims.append(tuple(sorted(axes, key=lambda axis: -digits[axis][3])))
+    tiling = anonymous(tuple(digit[1] for digit in digits), tuple(dims))
+    return tiling if (coordinates(tiling) == coords).all() else None
+
+
+def coordinates_of_indices(indices: Sequence[Any], shape: Shape) -> np.ndarray | None:
+    """Turn index tuples, one per device, into part numbers; None if the parts are no even grid of the array.
+
+    Entries may be slices of step 1, or integers, which stand for parts of length one.
+    """
+    if not indices:
+        return None
+    bounds = np.empty((len(indices), len(shape), 2), np.int64)
+    for i, index in enumerate(indices):
+        index = index if isinstance(index, tuple) else (index,)
+        if len(index) > len(shape):
+            return None
+        index = index + (slice(None),) * (len(shape) - len(index))
+        for dim, (entry, size) in enumerate(zip(index, shape, strict=True)):
+            if isinstance(entry, slice):
+                start, stop, step = entry.indices(size)
+                if step != 1:
+                    return None
+            else:
+                start, stop = int(entry), int(entry) + 1
+            bounds[i, dim] = start, stop
+    lengths = bounds[:, :, 1] - bounds[:, :, 0]
+    if (lengths != lengths[0]).any() or (lengths[0] < 0).any():
+        return None
+    coords = np.zeros((len(indices), len(shape)), np.int64)
+    for dim, size in enumerate(shape):
+        length = int(lengths[0, dim])
+        starts = bounds[:, dim, 0]
+        if length == 0:
+            if size:
+                return None
+            continue
+        if size % length or (starts % length).any():
+            return None
+        coords[:, dim] = starts // length
+        if len(np.unique(coords[:, dim])) != size // length:
+            return None
+    return coords
