@@ -1,0 +1,110 @@
+"""`import jax` means shardwise: for programs that are to run unchanged.
+
+After `install()`, `jax` and every public `jax.*` module are the very module objects of shardwise, so that
+`jax.Array is shardwise.Array` whichever name an import used. What shardwise keeps no counterpart of says so:
+`jaxlib`, `jax._src`, `jax.lib` and the modules that shardwise lacks raise `ModuleNotFoundError` with a reason.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Final
+
+TARGET: Final = __name__.partition(".")[0]
+
+# The release of JAX whose behaviour each dialect follows.
+JAX_VERSIONS: Final = {"seed": "0.5.3", "latest": "0.10.2"}
+
+# First parts of the module names that JAX documents; shardwise's other packages stay invisible to `jax.*`.
+PUBLIC: Final = frozenset(
+    "ad_checkpoint api_util core custom_batching custom_derivatives custom_transpose debug distributed dlpack dtypes "
+    "errors example_libraries experimental export extend ffi flatten_util image interpreters lax monitoring nn numpy "
+    "ops profiler random ref scipy sharding stages test_util tree tree_util typing util version".split()
+)
+_INTERNAL: Final = frozenset({"_src", "lib", "cloud_tpu_init", "collect_profile", "tools"})
+
+
+def install() -> ModuleType:
+    """Make `import jax` find shardwise in this process; returns the module. Doing it again changes nothing.
+
+    Raises:
+        RuntimeError: the real JAX is imported already; two array libraries under one name cannot work.
+    """
+    root = importlib.import_module(TARGET)
+    loaded = sys.modules.get("jax")
+    if loaded is not None and loaded is not root:
+        origin = getattr(loaded, "__file__", None) or "an unknown place"
+        raise RuntimeError(
+            f"'jax' is already imported, from {origin}. Call shardwise.alias.install() before the first "
+            "'import jax', or start the program with 'shardwise run'."
+        )
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    sys.modules["jax"] = root
+    version = JAX_VERSIONS[root.config.shardwise_dialect]
+    root.__dict__.update(__version__=version, __version_info__=tuple(map(int, version.split("."))))
+    return root
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds `jax.a.b` as the module object of `shardwise.a.b`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        root, _, rest = fullname.partition(".")
+        if root == "jaxlib":
+            raise _missing(fullname, "there is no jaxlib under shardwise: its kernels are NumPy's")
+        if root != "jax":
+            return None
+        if rest:
+            first = rest.partition(".")[0]
+            if first in _INTERNAL:
+                raise _missing(
+                    fullname, f"jax.{first} is JAX's inside, which shardwise does not have; use the documented names"
+                )
+            if first not in PUBLIC:
+                raise _missing(fullname, "JAX documents no such module")
+        module = _counterpart(fullname)
+        spec = importlib.machinery.ModuleSpec(fullname, _SameModule(module))
+        if hasattr(module, "__path__"):
+            spec.submodule_search_locations = list(module.__path__)
+        return spec
+
+
+class _SameModule(importlib.abc.Loader):
+    """Hands out a module that exists already."""
+
+    def __init__(self, module: ModuleType):
+        self._module = module
+        self._spec = module.__spec__
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import machinery has just replaced it by the alias's
+
+
+def _counterpart(fullname: str) -> ModuleType:
+    """The module of shardwise that `jax.a.b` names: `shardwise.a.b`, or a module that `shardwise.a` exports as `b`."""
+    name = TARGET + fullname.removeprefix("jax")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+    parent, _, child = name.rpartition(".")
+    exported = getattr(sys.modules[parent], child, None)
+    if isinstance(exported, ModuleType):
+        return exported
+    raise _missing(fullname, f"shardwise has no counterpart of it (there is no {name})")
+
+
+def _missing(fullname: str, reason: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(f"No module named {fullname!r}: {reason}.", name=fullname)

@@ -1,0 +1,29 @@
+"""The command `shardwise`: `run` a JAX program or notebook, `info` about this machine.
+
+In: the words of the command line. Out: an exit status; everything else is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from shardwise.cli import info, run
+from shardwise.cli.run import UsageError as UsageError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out a command line (`sys.argv` if none is given) and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="shardwise", description="JAX's array and sharding API on NumPy kernels.", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run.register(commands)
+    info.register(commands)
+    options = parser.parse_args(arguments)
+    try:
+        return options.carry_out(options)
+    except UsageError as error:
+        print(f"shardwise {options.command}: {error}", file=sys.stderr)
+        return 2

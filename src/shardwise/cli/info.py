@@ -1,0 +1,166 @@
+"""`shardwise info`: what this machine and this installation offer."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from shardwise.alias import JAX_VERSIONS
+from shardwise.base import config
+
+_PACKAGES = (
+    "numpy",
+    "scipy",
+    "ml_dtypes",
+    "optree",
+    "opt_einsum",
+    "llvmlite",
+    "rich",
+    "mpi4py",
+    "mpich",
+    "cupy-cuda12x",
+)
+_PROBE_SECONDS = 20
+
+
+def register(commands: Any) -> None:
+    """Add the command `info` to the parser."""
+    parser = commands.add_parser(
+        "info", help="print versions, CPU, BLAS, devices, MPI, GPU", description="Print what shardwise finds here."
+    )
+    parser.set_defaults(carry_out=_carry_out)
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    for title, describe in _SECTIONS.items():
+        try:
+            lines = list(describe())
+        except Exception as error:  # a broken driver or library is a finding, not a reason to stop
+            lines = [f"not known: {type(error).__name__}: {error}"]
+        print(f"{title:<10}" + ("\n" + " " * 10).join(lines or ["none"]))
+    return 0
+
+
+def _versions() -> Iterable[str]:
+    own = _version("shardwise") or "(not installed)"
+    yield f"shardwise {own}, Python {platform.python_version()}, {sys.executable}"
+    found = [f"{name} {version}" for name in _PACKAGES if (version := _version(name))]
+    yield ", ".join(found)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _dialect() -> Iterable[str]:
+    name = config.shardwise_dialect
+    yield f"{name}: behaves and prints as JAX {JAX_VERSIONS[name]}"
+
+
+def _cpu() -> Iterable[str]:
+    model, flags = platform.machine(), ""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        fields = dict(line.split(":", 1) for line in cpuinfo.read_text().splitlines() if ":" in line)
+        fields = {key.strip(): value.strip() for key, value in fields.items()}
+        model, flags = fields.get("model name", model), fields.get("flags", "")
+    widths = [name for name in ("avx512f", "avx2", "fma") if name in flags.split()]
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield f"{model}, {usable} of {os.cpu_count()} cores usable" + (f", {' '.join(widths)}" if widths else "")
+
+
+def _blas() -> Iterable[str]:
+    import numpy
+
+    built = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[index]
+    numpy.dot(numpy.ones((2, 2)), numpy.ones((2, 2)))
+    yield f"NumPy's: {built.get('name')} {built.get('version')}"
+    for library in _loaded_libraries("openblas"):
+        core, threads = _ask(library, "get_corename", ctypes.c_char_p), _ask(library, "get_num_threads", ctypes.c_int)
+        yield f"{library.name}: kernels for {core.decode() if core else 'an unknown core'}, {threads or '?'} threads"
+
+
+def _loaded_libraries(word: str) -> list[Path]:
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        return []
+    names = {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if word in line}
+    return sorted(Path(name) for name in names)
+
+
+def _ask(library: Path, question: str, kind: Any) -> Any:
+    """Call an OpenBLAS query function, whose name depends on who built the library."""
+    loaded = ctypes.CDLL(str(library))
+    for name in (f"{prefix}openblas_{question}{suffix}" for prefix in ("scipy_", "") for suffix in ("64_", "")):
+        if hasattr(loaded, name):
+            function = getattr(loaded, name)
+            function.restype = kind
+            return function()
+    return None
+
+
+def _devices() -> Iterable[str]:
+    import shardwise
+
+    count = shardwise.device_count()
+    platforms = sorted({device.platform for device in shardwise.devices()})
+    yield f"{count} {'/'.join(platforms)} ({shardwise.process_count()} process); set by --devices, JAX_NUM_CPU_DEVICES"
+
+
+def _mpi() -> Iterable[str]:
+    if _version("mpi4py") is None:
+        yield "mpi4py is not installed: pip install 'shardwise[mpi]'"
+        return
+    # Asked in a process of its own: loading a broken MPI can end the process that tries.
+    question = "from mpi4py import MPI; print(MPI.Get_library_version().splitlines()[0])"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "OMPI", "PMIX"))}
+    answer = subprocess.run(
+        [sys.executable, "-c", question],
+        capture_output=True,
+        text=True,
+        timeout=_PROBE_SECONDS,
+        stdin=subprocess.DEVNULL,
+        env=environment,
+    )
+    if answer.returncode:
+        yield "mpi4py finds no usable MPI library: " + (answer.stderr.strip().splitlines() or ["no reason given"])[-1]
+    else:
+        yield answer.stdout.strip().rstrip("\x00")
+    beside = Path(sys.executable).with_name("mpiexec")
+    yield f"mpiexec: {beside if beside.exists() else shutil.which('mpiexec') or 'not found'}"
+
+
+def _gpu() -> Iterable[str]:
+    try:
+        import cupy
+    except ImportError:
+        seen = shutil.which("nvidia-smi") is not None
+        yield "a driver, but CuPy is not installed: pip install 'shardwise[cuda]'" if seen else "none"
+        return
+    runtime = cupy.cuda.runtime
+    for number in range(runtime.getDeviceCount()):
+        properties = runtime.getDeviceProperties(number)
+        yield f"{properties['name'].decode()}, {properties['totalGlobalMem'] / 2**30:.0f} GiB"
+
+
+_SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
+    "versions": _versions,
+    "dialect": _dialect,
+    "CPU": _cpu,
+    "BLAS": _blas,
+    "devices": _devices,
+    "MPI": _mpi,
+    "GPU": _gpu,
+}

@@ -1,0 +1,110 @@
+"""`shardwise run`: a JAX program, unchanged, with `jax` standing for shardwise."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, NoReturn
+
+from shardwise import alias
+from shardwise.base import config
+from shardwise.cli import notebook
+
+
+class UsageError(Exception):
+    """The command line asks for something that cannot be done; the message is for the user."""
+
+
+def register(commands: Any) -> None:
+    """Add the command `run` to the parser."""
+    parser = commands.add_parser(
+        "run",
+        help="run a JAX program or notebook unchanged",
+        description="Run a Python program, or the code cells of a notebook, with `import jax` meaning shardwise.",
+        epilog="OPTIONS may also stand right behind PROGRAM; what follows them, or a `--`, goes to the program.",
+        usage="shardwise run [OPTIONS] PROGRAM [ARGUMENTS ...]",
+        allow_abbrev=False,
+    )
+    _add_options(parser)
+    parser.add_argument("program", metavar="PROGRAM", help="a .py file or an .ipynb notebook")
+    parser.add_argument("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER, help="the program's own arguments")
+    parser.set_defaults(carry_out=_carry_out)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--devices", type=_device_count, metavar="N", help="number of virtual CPU devices")
+    parser.add_argument(
+        "--dialect",
+        choices=tuple(alias.JAX_VERSIONS),
+        help="behave and print as " + ", ".join(f"JAX {v} ({name})" for name, v in alias.JAX_VERSIONS.items()),
+    )
+
+
+def _device_count(text: str) -> int:
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of devices; give an integer of at least 1")
+    return count
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    _take_trailing_options(options)
+    path = Path(options.program)
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; give a .py file or an .ipynb notebook")
+    if not path.exists():
+        raise UsageError(f"there is no file {path}")
+    if options.dialect is not None:
+        config.update("shardwise_dialect", options.dialect)
+    if options.devices is not None:
+        config.update("jax_num_cpu_devices", options.devices)
+    alias.install()
+
+    # What a program sees of the interpreter is what `python PROGRAM ARGUMENTS` would show it.
+    sys.argv = [options.program, *options.arguments]
+    sys.path[0:1] = [str(path.resolve().parent)]
+    module = ModuleType("__main__")
+    module.__dict__.update(__file__=str(path), __builtins__=__builtins__)
+    sys.modules["__main__"] = module
+    try:
+        if path.suffix == ".ipynb":
+            notebook.run(path, module.__dict__)
+        else:
+            exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+    except notebook.NotebookError as error:
+        raise UsageError(str(error)) from None
+    except Exception as error:
+        _report(error)
+    return 0
+
+
+def _take_trailing_options(options: argparse.Namespace) -> None:
+    """Let `run PROGRAM --devices 8 x` mean `run --devices 8 PROGRAM x`."""
+    rest = options.arguments
+    trailing = argparse.ArgumentParser(prog="shardwise run", add_help=False, allow_abbrev=False)
+    _add_options(trailing)
+    while rest and rest[0].partition("=")[0] in ("--devices", "--dialect"):
+        width = 1 if "=" in rest[0] else 2
+        trailing.parse_args(rest[:width], namespace=options)
+        rest = rest[width:]
+    options.arguments = rest[1:] if rest[:1] == ["--"] else rest
+
+
+def _report(error: Exception) -> NoReturn:
+    """Show the program's failure as Python would, without the frames of this command."""
+    error.__traceback__ = _from_program(error.__traceback__)
+    sys.excepthook(type(error), error, error.__traceback__)
+    sys.exit(1)
+
+
+def _from_program(frames: TracebackType | None) -> TracebackType | None:
+    here = os.path.dirname(__file__)
+    while frames is not None and os.path.dirname(frames.tb_frame.f_code.co_filename) == here:
+        frames = frames.tb_next
+    return frames
