@@ -1,0 +1,151 @@
+"""Functions on pytrees, and the one door to all of `base`'s tree machinery.
+
+In: trees, that is nested containers of leaves. Out: trees mapped, reduced, transposed, broadcast from a prefix.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import optree
+
+from shardwise.base.treeclass import Partial as Partial
+from shardwise.base.treeclass import register_dataclass as register_dataclass
+from shardwise.base.treeclass import register_pytree_node_class as register_pytree_node_class
+from shardwise.base.treeclass import register_pytree_with_keys as register_pytree_with_keys
+from shardwise.base.treeclass import register_pytree_with_keys_class as register_pytree_with_keys_class
+from shardwise.base.treeclass import register_static as register_static
+from shardwise.base.treeclass import static as static
+from shardwise.base.treedef import NAMESPACE as NAMESPACE
+from shardwise.base.treedef import IsLeaf
+from shardwise.base.treedef import PyTreeDef as PyTreeDef
+from shardwise.base.treedef import flatten_spec as flatten_spec
+from shardwise.base.treedef import is_tree_node as is_tree_node
+from shardwise.base.treedef import register_pytree_node as register_pytree_node
+from shardwise.base.treedef import tree_flatten as tree_flatten
+from shardwise.base.treedef import tree_leaves as tree_leaves
+from shardwise.base.treedef import tree_structure as tree_structure
+from shardwise.base.treedef import tree_unflatten as tree_unflatten
+from shardwise.base.treedef import treedef_of as treedef_of
+from shardwise.base.treepath import DictKey as DictKey
+from shardwise.base.treepath import FlattenedIndexKey as FlattenedIndexKey
+from shardwise.base.treepath import GetAttrKey as GetAttrKey
+from shardwise.base.treepath import KeyEntry as KeyEntry
+from shardwise.base.treepath import KeyPath as KeyPath
+from shardwise.base.treepath import SequenceKey as SequenceKey
+from shardwise.base.treepath import equality_errors as equality_errors
+from shardwise.base.treepath import flatten_one_level as flatten_one_level
+from shardwise.base.treepath import flatten_one_level_with_keys as flatten_one_level_with_keys
+from shardwise.base.treepath import generate_key_paths as generate_key_paths
+from shardwise.base.treepath import keystr as keystr
+from shardwise.base.treepath import prefix_errors as prefix_errors
+from shardwise.base.treepath import tree_flatten_with_path as tree_flatten_with_path
+from shardwise.base.treepath import tree_leaves_with_path as tree_leaves_with_path
+from shardwise.base.treepath import tree_map_with_path as tree_map_with_path
+
+
+def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
+    """`tree` with each leaf `x` replaced by `f(x, *ys)`, the `ys` being what stands there in `rest`.
+
+    Each tree of `rest` must have the structure of `tree` or go on below its leaves; ValueError says where it does not.
+    """
+    leaves, treedef = tree_flatten(tree, is_leaf)
+    spec = treedef.spec
+    if not rest:
+        return spec.unflatten(map(f, leaves))
+    try:
+        others = [spec.flatten_up_to(other) for other in rest]
+    except ValueError as err:
+        raise _mismatch("tree_map tree", tree, rest, is_leaf) or err from None
+    return spec.unflatten(map(f, leaves, *others))
+
+
+def _mismatch(name: str, tree: Any, rest: Sequence[Any], is_leaf: IsLeaf) -> ValueError | None:
+    for other in rest:
+        for error in prefix_errors(tree, other, is_leaf):
+            return error(name)
+    return None
+
+
+def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
+    """A tree of the structure of `full_tree` in which each leaf of `prefix_tree` fills the subtree standing there."""
+    return tree_unflatten(tree_structure(full_tree, is_leaf), broadcast_prefix(prefix_tree, full_tree, is_leaf))
+
+
+def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
+    """For each leaf of `full_tree` the leaf of `prefix_tree` at or above it; ValueError if that is no prefix."""
+    leaves, treedef = tree_flatten(prefix_tree, is_leaf)
+    try:
+        subtrees = treedef.spec.flatten_up_to(full_tree)
+    except ValueError as err:
+        raise _mismatch("broadcast_prefix prefix_tree", prefix_tree, (full_tree,), is_leaf) or err from None
+    result: list[Any] = []
+    for leaf, subtree in zip(leaves, subtrees, strict=True):
+        result += [leaf] * len(tree_leaves(subtree, is_leaf))
+    return result
+
+
+_REQUIRED = object()
+
+
+def tree_reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _REQUIRED,
+                is_leaf: IsLeaf = None) -> Any:  # fmt: skip
+    """`functools.reduce` over the leaves, from the left; TypeError for no leaves and no initializer."""
+    start = () if initializer is _REQUIRED else (initializer,)
+    return functools.reduce(function, tree_leaves(tree, is_leaf), *start)
+
+
+def tree_reduce_associative(operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _REQUIRED,
+                            is_leaf: IsLeaf = None) -> Any:  # fmt: skip
+    """The leaves joined by an associative `operation`, in a balanced order of log2(n) steps."""
+    values = tree_leaves(tree, is_leaf)
+    if not values:
+        if identity is _REQUIRED:
+            raise TypeError("tree_reduce_associative: the tree has no leaves; give an identity.")
+        return identity
+    while len(values) > 1:
+        pairs = [operation(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+        values = pairs + values[len(values) & ~1 :]
+    return values[0]
+
+
+def tree_all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
+    """Whether every leaf is true."""
+    return all(tree_leaves(tree, is_leaf))
+
+
+def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any) -> Any:
+    """A tree of structure outer(inner) turned inside out, to inner(outer). None: the inner structure is found.
+
+    TypeError if the tree is not of that structure.
+    """
+    if inner_treedef is None:
+        inner_treedef = tree_structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
+    leaves, treedef = tree_flatten(pytree_to_transpose)
+    expected = outer_treedef.compose(inner_treedef)
+    if treedef != expected:
+        raise TypeError(f"tree_transpose: the structure of the tree\n{treedef}\nis not outer(inner):\n{expected}")
+    width = inner_treedef.num_leaves
+    return inner_treedef.unflatten([outer_treedef.unflatten(leaves[i::width]) for i in range(width)])
+
+
+def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
+    """Whether every item is a leaf."""
+    return all(optree.tree_is_leaf(item, is_leaf, namespace=NAMESPACE) for item in iterable)
+
+
+def treedef_is_leaf(treedef: PyTreeDef) -> bool:
+    """Whether the structure has a single node: a leaf, None or an empty container."""
+    return treedef.num_nodes == 1
+
+
+def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
+    """The structures directly below the root."""
+    return treedef.children()
+
+
+def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
+    """The structure of a tuple of trees of these structures."""
+    return PyTreeDef(optree.treespec_tuple([t.spec for t in treedefs], namespace=NAMESPACE))

@@ -1,0 +1,115 @@
+"""Classes as tree nodes: the ways to register one, and `Partial`.
+
+In: a class and how to take it apart. Out: values of the class are nodes of trees, named in key paths.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from shardwise.base.treedef import register_pytree_node
+from shardwise.base.treepath import GetAttrKey
+
+Class = TypeVar("Class", bound=type)
+
+
+def register_pytree_with_keys(nodetype: type, flatten_with_keys: Callable[[Any], Any],
+                              unflatten_func: Callable[[Any, Any], Any],
+                              flatten_func: Callable[[Any], Any] | None = None) -> None:  # fmt: skip
+    """Like `register_pytree_node`, with key paths; `flatten_func` may be given as a faster form without them."""
+
+    def flatten(x: Any) -> tuple[Iterable[Any], Any]:
+        pairs, aux = flatten_with_keys(x)
+        return [child for _, child in pairs], aux
+
+    register_pytree_node(nodetype, flatten_func or flatten, unflatten_func, flatten_with_keys)
+
+
+def register_pytree_node_class(cls: Class) -> Class:
+    """Class decorator: register a class by its methods `tree_flatten(self)`, `tree_unflatten(cls, aux, children)`."""
+    register_pytree_node(cls, operator.methodcaller("tree_flatten"), cls.tree_unflatten)  # type: ignore[attr-defined]
+    return cls
+
+
+def register_pytree_with_keys_class(cls: Class) -> Class:
+    """Class decorator: as `register_pytree_node_class`, by `tree_flatten_with_keys(self)` and `tree_unflatten`."""
+    flatten = operator.methodcaller("tree_flatten") if hasattr(cls, "tree_flatten") else None
+    with_keys = operator.methodcaller("tree_flatten_with_keys")
+    register_pytree_with_keys(cls, with_keys, cls.tree_unflatten, flatten)  # type: ignore[attr-defined]
+    return cls
+
+
+def register_static(cls: Class) -> Class:
+    """Class decorator: values of the class are nodes without children, part of the structure. They must be hashable."""
+    register_pytree_node(cls, lambda x: ((), x), lambda aux, _: aux)
+    return cls
+
+
+def register_dataclass(nodetype: Class, data_fields: Sequence[str] | None = None,
+                       meta_fields: Sequence[str] | None = None, drop_fields: Sequence[str] = ()) -> Class:  # fmt: skip
+    """Make a dataclass (or a class made from keyword arguments) a node: data fields are children, meta ones structure.
+
+    For a dataclass the fields default to those of its `__init__`: meta where `field(metadata={'static': True})`, data
+    otherwise. TypeError if only one list is given, or none for a class that is no dataclass; ValueError if the lists
+    overlap or do not make up the fields of `__init__`.
+    """
+    is_dataclass = dataclasses.is_dataclass(nodetype)
+    init_fields = [f for f in dataclasses.fields(nodetype) if f.init] if is_dataclass else []
+    if (data_fields is None) != (meta_fields is None):
+        raise TypeError("register_dataclass takes data_fields and meta_fields together, or neither of them.")
+    if data_fields is None or meta_fields is None:
+        if not is_dataclass:
+            raise TypeError(f"register_dataclass: {nodetype} is no dataclass, so give data_fields and meta_fields.")
+        data_fields = [f.name for f in init_fields if not f.metadata.get("static", False)]
+        meta_fields = [f.name for f in init_fields if f.metadata.get("static", False)]
+        data_fields = [name for name in data_fields if name not in drop_fields]
+        meta_fields = [name for name in meta_fields if name not in drop_fields]
+    data, meta = tuple(data_fields), tuple(meta_fields)
+    if both := set(data) & set(meta):
+        raise ValueError(f"register_dataclass: {sorted(both)} are listed both as data_fields and as meta_fields.")
+    if is_dataclass:
+        expected = {f.name for f in init_fields} - set(drop_fields)
+        if {*data, *meta} != expected:
+            missing, extra = sorted(expected - {*data, *meta}), sorted({*data, *meta} - expected)
+            raise ValueError(
+                f"register_dataclass: data_fields and meta_fields must make up the init fields of {nodetype.__name__}; "
+                f"missing {missing}, unexpected {extra}. Leave fields out with drop_fields."
+            )
+    keys = tuple(map(GetAttrKey, data))
+
+    def flatten(x: Any) -> tuple[list[Any], tuple[Hashable, ...]]:
+        return [getattr(x, name) for name in data], tuple([getattr(x, name) for name in meta])
+
+    def flatten_with_keys(x: Any) -> tuple[list[tuple[GetAttrKey, Any]], tuple[Hashable, ...]]:
+        return [(key, getattr(x, key.name)) for key in keys], tuple([getattr(x, name) for name in meta])
+
+    def unflatten(aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
+        return nodetype(**dict(zip(data, children, strict=True)), **dict(zip(meta, aux, strict=True)))
+
+    register_pytree_node(nodetype, flatten, unflatten, flatten_with_keys)
+    return nodetype
+
+
+def static(**kwargs: Any) -> Any:
+    """A dataclass field that `register_dataclass` takes as structure, not as data."""
+    return dataclasses.field(**{**kwargs, "metadata": {**(kwargs.get("metadata") or {}), "static": True}})
+
+
+class Partial(functools.partial):  # type: ignore[type-arg]
+    """`functools.partial` as a tree: the arguments are data, the function is structure (and must be hashable)."""
+
+
+def _flatten_partial(p: Partial) -> tuple[tuple[Any, ...], Any]:
+    return (p.args, p.keywords), p.func
+
+
+def _flatten_partial_with_keys(p: Partial) -> tuple[tuple[Any, ...], Any]:
+    return ((GetAttrKey("args"), p.args), (GetAttrKey("keywords"), p.keywords)), p.func
+
+
+register_pytree_node(Partial, _flatten_partial, lambda func, parts: Partial(func, *parts[0], **parts[1]),
+                     _flatten_partial_with_keys)  # fmt: skip

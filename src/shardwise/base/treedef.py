@@ -1,0 +1,211 @@
+"""Pytrees: nested containers as a list of leaves and a structure; which classes are containers.
+
+In: trees of tuples, lists, dicts, None, namedtuples, OrderedDicts, defaultdicts and registered classes. Out: leaves in
+order, and a `PyTreeDef` that puts leaves back together. optree does the walking; what is here gives it JAX's manners:
+None is a node without children, dicts are visited in the order of their keys and come back in that order.
+
+Hot paths may call `flatten_spec`, which leaves out the `PyTreeDef` and gives optree's own hashable structure.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import optree
+
+NAMESPACE = "shardwise"
+IsLeaf = Callable[[Any], bool] | None
+
+flatten_spec = functools.partial(optree.tree_flatten, namespace=NAMESPACE)
+
+
+class PyTreeDef:
+    """The structure of a pytree: what is left when its leaves are taken out. Hashable and comparable.
+
+    Made by `tree_structure` and `tree_flatten`; `spec` is optree's form of it.
+    """
+
+    __slots__ = ("spec",)
+
+    spec: optree.PyTreeSpec
+
+    def __init__(self, spec: optree.PyTreeSpec) -> None:
+        object.__setattr__(self, "spec", spec)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a PyTreeDef cannot be changed: attempt to set {name!r}")
+
+    @property
+    def num_leaves(self) -> int:
+        """How many leaves a tree of this structure has."""
+        return self.spec.num_leaves
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes a tree of this structure has, leaves included."""
+        return self.spec.num_nodes
+
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        """The tree of this structure with these leaves; ValueError unless their number fits."""
+        return self.spec.unflatten(leaves)
+
+    def flatten_up_to(self, tree: Any) -> list[Any]:
+        """The subtrees of `tree` where this structure has leaves; ValueError if `tree` does not go that far."""
+        return self.spec.flatten_up_to(tree)
+
+    def children(self) -> list[PyTreeDef]:
+        """The structures directly below the root."""
+        return [PyTreeDef(child) for child in self.spec.children()]
+
+    def node_data(self) -> tuple[type, Any] | None:
+        """(type, metadata) of the root; None for a leaf."""
+        return None if self.spec.is_leaf() else (self.spec.type, _metadata(self.spec))
+
+    def compose(self, inner: PyTreeDef) -> PyTreeDef:
+        """This structure with `inner` in the place of every leaf."""
+        return PyTreeDef(self.spec.compose(inner.spec))
+
+    def walk(self, f_node: Callable[..., Any], f_leaf: Callable[[Any], Any] | None, leaves: Iterable[Any]) -> Any:
+        """Fold from the leaves up: `f_node(children, (type, metadata))` for nodes, `f_leaf(leaf)` for leaves."""
+        return self.spec.walk(leaves, lambda kind, data, children: f_node(children, (kind, data)), f_leaf)
+
+    def canonical(self) -> PyTreeDef:
+        """The equal structure whose dicts come back with sorted keys, whatever order they were flattened from."""
+        return PyTreeDef(_sort_dicts(self.spec))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PyTreeDef) and (self is other or self.spec == other.spec)
+
+    def __hash__(self) -> int:
+        return hash(self.spec)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PyTreeDef, (self.spec,)
+
+    def __repr__(self) -> str:
+        return f"PyTreeDef({self.spec.walk([None] * self.num_leaves, _node_text, lambda _: '*')})"
+
+
+def _node_text(kind: type, data: Any, children: tuple[str, ...]) -> str:
+    inside = ", ".join(children)
+    if kind is tuple:
+        return f"({inside},)" if len(children) == 1 else f"({inside})"
+    if kind is list:
+        return f"[{inside}]"
+    if kind is type(None):
+        return "None"
+    if kind is dict:
+        return "{" + ", ".join(f"{key!r}: {text}" for key, text in zip(data, children, strict=True)) + "}"
+    if kind is OrderedDict:
+        label = f"OrderedDict[{tuple(data)}]"
+    elif kind is defaultdict:
+        label = f"defaultdict[{(data[0], tuple(data[1]))}]"
+    elif kind not in _registry and issubclass(kind, tuple):
+        label = f"namedtuple[{kind.__name__}]"
+    else:
+        label = f"{kind.__name__}[{data}]"
+    return f"CustomNode({label}, [{inside}])"
+
+
+def _metadata(spec: optree.PyTreeSpec) -> Any:
+    found: list[Any] = []
+
+    def note(_: type, data: Any, children: tuple[Any, ...]) -> None:
+        found[:] = [data]  # the root is walked last
+
+    spec.walk([None] * spec.num_leaves, note, None)
+    return found[0]
+
+
+def _sort_dicts(spec: optree.PyTreeSpec) -> optree.PyTreeSpec:
+    return spec.transform(_sorted_node, None)
+
+
+def _sorted_node(node: optree.PyTreeSpec) -> optree.PyTreeSpec:
+    if node.type is dict:
+        return flatten_spec(dict.fromkeys(node.entries(), 0))[1]
+    if node.type is defaultdict:
+        return flatten_spec(defaultdict(_metadata(node)[0], dict.fromkeys(node.entries(), 0)))[1]
+    return node
+
+
+@functools.lru_cache(maxsize=4096)
+def _plain_treedef(spec: optree.PyTreeSpec) -> PyTreeDef:
+    return PyTreeDef(_sort_dicts(spec))
+
+
+def treedef_of(spec: optree.PyTreeSpec) -> PyTreeDef:
+    """The PyTreeDef of optree's structure `spec`."""
+    # Structures with registered classes have a namespace. They are not looked up: their metadata may be equal to
+    # another's and yet differ, as 1 and True do.
+    return PyTreeDef(spec) if spec.namespace else _plain_treedef(spec)
+
+
+# -- trees -----------------------------------------------------------------------------------------------------
+
+
+def tree_flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], PyTreeDef]:
+    """The leaves of `tree` and its structure.
+
+    `is_leaf` is asked at each node, from the root down; where it says True the node is a leaf.
+    """
+    leaves, spec = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    return leaves, treedef_of(spec)
+
+
+def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
+    """The tree of structure `treedef` with these leaves; ValueError unless their number fits."""
+    return treedef.spec.unflatten(leaves)
+
+
+def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
+    """The leaves of `tree`, in order."""
+    return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
+
+
+def tree_structure(tree: Any, is_leaf: IsLeaf = None) -> PyTreeDef:
+    """The structure of `tree`."""
+    return tree_flatten(tree, is_leaf)[1]
+
+
+# -- registration ----------------------------------------------------------------------------------------------
+
+
+class Registration(NamedTuple):
+    """How a class takes part in trees."""
+
+    flatten: Callable[[Any], tuple[Iterable[Any], Any]]
+    unflatten: Callable[[Any, Any], Any]
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None
+
+
+_registry: dict[type, Registration] = {}
+_BUILTIN_NODES = frozenset({tuple, list, dict, type(None), OrderedDict, defaultdict, deque})
+
+
+def registration(kind: type) -> Registration | None:
+    """How `kind` was registered, or None."""
+    return _registry.get(kind)
+
+
+def is_tree_node(typ: type) -> bool:
+    """Whether values of this type are nodes, not leaves."""
+    return typ in _BUILTIN_NODES or typ in _registry
+
+
+def register_pytree_node(nodetype: type, flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
+                         unflatten_func: Callable[[Any, Any], Any],
+                         flatten_with_keys_func: Callable[[Any], Any] | None = None) -> None:  # fmt: skip
+    """Make values of a class nodes of trees.
+
+    `flatten_func(x) -> (children, aux)` with a hashable, comparable `aux`; `unflatten_func(aux, children) -> x`;
+    `flatten_with_keys_func(x) -> ((key, child) pairs, aux)` names the children in key paths. ValueError if the class is
+    registered already.
+    """
+    if is_tree_node(nodetype):
+        raise ValueError(f"register_pytree_node: {nodetype} is a pytree node already.")
+    optree.register_pytree_node(nodetype, flatten_func, unflatten_func, namespace=NAMESPACE)  # type: ignore[arg-type]
+    _registry[nodetype] = Registration(flatten_func, unflatten_func, flatten_with_keys_func)

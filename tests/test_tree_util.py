@@ -1,0 +1,236 @@
+import collections
+import dataclasses
+import pickle
+
+import pytest
+
+import shardwise.tree as tree
+from shardwise import tree_util as tu
+from shardwise.base.tree import broadcast_prefix, equality_errors, prefix_errors
+
+Point = collections.namedtuple("Point", "x y")
+
+
+class Pair:
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def tree_flatten(self):
+        return (self.a, self.b), "pair"
+
+    @classmethod
+    def tree_unflatten(cls, aux, children):
+        assert aux == "pair"
+        return cls(*children)
+
+
+class Keyed(Pair):
+    def tree_flatten_with_keys(self):
+        return [(SHARDWISE_KEYS[0]("a"), self.a), (SHARDWISE_KEYS[0]("b"), self.b)], "pair"
+
+
+SHARDWISE_KEYS = [tu.GetAttrKey]
+
+
+@dataclasses.dataclass
+class Config:
+    w: object
+    name: object = dataclasses.field(default="n", metadata={"static": True})
+    b: object = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    n: int
+
+
+def register(module):
+    """The classes above in one tree library; each library has its own registry."""
+    module.register_pytree_node_class(Pair)
+    module.register_pytree_with_keys_class(Keyed)
+    module.register_dataclass(Config)
+    module.register_static(Frozen)
+
+
+register(tu)
+
+
+@pytest.fixture(scope="module")
+def jtu():
+    jax = pytest.importorskip("jax")
+    if not jax.tree_util.is_tree_node(Pair):
+        register(jax.tree_util)
+    return jax.tree_util
+
+
+TREES = [
+    1,
+    None,
+    (),
+    [],
+    {},
+    (1,),
+    [1, (2, None)],
+    {"b": 1, "a": {"z": [2], "c": 3}},
+    {3: "x", 1: "y"},
+    Point(1, [2, 3]),
+    collections.OrderedDict([("b", 1), ("a", 2)]),
+    collections.defaultdict(list, {"b": 1, "a": 2}),
+    Pair(1, {"k": 2}),
+    [Keyed(1, (2, 3)), None],
+    Config([1, 2], "tag"),
+    (Frozen(3), 1),
+]
+
+
+@pytest.mark.parametrize("x", TREES, ids=repr)
+def test_same_leaves_structure_and_paths_as_jax(x, jtu):
+    leaves, treedef = tu.tree_flatten(x)
+    jleaves, jtreedef = jtu.tree_flatten(x)
+    assert leaves == jleaves
+    assert repr(treedef) == repr(jtreedef)
+    assert treedef.num_leaves == jtreedef.num_leaves
+    assert treedef.num_nodes == jtreedef.num_nodes
+    assert [repr(c) for c in treedef.children()] == [repr(c) for c in jtreedef.children()]
+    assert tu.treedef_is_leaf(treedef) == jtu.treedef_is_leaf(jtreedef)
+    SHARDWISE_KEYS[0] = jtu.GetAttrKey
+    jpaths = jtu.tree_leaves_with_path(x)
+    SHARDWISE_KEYS[0] = tu.GetAttrKey
+    paths = tu.tree_leaves_with_path(x)
+    assert [(tu.keystr(p), repr(p)) for p, _ in paths] == [(jtu.keystr(p), repr(p)) for p, _ in jpaths]
+    simple = dict(simple=True, separator="/")
+    assert [tu.keystr(p, **simple) for p, _ in paths] == [jtu.keystr(p, **simple) for p, _ in jpaths]
+    assert [leaf for _, leaf in paths] == leaves
+    again = treedef.unflatten(leaves)
+    assert tu.tree_structure(again) == treedef
+    assert hash(tu.tree_structure(again)) == hash(treedef)
+    assert pickle.loads(pickle.dumps(treedef)) == treedef
+
+
+def test_dicts_come_back_sorted():
+    assert list(tu.tree_map(lambda v: v, {"b": 1, "a": 2})) == ["a", "b"]
+    nested = tu.tree_structure(Config({"b": 1, "a": 2}))
+    assert list(nested.canonical().unflatten([1, 2, 3]).w) == ["a", "b"]
+    assert nested.canonical() == nested
+
+
+def test_equal_metadata_is_not_confused():
+    assert tu.tree_map(lambda v: v, Config(1, name=1)).name is not True
+    assert tu.tree_map(lambda v: v, Config(1, name=True)).name is True
+
+
+def test_map_and_reduce():
+    assert tu.tree_map(lambda a, b: a + b, {"x": 1, "y": (2, None)}, {"x": 3, "y": (4, None)}) == {"x": 4, "y": (6, None)}
+    assert tu.tree_map(lambda a, b: (a, b), (1, 2), ((3, 4), 5)) == ((1, (3, 4)), (2, 5))
+    assert tu.tree_map(lambda a: 0 if a is None else a, (1, None), is_leaf=lambda a: a is None) == (1, 0)
+    assert tu.tree_map_with_path(lambda p, a, b: (tu.keystr(p), a, b), [1], [2]) == [("[0]", 1, 2)]
+    assert tree.reduce(lambda a, b: a - b, [1, 2, 3]) == -4
+    assert tree.reduce(lambda a, b: a - b, [1, 2, 3], 10) == 4
+    assert tree.reduce_associative(lambda a, b: a + b, list("abcde")) == "abcde"
+    assert tree.reduce_associative(lambda a, b: a + b, [], identity=7) == 7
+    assert tree.all((True, [1]))
+    assert not tree.all((True, [0]))
+    assert tree.broadcast((1, 2), ((3, 4), [5])) == ((1, 1), [2])
+    with pytest.raises(TypeError):
+        tree.reduce(lambda a, b: a, ())
+    with pytest.raises(TypeError):
+        tree.reduce_associative(lambda a, b: a, ())
+
+
+def test_transpose():
+    outer, inner = tu.tree_structure([0, 0]), tu.tree_structure((0, 0))
+    assert tu.tree_transpose(outer, inner, [(1, 2), (3, 4)]) == ([1, 3], [2, 4])
+    assert tu.tree_transpose(outer, None, [(1, 2), (3, 4)]) == ([1, 3], [2, 4])
+    with pytest.raises(TypeError, match="outer"):
+        tu.tree_transpose(outer, inner, [(1, 2), (3, 4, 5)])
+
+
+def test_is_leaf_with_path():
+    pairs, treedef = tu.tree_flatten_with_path(
+        {"a": (1, 2), "b": [3]}, is_leaf=lambda path, x: path == (tu.DictKey("a"),), is_leaf_takes_path=True
+    )
+    assert pairs == [((tu.DictKey("a"),), (1, 2)), ((tu.DictKey("b"), tu.SequenceKey(0)), 3)]
+    assert repr(treedef) == "PyTreeDef({'a': *, 'b': [*]})"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "full", "words"),
+    [
+        ((1, 2), (1, 2, 3), ["different lengths of tuple", "length 2", "length 3"]),
+        ((1, [2]), (1, (2,)), ["different types", "[1]", "list", "tuple"]),
+        ({"a": 1}, {"b": 1}, ["metadata", "'a'", "'b'"]),
+        ((1, None), (1, 2), ["different types", "[1]", "NoneType", "int"]),
+        (Point(1, (2,)), Point(1, (2, 3)), [".y", "length 1"]),
+    ],
+)
+def test_errors_name_the_place(prefix, full, words, jtu):
+    with pytest.raises(ValueError) as caught:
+        tu.tree_map(lambda *_: 0, prefix, full)
+    assert all(word in str(caught.value) for word in words)
+    with pytest.raises(ValueError):
+        jtu.tree_map(lambda *_: 0, prefix, full)
+    with pytest.raises(ValueError):
+        broadcast_prefix(prefix, full)
+    (error,) = prefix_errors(prefix, full)
+    assert "in_axes" in str(error("in_axes"))
+
+
+def test_equality_errors():
+    (found,) = equality_errors({"a": 1, "b": (1, 2)}, {"a": 1, "b": (1, 2, 3)})
+    assert found == ((tu.DictKey("b"),), "tuple of length 2", "tuple of length 3", "the lengths do not match")
+    assert not list(equality_errors((1, [2]), (3, [4])))
+
+
+def test_broadcast_prefix():
+    assert broadcast_prefix((1, 2), ((1, 2), 3)) == [1, 1, 2]
+    assert broadcast_prefix((1, None), ((1, 2), 3), is_leaf=lambda x: x is None) == [1, 1, None]
+
+
+def test_partial():
+    p = tu.Partial(max, 1, key=abs)
+    leaves, treedef = tu.tree_flatten(tu.Partial(max, 1, -5))
+    assert leaves == [1, -5]
+    assert treedef.unflatten([2, 7])() == 7
+    assert tu.keystr(tu.tree_leaves_with_path(p)[1][0]) == ".keywords['key']"
+
+
+def test_registration_errors():
+    for kind in (tuple, Pair, collections.OrderedDict):
+        with pytest.raises(ValueError, match="already"):
+            tu.register_pytree_node(kind, None, None)
+    with pytest.raises(TypeError, match="dataclass"):
+        tu.register_dataclass(int)
+    with pytest.raises(TypeError, match="together"):
+        tu.register_dataclass(dataclasses.make_dataclass("D", ["a"]), data_fields=["a"])
+    with pytest.raises(ValueError, match="missing"):
+        tu.register_dataclass(dataclasses.make_dataclass("D", ["a", "b"]), data_fields=["a"], meta_fields=[])
+    with pytest.raises(ValueError, match="both"):
+        tu.register_dataclass(dataclasses.make_dataclass("D", ["a"]), data_fields=["a"], meta_fields=["a"])
+
+
+def test_treedef_algebra():
+    treedef = tu.tree_structure({"a": (1, 2)})
+    assert treedef.node_data() == (dict, ["a"])
+    assert treedef.compose(tu.tree_structure([0])) == tu.tree_structure({"a": ([1], [2])})
+    assert tu.treedef_tuple([treedef, treedef]) == tu.tree_structure(({"a": (1, 2)}, {"a": (1, 2)}))
+    assert tu.treedef_children(treedef) == [tu.tree_structure((1, 2))]
+    assert treedef.flatten_up_to({"a": ((5, 6), 3)}) == [(5, 6), 3]
+    assert treedef != "something else"
+    assert tu.all_leaves([1, 2]) and not tu.all_leaves([1, None])
+    for wrong in ([1], [1, 2, 3]):
+        with pytest.raises(ValueError):
+            tu.tree_unflatten(treedef, wrong)
+    with pytest.raises(AttributeError):
+        treedef.spec = None
+    assert tu.flatten_one_level({"b": 1, "a": 2}) == ((2, 1), ("a", "b"))
+    with pytest.raises(ValueError):
+        tu.flatten_one_level(3)
+    assert tu.default_registry.flatten_one_level(3) is None
+    count = treedef.walk(lambda children, data: sum(children) + 1, lambda leaf: 1, [0, 0])
+    assert count == treedef.num_nodes
+
+
+def test_static_field():
+    D = dataclasses.make_dataclass("D", [("a", int), ("s", str, tree.static(default="x"))])
+    tu.register_dataclass(D)
+    assert tu.tree_leaves(D(1)) == [1]
