@@ -1,0 +1,276 @@
+"""Products that sum over paired dims: `dot_general` and what is said in terms of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.dtypes import check_requested, finfo, iinfo, issubdtype
+from shardwise.base.errors import ShardingTypeError
+from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir.explicit import complete_types, type_error
+from shardwise.ir.types import NO_AXES, Axes, Spec
+from shardwise.ops.convert import as_array
+from shardwise.ops.gemm import DotDims, NDArray, contract_as, gemm_runner
+from shardwise.ops.precision import (
+    CanonicalPrecision,
+    DotAlgorithm,
+    DotAlgorithmPreset,
+    Precision,
+    PrecisionLike,
+    canonicalize_precision,
+    rounding_dtypes,
+)
+from shardwise.runtime.env import Env
+from shardwise.sharding import NamedSharding
+from shardwise.sharding.rule import Rule, make_rule
+
+__all__ = ["DotAlgorithm", "DotAlgorithmPreset", "DotDimensionNumbers", "Precision", "PrecisionLike", "batch_matmul", "dot",
+           "dot_general", "dot_general_p"]  # fmt: skip
+
+DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
+Types = tuple[ShapedArray, ...]
+
+
+# -- types ---------------------------------------------------------------------------------------------------------------
+
+
+def _dot_type(lhs: ShapedArray, rhs: ShapedArray, *, dimension_numbers: DotDims, precision: CanonicalPrecision,
+              preferred_element_type: np.dtype[Any] | None, out_sharding: NamedSharding | None = None,
+              sum_axes: Axes = ()) -> ShapedArray:  # fmt: skip
+    _check_dims(lhs, rhs, dimension_numbers)
+    dtype = _dot_dtype(lhs.dtype, rhs.dtype, precision, preferred_element_type)
+    lhs_free, rhs_free = free_dims(dimension_numbers, lhs.ndim, rhs.ndim)
+    shape = (*(lhs.shape[d] for d in dimension_numbers[1][0]), *(lhs.shape[d] for d in lhs_free),
+             *(rhs.shape[d] for d in rhs_free))  # fmt: skip
+    out = ShapedArray(shape, dtype, lhs.weak_type and rhs.weak_type)
+    params = dict(dimension_numbers=dimension_numbers, out_sharding=out_sharding)
+    (out,) = complete_types(dot_general_p, (lhs, rhs), (out,), params)
+    if out_sharding is not None:
+        out = _sharded_as(out_sharding, lhs, rhs, out, dimension_numbers)
+    return out.update(vma=out.vma - set(sum_axes)) if sum_axes else out
+
+
+def free_dims(dims: DotDims, lhs_ndim: int, rhs_ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The dims of lhs and of rhs that are neither contracted nor batch dims."""
+    (lhs_con, rhs_con), (lhs_batch, rhs_batch) = dims
+    return (tuple(d for d in range(lhs_ndim) if d not in lhs_con and d not in lhs_batch),
+            tuple(d for d in range(rhs_ndim) if d not in rhs_con and d not in rhs_batch))  # fmt: skip
+
+
+def _check_dims(lhs: ShapedArray, rhs: ShapedArray, dims: DotDims) -> None:
+    (lhs_con, rhs_con), (lhs_batch, rhs_batch) = dims
+    for side, t, con, batch in (("lhs", lhs, lhs_con, lhs_batch), ("rhs", rhs, rhs_con, rhs_batch)):
+        named = (*con, *batch)
+        if any(not 0 <= d < t.ndim for d in named):
+            raise TypeError(f"dot_general contracts dims {con} of {side} and batches over its dims {batch}, but {side} has "
+                            f"rank {t.ndim}: dims must be nonnegative and less than the rank.")  # fmt: skip
+        if len(set(con)) != len(con) or len(set(batch)) != len(batch):
+            raise TypeError(f"dot_general needs distinct dims, got {side} contracting dims {con} and batch dims {batch}.")
+        if set(con) & set(batch):
+            raise TypeError(f"dot_general cannot both contract a dim and batch over it: {side} contracts {con} and batches "
+                            f"over {batch}.")  # fmt: skip
+    for what, left, right in (("batch", lhs_batch, rhs_batch), ("contracting", lhs_con, rhs_con)):
+        if len(left) != len(right):
+            raise TypeError(f"dot_general pairs {what} dims of lhs and rhs, got {left} and {right}.")
+        left_sizes, right_sizes = tuple(lhs.shape[d] for d in left), tuple(rhs.shape[d] for d in right)
+        if left_sizes != right_sizes:
+            raise TypeError(f"dot_general requires {what} dims of equal sizes, got {left_sizes} (dims {left} of lhs "
+                            f"{lhs.str_short()}) and {right_sizes} (dims {right} of rhs {rhs.str_short()}).")  # fmt: skip
+
+
+def _dot_dtype(lhs: np.dtype[Any], rhs: np.dtype[Any], precision: CanonicalPrecision,
+               preferred: np.dtype[Any] | None) -> np.dtype[Any]:  # fmt: skip
+    left, right = _width(lhs), _width(rhs)
+    if left == right and lhs != rhs:
+        raise TypeError(f"dot_general cannot choose a result type for operands of types {lhs} and {rhs}; "
+                        "convert one of them first.")  # fmt: skip
+    result = lhs if left >= right else rhs
+    if preferred is None or preferred == result:
+        return result
+    by_algorithm = isinstance(precision, (DotAlgorithm, DotAlgorithmPreset))
+    if not by_algorithm and not issubdtype(result, np.floating) and _width(preferred)[3] < _width(result)[3]:
+        raise TypeError(f"preferred_element_type must not be narrower than the type of the operands, got {preferred} for a "
+                        f"product of type {result}.")  # fmt: skip
+    return preferred
+
+
+def _width(dtype: np.dtype[Any]) -> tuple[bool, int, int, int, bool]:
+    """What ranks dtypes where operands differ: complexness, exponent and mantissa bits, width of a part, signedness."""
+    is_complex = dtype.kind == "c"
+    part = np.dtype(f"f{dtype.itemsize // 2}") if is_complex else dtype
+    if issubdtype(part, np.floating):
+        info = finfo(part)
+        return is_complex, int(info.maxexp), int(info.nmant), int(info.bits), True
+    return is_complex, -1, -1, 1 if part.kind == "b" else int(iinfo(part).bits), not issubdtype(part, np.unsignedinteger)
+
+
+# -- shardings -----------------------------------------------------------------------------------------------------------
+
+
+def _dot_rule(in_types: Types, out_types: Types, params: Any) -> Rule:
+    lhs, rhs = in_types
+    (lhs_con, rhs_con), (lhs_batch, rhs_batch) = params["dimension_numbers"]
+    left, right = [""] * lhs.ndim, [""] * rhs.ndim
+    for pairs, letter in ((zip(lhs_batch, rhs_batch, strict=True), "b"), (zip(lhs_con, rhs_con, strict=True), "k")):
+        for i, (d, e) in enumerate(pairs):
+            left[d] = right[e] = f"{letter}{i}"
+    left = [name or f"m{d}" for d, name in enumerate(left)]
+    right = [name or f"n{d}" for d, name in enumerate(right)]
+    out = [*(left[d] for d in lhs_batch), *(n for n in left if n[0] == "m"), *(n for n in right if n[0] == "n")]
+    signature = f"{' '.join(left)}, {' '.join(right)} -> {' '.join(out)}"
+    return make_rule(signature, [lhs.shape, rhs.shape], [t.shape for t in out_types])
+
+
+def _dot_explicit(in_types: Types, out_types: Types, params: Any, rule: Rule) -> tuple[Spec, ...]:
+    """Batch dims must agree; a dim contracted over the same axes on both sides needs `out_sharding`."""
+    lhs, rhs = in_types
+    if params["out_sharding"] is not None:
+        return (((),) * out_types[0].ndim,)  # the type rule puts in what was asked for
+    (lhs_con, rhs_con), (lhs_batch, rhs_batch) = params["dimension_numbers"]
+    for what, left, right in (("batch", lhs_batch, rhs_batch), ("contracting", lhs_con, rhs_con)):
+        specs = tuple(_names(lhs, left)), tuple(_names(rhs, right))
+        if any(a and b and a != b for a, b in zip(*specs, strict=True)):
+            raise type_error(f"dot_general requires lhs and rhs {what} dimensions to have consistent sharding, got "
+                             f"{specs[0]} and {specs[1]}. Reshard one operand, or give out_sharding=.")  # fmt: skip
+    specs = tuple(_names(lhs, lhs_con)), tuple(_names(rhs, rhs_con))
+    if any(a and b for a, b in zip(*specs, strict=True)):
+        raise type_error(
+            "Contracting dimensions are sharded and it is ambiguous how the output should be sharded: summed over the devices "
+            "(P with None or other axes there) or left as partial sums. Please specify the output sharding via the "
+            f"`out_sharding` parameter. Got lhs_contracting_spec={specs[0]} and rhs_contracting_spec={specs[1]}"
+        )
+    lhs_free, rhs_free = free_dims(params["dimension_numbers"], lhs.ndim, rhs.ndim)
+    return ((*(lhs.spec[d] for d in lhs_batch), *(lhs.spec[d] for d in lhs_free), *(rhs.spec[d] for d in rhs_free)),)
+
+
+def _names(t: ShapedArray, dims: Sequence[int]) -> tuple[Any, ...]:
+    """The spec entries of some dims as users write them."""
+    return tuple(None if not t.spec[d] else t.spec[d][0] if len(t.spec[d]) == 1 else t.spec[d] for d in dims)
+
+
+def _sharded_as(sharding: NamedSharding, lhs: ShapedArray, rhs: ShapedArray, out: ShapedArray, dims: DotDims) -> ShapedArray:
+    """The result type with the spec that `out_sharding` asks for, partial sums included."""
+    unreduced = frozenset(getattr(sharding.spec, "unreduced", ()))
+    if unreduced:
+        specs = _names(lhs, dims[0][0]), _names(rhs, dims[0][1])
+        axes = {a for d in dims[0][0] for a in lhs.spec[d]}
+        if specs[0] != specs[1] or axes != unreduced:
+            raise ShardingTypeError(
+                f"out_sharding asks for a result unreduced over {sorted(unreduced)}, for which the contracting dims of both "
+                f"operands must be split over exactly these axes; got lhs_contracting_spec={specs[0]} and "
+                f"rhs_contracting_spec={specs[1]}."
+            )
+    mesh = sharding.mesh if not hasattr(sharding.mesh, "abstract_mesh") else sharding.mesh.abstract_mesh
+    entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in sharding.spec]
+    spec = (*entries, *[()] * (out.ndim - len(entries)))
+    return out.update(mesh=mesh, spec=spec, unreduced=unreduced or NO_AXES)
+
+
+# -- kernel --------------------------------------------------------------------------------------------------------------
+
+
+def _dot_kernel(env: Env, lhs: NDArray, rhs: NDArray, *, dimension_numbers: DotDims, precision: CanonicalPrecision,
+                preferred_element_type: np.dtype[Any] | None, out_sharding: NamedSharding | None = None,
+                sum_axes: Axes = ()) -> NDArray:  # fmt: skip
+    """One matrix product for all devices; loop dims of `sum_axes` are contracted, too (a psum in the same product)."""
+    dtype = _dot_dtype(lhs.dtype, rhs.dtype, precision, preferred_element_type)
+    return _dot(env, lhs, rhs, dtype, dimension_numbers, precision, sum_axes)
+
+
+def _dot(env: Env, lhs: NDArray, rhs: NDArray, dtype: np.dtype[Any], dims: DotDims, precision: CanonicalPrecision,
+         sum_axes: Axes) -> NDArray:  # fmt: skip
+    if isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)):
+        lhs_type, rhs_type = rounding_dtypes(precision)
+        if not (lhs_type is None and rhs_type is None):
+            # Multiply the rounded values in at least float32.
+            lhs = lhs if lhs_type is None else lhs.astype(lhs_type)
+            rhs = rhs if rhs_type is None else rhs.astype(rhs_type)
+    sum_dims = tuple(env.dim(a) for a in sum_axes)
+    alike = 1
+    for a, d in zip(sum_axes, sum_dims, strict=True):
+        if lhs.shape[d] == rhs.shape[d] == 1:
+            alike *= env.size(a)
+    return contract_as(dtype, lhs, rhs, env.lead, dims, sum_dims, alike)
+
+
+def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Callable[[NDArray, NDArray], NDArray]:
+    dims, precision = params["dimension_numbers"], params["precision"]
+    dtype, sum_axes = out_types[0].dtype, params.get("sum_axes", ())
+    if not sum_axes and precision is None and {t.dtype.name for t in in_types} | {dtype.name} <= {"float32"}:
+        return gemm_runner(env.lead, dims)
+    return lambda lhs, rhs: _dot(env, lhs, rhs, dtype, dims, precision, sum_axes)
+
+
+dot_general_p = define_op("dot_general", type_rule=_dot_type, kernel=_dot_kernel, rule=_dot_rule, explicit=_dot_explicit,
+                          compile=_dot_compile, typed=True)  # fmt: skip
+
+
+# -- public --------------------------------------------------------------------------------------------------------------
+
+
+def dot_general(lhs: Any, rhs: Any, dimension_numbers: DotDimensionNumbers, precision: PrecisionLike = None,
+                preferred_element_type: Any = None, *, out_sharding: Any = None) -> Array:  # fmt: skip
+    """Sum products of `lhs` and `rhs` over paired dims.
+
+    ``dimension_numbers = ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))``. The result has the batch dims,
+    then the remaining dims of lhs, then those of rhs. Its type is the operands' (the wider one's), or
+    `preferred_element_type`; floats of 16 bits and less are added up in float32. `out_sharding` (a NamedSharding or, under a
+    mesh, a PartitionSpec over Explicit axes) says how the result is split.
+
+    Raises TypeError for dims or types that do not pair, ShardingTypeError where the result's sharding is ambiguous.
+    """
+    (lhs_con, rhs_con), (lhs_batch, rhs_batch) = dimension_numbers
+    dims = ((_ints(lhs_con), _ints(rhs_con)), (_ints(lhs_batch), _ints(rhs_batch)))
+    dtype = None if preferred_element_type is None else check_requested(preferred_element_type, "dot_general")
+    x, y = as_array(lhs), as_array(rhs)
+    sharding = None
+    if out_sharding is not None:
+        from shardwise.ops.out_sharding import resolve_out_sharding
+
+        sharding = resolve_out_sharding(out_sharding, "dot_general")
+    return bind(dot_general_p, x, y, dimension_numbers=dims, precision=canonicalize_precision(precision),
+                preferred_element_type=dtype, out_sharding=sharding)  # fmt: skip
+
+
+def _ints(dims: Any) -> tuple[int, ...]:
+    return (index(dims),) if hasattr(dims, "__index__") else tuple(index(d) for d in dims)
+
+
+def dot(lhs: Any, rhs: Any, *args: Any, dimension_numbers: DotDimensionNumbers | None = None, precision: PrecisionLike = None,
+        preferred_element_type: Any = None, out_sharding: Any = None) -> Array:  # fmt: skip
+    """`dot_general`, or without `dimension_numbers` a product of vectors and matrices: last dim of lhs by first of rhs.
+
+    Precision and preferred_element_type may also be given by position, as the seed dialect does.
+    """
+    if args:
+        names = ("precision", "preferred_element_type")
+        if len(args) > len(names):
+            raise TypeError(f"dot takes at most {2 + len(names)} positional arguments, got {2 + len(args)}.")
+        precision = args[0]
+        preferred_element_type = args[1] if len(args) > 1 else preferred_element_type
+    x, y = as_array(lhs), as_array(rhs)
+    if dimension_numbers is None:
+        fits = 1 <= x.ndim <= 2 and 1 <= y.ndim <= 2 and x.shape[-1] == y.shape[0]
+        if not fits:
+            kind = ValueError if config.latest else TypeError
+            raise kind(f"dot without dimension_numbers takes vectors and matrices whose inner sizes agree, got shapes {x.shape} "
+                       f"and {y.shape}. Give dimension_numbers, or use jnp.matmul for batches.")  # fmt: skip
+        dimension_numbers = (((x.ndim - 1,), (0,)), ((), ()))
+    return dot_general(x, y, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding)
+
+
+def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Array:
+    """Products of the matrices in the last two dims: [..., m, k] x [..., k, n] -> [..., m, n], batch dims equal.
+
+    Raises ValueError unless both have the same rank of at least 2.
+    """
+    x, y = as_array(lhs), as_array(rhs)
+    if min(x.ndim, y.ndim) < 2 or x.ndim != y.ndim:
+        raise ValueError(f"batch_matmul takes operands of one rank, at least 2, got ranks {x.ndim} and {y.ndim}.")
+    batch = tuple(range(x.ndim - 2))
+    return dot_general(x, y, (((x.ndim - 1,), (x.ndim - 2,)), (batch, batch)), precision)
