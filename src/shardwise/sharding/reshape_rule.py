@@ -52,8 +52,8 @@ class _Side:
 def reshape_rule(in_shape: Shape, out_shape: Shape) -> Rule:
     """The rule for reshaping `in_shape` to `out_shape` (equal element counts, row-major order).
 
-    A dim made of several factors lists them major first, as in einops: ``(8, 4) -> (2, 16)`` has the factors 2, 4, 4 with
-    the operand ``(0 1) 2`` and the result ``0 (1 2)``. Factors of one side only are of kind REPLICATE.
+    A dim made of several factors lists them major first: ``(8, 4) -> (2, 16)`` has factors of the sizes 2, 4, 4, the
+    operand being ``(0 1) 2`` and the result ``0 (1 2)``. Factors of one side only are of kind REPLICATE.
 
     >>> reshape_rule((8, 4), (2, 16)).inputs, reshape_rule((8, 4), (2, 16)).outputs
     ((((0, 1), (2,)),), (((0,), (1, 2)),))

@@ -1,0 +1,331 @@
+"""Planning communication: the cheapest sequence of collectives between two layouts of one value.
+
+Comes in: two layouts (per dim the mesh axes that split it, major first) of one value on one mesh.
+Goes out: `Step`s, each an explicit collective on the local block, with the layout after it and the bytes it sends.
+
+Four moves suffice. A *slice* splits a dim further by axes that the value does not use yet; it is local and free.
+An *all-gather* undoes the minor-most axes of a dim. An *all-to-all* takes the minor-most axes off one dim and puts
+them, as minor-most, on another. A *permute* changes which device holds which block while every local shape stays as
+it is: it reorders or renames axes. Only minor-most axes can be gathered or moved, because only those are contiguous
+on the device, so taking an axis off a major position costs a permute first. Among all sequences the planner takes
+the one that sends the fewest bytes, then the one with the fewest collectives.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from shardwise.passes.grid import Axes, DimAxes
+
+Kind = Literal["slice", "all_gather", "all_to_all", "permute"]
+Pairs = tuple[tuple[int, int], ...]
+
+MAX_SEARCH = 4000  # layouts looked at before settling for gather-then-slice
+MAX_ORDERED = 4  # axes on one dim up to which every order is tried
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One collective over the joint mesh axes `axes` (first name major).
+
+    slice        splits `dim` by `axes`, which become its minor-most axes.
+    all_gather   joins the blocks of `dim` over its minor-most axes, `axes`.
+    all_to_all   joins `dim` over its minor-most axes, `axes`, and splits `target_dim` by them, as minor-most axes.
+    permute      sends whole blocks: `perm` holds (source, target) positions along `axes`. Axes that `result` no longer
+                 uses are left with equal blocks on all their devices.
+
+    `result` is the layout afterwards; `bytes_sent` is what a device sends to others.
+    """
+
+    kind: Kind
+    axes: Axes
+    dim: int
+    result: DimAxes
+    bytes_sent: int = 0
+    target_dim: int | None = None
+    perm: Pairs = ()
+
+
+def collective_bytes(kind: str, local_bytes: int, n: int) -> int:
+    """Bytes that one device sends in a collective over a group of `n`, holding `local_bytes` before it.
+
+    Kinds: all_gather, reduce_scatter, all_reduce, all_to_all, permute, slice. Raises ValueError for any other.
+    """
+    if kind not in _SENT:
+        raise ValueError(f"no collective is called {kind!r}; expected one of {', '.join(_SENT)}")
+    return 0 if n <= 1 else _SENT[kind](local_bytes, n)
+
+
+_SENT = {
+    "all_gather": lambda b, n: (n - 1) * b,
+    "reduce_scatter": lambda b, n: (n - 1) * b // n,
+    "all_reduce": lambda b, n: 2 * (n - 1) * b // n,
+    "all_to_all": lambda b, n: (n - 1) * b // n,
+    "permute": lambda b, n: b,
+    "slice": lambda b, n: 0,
+}
+
+
+def ways(axes: Axes, mesh_axes: Mapping[str, int]) -> int:
+    """Into how many parts `axes` split a dim."""
+    n = 1
+    for a in axes:
+        n *= mesh_axes[a]
+    return n
+
+
+def local_shape(shape: tuple[int, ...], dims: DimAxes, mesh_axes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of one device's block. Raises ValueError where the axes of a dim do not divide its size."""
+    out = []
+    for d, (size, axes) in enumerate(zip(shape, dims, strict=True)):
+        if axes:
+            n = ways(axes, mesh_axes)
+            if size % n:
+                raise ValueError(f"dim {d} of shape {shape} is split {n} ways over {axes}; {n} does not divide {size}")
+            size //= n
+        out.append(size)
+    return tuple(out)
+
+
+def plan_reshard(source: DimAxes, target: DimAxes, shape: tuple[int, ...], itemsize: int,
+                 mesh_axes: Mapping[str, int]) -> tuple[Step, ...]:  # fmt: skip
+    """The steps that turn layout `source` of a value of this shape into layout `target`; () if they are equal.
+
+    Both layouts must divide the shape; every step's layout does too.
+    """
+    if source == target:
+        return ()
+    used = sorted({a for axes in (*source, *target) for a in axes})
+    devices = math.prod(mesh_axes[a] for a in used)
+    # Plans depend on sizes only through what the axes can divide, so values of many shapes share one.
+    divisible = tuple(math.gcd(size, devices) for size in shape)
+    steps = _plan(source, target, divisible, tuple((a, mesh_axes[a]) for a in used))
+    local = math.prod(local_shape(shape, source, mesh_axes)) * itemsize
+    sized = []
+    for step in steps:
+        n = ways(step.axes, mesh_axes)
+        sent = collective_bytes(step.kind, local, n)
+        sized.append(Step(step.kind, step.axes, step.dim, step.result, sent, step.target_dim, step.perm))
+        local = math.prod(local_shape(shape, step.result, mesh_axes)) * itemsize
+    return tuple(sized)
+
+
+def reshard_cost(source: DimAxes, target: DimAxes, shape: tuple[int, ...], itemsize: int,
+                 mesh_axes: Mapping[str, int]) -> int:  # fmt: skip
+    """Bytes that one device sends on the way from `source` to `target`."""
+    return sum(step.bytes_sent for step in plan_reshard(source, target, shape, itemsize, mesh_axes))
+
+
+# -- choosing the sequence -------------------------------------------------------------------------
+
+Move = tuple[Kind, Axes, int, int | None, DimAxes]  # kind, axes, dim, target dim, layout afterwards
+
+
+@lru_cache(maxsize=4096)
+def _plan(source: DimAxes, target: DimAxes, shape: tuple[int, ...],
+          mesh: tuple[tuple[str, int], ...]) -> tuple[Step, ...]:  # fmt: skip
+    sizes = dict(mesh)
+    moves = _only_slices(source, target) or _only_gathers(source, target) or _search(source, target, shape, sizes)
+    steps: list[Step] = []
+    layout = source
+    for kind, axes, dim, target_dim, result in _merged(moves):
+        perm: Pairs = ()
+        if kind == "permute":
+            axes, perm = _permutation(layout, result, sizes)
+        steps.append(Step(kind, axes, dim, result, 0, target_dim, perm))
+        layout = result
+    return tuple(steps)
+
+
+def _replace(dims: DimAxes, d: int, axes: Axes) -> DimAxes:
+    return (*dims[:d], axes, *dims[d + 1 :])
+
+
+def _only_slices(source: DimAxes, target: DimAxes) -> list[Move]:
+    """The moves if `target` merely splits further by axes that `source` does not use; else []."""
+    used = {a for axes in source for a in axes}
+    moves: list[Move] = []
+    layout = source
+    for d, (have, want) in enumerate(zip(source, target, strict=True)):
+        new = want[len(have) :]
+        if want[: len(have)] != have or used.intersection(new):
+            return []
+        if new:
+            layout = _replace(layout, d, want)
+            moves.append(("slice", new, d, None, layout))
+    return moves
+
+
+def _only_gathers(source: DimAxes, target: DimAxes) -> list[Move]:
+    """The moves if `target` merely lacks minor axes of `source`, last dim first; else []."""
+    moves: list[Move] = []
+    layout = source
+    for d in reversed(range(len(source))):
+        have, want = source[d], target[d]
+        if have[: len(want)] != want:
+            return []
+        if have != want:
+            layout = _replace(layout, d, want)
+            moves.append(("all_gather", have[len(want) :], d, None, layout))
+    return moves
+
+
+def _gather_then_slice(source: DimAxes, target: DimAxes) -> list[Move]:
+    """Down to the common prefixes, then up again: correct always, cheap never."""
+    common = tuple(a[: _common(a, b)] for a, b in zip(source, target, strict=True))
+    return _only_gathers(source, common) + _only_slices(common, target)
+
+
+def _common(a: Axes, b: Axes) -> int:
+    n = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        n += 1
+    return n
+
+
+def _search(source: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Mapping[str, int]) -> list[Move]:
+    """Dijkstra over layouts: fewest bytes, then fewest collectives, then fewest moves."""
+    unit = math.prod(sizes.values()) ** 2  # the whole value; so that every cost is a whole number
+    best: dict[DimAxes, tuple[int, int, int]] = {source: (0, 0, 0)}
+    came: dict[DimAxes, tuple[DimAxes, Move]] = {}
+    tie = itertools.count()
+    queue: list[tuple[tuple[int, int, int], int, DimAxes]] = [((0, 0, 0), next(tie), source)]
+    done: set[DimAxes] = set()
+    while queue and len(done) < MAX_SEARCH:
+        cost, _, layout = heapq.heappop(queue)
+        if layout == target:
+            moves: list[Move] = []
+            while layout != source:
+                layout, move = came[layout]
+                moves.append(move)
+            return moves[::-1]
+        if layout in done:
+            continue
+        done.add(layout)
+        local = unit // math.prod(sizes[a] for axes in layout for a in axes)
+        for move in _moves(layout, target, shape, sizes):
+            kind, axes, _, _, result = move
+            sent = collective_bytes(kind, local, ways(axes, sizes))
+            total = (cost[0] + sent, cost[1] + (kind != "slice"), cost[2] + 1)
+            if result not in best or total < best[result]:
+                best[result] = total
+                came[result] = (layout, move)
+                heapq.heappush(queue, (total, next(tie), result))
+    return _gather_then_slice(source, target)
+
+
+def _moves(layout: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Iterator[Move]:
+    """Every single step from `layout` that can bring it nearer to `target`."""
+    home = {a: d for d, axes in enumerate(target) for a in axes}
+    used = {a for axes in layout for a in axes}
+    for a, d in home.items():
+        if a not in used and shape[d] % (ways(layout[d], sizes) * sizes[a]) == 0:
+            yield "slice", (a,), d, None, _replace(layout, d, (*layout[d], a))
+    for d in reversed(range(len(layout))):
+        axes = layout[d]
+        for k in range(_common(axes, target[d]), len(axes)):
+            moved = axes[k:]
+            rest = _replace(layout, d, axes[:k])
+            yield "all_gather", moved, d, None, rest
+            e = home.get(moved[0], d)
+            if e == d or any(home.get(a) != e for a in moved):
+                continue
+            if shape[e] % ways((*layout[e], *moved), sizes) == 0:
+                yield "all_to_all", moved, d, e, _replace(rest, e, (*layout[e], *moved))
+    for result in _rearranged(layout, target, home, used, sizes):
+        if result != layout:
+            changed = tuple(a for have, want in zip(layout, result, strict=True) if have != want for a in have)
+            yield "permute", changed, -1, None, result
+
+
+def _rearranged(layout: DimAxes, target: DimAxes, home: Mapping[str, int], used: set[str],
+                sizes: Mapping[str, int]) -> Iterator[DimAxes]:  # fmt: skip
+    """Layouts with the same local shape that one permute reaches."""
+    parts = [ways(axes, sizes) for axes in layout]
+    if parts == [ways(axes, sizes) for axes in target]:
+        yield target
+    renamed = [layout]
+    places = [(d, i, a) for d, axes in enumerate(layout) for i, a in enumerate(axes) if home.get(a) != d]
+    for d, i, a in places:
+        for z, e in home.items():
+            if e == d and z not in used and sizes[z] == sizes[a]:
+                renamed.append(_replace(layout, d, (*layout[d][:i], z, *layout[d][i + 1 :])))
+    for (d, i, a), (e, j, b) in itertools.combinations(places, 2):
+        if d != e and sizes[a] == sizes[b] and (home.get(a) == e or home.get(b) == d):
+            swapped = _replace(layout, d, (*layout[d][:i], b, *layout[d][i + 1 :]))
+            renamed.append(_replace(swapped, e, (*layout[e][:j], a, *layout[e][j + 1 :])))
+    for dims in renamed:
+        yield from itertools.product(*[_orders(axes, want) for axes, want in zip(dims, target, strict=True)])
+
+
+def _orders(axes: Axes, want: Axes) -> list[Axes]:
+    """The orders worth trying for the axes of one dim that should become `want`."""
+    keep = _common(axes, want)
+    if len(axes) - keep <= 1:
+        return [axes]
+    if len(axes) - keep <= MAX_ORDERED:
+        return [axes[:keep] + rest for rest in itertools.permutations(axes[keep:])]
+    at_home = tuple(a for a in want if a in axes)
+    return [axes, at_home + tuple(a for a in axes if a not in at_home)]
+
+
+def _merged(moves: list[Move]) -> list[Move]:
+    """`moves` with neighbouring slices of one dim joined."""
+    out: list[Move] = []
+    for move in moves:
+        if out and move[0] == "slice" == out[-1][0] and move[2] == out[-1][2]:
+            out[-1] = ("slice", (*out[-1][1], *move[1]), move[2], None, move[4])
+        else:
+            out.append(move)
+    return out
+
+
+# -- permutations ----------------------------------------------------------------------------------
+
+
+def _permutation(source: DimAxes, target: DimAxes, sizes: Mapping[str, int]) -> tuple[Axes, Pairs]:
+    """The axes over which blocks travel between two layouts of equal local shape, and who sends to whom.
+
+    Devices that hold the same block are interchangeable; one that already has what it needs keeps it.
+    """
+    suffixes = [(a[_common(a, b) :], b[_common(a, b) :]) for a, b in zip(source, target, strict=True)]
+    axes = tuple(dict.fromkeys([a for have, _ in suffixes for a in have] + [a for _, want in suffixes for a in want]))
+    strides = dict(zip(axes, _strides([sizes[a] for a in axes]), strict=True))
+    total = ways(axes, sizes)
+
+    def blocks(layout: list[Axes]) -> list[int]:
+        """For every position along `axes`, the number of the block it holds."""
+        out = [0] * total
+        for part in layout:
+            for a in part:
+                n, stride = sizes[a], strides[a]
+                for p in range(total):
+                    out[p] = out[p] * n + p // stride % n
+        return out
+
+    holds = blocks([have for have, _ in suffixes])
+    needs = blocks([want for _, want in suffixes])
+    pairs = [(p, p) for p in range(total) if holds[p] == needs[p]]
+    senders: dict[int, list[int]] = {}
+    for p in reversed(range(total)):
+        if holds[p] != needs[p]:
+            senders.setdefault(holds[p], []).append(p)
+    pairs += [(senders[needs[p]].pop(), p) for p in range(total) if holds[p] != needs[p]]
+    return axes, tuple(sorted(pairs))
+
+
+def _strides(extents: list[int]) -> list[int]:
+    out: list[int] = []
+    stride = 1
+    for n in reversed(extents):
+        out.append(stride)
+        stride *= n
+    return out[::-1]
