@@ -1,0 +1,1 @@
+"""Pictures and reports about programs that are run: where arrays lie."""
