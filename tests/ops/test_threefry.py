@@ -153,8 +153,7 @@ def test_blocks_are_parts_of_the_whole(data):
     whole = np.broadcast_to(threefry.random_bits(keys, bits, shape), loop + shape)
     for at in np.ndindex(loop):
         index = tuple(
-            slice(first := int(np.broadcast_to(s, loop)[at]), first + n)
-            for s, n in zip(starts, block, strict=True)
+            slice(first := int(np.broadcast_to(s, loop)[at]), first + n) for s, n in zip(starts, block, strict=True)
         )
         np.testing.assert_array_equal(blocks[at], whole[at][index])
 

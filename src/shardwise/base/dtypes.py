@@ -111,9 +111,7 @@ _BY_NAME: dict[str, np.dtype[Any]] = {"bool": _BOOL, **_SIGNED, **_UNSIGNED, **_
 _CANONICAL_64: dict[Any, Any] = {key: dt for dt in _BY_NAME.values() for key in (dt, dt.type)}
 _CANONICAL_64[float0] = float0
 _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
-_CANONICAL_32: dict[Any, Any] = {
-    key: _BY_NAME.get(_NARROW.get(dt.name, ""), dt) for key, dt in _CANONICAL_64.items()
-}
+_CANONICAL_32: dict[Any, Any] = {key: _BY_NAME.get(_NARROW.get(dt.name, ""), dt) for key, dt in _CANONICAL_64.items()}
 
 _CATEGORIES: dict[str, frozenset[np.dtype[Any]]] = {
     "bool": frozenset({_BOOL}),
@@ -346,9 +344,7 @@ def _operand_of(dtype: Any, weak: bool) -> _Operand:
 
 
 _SCALAR_OPERANDS = {typ: _operand_of(dt, typ in _WEAK_PYTHON_TYPES) for typ, dt in _PYTHON_TYPES.items()}
-_STRONG_OPERANDS: dict[Any, _Operand] = {
-    dt: _operand_of(dt, False) for dt in (*_BY_NAME.values(), float0, key_dtype)
-}
+_STRONG_OPERANDS: dict[Any, _Operand] = {dt: _operand_of(dt, False) for dt in (*_BY_NAME.values(), float0, key_dtype)}
 
 
 def _operand(x: Any) -> _Operand:

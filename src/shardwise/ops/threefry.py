@@ -25,8 +25,7 @@ _PARITY = 0x1BD11BDA
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 # 0-d arrays spare each ufunc call the conversion of a Python int.
 _SHIFTS = tuple(
-    tuple((np.array(r, np.uint32), np.array(32 - r, np.uint32)) for r in rotations)
-    for rotations in _ROTATIONS
+    tuple((np.array(r, np.uint32), np.array(32 - r, np.uint32)) for r in rotations) for rotations in _ROTATIONS
 )
 _TILE = 1 << 15  # elements hashed at a time: three such uint32 arrays stay in the L2 cache
 _FEW = 6  # up to so many elements Python's ints are faster than NumPy's 110 calls
@@ -104,9 +103,7 @@ def key_from_words(words: ArrayLike) -> Keys:
     """Key arrays from their words: u32[..., 2] -> u64[...]; a view where the memory allows."""
     words = np.asarray(words)
     if words.dtype != np.uint32 or words.shape[-1:] != (2,):
-        raise TypeError(
-            f"A threefry key is two uint32 words, shape (..., 2); got {words.dtype}{list(words.shape)}."
-        )
+        raise TypeError(f"A threefry key is two uint32 words, shape (..., 2); got {words.dtype}{list(words.shape)}.")
     return np.ascontiguousarray(words).view(np.uint64)[..., 0]
 
 
