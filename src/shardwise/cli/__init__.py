@@ -21,7 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run.register(commands)
     info.register(commands)
-    options = parser.parse_args(arguments)
+    words, rest = list(sys.argv[1:] if arguments is None else arguments), []
+    if words[:1] == ["run"]:
+        words[1:], rest = run.own_words(words[1:])
+    options = parser.parse_args(words, argparse.Namespace(arguments=rest))
     try:
         return options.carry_out(options)
     except UsageError as error:

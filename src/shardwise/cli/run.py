@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
@@ -12,6 +13,8 @@ from typing import Any, NoReturn
 from shardwise import alias
 from shardwise.base import config
 from shardwise.cli import notebook
+
+_OPTIONS = ("--devices", "--dialect")
 
 
 class UsageError(Exception):
@@ -28,19 +31,37 @@ def register(commands: Any) -> None:
         usage="shardwise run [OPTIONS] PROGRAM [ARGUMENTS ...]",
         allow_abbrev=False,
     )
-    _add_options(parser)
     parser.add_argument("program", metavar="PROGRAM", help="a .py file or an .ipynb notebook")
-    parser.add_argument("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER, help="the program's own arguments")
-    parser.set_defaults(carry_out=_carry_out)
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", type=_device_count, metavar="N", help="number of virtual CPU devices")
     parser.add_argument(
         "--dialect",
         choices=tuple(alias.JAX_VERSIONS),
         help="behave and print as " + ", ".join(f"JAX {v} ({name})" for name, v in alias.JAX_VERSIONS.items()),
     )
+    parser.set_defaults(carry_out=_carry_out)
+
+
+def own_words(words: list[str]) -> tuple[list[str], list[str]]:
+    """Split what follows `run` into the words that this command reads and those that are the program's.
+
+    Argparse cannot: our options may stand before PROGRAM and right behind it, while a program may have options of the
+    same names further on.
+    """
+    own, rest, program_seen = [], list(words), False
+    while rest:
+        if rest[0].startswith("-") and rest[0] != "--" and (not program_seen or _is_option(rest[0])):
+            width = 2 if rest[0] in _OPTIONS else 1
+        elif program_seen:
+            break
+        else:
+            program_seen, width = True, 1
+        own += rest[:width]
+        rest = rest[width:]
+    return own, rest[1:] if rest[:1] == ["--"] else rest
+
+
+def _is_option(word: str) -> bool:
+    return word.partition("=")[0] in _OPTIONS
 
 
 def _device_count(text: str) -> int:
@@ -54,7 +75,6 @@ def _device_count(text: str) -> int:
 
 
 def _carry_out(options: argparse.Namespace) -> int:
-    _take_trailing_options(options)
     path = Path(options.program)
     if path.is_dir():
         raise UsageError(f"{path} is a folder; give a .py file or an .ipynb notebook")
@@ -84,22 +104,13 @@ def _carry_out(options: argparse.Namespace) -> int:
     return 0
 
 
-def _take_trailing_options(options: argparse.Namespace) -> None:
-    """Let `run PROGRAM --devices 8 x` mean `run --devices 8 PROGRAM x`."""
-    rest = options.arguments
-    trailing = argparse.ArgumentParser(prog="shardwise run", add_help=False, allow_abbrev=False)
-    _add_options(trailing)
-    while rest and rest[0].partition("=")[0] in ("--devices", "--dialect"):
-        width = 1 if "=" in rest[0] else 2
-        trailing.parse_args(rest[:width], namespace=options)
-        rest = rest[width:]
-    options.arguments = rest[1:] if rest[:1] == ["--"] else rest
-
-
 def _report(error: Exception) -> NoReturn:
     """Show the program's failure as Python would, without the frames of this command."""
     error.__traceback__ = _from_program(error.__traceback__)
-    sys.excepthook(type(error), error, error.__traceback__)
+    if sys.excepthook is sys.__excepthook__:
+        traceback.print_exception(error)  # which, unlike Python's own hook, knows the text of notebook cells
+    else:
+        sys.excepthook(type(error), error, error.__traceback__)
     sys.exit(1)
 
 

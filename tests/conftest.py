@@ -1,0 +1,34 @@
+"""What all tests share: 8 virtual CPU devices, for shardwise and for JAX, and a way to run programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src"
+
+
+@pytest.fixture(scope="session")
+def shell():
+    """`shell(*arguments, **environment)`: run Python on them in a process of its own, without inherited settings."""
+
+    def run(*arguments: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
+        return subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            env=kept | {"PYTHONPATH": str(SOURCE), "JAX_PLATFORMS": "cpu", "PYTHONIOENCODING": "utf-8"} | environment,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=120,
+        )
+
+    return run

@@ -1,0 +1,194 @@
+"""The command line: running programs and notebooks, its own errors, and `info`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def run(shell, tmp_path):
+    """`run(source, *words)`: `shardwise run` a program of that text, with `words` behind its name."""
+
+    def go(source: str, *words: object, before: tuple[object, ...] = (), name: str = "prog.py", **environment: str):
+        (tmp_path / name).write_text(source, encoding="utf-8")
+        return shell("-m", "shardwise", "run", *before, name, *words, cwd=tmp_path, **environment)
+
+    return go
+
+
+def notebook(*sources: str) -> str:
+    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": source} for source in sources]
+    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+def test_jax_is_shardwise(run):
+    done = run(
+        "import jax, jax.numpy as jnp, shardwise, shardwise.numpy, sys\n"
+        "from jax.experimental import multihost_utils\n"
+        "from jax.experimental.shard_map import shard_map\n"
+        "import jax.sharding\n"
+        "assert jax is shardwise and jnp is shardwise.numpy and jax.numpy is jnp\n"
+        "assert multihost_utils is sys.modules['shardwise.experimental.multihost_utils']\n"
+        "assert jnp.__name__ == jnp.__spec__.name == 'shardwise.numpy'\n"
+        "print(jax.__version__, len(jax.devices()))\n"
+    )
+    assert (done.stdout, done.stderr) == ("0.5.3 1\n", "")
+
+
+def test_latest_dialect(run):
+    done = run("import jax; print(jax.__version__, jax.devices()[0])", "--dialect", "latest")
+    assert (done.stdout, done.stderr) == ("0.10.2 cpu:0\n", "")
+
+
+@pytest.mark.parametrize(
+    "words, environment",
+    [(("--devices", 12), {}), (("--devices=12",), {}), ((), {"JAX_NUM_CPU_DEVICES": "12"})],
+)
+def test_number_of_devices(run, words, environment):
+    done = run("import jax; print(jax.device_count())", *words, **environment)
+    assert (done.stdout, done.stderr) == ("12\n", "")
+
+
+def test_the_program_sees_its_own_arguments(run):
+    show = "import sys; print(sys.argv, __name__, __file__)"
+    expected = "['prog.py', '--devices', 'x', '-h'] __main__ prog.py\n"
+    assert run(show, "--", "--devices", "x", "-h").stdout == expected
+    assert run(show, "--devices", "2", "--", "--devices", "x", "-h").stdout == expected
+    assert run(show, "-h", "--devices", "2").stdout == "['prog.py', '-h', '--devices', '2'] __main__ prog.py\n"
+    assert run(show, "a", before=("--devices", "2")).stdout == "['prog.py', 'a'] __main__ prog.py\n"
+
+
+def test_the_program_imports_its_neighbours(run, tmp_path):
+    (tmp_path / "neighbour.py").write_text("import jax\nname = jax.__name__\n")
+    assert run("import neighbour; print(neighbour.name)").stdout == "shardwise\n"
+
+
+def test_a_failing_program_shows_its_own_traceback_only(run):
+    done = run("def f():\n    raise KeyError('here')\n\nf()\n")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == "Traceback (most recent call last):"
+    assert done.stderr.splitlines()[-1] == "KeyError: 'here'"
+    assert "shardwise" not in done.stderr
+    assert done.stderr.count("File ") == 2
+
+
+def test_a_syntax_error(run):
+    done = run("def f(:\n")
+    assert done.returncode == 1
+    assert "SyntaxError" in done.stderr
+    assert "shardwise" not in done.stderr
+
+
+def test_exit_status(run):
+    assert run("import sys; sys.exit(7)").returncode == 7
+    done = run("raise SystemExit('stop here')")
+    assert (done.returncode, done.stderr) == (1, "stop here\n")
+
+
+@pytest.mark.parametrize(
+    "name, missing, reason",
+    [
+        ("jaxlib", "jaxlib", "no jaxlib"),
+        ("jaxlib.xla_client", "jaxlib", "no jaxlib"),
+        ("jax._src.core", "jax._src", "JAX's inside"),
+        ("jax.lib", "jax.lib", "JAX's inside"),
+        ("jax.runtime", "jax.runtime", "JAX documents no such module"),
+        ("jax.example_libraries.stax", "jax.example_libraries", "no counterpart"),
+    ],
+)
+def test_what_is_not_there_says_why(run, name, missing, reason):
+    done = run(f"try:\n    import {name}\nexcept ImportError as e:\n    print(type(e).__name__, e.name, e)\n")
+    assert done.stdout.startswith(f"ModuleNotFoundError {missing} No module named")
+    assert reason in done.stdout
+
+
+def test_real_jax_first_is_refused(shell):
+    pytest.importorskip("jax")
+    done = shell("-c", "import jax, shardwise.alias as alias; alias.install()")
+    assert "RuntimeError: 'jax' is already imported" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (("nowhere.py",), "there is no file nowhere.py"),
+        ((".",), ". is a folder"),
+        (("--devices", "0", "prog.py"), "'0' is no number of devices"),
+        (("--devices", "many", "prog.py"), "'many' is no number of devices"),
+        (("--dialect", "0.4", "prog.py"), "invalid choice: '0.4'"),
+        ((), "PROGRAM"),
+    ],
+)
+def test_wrong_command_lines(shell, tmp_path, words, message):
+    done = shell("-m", "shardwise", "run", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_notebook_displays_the_last_expression(run):
+    text = notebook(
+        "x = 1",
+        "x + 1",
+        "x;  # quiet",
+        "'text'",
+        "None",
+        "list(range(40))",
+        "print('printed')\nx",
+        "_ + 1",
+        "display(x, 'y')",
+    )
+    done = run(text, name="book.ipynb")
+    numbers = "".join(f" {i},\n" for i in range(1, 39))
+    assert done.stderr == ""
+    assert done.stdout == f"2\n'text'\n[0,\n{numbers} 39]\nprinted\n1\n2\n1\n'y'\n"
+
+
+def test_notebook_magics(run):
+    text = notebook(
+        "%matplotlib inline\n!pip install rich\nx = 10",
+        "%%time\ny = x",
+        "%time z = (y\n % 3)",
+        "%timeit -n 1 z + 1",
+        "z",
+    )
+    done = run(text, name="book.ipynb")
+    assert done.stdout == "2\n1\n"
+    assert done.stderr.splitlines() == [
+        "book.ipynb, cell 1: left out: %matplotlib inline",
+        "book.ipynb, cell 1: left out: !pip install rich",
+    ]
+    done = run(notebook("x = 1\n%%bash"), name="book.ipynb")
+    assert done.returncode == 2
+    assert "book.ipynb, cell 1, line 2: %%bash needs IPython" in done.stderr
+
+
+def test_notebook_errors_name_the_cell(run):
+    done = run(notebook("x = 0", "def f():\n    return 1 / x\n\nf()"), name="book.ipynb")
+    assert done.returncode == 1
+    assert 'File "book.ipynb, cell 2", line 2, in f' in done.stderr
+    assert "return 1 / x" in done.stderr
+    assert "shardwise" not in done.stderr
+
+
+@pytest.mark.parametrize("text", ["{}", "no json", '{"cells": [{}]}', "[]"])
+def test_no_notebook(run, text):
+    done = run(text, name="book.ipynb")
+    assert done.returncode == 2
+    assert "book.ipynb is not a notebook" in done.stderr
+
+
+def test_notebook_in_another_language(run):
+    text = json.dumps({"cells": [], "metadata": {"kernelspec": {"language": "julia"}}})
+    assert "book.ipynb is written in julia" in run(text, name="book.ipynb").stderr
+
+
+def test_info(shell):
+    done = shell("-m", "shardwise", "info")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    titles = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
+    assert titles == ["versions", "dialect", "CPU", "BLAS", "devices", "MPI", "GPU"]
+    assert "not known" not in done.stdout
