@@ -59,9 +59,7 @@ def _switch(name: str, value: Any) -> bool:
         return value
     if type(value) is int and value in (0, 1):
         return bool(value)
-    raise TypeError(
-        f"{name} is a switch: it takes True or False, not {value!r} of type {type(value).__name__}."
-    )
+    raise TypeError(f"{name} is a switch: it takes True or False, not {value!r} of type {type(value).__name__}.")
 
 
 def _choice(*choices: str, optional: bool = False) -> Callable[[str, Any], str | None]:

@@ -7,19 +7,12 @@ default placement and explicit types read it. The *legacy stack* is pushed by `w
 
 from __future__ import annotations
 
-from contextlib import ContextDecorator
 from typing import Any
 
 from shardwise.base import config
 from shardwise.base.config import Override, Setting
-from shardwise.sharding.mesh import (
-    EMPTY_ABSTRACT_MESH,
-    EMPTY_MESH,
-    AbstractMesh,
-    AxisType,
-    Mesh,
-    legacy_stack,
-)
+from shardwise.sharding.grid import EMPTY_ABSTRACT_MESH, AbstractMesh, AxisType
+from shardwise.sharding.mesh import EMPTY_MESH, Mesh, legacy_stack
 
 _abstract: Setting[AbstractMesh] = Setting("abstract_mesh", EMPTY_ABSTRACT_MESH)
 _concrete: Setting[Mesh] = Setting("concrete_mesh", EMPTY_MESH)
@@ -112,7 +105,7 @@ def set_mesh(mesh: Mesh | None) -> Any:
     return None if before is EMPTY_MESH else before
 
 
-class _SetMesh(ContextDecorator):
+class _SetMesh:
     """What `set_mesh` returns under `latest`: the mesh is set already, leaving the context restores."""
 
     __slots__ = ("_before", "mesh")
@@ -128,17 +121,10 @@ class _SetMesh(ContextDecorator):
         _abstract.set(self._before[0])
         _concrete.set(self._before[1])
 
-    def _recreate_cm(self) -> _MeshContext:
-        # As a decorator each call enters afresh, and what making this object set is undone now.
-        self.__exit__()
-        return _MeshContext(self.mesh, _both(self.mesh))
-
 
 def _checked(mesh: Any, who: str) -> Mesh:
     if not isinstance(mesh, Mesh):
-        raise ValueError(
-            f"Expected mesh of type `jax.sharding.Mesh`. {who} got {mesh} of type {type(mesh).__name__}."
-        )
+        raise ValueError(f"Expected mesh of type `jax.sharding.Mesh`. {who} got {mesh} of type {type(mesh).__name__}.")
     if AxisType.Manual in mesh.axis_types:
         raise ValueError(
             f"mesh {mesh} contains manual axes which is not allowed when using `jax.{who}`. "

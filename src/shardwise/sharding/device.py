@@ -178,9 +178,7 @@ class Device:
         return config.dialect.device_format.format(self.id)
 
     def __reduce__(self) -> Any:
-        raise TypeError(
-            "cannot pickle 'Device' object: it stands for a place in this process and cannot leave it."
-        )
+        raise TypeError("cannot pickle 'Device' object: it stands for a place in this process and cannot leave it.")
 
 
 class CpuDevice(Device):

@@ -75,9 +75,7 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
 
     def __init_subclass__(cls) -> None:
         if config.latest:
-            raise TypeError(
-                "PartitionSpec cannot be subclassed; make a function that returns a spec instead."
-            )
+            raise TypeError("PartitionSpec cannot be subclassed; make a function that returns a spec instead.")
 
     @property
     def partitions(self) -> tuple[Any, ...]:
@@ -114,11 +112,7 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
         if self is other:
             return True
         if isinstance(other, PartitionSpec):
-            return (
-                tuple.__eq__(self, other)
-                and self.unreduced == other.unreduced
-                and self.reduced == other.reduced
-            )
+            return tuple.__eq__(self, other) and self.unreduced == other.unreduced and self.reduced == other.reduced
         if config.dialect.spec_is_tuple and isinstance(other, tuple):
             return tuple.__eq__(self, other) and not self.unreduced and not self.reduced
         return NotImplemented if not isinstance(other, tuple) else False
@@ -176,9 +170,7 @@ P = PartitionSpec
 _interned: dict[tuple[Any, ...], PartitionSpec] = {}
 
 
-def _rebuild(
-    cls: type[PartitionSpec], entries: tuple[Any, ...], unreduced: Any, reduced: Any
-) -> PartitionSpec:
+def _rebuild(cls: type[PartitionSpec], entries: tuple[Any, ...], unreduced: Any, reduced: Any) -> PartitionSpec:
     return cls(*entries, unreduced=unreduced, reduced=reduced)
 
 
@@ -204,20 +196,14 @@ def _is_plain(entry: Any) -> bool:
     return entry is None or entry.__class__ is str or entry is UNCONSTRAINED
 
 
-def _checked_sets(
-    entries: tuple[Any, ...], unreduced: Any, reduced: Any
-) -> tuple[frozenset[Any], frozenset[Any]]:
+def _checked_sets(entries: tuple[Any, ...], unreduced: Any, reduced: Any) -> tuple[frozenset[Any], frozenset[Any]]:
     if unreduced is _EMPTY and reduced is _EMPTY:
         return _EMPTY, _EMPTY
     for label, axes in (("unreduced", unreduced), ("reduced", reduced)):
         if not isinstance(axes, (set, frozenset)):
-            raise TypeError(
-                f"PartitionSpec takes {label}= as a set or frozenset of axis names, not {axes!r}."
-            )
+            raise TypeError(f"PartitionSpec takes {label}= as a set or frozenset of axis names, not {axes!r}.")
         if None in axes:
-            raise ValueError(
-                f"{label} cannot contain None: all its elements name mesh axes. Got {label}={axes!r}."
-            )
+            raise ValueError(f"{label} cannot contain None: all its elements name mesh axes. Got {label}={axes!r}.")
     both = unreduced & reduced
     if both:
         raise ValueError(f"unreduced and reduced cannot overlap: {sorted(both, key=str)} is in both.")

@@ -157,14 +157,21 @@ def shard_shape(tiling: Tiling, shape: Shape, subject: Any = None) -> Shape:
     Raises:
         IndivisibleError: a dim is split in more ways than divide it.
     """
-    result = []
-    for dim, (size, ways) in enumerate(zip(shape, tiling.ways, strict=True)):
-        part, rest = divmod(size, ways)
-        if rest:
-            subject = tiling if subject is None else subject
-            raise IndivisibleError(indivisible_text(subject, dim, shape, tiling.ways))
-        result.append(part)
-    return tuple(result)
+    return divided(shape, tiling.ways, tiling if subject is None else subject)
+
+
+def divided(shape: Shape, ways: Shape, subject: Any) -> Shape:
+    """`shape` with each dim divided by its number of ways; the error speaks of `subject`.
+
+    Raises:
+        IndivisibleError: a dim does not divide evenly.
+    """
+    if len(shape) != len(ways):
+        raise ValueError(f"{subject} is for arrays of rank {len(ways)}, but the shape {shape} has rank {len(shape)}.")
+    for dim, (size, count) in enumerate(zip(shape, ways, strict=True)):
+        if size % count:
+            raise IndivisibleError(indivisible_text(subject, dim, shape, ways))
+    return tuple([size // count for size, count in zip(shape, ways, strict=True)])
 
 
 def indivisible_text(subject: Any, dim: int, shape: Shape, ways: Sequence[int]) -> str:
@@ -197,16 +204,23 @@ def devices_indices(tiling: Tiling, shape: Shape) -> tuple[Index, ...]:
     Raises:
         IndivisibleError: a dim is split in more ways than divide it.
     """
-    part = shard_shape(tiling, shape)
+    return indices_of_coordinates(coordinates(tiling), tiling.ways, shape, tiling)
+
+
+def indices_of_coordinates(coords: np.ndarray, ways: Shape, shape: Shape, subject: Any) -> tuple[Index, ...]:
+    """Turn part numbers, int[num_devices, ndim], into index tuples; the error speaks of `subject`.
+
+    Raises:
+        IndivisibleError: a dim does not divide evenly.
+    """
     columns = []
-    for dim, coords in enumerate(coordinates(tiling).T):
-        if tiling.ways[dim] == 1:
-            columns.append([slice(None)] * tiling.num_devices)
+    for dim, size in enumerate(divided(shape, ways, subject)):
+        if ways[dim] == 1:
+            columns.append([slice(None)] * len(coords))
         else:
-            size = part[dim]
-            pieces = [slice(k * size, (k + 1) * size) for k in range(tiling.ways[dim])]
-            columns.append([pieces[k] for k in coords.tolist()])
-    return tuple(zip(*columns, strict=True)) if columns else ((),) * tiling.num_devices
+            pieces = [slice(k * size, (k + 1) * size) for k in range(ways[dim])]
+            columns.append([pieces[k] for k in coords[:, dim].tolist()])
+    return tuple(zip(*columns, strict=True)) if columns else ((),) * len(coords)
 
 
 def replica_ids(tiling: Tiling, shape: Shape | None = None) -> tuple[int, ...]:
@@ -260,9 +274,7 @@ def _common_refinement(shapes: tuple[Shape, ...]) -> tuple[Shape, tuple[tuple[Sh
     return refined, parts
 
 
-def refine(
-    tiling: Tiling, mesh_shape: Shape, parts: tuple[Shape, ...], axis_names: tuple[Any, ...]
-) -> Tiling:
+def refine(tiling: Tiling, mesh_shape: Shape, parts: tuple[Shape, ...], axis_names: tuple[Any, ...]) -> Tiling:
     """The same placement over a finer grid, with the `parts` that `common_refinement` gave for the tiling."""
     dims = tuple(tuple(fine for axis in axes for fine in parts[axis]) for axes in tiling.dims)
     return Tiling(mesh_shape, axis_names, dims)

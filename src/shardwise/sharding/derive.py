@@ -1,0 +1,76 @@
+"""From a tiling back to a sharding: results wear the same kind of sharding as the operand they follow."""
+
+from __future__ import annotations
+
+from shardwise.sharding.gspmd import GSPMDSharding
+from shardwise.sharding.hlo_sharding import HloSharding
+from shardwise.sharding.mesh import Mesh
+from shardwise.sharding.named import NamedSharding
+from shardwise.sharding.positional import PositionalSharding
+from shardwise.sharding.sharding import Sharding
+from shardwise.sharding.single_device import SingleDeviceSharding
+from shardwise.sharding.spec import PartitionSpec
+from shardwise.sharding.tiling import Tiling, common_refinement
+
+
+def sharding_like(like: Sharding, tiling: Tiling) -> Sharding:
+    """A sharding of the kind of `like`, over its devices, that places arrays as `tiling` does.
+
+    `like` itself if it already does. A `NamedSharding` gives one on the same mesh, its spec without trailing Nones and
+    axes of size one; where its axes cannot express the tiling, and for shardings of users, a `GSPMDSharding` results.
+    """
+    try:
+        own = like.tiling(tiling.ndim)
+    except ValueError:  # `like` is for another rank
+        own = None
+    if own is not None and own.same_placement(tiling):
+        return like
+    if isinstance(like, NamedSharding):
+        spec = spec_of_tiling(like.mesh.axis_names, like.mesh.axis_sizes, tiling)
+        if spec is not None:
+            return NamedSharding(like.mesh, spec, memory_kind=like._memory_kind)
+    if isinstance(like, SingleDeviceSharding):
+        return like
+    if isinstance(like, PositionalSharding):
+        return PositionalSharding.from_tiling(like.device_list, tiling, memory_kind=like.memory_kind)
+    return GSPMDSharding(like.device_list, HloSharding.from_tiling(tiling), memory_kind=like.memory_kind)
+
+
+def spec_of_tiling(axis_names: tuple[object, ...], axis_sizes: tuple[int, ...], tiling: Tiling) -> PartitionSpec | None:
+    """The spec over a mesh that places arrays as `tiling` does; None if the mesh's axes cannot say it.
+
+    Trailing Nones and axes of size one are left out.
+    """
+    if tiling.mesh_shape == axis_sizes:
+        dims = tiling.dims
+    else:
+        refined = common_refinement(axis_sizes, tiling)
+        if refined is None:
+            return None
+        _, (mesh_parts, tiling_parts) = refined
+        whole_axis = {parts: axis for axis, parts in enumerate(mesh_parts) if parts}
+        found = []
+        for axes in tiling.dims:
+            fine = tuple(part for axis in axes for part in tiling_parts[axis])
+            dim = []
+            while fine:
+                matches = [parts for parts in whole_axis if fine[: len(parts)] == parts]
+                if not matches:
+                    return None
+                dim.append(whole_axis[matches[0]])
+                fine = fine[len(matches[0]) :]
+            found.append(tuple(dim))
+        dims = tuple(found)
+    entries = [tuple(axis_names[axis] for axis in axes if axis_sizes[axis] > 1) for axes in dims]
+    while entries and not entries[-1]:
+        entries.pop()
+    return PartitionSpec(*entries)
+
+
+def equivalent_named_sharding(sharding: Sharding, mesh: Mesh, ndim: int) -> NamedSharding | None:
+    """The `NamedSharding` on `mesh` that is equivalent to `sharding` for this rank; None if there is none."""
+    if sharding.device_list is not mesh.device_list:
+        return None
+    tiling = sharding.tiling(ndim)
+    spec = None if tiling is None else spec_of_tiling(mesh.axis_names, mesh.axis_sizes, tiling)
+    return None if spec is None else NamedSharding(mesh, spec, memory_kind=sharding.memory_kind)

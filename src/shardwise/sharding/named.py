@@ -1,0 +1,273 @@
+"""`NamedSharding`: a mesh, and for each dim of an array the mesh axes that split it."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from shardwise.base import config
+from shardwise.base.errors import DuplicateSpecError
+from shardwise.sharding import tiling as tilings
+from shardwise.sharding.device import Device, default_memory_kind
+from shardwise.sharding.grid import AbstractMesh, AxisType
+from shardwise.sharding.mesh import Mesh
+from shardwise.sharding.sharding import ImmutableSharding, checked_memory_kind, rank_text
+from shardwise.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes
+from shardwise.sharding.tiling import Index, Shape, Tiling
+
+_UNSET: Any = object()
+
+
+class NamedSharding(ImmutableSharding):
+    """A mesh, and for each dim of an array the mesh axes that split it; interned.
+
+    Args:
+        mesh: a `Mesh`, or an `AbstractMesh` where devices do not matter.
+        spec: a `PartitionSpec`; under the `seed` dialect also the tuple of its entries.
+        memory_kind: None for the default.
+
+    Raises:
+        TypeError: `spec` is None, or `mesh` is no mesh.
+        ValueError: the spec names an axis that the mesh lacks, UNCONSTRAINED stands over a mesh without Auto axes,
+            an unreduced axis is not Explicit, or there is no such memory.
+        DuplicateSpecError: the spec uses an axis twice.
+    """
+
+    __slots__ = ("_dims", "_memory_kind", "_tilings", "device_list", "mesh", "spec")
+
+    mesh: Mesh | AbstractMesh
+    spec: PartitionSpec
+
+    def __new__(
+        cls,
+        mesh: Mesh | AbstractMesh,
+        spec: Any,
+        *,
+        memory_kind: str | None = None,
+    ) -> NamedSharding:
+        """Find the sharding with these parts, or make it."""
+        if spec.__class__ is not PartitionSpec:
+            spec = _as_spec(spec)
+        if mesh.__class__ is not Mesh:
+            memory_kind = _checked_abstract(mesh, memory_kind)
+        elif memory_kind is not None:
+            memory_kind = checked_memory_kind(memory_kind)
+        key = (mesh, spec, memory_kind)
+        known = _named.get(key)
+        return known if known is not None else _named.setdefault(key, _make_named(mesh, spec, memory_kind))
+
+    @property
+    def memory_kind(self) -> str | None:
+        """The memory that the parts live in; None over an `AbstractMesh` unless said."""
+        if self._memory_kind is None and isinstance(self.mesh, Mesh) and not self.mesh.empty:
+            return default_memory_kind()
+        return self._memory_kind
+
+    @property
+    def dims(self) -> tuple[tuple[Any, ...], ...]:
+        """For each entry of the spec, the axis names that split the dim, major first."""
+        names = self.mesh.axis_names
+        return tuple(tuple(names[axis] for axis in axes) for axes in self._dims)
+
+    def tiling(self, ndim: int, shape: Shape | None = None) -> Tiling:
+        """The placement of arrays of rank `ndim` over the mesh's own axes.
+
+        Raises:
+            ValueError: the spec is longer than the rank.
+        """
+        known = self._tilings.get(ndim)
+        if known is not None:
+            return known
+        if len(self.spec) > ndim:
+            raise ValueError(rank_text(self, len(self.spec), ndim))
+        dims = self._dims + ((),) * (ndim - len(self._dims))
+        made = Tiling(self.mesh.axis_sizes, self.mesh.axis_names, dims)
+        self._tilings[ndim] = made
+        return made
+
+    def check_compatible_aval(self, aval_shape: Shape) -> None:
+        """Raise ValueError if the spec is longer than the rank."""
+        if len(self.spec) > len(aval_shape):
+            raise ValueError(rank_text(self, len(self.spec), len(aval_shape)))
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether no axis of size above 1 is used or unreduced."""
+        sizes = self.mesh.axis_sizes
+        return not self.spec.unreduced and all(sizes[axis] == 1 for axes in self._dims for axis in axes)
+
+    @property
+    def replicated_axes(self) -> frozenset[Any]:
+        """The mesh axes that neither split a dim nor are unreduced."""
+        used = {name for names in self.dims for name in names} | self.spec.unreduced
+        return frozenset(name for name in self.mesh.axis_names if name not in used)
+
+    @property
+    def num_devices(self) -> int:
+        """The size of the mesh."""
+        return self.mesh.size
+
+    @property
+    def device_set(self) -> set[Device]:
+        """The mesh's devices."""
+        return set(self._devices("device_set"))
+
+    @property
+    def _device_assignment(self) -> tuple[Device, ...]:
+        return self._devices("_device_assignment")
+
+    @property
+    def _addressable_device_assignment(self) -> tuple[Device, ...]:
+        self._devices("_addressable_device_assignment")
+        return tuple(self.mesh.local_devices)
+
+    @property
+    def addressable_devices(self) -> set[Device]:
+        """The mesh's devices that this process owns."""
+        self._devices("addressable_devices")
+        return set(self.mesh.local_devices)
+
+    @property
+    def has_addressable_devices(self) -> bool:
+        """Whether this process owns any of the mesh's devices."""
+        self._devices("has_addressable_devices")
+        return bool(self.mesh.local_devices)
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process owns all of the mesh's devices."""
+        self._devices("is_fully_addressable")
+        return self.mesh.is_fully_local
+
+    @property
+    def _is_concrete(self) -> bool:
+        return isinstance(self.mesh, Mesh)
+
+    def _devices(self, member: str) -> tuple[Device, ...]:
+        if self.mesh.__class__ is not Mesh:
+            raise ValueError(
+                f"{member} is not implemented for `jax.sharding.AbstractMesh`, which has no devices; "
+                "make the sharding with a Mesh."
+            )
+        return self.mesh.device_list
+
+    def __getattr__(self, name: str) -> Any:
+        # Only `device_list` of a sharding without devices ends up here: it is a slot that was never filled.
+        if name == "device_list":
+            return self._devices(name)
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
+
+    def devices_indices_map(self, global_shape: Shape) -> dict[Device, Index]:
+        """For each device, in mesh order, the part of an array of `global_shape` that it holds.
+
+        Raises:
+            ValueError: the spec is longer than the rank, or a dim does not divide evenly.
+        """
+        devices = self._devices("_device_assignment")
+        shape = tuple(global_shape)
+        tiling = self.tiling(len(shape))
+        tilings.shard_shape(tiling, shape, self)
+        return dict(zip(devices, tilings.devices_indices(tiling, shape), strict=True))
+
+    def with_spec(self, spec: Any) -> NamedSharding:
+        """The same mesh and memory with another spec (a `PartitionSpec` or a tuple of entries)."""
+        spec = spec if isinstance(spec, PartitionSpec) or spec is None else PartitionSpec(*spec)
+        return NamedSharding(self.mesh, spec, memory_kind=self._memory_kind)
+
+    def update(self, mesh: Any = _UNSET, spec: Any = _UNSET, memory_kind: Any = _UNSET) -> NamedSharding:
+        """A sharding with some parts replaced."""
+        if spec is not _UNSET and not isinstance(spec, PartitionSpec):
+            spec = PartitionSpec(*(spec if isinstance(spec, (tuple, list)) else (spec,)))
+        return NamedSharding(
+            self.mesh if mesh is _UNSET else mesh,
+            self.spec if spec is _UNSET else spec,
+            memory_kind=self._memory_kind if memory_kind is _UNSET else memory_kind,
+        )
+
+    def with_memory_kind(self, kind: str) -> NamedSharding:
+        """The same sharding in another memory."""
+        return NamedSharding(self.mesh, self.spec, memory_kind=kind)
+
+    def __repr__(self) -> str:
+        kind = self.memory_kind
+        memory = f", memory_kind={kind}" if kind is not None else ""
+        return f"NamedSharding(mesh={self.mesh!s}, spec={self.spec}{memory})"
+
+    def __reduce__(self) -> Any:
+        return (_rebuild_named, (self.mesh, self.spec, self._memory_kind))
+
+
+_named: weakref.WeakValueDictionary[Any, NamedSharding] = weakref.WeakValueDictionary()
+
+
+def _rebuild_named(mesh: Any, spec: Any, memory_kind: str | None) -> NamedSharding:
+    return NamedSharding(mesh, spec, memory_kind=memory_kind)
+
+
+def _checked_abstract(mesh: Any, kind: str | None) -> str | None:
+    if not isinstance(mesh, AbstractMesh):
+        raise TypeError(
+            f"NamedSharding takes a Mesh or AbstractMesh first; got {mesh!r} of type {type(mesh).__name__}."
+        )
+    if config.latest and kind is not None and kind not in config.dialect.memory_kinds:
+        kinds = ", ".join(config.dialect.memory_kinds)
+        raise ValueError(f"Got invalid memory kind: {kind}. Valid memory kinds are: {kinds}")
+    return kind
+
+
+def _as_spec(spec: Any) -> PartitionSpec:
+    if isinstance(spec, PartitionSpec):
+        return spec
+    if spec is None:
+        raise TypeError("Unexpected None passed as spec for NamedSharding. Did you mean P()?")
+    if config.latest:
+        raise AttributeError(
+            f"NamedSharding takes a PartitionSpec, not {spec!r} of type {type(spec).__name__}. Did you mean P(...)?"
+        )
+    if isinstance(spec, tuple):
+        return PartitionSpec(*spec)
+    raise TypeError(
+        f"NamedSharding takes a PartitionSpec, not {spec!r} of type {type(spec).__name__}. Did you mean P({spec!r})?"
+    )
+
+
+def _make_named(mesh: Mesh | AbstractMesh, spec: PartitionSpec, memory_kind: str | None) -> NamedSharding:
+    position = mesh._position
+    used: set[Any] = set()
+    dims = []
+    for entry in spec:
+        axes = entry_axes(entry)
+        for axis in axes:
+            if axis not in position:
+                raise ValueError(f"Resource axis: {axis} of {spec} is not found in mesh: {mesh.axis_names}.")
+            if axis in used:
+                raise DuplicateSpecError(
+                    "A single NamedSharding spec can map every mesh axis to at most one positional dimension, but "
+                    f"{spec} has duplicate entries for `{axis}`"
+                )
+            used.add(axis)
+        dims.append(tuple([position[axis] for axis in axes]))
+    if UNCONSTRAINED in spec and mesh.axis_types and AxisType.Auto not in mesh.axis_types:
+        raise ValueError(
+            f"{spec} cannot contain `P.UNCONSTRAINED` when no mesh axis_types are `Auto`. "
+            f"Got mesh axis_types: {tuple.__repr__(mesh.axis_types)}"
+        )
+    for label, names in (("Unreduced", spec.unreduced), ("Reduced", spec.reduced)):
+        for axis in names:
+            if axis not in position:
+                raise ValueError(f"{label} axes {axis} is not found in mesh.axis_names={mesh.axis_names}. Got {spec}")
+            if mesh.axis_type(axis) is AxisType.Auto:
+                raise ValueError(
+                    f"{label} axes can only refer to mesh axes that are of type `Explicit`. "
+                    f"Got {label.lower()} axes: {set(names)} and mesh: {mesh}"
+                )
+    self = object.__new__(NamedSharding)
+    put = object.__setattr__
+    put(self, "mesh", mesh)
+    put(self, "spec", spec)
+    put(self, "_memory_kind", memory_kind)
+    put(self, "_dims", tuple(dims))
+    put(self, "_tilings", {})
+    if isinstance(mesh, Mesh):
+        put(self, "device_list", mesh.device_list)
+    return self

@@ -1,0 +1,214 @@
+"""`Sharding`: the description of how an array lies over devices.
+
+Users may write subclasses: `devices_indices_map` and `device_set` are enough, the rest follows from them. The engine
+asks every sharding for two things only: `device_list`, the ordered devices, and `tiling(ndim)`, the index arithmetic
+over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardwise.base import config
+from shardwise.sharding import tiling as tilings
+from shardwise.sharding.device import Device, default_memory_kind, device_list, unknown_memory_kind
+from shardwise.sharding.tiling import Index, Shape, Tiling
+
+
+class Sharding:
+    """How a logical array lies over one or more devices.
+
+    A subclass gives `devices_indices_map` (and `device_set`, or `_device_assignment` where order matters), or
+    `device_list` and `tiling`; either pair determines all other members.
+    """
+
+    __slots__ = ()
+
+    # What a subclass gives.
+
+    @property
+    def device_set(self) -> set[Device]:
+        """The devices that hold a part of the array."""
+        return set(self.device_list)
+
+    @property
+    def device_list(self) -> tuple[Device, ...]:
+        """The devices in order, interned: equal lists are one object."""
+        kind = type(self)
+        if kind._device_assignment is not Sharding._device_assignment:
+            return device_list(self._device_assignment)
+        if kind.device_set is not Sharding.device_set:
+            return device_list(sorted(self.device_set, key=lambda device: device.id))
+        raise NotImplementedError(f"{kind.__name__} must define device_set (or _device_assignment).")
+
+    @property
+    def _device_assignment(self) -> tuple[Device, ...]:
+        return self.device_list
+
+    def devices_indices_map(self, global_shape: Shape) -> Mapping[Device, Index | None]:
+        """For each device the part of an array of `global_shape` that it holds, in device order.
+
+        Raises:
+            ValueError: the sharding does not fit the shape.
+        """
+        tiling = self.tiling(len(global_shape))
+        if tiling is None:
+            raise NotImplementedError(f"{type(self).__name__} must define devices_indices_map.")
+        tilings.shard_shape(tiling, tuple(global_shape), self)
+        return dict(zip(self.device_list, tilings.devices_indices(tiling, tuple(global_shape)), strict=True))
+
+    def tiling(self, ndim: int, shape: Shape | None = None) -> Tiling | None:
+        """The placement of arrays of rank `ndim` over `device_list`; None if no grid describes it.
+
+        Args:
+            ndim: rank of the array.
+            shape: of the array, where known. Shardings that are given by their index map alone are asked about this
+                shape, and otherwise about two made-up ones.
+        """
+        if type(self).devices_indices_map is Sharding.devices_indices_map:
+            return None
+        if shape is not None:
+            return self._probe(tuple(shape))
+        count = len(self.device_list)
+        try:
+            first, second = self._probe((count,) * ndim), self._probe((2 * count,) * ndim)
+        except Exception:  # a map written for one shape may fail in any way for another
+            return None
+        return first if first is second else None
+
+    def _probe(self, shape: Shape) -> Tiling | None:
+        indices = self.devices_indices_map(shape)
+        coords = tilings.coordinates_of_indices([indices[device] for device in self.device_list], shape)
+        return None if coords is None else tilings.tiling_of_coordinates(coords)
+
+    # What follows.
+
+    @property
+    def memory_kind(self) -> str | None:
+        """The memory that the parts live in; None if unsaid."""
+        return None
+
+    def with_memory_kind(self, kind: str) -> Sharding:
+        """The same sharding in another memory."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to change its memory kind.")
+
+    @property
+    def num_devices(self) -> int:
+        """The number of devices."""
+        return len(self.device_list)
+
+    @property
+    def addressable_devices(self) -> set[Device]:
+        """The devices that this process owns."""
+        return {device for device in self.device_set if device.is_local}
+
+    @property
+    def _addressable_device_assignment(self) -> tuple[Device, ...]:
+        return tuple(device for device in self.device_list if device.is_local)
+
+    @property
+    def has_addressable_devices(self) -> bool:
+        """Whether this process owns any of the devices."""
+        return any(device.is_local for device in self.device_list)
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process owns all of the devices."""
+        return all(device.is_local for device in self.device_list)
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole array.
+
+        A sharding given by its index map alone knows that only for one device; elsewhere it answers False unless a
+        subclass knows better.
+        """
+        if len(self.device_list) == 1:
+            return True
+        one_dim = self.tiling(1)
+        return one_dim is not None and one_dim.is_replicated
+
+    def addressable_devices_indices_map(self, global_shape: Shape) -> Mapping[Device, Index | None]:
+        """`devices_indices_map` for the devices that this process owns."""
+        indices = self.devices_indices_map(global_shape)
+        return {device: index for device, index in indices.items() if device.is_local}
+
+    def shard_shape(self, global_shape: Shape) -> Shape:
+        """The shape of each device's part of an array of `global_shape`.
+
+        Raises:
+            ValueError: the sharding does not fit the shape.
+        """
+        shape = tuple(global_shape)
+        if type(self).devices_indices_map is not Sharding.devices_indices_map:
+            return _shape_of_index(next(iter(self.devices_indices_map(shape).values())), shape)
+        tiling = self.tiling(len(shape))
+        if tiling is None:
+            raise NotImplementedError(f"{type(self).__name__} must define devices_indices_map.")
+        return tilings.shard_shape(tiling, shape, self)
+
+    def check_compatible_aval(self, aval_shape: Shape) -> None:
+        """Raise ValueError if arrays of this rank cannot have this sharding."""
+
+    def is_equivalent_to(self, other: Any, ndim: int) -> bool:
+        """Whether both put the same parts of arrays of rank `ndim` on the same devices, in the same memory."""
+        if self is other:
+            return True
+        if not isinstance(other, Sharding):
+            return False
+        try:
+            if self.device_list is not other.device_list or self.memory_kind != other.memory_kind:
+                return False
+            mine, theirs = self.tiling(ndim), other.tiling(ndim)
+        except ValueError:  # without devices, or a spec longer than the rank
+            return False
+        if mine is None or theirs is None:
+            return self == other
+        return mine.same_placement(theirs)
+
+
+def _shape_of_index(index: Any, shape: Shape) -> Shape:
+    index = index if isinstance(index, tuple) else (index,)
+    result = []
+    for entry, size in zip(index, shape, strict=False):
+        if isinstance(entry, slice):
+            result.append(len(range(*entry.indices(size))))
+    return (*result, *shape[len(index) :])
+
+
+def checked_memory_kind(kind: str | None) -> str | None:
+    """The kind as shardings store it: None stands for the default, so that the default follows the dialect.
+
+    Raises:
+        ValueError: there is no such memory.
+    """
+    if kind is None or kind == default_memory_kind():
+        return None
+    if kind not in config.dialect.memory_kinds:
+        raise ValueError(unknown_memory_kind(kind))
+    return kind
+
+
+def rank_text(sharding: Sharding, least: int, rank: int) -> str:
+    """Say that a value of this rank is too small for the sharding."""
+    scalar = " For scalars the PartitionSpec should be P()" if rank == 0 else ""
+    return (
+        f"Sharding {sharding} is only valid for values of rank at least {least}, but was applied to a value of rank "
+        f"{rank}.{scalar}"
+    )
+
+
+class ImmutableSharding(Sharding):
+    """A sharding that this library defines: interned or value-compared, immutable, safe to share."""
+
+    __slots__ = ("__weakref__",)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"cannot assign to field {name!r}: shardings are immutable.")
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self

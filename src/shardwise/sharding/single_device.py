@@ -1,0 +1,95 @@
+"""`SingleDeviceSharding`: the whole array on one device."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from shardwise.sharding import tiling as tilings
+from shardwise.sharding.device import Device, default_memory_kind, device_list
+from shardwise.sharding.sharding import ImmutableSharding, checked_memory_kind
+from shardwise.sharding.tiling import Index, Shape, Tiling
+
+
+class SingleDeviceSharding(ImmutableSharding):
+    """The whole array on one device; one object per device and memory kind.
+
+    Args:
+        device: where.
+        memory_kind: None for the default.
+
+    Raises:
+        TypeError: `device` is no `Device`.
+        ValueError: there is no such memory.
+    """
+
+    __slots__ = ("_memory_kind", "device_list")
+
+    def __new__(cls, device: Device, *, memory_kind: str | None = None) -> SingleDeviceSharding:
+        """Find the sharding with these parts, or make it."""
+        known = _single.get((device, None)) if memory_kind is None else None
+        if known is not None:
+            return known
+        if not isinstance(device, Device):
+            raise TypeError(f"SingleDeviceSharding takes a Device, as devices() lists them; got {device!r}.")
+        kind = checked_memory_kind(memory_kind)
+        known = _single.get((device, kind))
+        if known is not None:
+            return known
+        self = object.__new__(cls)
+        object.__setattr__(self, "_memory_kind", kind)
+        object.__setattr__(self, "device_list", device_list((device,)))
+        return _single.setdefault((device, kind), self)
+
+    @property
+    def _device(self) -> Device:
+        return self.device_list[0]
+
+    @property
+    def memory_kind(self) -> str:
+        """The memory that the array lives in."""
+        return self._memory_kind or default_memory_kind()
+
+    def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
+        """The same device, another memory."""
+        return SingleDeviceSharding(self._device, memory_kind=kind)
+
+    @property
+    def device_set(self) -> set[Device]:
+        """The device."""
+        return {self._device}
+
+    @property
+    def num_devices(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Always: the device holds the whole array."""
+        return True
+
+    def tiling(self, ndim: int, shape: Shape | None = None) -> Tiling:
+        """The grid without axes."""
+        known = _whole.get(ndim)
+        if known is None:
+            known = _whole.setdefault(ndim, tilings.replicated(1, ndim))
+        return known
+
+    def devices_indices_map(self, global_shape: Shape) -> dict[Device, Index]:
+        """The device, with the whole array."""
+        return {self._device: (slice(None),) * len(global_shape)}
+
+    def shard_shape(self, global_shape: Shape) -> Shape:
+        """The whole shape."""
+        return tuple(global_shape)
+
+    def __repr__(self) -> str:
+        return f"SingleDeviceSharding(device={self._device!r}, memory_kind={self.memory_kind})"
+
+    def __reduce__(self) -> Any:
+        return (SingleDeviceSharding, (self._device,))
+
+
+_single: weakref.WeakValueDictionary[Any, SingleDeviceSharding] = weakref.WeakValueDictionary()
+_whole: dict[int, Tiling] = {}
