@@ -1,0 +1,1 @@
+"""The ops: each one its type rule, sharding rule, kernel and derivatives in one place."""
