@@ -1,0 +1,460 @@
+"""`ArrayImpl`, the concrete array: a typed value, a sharding, and one ndarray that holds all shards.
+
+The value is stored as a block (see `shardwise.runtime.blocks`) or as the dense global array; each is a view of the other
+where strides allow. Host views handed out are read-only.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import KeyDtype, canonicalize
+from shardwise.base.errors import JaxRuntimeError
+from shardwise.ir import Array, Literal, ShapedArray
+from shardwise.ops.convert import install_array_constructor, install_literal_constructor
+from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
+from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding, default_device
+from shardwise.sharding.tiling import Tiling, replica_ids
+
+
+class Signature:
+    """What a compiled call depends on of an argument: type, sharding, commitment. Interned: compared by identity."""
+
+    __slots__ = ("aval", "committed", "devices", "form", "sharding", "tiling")
+
+    aval: ShapedArray
+    sharding: Sharding
+    committed: bool
+    tiling: Tiling | None  # None: no device grid describes the sharding
+    form: BlockForm
+    devices: tuple[Device, ...]
+
+    def __init__(self, aval: ShapedArray, sharding: Sharding, committed: bool) -> None:
+        self.aval = aval
+        self.sharding = sharding
+        self.committed = committed
+        self.devices = sharding.device_list
+        self.tiling = sharding.tiling(aval.ndim)
+        if self.tiling is None:
+            self.form = block_form(aval.shape, ((),) * aval.ndim, ())
+        else:
+            self.form = block_form(aval.shape, self.tiling.dims, self.tiling.mesh_shape)
+
+
+_signatures: dict[tuple[ShapedArray, Sharding, bool], Signature] = {}
+
+
+def signature(aval: ShapedArray, sharding: Sharding, committed: bool) -> Signature:
+    """The interned Signature of arrays of this type and sharding."""
+    key = (aval, sharding, committed)
+    found = _signatures.get(key)
+    if found is None:
+        found = _signatures.setdefault(key, Signature(aval, sharding, committed))
+    return found
+
+
+def array_type(shape: tuple[int, ...], dtype: Any, weak_type: bool, sharding: Sharding) -> ShapedArray:
+    """The type of a concrete array: its explicit axes enter the type, automatic ones do not."""
+    if isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes:
+        mesh = sharding.mesh.abstract_mesh
+        explicit = set(mesh.explicit_axes)
+        spec = []
+        for entry in sharding.spec:
+            axes = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+            spec.append(tuple(a for a in axes if a in explicit))
+        spec.extend(() for _ in range(len(shape) - len(spec)))
+        unreduced = getattr(sharding.spec, "unreduced", frozenset())
+        reduced = getattr(sharding.spec, "reduced", frozenset())
+        return ShapedArray(shape, dtype, weak_type, mesh=mesh, spec=tuple(spec), unreduced=frozenset(unreduced),
+                           reduced=frozenset(reduced))  # fmt: skip
+    return ShapedArray(shape, dtype, weak_type)
+
+
+class ArrayImpl(Array):
+    """An array on one or more devices. Made by the library, never by users directly."""
+
+    __slots__ = ("__weakref__", "_block", "_dense", "_npy", "_shards", "_sig")
+
+    _sig: Signature
+    _block: Ndarray | None
+    _dense: Ndarray | None
+
+    def __init__(self, sig: Signature, *, dense: Ndarray | None = None, block: Ndarray | None = None) -> None:
+        self._sig = sig
+        self._dense = dense
+        self._block = block
+        self._npy = None
+        self._shards = None
+
+    # -- storage -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def dense(self) -> Ndarray:
+        """The global value in physical dtype. For the library: never written to."""
+        dense = self._dense
+        if dense is None:
+            block = self._block
+            if block is None:
+                raise self._deleted_error()
+            dense = self._dense = self._sig.form.to_dense(block)
+        return dense
+
+    @property
+    def block(self) -> Ndarray:
+        """The value in block form over the sharding's own device grid. For the library: never written to."""
+        block = self._block
+        if block is None:
+            block = self._block = self._sig.form.from_dense(self.dense)
+        return block
+
+    def _deleted_error(self) -> RuntimeError:
+        return RuntimeError(f"Array has been deleted with shape={self.dtype.name}[{','.join(map(str, self.shape))}].")
+
+    @property
+    def _host(self) -> Ndarray:
+        """A read-only view of the dense value."""
+        host = self._npy
+        if host is None:
+            host = self.dense.view()
+            host.flags.writeable = False
+            self._npy = host
+        return host
+
+    # -- type and placement --------------------------------------------------------------------------------------------------
+
+    @property
+    def aval(self) -> ShapedArray:  # type: ignore[override]
+        """The array's type."""
+        return self._sig.aval
+
+    @property
+    def sharding(self) -> Sharding:
+        """How the array lies over its devices."""
+        return self._sig.sharding
+
+    @property
+    def committed(self) -> bool:
+        """Whether the array was placed explicitly, so that computations follow it instead of moving it."""
+        return self._sig.committed
+
+    @property
+    def _committed(self) -> bool:
+        return self._sig.committed
+
+    @property
+    def device(self) -> Device | Sharding:
+        """The device if there is one, else the sharding."""
+        devices = self._sig.devices
+        return devices[0] if len(devices) == 1 else self._sig.sharding
+
+    def devices(self) -> set[Device]:
+        """The devices that hold some part of the array."""
+        return set(self._sig.devices)
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process can reach every device of the array."""
+        return self._sig.sharding.is_fully_addressable
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole array."""
+        return self._sig.sharding.is_fully_replicated
+
+    @property
+    def global_shards(self) -> list[Shard]:
+        """One Shard per device, those of other processes without data."""
+        return self.addressable_shards
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """One Shard per device of this process, in the sharding's device order."""
+        self._check_alive()
+        if self._shards is None:
+            index_map = self.sharding.addressable_devices_indices_map(self.shape)
+            tiling = self._sig.tiling
+            replicas = _replica_ids(index_map) if tiling is None else replica_ids(tiling, self.shape)
+            self._shards = [Shard(self, device, index, replica)
+                            for (device, index), replica in zip(index_map.items(), replicas, strict=True)]  # fmt: skip
+        return list(self._shards)
+
+    def addressable_data(self, index: int) -> ArrayImpl:
+        """The data of the `index`-th shard of this process, as a single-device array."""
+        return self.addressable_shards[index].data
+
+    def _shard_data(self, position: int, device: Device, index: tuple[slice, ...]) -> ArrayImpl:
+        block = self._block
+        tiling = self._sig.tiling
+        if block is not None and tiling is not None and tiling.mesh_shape:
+            at = np.unravel_index(position, tiling.mesh_shape)
+            at = tuple(int(i) if n != 1 else 0 for i, n in zip(at, block.shape, strict=False))
+            data = block[at]
+            data = np.broadcast_to(data, self.sharding.shard_shape(self.shape))
+        else:
+            data = self.dense[index]
+        sharding = SingleDeviceSharding(device, memory_kind=self.sharding.memory_kind)
+        aval = ShapedArray(data.shape, self.dtype, self.weak_type)
+        return ArrayImpl(signature(aval, sharding, True), dense=data)
+
+    # -- lifetime --------------------------------------------------------------------------------------------------------------
+
+    def _check_alive(self) -> None:
+        if self._block is None and self._dense is None:
+            raise self._deleted_error()
+
+    def is_deleted(self) -> bool:
+        """Whether the array was deleted or donated."""
+        return self._block is None and self._dense is None
+
+    def delete(self) -> None:
+        """Release the buffers; any later use of the data raises RuntimeError. Idempotent."""
+        self._block = self._dense = self._npy = self._shards = None
+
+    def block_until_ready(self) -> ArrayImpl:
+        """The array itself: computations have finished when their result exists."""
+        if self.is_deleted():
+            raise JaxRuntimeError("block_until_ready was called on a deleted or donated array; use it before donating it.")
+        return self
+
+    def is_ready(self) -> bool:
+        """True for any array that is not deleted."""
+        self._check_alive()
+        return True
+
+    def copy_to_host_async(self) -> None:
+        """Nothing to do: the data is in host memory."""
+        self._check_alive()
+
+    def on_device_size_in_bytes(self) -> int:
+        """Bytes that the shards take on this process's devices, replicas counted on each."""
+        shape = self.sharding.shard_shape(self.shape)
+        return int(np.prod(shape, dtype=np.int64)) * self.itemsize * len(self._sig.devices)
+
+    def unsafe_buffer_pointer(self) -> int:
+        """Address of the data of a single-device array; ValueError for others."""
+        if len(self._sig.devices) != 1:
+            raise ValueError(f"unsafe_buffer_pointer() needs a single-device array; this one has {len(self._sig.devices)} shards.")
+        return int(self.dense.ctypes.data)
+
+    # -- host access -----------------------------------------------------------------------------------------------------------
+
+    def _key_guard(self) -> None:
+        if isinstance(self.dtype, KeyDtype):
+            raise TypeError(
+                "an array of PRNG keys (dtype key<fry>) has no NumPy value. Use random.key_data(keys) for its words."
+            )
+
+    @property
+    def _value(self) -> Ndarray:
+        self._key_guard()
+        return self._host
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Ndarray:
+        value = self._value
+        if dtype is not None and np.dtype(dtype) != value.dtype:
+            if copy is False:
+                raise ValueError(f"cannot convert {value.dtype} to {np.dtype(dtype)} without a copy; drop copy=False.")
+            return value.astype(dtype)
+        return value.copy() if copy else value
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+        if len(self._sig.devices) != 1:
+            raise BufferError("__dlpack__ is only supported for unsharded arrays; gather it with device_put(x, device) first.")
+        if stream is not None:
+            raise ValueError(f"CPU arrays have no streams; got stream={stream!r}, expected None.")
+        value = self._value if max_version is not None and tuple(max_version) >= (1, 0) else self.dense
+        return value.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        if len(self._sig.devices) != 1:
+            raise BufferError("__dlpack_device__ is only supported for unsharded arrays.")
+        return (1, 0)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        if len(self._sig.devices) != 1:
+            raise BufferError("Python buffer protocol is only defined for buffers with a single shard.")
+        if self.dtype.kind == "V" or not self.dtype.isbuiltin:
+            raise BufferError(f"{self.dtype.name} is not supported by the Python buffer protocol; use np.asarray(x).")
+        return memoryview(self._value)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        import shardwise.numpy as namespace
+
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"array API version {api_version!r} is not known; known: 2021.12 to 2024.12.")
+        return namespace
+
+    def item(self, *args: int) -> Any:
+        """One element as a Python scalar."""
+        return self._value.item(*args)
+
+    def tolist(self) -> Any:
+        """The values as nested Python lists."""
+        return self._value.tolist()
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        """The values' bytes in row-major order."""
+        return self._value.tobytes(order)
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Array]:
+        if not self.ndim:
+            raise TypeError("iteration over a 0-d array")
+        self._check_alive()
+        aval = ShapedArray(self.shape[1:], self.dtype, self.weak_type)
+        if len(self._sig.devices) == 1:
+            sig = signature(aval, self.sharding, self.committed)
+        else:
+            sig = signature(aval, SingleDeviceSharding(default_device()), False)
+        dense = self.dense
+        return (ArrayImpl(sig, dense=dense[i, ...]) for i in range(self.shape[0]))
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            what = "an empty array" if self.size == 0 else "an array with more than one element"
+            raise ValueError(f"The truth value of {what} is ambiguous. Use a.any() or a.all()")
+        return bool(self._value.reshape(()))
+
+    def _scalar(self) -> Any:
+        if self.ndim:
+            raise TypeError(f"Only scalar arrays can be converted to Python scalars; got arr.ndim={self.ndim}")
+        return self._value.item()
+
+    def __float__(self) -> float:
+        return float(self._scalar())
+
+    def __int__(self) -> int:
+        return int(self._scalar())
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar())
+
+    def __index__(self) -> int:
+        if self.ndim or self.dtype.kind not in "iu":
+            raise TypeError(f"only integer scalar arrays can be converted to an index; got {self.aval.str_short()}")
+        return int(self._value.item())
+
+    def __format__(self, spec: str) -> str:
+        if not self.ndim:
+            return format(self._value[()], spec)
+        if spec:
+            raise TypeError(f"unsupported format string passed to an array of shape {self.shape}: {spec!r}")
+        return str(self)
+
+    def __str__(self) -> str:
+        if isinstance(self.dtype, KeyDtype):
+            return repr(self)
+        return str(self._value)
+
+    def __repr__(self) -> str:
+        if isinstance(self.dtype, KeyDtype):
+            words = self.dense.view(np.uint32).reshape(*self.shape, 2) if self.ndim else self.dense.reshape(1).view(np.uint32)
+            return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{words}"
+        value = self._value
+        weak = ", weak_type=True" if self.weak_type else ""
+        tail = f"dtype={self.dtype.name}{weak})"
+        if self.size == 0 and self.ndim:
+            body = f"Array([], shape={self.shape}, "
+            return body.replace("Array([], shape=(0,), ", "Array([], ") + tail
+        body = np.array2string(value, separator=", ", prefix="Array(", suffix=",")
+        text = f"Array({body}, "
+        last_line = text.rpartition("\n")[2]
+        if len(last_line) + len(tail) > np.get_printoptions()["linewidth"]:
+            return f"Array({body},\n      {tail}"
+        return text + tail
+
+    # -- copies ------------------------------------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> Any:
+        return _unpickled, (np.asarray(self._host), self.dtype if isinstance(self.dtype, KeyDtype) else None, self.weak_type)
+
+    def __copy__(self) -> ArrayImpl:
+        return self._copied()
+
+    def __deepcopy__(self, memo: Any) -> ArrayImpl:
+        return self._copied()
+
+    def _copied(self) -> ArrayImpl:
+        return ArrayImpl(self._sig, dense=self.dense.copy())
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(
+            "JAX arrays are immutable and do not support in-place item assignment. "
+            "Instead of x[idx] = y, use x = x.at[idx].set(y)."
+        )
+
+
+ArrayImpl.__module__ = "shardwise"
+
+
+class Shard:
+    """One device's part of an array."""
+
+    __slots__ = ("_array", "_data", "device", "index", "replica_id")
+
+    def __init__(self, array: ArrayImpl, device: Device, index: tuple[slice, ...], replica_id: int) -> None:
+        self._array = array
+        self._data: ArrayImpl | None = None
+        self.device = device
+        self.index = index
+        self.replica_id = replica_id
+
+    @property
+    def data(self) -> ArrayImpl:
+        """The part as a committed single-device array: a view, not a copy."""
+        if self._data is None:
+            self._array._check_alive()
+            position = self._array._sig.devices.index(self.device)
+            self._data = self._array._shard_data(position, self.device, self.index)
+        return self._data
+
+    def __repr__(self) -> str:
+        return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"
+
+
+def _replica_ids(index_map: Any) -> list[int]:
+    seen: dict[str, int] = {}
+    ids = []
+    for index in index_map.values():
+        key = str(index)
+        ids.append(seen.get(key, 0))
+        seen[key] = ids[-1] + 1
+    return ids
+
+
+def _unpickled(value: Ndarray, key_dtype: Any, weak_type: bool) -> ArrayImpl:
+    aval = ShapedArray(value.shape, key_dtype or value.dtype, weak_type)
+    return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=value)
+
+
+def host_array(value: Ndarray, *, weak_type: bool = False, dtype: Any = None) -> ArrayImpl:
+    """A host ndarray as an uncommitted Array on the default device: 64-bit types narrow when x64 is off.
+
+    Takes a copy unless narrowing made one, so that later writes to `value` do not show.
+    """
+    want = canonicalize(value.dtype) if dtype is None else dtype
+    dense = value.astype(want, copy=True) if want != value.dtype or value.flags.writeable else value
+    aval = ShapedArray(dense.shape, dense.dtype, weak_type)
+    return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=dense)
+
+
+def from_literal(x: Literal) -> ArrayImpl:
+    """A Literal as a 0-d uncommitted Array."""
+    return ArrayImpl(signature(x.aval, SingleDeviceSharding(default_device()), False), dense=x.value)
+
+
+def live_arrays(platform: str | None = None) -> list[ArrayImpl]:
+    """All arrays alive in this process, whatever their sharding; deleted and donated ones excluded."""
+    return [x for x in gc.get_objects() if type(x) is ArrayImpl and hasattr(x, "_sig") and not x.is_deleted()]
+
+
+install_array_constructor(host_array)
+install_literal_constructor(from_literal)

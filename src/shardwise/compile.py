@@ -1,0 +1,269 @@
+"""Compiling: a global Program and its arguments' signatures become an `Executable`.
+
+    inline -> propagate -> partition -> simplify -> Plan
+
+Comes in: the program, one `Signature` per input, a sharding or None per output. Goes out: an Executable whose `call`
+takes Arrays and gives Arrays; the per-device program and its transfers are kept for `explain`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.array import ArrayImpl, Signature, array_type, signature
+from shardwise.base import config
+from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, subprograms, verify
+from shardwise.passes.grid import DimAxes, Grid, MeshKey, make_grid
+from shardwise.passes.inline import inline_calls
+from shardwise.passes.partition import Transfer, partition
+from shardwise.passes.propagate import Placement, propagate
+from shardwise.passes.simplify import simplify
+from shardwise.placement import derive_sharding, incompatible_devices
+from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
+from shardwise.runtime.env import Env
+from shardwise.runtime.plan import Plan
+from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
+from shardwise.sharding.device import default_device
+
+new_array = ArrayImpl.__new__
+
+
+class Executable:
+    """A compiled program for arguments of given signatures."""
+
+    __slots__ = ("_forms", "device_program", "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs", "plan",
+                 "program", "seconds", "transfers")  # fmt: skip
+
+    def __init__(self, program: Program, in_sigs: Sequence[Signature], grid: Grid, in_dims: Sequence[DimAxes],
+                 out_dims: Sequence[DimAxes], out_sigs: Sequence[Signature], device_program: Program,
+                 transfers: tuple[Transfer, ...], seconds: dict[str, float]) -> None:  # fmt: skip
+        self.name = program.name
+        self.program = program
+        self.in_sigs = tuple(in_sigs)
+        self.grid = grid
+        self.in_dims = tuple(in_dims)
+        self.out_dims = tuple(out_dims)
+        self.out_sigs = tuple(out_sigs)
+        self.device_program = device_program
+        self.transfers = transfers
+        self.seconds = seconds
+        self.plan = Plan(device_program, Env(grid.names, grid.sizes))
+        forms: list[BlockForm] = []
+        for sig, dims in zip(in_sigs, in_dims, strict=True):
+            forms.append(block_form(sig.aval.shape, grid.positions(dims), grid.sizes))
+        # None: the array's own block already has the computation's form.
+        self._forms: list[BlockForm | None] = [None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)]
+
+    def blocks(self, args: Sequence[ArrayImpl | Literal]) -> list[Ndarray]:
+        """The arguments in the computation's block form."""
+        out = []
+        for x, form in zip(args, self._forms, strict=True):
+            if type(x) is Literal:
+                out.append(x.value if form is None else form.from_dense(x.value))
+            elif form is None:
+                block = x._block
+                out.append(x.block if block is None else block)
+            else:
+                out.append(form.from_dense(x.dense))
+        return out
+
+    def call(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+        """Run on arrays that have the signatures this was compiled for."""
+        results = self.plan.run(*self.blocks(args))
+        out = []
+        for sig, block in zip(self.out_sigs, results, strict=True):
+            x = new_array(ArrayImpl)
+            x._sig = sig
+            x._block = block
+            x._dense = x._npy = x._shards = None
+            out.append(x)
+        return out
+
+
+def compile_program(program: Program, in_sigs: Sequence[Signature], out_shardings: Sequence[Sharding | None], *,
+                    names: Sequence[str] = (), default_mesh: Mesh | None = None) -> Executable:  # fmt: skip
+    """Compile `program` for arguments of these signatures.
+
+    `out_shardings` fixes the layout of results (None: propagation decides). `names` are the arguments' names for errors.
+    `default_mesh` is where a program goes that names no devices.
+    """
+    times = {}
+    start = time.perf_counter()
+    program = inline_calls(program)
+    inner = list(_inner_shardings(program))
+    devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh)
+    grid = make_grid(devices, _meshes(devices, in_sigs, out_shardings, inner, default_mesh))
+    program = on_grid(program, grid)
+    in_dims = [_in_dims(grid, sig) for sig in in_sigs]
+    fixed = [None if s is None else Placement(_fixed_dims(grid, s, v.aval), (False,) * v.aval.ndim)
+             for s, v in zip(out_shardings, program.outputs, strict=True)]  # fmt: skip
+    times["inline"] = time.perf_counter() - start
+
+    start = time.perf_counter()
+    placed: dict[Var, DimAxes] = {}
+    if len(devices) > 1:
+        inputs = [Placement(d, (False,) * len(d)) for d in in_dims]
+        placed = propagate(program, _usable(grid), inputs, fixed)
+    times["propagate"] = time.perf_counter() - start
+
+    start = time.perf_counter()
+    out_dims = []
+    for atom, spec in zip(program.outputs, fixed, strict=True):
+        none = ((),) * atom.aval.ndim
+        out_dims.append(spec.dims if spec is not None else none if isinstance(atom, Literal) else placed.get(atom, none))
+    device_program, transfers = partition(program, grid, placed, in_dims, out_dims)
+    times["partition"] = time.perf_counter() - start
+
+    start = time.perf_counter()
+    device_program = simplify(device_program)
+    if __debug__:
+        verify(device_program, after="simplify")
+    times["simplify"] = time.perf_counter() - start
+    _check_reshards(program, transfers)
+
+    named = [s for s in out_shardings if s is not None] + inner
+    mesh = default_mesh or get_concrete_mesh()
+    out_sigs = []
+    for atom, dims, wanted in zip(program.outputs, out_dims, out_shardings, strict=True):
+        if wanted is not None:
+            sharding = wanted
+        elif len(devices) == 1 and atom.aval.mesh is None:
+            sharding = _one_device(devices[0], in_sigs)
+        else:
+            sharding = derive_sharding(grid, dims, atom.aval, in_sigs, named, mesh)
+        aval = array_type(atom.aval.shape, atom.aval.dtype, atom.aval.weak_type, sharding)
+        out_sigs.append(signature(aval, sharding, committed))
+    start = time.perf_counter()
+    done = Executable(program, in_sigs, grid, in_dims, out_dims, out_sigs, device_program, transfers, times)
+    times["codegen"] = time.perf_counter() - start
+    return done
+
+
+def on_grid(program: Program, grid: Grid) -> Program:
+    """`program` with the mesh-related params of its equations expressed in the grid's axes."""
+    if not any(e.op.to_grid is not None for e in program.equations):
+        return program
+    equations = []
+    for e in program.equations:
+        if e.op.to_grid is not None:
+            params = e.op.to_grid(e.params, grid, tuple(a.aval for a in e.inputs), tuple(v.aval for v in e.outputs))
+            e = Equation(e.op, e.inputs, e.outputs, params, e.source)
+        equations.append(e)
+    return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
+
+
+def _usable(grid: Grid) -> dict[str, int]:
+    return {n: s for n, s in zip(grid.names, grid.sizes, strict=True) if s > 1}
+
+
+def _in_dims(grid: Grid, sig: Signature) -> DimAxes:
+    if sig.tiling is None or sig.devices != grid.devices:
+        return ((),) * sig.aval.ndim
+    return grid.dims_of(sig.tiling)
+
+
+def _fixed_dims(grid: Grid, sharding: Sharding, aval: ShapedArray) -> DimAxes:
+    tiling = sharding.tiling(aval.ndim)
+    return ((),) * aval.ndim if tiling is None else grid.dims_of(tiling)
+
+
+def _inner_shardings(program: Program) -> Any:
+    """Shardings that equations name: constraints, reshards, the meshes of shard_maps."""
+    for eqn in program.equations:
+        for value in eqn.params.values():
+            if isinstance(value, Sharding) and not _is_abstract(value):
+                yield value
+            elif isinstance(value, Mesh):
+                yield value
+        for _, sub in subprograms(eqn.params):
+            yield from _inner_shardings(sub)
+
+
+def _is_abstract(sharding: Sharding) -> bool:
+    return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
+
+
+def _device_tuple(item: Any) -> tuple[Device, ...]:
+    return tuple(item.devices.flat) if isinstance(item, Mesh) else item.device_list
+
+
+def _devices(name: str, in_sigs: Sequence[Signature], names: Sequence[str], outs: Sequence[Sharding | None],
+             inner: Sequence[Any], default_mesh: Mesh | None) -> tuple[tuple[Device, ...], bool]:  # fmt: skip
+    """The one ordered device list of the computation, and whether anything commits it; raises where two disagree."""
+    found: tuple[Device, ...] | None = None
+    subject = ""
+    listed = list(names) or [""] * len(in_sigs)
+
+    def meet(devices: tuple[Device, ...], what: str) -> None:
+        nonlocal found, subject
+        if found is None:
+            found, subject = devices, what
+        elif found != devices:
+            raise incompatible_devices(name, subject, found, what, devices)
+
+    for i, sig in enumerate(in_sigs):
+        if sig.committed:
+            label = listed[i] or f"number {i}"
+            shape = f"{sig.aval.dtype.name}[{','.join(map(str, sig.aval.shape))}]"
+            meet(sig.devices, f"argument {label} of {name} with shape {shape}")
+    for s in outs:
+        if s is not None:
+            meet(s.device_list, "explicit output sharding")
+    for item in inner:
+        meet(_device_tuple(item), "shard_map inside jit" if isinstance(item, Mesh) else "sharding_constraint inside jit")
+    mesh = get_concrete_mesh() if default_mesh is None else default_mesh
+    if mesh is not None and not mesh.empty:
+        if found is None:
+            return _device_tuple(mesh), True
+        if default_mesh is None and found != _device_tuple(mesh) and mesh.size != 1:
+            raise incompatible_devices(name, subject, found, "jit's context mesh", _device_tuple(mesh))
+    if found is None:
+        return (default_device(),), False
+    return found, True
+
+
+def _meshes(devices: tuple[Device, ...], in_sigs: Sequence[Signature], outs: Sequence[Sharding | None],
+            inner: Sequence[Any], default_mesh: Mesh | None) -> list[MeshKey]:  # fmt: skip
+    keys: list[MeshKey] = []
+    for sig in in_sigs:
+        if sig.tiling is not None and sig.devices == devices:
+            keys.append((sig.tiling.axis_names, sig.tiling.mesh_shape))
+    for s in outs:
+        if s is not None:
+            tiling = s.tiling(_rank(s))
+            if tiling is not None:
+                keys.append((tiling.axis_names, tiling.mesh_shape))
+    for item in inner:
+        mesh = item if isinstance(item, Mesh) else getattr(item, "mesh", None)
+        if mesh is not None:
+            keys.append((mesh.axis_names, mesh.axis_sizes))
+    mesh = get_concrete_mesh() if default_mesh is None else default_mesh
+    if mesh is not None and not mesh.empty and mesh.size == len(devices):
+        keys.append((mesh.axis_names, mesh.axis_sizes))
+    return keys
+
+
+def _rank(sharding: Sharding) -> int:
+    return len(sharding.spec) if isinstance(sharding, NamedSharding) else getattr(sharding, "ndim", 0)
+
+
+def _one_device(device: Device, in_sigs: Sequence[Signature]) -> Sharding:
+    for sig in in_sigs:
+        if sig.devices == (device,) and (sig.committed or isinstance(sig.sharding, SingleDeviceSharding)):
+            return sig.sharding if isinstance(sig.sharding, SingleDeviceSharding) else SingleDeviceSharding(device)
+    return SingleDeviceSharding(device)
+
+
+def _check_reshards(program: Program, transfers: Sequence[Transfer]) -> None:
+    """Under on_reshard='raise' refuse collectives that the user did not write."""
+    if config.shardwise_on_reshard != "raise":
+        return
+    for t in transfers:
+        if t.implicit and t.kind in ("all_gather", "all_to_all", "permute"):
+            where = f" at {t.source[0]}:{t.source[1]}" if t.source else ""
+            raise ValueError(
+                f"{program.name}: {t.cause}{where} needs an implicit {t.kind} over {t.axes} of {t.value} ({t.bytes} bytes per "
+                "device), and shardwise_on_reshard is 'raise'. Reshard the operand yourself, or allow it."
+            )

@@ -1,0 +1,152 @@
+"""Explicit mode: result specs at trace time, derived from the op's sharding rule.
+
+Comes in: an op's local type rule results (shape, dtype) and the operand types with their specs.
+Goes out: complete result types, or an error where the result's sharding would be ambiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from shardwise.base import config
+from shardwise.base.errors import ShardingTypeError
+from shardwise.ir.types import NO_AXES, Axes, ShapedArray, Spec
+from shardwise.sharding import AbstractMesh, PartitionSpec
+from shardwise.sharding.rule import Kind, Rule
+
+if TYPE_CHECKING:
+    from shardwise.ir.op import Op
+
+Types = tuple[ShapedArray, ...]
+
+
+def complete_types(op: Op, in_types: Types, outs: Types, params: dict[str, Any]) -> Types:
+    """`outs` with the varying axes and, on explicit meshes, the specs that follow from `in_types`."""
+    mesh: AbstractMesh | None = None
+    vma: frozenset[str] = NO_AXES
+    for t in in_types:
+        if t.vma:
+            vma |= t.vma
+        if t.mesh is not None and t.mesh is not mesh:
+            mesh = _same_mesh(mesh, t)
+    if mesh is None:
+        return tuple(t.update(vma=vma) for t in outs) if vma else outs
+    unreduced = _unreduced(op, in_types)
+    specs = explicit_specs(op, in_types, outs, params)
+    result = []
+    for out, spec in zip(outs, specs, strict=True):
+        _check_legal(op, in_types, out, spec)
+        result.append(out.update(mesh=mesh, spec=spec, vma=vma, unreduced=unreduced))
+    return tuple(result)
+
+
+def _same_mesh(mesh: AbstractMesh | None, t: ShapedArray) -> AbstractMesh:
+    assert t.mesh is not None
+    if mesh is None or mesh == t.mesh or (mesh.shape_tuple == t.mesh.shape_tuple and mesh.axis_types == t.mesh.axis_types):
+        return t.mesh
+    raise ValueError(f"the operands lie on two meshes: {mesh} and {t.mesh}. Move one of them with device_put first.")
+
+
+def _unreduced(op: Op, in_types: Types) -> frozenset[str]:
+    states = {t.unreduced for t in in_types}
+    if states == {NO_AXES}:
+        return NO_AXES
+    if len(states) == 1 and op.name in _LINEAR:
+        return next(iter(states))
+    raise ShardingTypeError(
+        f"{op.name} does not take operands with partial sums ({', '.join(t.str_short() for t in in_types)}) mixed so; "
+        "reduce them first with reshard(x, P(...))."
+    )
+
+
+# Ops that commute with the sum over devices when every operand is unreduced alike.
+_LINEAR = frozenset({"add", "sub", "neg", "convert_element_type", "reshape", "transpose", "broadcast_in_dim", "copy", "squeeze",
+                     "reduce_sum", "select_n", "slice", "concatenate"})  # fmt: skip
+
+
+def explicit_specs(op: Op, in_types: Types, outs: Types, params: dict[str, Any]) -> tuple[Spec, ...]:
+    """The specs of the results; raises where operands disagree or a dim cannot stay split."""
+    rule = op.sharding_rule(in_types, outs, params)
+    if op.explicit is not None:
+        return tuple(op.explicit(in_types, outs, params, rule))
+    return specs_from_rule(op.name, in_types, outs, rule)
+
+
+def specs_from_rule(name: str, in_types: Types, outs: Types, rule: Rule) -> tuple[Spec, ...]:
+    """Merge the specs of the operands factor by factor: equal ones agree, an unsplit dim yields, others clash."""
+    factor_axes: dict[int, Axes] = {}
+    for t, dims in zip(in_types, rule.inputs, strict=True):
+        for d, (axes, factors) in enumerate(zip(t.spec, dims, strict=True)):
+            if not axes or not factors:
+                continue
+            first, *rest = factors
+            if rest:
+                raise type_error(f"{name} on {t.str_short()}: dim {d} is split over {axes} and takes part in several dims "
+                                 "of the result. Give out_sharding=, or reshard first.")  # fmt: skip
+            if rule.kinds[first] is Kind.REPLICATE:
+                raise type_error(f"{name} needs dim {d} of {t.str_short()} whole, but it is split over {axes}. "
+                                 f"Reshard it to None in that dim first.")  # fmt: skip
+            known = factor_axes.setdefault(first, axes)
+            if known != axes:
+                shown = ", ".join(str(spec_tuple(u)) for u in in_types if u.ndim)
+                raise elementwise_error(f"{name} got operands whose shardings clash when broadcast: {shown}. Reshard one.")
+    specs = []
+    for out, dims in zip(outs, rule.outputs, strict=True):
+        spec = []
+        for d, factors in enumerate(dims):
+            axes = factor_axes.get(factors[0], ()) if len(factors) == 1 else ()
+            if axes and rule.kinds[factors[0]] is Kind.PERMUTE:
+                check_divisible(name, in_types, out, d, axes)
+            spec.append(axes)
+        specs.append(tuple(spec))
+    return tuple(specs)
+
+
+def check_divisible(name: str, in_types: Sequence[ShapedArray], out: ShapedArray, dim: int, axes: Axes) -> None:
+    """A changed split dim must stay divisible by its axes; else NotImplementedError naming the way out."""
+    mesh = next(t.mesh for t in in_types if t.mesh is not None)
+    ways = 1
+    for a in axes:
+        ways *= mesh.shape[a]
+    if out.shape[dim] % ways:
+        raise ShardingTypeError(
+            f"{name} on a split dim whose result size ({out.shape[dim]}) is not divisible by its mesh axes {axes} ({ways}) "
+            "is not implemented. Reshard that dim to None first."
+        )
+
+
+def _check_legal(op: Op, in_types: Types, out: ShapedArray, spec: Spec) -> None:
+    used: set[str] = set()
+    for axes in spec:
+        for a in axes:
+            if a in used:
+                shown = ", ".join(t.str_short() for t in in_types)
+                dims = ",".join(f"{n}@{x[0] if len(x) == 1 else x}" if x else str(n)
+                                for n, x in zip(out.shape, spec, strict=True))  # fmt: skip
+                raise type_error(f"{op.name} of {shown} would give [{dims}], which uses mesh axis {a!r} twice. "
+                                 "Reshard an operand, or give out_sharding=.")  # fmt: skip
+            used.add(a)
+
+
+def spec_tuple(t: ShapedArray) -> PartitionSpec:
+    """A type's spec as users write it."""
+    return t.sharding.spec
+
+
+def type_error(message: str) -> Exception:
+    """The error of an ambiguous result sharding: ShardingTypeError, or ValueError in the seed dialect."""
+    return ShardingTypeError(message) if config.latest else _SeedValueError(message)
+
+
+def elementwise_error(message: str) -> Exception:
+    """The error of clashing elementwise operands: ShardingTypeError, or TypeError in the seed dialect."""
+    return ShardingTypeError(message) if config.latest else _SeedTypeError(message)
+
+
+class _SeedValueError(ShardingTypeError, ValueError):
+    """ShardingTypeError as the seed era raised it."""
+
+
+class _SeedTypeError(ShardingTypeError, TypeError):
+    """ShardingTypeError as the seed era raised it for elementwise ops."""

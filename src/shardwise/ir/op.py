@@ -1,0 +1,130 @@
+"""`Op`: one definition gives all that the system knows of an operation.
+
+Comes in: a declaration (type rule, sharding rule, kernel, derivative) made once, in the op's own file under `ops/`.
+Goes out: an `Op` whose fields every pass reads; no pass knows an op by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shardwise.ir.types import ShapedArray
+from shardwise.sharding.rule import Rule, make_rule, pointwise_rule
+
+Params = Mapping[str, Any]
+Types = tuple[ShapedArray, ...]
+TypeRule = Callable[..., Any]
+RuleFn = Callable[[Types, Types, Params], Rule]
+
+
+class Op:
+    """An operation. Made by `define_op`; compared by identity.
+
+    name            as printed in programs
+    type_rule       ``(*in_types, **params) -> ShapedArray`` (a tuple of them if `multiple_results`). Gives shape, dtype and
+                    weak_type only, and raises TypeError/ValueError on bad operands. Explicit specs and vma are derived from
+                    the sharding rule, unless `typed` says that the type rule gives complete types (collectives, casts).
+    kernel          ``(env, *blocks, **params) -> block`` (a tuple if `multiple_results`). A generalized ufunc: the first
+                    `env.lead` dims of every block are loop dims (mesh axes, vmap axes) of extent n or 1 that broadcast
+                    against each other; the remaining dims are the operand's own. The result's leading extents are the
+                    broadcast of the operands'. Never writes into an operand; may return views.
+    ufunc           for elementwise ops: a callable of the blocks alone that broadcasts as NumPy does (no env, no params
+                    beyond those bound by `bind_params`); kernel is derived from it.
+    rule            ``(in_types, out_types, params) -> Rule``, or a signature text, or None for elementwise.
+    reduction       how local results of REDUCE factors combine over devices: 'sum', 'max', 'min', 'prod', 'and', 'or'.
+    localize        ``(params, in_types, out_types) -> params`` for the given *local* types: adapts params that hold shapes.
+    place           ``(params, in_dims, out_dims) -> params`` for kernels that must know which mesh axes split the dims of their
+                    local operands and results (iota, gather): dims as tuples of axis names, major first.
+    to_grid         ``(params, grid, in_types, out_types) -> params``: mesh-related params (shardings, specs) as layouts over the
+                    axes of the computation's device grid, before propagation.
+    absorbs_sum     the op has a param `sum_axes`: mesh axes over which its result is summed in the same kernel.
+    partition       ``(ctx, eqn, ...)`` custom partitioning for ops whose local form is more than themselves
+                    (see passes.partition).
+    explicit        ``(in_types, out_types, params, rule) -> tuple[Spec, ...]`` the type-level sharding rule where it differs
+                    from what the sharding rule implies.
+    edges           ``(eqn) -> groups of values that share one sharding`` for ops with regions.
+    compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
+    effects         True, or a predicate of params: never removed nor merged.
+    jvp, transpose  derivatives; see transforms.
+    """
+
+    __slots__ = ("_effects", "absorbs_sum", "collective", "compile", "edges", "explicit", "inline", "jvp", "kernel", "localize",
+                 "multiple_results", "name", "partition", "place", "reduction", "rule", "to_grid", "transpose", "type_rule", "typed",
+                 "ufunc")  # fmt: skip
+
+    def __init__(self, name: str, *, type_rule: TypeRule, kernel: Callable[..., Any] | None,
+                 ufunc: Callable[..., Any] | None, rule: RuleFn | str | None, multiple_results: bool,
+                 reduction: str | Callable[[Params], str], localize: Callable[..., Params] | None,
+                 place: Callable[..., Params] | None, to_grid: Callable[..., Params] | None,
+                 partition: Callable[..., Any] | None, explicit: Callable[..., Any] | None,
+                 edges: Callable[..., Any] | None, compile: Callable[..., Any] | None,
+                 effects: bool | Callable[[Params], bool], typed: bool, collective: bool, absorbs_sum: bool,
+                 inline: Callable[..., Any] | None, jvp: Any, transpose: Any) -> None:  # fmt: skip
+        self.name = name
+        self.type_rule = type_rule
+        self.kernel = kernel
+        self.ufunc = ufunc
+        self.rule = rule
+        self.multiple_results = multiple_results
+        self.reduction = reduction
+        self.localize = localize
+        self.place = place
+        self.partition = partition
+        self.to_grid = to_grid
+        self.explicit = explicit
+        self.edges = edges
+        self.compile = compile
+        self._effects = effects
+        self.typed = typed
+        self.collective = collective
+        self.absorbs_sum = absorbs_sum
+        self.inline = inline
+        self.jvp = jvp
+        self.transpose = transpose
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def has_effects(self, params: Params) -> bool:
+        """Whether an equation with these params must be kept though nobody uses its results."""
+        return self._effects(params) if callable(self._effects) else self._effects
+
+    def sharding_rule(self, in_types: Types, out_types: Types, params: Params) -> Rule:
+        """The sharding rule for operands and results of these types."""
+        rule = self.rule
+        if rule is None:
+            return pointwise_rule(tuple(t.shape for t in in_types), tuple(t.shape for t in out_types))
+        if isinstance(rule, str):
+            return make_rule(rule, [t.shape for t in in_types], [t.shape for t in out_types])
+        return rule(in_types, out_types, params)
+
+    def reduction_of(self, params: Params) -> str:
+        """How partial results combine."""
+        return self.reduction(params) if callable(self.reduction) else self.reduction
+
+
+_registry: dict[str, Op] = {}
+
+
+def define_op(name: str, *, type_rule: TypeRule, kernel: Callable[..., Any] | None = None,
+              ufunc: Callable[..., Any] | None = None, rule: RuleFn | str | None = None, multiple_results: bool = False,
+              reduction: str | Callable[[Params], str] = "sum", localize: Callable[..., Params] | None = None,
+              place: Callable[..., Params] | None = None, to_grid: Callable[..., Params] | None = None,
+              partition: Callable[..., Any] | None = None, explicit: Callable[..., Any] | None = None,
+              edges: Callable[..., Any] | None = None, compile: Callable[..., Any] | None = None,
+              effects: bool | Callable[[Params], bool] = False, typed: bool = False, collective: bool = False, absorbs_sum: bool = False,
+              inline: Callable[..., Any] | None = None, jvp: Any = None, transpose: Any = None) -> Op:  # fmt: skip
+    """Define an op once, in one place; see `Op` for the fields. Raises ValueError if the name is taken."""
+    if name in _registry:
+        raise ValueError(f"op {name!r} is defined twice")
+    op = Op(name, type_rule=type_rule, kernel=kernel, ufunc=ufunc, rule=rule, multiple_results=multiple_results,
+            reduction=reduction, localize=localize, place=place, to_grid=to_grid, partition=partition, explicit=explicit, edges=edges, compile=compile,
+            effects=effects, typed=typed, collective=collective, absorbs_sum=absorbs_sum, inline=inline, jvp=jvp, transpose=transpose)  # fmt: skip
+    _registry[name] = op
+    return op
+
+
+def all_ops() -> dict[str, Op]:
+    """Every defined op by name (tests check that each has what it needs)."""
+    return dict(_registry)

@@ -1,0 +1,178 @@
+"""Programs: SSA lists of equations over typed values, with a text form and a verifier.
+
+A Program is global (its types are global shapes) or per-device (local shapes, explicit collectives); the form is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwise.ir.op import Op
+from shardwise.ir.types import ShapedArray
+from shardwise.ir.value import Literal
+
+
+class Var:
+    """One value of a program, defined once. Compared by identity."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ShapedArray) -> None:
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Var({self.aval.str_short()})"
+
+
+Atom = Var | Literal
+Source = tuple[str, int]  # file name and line of the user's code
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Equation:
+    """`outputs = op[params](inputs)`, with the user's source line that caused it."""
+
+    op: Op
+    inputs: tuple[Atom, ...]
+    outputs: tuple[Var, ...]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    source: Source | None = None
+
+    def __repr__(self) -> str:
+        return _Printer().equation(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """Inputs, equations, outputs. The first `num_consts` inputs are values captured from outside the function."""
+
+    inputs: tuple[Var, ...]
+    equations: tuple[Equation, ...]
+    outputs: tuple[Atom, ...]
+    num_consts: int = 0
+    name: str = "f"
+
+    @property
+    def in_types(self) -> tuple[ShapedArray, ...]:
+        """Types of the inputs, captured values first."""
+        return tuple(v.aval for v in self.inputs)
+
+    @property
+    def out_types(self) -> tuple[ShapedArray, ...]:
+        """Types of the outputs."""
+        return tuple(v.aval for v in self.outputs)
+
+    def __str__(self) -> str:
+        return _Printer().program(self)
+
+    __repr__ = __str__
+
+
+def subprograms(params: Mapping[str, Any]) -> Iterator[tuple[str, Program]]:
+    """The programs held by an equation's params: loop bodies, branches, called functions."""
+    for name, value in params.items():
+        if isinstance(value, Program):
+            yield name, value
+        elif isinstance(value, tuple):
+            for i, item in enumerate(value):
+                if isinstance(item, Program):
+                    yield f"{name}[{i}]", item
+
+
+def source_text(source: Source | None) -> str:
+    """``file.py:12`` or an empty text."""
+    return f"{source[0].rpartition('/')[2]}:{source[1]}" if source else ""
+
+
+class _Printer:
+    def __init__(self) -> None:
+        self.names: dict[Var, str] = {}
+
+    def name(self, atom: Atom) -> str:
+        if isinstance(atom, Literal):
+            return repr(atom)
+        if atom not in self.names:
+            self.names[atom] = _letters(len(self.names))
+        return self.names[atom]
+
+    def typed(self, var: Var) -> str:
+        return f"{self.name(var)}:{var.aval.str_short()}"
+
+    def equation(self, eqn: Equation) -> str:
+        params = [f"{k}={_param(v)}" for k, v in eqn.params.items() if not _has_program(v) and v is not None]
+        bracket = f"[{' '.join(params)}]" if params else ""
+        args = " ".join(self.name(a) for a in eqn.inputs)
+        return f"{' '.join(self.typed(v) for v in eqn.outputs)} = {eqn.op.name}{bracket} {args}".rstrip()
+
+    def program(self, program: Program, indent: str = "") -> str:
+        consts = " ".join(self.typed(v) for v in program.inputs[: program.num_consts])
+        args = " ".join(self.typed(v) for v in program.inputs[program.num_consts :])
+        lines = [f"{{ lambda {consts}; {args}. let".replace("lambda ;", "lambda ;")]
+        for eqn in program.equations:
+            lines.append(f"{indent}    {self.equation(eqn)}")
+            for key, inner in subprograms(eqn.params):
+                lines.append(f"{indent}      {key}={_Printer().program(inner, indent + '      ')}")
+        outs = ", ".join(self.name(v) for v in program.outputs)
+        lines.append(f"{indent}  in ({outs}{',' if len(program.outputs) == 1 else ''}) }}")
+        return "\n".join(lines)
+
+
+def _has_program(value: Any) -> bool:
+    return isinstance(value, Program) or (isinstance(value, tuple) and any(isinstance(v, Program) for v in value))
+
+
+def _param(value: Any) -> str:
+    text = getattr(value, "__name__", None) or str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _letters(n: int) -> str:
+    text = ""
+    n += 1
+    while n:
+        n, r = divmod(n - 1, 26)
+        text = chr(97 + r) + text
+    return text
+
+
+class ProgramError(AssertionError):
+    """A pass produced a program that breaks the IR's laws: our own mistake."""
+
+
+def verify(program: Program, after: str = "") -> Program:
+    """Return `program` if each value is defined once and before use, with types its op accepts; else ProgramError."""
+    defined: set[Var] = set()
+
+    def define(variables: Sequence[Var], where: str) -> None:
+        for var in variables:
+            if var in defined:
+                raise ProgramError(f"{where}: {var} is defined twice{after and ' after ' + after}")
+            defined.add(var)
+
+    define(program.inputs, "inputs")
+    for eqn in program.equations:
+        for atom in eqn.inputs:
+            if isinstance(atom, Var) and atom not in defined:
+                raise ProgramError(f"{eqn}: {atom} is used before it is defined{after and ' after ' + after}")
+        define(eqn.outputs, eqn.op.name)
+        for _, inner in subprograms(eqn.params):
+            verify(inner, after)
+    for atom in program.outputs:
+        if isinstance(atom, Var) and atom not in defined:
+            raise ProgramError(f"output {atom} is never defined{after and ' after ' + after}")
+    return program
+
+
+def live_equations(program: Program) -> Program:
+    """`program` without equations whose results nobody uses and which have no effects."""
+    needed: set[Var] = {v for v in program.outputs if isinstance(v, Var)}
+    kept: list[Equation] = []
+    for eqn in reversed(program.equations):
+        if eqn.op.has_effects(eqn.params) or any(v in needed for v in eqn.outputs):
+            kept.append(eqn)
+            needed.update(v for v in eqn.inputs if isinstance(v, Var))
+    if len(kept) == len(program.equations):
+        return program
+    return Program(program.inputs, tuple(reversed(kept)), program.outputs, program.num_consts, program.name)

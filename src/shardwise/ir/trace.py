@@ -1,0 +1,339 @@
+"""Tracing: every op call goes through `bind` to the current `Trace`, which executes it, records it or transforms it.
+
+Comes in: `bind(op, *values, **params)` where values are arrays, tracers or literals.
+Goes out: whatever the current trace makes of it: arrays (eager), tracers that record equations (`ProgramTrace`), ...
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from os.path import dirname
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.errors import (
+    ConcretizationTypeError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
+from shardwise.base import config
+from shardwise.base.config import context_token
+from shardwise.ir.explicit import complete_types
+from shardwise.ir.op import Op
+from shardwise.ir.program import Atom, Equation, Program, Source, Var
+from shardwise.ir.types import ShapedArray
+from shardwise.ir.value import Array, Literal
+
+PACKAGE_DIR = dirname(dirname(__file__))
+
+
+class Trace:
+    """Interprets op calls; subclasses are final."""
+
+    __slots__ = ("closed",)
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The results of `op` on `args`: one value, or a list if the op has multiple results."""
+        raise NotImplementedError
+
+
+class Tracer(Array):
+    """A value that stands for an array while a function is traced."""
+
+    __slots__ = ("__weakref__", "aval", "trace")
+
+    def __init__(self, trace: Trace, aval: ShapedArray) -> None:
+        self.trace = trace
+        self.aval = aval
+
+    def describe(self) -> str:
+        """Where the value came from, for error messages."""
+        return ""
+
+    def __repr__(self) -> str:
+        if config.latest:
+            return f"{self._kind}({self.aval})"
+        return f"Traced<{self.aval!r}>with<{self._seed_kind}>"
+
+    _kind = "JitTracer"
+    _seed_kind = "DynamicJaxprTrace"
+
+    def __bool__(self) -> bool:
+        raise TracerBoolConversionError(
+            f"the truth value of a traced array ({self.aval.str_short()}) is not known while tracing{self.describe()}. "
+            "Use jnp.where or lax.cond, or mark the argument static."
+        )
+
+    def __index__(self) -> int:
+        raise TracerIntegerConversionError(
+            f"a traced array ({self.aval.str_short()}) has no integer value while tracing{self.describe()}. "
+            "Mark the argument static, or index with lax.dynamic_index_in_dim."
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        raise TracerArrayConversionError(
+            f"a traced array ({self.aval.str_short()}) cannot become a NumPy array while tracing{self.describe()}. "
+            "Use shardwise.numpy functions on it."
+        )
+
+    def _no_value(self, what: str) -> ConcretizationTypeError:
+        return ConcretizationTypeError(
+            f"{what} needs a concrete value, but got a traced array ({self.aval.str_short()}){self.describe()}. "
+            "Move the call out of the transformed function, or mark the argument static."
+        )
+
+    def __float__(self) -> float:
+        raise self._no_value("float()")
+
+    def __int__(self) -> int:
+        raise self._no_value("int()")
+
+    def __complex__(self) -> complex:
+        raise self._no_value("complex()")
+
+    def item(self, *args: Any) -> Any:
+        """Not available while tracing: raises ConcretizationTypeError."""
+        raise self._no_value("item()")
+
+    def tolist(self) -> Any:
+        """Not available while tracing: raises ConcretizationTypeError."""
+        raise self._no_value("tolist()")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _CONCRETE_ONLY:
+            raise self._no_value(f".{name}")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+
+_CONCRETE_ONLY = frozenset(
+    "devices device_buffer addressable_shards global_shards addressable_data committed is_fully_addressable "
+    "is_fully_replicated unsafe_buffer_pointer tobytes copy_to_host_async is_deleted delete is_ready".split()
+)
+
+
+class _State(threading.local):
+    def __init__(self) -> None:
+        self.trace: Trace = _EAGER[0]
+
+
+class _NoEager(Trace):
+    __slots__ = ()
+
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        raise RuntimeError("the eager executor is not installed; import shardwise first")
+
+
+_EAGER: list[Trace] = [_NoEager()]
+_state = _State()
+
+
+def install_eager(trace: Trace) -> None:
+    """Install the trace that executes ops at once (done by `shardwise.array`'s dispatcher at import)."""
+    _EAGER[0] = trace
+    _state.trace = trace
+
+
+def current_trace() -> Trace:
+    """The innermost trace of this thread."""
+    return _state.trace
+
+
+def is_eager() -> bool:
+    """Whether ops run at once in this thread."""
+    return _state.trace is _EAGER[0]
+
+
+@contextmanager
+def tracing(trace: Trace) -> Iterator[Trace]:
+    """Make `trace` the current one."""
+    outer = _state.trace
+    _state.trace = trace
+    try:
+        yield trace
+    finally:
+        _state.trace = outer
+
+
+def eagerly() -> Any:
+    """Context in which ops run at once even inside a traced function."""
+    return tracing(_EAGER[0])
+
+
+def bind(op: Op, *args: Any, **params: Any) -> Any:
+    """Apply `op` under the current trace. Values are `Array`s or `Literal`s; params are hashable."""
+    return _state.trace.process(op, args, params)
+
+
+# -- types ---------------------------------------------------------------------------------------------------------------
+
+
+def infer_types(op: Op, in_types: tuple[ShapedArray, ...], params: dict[str, Any]) -> tuple[ShapedArray, ...]:
+    """The result types of `op`: its type rule, completed with explicit specs and varying axes."""
+    try:
+        return _infer_cached(op, in_types, tuple(params.items()), context_token())
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        return _infer(op, in_types, params)
+
+
+@lru_cache(maxsize=8192)
+def _infer_cached(op: Op, in_types: tuple[ShapedArray, ...], params: tuple[tuple[str, Any], ...],
+                  context: object) -> tuple[ShapedArray, ...]:  # fmt: skip
+    del context  # part of the key: type rules may read the context mesh and the x64 flag
+    return _infer(op, in_types, dict(params))
+
+
+def _infer(op: Op, in_types: tuple[ShapedArray, ...], params: dict[str, Any]) -> tuple[ShapedArray, ...]:
+    out = op.type_rule(*in_types, **params)
+    outs = tuple(out) if op.multiple_results else (out,)
+    return outs if op.typed else complete_types(op, in_types, outs, params)
+
+
+def aval_of(x: Any) -> ShapedArray:
+    """The type of an array, tracer or literal."""
+    return x.aval
+
+
+# -- recording programs ----------------------------------------------------------------------------------------------------
+
+
+class ProgramTracer(Tracer):
+    """A value of a program under construction."""
+
+    __slots__ = ("var",)
+
+    def __init__(self, trace: ProgramTrace, var: Var) -> None:
+        self.trace = trace
+        self.aval = var.aval
+        self.var = var
+
+    def describe(self) -> str:
+        trace = self.trace
+        assert isinstance(trace, ProgramTrace)
+        if self.var in trace.arg_names:
+            return f"; it is argument {trace.arg_names[self.var]} of {trace.name}"
+        for eqn in trace.equations:
+            if self.var in eqn.outputs and eqn.source:
+                return f"; it was computed by {eqn.op.name} at {eqn.source[0]}:{eqn.source[1]} in {trace.name}"
+        return f" of {trace.name}"
+
+
+class ProgramTrace(Trace):
+    """Records every op call as an equation."""
+
+    __slots__ = ("arg_names", "captured", "captured_vars", "equations", "inputs", "name", "parent")
+
+    def __init__(self, name: str = "f") -> None:
+        super().__init__()
+        self.name = name
+        self.parent = current_trace()
+        self.equations: list[Equation] = []
+        self.inputs: list[Var] = []
+        self.arg_names: dict[Var, str] = {}
+        self.captured: list[Any] = []
+        self.captured_vars: dict[int, Var] = {}
+
+    def new_arg(self, aval: ShapedArray, name: str = "") -> ProgramTracer:
+        """A fresh input of the program."""
+        var = Var(aval)
+        self.inputs.append(var)
+        if name:
+            self.arg_names[var] = name
+        return ProgramTracer(self, var)
+
+    def atom(self, x: Any) -> Atom:
+        """The program's name for a value: its own, a literal, or a captured constant."""
+        if isinstance(x, ProgramTracer) and x.trace is self:
+            return x.var
+        if isinstance(x, Literal):
+            return x
+        if isinstance(x, Tracer):
+            self._check_alive(x)
+        elif not isinstance(x, Array):
+            raise TypeError(f"{type(x).__name__} is not a value that an op takes: {x!r}")
+        var = self.captured_vars.get(id(x))
+        if var is None:
+            var = self.captured_vars[id(x)] = Var(self.captured_type(x))
+            self.captured.append(x)
+        return var
+
+    def captured_type(self, x: Any) -> ShapedArray:
+        """The type under which a value from outside enters."""
+        return x.aval
+
+    def _check_alive(self, x: Tracer) -> None:
+        trace: Trace | None = self
+        while isinstance(trace, ProgramTrace):
+            trace = trace.parent
+            if trace is x.trace:
+                return
+        if x.trace.closed:
+            raise UnexpectedTracerError(
+                f"a traced array ({x.aval.str_short()}) was used after the function that made it had returned"
+                f"{x.describe()}. Return it from the function instead of storing it outside."
+            )
+
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        atoms = tuple(self.atom(a) for a in args)
+        outs = self.emit(op, atoms, params)
+        tracers = [ProgramTracer(self, v) for v in outs]
+        return tracers if op.multiple_results else tracers[0]
+
+    def emit(self, op: Op, atoms: tuple[Atom, ...], params: dict[str, Any]) -> tuple[Var, ...]:
+        """Append an equation; returns its output variables."""
+        if self.closed:
+            raise UnexpectedTracerError(f"op {op.name} was recorded into {self.name} after its trace had ended")
+        types = infer_types(op, tuple(a.aval for a in atoms), params)
+        outs = tuple(Var(t) for t in types)
+        self.equations.append(Equation(op, atoms, outs, params, user_source()))
+        return outs
+
+    def finish(self, outputs: Sequence[Any]) -> tuple[Program, list[Any]]:
+        """The program and the values it captured (its leading inputs)."""
+        atoms = tuple(self.atom(x) for x in outputs)
+        self.closed = True
+        consts = [self.captured_vars[id(x)] for x in self.captured]
+        program = Program((*consts, *self.inputs), tuple(self.equations), atoms, len(consts), self.name)
+        return program, self.captured
+
+
+def trace_program(fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], name: str = "f",
+                  arg_names: Sequence[str] = (), trace: ProgramTrace | None = None) -> tuple[Program, list[Any]]:  # fmt: skip
+    """Trace `fun(*tracers) -> flat list of values` into a Program; returns it with the captured values."""
+    trace = trace or ProgramTrace(name)
+    names = list(arg_names) or [""] * len(types)
+    try:
+        with tracing(trace):
+            outs = fun(*[trace.new_arg(t, n) for t, n in zip(types, names, strict=True)])
+            return trace.finish(list(outs))
+    finally:
+        trace.closed = True
+
+
+def eval_program(program: Program, values: Sequence[Any]) -> list[Any]:
+    """Re-bind a program's equations on `values` (captured values first) under the current trace."""
+    env: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
+    read = lambda a: a if isinstance(a, Literal) else env[a]  # noqa: E731
+    for eqn in program.equations:
+        outs = bind(eqn.op, *[read(a) for a in eqn.inputs], **eqn.params)
+        env.update(zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True))
+    return [read(a) for a in program.outputs]
+
+
+def user_source() -> Source | None:
+    """File and line of the innermost frame outside this package."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE_DIR):
+        frame = frame.f_back  # type: ignore[assignment]
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None

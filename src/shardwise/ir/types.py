@@ -1,0 +1,150 @@
+"""Types of values: `ShapedArray(shape, dtype, weak_type)` with explicit shardings and varying mesh axes.
+
+A type is interned: equal types are one object, so caches compare by identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.dtypes import short_name
+from shardwise.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+Axes = tuple[str, ...]
+Spec = tuple[Axes, ...]  # per dim the mesh axes that split it, major first
+
+NO_AXES: frozenset[str] = frozenset()
+_interned: dict[tuple[Any, ...], ShapedArray] = {}
+
+
+class ShapedArray:
+    """The type of an array value.
+
+    `mesh` is None unless some mesh axis is Explicit or Manual; `spec` then tells which Explicit axes split each dim.
+    `vma` holds the Manual axes over which the value varies. `unreduced` axes hold partial sums, `reduced` ones are
+    replicated values whose cotangents are unreduced.
+    """
+
+    __slots__ = ("_hash", "dtype", "mesh", "ndim", "reduced", "shape", "size", "spec", "unreduced", "vma", "weak_type")
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    weak_type: bool
+    mesh: AbstractMesh | None
+    spec: Spec
+    vma: frozenset[str]
+    unreduced: frozenset[str]
+    reduced: frozenset[str]
+    ndim: int
+    size: int
+
+    def __new__(cls, shape: Iterable[int], dtype: Any, weak_type: bool = False, *, mesh: AbstractMesh | None = None,
+                spec: Spec | None = None, vma: frozenset[str] = NO_AXES, unreduced: frozenset[str] = NO_AXES,
+                reduced: frozenset[str] = NO_AXES) -> ShapedArray:  # fmt: skip
+        shape = tuple(shape)
+        if mesh is None or spec is None:
+            spec = ((),) * len(shape)
+        key = (shape, dtype, weak_type, mesh, spec, vma, unreduced, reduced)
+        found = _interned.get(key)
+        if found is not None:
+            return found
+        if not isinstance(dtype, np.dtype) and not hasattr(dtype, "physical"):
+            return cls(shape, np.dtype(dtype), weak_type, mesh=mesh, spec=spec, vma=vma, unreduced=unreduced, reduced=reduced)
+        self = object.__new__(cls)
+        put = object.__setattr__
+        put(self, "shape", tuple(int(n) for n in shape))
+        put(self, "dtype", dtype)
+        put(self, "weak_type", weak_type)
+        put(self, "mesh", mesh)
+        put(self, "spec", spec)
+        put(self, "vma", vma)
+        put(self, "unreduced", unreduced)
+        put(self, "reduced", reduced)
+        put(self, "ndim", len(shape))
+        size = 1
+        for n in shape:
+            size *= int(n)
+        put(self, "size", size)
+        put(self, "_hash", hash(key))
+        return _interned.setdefault(key, self)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"cannot assign to field {name!r} of a type; use update({name}=...)")
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined]
+
+    # Equality is identity, inherited from object: types are interned.
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (self.shape, self.dtype, self.weak_type))
+
+    def update(self, **changes: Any) -> ShapedArray:
+        """This type with some fields replaced. A new shape drops the spec unless one is given."""
+        keep = "shape" not in changes
+        fields: dict[str, Any] = dict(
+            shape=self.shape, dtype=self.dtype, weak_type=self.weak_type, mesh=self.mesh,
+            spec=self.spec if keep else None, vma=self.vma, unreduced=self.unreduced, reduced=self.reduced,
+        )  # fmt: skip
+        fields.update(changes)
+        return ShapedArray(fields.pop("shape"), fields.pop("dtype"), fields.pop("weak_type"), **fields)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return int(self.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole value."""
+        return self.size * self.itemsize
+
+    @property
+    def sharding(self) -> NamedSharding:
+        """The explicit part of the value's sharding, over an abstract mesh (the empty one when there is none)."""
+        mesh = self.mesh if self.mesh is not None else AbstractMesh((), ())
+        entries = [None if not axes else axes[0] if len(axes) == 1 else axes for axes in self.spec]
+        marks: dict[str, Any] = {}
+        if self.unreduced:
+            marks["unreduced"] = set(self.unreduced)
+        if self.reduced:
+            marks["reduced"] = set(self.reduced)
+        return NamedSharding(mesh, PartitionSpec(*entries, **marks))
+
+    def strip_weak_type(self) -> ShapedArray:
+        """The same type with a strong dtype."""
+        return self.update(weak_type=False) if self.weak_type else self
+
+    def str_short(self, short_dtypes: bool = True) -> str:
+        """Compact form such as ``f32[8@x,4]{V:y}``."""
+        name = short_name(self.dtype) if short_dtypes else self.dtype.name
+        dims = ",".join(f"{n}@{_axes_text(a)}" if a else str(n) for n, a in zip(self.shape, self.spec, strict=True))
+        return f"{name}[{dims}]{self._marks()}"
+
+    def _marks(self) -> str:
+        if not config.latest:
+            return ""
+        parts = [f"{letter}:{','.join(sorted(axes))}" for letter, axes in
+                 (("V", self.vma), ("U", self.unreduced), ("R", self.reduced)) if axes]  # fmt: skip
+        return "{" + ", ".join(parts) + "}" if parts else ""
+
+    def __str__(self) -> str:
+        if config.latest:
+            return ("~" if self.weak_type else "") + self.str_short(short_dtypes=False)
+        return repr(self)
+
+    def __repr__(self) -> str:
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapedArray({self.str_short(short_dtypes=False)}{weak})"
+
+
+def _rebuild(shape: tuple[int, ...], dtype: Any, weak_type: bool) -> ShapedArray:
+    return ShapedArray(shape, dtype, weak_type)
+
+
+def _axes_text(axes: Axes) -> str:
+    return axes[0] if len(axes) == 1 else "(" + ",".join(axes) + ")"

@@ -1,0 +1,112 @@
+"""What programs compute with: `Array`, the one public array type, and `Literal`, a typed Python or NumPy scalar.
+
+`Array` is abstract: concrete arrays (`shardwise.array`) and tracers (`shardwise.ir.trace`) derive from it. Operators and
+methods are installed on it by the NumPy face, so that both kinds share one definition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import canonicalize, scalar_dtype
+from shardwise.ir.types import ShapedArray
+
+
+class Array:
+    """An n-dimensional array spread over one or more devices, or the trace of one.
+
+    Use it in ``isinstance`` tests and annotations; make arrays with ``shardwise.numpy`` functions or ``device_put``.
+    """
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+    __array_priority__ = 100
+
+    aval: ShapedArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The global shape."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims."""
+        return self.aval.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.aval.size
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether the dtype came from Python scalars alone and so yields to others in promotion."""
+        return self.aval.weak_type
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.aval.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array, counted once however often it is replicated."""
+        return self.aval.nbytes
+
+
+class Literal:
+    """A scalar constant with its type; `value` is a 0-d ndarray of the type's physical dtype."""
+
+    __slots__ = ("aval", "value")
+
+    def __init__(self, value: np.ndarray[Any, Any], aval: ShapedArray) -> None:
+        self.value = value
+        self.aval = aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def ndim(self) -> int:
+        return 0
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.aval.dtype
+
+    @property
+    def weak_type(self) -> bool:
+        return self.aval.weak_type
+
+    def __repr__(self) -> str:
+        return f"{self.value.item()}:{self.aval.str_short()}"
+
+
+def literal(value: Any, dtype: Any = None, weak_type: bool | None = None) -> Literal:
+    """`value` (a Python or NumPy scalar) as a Literal; Python scalars are weakly typed unless `dtype` is given."""
+    if dtype is None:
+        is_python = isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
+        if is_python:
+            dtype, weak = scalar_dtype(value), not isinstance(value, bool)
+        else:
+            dtype, weak = canonicalize(value.dtype), False
+    else:
+        weak = False
+    data = np.asarray(value).astype(dtype, copy=False) if not isinstance(value, int) else _int_scalar(value, dtype)
+    return Literal(data, ShapedArray((), dtype, weak if weak_type is None else weak_type))
+
+
+def _int_scalar(value: int, dtype: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(value, dtype=dtype)
+    except OverflowError:  # wraps, as a cast of an array does
+        return np.asarray(value & 0xFFFFFFFFFFFFFFFF, dtype=np.uint64).astype(dtype)

@@ -1,0 +1,349 @@
+"""Collectives over mesh axes: array arithmetic on the leading dims of blocks.
+
+Each op takes `axes`, a tuple of mesh axis names (first one major). In block form `psum` sums over a leading dim,
+`all_gather` moves one into the shard, `ppermute` indexes along it, `axis_index` is an iota.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import ShapedArray, define_op
+from shardwise.ir.op import Params, Types
+from shardwise.runtime.blocks import expanded
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Kind, Rule
+
+Ndarray = np.ndarray[Any, Any]
+Groups = tuple[tuple[int, ...], ...]
+
+REDUCERS: dict[str, Callable[..., Ndarray]] = {
+    "sum": np.add.reduce, "max": np.maximum.reduce, "min": np.minimum.reduce, "prod": np.multiply.reduce,
+    "and": np.bitwise_and.reduce, "or": np.bitwise_or.reduce, "xor": np.bitwise_xor.reduce,
+}  # fmt: skip
+
+
+def joined(env: Env, block: Ndarray, axes: tuple[str, ...]) -> tuple[Ndarray, int, tuple[int, ...]]:
+    """`block` with the leading dims of `axes` moved to the front and merged into one of extent n.
+
+    Returns it with n and the leading dims that were merged.
+    """
+    dims = tuple(env.dim(a) for a in axes)
+    for axis, d in zip(axes, dims, strict=True):
+        block = expanded(block, d, env.size(axis))
+    moved = np.moveaxis(block, dims, range(len(dims)))
+    n = math.prod(moved.shape[: len(dims)])
+    return moved.reshape(n, *moved.shape[len(dims) :]), n, dims
+
+
+def unjoined(env: Env, front: Ndarray, axes: tuple[str, ...], dims: tuple[int, ...]) -> Ndarray:
+    """Inverse of `joined`: the front dim becomes the leading dims of `axes` again."""
+    sizes = tuple(env.size(a) for a in axes)
+    return np.moveaxis(front.reshape(sizes + front.shape[1:]), range(len(dims)), dims)
+
+
+def invariant(front: Ndarray, dims: tuple[int, ...]) -> Ndarray:
+    """A value without the joined dim, as a block with extent 1 in each of `dims`."""
+    return np.expand_dims(front, tuple(sorted(dims)))
+
+
+def _grouped(front: Ndarray, groups: Groups, fold: Callable[[Ndarray], Ndarray]) -> Ndarray:
+    """Apply `fold` to each group of entries of the front dim and give the result to all its members."""
+    out: Ndarray | None = None
+    for group in groups:
+        part = fold(front[list(group)])
+        if out is None:
+            out = np.empty((front.shape[0], *part.shape), part.dtype)
+        out[list(group)] = part
+    assert out is not None
+    return out
+
+
+# -- all-reduce ----------------------------------------------------------------------------------------------------------
+
+
+def _all_reduce_type(x: ShapedArray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> ShapedArray:
+    return x.update(vma=x.vma if groups else x.vma - set(axes), weak_type=x.weak_type)
+
+
+def _all_reduce_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> Ndarray:
+    reduce = REDUCERS[kind]
+    if groups is not None:
+        front, _, dims = joined(env, x, axes)
+        return unjoined(env, _grouped(front, groups, lambda part: _cast(reduce(part, axis=0), x)), axes, dims)
+    here = tuple(d for d in (env.dim(a) for a in axes) if x.shape[d] != 1)
+    out = _cast(reduce(x, axis=here, keepdims=True), x) if here else x
+    if kind in ("sum", "prod", "xor"):
+        copies = math.prod(env.size(a) for a in axes if x.shape[env.dim(a)] == 1)
+        if copies != 1:
+            out = _repeated(out, kind, copies)
+    return out
+
+
+def _repeated(x: Ndarray, kind: str, copies: int) -> Ndarray:
+    """The reduction of `copies` equal values."""
+    if kind == "sum":
+        return np.multiply(x, x.dtype.type(copies))
+    if kind == "prod":
+        return np.power(x, x.dtype.type(copies))
+    return x if copies % 2 else np.zeros_like(x)
+
+
+def _cast(out: Ndarray, like: Ndarray) -> Ndarray:
+    return out if out.dtype == like.dtype else out.astype(like.dtype)
+
+
+def _same_dims(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Each dim of each operand passes to the result of the same position."""
+    shapes = [t.shape for t in in_types]
+    inputs, sizes = [], []
+    for shape in shapes:
+        inputs.append(tuple((len(sizes) + i,) if n != 1 else () for i, n in enumerate(shape)))
+        sizes.extend(shape)
+    return Rule(tuple(inputs), tuple(inputs), tuple(sizes), (Kind.PASS,) * len(sizes))
+
+
+all_reduce = define_op("all_reduce", type_rule=_all_reduce_type, kernel=_all_reduce_kernel, rule=_same_dims,
+                       typed=True, collective=True)  # fmt: skip
+
+
+# -- casts of variance: free at run time ------------------------------------------------------------------------------------
+
+
+def _pvary_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
+    return x.update(vma=x.vma | set(axes))
+
+
+pvary_op = define_op("pvary", type_rule=_pvary_type, kernel=lambda env, x, axes: x, rule=_same_dims, typed=True,
+                     collective=True)  # fmt: skip
+
+
+def _pcast_type(x: ShapedArray, *, axes: tuple[str, ...], to: str) -> ShapedArray:
+    if to == "unreduced":
+        return x.update(vma=x.vma - set(axes), unreduced=x.unreduced | set(axes))
+    return x.update(reduced=x.reduced | set(axes))
+
+
+pcast_op = define_op("pcast", type_rule=_pcast_type, kernel=lambda env, x, axes, to: x, rule=_same_dims, typed=True,
+                     collective=True)  # fmt: skip
+
+
+def _first_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
+    return x.update(vma=x.vma - set(axes))
+
+
+def _first_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...]) -> Ndarray:
+    take = [slice(None)] * x.ndim
+    for a in axes:
+        take[env.dim(a)] = slice(0, 1)
+    return x[tuple(take)]
+
+
+# The value on the first device of `axes`: what unchecked out_specs promise to be the same everywhere.
+first_replica = define_op("first_replica", type_rule=_first_type, kernel=_first_kernel, rule=_same_dims, typed=True,
+                          collective=True)  # fmt: skip
+
+
+# -- all-gather, reduce-scatter, all-to-all ----------------------------------------------------------------------------------
+
+
+def _gather_type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
+                 groups: Groups | None = None, invariant: bool = False) -> ShapedArray:  # fmt: skip
+    n = len(groups[0]) if groups else math.prod(sizes)
+    shape = list(x.shape)
+    if tiled:
+        shape[dim] *= n
+    else:
+        shape.insert(dim, n)
+    vma = x.vma - set(axes) if invariant else x.vma | set(axes)
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=vma)
+
+
+def _gather_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
+                   groups: Groups | None = None, invariant: bool = False) -> Ndarray:  # fmt: skip
+    front, n, dims = joined(env, x, axes)
+    lead = env.lead - len(dims)
+
+    def fold(part: Ndarray) -> Ndarray:
+        moved = np.moveaxis(part, 0, lead + dim)
+        if not tiled:
+            return moved
+        shape = moved.shape
+        at = lead + dim
+        return moved.reshape(*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
+
+    if groups is not None:
+        return unjoined(env, _grouped(front, groups, fold), axes, dims)
+    return np.expand_dims(fold(front), tuple(sorted(dims)))
+
+
+def _moved_dim_rule(changed: Callable[[Params], tuple[int, ...]]) -> Callable[[Types, Types, Params], Rule]:
+    """Dims named by `changed` (of the operand, if tiled) must be whole over automatic axes; others pass."""
+
+    def rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+        (x,), (out,) = in_types, out_types
+        if x.ndim == out.ndim:
+            fixed = set(changed(params))
+            dims = tuple((d,) if n != 1 and d not in fixed else () for d, n in enumerate(x.shape))
+            return Rule((dims,), (dims,), tuple(x.shape), (Kind.PASS,) * x.ndim)
+        none = lambda t: ((),) * t.ndim  # noqa: E731
+        return Rule((none(x),), (none(out),), (), ())
+
+    return rule
+
+
+all_gather_op = define_op("all_gather", type_rule=_gather_type, kernel=_gather_kernel, typed=True, collective=True,
+                          rule=_moved_dim_rule(lambda p: (p["dim"],)))  # fmt: skip
+
+
+def _scatter_type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
+                  groups: Groups | None = None, kind: str = "sum") -> ShapedArray:  # fmt: skip
+    n = len(groups[0]) if groups else math.prod(sizes)
+    shape = list(x.shape)
+    if tiled:
+        shape[dim] //= n
+    else:
+        del shape[dim]
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes))
+
+
+def _scatter_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
+                    groups: Groups | None = None, kind: str = "sum") -> Ndarray:  # fmt: skip
+    reduce = REDUCERS[kind]
+    front, n, dims = joined(env, x, axes)
+    lead = env.lead - len(dims)
+    at = lead + dim
+
+    def part_major(total: Ndarray, parts: int) -> Ndarray:
+        shape = total.shape
+        if tiled:
+            total = total.reshape(*shape[:at], parts, shape[at] // parts, *shape[at + 1 :])
+        return np.moveaxis(total, at, 0)
+
+    if groups is None:
+        return unjoined(env, part_major(_cast(reduce(front, axis=0), x), n), axes, dims)
+    out: Ndarray | None = None
+    for group in groups:
+        parts = part_major(_cast(reduce(front[list(group)], axis=0), x), len(group))
+        if out is None:
+            out = np.empty((n, *parts.shape[1:]), x.dtype)
+        out[list(group)] = parts
+    assert out is not None
+    return unjoined(env, out, axes, dims)
+
+
+psum_scatter_op = define_op("reduce_scatter", type_rule=_scatter_type, kernel=_scatter_kernel, typed=True, collective=True,
+                            rule=_moved_dim_rule(lambda p: (p["dim"],)))  # fmt: skip
+
+
+def _all_to_all_type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], split: int, concat: int,
+                     tiled: bool, groups: Groups | None = None) -> ShapedArray:  # fmt: skip
+    n = len(groups[0]) if groups else math.prod(sizes)
+    shape = list(x.shape)
+    if tiled:
+        shape[split] //= n
+        shape[concat] *= n
+    else:
+        del shape[split]
+        shape.insert(concat, n)
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes))
+
+
+def _exchange(front: Ndarray, lead: int, split: int, concat: int, tiled: bool) -> Ndarray:
+    """All-to-all of an entry per device in the front dim: entry j of the split dim goes to device j."""
+    n = front.shape[0]
+    at = 1 + lead + split
+    if tiled:
+        shape = front.shape
+        front = front.reshape(*shape[:at], n, shape[at] // n, *shape[at + 1 :])
+    # now (source, lead..., destination at `at`, ...): the destination becomes the front, the source joins concat
+    front = np.moveaxis(front, at, 0)  # (destination, source, lead..., rest)
+    to = 1 + lead + concat
+    front = np.moveaxis(front, 1, to)
+    if tiled:
+        shape = front.shape
+        front = front.reshape(*shape[:to], shape[to] * shape[to + 1], *shape[to + 2 :])
+    return front
+
+
+def _all_to_all_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], split: int, concat: int,
+                       tiled: bool, groups: Groups | None = None) -> Ndarray:  # fmt: skip
+    front, n, dims = joined(env, x, axes)
+    lead = env.lead - len(dims)
+    if groups is None:
+        return unjoined(env, _exchange(front, lead, split, concat, tiled), axes, dims)
+    out: Ndarray | None = None
+    for group in groups:
+        part = _exchange(front[list(group)], lead, split, concat, tiled)
+        if out is None:
+            out = np.empty((n, *part.shape[1:]), x.dtype)
+        out[list(group)] = part
+    assert out is not None
+    return unjoined(env, out, axes, dims)
+
+
+all_to_all_op = define_op("all_to_all", type_rule=_all_to_all_type, kernel=_all_to_all_kernel, typed=True, collective=True,
+                          rule=_moved_dim_rule(lambda p: (p["split"], p["concat"])))  # fmt: skip
+
+
+# -- permutations ------------------------------------------------------------------------------------------------------------
+
+
+def _ppermute_type(x: ShapedArray, *, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> ShapedArray:
+    return x.update(vma=x.vma | set(axes))
+
+
+def _ppermute_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> Ndarray:
+    front, n, dims = joined(env, x, axes)
+    source_of = dict((dst, src) for src, dst in perm)
+    if len(source_of) == n:
+        out = front[[source_of[i] for i in range(n)]]
+    else:
+        out = np.zeros_like(front)
+        if perm:
+            out[[dst for _, dst in perm]] = front[[src for src, _ in perm]]
+    return unjoined(env, out, axes, dims)
+
+
+ppermute_op = define_op("ppermute", type_rule=_ppermute_type, kernel=_ppermute_kernel, rule=_same_dims, typed=True,
+                        collective=True)  # fmt: skip
+
+
+# -- the device's own place ----------------------------------------------------------------------------------------------------
+
+
+def _axis_index_type(*, axes: tuple[str, ...]) -> ShapedArray:
+    return ShapedArray((), np.dtype(np.int32), vma=frozenset(axes))
+
+
+axis_index_op = define_op("axis_index", type_rule=_axis_index_type, kernel=lambda env, axes: env.index(axes),
+                          rule="-> ", typed=True, collective=True)  # fmt: skip
+
+
+# -- layout changes inserted by the partitioner ----------------------------------------------------------------------------------
+
+
+def _all_slice_type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int) -> ShapedArray:
+    shape = list(x.shape)
+    shape[dim] //= math.prod(sizes)
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes))
+
+
+def _all_slice_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int) -> Ndarray:
+    """Each device along `axes` keeps its own part of dim `dim`: no communication, and a view."""
+    at = env.lead + dim
+    shape = x.shape
+    split = x.reshape(*shape[:at], *sizes, shape[at] // math.prod(sizes), *shape[at + 1 :])
+    order = [i for i in range(split.ndim) if not at <= i < at + len(axes)]
+    for i, a in enumerate(axes):
+        order[env.dim(a)] = at + i  # the new grid dim takes the place of the old one, which has extent 1
+    old = [env.dim(a) for a in axes]
+    return split.transpose(order + old).reshape([split.shape[i] for i in order])
+
+
+all_slice = define_op("all_slice", type_rule=_all_slice_type, kernel=_all_slice_kernel, typed=True, collective=True,
+                      rule=_moved_dim_rule(lambda p: (p["dim"],)))  # fmt: skip

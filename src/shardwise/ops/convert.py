@@ -1,0 +1,58 @@
+"""Turning what users pass into the values that ops take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.errors import InvalidInputException
+from shardwise.ir import Array, Literal, literal
+
+_PYTHON_SCALARS = (bool, int, float, complex)
+_make_array: list[Callable[[np.ndarray[Any, Any]], Array]] = []
+
+
+def install_array_constructor(make: Callable[[np.ndarray[Any, Any]], Array]) -> None:
+    """Say how host arrays become uncommitted Arrays (done by `shardwise.array` at import)."""
+    _make_array[:] = [make]
+
+
+def as_value(x: Any) -> Array | Literal:
+    """`x` as an op operand: Arrays and tracers as they are, scalars as Literals, host arrays as uncommitted Arrays.
+
+    Raises TypeError for anything else (lists included, as JAX does).
+    """
+    if isinstance(x, (Array, Literal)):
+        return x
+    if isinstance(x, (*_PYTHON_SCALARS, np.generic)):
+        return literal(x)
+    if isinstance(x, np.ndarray):
+        return _make_array[0](x)
+    convert = getattr(x, "__jax_array__", None)
+    if convert is not None:
+        return as_value(convert())
+    raise TypeError(f"expected an array or a scalar, got {type(x).__name__}: {x!r}. Wrap lists with jnp.asarray first.")
+
+
+def as_array(x: Any) -> Array:
+    """`x` as an Array: like `as_value`, but scalars become 0-d Arrays that keep their weak type."""
+    value = as_value(x)
+    if isinstance(value, Literal):
+        return _from_literal[0](value)
+    return value
+
+
+_from_literal: list[Callable[[Literal], Array]] = []
+
+
+def install_literal_constructor(make: Callable[[Literal], Array]) -> None:
+    """Say how Literals become Arrays (done by `shardwise.array` at import)."""
+    _from_literal[:] = [make]
+
+
+def check_valid(x: Any, argument: str) -> None:
+    """Raise InvalidInputException (a TypeError) unless `x` is array-like."""
+    if not isinstance(x, (Array, Literal, np.ndarray, np.generic, *_PYTHON_SCALARS)) and not hasattr(x, "__jax_array__"):
+        raise InvalidInputException(f"{argument} of type {type(x)} is not an array or a scalar: {x!r}")

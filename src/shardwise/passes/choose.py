@@ -1,0 +1,118 @@
+"""Choosing how one op is split: which mesh axes shard which factor of its sharding rule.
+
+Comes in: a rule and the layouts of the op's operands and results. Goes out: axes per factor that every tensor of the op
+can take, so that each device computes its part alone; what disagrees is resharded around the op.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from shardwise.passes.grid import Axes, DimAxes
+from shardwise.sharding.rule import Kind, Rule, TensorFactors
+
+FactorAxes = dict[int, Axes]
+Shape = tuple[int, ...]
+
+
+def compose(tensor: TensorFactors, factors: Mapping[int, Axes]) -> DimAxes:
+    """The layout of a tensor whose factors are split so."""
+    return tuple(tuple(a for f in dim for a in factors.get(f, ())) for dim in tensor)
+
+
+def decompose(rule: Rule, tensor: TensorFactors, dims: DimAxes, sizes: Mapping[str, int]) -> FactorAxes:
+    """Deal the axes of each dim to its factors, major first; axes that do not fill a factor exactly are left out."""
+    out: FactorAxes = {}
+    for factors, axes in zip(tensor, dims, strict=True):
+        left = list(axes)
+        for f in factors:
+            room, taken = rule.sizes[f], []
+            while left and room % sizes[left[0]] == 0 and room > 1:
+                room //= sizes[left[0]]
+                taken.append(left.pop(0))
+            if taken:
+                out[f] = tuple(taken)
+            if room > 1:
+                break
+    return out
+
+
+def choose_factors(rule: Rule, dims: Sequence[DimAxes], shapes: Sequence[Shape], sizes: Mapping[str, int]) -> FactorAxes:
+    """The axes for each factor. Where tensors disagree, the layout held by the most elements wins."""
+    parts = [decompose(rule, t, d, sizes) if any(d) else {} for t, d in zip(rule.tensors, dims, strict=True)]
+    agreed = _agreement(rule, parts)
+    factors = agreed if agreed is not None else _by_weight(rule, parts, shapes, sizes)
+    _move_off_whole_dims(rule, factors, sizes)
+    _drop_inexpressible(rule, factors, sizes)
+    return factors
+
+
+def _agreement(rule: Rule, parts: Sequence[FactorAxes]) -> FactorAxes | None:
+    """The split on which all tensors agree, if they do."""
+    factors: FactorAxes = {}
+    for part in parts:
+        factors.update(part)
+    used = [a for axes in factors.values() for a in axes]
+    if len(used) != len(set(used)):
+        return None
+    for tensor, part in zip(rule.tensors, parts, strict=True):
+        for dim in tensor:
+            for f in dim:
+                if part.get(f, ()) != factors.get(f, ()):
+                    return None
+    return factors
+
+
+def _by_weight(rule: Rule, parts: Sequence[FactorAxes], shapes: Sequence[Shape], sizes: Mapping[str, int]) -> FactorAxes:
+    weights: dict[tuple[int, Axes], int] = {}
+    for part, shape in zip(parts, shapes, strict=True):
+        for f, axes in part.items():
+            weights[f, axes] = weights.get((f, axes), 0) + math.prod(shape)
+    ways = lambda axes: math.prod(sizes[a] for a in axes)  # noqa: E731
+    order = sorted(weights, key=lambda fa: (-weights[fa], rule.kinds[fa[0]], -ways(fa[1])))
+    factors: FactorAxes = {}
+    used: set[str] = set()
+    for f, axes in order:
+        known = factors.get(f, ())
+        if known and axes[: len(known)] != known:
+            continue
+        free = list(known)
+        for a in axes[len(known) :]:
+            if a in used:
+                break
+            free.append(a)
+        if len(free) > len(known):
+            factors[f] = tuple(free)
+            used.update(free)
+    return factors
+
+
+def _move_off_whole_dims(rule: Rule, factors: FactorAxes, sizes: Mapping[str, int]) -> None:
+    """Factors that must be whole give their axes to a batch factor that every tensor has, where one fits."""
+    for f in [f for f in factors if rule.kinds[f] in (Kind.REPLICATE, Kind.PERMUTE)]:
+        for a in factors.pop(f):
+            for g, kind in enumerate(rule.kinds):
+                ways = math.prod(sizes[b] for b in factors.get(g, ()))
+                if kind is Kind.PASS and rule.sizes[g] % (ways * sizes[a]) == 0 and _everywhere(rule, g):
+                    factors[g] = (*factors.get(g, ()), a)
+                    break
+
+
+def _everywhere(rule: Rule, factor: int) -> bool:
+    return all(any(factor in dim for dim in tensor) for tensor in rule.tensors if tensor)
+
+
+def _drop_inexpressible(rule: Rule, factors: FactorAxes, sizes: Mapping[str, int]) -> None:
+    """A minor factor of a merged dim can be split only if its major factors are split completely."""
+    changed = True
+    while changed:
+        changed = False
+        for tensor in rule.tensors:
+            for dim in tensor:
+                full = True
+                for f in dim:
+                    if not full and f in factors:
+                        del factors[f]
+                        changed = True
+                    full = full and math.prod(sizes[a] for a in factors.get(f, ())) == rule.sizes[f]

@@ -1,0 +1,91 @@
+"""The device grid of one computation, and how the meshes that take part in it map onto its axes.
+
+Comes in: the tilings and meshes of a program's arguments, constraints and shard_maps, all over one ordered device list.
+Goes out: one grid on which each of their axes is a tuple of grid axes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from shardwise.sharding import Device
+from shardwise.sharding.tiling import Tiling, common_refinement
+
+Axes = tuple[str, ...]
+DimAxes = tuple[Axes, ...]
+MeshKey = tuple[tuple[str, ...], tuple[int, ...]]  # axis names and sizes
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Named axes over an ordered device list (row-major)."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    devices: tuple[Device, ...]
+    meshes: dict[MeshKey, dict[str, Axes]] = field(default_factory=dict, compare=False)
+
+    @property
+    def axis_sizes(self) -> dict[str, int]:
+        """Size by axis name."""
+        return dict(zip(self.names, self.sizes, strict=True))
+
+    def axes_of(self, names: tuple[str, ...], sizes: tuple[int, ...]) -> dict[str, Axes]:
+        """For each axis of a mesh that takes part, the grid axes it stands for."""
+        return self.meshes[(names, sizes)]
+
+    def dims_of(self, tiling: Tiling) -> DimAxes:
+        """The layout that `tiling` describes, in grid axes."""
+        if math.prod(tiling.mesh_shape) != len(self.devices) or not tiling.mesh_shape:
+            return ((),) * tiling.ndim  # an array on one device that joins a larger computation: replicated
+        named = tuple(tuple(tiling.axis_names[a] for a in axes) for axes in tiling.dims)
+        return self.rename(tiling.axis_names, tiling.mesh_shape, named)
+
+    def rename(self, names: tuple[str, ...], sizes: tuple[int, ...], dims: DimAxes) -> DimAxes:
+        """A layout over a mesh's axes in grid axes; axes of size 1 split nothing and are dropped."""
+        if not self.names:
+            return ((),) * len(dims)
+        parts = self.meshes[(names, sizes)]
+        own = self.axis_sizes
+        return tuple(tuple(g for a in axes for g in parts[a] if own[g] > 1) for axes in dims)
+
+    def positions(self, dims: DimAxes) -> tuple[tuple[int, ...], ...]:
+        """The layout in grid positions."""
+        return tuple(tuple(self.names.index(a) for a in axes) for axes in dims)
+
+
+def make_grid(devices: Sequence[Device], meshes: Iterable[MeshKey]) -> Grid:
+    """The coarsest grid that refines every mesh; the first mesh gives the axis names if it needs no refinement.
+
+    Raises ValueError where two meshes over the same devices cut them in ways that have no common refinement.
+    """
+    devices = tuple(devices)
+    distinct = [m for m in dict.fromkeys(meshes) if math.prod(m[1]) == len(devices) and m[1]]
+    if not distinct:
+        names: tuple[str, ...] = () if len(devices) == 1 else ("_0",)
+        sizes: tuple[int, ...] = () if len(devices) == 1 else (len(devices),)
+        return Grid(names, sizes, devices, {(names, sizes): {n: (n,) for n in names}})
+    first_names, first_sizes = distinct[0]
+    if all(sizes == first_sizes for _, sizes in distinct):
+        tables = {(names, sizes): dict(zip(names, ((n,) for n in first_names), strict=True)) for names, sizes in distinct}
+        return Grid(first_names, first_sizes, devices, tables)
+    refined = common_refinement(*[sizes for _, sizes in distinct])
+    if refined is None:
+        shown = " and ".join(str(dict(zip(*m, strict=True))) for m in distinct)
+        raise ValueError(f"one computation uses the meshes {shown}, which cut the devices in incompatible ways. "
+                         "Reshard the arguments to one mesh with device_put first.")  # fmt: skip
+    sizes, parts = refined
+    names = _refined_names(distinct[0], parts[0], len(sizes))
+    tables = {mesh: {axis: tuple(names[i] for i in positions) for axis, positions in zip(mesh[0], part, strict=True)}
+              for mesh, part in zip(distinct, parts, strict=True)}  # fmt: skip
+    return Grid(names, tuple(sizes), devices, tables)
+
+
+def _refined_names(mesh: MeshKey, parts: Sequence[Sequence[int]], count: int) -> tuple[str, ...]:
+    names = [f"_{i}" for i in range(count)]
+    for axis, positions in zip(mesh[0], parts, strict=True):
+        for k, i in enumerate(positions):
+            names[i] = axis if len(positions) == 1 else f"{axis}.{k}"
+    return tuple(names)

@@ -1,0 +1,32 @@
+"""Inlining: equations that only call another program (nested jit, custom derivative wrappers) become its equations."""
+
+from __future__ import annotations
+
+from shardwise.ir import Atom, Equation, Literal, Program, Var
+
+
+def inline_calls(program: Program) -> Program:
+    """`program` without call equations; each inlined equation gets fresh variables."""
+    if not any(eqn.op.inline is not None for eqn in program.equations):
+        return program
+    equations: list[Equation] = []
+    names: dict[Var, Atom] = {}
+    _splice(program, names, equations)
+    outputs = tuple(a if isinstance(a, Literal) else names.get(a, a) for a in program.outputs)
+    return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
+
+
+def _splice(program: Program, names: dict[Var, Atom], equations: list[Equation]) -> None:
+    read = lambda a: a if isinstance(a, Literal) else names.get(a, a)  # noqa: E731
+    for eqn in program.equations:
+        inputs = tuple(read(a) for a in eqn.inputs)
+        if eqn.op.inline is None:
+            outputs = tuple(Var(v.aval) for v in eqn.outputs)
+            names.update(zip(eqn.outputs, outputs, strict=True))
+            equations.append(Equation(eqn.op, inputs, outputs, eqn.params, eqn.source))
+            continue
+        inner: Program = eqn.op.inline(eqn)
+        inner_names: dict[Var, Atom] = dict(zip(inner.inputs, inputs, strict=True))
+        _splice(inner, inner_names, equations)
+        for var, atom in zip(eqn.outputs, inner.outputs, strict=True):
+            names[var] = atom if isinstance(atom, Literal) else inner_names.get(atom, atom)

@@ -1,0 +1,244 @@
+"""Partitioning: a global Program and a layout for each value become a per-device Program with explicit collectives.
+
+Comes in: the program, `placements` (from propagate), the grid. Goes out: the program that every device runs: local
+shapes, and an equation for each communication with the bytes it sends. It has the form that `shard_map` bodies have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var
+from shardwise.ir.op import Op
+from shardwise.ir.program import Source
+from shardwise.ops.collective import (
+    all_gather_op,
+    all_reduce,
+    all_slice,
+    all_to_all_op,
+    first_replica,
+    ppermute_op,
+    psum_scatter_op,
+)
+from shardwise.passes.choose import FactorAxes, choose_factors, compose
+from shardwise.passes.grid import Axes, DimAxes, Grid
+from shardwise.passes.reshard import Step, collective_bytes, local_shape, plan_reshard
+from shardwise.sharding.rule import Kind
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One inserted or written collective, for `explain`."""
+
+    kind: str
+    axes: Axes
+    bytes: int  # sent per device
+    value: str  # type of the value it works on, global view
+    cause: str  # the op that needed it
+    source: Source | None
+    implicit: bool  # inserted by the partitioner rather than written by the user
+
+
+@dataclass
+class Region:
+    """A program being partitioned: the layouts of its values and the equations made so far."""
+
+    grid: Grid
+    placements: Mapping[Var, DimAxes]
+    scope: dict[str, Axes] = field(default_factory=dict)  # manual axis names -> grid axes
+    manual: frozenset[str] = frozenset()  # grid axes that are manual here
+    equations: list[Equation] = field(default_factory=list)
+    values: dict[Var, tuple[Atom, DimAxes]] = field(default_factory=dict)
+    transfers: list[Transfer] = field(default_factory=list)
+    current: Equation | None = None
+
+    # -- reading and defining values -------------------------------------------------------------------------------------------
+
+    def read(self, atom: Atom) -> tuple[Atom, DimAxes]:
+        """The local atom of a global one, with its layout."""
+        if isinstance(atom, Literal):
+            return atom, ()
+        return self.values[atom]
+
+    def define(self, var: Var, atom: Atom, dims: DimAxes) -> None:
+        """Say which local atom stands for a global variable."""
+        self.values[var] = (atom, dims)
+
+    def sub(self, placements: Mapping[Var, DimAxes] | None = None, **changes: Any) -> Region:
+        """A region for a nested program that shares this one's grid and records of transfers."""
+        return Region(self.grid, self.placements if placements is None else placements,
+                      changes.get("scope", self.scope), changes.get("manual", self.manual),
+                      transfers=self.transfers, current=self.current)  # fmt: skip
+
+    def local_type(self, aval: ShapedArray, dims: DimAxes) -> ShapedArray:
+        """The per-device type of a value with this layout."""
+        axes = frozenset(a for axes in dims for a in axes)
+        manual = frozenset(g for a in aval.vma for g in self.scope.get(a, (a,)))
+        return ShapedArray(local_shape(aval.shape, dims, self.grid.axis_sizes), aval.dtype, aval.weak_type,
+                           vma=axes | manual)  # fmt: skip
+
+    # -- emitting ----------------------------------------------------------------------------------------------------------------
+
+    def emit(self, op: Op, atoms: Sequence[Atom], params: dict[str, Any], vma: frozenset[str] = frozenset()) -> tuple[Var, ...]:
+        """Append a local equation. `vma` are axes over which the results vary beyond the operands'."""
+        types = tuple(a.aval for a in atoms)
+        out = op.type_rule(*types, **params)
+        outs: tuple[ShapedArray, ...] = tuple(out) if op.multiple_results else (out,)
+        if not op.typed:
+            varying = vma.union(*[t.vma for t in types])
+            outs = tuple(t.update(vma=varying) for t in outs)
+        variables = tuple(Var(t) for t in outs)
+        source = self.current.source if self.current else None
+        self.equations.append(Equation(op, tuple(atoms), variables, params, source))
+        return variables
+
+    def collective(self, op: Op, atom: Atom, kind: str, axes: Axes, aval: ShapedArray, params: dict[str, Any]) -> Var:
+        """Append a collective inserted by the partitioner and record what it sends."""
+        n = math.prod(self.grid.axis_sizes[a] for a in axes)
+        sent = collective_bytes(kind, atom.aval.nbytes, n)
+        cause = self.current.op.name if self.current else "output"
+        source = self.current.source if self.current else None
+        self.transfers.append(Transfer(kind, axes, sent, aval.str_short(), cause, source, implicit=True))
+        return self.emit(op, [atom], {"axes": axes, **params})[0]
+
+    def sizes_of(self, axes: Axes) -> tuple[int, ...]:
+        """The sizes of grid axes."""
+        return tuple(self.grid.axis_sizes[a] for a in axes)
+
+    def reshard(self, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
+        """`atom`, laid out as `have`, in layout `want`; `aval` is the global type."""
+        if have == want or isinstance(atom, Literal):
+            return atom
+        sizes = self.grid.axis_sizes
+        for step in plan_reshard(have, want, aval.shape, aval.itemsize, sizes):
+            atom = self._step(atom, step, aval)
+        return atom
+
+    def _step(self, atom: Atom, step: Step, aval: ShapedArray) -> Atom:
+        sizes = self.sizes_of(step.axes)
+        if step.kind == "slice":
+            return self.emit(all_slice, [atom], {"axes": step.axes, "sizes": sizes, "dim": step.dim})[0]
+        if step.kind == "all_gather":
+            params = {"sizes": sizes, "dim": step.dim, "tiled": True, "invariant": True}
+            return self.collective(all_gather_op, atom, "all_gather", step.axes, aval, params)
+        if step.kind == "all_to_all":
+            params = {"sizes": sizes, "split": step.target_dim, "concat": step.dim, "tiled": True}
+            return self.collective(all_to_all_op, atom, "all_to_all", step.axes, aval, params)
+        out = self.collective(ppermute_op, atom, "permute", step.axes, aval, {"perm": tuple(step.perm)})
+        varying = {a for axes in step.result for a in axes}
+        same = tuple(a for a in step.axes if a not in varying)  # the renaming freed these axes: all replicas are equal
+        return self.emit(first_replica, [out], {"axes": same})[0] if same else out
+
+    # -- equations ---------------------------------------------------------------------------------------------------------------
+
+    def run(self, program: Program) -> None:
+        """Partition every equation of `program`; its inputs must be defined."""
+        for eqn in program.equations:
+            outer, self.current = self.current, eqn
+            if eqn.op.partition is not None:
+                eqn.op.partition(self, eqn)
+            else:
+                self.generic(eqn)
+            self.current = outer
+
+    def output(self, atom: Atom, dims: DimAxes) -> Atom:
+        """A program output in the layout the caller wants."""
+        local, have = self.read(atom)
+        return self.reshard(local, have, dims, atom.aval)
+
+    def generic(self, eqn: Equation) -> None:
+        """Choose a split for each factor of the op's sharding rule, move the operands there, compute, reduce."""
+        op, params = eqn.op, dict(eqn.params)
+        in_types = tuple(a.aval for a in eqn.inputs)
+        out_types = tuple(v.aval for v in eqn.outputs)
+        local_ins = [self.read(a) for a in eqn.inputs]
+        in_dims = [dims for _, dims in local_ins]
+        out_dims = [self.placements.get(v, ((),) * v.aval.ndim) for v in eqn.outputs]
+        if not any(map(any, in_dims)) and not any(map(any, out_dims)):
+            self._local(eqn, [a for a, _ in local_ins], in_dims, out_dims, params)
+            return
+        rule = op.sharding_rule(in_types, out_types, params)
+        sizes = self.grid.axis_sizes
+        factors = choose_factors(rule, [*in_dims, *out_dims], [t.shape for t in in_types + out_types], sizes)
+        want_ins = [compose(t, factors) for t in rule.inputs]
+        made = [compose(t, factors) for t in rule.outputs]
+        atoms = [self.reshard(a, have, want, aval) for (a, have), want, aval in zip(local_ins, want_ins, in_types, strict=True)]
+        self._local(eqn, atoms, want_ins, made, params)
+        partial = self._partial_axes(rule, factors)
+        for var, dims, placed in zip(eqn.outputs, made, out_dims, strict=True):
+            if partial:
+                self._reduce(eqn, var, dims, placed, partial)
+            else:
+                atom, _ = self.values[var]
+                self.define(var, self.reshard(atom, dims, placed, var.aval), placed)
+
+    def _local(self, eqn: Equation, atoms: Sequence[Atom], in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes],
+               params: dict[str, Any]) -> None:  # fmt: skip
+        op = eqn.op
+        sizes = self.grid.axis_sizes
+        if op.collective:
+            self._rename_axes(eqn, atoms, params)
+        if op.localize is not None and any(map(any, (*in_dims, *out_dims))):
+            outs = tuple(self.local_type(v.aval, d) for v, d in zip(eqn.outputs, out_dims, strict=True))
+            params = dict(op.localize(params, tuple(a.aval for a in atoms), outs))
+        if op.place is not None:
+            params = dict(op.place(params, tuple(in_dims), tuple(out_dims)))
+        varying = frozenset(a for dims in out_dims for axes in dims for a in axes)
+        outs = self.emit(op, atoms, params, varying)
+        for var, out, dims in zip(eqn.outputs, outs, out_dims, strict=True):
+            expected = local_shape(var.aval.shape, dims, sizes)
+            assert out.aval.shape == expected, f"{eqn}: local result {out.aval} should have shape {expected}"
+            self.define(var, out, dims)
+
+    def _rename_axes(self, eqn: Equation, atoms: Sequence[Atom], params: dict[str, Any]) -> None:
+        """A user's collective names mesh axes; the grid may have cut them finer."""
+        axes = params["axes"]
+        params["axes"] = tuple(g for a in axes for g in self.scope.get(a, (a,)))
+        if "sizes" in params:
+            params["sizes"] = tuple(self.grid.axis_sizes[a] for a in params["axes"])
+        kind = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
+                "all_to_all": "all_to_all", "ppermute": "permute"}.get(eqn.op.name)  # fmt: skip
+        if kind is not None:
+            n = math.prod(self.grid.axis_sizes[a] for a in params["axes"])
+            sent = sum(collective_bytes(kind, a.aval.nbytes, n) for a in atoms)
+            shown = ", ".join(a.aval.str_short() for a in eqn.inputs)
+            self.transfers.append(Transfer(kind, params["axes"], sent, shown, eqn.op.name, eqn.source, implicit=False))
+
+    @staticmethod
+    def _partial_axes(rule: Any, factors: FactorAxes) -> Axes:
+        return tuple(a for f in rule.factors_of(Kind.REDUCE) for a in factors.get(f, ()))
+
+    def _reduce(self, eqn: Equation, var: Var, dims: DimAxes, placed: DimAxes, partial: Axes) -> None:
+        """Finish a result that holds one part of a reduction per device: reduce-scatter what is wanted split, else all-reduce."""
+        atom, _ = self.values[var]
+        kind = eqn.op.reduction_of(eqn.params)
+        rest = partial
+        if kind == "sum":
+            for d, (have, want) in enumerate(zip(dims, placed, strict=True)):
+                extra = want[len(have) :]
+                if want[: len(have)] == have and extra and set(extra) <= set(rest):
+                    params = {"sizes": self.sizes_of(extra), "dim": d, "tiled": True}
+                    atom = self.collective(psum_scatter_op, atom, "reduce_scatter", extra, var.aval, params)
+                    dims = (*dims[:d], want, *dims[d + 1 :])
+                    rest = tuple(a for a in rest if a not in extra)
+        if rest:
+            atom = self.collective(all_reduce, atom, "all_reduce", rest, var.aval, {"kind": kind})
+        self.define(var, self.reshard(atom, dims, placed, var.aval), placed)
+
+
+def partition(program: Program, grid: Grid, placements: Mapping[Var, DimAxes], in_dims: Sequence[DimAxes],
+              out_dims: Sequence[DimAxes]) -> tuple[Program, tuple[Transfer, ...]]:  # fmt: skip
+    """The per-device program, and every transfer it makes."""
+    region = Region(grid, placements)
+    inputs = []
+    for var, dims in zip(program.inputs, in_dims, strict=True):
+        local = Var(region.local_type(var.aval, dims))
+        inputs.append(local)
+        region.define(var, local, dims)
+    region.run(program)
+    outputs = [region.output(a, d) for a, d in zip(program.outputs, out_dims, strict=True)]
+    local_program = Program(tuple(inputs), tuple(region.equations), tuple(outputs), program.num_consts, program.name)
+    return local_program, tuple(region.transfers)

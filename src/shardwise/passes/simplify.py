@@ -1,0 +1,73 @@
+"""Simplification of per-device programs: equal equations once, dead ones never, all-reduce folded into its producer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise.ir import Atom, Equation, Literal, Program, Var, live_equations
+from shardwise.ops.collective import all_reduce
+
+
+def simplify(program: Program) -> Program:
+    """The same program with less to do."""
+    return fold_all_reduce(live_equations(common_subexpressions(program)))
+
+
+def common_subexpressions(program: Program) -> Program:
+    """Merge equations with the same op, params and operands."""
+    replaced: dict[Var, Atom] = {}
+    seen: dict[Any, Equation] = {}
+    kept = []
+    read = lambda a: a if isinstance(a, Literal) else replaced.get(a, a)  # noqa: E731
+    for eqn in program.equations:
+        inputs = tuple(read(a) for a in eqn.inputs)
+        eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
+        if eqn.op.has_effects(eqn.params):
+            kept.append(eqn)
+            continue
+        try:
+            key = (eqn.op, tuple(_key(a) for a in inputs), tuple(sorted(eqn.params.items())))
+            first = seen.setdefault(key, eqn)
+        except TypeError:  # params that do not hash or sort
+            first = eqn
+        if first is eqn:
+            kept.append(eqn)
+        else:
+            replaced.update(zip(eqn.outputs, first.outputs, strict=True))
+    return Program(program.inputs, tuple(kept), tuple(read(a) for a in program.outputs), program.num_consts, program.name)
+
+
+def _key(atom: Atom) -> Any:
+    return (atom.aval, atom.value.tobytes()) if isinstance(atom, Literal) else atom
+
+
+def fold_all_reduce(program: Program) -> Program:
+    """`all_reduce(sum)` right after an op that can sum over mesh axes itself (it has a param `sum_axes`) joins it."""
+    uses: dict[Var, int] = {}
+    for eqn in program.equations:
+        for atom in eqn.inputs:
+            if isinstance(atom, Var):
+                uses[atom] = uses.get(atom, 0) + 1
+    for atom in program.outputs:
+        if isinstance(atom, Var):
+            uses[atom] = uses.get(atom, 0) + 2
+    producer: dict[Var, int] = {}
+    equations: list[Equation | None] = []
+    for eqn in program.equations:
+        made = producer.get(eqn.inputs[0]) if eqn.op is all_reduce and isinstance(eqn.inputs[0], Var) else None
+        maker = equations[made] if made is not None else None
+        foldable = (
+            maker is not None and eqn.params["kind"] == "sum" and eqn.params.get("groups") is None
+            and maker.op.absorbs_sum and not maker.params.get("sum_axes") and uses[maker.outputs[0]] == 1
+            and set(eqn.params["axes"]) <= set().union(*[a.aval.vma for a in maker.inputs])
+        )  # fmt: skip
+        if foldable and maker is not None and made is not None:
+            params = {**maker.params, "sum_axes": eqn.params["axes"]}
+            equations[made] = None
+            equations.append(Equation(maker.op, maker.inputs, eqn.outputs, params, maker.source))
+        else:
+            equations.append(eqn)
+        for var in eqn.outputs:
+            producer[var] = len(equations) - 1
+    kept = tuple(e for e in equations if e is not None)
+    return Program(program.inputs, kept, program.outputs, program.num_consts, program.name)

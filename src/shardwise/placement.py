@@ -1,0 +1,77 @@
+"""Where results live, and the errors of operands that live apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.array import Signature
+from shardwise.base import config
+from shardwise.ir import ShapedArray
+from shardwise.passes.grid import DimAxes, Grid
+from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec, Sharding, Tiling
+from shardwise.sharding.derive import sharding_like, spec_of_tiling
+
+
+def incompatible_devices(name: str, first: str, first_devices: Sequence[Device], second: str,
+                         second_devices: Sequence[Device]) -> ValueError:  # fmt: skip
+    """The error for two subjects of one computation that are committed to different devices."""
+    with_ = "with " if config.latest else ""
+
+    def side(subject: str, devices: Sequence[Device]) -> str:
+        ids = [d.id for d in devices]
+        shown = ids if len(ids) <= 20 else f"[{', '.join(map(str, ids[:20]))}, ...]"
+        joint = f" and {with_}device ids" if subject.startswith("argument") else " with device ids"
+        return f"{subject}{joint} {shown} on platform {devices[0].platform.upper()}"
+
+    return ValueError(
+        f"Received incompatible devices for jitted computation. Got {side(first, first_devices)} and "
+        f"{side(second, second_devices)}. All committed operands of {name} must live on one ordered list of devices: "
+        "move one with device_put."
+    )
+
+
+def derive_sharding(grid: Grid, dims: DimAxes, aval: ShapedArray, in_sigs: Sequence[Signature],
+                    named: Sequence[Any], default_mesh: Mesh | None) -> Sharding:  # fmt: skip
+    """The sharding object of a result with layout `dims`: like that of the first operand that lies on the grid."""
+    tiling = Tiling(grid.sizes, grid.names, grid.positions(dims))
+    if aval.mesh is not None:
+        return _explicit(grid, tiling, aval, in_sigs, named, default_mesh)
+    for sig in in_sigs:
+        if sig.devices == grid.devices and sig.tiling is not None:
+            return sharding_like(sig.sharding, tiling)
+    for item in named:
+        if isinstance(item, Sharding) and item.device_list == grid.devices:
+            return sharding_like(item, tiling)
+        if isinstance(item, Mesh):
+            return sharding_like(NamedSharding(item, PartitionSpec()), tiling)
+    assert default_mesh is not None
+    return sharding_like(NamedSharding(default_mesh, PartitionSpec()), tiling)
+
+
+def _explicit(grid: Grid, tiling: Tiling, aval: ShapedArray, in_sigs: Sequence[Signature], named: Sequence[Any],
+              default_mesh: Mesh | None) -> Sharding:  # fmt: skip
+    """On explicit meshes the spec is padded to the rank and repeats the type."""
+    mesh = None
+    candidates = [s.sharding for s in in_sigs] + list(named) + [default_mesh]
+    for item in candidates:
+        found = item if isinstance(item, Mesh) else getattr(item, "mesh", None)
+        if isinstance(found, Mesh) and found.axis_names == aval.mesh.axis_names and found.device_list == grid.devices:  # type: ignore[union-attr]
+            mesh = found
+            if mesh.axis_types == aval.mesh.axis_types:  # type: ignore[union-attr]
+                break
+    assert mesh is not None, f"no concrete mesh for {aval}"
+    spec = spec_of_tiling(mesh.axis_names, mesh.axis_sizes, tiling)
+    entries: list[Any] = list(spec) if spec is not None else []
+    entries += [None] * (aval.ndim - len(entries))
+    for d, axes in enumerate(aval.spec):  # axes of size 1 show in the type though they split nothing
+        known = entries[d]
+        have = () if known is None else (known,) if isinstance(known, str) else tuple(known)
+        if not set(axes) <= set(have):
+            entries[d] = axes
+    marks: dict[str, Any] = {}
+    if aval.unreduced:
+        marks["unreduced"] = set(aval.unreduced)
+    if aval.reduced:
+        marks["reduced"] = set(aval.reduced)
+    return NamedSharding(mesh, PartitionSpec(*entries, **marks))

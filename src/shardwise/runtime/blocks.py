@@ -1,0 +1,89 @@
+"""Block form: all shards of an array in one ndarray, leading dims for the device grid, trailing dims for the shard.
+
+    grid ('x': 4, 'y': 2), global shape (8, 6)
+    split by x, y    -> block (4, 2 | 2, 3)
+    split by x       -> block (4, 1 | 2, 6)     the same on every y: stored once, extent 1
+    replicated       -> block (1, 1 | 8, 6)
+
+Comes in: the dense global value. Goes out: a strided view of it; the way back is a view too wherever strides allow.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+Shape = tuple[int, ...]
+Ndarray = np.ndarray[Any, Any]
+
+
+class BlockForm:
+    """How the dense value of one shape maps to its block over a grid.
+
+    `dims[d]` are the grid axes (positions) that split dim `d`, major first.
+    """
+
+    __slots__ = ("block_shape", "dims", "grid", "inverse", "order", "plain", "shape", "split_shape")
+
+    def __init__(self, shape: Shape, dims: tuple[tuple[int, ...], ...], grid: Shape) -> None:
+        self.shape = shape
+        self.dims = dims
+        self.grid = grid
+        used = {a for axes in dims for a in axes}
+        free = [a for a in range(len(grid)) if a not in used]
+        split: list[int] = [1] * len(free)  # grid axes that split nothing come first, with extent 1
+        where = {a: i for i, a in enumerate(free)}
+        shard_positions = []
+        local = []
+        for size, axes in zip(shape, dims, strict=True):
+            ways = math.prod(grid[a] for a in axes)
+            for a in axes:
+                where[a] = len(split)
+                split.append(grid[a])
+            shard_positions.append(len(split))
+            split.append(size // ways)
+            local.append(size // ways)
+        self.split_shape = tuple(split)
+        self.order = tuple([where[a] for a in range(len(grid))] + shard_positions)
+        self.inverse = tuple(int(i) for i in np.argsort(self.order)) if self.order else ()
+        self.block_shape = tuple(grid[a] if a in used else 1 for a in range(len(grid))) + tuple(local)
+        self.plain = not used
+
+    def from_dense(self, dense: Ndarray) -> Ndarray:
+        """The block of a dense value: always a view."""
+        if self.plain:
+            return dense.reshape(self.split_shape) if self.grid else dense
+        return dense.reshape(self.split_shape).transpose(self.order)
+
+    def to_dense(self, block: Ndarray) -> Ndarray:
+        """The dense value of a block: a view where the strides allow it, else one copy.
+
+        Where the block has extent 1 on an axis that splits a dim, the value is the same in every part; where it has
+        extent n on a replicated axis, the first replica is taken.
+        """
+        if not self.grid:
+            return block
+        if block.shape != self.block_shape:
+            lead = len(self.grid)
+            extents = self.block_shape[:lead]
+            pick = tuple(slice(0, 1) if want == 1 else slice(None) for want in extents)
+            block = np.broadcast_to(block[pick], self.block_shape)
+        if self.plain:
+            return block.reshape(self.shape)
+        return block.transpose(self.inverse).reshape(self.shape)
+
+
+@lru_cache(maxsize=65536)
+def block_form(shape: Shape, dims: tuple[tuple[int, ...], ...], grid: Shape) -> BlockForm:
+    """The (cached) BlockForm of a shape split by `dims` over `grid`."""
+    return BlockForm(shape, dims, grid)
+
+
+def expanded(block: Ndarray, dim: int, n: int) -> Ndarray:
+    """`block` with extent `n` in leading dim `dim` (a view)."""
+    if block.shape[dim] == n:
+        return block
+    return np.broadcast_to(block, (*block.shape[:dim], n, *block.shape[dim + 1 :]))

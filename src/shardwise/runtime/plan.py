@@ -1,0 +1,122 @@
+"""From a per-device Program to one flat Python function over blocks.
+
+Comes in: the program, with explicit collectives, and the `Env` of its device grid.
+Goes out: `run(*blocks) -> tuple of blocks`, generated source with one line per equation, compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Atom, Equation, Literal, Program, Var
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+
+Run = Callable[..., tuple[Ndarray, ...]]
+
+
+class Plan:
+    """A compiled per-device program. `run(*blocks)` computes its outputs; `source` is the generated code."""
+
+    __slots__ = ("env", "program", "run", "source")
+
+    def __init__(self, program: Program, env: Env) -> None:
+        self.program = program
+        self.env = env
+        writer = _Writer(program, env)
+        self.source = writer.source()
+        namespace = writer.constants
+        exec(compile(self.source, f"<plan of {program.name}>", "exec"), namespace)
+        self.run: Run = namespace["run"]
+
+
+class _Writer:
+    """Writes the source: names for values, constants for kernels and literals, `del` after the last use."""
+
+    def __init__(self, program: Program, env: Env) -> None:
+        self.program = program
+        self.env = env
+        self.constants: dict[str, Any] = {"asarray": np.asarray}
+        self.names: dict[Var, str] = {}
+        self.last_use = _last_uses(program)
+
+    def constant(self, value: Any, hint: str) -> str:
+        name = f"{hint}_{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def source(self) -> str:
+        program = self.program
+        for i, var in enumerate(program.inputs):
+            self.names[var] = f"a{i}"
+        lines = [f"def run({', '.join(self.names[v] for v in program.inputs)}):"]
+        kept = {v for v in program.outputs if isinstance(v, Var)}
+        for i, eqn in enumerate(program.equations):
+            lines.append("    " + self.equation(eqn))
+            dead = [self.names[v] for v in dict.fromkeys((*eqn.inputs, *eqn.outputs))
+                    if isinstance(v, Var) and v not in kept and self.last_use.get(v, i) == i]  # fmt: skip
+            if dead:
+                lines.append(f"    del {', '.join(dead)}")
+        outs = ", ".join(self.output(a) for a in program.outputs)
+        lines.append(f"    return ({outs}{',' if len(program.outputs) == 1 else ''})")
+        return "\n".join(lines)
+
+    def equation(self, eqn: Equation) -> str:
+        for var in eqn.outputs:
+            self.names[var] = f"v{len(self.names)}"
+        targets = ", ".join(self.names[v] for v in eqn.outputs)
+        if eqn.op.multiple_results:
+            targets = f"({targets},)" if eqn.outputs else "_"
+        if eqn.op.ufunc is not None:
+            fn = self.constant(eqn.op.ufunc, eqn.op.name)
+            args = ", ".join(self.elementwise(a, eqn.outputs[0].aval.ndim) for a in eqn.inputs)
+            return f"{targets} = {fn}({args})"
+        fn = self.constant(kernel_of(eqn, self.env), eqn.op.name)
+        return f"{targets} = {fn}({', '.join(self.operand(a) for a in eqn.inputs)})"
+
+    def elementwise(self, atom: Atom, ndim: int) -> str:
+        """An operand of a broadcasting ufunc: a scalar that varies over devices gets the result's rank."""
+        if isinstance(atom, Literal):
+            return self.constant(atom.value[()], "c")
+        name = self.names[atom]
+        missing = ndim - atom.aval.ndim
+        if missing and self.env.lead and (atom.aval.vma or self.env.lead > ndim):
+            return f"{name}[..., {', '.join(['None'] * missing)}]"
+        return name
+
+    def operand(self, atom: Atom) -> str:
+        if isinstance(atom, Literal):
+            return self.constant(atom.value.reshape((1,) * self.env.lead), "c")
+        return self.names[atom]
+
+    def output(self, atom: Atom) -> str:
+        if isinstance(atom, Literal):
+            return self.operand(atom)
+        return f"asarray({self.names[atom]})" if not self.env.lead and not atom.aval.ndim else self.names[atom]
+
+
+def kernel_of(eqn: Equation, env: Env) -> Callable[..., Any]:
+    """The equation's kernel as a function of its blocks."""
+    op = eqn.op
+    if op.compile is not None:
+        types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
+        return op.compile(env, *types, dict(eqn.params))
+    if op.kernel is None:
+        if op.ufunc is not None:
+            return op.ufunc
+        raise TypeError(f"op {op.name} has no kernel; it should have been rewritten before execution")
+    return partial(op.kernel, env, **eqn.params)
+
+
+def _last_uses(program: Program) -> dict[Var, int]:
+    last: dict[Var, int] = {}
+    for i, eqn in enumerate(program.equations):
+        for atom in eqn.inputs:
+            if isinstance(atom, Var):
+                last[atom] = i
+    return last
+

@@ -1,0 +1,1 @@
+"""Transformations of functions: jit, shard_map, pmap, and the stepped executor."""

@@ -1,0 +1,140 @@
+"""Static and donated arguments: from numbers and names as the user gave them to positions and names that fit the function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+Nums = tuple[int, ...]
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArgSelection:
+    """Which arguments are static and which are donated, by position and by keyword."""
+
+    static_nums: Nums = ()
+    static_names: Names = ()
+    donate_nums: Nums = ()
+    donate_names: Names = ()
+
+
+def signature_of(fun: Callable[..., Any]) -> inspect.Signature | None:
+    """The signature, or None where the function has none (builtins)."""
+    try:
+        return inspect.signature(fun)
+    except (ValueError, TypeError):
+        return None
+
+
+def as_nums(value: Any, option: str) -> Nums:
+    """An int or an iterable of ints as a tuple."""
+    if value is None:
+        return ()
+    items = (value,) if not isinstance(value, Iterable) or isinstance(value, str) else tuple(value)
+    try:
+        return tuple(int(i.__index__()) for i in items)
+    except AttributeError:
+        raise TypeError(f"{option} takes an int or a collection of ints, got {value!r}") from None
+
+
+def as_names(value: Any, option: str) -> Names:
+    """A str or an iterable of strs as a tuple."""
+    if value is None:
+        return ()
+    items = (value,) if isinstance(value, str) else tuple(value)
+    if not all(isinstance(i, str) for i in items):
+        raise TypeError(f"{option} takes a str or a collection of strs, got {value!r}")
+    return items
+
+
+def select_arguments(fun: Callable[..., Any], static_argnums: Any, static_argnames: Any, donate_argnums: Any,
+                     donate_argnames: Any) -> ArgSelection:  # fmt: skip
+    """Check the four options against the function's signature and infer the missing half of each pair.
+
+    Raises ValueError for positions or names that the function does not have, and for static arguments that are donated.
+    """
+    sig = signature_of(fun)
+    static_nums, static_names = _pair(sig, static_argnums, static_argnames, "static")
+    donate_nums, donate_names = _pair(sig, donate_argnums, donate_argnames, "donate")
+    both = set(static_nums) & set(donate_nums) or set(static_names) & set(donate_names)
+    if both:
+        raise ValueError(f"static and donated arguments cannot overlap: {sorted(both, key=str)} are in static_argnums/static_argnames "
+                         "and in donate_argnums/donate_argnames. Remove them from one.")  # fmt: skip
+    return ArgSelection(static_nums, static_names, donate_nums, donate_names)
+
+
+def _positional(sig: inspect.Signature) -> list[str]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in sig.parameters.values() if p.kind in kinds]
+
+
+def _pair(sig: inspect.Signature | None, nums: Any, names: Any, what: str) -> tuple[Nums, Names]:
+    nums_given, names_given = nums is not None, names is not None
+    positions, keywords = as_nums(nums, f"{what}_argnums"), as_names(names, f"{what}_argnames")
+    if sig is None or not (nums_given or names_given):
+        return positions, keywords
+    params = sig.parameters.values()
+    order = _positional(sig)
+    if not any(p.kind is p.VAR_POSITIONAL for p in params):
+        for n in positions:
+            if not -len(order) <= n < len(order):
+                raise ValueError(f"Jitted function has {what}_argnums={positions}, but only accepts {len(order)} positional arguments.")
+        positions = tuple(n % len(order) for n in positions) if order else positions
+    if not any(p.kind is p.VAR_KEYWORD for p in params):
+        known = {p.name for p in params if p.kind is not p.VAR_POSITIONAL and p.kind is not p.POSITIONAL_ONLY}
+        unknown = set(keywords) - known
+        if unknown:
+            raise ValueError(f"Jitted function has invalid argnames {unknown} in {what}_argnames. "
+                             f"Function does not take these args; it takes {sorted(known)}.")  # fmt: skip
+    if nums_given and not names_given:
+        keywords = tuple(order[n] for n in positions if 0 <= n < len(order))
+    elif names_given and not nums_given:
+        positions = tuple(order.index(k) for k in keywords if k in order)
+    return positions, keywords
+
+
+class StaticValue:
+    """A static argument as part of a cache key: equal if type and value are."""
+
+    __slots__ = ("_hash", "value")
+
+    def __init__(self, value: Any) -> None:
+        try:
+            self._hash = hash((type(value), value))
+        except TypeError as error:
+            raise ValueError(
+                "Non-hashable static arguments are not supported. An error occurred while trying to hash an object of type "
+                f"{type(value)}, {value!r}. The error was:\nTypeError: {error}\nPass a hashable value (a tuple instead of a list)."
+            ) from error
+        self.value = value
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StaticValue) and type(self.value) is type(other.value) and bool(self.value == other.value)
+
+
+def argument_names(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], static_nums: Nums) -> list[str]:
+    """A name like ``x`` or ``x['w'][0]`` for each leaf of the dynamic arguments, for error messages."""
+    from shardwise.base.tree import keystr, tree_flatten_with_path
+
+    sig = signature_of(fun)
+    names: list[str] = []
+    order: list[str] = []
+    if sig is not None:
+        order = _positional(sig)
+        extra = next((p.name for p in sig.parameters.values() if p.kind is p.VAR_POSITIONAL), None)
+    else:
+        extra = None
+    for i, arg in enumerate(args):
+        if i in static_nums:
+            continue
+        base = order[i] if i < len(order) else f"{extra}[{i - len(order)}]" if extra else f"args[{i}]"
+        names += [base + keystr(path) for path, _ in tree_flatten_with_path(arg)[0]]
+    for key in sorted(kwargs):
+        names += [key + keystr(path) for path, _ in tree_flatten_with_path(kwargs[key])[0]]
+    return names

@@ -1,0 +1,553 @@
+"""`jit` and `pjit`: trace once per signature, compile once per placement, then run.
+
+Comes in: a function, and arguments as trees of arrays. Goes out: trees of Arrays. A repeated call with arrays finds its
+compiled entry by the identity of the arguments' signatures and does nothing else in Python but run the plan.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.array import ArrayImpl, Signature
+from shardwise.base import config
+from shardwise.base.config import context_token
+from shardwise.base.errors import InvalidInputException, JaxRuntimeError
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten
+from shardwise.compile import Executable, compile_program
+from shardwise.eager import literal_signature
+from shardwise.ir import (
+    Array, Equation, Literal, Program, ProgramTrace, ShapedArray, Tracer, Var, bind, define_op, eval_program, is_eager,
+    live_equations, trace_program,
+)  # fmt: skip
+from shardwise.ops.convert import as_value
+from shardwise.ops.layout import sharding_constraint
+from shardwise.sharding import Device, Sharding, SingleDeviceSharding, devices
+from shardwise.transforms.arguments import ArgSelection, StaticValue, argument_names, select_arguments
+from shardwise.transforms.jit_shardings import (
+    UNSPECIFIED, check_leaves, check_outputs, context_mesh, flat_shardings, moved, placed_signature,
+)  # fmt: skip
+
+Value = ArrayImpl | Literal | Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class JitOptions:
+    """Everything but the function."""
+
+    api: str = "jit"
+    in_shardings: Any = UNSPECIFIED
+    out_shardings: Any = UNSPECIFIED
+    args: ArgSelection = ArgSelection()
+    keep_unused: bool = False
+    device: Device | None = None
+    inline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TracedCall:
+    """One trace of a function: its program, what it captured, and the trees around it."""
+
+    program: Program
+    consts: tuple[Any, ...]
+    in_tree: PyTreeDef
+    out_tree: PyTreeDef
+    names: tuple[str, ...]
+    cacheable: bool
+
+
+@dataclass(slots=True)
+class Entry:
+    """A compiled call for one list of leaf signatures."""
+
+    executable: Executable
+    consts: list[Any]
+    kept: list[int]  # leaves that the program uses
+    placed: list[tuple[int, Signature]]  # leaves (of the kept ones) that enter under another signature
+    donated: list[tuple[int, bool]]  # leaf, whether an output can take its buffer
+    out_tree: PyTreeDef
+
+    def call(self, leaves: Sequence[Any]) -> Any:
+        """Run on leaves that have the signatures this entry was made for."""
+        args = [leaves[i] for i in self.kept]
+        for i, sig in self.placed:
+            x = args[i]
+            args[i] = moved(x if isinstance(x, ArrayImpl) else as_array_impl(x), sig)
+        outs = self.executable.call([*self.consts, *args] if self.consts else args)
+        if self.donated:
+            self._donate(leaves)
+        return tree_unflatten(self.out_tree, outs)
+
+    def _donate(self, leaves: Sequence[Any]) -> None:
+        unusable = []
+        for i, usable in self.donated:
+            x = leaves[i]
+            if isinstance(x, ArrayImpl):
+                if usable:
+                    x.delete()
+                else:
+                    unusable.append(f"{x.dtype.name}[{','.join(map(str, x.sharding.shard_shape(x.shape)))}]")
+        if unusable:
+            warnings.warn(f"Some donated buffers were not usable: {', '.join(unusable)}. "
+                          "No output has their shard shape and dtype; they stay alive.", UserWarning, stacklevel=4)  # fmt: skip
+
+
+def as_array_impl(x: Any) -> ArrayImpl:
+    """A leaf as a concrete array."""
+    from shardwise.array import from_literal
+
+    return from_literal(x) if isinstance(x, Literal) else x
+
+
+class JitWrapped:
+    """A function compiled per signature. Call it like the function; see also `trace`, `lower`, `eval_shape`."""
+
+    def __init__(self, fun: Callable[..., Any], options: JitOptions) -> None:
+        functools.update_wrapper(self, fun, updated=())
+        self.__wrapped__ = fun
+        self._fun = fun
+        self._options = options
+        caches = _shared_caches(fun, options)
+        self._fast: dict[Any, Entry] = caches[0]
+        self._traces: dict[Any, TracedCall] = caches[1]
+
+    def __repr__(self) -> str:
+        return f"<PjitFunction of {self._fun!r}>"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            try:
+                entry = self._fast.get((context_token(), *[a._sig for a in args]))
+            except AttributeError:  # not all arguments are concrete arrays
+                entry = None
+            if entry is not None and is_eager():
+                return entry.call(args)
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if config.jax_disable_jit:
+            return self._fun(*args, **kwargs)
+        call = self._bind_arguments(args, kwargs)
+        if not is_eager():
+            return self._call_traced(call)
+        self._check_donation(call)
+        sigs = [x._sig if isinstance(x, ArrayImpl) else literal_signature(x) for x in call.leaves]
+        key = (context_token(), context_mesh(self._options.api), call.in_tree, call.statics, *sigs)
+        entry = self._fast.get(key)
+        if entry is None:
+            for x in call.leaves:
+                if isinstance(x, ArrayImpl):
+                    x._check_alive()
+            entry = self._compile(call, sigs)
+            self._fast[key] = entry
+            plain = not kwargs and not call.statics.given and all(type(a) is ArrayImpl for a in args)
+            if plain and self._options.api == "jit":
+                self._fast[(key[0], *[a._sig for a in args])] = entry
+        return entry.call(call.leaves)
+
+    # -- arguments -------------------------------------------------------------------------------------------------------------
+
+    def _bind_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
+        options = self._options
+        if kwargs and options.in_shardings is not UNSPECIFIED:
+            raise ValueError("pjit does not support kwargs when in_shardings is specified. Pass the arguments by position.")
+        chosen = options.args
+        nums = {n % len(args) if -len(args) <= n < 0 else n for n in chosen.static_nums}
+        dynamic = tuple(a for i, a in enumerate(args) if i not in nums) if nums else args
+        static_args = tuple((i, StaticValue(args[i])) for i in sorted(nums) if i < len(args))
+        static_kwargs = tuple((k, StaticValue(kwargs[k])) for k in sorted(kwargs) if k in chosen.static_names)
+        dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in chosen.static_names}
+        leaves, in_tree = tree_flatten((dynamic, dynamic_kwargs))
+        names: list[str] = []
+        values: list[Value] = []
+        for i, leaf in enumerate(leaves):
+            try:
+                values.append(as_value(leaf))  # type: ignore[arg-type]
+            except TypeError:
+                names = names or argument_names(self._fun, args, kwargs, tuple(nums))
+                raise TypeError(
+                    f"Error interpreting argument to {self._fun} as an abstract array. The problematic value is of type "
+                    f"{type(leaf)} and was passed to the function at path {names[i]}. Pass arrays and scalars, or mark the "
+                    "argument static with static_argnums or static_argnames."
+                ) from None
+        return BoundCall(args, kwargs, dynamic, dynamic_kwargs, values, in_tree, Statics(static_args, static_kwargs), len(args))
+
+    def _donated_leaves(self, call: BoundCall) -> list[int]:
+        chosen = self._options.args
+        if not chosen.donate_nums and not chosen.donate_names:
+            return []
+        static = dict(call.statics.args)
+        nums = {n % call.count if -call.count <= n < 0 else n for n in chosen.donate_nums}
+        donated, at = [], 0
+        for i, arg in enumerate(call.args):
+            if i in static:
+                continue
+            size = len(tree_flatten(arg)[0])
+            if i in nums:
+                donated += range(at, at + size)
+            at += size
+        for key in sorted(call.dynamic_kwargs):
+            size = len(tree_flatten(call.dynamic_kwargs[key])[0])
+            if key in chosen.donate_names:
+                donated += range(at, at + size)
+            at += size
+        return donated
+
+    def _check_donation(self, call: BoundCall) -> None:
+        donated = self._donated_leaves(call)
+        if not donated:
+            return
+        seen: dict[int, bool] = {}
+        for i, leaf in enumerate(call.leaves):
+            if not isinstance(leaf, ArrayImpl):
+                continue
+            known = seen.get(id(leaf))
+            if known is not None and (known or i in donated):
+                both = known and i in donated
+                raise JaxRuntimeError(
+                    "Attempt to donate the same buffer twice in one call. Pass a copy for one of the arguments." if both else
+                    "Attempt to use a buffer that was previously donated in the same call to Execute(). Pass a copy for one of "
+                    "the arguments."
+                )  # fmt: skip
+            seen[id(leaf)] = i in donated
+
+    # -- tracing ---------------------------------------------------------------------------------------------------------------
+
+    def _trace(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall:
+        key = (context_token(), call.in_tree, call.statics, *types)
+        traced = self._traces.get(key)
+        if traced is None:
+            traced = self._trace_new(call, types)
+            if traced.cacheable:
+                self._traces[key] = traced
+        return traced
+
+    def _trace_new(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall:
+        fun = self._fun
+        name = getattr(fun, "__name__", type(fun).__name__)
+        names = argument_names(fun, call.args, call.kwargs, tuple(i for i, _ in call.statics.args))
+        out_tree: PyTreeDef | None = None
+
+        def flat(*tracers: Any) -> list[Any]:
+            nonlocal out_tree
+            args, kwargs = call.rebuild(tracers)
+            result = fun(*args, **kwargs)
+            leaves, out_tree = tree_flatten(result)
+            for (path, leaf) in tree_leaves_with_path(result) if not all(isinstance(x, Array) for x in leaves) else ():
+                check_output(leaf, name, path)
+            return [as_value(leaf) for leaf in leaves]
+
+        program, consts = trace_program(flat, types, name, names, ProgramTrace(name))
+        assert out_tree is not None
+        cacheable = not any(isinstance(c, Tracer) for c in consts)
+        return TracedCall(live_equations(program), tuple(consts), call.in_tree, out_tree, tuple(names), cacheable)
+
+    def _call_traced(self, call: BoundCall) -> Any:
+        """Called while tracing: a call equation in the outer program, or the body itself if `inline`."""
+        types = [x.aval for x in call.leaves]
+        traced = self._trace(call, types)
+        if self._options.inline:
+            outs = eval_program(traced.program, [*traced.consts, *call.leaves])
+        else:
+            ins, outs_wanted = self._shardings(call, traced)
+            outs = bind(jit_op, *traced.consts, *call.leaves, program=traced.program, name=traced.program.name,
+                        in_shardings=(None,) * len(traced.consts) + tuple(ins), out_shardings=tuple(outs_wanted))  # fmt: skip
+        return tree_unflatten(traced.out_tree, outs)
+
+    # -- compiling ---------------------------------------------------------------------------------------------------------------
+
+    def _shardings(self, call: BoundCall, traced: TracedCall) -> tuple[list[Sharding | None], list[Sharding | None]]:
+        ins = self._in_shardings(call)
+        options = self._options
+        dummy = tree_unflatten(traced.out_tree, list(range(len(traced.program.outputs))))
+        outs = flat_shardings(options.out_shardings, dummy, "out_shardings", options.api, "out_shardings")
+        if any(s is not None for s in outs):
+            from shardwise.base.tree import keystr, tree_flatten_with_path
+
+            paths = ["result" + keystr(path) for path, _ in tree_flatten_with_path(dummy)[0]]
+            check_outputs(traced.program.out_types, outs, paths)
+        return ins, outs
+
+    def _in_shardings(self, call: BoundCall) -> list[Sharding | None]:
+        options = self._options
+        if options.device is not None:
+            return [SingleDeviceSharding(options.device)] * len(call.leaves)
+        return flat_shardings(options.in_shardings, call.dynamic, "in_shardings", options.api, "in_shardings") + [None] * (
+            len(call.leaves) - len(tree_flatten(call.dynamic)[0])
+        )
+
+    def prepare(self, call: BoundCall, sigs: Sequence[Signature]) -> tuple[TracedCall, list[Signature], list[Sharding | None]]:
+        """Resolve in_shardings, trace, and resolve out_shardings."""
+        ins = self._in_shardings(call)
+        api = self._options.api
+        if any(s is not None for s in ins):
+            names = argument_names(self._fun, call.args, call.kwargs, tuple(i for i, _ in call.statics.args))
+            if self._options.device is None:
+                placed = [placed_signature(s, sh, n, api) for s, sh, n in zip(sigs, ins, names, strict=True)]
+            else:
+                placed = [_on_device(s, sh) for s, sh in zip(sigs, ins, strict=True)]
+        else:
+            placed = list(sigs)
+        traced = self._trace(call, [s.aval for s in placed])
+        _, outs = self._shardings(call, traced)
+        return traced, placed, outs
+
+    def _compile(self, call: BoundCall, sigs: list[Signature]) -> Entry:
+        traced, placed, outs = self.prepare(call, sigs)
+        program, kept = prune(traced.program, self._options.keep_unused)
+        consts = [as_array_impl(c) for c in traced.consts]
+        used_consts = [consts[i] for i in kept if i < len(consts)]
+        used = [i - len(consts) for i in kept if i >= len(consts)]
+        in_sigs = [c._sig for c in used_consts] + [placed[i] for i in used]
+        names = ["a captured constant"] * len(used_consts) + [traced.names[i] for i in used]
+        executable = compile_program(program, in_sigs, outs, names=names, default_mesh=context_mesh(self._options.api))
+        changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]
+        if config.jax_log_compiles:
+            _log(f"Compiled {program.name} in {sum(executable.seconds.values()) * 1e3:.1f} ms")
+        return Entry(executable, used_consts, used, changed, self._usable(call, placed, executable), traced.out_tree)
+
+    def _usable(self, call: BoundCall, sigs: Sequence[Signature], executable: Executable) -> list[tuple[int, bool]]:
+        """For each donated leaf whether an output has the same shard shape, dtype and devices (each output serves once)."""
+        free = [(s.form.block_shape, s.aval.dtype, s.devices) for s in executable.out_sigs]
+        result = []
+        for i in self._donated_leaves(call):
+            want = (sigs[i].form.block_shape, sigs[i].aval.dtype, sigs[i].devices)
+            usable = want in free
+            if usable:
+                free.remove(want)
+            result.append((i, usable))
+        return result
+
+    # -- the wrapper's own methods -------------------------------------------------------------------------------------------------
+
+    def clear_cache(self) -> None:
+        """Forget this function's traces and compiled programs."""
+        self._fast.clear()
+        self._traces.clear()
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """Trace for these arguments (arrays or ShapeDtypeStructs) without running."""
+        from shardwise.transforms.aot import trace_call
+
+        return trace_call(self, args, kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """Trace and lower for these arguments; see `Lowered`."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The result's tree of ShapeDtypeStructs."""
+        return self.trace(*args, **kwargs).out_info
+
+
+@dataclass(frozen=True, slots=True)
+class Statics:
+    """Static arguments by position and by keyword; hashable, part of the cache key."""
+
+    args: tuple[tuple[int, StaticValue], ...] = ()
+    kwargs: tuple[tuple[str, StaticValue], ...] = ()
+
+    @property
+    def given(self) -> bool:
+        """Whether there are any."""
+        return bool(self.args or self.kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCall:
+    """One call's arguments, taken apart."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    dynamic: tuple[Any, ...]
+    dynamic_kwargs: dict[str, Any]
+    leaves: list[Any]
+    in_tree: PyTreeDef
+    statics: Statics
+    count: int
+
+    def rebuild(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """args and kwargs with `leaves` for the dynamic leaves and the static values in their places."""
+        dynamic, kwargs = tree_unflatten(self.in_tree, leaves)
+        args = list(dynamic)
+        for i, static in self.statics.args:
+            args.insert(i, static.value)
+        return args, {**kwargs, **{k: v.value for k, v in self.statics.kwargs}}
+
+
+def check_output(leaf: Any, name: str, path: Any) -> None:
+    """Raise TypeError for a result that is no array."""
+    from shardwise.base.tree import keystr
+
+    try:
+        as_value(leaf)
+    except (TypeError, InvalidInputException):
+        at = f" at output component {keystr(path)}" if path else ""
+        raise TypeError(f"function {name} to be compiled returned a value of type {type(leaf)}{at}, which is not a valid JAX type. "
+                        "Return arrays, scalars, and containers of them.") from None  # fmt: skip
+
+
+def prune(program: Program, keep_unused: bool) -> tuple[Program, list[int]]:
+    """The program without inputs that nothing reads (unless `keep_unused`), and the positions of those that stay."""
+    if keep_unused:
+        return program, list(range(len(program.inputs)))
+    used: set[Var] = {a for a in program.outputs if isinstance(a, Var)}
+    for eqn in program.equations:
+        used.update(a for a in eqn.inputs if isinstance(a, Var))
+    kept = [i for i, v in enumerate(program.inputs) if v in used]
+    consts = sum(i < program.num_consts for i in kept)
+    return Program(tuple(program.inputs[i] for i in kept), program.equations, program.outputs, consts, program.name), kept
+
+
+def _on_device(sig: Signature, sharding: Sharding | None) -> Signature:
+    from shardwise.array import array_type, signature
+
+    assert sharding is not None
+    return signature(array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, sharding), sharding, True)
+
+
+_caches: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_all_caches: weakref.WeakSet[JitWrapped] = weakref.WeakSet()
+
+
+def _shared_caches(fun: Callable[..., Any], options: JitOptions) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """jit of one function object with equal options shares traces and compiled programs."""
+    if not hasattr(fun, "__code__"):
+        return {}, {}
+    try:
+        by_options = _caches.setdefault(fun, {})
+        return by_options.setdefault(options, ({}, {}))
+    except TypeError:  # options that do not hash (lists of shardings)
+        return {}, {}
+
+
+def clear_caches() -> None:
+    """Forget every trace and compiled program."""
+    from shardwise.eager import clear_eager_cache
+
+    for by_options in list(_caches.values()):
+        for fast, traces in by_options.values():
+            fast.clear()
+            traces.clear()
+    for wrapped in list(_all_caches):
+        wrapped.clear_cache()
+    clear_eager_cache()
+
+
+def _log(message: str) -> None:
+    import logging
+
+    logging.getLogger("shardwise").warning(message)
+
+
+# -- the call equation -----------------------------------------------------------------------------------------------------------
+
+
+def _jit_inline(eqn: Equation) -> Program:
+    """The called program, with its in_ and out_shardings as constraints."""
+    program: Program = eqn.params["program"]
+    ins, outs = eqn.params["in_shardings"], eqn.params["out_shardings"]
+    if not any(s is not None for s in (*ins, *outs)):
+        return program
+    inputs = tuple(Var(v.aval) for v in program.inputs)
+    equations: list[Equation] = []
+
+    def constrained(atom: Any, sharding: Sharding | None) -> Any:
+        if sharding is None:
+            return atom
+        out = Var(atom.aval)
+        equations.append(Equation(sharding_constraint, (atom,), (out,), {"sharding": sharding}, eqn.source))
+        return out
+
+    entered = tuple(constrained(v, s) for v, s in zip(inputs, ins, strict=True))
+    results = tuple(Var(t) for t in program.out_types)
+    equations.append(Equation(jit_op, entered, results, {**eqn.params, "in_shardings": (None,) * len(ins),
+                                                         "out_shardings": (None,) * len(outs)}, eqn.source))  # fmt: skip
+    left = tuple(constrained(v, s) for v, s in zip(results, outs, strict=True))
+    return Program(inputs, tuple(equations), left, 0, program.name)
+
+
+def _jit_type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray, ...]:
+    return program.out_types
+
+
+jit_op = define_op("jit", type_rule=_jit_type, multiple_results=True, typed=True, inline=_jit_inline)
+
+
+# -- public ----------------------------------------------------------------------------------------------------------------------
+
+
+def jit(fun: Any = None, /, *, in_shardings: Any = UNSPECIFIED, out_shardings: Any = UNSPECIFIED, static_argnums: Any = None,
+        static_argnames: Any = None, donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
+        device: Any = None, backend: str | None = None, inline: bool = False, abstracted_axes: Any = None,
+        compiler_options: Any = None) -> Any:  # fmt: skip
+    """Compile `fun` per signature, partitioned automatically over the devices of its arguments.
+
+    Parameters are those of jax.jit; see the README for what differs. Returns a callable with `lower`, `trace`,
+    `eval_shape`, `clear_cache`. Without `fun` returns a decorator.
+    """
+    options: dict[str, Any] = dict(
+        in_shardings=in_shardings, out_shardings=out_shardings, static_argnums=static_argnums, static_argnames=static_argnames,
+        donate_argnums=donate_argnums, donate_argnames=donate_argnames, keep_unused=keep_unused, device=device, backend=backend,
+        inline=inline, abstracted_axes=abstracted_axes, compiler_options=compiler_options,
+    )  # fmt: skip
+    if fun is None:
+        return lambda f: make_jit(f, "jit", **options)
+    return make_jit(fun, "jit", **options)
+
+
+def pjit(fun: Any, in_shardings: Any = UNSPECIFIED, out_shardings: Any = UNSPECIFIED, static_argnums: Any = None,
+         static_argnames: Any = None, donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
+         device: Any = None, backend: str | None = None, inline: bool = False, abstracted_axes: Any = None,
+         compiler_options: Any = None, **old: Any) -> JitWrapped:  # fmt: skip
+    """`jit` under its old name: bare PartitionSpecs and None resolve in the mesh of `with mesh:` at each call."""
+    for name in ("in_axis_resources", "out_axis_resources"):
+        if name in old:
+            raise TypeError(f"pjit no longer takes {name}; its name is {name.replace('axis_resources', 'shardings')}.")
+    if old:
+        raise TypeError(f"pjit got an unexpected keyword argument {next(iter(old))!r}")
+    return make_jit(fun, "pjit", in_shardings=in_shardings, out_shardings=out_shardings, static_argnums=static_argnums,
+                    static_argnames=static_argnames, donate_argnums=donate_argnums, donate_argnames=donate_argnames,
+                    keep_unused=keep_unused, device=device, backend=backend, inline=inline, abstracted_axes=abstracted_axes,
+                    compiler_options=compiler_options)  # fmt: skip
+
+
+def make_jit(fun: Callable[..., Any], api: str, *, in_shardings: Any, out_shardings: Any, static_argnums: Any,
+             static_argnames: Any, donate_argnums: Any, donate_argnames: Any, keep_unused: bool, device: Any,
+             backend: str | None, inline: bool, abstracted_axes: Any, compiler_options: Any) -> JitWrapped:  # fmt: skip
+    """Check the options and wrap `fun`."""
+    if not callable(fun):
+        raise TypeError(f"Expected a callable value, got {fun!r}")
+    if abstracted_axes is not None:
+        raise NotImplementedError("abstracted_axes (shape polymorphism) is not supported: every shape is compiled on its own, "
+                                  "in milliseconds. Drop the argument.")  # fmt: skip
+    if compiler_options:
+        raise ValueError(f"compiler_options are XLA's and mean nothing here: {compiler_options!r}. Drop the argument.")
+    for tree, option in ((in_shardings, "in_shardings"), (out_shardings, "out_shardings")):
+        if tree is not UNSPECIFIED:
+            check_leaves(tree, option)
+    target = _deprecated_target(device, backend, in_shardings, out_shardings)
+    chosen = select_arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
+    wrapped = JitWrapped(fun, JitOptions(api, in_shardings, out_shardings, chosen, keep_unused, target, inline))
+    _all_caches.add(wrapped)
+    return wrapped
+
+
+def _deprecated_target(device: Any, backend: str | None, in_shardings: Any, out_shardings: Any) -> Device | None:
+    if device is None and backend is None:
+        return None
+    warnings.warn("backend and device argument on jit is deprecated. Put the arguments on the device with "
+                  "device_put(x, device) instead.", DeprecationWarning, stacklevel=4)  # fmt: skip
+    if device is not None and backend is not None:
+        raise ValueError(f"can't specify both a device and a backend for jit, got {device=} and {backend=}.")
+    if in_shardings is not UNSPECIFIED or out_shardings is not UNSPECIFIED:
+        raise ValueError("If backend or device is specified on jit, then in_shardings and out_shardings should not be specified. "
+                         "Use one of the two ways.")  # fmt: skip
+    return device if device is not None else devices(backend)[0]

@@ -1,0 +1,166 @@
+"""in_shardings and out_shardings: prefix trees of Sharding, PartitionSpec or None, resolved for one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.array import ArrayImpl, Signature, array_type, signature
+from shardwise.base import config
+from shardwise.base.errors import DuplicateSpecError, IndivisibleError
+from shardwise.base.tree import broadcast_prefix, prefix_errors, tree_leaves
+from shardwise.ir import ShapedArray
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, get_concrete_mesh, legacy_mesh
+
+
+class Unspecified:
+    """The default of in_shardings and out_shardings: follow the arguments, leave results to propagation."""
+
+    def __repr__(self) -> str:
+        return "UnspecifiedValue"
+
+
+UNSPECIFIED = Unspecified()
+
+
+def context_mesh(api: str) -> Mesh | None:
+    """The mesh in which bare specs of `jit` or `pjit` resolve at this call, if there is one."""
+    mesh = legacy_mesh() if api == "pjit" else get_concrete_mesh()
+    return None if mesh.empty else mesh
+
+
+def is_spec_leaf(x: Any) -> bool:
+    """Leaves of sharding trees; None is one too."""
+    return x is None or isinstance(x, (Sharding, PartitionSpec, Unspecified))
+
+
+def check_leaves(tree: Any, option: str) -> None:
+    """Raise TypeError for a leaf that says nothing about sharding."""
+    for leaf in tree_leaves(tree, is_leaf=is_spec_leaf):
+        if not is_spec_leaf(leaf):
+            raise TypeError(f"{option} leaf specifications are expected to be PartitionSpec instances or None, but got {leaf!r}")
+        if isinstance(leaf, PartitionSpec):
+            axes = [a for entry in leaf if entry is not None and entry is not PartitionSpec.UNCONSTRAINED
+                    for a in ((entry,) if isinstance(entry, str) else entry)]  # fmt: skip
+            twice = [a for i, a in enumerate(axes) if a in axes[:i]]
+            if twice:
+                raise DuplicateSpecError(f"A single {option} specification can map every mesh axis to at most one positional "
+                                         f"dimension, but {leaf} has duplicate entries for `{twice[0]}`")  # fmt: skip
+            if any(entry is PartitionSpec.UNCONSTRAINED for entry in leaf):
+                raise ValueError(f"Unconstrained dims are not allowed when passed to {option}: {leaf}. "
+                                 "Use with_sharding_constraint inside the function.")  # fmt: skip
+
+
+def resolve_leaf(leaf: Any, option: str, api: str) -> Sharding | None:
+    """What a leaf means at this call: a Sharding, or None for unspecified."""
+    if isinstance(leaf, Unspecified):
+        return None
+    if isinstance(leaf, Sharding):
+        return leaf
+    mesh = context_mesh(api)
+    if leaf is None:
+        replicate = mesh is not None and (api == "pjit" or not config.latest)
+        return NamedSharding(mesh, PartitionSpec()) if replicate and mesh is not None else None
+    if mesh is None:
+        only = "`with mesh:`" if api == "pjit" else "`with use_mesh(mesh):`" if not config.latest else "`with set_mesh(mesh):`"
+        raise RuntimeError(
+            f"{api} requires a non-empty mesh in context if you are passing PartitionSpecs to {option}, but got {leaf} without one. "
+            f"Call the function under {only}, or pass NamedSharding(mesh, {leaf}) instead."
+        )
+    return NamedSharding(mesh, leaf)
+
+
+def flat_shardings(tree: Any, full: Any, option: str, api: str, whole: str) -> list[Sharding | None]:
+    """`tree`, a prefix of `full`, as one resolved leaf per leaf of `full`."""
+    if isinstance(tree, Unspecified):
+        return [None] * len(tree_leaves(full))
+    check_leaves(tree, option)
+    if isinstance(tree, (Sharding, PartitionSpec)) or tree is None:
+        return [resolve_leaf(tree, option, api)] * len(tree_leaves(full))
+    if option == "in_shardings":
+        _check_args_prefix(tree, full)
+    try:
+        leaves = broadcast_prefix(tree, full, is_leaf=is_spec_leaf)
+    except ValueError:
+        problems = prefix_errors(tree, full, is_leaf=is_spec_leaf)
+        error = problems[0](f"pjit {whole}") if problems else ValueError(f"pjit {option} is no prefix of the {whole}")
+        raise error from None
+    return [resolve_leaf(leaf, option, api) for leaf in leaves]
+
+
+def _check_args_prefix(tree: Any, args: Any) -> None:
+    general = "pjit in_shardings specification must be a tree prefix of the positional arguments tuple passed to the function"
+    if not isinstance(tree, (tuple, list)):
+        raise ValueError(f"{general}, but it is not a tuple: got {type(tree)} instead. For a function of one argument it might "
+                         "need to be wrapped in a singleton tuple.")  # fmt: skip
+    if len(tree) != len(args):
+        raise ValueError(f"{general}, but it is the wrong length: got a tuple or list of length {len(tree)} for an args tuple "
+                         f"of length {len(args)}.")  # fmt: skip
+
+
+def check_fits(sharding: Sharding, aval: ShapedArray, what: str, path: str = "") -> None:
+    """Raise ValueError if `aval` cannot have that sharding: rank too small, or a dim that does not divide.
+
+    `what` is "pjit arguments" or "pjit outputs", `path` names the one.
+    """
+    named = f"{what} with pytree key path {path}" if path else what
+    try:
+        sharding.check_compatible_aval(aval.shape)
+    except ValueError as error:
+        raise ValueError(f"One of {named} is incompatible with its sharding annotation {sharding}: {error}") from error
+    tiling = sharding.tiling(aval.ndim)
+    if tiling is None:
+        return
+    for dim, (size, ways) in enumerate(zip(aval.shape, tiling.ways, strict=True)):
+        if size % ways:
+            raise _indivisible(sharding, aval, what, path, dim, ways)
+
+
+def _indivisible(sharding: Sharding, aval: ShapedArray, what: str, path: str, dim: int, ways: int) -> IndivisibleError:
+    size = aval.shape[dim]
+    shown = str(sharding)
+    if isinstance(sharding, NamedSharding):  # as the migration guide prints it
+        shown = f"NamedSharding(mesh={dict(sharding.mesh.shape)}, partition_spec={sharding.spec})"
+    error = IndivisibleError(
+        f"One of {what} was given the sharding of {shown}, which implies that the global size of its dimension {dim} should be "
+        f"divisible by {ways}, but it is equal to {size}"
+    )
+    good = -(-size // ways) * ways
+    subject = f"It is {path} with" if path else "It has"
+    error.add_note(f"{subject} full shape {aval.shape}; the next size of dimension {dim} that works is {good}.")
+    return error
+
+
+def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: str) -> Signature:
+    """The signature under which an argument enters, given its in_sharding.
+
+    Raises ValueError where a committed argument is laid out otherwise.
+    """
+    if sharding is None or sharding is sig.sharding:
+        return sig
+    check_fits(sharding, sig.aval, "pjit arguments", name)
+    if sig.committed:
+        mine, theirs = sharding.tiling(sig.aval.ndim), sig.tiling
+        same = mine is not None and theirs is not None and (mine.same_placement(theirs) or (mine.is_replicated and theirs.is_replicated))
+        if not same or sharding.memory_kind != sig.sharding.memory_kind:
+            shape = f"{sig.aval.dtype.name}[{','.join(map(str, sig.aval.shape))}]"
+            kind = "type" if config.latest else "shape"
+            raise ValueError(
+                f"Sharding passed to {'jit' if config.latest else 'pjit'} does not match the sharding on the respective arg. "
+                f"Got {'jit' if config.latest else 'pjit'} sharding: {sharding},\narg sharding: {sig.sharding} for arg {name} with arg "
+                f"{kind}: {shape}. Move the argument there with device_put, or drop its in_shardings entry."
+            )
+    aval = array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, sharding)
+    return signature(aval, sharding, True)
+
+
+def moved(x: ArrayImpl, sig: Signature) -> ArrayImpl:
+    """The same value under another signature: no copy on one process."""
+    return ArrayImpl(sig, dense=x.dense)
+
+
+def check_outputs(types: Sequence[ShapedArray], shardings: Sequence[Sharding | None], names: Sequence[str]) -> None:
+    """Raise ValueError if an output cannot have the sharding asked for."""
+    for aval, sharding, name in zip(types, shardings, names, strict=True):
+        if sharding is not None:
+            check_fits(sharding, aval, "pjit outputs", name)
