@@ -1,0 +1,159 @@
+"""Views that repeat values: `broadcast_in_dim` and the functions built on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir.explicit import specs_from_rule, type_error
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops.dims import dim_indices, int_tuple, shape_tuple
+from shardwise.ops.operands import Block, operand
+from shardwise.ops.out_sharding import in_context, resolve_out_sharding, sharding_spec, with_out_sharding
+from shardwise.ops.reshape import reshape
+from shardwise.runtime.env import Env
+from shardwise.sharding import NamedSharding
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = ["broadcast", "broadcast_in_dim", "broadcast_shapes", "broadcast_to_rank", "expand_dims", "tile"]
+
+Shape = tuple[int, ...]
+_operand = operand  # functions below have a parameter of that name
+
+
+def _broadcast_type(x: ShapedArray, *, shape: Shape, broadcast_dimensions: tuple[int, ...],
+                    out_sharding: NamedSharding | None = None) -> ShapedArray:  # fmt: skip
+    name, dims = "broadcast_in_dim", broadcast_dimensions
+    if len(dims) != x.ndim:
+        raise TypeError(f"{name}: broadcast_dimensions must name one dim of the result for each of the operand's {x.ndim}, "
+                        f"got {dims}.")  # fmt: skip
+    if len(shape) < x.ndim:
+        raise TypeError(f"{name}: the target shape {shape} has fewer dims than the operand, whose shape is {x.shape}.")
+    if any(not 0 <= d < len(shape) for d in dims):
+        raise TypeError(f"{name}: broadcast_dimensions {dims} must be dims of the result, whose shape is {shape}.")
+    if any(n not in (1, shape[d]) for n, d in zip(x.shape, dims, strict=True)):
+        raise TypeError(f"{name}: each dim of the operand must be 1 or equal its dim of the target; got operand shape {x.shape}, "
+                        f"target shape {shape}, broadcast_dimensions {dims}.")  # fmt: skip
+    if any(b <= a for a, b in zip(dims, dims[1:], strict=False)):
+        raise TypeError(f"{name}: broadcast_dimensions must increase, got {dims}. Use transpose first.")
+    out = with_out_sharding(ShapedArray(shape, x.dtype, x.weak_type), out_sharding)
+    return in_context(out) if x.mesh is None else out
+
+
+def _broadcast_kernel(env: Env, x: Block, *, shape: Shape, broadcast_dimensions: tuple[int, ...],
+                      out_sharding: NamedSharding | None = None) -> Block:  # fmt: skip
+    lead = x.shape[: env.lead]
+    core = [1] * len(shape)
+    for n, d in zip(x.shape[env.lead :], broadcast_dimensions, strict=True):
+        core[d] = n
+    return stretched(x.reshape(lead + tuple(core)), lead + shape)
+
+
+def stretched(x: Block, shape: Shape) -> Block:
+    """A read-only view of `x` whose size-1 dims are repeated to fill `shape`: `np.broadcast_to`, made cheaply."""
+    if x.shape == shape:
+        return x
+    if not x.flags.c_contiguous:
+        return np.broadcast_to(x, shape)
+    strides = tuple([0 if have != want else s for have, want, s in zip(x.shape, shape, x.strides, strict=True)])
+    view: Block = np.ndarray(shape, x.dtype, x, 0, strides)  # type: ignore[arg-type]
+    view.flags.writeable = False
+    return view
+
+
+def _broadcast_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Dims that keep their size are shared; the result's other dims have factors of their own."""
+    out = out_types[0].shape
+    operand_factors = tuple(
+        (d,) if n != 1 else () for n, d in zip(in_types[0].shape, params["broadcast_dimensions"], strict=True)
+    )
+    return Rule((operand_factors,), (tuple((d,) if n != 1 else () for d, n in enumerate(out)),), out, (Kind.PASS,) * len(out))
+
+
+def _broadcast_localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    return {**params, "shape": out_types[0].shape}
+
+
+def _broadcast_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    out_sharding = params.get("out_sharding")
+    if out_sharding is not None:
+        return (sharding_spec(out_sharding, out_types[0].ndim),)
+    return specs_from_rule("broadcast_in_dim", in_types, out_types, rule)
+
+
+broadcast_in_dim_p = define_op("broadcast_in_dim", type_rule=_broadcast_type, kernel=_broadcast_kernel, rule=_broadcast_rule,
+                               localize=_broadcast_localize, explicit=_broadcast_explicit)  # fmt: skip
+
+
+def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None) -> Array:
+    """`operand` repeated to `shape`; its dim i becomes dim ``broadcast_dimensions[i]``, where size 1 may grow.
+
+    `out_sharding` (a spec over Explicit axes, or NamedSharding) says how the result is split; by default dims of the
+    operand keep their axes and new dims are unsplit. TypeError where dims do not fit.
+    """
+    x = _operand("broadcast_in_dim", operand)
+    sizes = shape_tuple(shape, "broadcast_in_dim shape")
+    dims = int_tuple(broadcast_dimensions, "broadcast_in_dim broadcast_dimensions")
+    sharding = resolve_out_sharding(out_sharding, "broadcast_in_dim", len(sizes))
+    if sizes == x.shape and sharding is None and isinstance(x, Array) and dims == tuple(range(len(sizes))):
+        return x
+    return bind(broadcast_in_dim_p, x, shape=sizes, broadcast_dimensions=dims, out_sharding=sharding)
+
+
+def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
+    """`operand` repeated along new major dims: f[n] with sizes (a, b) -> f[a, b, n]."""
+    x = _operand("broadcast", operand)
+    new = shape_tuple(sizes, "broadcast sizes")
+    if not new and out_sharding is None and isinstance(x, Array):
+        return x
+    dims = tuple(range(len(new), len(new) + x.ndim))
+    return broadcast_in_dim(x, new + x.shape, dims, out_sharding=out_sharding)
+
+
+def broadcast_to_rank(x: Any, rank: int) -> Array:
+    """`x` with leading dims of size 1 so that it has `rank` dims; `x` itself if it has as many."""
+    value = operand("broadcast_to_rank", x)
+    return expand_dims(value, range(rank - value.ndim))
+
+
+def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
+    """`array` with dims of size 1 at these positions of the result. ValueError for repeated or missing positions."""
+    x = operand("expand_dims", array)
+    if not len(dimensions) and isinstance(x, Array):
+        return x
+    ndim = x.ndim + len(dimensions)
+    new = dim_indices(dimensions, ndim, "lax.expand_dims")
+    kept = tuple(d for d in range(ndim) if d not in new)
+    shape = [1] * ndim
+    for n, d in zip(x.shape, kept, strict=True):
+        shape[d] = n
+    return broadcast_in_dim(x, tuple(shape), kept)
+
+
+def tile(operand: Any, reps: Sequence[int]) -> Array:
+    """`operand` repeated ``reps[d]`` times along each dim: f[a, b] with (2, 3) -> f[2a, 3b]. TypeError unless one per dim.
+
+    ShardingTypeError if a repeated dim is split over an Explicit axis.
+    """
+    x = _operand("tile", operand)
+    times = shape_tuple(reps, "tile reps")
+    if len(times) != x.ndim:
+        raise TypeError(f"tile takes one count for each of the operand's {x.ndim} dims, got {times}.")
+    if any(axes and n != 1 for axes, n in zip(x.aval.spec, times, strict=True)):
+        raise type_error(f"tile repeats a dim that is split: got {x.aval.str_short()} with reps {times}. Reshard it to None first.")
+    pairs = [size for n, m in zip(times, x.shape, strict=True) for size in (n, m)]
+    wide = broadcast_in_dim(x, tuple(pairs), tuple(range(1, 2 * x.ndim, 2)))
+    return reshape(wide, tuple(n * m for n, m in zip(times, x.shape, strict=True)))
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape to which these broadcast together as in NumPy: (2, 1), (3,) -> (2, 3). ValueError if they do not."""
+    read = [shape_tuple(s, "broadcast_shapes") for s in shapes]
+    try:
+        return np.broadcast_shapes(*read)
+    except ValueError as error:
+        raise ValueError(f"Incompatible shapes for broadcasting: shapes={read}") from error

@@ -1,0 +1,47 @@
+"""Reading the shapes and dims that users give: ints and sequences, checked and normalised to tuples of ints."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+
+def shape_tuple(shape: Any, name: str = "shape") -> tuple[int, ...]:
+    """`shape` (an int or a sequence of ints) as a tuple. TypeError for floats, traced values and negative sizes."""
+    if shape.__class__ is tuple and all(n.__class__ is int for n in shape):
+        sizes = shape
+    else:
+        try:
+            items = (shape,) if not hasattr(shape, "__iter__") or getattr(shape, "ndim", 1) == 0 else tuple(shape)
+            sizes = tuple(operator.index(n) for n in items)
+        except TypeError as error:
+            raise TypeError(f"{name}: shapes are sequences of concrete ints, got {shape!r}. Traced values cannot set a shape: "
+                            "mark the argument static.") from error  # fmt: skip
+    if any(n < 0 for n in sizes):
+        raise TypeError(f"{name}: the sizes of dims cannot be negative, got {sizes}.")
+    return sizes
+
+
+def int_tuple(values: Any, name: str) -> tuple[int, ...]:
+    """A sequence of ints as a tuple. TypeError for anything else."""
+    try:
+        return tuple(operator.index(v) for v in values)
+    except TypeError as error:
+        raise TypeError(f"{name} takes a sequence of ints, got {values!r}.") from error
+
+
+def dim_index(dim: Any, ndim: int, name: str) -> int:
+    """`dim`, which may count from the end, as a position below `ndim`. ValueError if it is out of range."""
+    d = operator.index(dim)
+    if not -ndim <= d < ndim:
+        raise ValueError(f"{name}: axis {d} is out of bounds for array of dimension {ndim}")
+    return d % ndim
+
+
+def dim_indices(dims: Sequence[Any], ndim: int, name: str) -> tuple[int, ...]:
+    """`dim_index` of each, in the order given. ValueError for duplicates."""
+    found = tuple(dim_index(d, ndim, name) for d in int_tuple(dims, name))
+    if len(set(found)) != len(found):
+        raise ValueError(f"{name}: dimensions are not unique: {tuple(dims)}")
+    return found

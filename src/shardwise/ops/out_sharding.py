@@ -1,0 +1,92 @@
+"""`out_sharding=`: what users ask for the type of a result, and what results made from nothing get.
+
+Comes in: a spec, a NamedSharding or None. Goes out: a NamedSharding over the abstract mesh, and parts of result types.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from shardwise.base.errors import IndivisibleError
+from shardwise.ir.types import ShapedArray, Spec
+from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, get_abstract_mesh
+
+
+def resolve_out_sharding(out_sharding: Any, api_name: str, ndim: int) -> NamedSharding | None:
+    """`out_sharding` over the abstract mesh, its spec padded to `ndim` entries; None stays None.
+
+    Raises:
+        TypeError: it is neither a PartitionSpec nor a NamedSharding.
+        ValueError: a spec without a mesh in context, more entries than dims, or an axis that is not Explicit.
+    """
+    if out_sharding is None:
+        return None
+    if isinstance(out_sharding, PartitionSpec):
+        mesh, spec = get_abstract_mesh(), out_sharding
+        if mesh.empty:
+            raise ValueError(
+                "Using PartitionSpec when you are not under a mesh context is not allowed. Pass a NamedSharding to "
+                f"{api_name}, or enter a mesh (set_mesh, use_mesh). Got {spec}"
+            )
+    elif isinstance(out_sharding, NamedSharding):
+        given = out_sharding.mesh
+        mesh, spec = given.abstract_mesh if isinstance(given, Mesh) else given, out_sharding.spec
+    else:
+        raise TypeError(f"out_sharding= of {api_name} takes a NamedSharding or a PartitionSpec, got {out_sharding!r} of type "
+                        f"{type(out_sharding).__name__}.")  # fmt: skip
+    if len(spec) > ndim and any(entry is not None for entry in spec[ndim:]):
+        raise ValueError(f"out_sharding={spec} of {api_name} has {len(spec)} entries, but the result has {ndim} dims.")
+    spec = spec.padded(ndim) if len(spec) <= ndim else spec.update(partitions=spec[:ndim])
+    sharding = NamedSharding(mesh, spec)
+    _check_explicit(sharding, api_name)
+    return sharding
+
+
+def _check_explicit(sharding: NamedSharding, api_name: str) -> None:
+    mesh = sharding.mesh
+    for entry in sharding.spec:
+        if entry is PartitionSpec.UNCONSTRAINED:
+            raise ValueError(f"PartitionSpec passed to {api_name} cannot contain P.UNCONSTRAINED: the type of the result says "
+                             f"how it is split. Got {sharding.spec}.")  # fmt: skip
+        for axis in () if entry is None else (entry,) if isinstance(entry, str) else entry:
+            if mesh.axis_type(axis) is not AxisType.Explicit:
+                raise ValueError(
+                    f"PartitionSpec passed to {api_name} cannot contain axis names that are of type Auto or Manual. Got "
+                    f"PartitionSpec: {sharding.spec} with axis name: {axis} of type: {mesh.axis_type(axis)!s}. "
+                    "Use with_sharding_constraint for Auto axes."
+                )
+
+
+def sharding_spec(sharding: NamedSharding, ndim: int) -> Spec:
+    """The spec as types hold it: the axes of each of `ndim` dims."""
+    dims = sharding.dims
+    return dims + ((),) * (ndim - len(dims))
+
+
+def with_out_sharding(out: ShapedArray, sharding: NamedSharding | None) -> ShapedArray:
+    """The type `out` with the sharding that was asked for. ValueError where an axis does not divide its dim."""
+    if sharding is None:
+        return out
+    mesh = sharding.mesh
+    assert isinstance(mesh, AbstractMesh)
+    spec = sharding_spec(sharding, out.ndim)
+    for d, axes in enumerate(spec):
+        ways = math.prod(mesh.axis_size(a) for a in axes)
+        if out.shape[d] % ways:
+            raise IndivisibleError(
+                f"Sharding spec {axes} implies that array axis {d} is partitioned {ways} times, but that does not evenly divide "
+                f"the dimension size {out.shape[d]}. Got shape: {out.shape} and sharding {sharding}. Pad the dim, or leave it "
+                "unsplit."
+            )
+    if not mesh.explicit_axes:
+        return out
+    return out.update(mesh=mesh, spec=spec, unreduced=frozenset(sharding.spec.unreduced), reduced=frozenset(sharding.spec.reduced))
+
+
+def in_context(out: ShapedArray) -> ShapedArray:
+    """The type of a value made from no array: unsplit on the context mesh if that has Explicit or Manual axes."""
+    mesh = get_abstract_mesh()
+    if mesh.empty or out.mesh is not None or mesh.are_all_axes_auto:
+        return out
+    return out.update(mesh=mesh)

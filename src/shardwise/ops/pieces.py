@@ -1,0 +1,283 @@
+"""Taking arrays apart and putting them together at static positions: slice, split, pad, concatenate, stack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir.explicit import type_error
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops.broadcast import expand_dims, stretched
+from shardwise.ops.dims import dim_index, int_tuple
+from shardwise.ops.operands import Block, check_same_dtype, operand, operands
+from shardwise.ops.transpose import dim_factors, squeeze
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = ["concatenate", "pad", "slice", "slice_in_dim", "split", "stack", "unstack"]
+
+Ints = tuple[int, ...]
+_operand = operand  # functions below have a parameter of that name
+_slice = slice  # the builtin, before `lax.slice` takes the name
+
+
+# -- slice -----------------------------------------------------------------------------------------------------------------------
+
+
+def _slice_type(x: ShapedArray, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None) -> ShapedArray:
+    steps = strides or (1,) * x.ndim
+    for what, values in (("start_indices", start_indices), ("limit_indices", limit_indices), ("strides", steps)):
+        if len(values) != x.ndim:
+            raise TypeError(f"slice takes one of {what} for each of the operand's {x.ndim} dims, got {values}.")
+    if any(step < 1 for step in steps):
+        raise TypeError(f"slice strides must be positive, got {steps}. Reverse dims with lax.rev.")
+    if any(not 0 <= a <= b <= n for a, b, n in zip(start_indices, limit_indices, x.shape, strict=True)):
+        raise TypeError(f"slice takes 0 <= start <= limit <= size in each dim, got start_indices {start_indices} and "
+                        f"limit_indices {limit_indices} for operand shape {x.shape}.")  # fmt: skip
+    sizes = [-(-(b - a) // s) for a, b, s in zip(start_indices, limit_indices, steps, strict=True)]
+    return ShapedArray(sizes, x.dtype, x.weak_type)
+
+
+def _slice_kernel(env: Env, x: Block, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None) -> Block:
+    steps = strides or (1,) * len(start_indices)
+    return x[(..., *[_slice(a, b, s) for a, b, s in zip(start_indices, limit_indices, steps, strict=True)])]
+
+
+def _slice_localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    """Dims that are taken whole stay so at their local size; cut dims are not split."""
+    limits = [
+        n if n == m else limit
+        for n, m, limit in zip(in_types[0].shape, out_types[0].shape, params["limit_indices"], strict=True)
+    ]
+    return {**params, "limit_indices": tuple(limits)}
+
+
+def cut_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Dims of one size pass through; a dim whose size changes is one factor of the operand's size, kind PERMUTE."""
+    shape = in_types[0].shape
+    changed = {d for out in out_types for d, (n, m) in enumerate(zip(shape, out.shape, strict=True)) if n != m}
+    kinds = tuple(Kind.PERMUTE if d in changed else Kind.PASS for d in range(len(shape)))
+    scalars: tuple[tuple[()], ...] = ((),) * (len(in_types) - 1)
+    return Rule((dim_factors(shape), *scalars), tuple(dim_factors(out.shape) for out in out_types), shape, kinds)
+
+
+slice_p = define_op("slice", type_rule=_slice_type, kernel=_slice_kernel, rule=cut_rule, localize=_slice_localize)
+
+
+def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int],
+          strides: Sequence[int] | None = None) -> Array:  # fmt: skip
+    """The elements from `start_indices` up to `limit_indices`, every ``strides[d]``-th along each dim.
+
+    TypeError unless 0 <= start <= limit <= size in each dim; nothing is clipped and nothing counts from the end.
+    """
+    starts, limits = int_tuple(start_indices, "slice start_indices"), int_tuple(limit_indices, "slice limit_indices")
+    steps = None if strides is None else int_tuple(strides, "slice strides")
+    if steps is not None and all(s == 1 for s in steps) and len(steps) == len(starts):
+        steps = None
+    return bind(slice_p, _operand("slice", operand), start_indices=starts, limit_indices=limits, strides=steps)
+
+
+def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0) -> Array:
+    """`slice` along one dim; None means the end of the dim, negative positions count from it."""
+    x = _operand("slice_in_dim", operand)
+    d = dim_index(axis, x.ndim, "slice_in_dim")
+    n = x.shape[d]
+    start = 0 if start_index is None else start_index + n if start_index < 0 else start_index
+    limit = n if limit_index is None else limit_index + n if limit_index < 0 else limit_index
+    starts, limits, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[d], limits[d], steps[d] = start, limit, stride
+    return slice(x, starts, limits, steps)
+
+
+# -- split -------------------------------------------------------------------------------------------------------------------------
+
+
+def _split_type(x: ShapedArray, *, sizes: Ints, axis: int) -> tuple[ShapedArray, ...]:
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"split takes sizes of at least 0, got {sizes}.")
+    if sum(sizes) != x.shape[axis]:
+        raise ValueError(f"split: the sizes {sizes} sum to {sum(sizes)}, but dim {axis} of the operand has size {x.shape[axis]}.")
+    return tuple(ShapedArray((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype, x.weak_type) for n in sizes)
+
+
+def _split_kernel(env: Env, x: Block, *, sizes: Ints, axis: int) -> tuple[Block, ...]:
+    before = (_slice(None),) * (env.lead + axis)
+    parts = []
+    start = 0
+    for n in sizes:
+        parts.append(x[(*before, _slice(start, start + n))])
+        start += n
+    return tuple(parts)
+
+
+split_p = define_op("split", type_rule=_split_type, kernel=_split_kernel, rule=cut_rule, multiple_results=True)
+
+
+def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
+    """The consecutive parts of these sizes along `axis`. ValueError unless the sizes sum to the dim's size."""
+    x = _operand("split", operand)
+    d = dim_index(axis, x.ndim, "split")
+    return list(bind(split_p, x, sizes=int_tuple(sizes, "split sizes"), axis=d))
+
+
+# -- pad ---------------------------------------------------------------------------------------------------------------------------
+
+PadConfig = tuple[tuple[int, int, int], ...]
+
+
+def _pad_type(x: ShapedArray, value: ShapedArray, *, padding_config: PadConfig) -> ShapedArray:
+    if x.dtype != value.dtype:
+        raise TypeError(f"pad takes a padding_value of the operand's dtype, got {x.dtype.name} and {value.dtype.name}.")
+    if value.shape:
+        raise ValueError(f"pad takes a scalar padding_value, got shape {value.shape}.")
+    if len(padding_config) != x.ndim:
+        raise ValueError(f"pad takes one (low, high, interior) for each dim, got padding_config {padding_config} for operand "
+                         f"shape {x.shape}.")  # fmt: skip
+    if any(interior < 0 for _, _, interior in padding_config):
+        raise ValueError(f"pad: interior padding cannot be negative, got padding_config {padding_config}.")
+    sizes = [lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True)]
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"pad: padding_config {padding_config} takes away more than there is: the result's shape would be "
+                         f"{tuple(sizes)} for operand shape {x.shape}.")  # fmt: skip
+    return ShapedArray(sizes, x.dtype, x.weak_type and value.weak_type)
+
+
+def _dilated(n: int, interior: int) -> int:
+    return n + max(n - 1, 0) * interior
+
+
+def _pad_kernel(env: Env, x: Block, value: Block, *, padding_config: PadConfig) -> Block:
+    lead = env.lead
+    core = x.shape[lead:]
+    sizes = tuple(lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(core, padding_config, strict=True))
+    loops = x.shape[:lead] if value.size == 1 else np.broadcast_shapes(x.shape[:lead], value.shape[:lead])
+    out = np.empty_like(x, shape=loops + sizes)
+    fill = value.reshape(value.shape + (1,) * len(core))
+    source: list[Any] = [...]
+    target: list[Any] = [...]
+    for d, (n, (lo, hi, interior)) in enumerate(zip(core, padding_config, strict=True)):
+        step, size = interior + 1, sizes[d]
+        first = -(-max(-lo, 0) // step)  # elements cut away in front, and at the end
+        last = n - max(0, -(-max(-hi, 0) // step))
+        kept = max(last - first, 0)
+        begin = lo + first * step
+        end = begin + max(kept - 1, 0) * step + min(kept, 1)
+        source.append(_slice(first, first + kept))
+        target.append(_slice(begin, end, step) if kept else _slice(0, 0))
+        here = (_slice(None),) * (lead + d)
+        if interior or not kept:
+            out[here] = fill
+        else:
+            out[(*here, _slice(0, begin))] = fill
+            out[(*here, _slice(end, size))] = fill
+    out[tuple(target)] = x[tuple(source)]
+    return out
+
+
+def _pad_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """As `cut_rule`, but a dim may change without changing its size."""
+    shape = in_types[0].shape
+    kinds = tuple(Kind.PERMUTE if any(p) else Kind.PASS for p in params["padding_config"])
+    out = dim_factors(tuple(n if m != 1 else 1 for n, m in zip(shape, out_types[0].shape, strict=True)))
+    return Rule((dim_factors(shape), ()), (out,), shape, kinds)
+
+
+pad_p = define_op("pad", type_rule=_pad_type, kernel=_pad_kernel, rule=_pad_rule)
+
+
+def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
+    """`operand` with `padding_value` around and between its elements: per dim (low, high, interior).
+
+    Negative `low` and `high` cut elements away. ValueError for a result of negative size, TypeError for unequal dtypes.
+    """
+    x, value = operands("pad", operand, padding_value)
+    config = tuple(int_tuple((low, high, inner), "pad padding_config") for low, high, inner in padding_config)
+    return bind(pad_p, x, value, padding_config=config)
+
+
+# -- concatenate -------------------------------------------------------------------------------------------------------------------
+
+
+def _concatenate_type(*xs: ShapedArray, dimension: int) -> ShapedArray:
+    shapes = [x.shape for x in xs]
+    first = shapes[0]
+    shown = ", ".join(map(str, shapes))
+    if any(len(s) != len(first) for s in shapes):
+        raise TypeError(f"concatenate takes arrays of the same number of dims, got shapes {shown}.")
+    if not 0 <= dimension < len(first):
+        raise TypeError(f"concatenate dimension out of bounds: dimension {dimension} for shapes {shown}.")
+    if any(n != m for s in shapes for d, (n, m) in enumerate(zip(s, first, strict=True)) if d != dimension):
+        raise TypeError(f"concatenate along dim {dimension} takes shapes that agree in all other dims, got {shown}.")
+    check_same_dtype("concatenate", xs)
+    total = sum(s[dimension] for s in shapes)
+    return ShapedArray((*first[:dimension], total, *first[dimension + 1 :]), xs[0].dtype, all(x.weak_type for x in xs))
+
+
+def _concatenate_kernel(env: Env, *xs: Block, dimension: int) -> Block:
+    lead = env.lead
+    loops = {x.shape[:lead] for x in xs}
+    if len(loops) > 1:
+        common = np.broadcast_shapes(*loops)
+        xs = tuple(stretched(x, common + x.shape[lead:]) for x in xs)
+    return np.concatenate(xs, axis=lead + dimension) if len(xs) > 1 else xs[0]
+
+
+def _concatenate_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    dim, out = params["dimension"], out_types[0].shape
+    kinds = tuple(Kind.REPLICATE if d == dim else Kind.PASS for d in range(len(out)))
+    return Rule(tuple(dim_factors(t.shape) for t in in_types), (dim_factors(out),), out, kinds)
+
+
+def _concatenate_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    """All operands lie alike, and so does the result; operands that no mesh holds adapt."""
+    specs = {t.spec for t in in_types if t.mesh is not None}
+    if len(specs) > 1:
+        shown = ", ".join(str(t.sharding.spec) for t in in_types)
+        raise type_error(f"concatenate takes operands of one sharding, got {shown}. Reshard some of them.")
+    return (specs.pop(),)
+
+
+concatenate_p = define_op("concatenate", type_rule=_concatenate_type, kernel=_concatenate_kernel, rule=_concatenate_rule,
+                          explicit=_concatenate_explicit)  # fmt: skip
+
+
+def concatenate(operands: Any, dimension: int) -> Array:
+    """The operands (a sequence, or the rows of one array) joined along `dimension`: f[a, n], f[b, n] -> f[a+b, n].
+
+    ValueError for no operands; TypeError unless dtypes, ranks and all other dims agree.
+    """
+    if isinstance(operands, Array):
+        operands = unstack(operands)
+    if not len(operands):
+        raise ValueError("concatenate takes at least one array, got none.")
+    return bind(concatenate_p, *_operands("concatenate", *operands), dimension=int(dimension))
+
+
+_operands = operands
+
+
+def stack(operands: Any, axis: int = 0) -> Array:
+    """The operands joined along a new dim `axis`: k of f[n] -> f[k, n]."""
+    xs = _operands("stack", *operands)
+    if not xs:
+        raise ValueError("stack takes at least one array, got none.")
+    d = dim_index(axis, xs[0].ndim + 1, "stack")
+    return concatenate([expand_dims(x, (d,)) for x in xs], d)
+
+
+def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
+    """The slices of `x` along `axis`, without it: f[k, n] -> k of f[n]. ShardingTypeError if the dim is explicitly split."""
+    value = operand("unstack", x)
+    if not value.ndim:
+        raise ValueError("unstack takes an array of at least one dim, got a scalar.")
+    d = dim_index(axis, value.ndim, "unstack")
+    if value.aval.spec[d]:
+        raise type_error(f"unstack operand cannot be sharded on the unstacking axis {d}. Got {value.aval.str_short()}; reshard "
+                         "that dim to None first.")  # fmt: skip
+    return tuple(squeeze(part, (d,)) for part in split(value, (1,) * value.shape[d], d))
+
+

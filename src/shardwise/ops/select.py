@@ -1,0 +1,106 @@
+"""Choosing elementwise between values: `select_n`, `select`, `clamp`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir.explicit import specs_from_rule, type_error
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops.operands import Block, aligned, broadcast_shape, check_same_dtype, dtype_kind, operand, operands
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Rule
+
+__all__ = ["clamp", "select", "select_n"]
+
+
+def _select_type(which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
+    """More than `lax.select_n` allows: operands of rank 0 and dims of size 1 broadcast."""
+    if not cases:
+        raise TypeError("select_n needs at least one case.")
+    kind = dtype_kind(which.dtype)
+    if kind not in "biu":
+        raise TypeError(f"select_n: `which` must be of bool or integer type, got {which.dtype.name}.")
+    if kind == "b" and len(cases) > 2:
+        raise TypeError(f"select_n: a bool `which` chooses between at most 2 cases, got {len(cases)}. Use an int32 `which`.")
+    check_same_dtype("select_n", cases)
+    shape = broadcast_shape("select_n", [which.shape, *[c.shape for c in cases]])
+    return ShapedArray(shape, cases[0].dtype, all(c.weak_type for c in cases))
+
+
+def _select_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    """Cases lie alike, `which` as they do or unsplit; scalars adapt."""
+    specs = {t.spec for t in in_types[1:] if t.ndim}
+    if len(specs) > 1:
+        shown = ", ".join(str(t.sharding.spec) for t in in_types[1:] if t.ndim)
+        raise type_error(f"select_n takes cases of one sharding, got [{shown}]. Reshard one of them.")
+    return specs_from_rule("select_n", in_types, out_types, rule)
+
+
+def _select(which: Block, *cases: Block) -> Block:
+    if which.dtype.kind == "b":
+        return np.where(which, cases[-1], cases[0])
+    out = cases[0]
+    for i, case in enumerate(cases[1:], 1):  # an index out of range takes the nearest case
+        out = np.where(which >= i, case, out)
+    return out
+
+
+def _select_kernel(env: Env, *blocks: Block) -> Block:
+    return _select(*aligned(env, blocks))
+
+
+select_n_p = define_op("select_n", type_rule=_select_type, kernel=_select_kernel, ufunc=_select, explicit=_select_explicit)
+
+
+def select_n(which: Any, *cases: Any) -> Array:
+    """Elementwise ``cases[which]``.
+
+    Args:
+        which: bool (case 0 or 1) or integer, a scalar or of the cases' shape.
+        cases: values of one shape and dtype.
+
+    Raises:
+        TypeError: shapes or dtypes differ, or a bool `which` meets more than two cases.
+    """
+    chooser, values = operand("select_n", which), operands("select_n", *cases)
+    shapes = [v.shape for v in values]
+    if any(s != shapes[0] for s in shapes):
+        raise TypeError(f"select_n takes cases of one shape, got {', '.join(map(str, shapes))}. Use jnp.where to broadcast.")
+    if values and chooser.shape not in ((), shapes[0]):
+        raise TypeError(f"select_n: `which` must be a scalar or have the cases' shape {shapes[0]}, got {chooser.shape}.")
+    return bind(select_n_p, chooser, *values)
+
+
+def select(pred: Any, on_true: Any, on_false: Any) -> Array:
+    """Elementwise `on_true` where `pred` is true, else `on_false`; see `select_n`."""
+    return select_n(pred, on_false, on_true)
+
+
+def _clamp_type(low: ShapedArray, x: ShapedArray, high: ShapedArray) -> ShapedArray:
+    check_same_dtype("clamp", (low, x, high))
+    if dtype_kind(x.dtype) in "ck0":
+        raise TypeError(f"clamp does not take dtype {x.dtype.name}; expected bool, integer or floating.")
+    for name, t in (("min", low), ("max", high)):
+        if t.shape not in ((), x.shape):
+            raise TypeError(f"clamp: {name} must be a scalar or have the operand's shape {x.shape}, got {t.shape}.")
+    return ShapedArray(x.shape, x.dtype, low.weak_type and x.weak_type and high.weak_type)
+
+
+def _clamp(low: Block, x: Block, high: Block) -> Block:
+    return np.minimum(np.maximum(x, low), high)
+
+
+def _clamp_kernel(env: Env, low: Block, x: Block, high: Block) -> Block:
+    return _clamp(*aligned(env, (low, x, high)))
+
+
+clamp_p = define_op("clamp", type_rule=_clamp_type, kernel=_clamp_kernel, ufunc=_clamp)
+
+
+def clamp(min: Any, x: Any, max: Any) -> Array:
+    """Elementwise `x` moved into the range from `min` to `max` (scalars or of its shape); NaN stays NaN."""
+    return bind(clamp_p, *operands("clamp", min, x, max))

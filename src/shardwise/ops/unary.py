@@ -1,0 +1,398 @@
+"""Elementwise functions of one operand: arithmetic, exponentials, trigonometry, complex parts, bit counts."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import as_dtype
+from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ops.accuracy import check_accuracy
+from shardwise.ops.operands import Block, check_kind, dtype_kind, elementwise_op, operand
+from shardwise.runtime.env import Env
+
+__all__ = [
+    "RoundingMethod", "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "cbrt", "ceil", "clz", "conj",
+    "cos", "cosh", "exp", "exp2", "expm1", "floor", "imag", "integer_pow", "is_finite", "log", "log1p", "logistic", "neg",
+    "population_count", "real", "reciprocal", "round", "rsqrt", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh",
+]  # fmt: skip
+
+_BOOL = np.dtype(np.bool_)
+_PARTS = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
+
+
+def real_part_dtype(dtype: Any) -> Any:
+    """The dtype of the absolute value and of the parts: that of a complex type's parts, a real type itself."""
+    return _PARTS.get(dtype.name, dtype)
+
+
+def _complex_dtype(dtype: Any) -> Any:
+    return as_dtype("complex128" if dtype.name in ("float64", "complex128") else "complex64")
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------------
+
+
+def _in_float32(x: Block) -> bool:
+    """Whether a kernel of several steps should compute in float32, because the dtype is narrower."""
+    return x.dtype.itemsize < 4
+
+
+def _sign(x: Block) -> Block:
+    if x.dtype.kind in "ciub":
+        return np.sign(x)
+    return np.copysign(np.sign(x), x)  # np.sign(-0.0) is 0.0
+
+
+def _round_away(x: Block) -> Block:
+    whole = np.trunc(x)
+    up = (np.abs(x - whole) >= 0.5).astype(x.dtype)  # exact: whole and x are close
+    return whole + np.copysign(up, x)
+
+
+def _rsqrt(x: Block) -> Block:
+    if _in_float32(x):
+        return _rsqrt(x.astype(np.float32)).astype(x.dtype)
+    return np.reciprocal(np.sqrt(x))
+
+
+def _logistic(x: Block) -> Block:
+    if _in_float32(x):
+        return _logistic(x.astype(np.float32)).astype(x.dtype)
+    out = np.empty_like(x)
+    np.negative(x, out=out)
+    np.exp(out, out=out)  # overflows to inf below -88: the result is 0 there
+    np.add(out, 1, out=out)
+    return np.reciprocal(out, out=out)
+
+
+
+def _conj(x: Block) -> Block:
+    return np.conjugate(x) if x.dtype.kind == "c" else x.astype(_complex_dtype(x.dtype))
+
+
+def _unsigned(x: Block) -> Block:
+    return x.view(f"u{x.dtype.itemsize}") if x.dtype.kind == "i" else x
+
+
+def _population_count(x: Block) -> Block:
+    return np.bitwise_count(_unsigned(x)).astype(x.dtype)
+
+
+def _clz(x: Block) -> Block:
+    bits = 8 * x.dtype.itemsize
+    u = _unsigned(x)
+    if bits == 64:
+        high, low = (u >> np.uint64(32)), (u & np.uint64(0xFFFFFFFF))
+        used = np.where(high != 0, _used_bits(high) + 32, _used_bits(low))
+    else:
+        used = _used_bits(u)
+    return (bits - used).astype(x.dtype)
+
+
+def _used_bits(u: Block) -> Block:
+    return np.frexp(u.astype(np.float64))[1]  # exact for up to 53 bits; 0 has exponent 0
+
+
+
+# -- ops ---------------------------------------------------------------------------------------------------------------------
+
+neg_p = elementwise_op("neg", np.negative, "iufc")
+sign_p = elementwise_op("sign", _sign, "iufc")
+floor_p = elementwise_op("floor", np.floor, "f")
+ceil_p = elementwise_op("ceil", np.ceil, "f")
+is_finite_p = elementwise_op("is_finite", np.isfinite, "f", result=lambda d: _BOOL, weak=False)
+exp_p = elementwise_op("exp", np.exp, "fc")
+exp2_p = elementwise_op("exp2", np.exp2, "fc")
+expm1_p = elementwise_op("expm1", np.expm1, "fc")
+log_p = elementwise_op("log", np.log, "fc")
+log1p_p = elementwise_op("log1p", np.log1p, "fc")
+sin_p = elementwise_op("sin", np.sin, "fc")
+cos_p = elementwise_op("cos", np.cos, "fc")
+tan_p = elementwise_op("tan", np.tan, "fc")
+tanh_p = elementwise_op("tanh", np.tanh, "fc")
+sinh_p = elementwise_op("sinh", np.sinh, "fc")
+cosh_p = elementwise_op("cosh", np.cosh, "fc")
+asin_p = elementwise_op("asin", np.arcsin, "fc")
+acos_p = elementwise_op("acos", np.arccos, "fc")
+atan_p = elementwise_op("atan", np.arctan, "fc")
+asinh_p = elementwise_op("asinh", np.arcsinh, "fc")
+acosh_p = elementwise_op("acosh", np.arccosh, "fc")
+atanh_p = elementwise_op("atanh", np.arctanh, "fc")
+sqrt_p = elementwise_op("sqrt", np.sqrt, "fc")
+rsqrt_p = elementwise_op("rsqrt", _rsqrt, "fc")
+cbrt_p = elementwise_op("cbrt", np.cbrt, "f")
+logistic_p = elementwise_op("logistic", _logistic, "fc")
+abs_p = elementwise_op("abs", np.absolute, "ifc", result=real_part_dtype)
+square_p = elementwise_op("square", np.square, "iufc")
+real_p = elementwise_op("real", np.real, "c", result=real_part_dtype)
+imag_p = elementwise_op("imag", np.imag, "c", result=real_part_dtype)
+conj_p = elementwise_op("conj", _conj, "fc", result=_complex_dtype)
+not_p = elementwise_op("not", np.invert, "biu")
+population_count_p = elementwise_op("population_count", _population_count, "iu")
+clz_p = elementwise_op("clz", _clz, "iu")
+
+
+class RoundingMethod(enum.IntEnum):
+    """Where `round` moves a value halfway between two integers."""
+
+    AWAY_FROM_ZERO = 0
+    TO_NEAREST_EVEN = 1
+
+
+def _round_type(x: ShapedArray, *, rounding_method: RoundingMethod) -> ShapedArray:
+    check_kind("round", x, "f")
+    return x
+
+
+def _round_kernel(env: Env, x: Block, *, rounding_method: RoundingMethod) -> Block:
+    return _round_away(x) if rounding_method is RoundingMethod.AWAY_FROM_ZERO else np.rint(x)
+
+
+round_p = define_op("round", type_rule=_round_type, kernel=_round_kernel)
+
+
+def _integer_pow_type(x: ShapedArray, *, y: int) -> ShapedArray:
+    check_kind("integer_pow", x, "iufc")
+    if y < 0 and dtype_kind(x.dtype) in "iu":
+        raise TypeError(f"integers have no negative powers, got integer_pow({x.str_short(False)}, {y}). Cast to a float first.")
+    return ShapedArray(x.shape, x.dtype, x.weak_type)
+
+
+def _integer_pow_kernel(env: Env, x: Block, *, y: int) -> Block:
+    if y < 0:
+        return np.reciprocal(_integer_pow_kernel(env, x, y=-y))
+    if y == 0:
+        return np.ones_like(x)
+    result: Block | None = None
+    while True:  # repeated squaring
+        if y & 1:
+            result = x if result is None else np.multiply(result, x)
+        y >>= 1
+        if not y:
+            assert result is not None
+            return result
+        x = np.multiply(x, x)
+
+
+integer_pow_p = define_op("integer_pow", type_rule=_integer_pow_type, kernel=_integer_pow_kernel)
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------------
+
+
+def neg(x: Any) -> Array:
+    """Elementwise ``-x``; wraps for unsigned integers. TypeError for bools."""
+    return bind(neg_p, operand("neg", x))
+
+
+def sign(x: Any) -> Array:
+    """Elementwise -1, 0 or 1; zeros keep their sign, NaN stays NaN, complex values are divided by their modulus."""
+    return bind(sign_p, operand("sign", x))
+
+
+def floor(x: Any) -> Array:
+    """Elementwise greatest integer not above the float `x`."""
+    return bind(floor_p, operand("floor", x))
+
+
+def ceil(x: Any) -> Array:
+    """Elementwise least integer not below the float `x`."""
+    return bind(ceil_p, operand("ceil", x))
+
+
+def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
+    """Elementwise nearest integer of the float `x`; halves go where `rounding_method` says."""
+    return bind(round_p, operand("round", x), rounding_method=RoundingMethod(rounding_method))
+
+
+def is_finite(x: Any) -> Array:
+    """Elementwise bool: neither infinite nor NaN. TypeError unless `x` is a real float."""
+    return bind(is_finite_p, operand("is_finite", x))
+
+
+def exp(x: Any, *, accuracy: Any = None) -> Array:
+    """Elementwise e to the power `x`, for floats and complex values."""
+    if accuracy is not None:
+        check_accuracy("exp", accuracy)
+    return bind(exp_p, operand("exp", x))
+
+
+def exp2(x: Any, *, accuracy: Any = None) -> Array:
+    """Elementwise 2 to the power `x`, for floats and complex values."""
+    if accuracy is not None:
+        check_accuracy("exp2", accuracy)
+    return bind(exp2_p, operand("exp2", x))
+
+
+def expm1(x: Any, *, accuracy: Any = None) -> Array:
+    """Elementwise ``exp(x) - 1``, exact near 0."""
+    if accuracy is not None:
+        check_accuracy("expm1", accuracy)
+    return bind(expm1_p, operand("expm1", x))
+
+
+def log(x: Any, *, accuracy: Any = None) -> Array:
+    """Elementwise natural logarithm; NaN for negative reals."""
+    if accuracy is not None:
+        check_accuracy("log", accuracy)
+    return bind(log_p, operand("log", x))
+
+
+def log1p(x: Any, *, accuracy: Any = None) -> Array:
+    """Elementwise ``log(1 + x)``, exact near 0."""
+    if accuracy is not None:
+        check_accuracy("log1p", accuracy)
+    return bind(log1p_p, operand("log1p", x))
+
+
+def sin(x: Any, *, accuracy: Any = None) -> Array:
+    """Elementwise sine."""
+    if accuracy is not None:
+        check_accuracy("sin", accuracy)
+    return bind(sin_p, operand("sin", x))
+
+
+def cos(x: Any, *, accuracy: Any = None) -> Array:
+    """Elementwise cosine."""
+    if accuracy is not None:
+        check_accuracy("cos", accuracy)
+    return bind(cos_p, operand("cos", x))
+
+
+def tan(x: Any, *, accuracy: Any = None) -> Array:
+    """Elementwise tangent."""
+    if accuracy is not None:
+        check_accuracy("tan", accuracy)
+    return bind(tan_p, operand("tan", x))
+
+
+def tanh(x: Any, *, accuracy: Any = None) -> Array:
+    """Elementwise hyperbolic tangent."""
+    if accuracy is not None:
+        check_accuracy("tanh", accuracy)
+    return bind(tanh_p, operand("tanh", x))
+
+
+def sinh(x: Any) -> Array:
+    """Elementwise hyperbolic sine."""
+    return bind(sinh_p, operand("sinh", x))
+
+
+def cosh(x: Any) -> Array:
+    """Elementwise hyperbolic cosine."""
+    return bind(cosh_p, operand("cosh", x))
+
+
+def asin(x: Any) -> Array:
+    """Elementwise arc sine."""
+    return bind(asin_p, operand("asin", x))
+
+
+def acos(x: Any) -> Array:
+    """Elementwise arc cosine."""
+    return bind(acos_p, operand("acos", x))
+
+
+def atan(x: Any) -> Array:
+    """Elementwise arc tangent."""
+    return bind(atan_p, operand("atan", x))
+
+
+def asinh(x: Any) -> Array:
+    """Elementwise inverse of `sinh`."""
+    return bind(asinh_p, operand("asinh", x))
+
+
+def acosh(x: Any) -> Array:
+    """Elementwise inverse of `cosh`."""
+    return bind(acosh_p, operand("acosh", x))
+
+
+def atanh(x: Any) -> Array:
+    """Elementwise inverse of `tanh`."""
+    return bind(atanh_p, operand("atanh", x))
+
+
+def sqrt(x: Any, *, accuracy: Any = None) -> Array:
+    """Elementwise square root; NaN for negative reals."""
+    if accuracy is not None:
+        check_accuracy("sqrt", accuracy)
+    return bind(sqrt_p, operand("sqrt", x))
+
+
+def rsqrt(x: Any, *, accuracy: Any = None) -> Array:
+    """Elementwise ``1 / sqrt(x)``."""
+    if accuracy is not None:
+        check_accuracy("rsqrt", accuracy)
+    return bind(rsqrt_p, operand("rsqrt", x))
+
+
+def cbrt(x: Any, *, accuracy: Any = None) -> Array:
+    """Elementwise real cube root."""
+    if accuracy is not None:
+        check_accuracy("cbrt", accuracy)
+    return bind(cbrt_p, operand("cbrt", x))
+
+
+def logistic(x: Any, *, accuracy: Any = None) -> Array:
+    """Elementwise ``1 / (1 + exp(-x))``, the sigmoid function."""
+    if accuracy is not None:
+        check_accuracy("logistic", accuracy)
+    return bind(logistic_p, operand("logistic", x))
+
+
+def abs(x: Any) -> Array:
+    """Elementwise absolute value; for complex values their modulus, a real. TypeError for unsigned integers and bools."""
+    return bind(abs_p, operand("abs", x))
+
+
+def square(x: Any) -> Array:
+    """Elementwise ``x * x``."""
+    return bind(square_p, operand("square", x))
+
+
+def integer_pow(x: Any, y: int) -> Array:
+    """Elementwise `x` to the power of the static Python int `y`. TypeError for negative powers of integers."""
+    return bind(integer_pow_p, operand("integer_pow", x), y=int(y) if y == int(y) else _refuse_power(y))
+
+
+def _refuse_power(y: Any) -> int:
+    raise TypeError(f"lax.integer_pow takes an int as power, got {y!r}. Use lax.pow for others.")
+
+
+def reciprocal(x: Any) -> Array:
+    """Elementwise ``1 / x``, for floats and complex values."""
+    return integer_pow(x, -1)
+
+
+def real(x: Any) -> Array:
+    """Real parts: complex64[...] -> float32[...]. TypeError unless `x` is complex."""
+    return bind(real_p, operand("real", x))
+
+
+def imag(x: Any) -> Array:
+    """Imaginary parts: complex64[...] -> float32[...]. TypeError unless `x` is complex."""
+    return bind(imag_p, operand("imag", x))
+
+
+def conj(x: Any) -> Array:
+    """Elementwise complex conjugate; floats become complex."""
+    return bind(conj_p, operand("conj", x))
+
+
+def bitwise_not(x: Any) -> Array:
+    """Elementwise complement of the bits, or logical not of bools."""
+    return bind(not_p, operand("bitwise_not", x))
+
+
+def population_count(x: Any) -> Array:
+    """Elementwise number of bits that are set, in the integer dtype of `x`."""
+    return bind(population_count_p, operand("population_count", x))
+
+
+def clz(x: Any) -> Array:
+    """Elementwise number of zero bits above the highest set one, in the integer dtype of `x`."""
+    return bind(clz_p, operand("clz", x))
