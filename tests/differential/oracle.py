@@ -1,0 +1,217 @@
+"""One program text, run by shardwise and by the real JAX, and compared.
+
+`compare(source)` sends the text to two long-lived worker processes (see `worker.py`) and asserts that what the program
+left in `result` agrees: values within some units in the last place, dtypes and weak types exactly, and on request
+types, shardings and committedness. Where JAX raises, shardwise has to raise an error of the same family.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).parent
+SECONDS = 120
+
+# JAX's own error classes that programs catch by name; shardwise has them under the same names.
+NAMED_ERRORS = {
+    "ConcretizationTypeError",
+    "DuplicateSpecError",
+    "IndivisibleError",
+    "NonConcreteBooleanIndexError",
+    "ShardingTypeError",
+    "TracerArrayConversionError",
+    "TracerBoolConversionError",
+    "TracerIntegerConversionError",
+    "TypePromotionError",
+    "UnexpectedTracerError",
+}
+
+
+class Worker:
+    """A process that runs programs with one library and number of devices; started at the first program."""
+
+    def __init__(self, library: str, devices: int):
+        self.library = library
+        self.devices = devices
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def run(self, source: str) -> dict[str, Any]:
+        """What `worker.run` answers; an answer that does not come in time ends the process and the test."""
+        if self.process is None or self.process.poll() is not None:
+            self._start()
+        assert self.process is not None and self.process.stdin is not None
+        request = pickle.dumps(source)
+        self.process.stdin.write(len(request).to_bytes(8, "little") + request)
+        self.process.stdin.flush()
+        return pickle.loads(self._read(int.from_bytes(self._read(8, source), "little"), source))
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            for pipe in (self.process.stdin, self.process.stdout):
+                if pipe is not None:
+                    pipe.close()
+            self.process = None
+
+    def _start(self) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
+        environment |= {
+            "JAX_NUM_CPU_DEVICES": str(self.devices),
+            "JAX_PLATFORMS": "cpu",
+            "SHARDWISE_DIALECT": "latest",
+            "PYTHONPATH": str(HERE.parent.parent / "src"),
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "worker.py"), self.library],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+
+    def _read(self, size: int, source: str) -> bytes:
+        assert self.process is not None and self.process.stdout is not None
+        data = b""
+        while len(data) < size:
+            ready, _, _ = select.select([self.process.stdout], [], [], SECONDS)
+            part = os.read(self.process.stdout.fileno(), size - len(data)) if ready else b""
+            if not part:
+                what = f"ended with status {self.process.poll()}" if ready else f"gave no answer in {SECONDS} s"
+                self.close()
+                pytest.fail(f"the {self.library} worker {what}; the program was:\n{source}")
+            data += part
+        return data
+
+
+_workers: dict[tuple[str, int], Worker] = {}
+
+
+def worker(library: str, devices: int) -> Worker:
+    """The worker of this test process for `library` ('shardwise' or 'jax') with so many devices."""
+    key = (library, devices)
+    if key not in _workers:
+        _workers[key] = Worker(library, devices)
+        atexit.register(_workers[key].close)
+    return _workers[key]
+
+
+def compare(
+    source: str,
+    *,
+    reference: str | None = None,
+    devices: int = 8,
+    ulps: float = 4,
+    types: bool = False,
+    indices: bool = False,
+    spec: bool = False,
+    committed: bool = False,
+    printed: bool = False,
+) -> dict[str, Any]:
+    """Assert that shardwise and JAX agree on a program; returns shardwise's answer.
+
+    Args:
+        source: runs after `worker.PREAMBLE` and leaves what is compared in `result`.
+        reference: what JAX runs instead, on one device: the same computation without shardings, which cannot change
+            values. (XLA's own partitioner sometimes aborts the process or computes something else.)
+        devices: the number of CPU devices both have.
+        ulps: how many units in the last place floats may differ by, counted at no less than 1/1000 of the largest
+            value of the array.
+        types: compare `str(jax.typeof(...))` too, which in explicit mode has the shardings.
+        indices: compare which device holds which part.
+        spec: compare the text of the specs.
+        committed: compare whether arrays are committed.
+        printed: compare what the program printed.
+    """
+    pytest.importorskip("jax")
+    theirs = worker("jax", devices).run(source) if reference is None else worker("jax", 1).run(reference)
+    ours = worker("shardwise", devices).run(source)
+    try:
+        if "error" in theirs:
+            _check_error(ours, theirs["error"])
+        else:
+            assert "error" not in ours, f"only shardwise raised: {_error_text(ours['error'])}"
+            fields = ["dtype", "weak_type"]
+            fields += ["type"] * types + ["indices"] * indices + ["spec"] * spec + ["committed"] * committed
+            _check(ours["result"], theirs["result"], "result", fields, ulps)
+        if printed:
+            assert ours["printed"] == theirs["printed"]
+    except AssertionError as failure:
+        failure.add_note(f"the program was:\n{source}")
+        raise
+    return ours
+
+
+def _check_error(ours: dict[str, Any], error: dict[str, Any]) -> None:
+    assert "error" in ours, f"only JAX raised: {_error_text(error)}"
+    classes = set(ours["error"]["classes"])
+    text = f"shardwise: {_error_text(ours['error'])}\nJAX: {_error_text(error)}"
+    assert error["builtin"] in classes, f"errors of different families\n{text}"
+    assert NAMED_ERRORS & set(error["classes"]) <= classes, f"errors of different classes\n{text}"
+
+
+def _error_text(error: dict[str, Any]) -> str:
+    return f"{error['classes'][0]}: {error['message'][:500]}"
+
+
+def _check(ours: Any, theirs: Any, where: str, fields: list[str], ulps: float) -> None:
+    assert type(ours) is type(theirs), f"{where}: {ours!r} is not {theirs!r}"
+    if isinstance(theirs, list):
+        assert len(ours) == len(theirs), f"{where}: {len(ours)} leaves, not {len(theirs)}"
+        for i, pair in enumerate(zip(ours, theirs, strict=True)):
+            _check(*pair, f"{where}[{i}]", fields, ulps)
+    elif isinstance(theirs, dict) and "kind" not in theirs:
+        assert ours.keys() == theirs.keys(), f"{where}: keys {list(ours)}, not {list(theirs)}"
+        for key in theirs:
+            _check(ours[key], theirs[key], f"{where}[{key!r}]", fields, ulps)
+    elif isinstance(theirs, dict):
+        assert ours["kind"] == theirs["kind"], f"{where}: {ours} is not {theirs}"
+        for field in fields:
+            assert ours.get(field) == theirs.get(field), (
+                f"{where}: {field} is {ours.get(field)!r}, JAX has {theirs.get(field)!r}"
+            )
+        if "value" in theirs:
+            check_values(ours["value"], theirs["value"], where, ulps)
+        else:
+            assert ours["text"] == theirs["text"], where
+    else:
+        assert ours == theirs, f"{where}: {ours!r} is not {theirs!r}"
+
+
+def check_values(ours: np.ndarray, theirs: np.ndarray, where: str, ulps: float) -> None:
+    """Assert equal shapes, dtypes and, within `ulps`, values; NaNs agree with NaNs."""
+    assert ours.shape == theirs.shape, f"{where}: shape {ours.shape}, JAX has {theirs.shape}"
+    assert ours.dtype == theirs.dtype, f"{where}: dtype {ours.dtype}, JAX has {theirs.dtype}"
+    if ours.dtype.kind in "iubSU" or (ours.dtype.kind == "V" and "int" in ours.dtype.name) or not ours.size:
+        assert np.array_equal(ours, theirs), f"{where}: values\n{ours}\nJAX has\n{theirs}"
+        return
+    if ours.dtype.kind == "c":
+        check_values(ours.real, theirs.real, where + ".real", ulps)
+        check_values(ours.imag, theirs.imag, where + ".imag", ulps)
+        return
+    unit = _unit_in_the_last_place(theirs)
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        agree = (np.isnan(a) & np.isnan(b)) | (a == b) | (np.abs(a - b) <= ulps * unit)
+    assert agree.all(), f"{where}: values\n{ours}\nJAX has\n{theirs}"
+
+
+def _unit_in_the_last_place(x: np.ndarray) -> np.ndarray:
+    """The spacing of floats at each element, taken at no less than 1/1000 of the largest finite one."""
+    import ml_dtypes
+
+    magnitude = np.abs(x.astype(np.float64))
+    magnitude[~np.isfinite(magnitude)] = 0
+    floor = magnitude.max(initial=0) / 1000
+    info = ml_dtypes.finfo(x.dtype)
+    return float(info.eps) * np.maximum(np.maximum(magnitude, floor), float(info.smallest_normal))
