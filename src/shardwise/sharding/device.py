@@ -337,7 +337,6 @@ def clear_backends() -> None:
     global _client
     with _lock:
         _client = None
-        _device_lists.clear()
 
 
 def device_list(devices: Sequence[Device]) -> tuple[Device, ...]:

@@ -7,7 +7,7 @@ over them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardwise.base import config
@@ -35,6 +35,9 @@ class Sharding:
     @property
     def device_list(self) -> tuple[Device, ...]:
         """The devices in order, interned: equal lists are one object."""
+        return _kept(self, "device_list", self._find_device_list)
+
+    def _find_device_list(self) -> tuple[Device, ...]:
         kind = type(self)
         if kind._device_assignment is not Sharding._device_assignment:
             return device_list(self._device_assignment)
@@ -69,15 +72,19 @@ class Sharding:
         if type(self).devices_indices_map is Sharding.devices_indices_map:
             return None
         if shape is not None:
-            return self._probe(tuple(shape))
+            shape = tuple(shape)
+            return _kept(self, shape, lambda: self._tiling_for(shape))
+        return _kept(self, ndim, lambda: self._tiling_for_any(ndim))
+
+    def _tiling_for_any(self, ndim: int) -> Tiling | None:
         count = len(self.device_list)
         try:
-            first, second = self._probe((count,) * ndim), self._probe((2 * count,) * ndim)
+            first, second = self._tiling_for((count,) * ndim), self._tiling_for((2 * count,) * ndim)
         except Exception:  # a map written for one shape may fail in any way for another
             return None
         return first if first is second else None
 
-    def _probe(self, shape: Shape) -> Tiling | None:
+    def _tiling_for(self, shape: Shape) -> Tiling | None:
         indices = self.devices_indices_map(shape)
         coords = tilings.coordinates_of_indices([indices[device] for device in self.device_list], shape)
         return None if coords is None else tilings.tiling_of_coordinates(coords)
@@ -141,11 +148,11 @@ class Sharding:
             ValueError: the sharding does not fit the shape.
         """
         shape = tuple(global_shape)
-        if type(self).devices_indices_map is not Sharding.devices_indices_map:
+        if type(self).tiling is Sharding.tiling:
             return _shape_of_index(next(iter(self.devices_indices_map(shape).values())), shape)
         tiling = self.tiling(len(shape))
         if tiling is None:
-            raise NotImplementedError(f"{type(self).__name__} must define devices_indices_map.")
+            raise NotImplementedError(f"{type(self).__name__} must define shard_shape where it has no tiling.")
         return tilings.shard_shape(tiling, shape, self)
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
@@ -158,7 +165,7 @@ class Sharding:
         if not isinstance(other, Sharding):
             return False
         try:
-            if self.device_list is not other.device_list or self.memory_kind != other.memory_kind:
+            if self.device_list is not other.device_list or _memory(self) != _memory(other):
                 return False
             mine, theirs = self.tiling(ndim), other.tiling(ndim)
         except ValueError:  # without devices, or a spec longer than the rank
@@ -166,6 +173,21 @@ class Sharding:
         if mine is None or theirs is None:
             return self == other
         return mine.same_placement(theirs)
+
+
+def _kept(sharding: Sharding, key: Any, find: Callable[[], Any]) -> Any:
+    """What `find()` gives, kept on the sharding where a subclass left room for it."""
+    room = getattr(sharding, "__dict__", None)
+    if room is None:
+        return find()
+    kept = room.setdefault("_kept", {})
+    if key not in kept:
+        kept[key] = find()
+    return kept[key]
+
+
+def _memory(sharding: Sharding) -> str:
+    return sharding.memory_kind or default_memory_kind()
 
 
 def _shape_of_index(index: Any, shape: Shape) -> Shape:

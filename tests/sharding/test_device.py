@@ -1,0 +1,190 @@
+"""Devices, the processes that own them, and when they come to be."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from shardwise.base import config
+from shardwise.base.config import default_device, use_dialect
+from shardwise.base.errors import JaxRuntimeError
+from shardwise.sharding import device as device_module
+from shardwise.sharding.device import (
+    Client,
+    Device,
+    Topology,
+    backend_initialized,
+    default_backend,
+    device_count,
+    devices,
+    host_count,
+    host_id,
+    host_ids,
+    install_topology,
+    local_device_count,
+    local_devices,
+    process_count,
+    process_index,
+    process_indices,
+)
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def run(code, **environment):
+    program = "from shardwise.base import config\nfrom shardwise.sharding.device import *\n" + code
+    environment = {"PYTHONPATH": str(SOURCE), **environment}
+    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_listing():
+    found = devices()
+    assert [device.id for device in found] == list(range(8))
+    assert repr(found[:2]) == "[CpuDevice(id=0), CpuDevice(id=1)]"
+    assert found == local_devices() == devices("cpu") == local_devices(process_index=0, backend="cpu")
+    assert device_count() == local_device_count() == 8 and device_count("cpu") == 8
+    assert process_index() == 0 and process_count() == 1 and process_indices() == [0]
+    assert default_backend() == "cpu" and backend_initialized()
+    assert all(isinstance(device, Device) for device in found)
+    assert devices() is not found  # a list of the caller's own
+
+
+def test_strings_in_both_dialects():
+    first = devices()[0]
+    assert (str(first), repr(first)) == ("TFRT_CPU_0", "CpuDevice(id=0)")
+    with use_dialect("latest"):
+        assert (str(first), repr(first)) == ("cpu:0", "CpuDevice(id=0)")
+
+
+def test_fields():
+    one = devices()[1]
+    assert (one.id, one.process_index, one.host_id, one.task_id, one.local_hardware_id) == (1, 0, 0, 0, 1)
+    assert (one.platform, one.device_kind, one.memory_stats()) == ("cpu", "cpu", None)
+    assert one.client.devices() == devices() and one.client.platform == "cpu"
+
+
+def test_older_names_warn():
+    with pytest.warns(UserWarning, match="process_index"):
+        assert host_id() == 0
+    with pytest.warns(UserWarning, match="process_count"):
+        assert host_count() == 1
+    with pytest.warns(UserWarning, match="process_indices"):
+        assert host_ids() == [0]
+    with pytest.warns(UserWarning, match="process_index"):
+        assert local_devices(host_id=0) == devices()
+    with pytest.warns(DeprecationWarning, match="live_arrays"):
+        assert devices()[0].live_buffers() == []
+
+
+def test_identity_only():
+    first, second = devices()[:2]
+    assert first != second and hash(first) == hash(first)
+    with pytest.raises(TypeError):
+        _ = first < second
+    for act in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot pickle 'Device' object"):
+            act(first)
+
+
+def test_memories():
+    first, second = devices()[:2]
+    assert [memory.kind for memory in first.addressable_memories()] == ["unpinned_host"]
+    assert repr(second.default_memory()) == "UNPINNED_HOST_1"
+    assert str(first.default_memory()) == "UnpinnedHostMemorySpace(id=0, process_index=0, client=cpu)"
+    assert first.default_memory().addressable_by_devices() == [first]
+    text = "memory kinds: unpinned_host. Got memory kind: foo"
+    with pytest.raises(JaxRuntimeError, match=text):
+        first.memory("foo")
+    with use_dialect("latest"):
+        assert repr(first.addressable_memories()) == "[CPU_DEVICE_0, PINNED_HOST_1, UNPINNED_HOST_2]"
+        assert first.memory("pinned_host").kind == "pinned_host"
+        assert str(first.default_memory()) == "CpuDeviceMemory(id=0, process_index=0, client=cpu)"
+
+
+def test_unknown_backends_and_processes():
+    with pytest.raises(RuntimeError, match=r"Unknown backend: 'gpu' requested.*Platforms present are: cpu"):
+        devices("gpu")
+    with pytest.raises(RuntimeError, match=r"Unknown backend foo. Available backends are \['cpu'\]"):
+        device_count("foo")
+    with pytest.raises(ValueError, match="Unknown process_index 1"):
+        local_devices(process_index=1)
+
+
+def test_count_is_settled_at_first_use():
+    devices()
+    with pytest.raises(RuntimeError, match=r"jax_num_cpu_devices.*before"):
+        config.update("jax_num_cpu_devices", 3)
+    with pytest.raises(RuntimeError, match="before"):
+        config.update("jax_num_cpu_devices", 8)
+    with use_dialect("latest"):
+        config.update("jax_num_cpu_devices", config.jax_num_cpu_devices)
+    with pytest.raises(RuntimeError, match="before the first use"):
+        install_topology(Topology())
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "count"),
+    [
+        ({}, "", 1),
+        ({"XLA_FLAGS": "--other --xla_force_host_platform_device_count=12"}, "", 12),
+        ({"JAX_NUM_CPU_DEVICES": "5", "XLA_FLAGS": "--xla_force_host_platform_device_count=12"}, "", 5),
+        ({"JAX_NUM_CPU_DEVICES": "5"}, "config.update('jax_num_cpu_devices', 7)\n", 7),
+    ],
+)
+def test_where_the_count_comes_from(variables, code, count):
+    result = run(code + "print(backend_initialized(), device_count(), backend_initialized())", **variables)
+    assert result.stdout == f"False {count} True\n", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "text"),
+    [
+        ({"JAX_NUM_CPU_DEVICES": "0"}, "at least one device"),
+        ({"JAX_PLATFORMS": "cuda"}, "Unable to initialize backend 'cuda'"),
+        ({"JAX_PLATFORM_NAME": "gpu"}, "Unable to initialize backend 'gpu'"),
+        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=x"}, "takes a number"),
+    ],
+)
+def test_backends_that_cannot_be(variables, text):
+    result = run("devices()", **variables)
+    assert "RuntimeError" in result.stderr and text in result.stderr
+    assert run("", **variables).returncode == 0  # nothing fails before devices are asked for
+
+
+def test_default_device():
+    third = devices()[2]
+    assert device_module.default_device() is devices()[0]
+    with default_device(third):
+        assert device_module.default_device() is third
+    with default_device("cpu"):
+        assert device_module.default_device() is devices()[0]
+    with pytest.raises(ValueError, match="takes a Device"):
+        default_device(3)
+    with pytest.raises(RuntimeError, match="Unknown backend"):
+        default_device("gpu")
+
+
+@pytest.mark.parametrize(("dialect", "stride"), [("seed", 131072), ("latest", 2048)])
+def test_several_processes(dialect, stride):
+    with use_dialect(dialect):
+        client = Client(Topology(process_index=1, process_count=3, devices_per_process=(2, 3, 1)))
+    assert [device.id for device in client.devices()] == [0, 1, stride, stride + 1, stride + 2, 2 * stride]
+    assert [device.process_index for device in client.devices()] == [0, 0, 1, 1, 1, 2]
+    assert [device.local_hardware_id for device in client.devices()] == [None, None, 0, 1, 2, None]
+    assert client.first_local_device().id == stride and client.local_device_count() == 3
+    assert client.local_devices(2)[0].id == 2 * stride and client.device_count() == 6
+    with pytest.raises(ValueError, match="counts 2 processes"):
+        Client(Topology(0, 2, (1, 1, 1)))
+
+
+def test_thousands_of_devices_cost_milliseconds():
+    start = time.perf_counter()
+    client = Client(Topology(devices_per_process=4096))
+    assert time.perf_counter() - start < 0.1  # about 2 ms on an idle machine
+    assert client.device_count() == 4096

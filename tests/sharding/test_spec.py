@@ -1,0 +1,146 @@
+"""`PartitionSpec` in both dialects."""
+
+# ruff: noqa: SIM201, SIM202, SIM300, RUF005 (both operand orders and all operators are what is tested)
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import optree
+import pytest
+
+from shardwise.base.config import use_dialect
+from shardwise.sharding.spec import UNCONSTRAINED, P, PartitionSpec, entry_axes, spec_axes
+
+ENTRIES = [
+    (),
+    ("x",),
+    ("x", None),
+    (("x", "y"),),
+    (("x",),),
+    (["x", "y"],),
+    ((),),
+    (None,),
+    ((None,),),
+    (1, 2.5, b"a"),
+    ([1],),
+    ({},),
+]
+# as JAX 0.5.3 prints them
+SEED = [
+    "PartitionSpec()",
+    "PartitionSpec('x',)",
+    "PartitionSpec('x', None)",
+    "PartitionSpec(('x', 'y'),)",
+    "PartitionSpec('x',)",
+    "PartitionSpec(('x', 'y'),)",
+    "PartitionSpec(None,)",
+    "PartitionSpec(None,)",
+    "PartitionSpec(None,)",
+    "PartitionSpec(1, 2.5, b'a')",
+    "PartitionSpec(1,)",
+    "PartitionSpec(None,)",
+]
+
+
+@pytest.fixture
+def latest():
+    with use_dialect("latest"):
+        yield
+
+
+def test_normalised_and_printed_as_the_seed_does():
+    assert [repr(P(*entries)) for entries in ENTRIES] == SEED
+    assert repr(P(P.UNCONSTRAINED, "x")) == "PartitionSpec(UNCONSTRAINED, 'x')"
+
+
+def test_normalised_and_printed_as_jax_does(latest):
+    jax = pytest.importorskip("jax")
+    for entries in ENTRIES:
+        assert repr(P(*entries)) == repr(jax.P(*entries))
+    for unreduced, reduced in [({"y"}, set()), (set(), {"y"}), ({"y"}, {"z"})]:
+        for entries in [(), ("x",), ("x", None)]:
+            ours = P(*entries, unreduced=unreduced, reduced=reduced)
+            assert repr(ours) == repr(jax.P(*entries, unreduced=unreduced, reduced=reduced))
+
+
+def test_trailing_none_and_empty_are_kept():
+    assert P("x") != P("x", None) and P() != P(None) and P("x") == P(("x",))
+    assert len(P("x", None)) == 2 and list(P("x", None)) == ["x", None]
+
+
+def test_a_tuple_under_the_seed():
+    assert P("x") == ("x",) and ("x",) == P("x") and hash(P("x")) == hash(("x",)) and not P("x") != ("x",)
+    assert type(P("x") + P("y")) is tuple and P("x") + ("y",) == ("x", "y") and ("y",) + P("x") == ("y", "x")
+    assert isinstance(P("x"), tuple) and type(P("x", "y")[:1]) is tuple and P("x", "y")[-1] == "y"
+    assert P("x", unreduced={"y"}) != ("x",)
+    nested = P((("x", "y"), "z"))
+    assert nested[0] == (("x", "y"), "z")
+
+    class Mine(PartitionSpec):
+        pass
+
+    assert repr(Mine("x")) == "PartitionSpec('x',)"
+
+
+def test_no_tuple_under_latest(latest):
+    assert P("x") != ("x",) and ("x",) != P("x") and not P("x") == ("x",)
+    assert P("x") + P("y") == P("x", "y") and P("x") + ("y",) == P("x", "y") and ("y",) + P("x") == P("y", "x")
+    assert P("x", unreduced={"y"}) + P("z") == P("x", "z", unreduced={"y"})
+    with pytest.raises(TypeError):
+        P("x") + ["y"]
+    with pytest.raises(ValueError, match=r"nested tuple"):
+        P((("x", "y"), "z"))
+    with pytest.raises(TypeError, match="cannot be subclassed"):
+        type("Mine", (PartitionSpec,), {})
+
+
+def test_interned_when_made_of_names():
+    assert P("x", None, ("x", "y")) is P("x", None, ("x", "y"))
+    assert P(1) == P(True) and P(True)[0] is True and P(1)[0] is not True
+
+
+def test_unreduced_and_reduced():
+    spec = P("x", unreduced={"y"})
+    assert spec.unreduced == {"y"} and spec.reduced == frozenset() and spec != P("x")
+    assert spec.update(partitions=("z",)) == P("z", unreduced={"y"})
+    assert spec.update(unreduced=set()) == P("x")
+    for bad, error in [
+        ({"unreduced": ("y",)}, TypeError),
+        ({"unreduced": {"x"}}, ValueError),
+        ({"unreduced": {"y"}, "reduced": {"y"}}, ValueError),
+        ({"reduced": {None}}, ValueError),
+    ]:
+        with pytest.raises(error, match="reduced"):
+            P("x", **bad)
+
+
+def test_index_and_count_normalise():
+    assert P("x", ("x", "y")).index(["x", "y"]) == 1 and P("x", ("x", "y"), None).count(("x",)) == 1
+
+
+def test_padded_and_partitions():
+    assert P("x").padded(3) == P("x", None, None) and P("x").padded(0) is P("x")
+    assert type(P("x").partitions) is tuple
+
+
+def test_immutable_copied_and_pickled():
+    spec = P("x", ("y", "z"), unreduced={"w"})
+    assert copy.deepcopy(spec) is spec and copy.copy(P("x")) is P("x")
+    assert pickle.loads(pickle.dumps(spec)) == spec
+    assert pickle.loads(pickle.dumps(P("x"))) is P("x")
+    assert pickle.loads(pickle.dumps(P(UNCONSTRAINED)))[0] is UNCONSTRAINED
+    with pytest.raises(AttributeError, match="cannot assign to field 'foo'"):
+        spec.foo = 3
+    with pytest.raises(TypeError):
+        P(foo=1)
+
+
+def test_a_leaf_of_pytrees():
+    assert optree.tree_leaves([P("x"), (P("x", None), 3)], none_is_leaf=True) == [P("x"), P("x", None), 3]
+
+
+def test_axes():
+    assert spec_axes(P("x", None, ("y", "z"), UNCONSTRAINED)) == ("x", "y", "z")
+    assert entry_axes(None) == entry_axes(UNCONSTRAINED) == ()
