@@ -124,7 +124,8 @@ class Mesh(Grid, ContextDecorator):
         """
         if self.is_fully_local:
             return self
-        if self._local_mesh is None:
+        known: Mesh | None = self._local_mesh
+        if known is None:
             local = np.array([device.is_local for device in self.device_list]).reshape(self.axis_sizes)
             block = []
             for axis in range(local.ndim):
@@ -136,9 +137,9 @@ class Mesh(Grid, ContextDecorator):
                     "When passing host local inputs to pjit, devices connected to a single host must form a "
                     f"contiguous subcube of the global device mesh; this process's devices do not in {self}."
                 )
-            mesh = Mesh(self.devices[tuple(block)], self.axis_names, self.axis_types)
-            object.__setattr__(self, "_local_mesh", mesh)
-        return self._local_mesh
+            known = Mesh(self.devices[tuple(block)], self.axis_names, self.axis_types)
+            object.__setattr__(self, "_local_mesh", known)
+        return known
 
     def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
         """A mesh with some parts replaced."""

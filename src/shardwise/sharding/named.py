@@ -118,38 +118,37 @@ class NamedSharding(ImmutableSharding):
 
     @property
     def _addressable_device_assignment(self) -> tuple[Device, ...]:
-        self._devices("_addressable_device_assignment")
-        return tuple(self.mesh.local_devices)
+        return tuple(self._concrete_mesh("_addressable_device_assignment").local_devices)
 
     @property
     def addressable_devices(self) -> set[Device]:
         """The mesh's devices that this process owns."""
-        self._devices("addressable_devices")
-        return set(self.mesh.local_devices)
+        return set(self._concrete_mesh("addressable_devices").local_devices)
 
     @property
     def has_addressable_devices(self) -> bool:
         """Whether this process owns any of the mesh's devices."""
-        self._devices("has_addressable_devices")
-        return bool(self.mesh.local_devices)
+        return bool(self._concrete_mesh("has_addressable_devices").local_devices)
 
     @property
     def is_fully_addressable(self) -> bool:
         """Whether this process owns all of the mesh's devices."""
-        self._devices("is_fully_addressable")
-        return self.mesh.is_fully_local
+        return self._concrete_mesh("is_fully_addressable").is_fully_local
 
     @property
     def _is_concrete(self) -> bool:
         return isinstance(self.mesh, Mesh)
 
-    def _devices(self, member: str) -> tuple[Device, ...]:
-        if self.mesh.__class__ is not Mesh:
+    def _concrete_mesh(self, member: str) -> Mesh:
+        if not isinstance(self.mesh, Mesh):
             raise ValueError(
                 f"{member} is not implemented for `jax.sharding.AbstractMesh`, which has no devices; "
                 "make the sharding with a Mesh."
             )
-        return self.mesh.device_list
+        return self.mesh
+
+    def _devices(self, member: str) -> tuple[Device, ...]:
+        return self._concrete_mesh(member).device_list
 
     def __getattr__(self, name: str) -> Any:
         # Only `device_list` of a sharding without devices ends up here: it is a slot that was never filled.

@@ -87,11 +87,12 @@ class Tiling:
         Two tilings over equally many devices place every shard alike exactly if their layouts are equal, whatever
         their grids are called and however finely they are cut.
         """
-        if self._layout is None:
+        known: tuple[tuple[Shape, ...], ...] | None = self._layout
+        if known is None:
             strides = _strides(self.mesh_shape)
-            layout = tuple(_merged((strides[a], self.mesh_shape[a]) for a in axes) for axes in self.dims)
-            object.__setattr__(self, "_layout", layout)
-        return self._layout
+            known = tuple(_merged((strides[a], self.mesh_shape[a]) for a in axes) for axes in self.dims)
+            object.__setattr__(self, "_layout", known)
+        return known
 
     def same_placement(self, other: Tiling) -> bool:
         """Whether both give every device number the same part of the array."""
