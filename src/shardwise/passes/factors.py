@@ -1,0 +1,351 @@
+"""Propagation through one op: from the layouts of its operands and results to layouts that extend them.
+
+Comes in: an op's sharding rule and the current layouts. Goes out: the tensors whose layout grows, with the new layout.
+
+A rule is compiled once into a `Flow`, which lists for each level of propagation the places where a factor occurs and
+whether a layout may start there. The step itself has three parts: find the axes each factor is sharded by, wherever all
+tensors that know about it agree; order the factors, because two of them may want one axis on the same tensor; extend
+each tensor as far as its dims are open, its axes free and its factors large enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from shardwise.ir import Equation, Op, ShapedArray
+from shardwise.passes.grid import Axes, DimAxes
+from shardwise.sharding.rule import Kind, Rule, TensorFactors
+
+# Levels of propagation. Ops that only rearrange elements go first, because following them is never wrong; a broadcast's
+# operand tells its result least, so that comes last.
+SINGLE_USE = 1  # elementwise ops, transposes and reshapes whose operands have no other user
+MULTI_USE = 2  # the same ops, whoever uses the operands
+PASS_THROUGH = 3  # every factor that needs no communication, but broadcasts only from result to operand
+ALL_FACTORS = 4  # every factor, but broadcasts only from result to operand
+EVERYTHING = 5
+LEVELS = (SINGLE_USE, MULTI_USE, PASS_THROUGH, ALL_FACTORS, EVERYTHING)
+
+# Slicing and updating at a computed position: what the big operand says goes on early, what the result says does not.
+FORWARD_FIRST = frozenset({"dynamic_slice", "dynamic_update_slice"})
+
+Types = tuple[ShapedArray, ...]
+Place = tuple[int, int]  # tensor, slot
+Slot = tuple[int, int, bool]  # dim, factor, whether the factor is the minor-most of the dim
+# A factor, where its layouts start, where they may only object, and where they arrive.
+Movement = tuple[int, tuple[Place, ...], tuple[Place, ...], tuple[Place, ...]]
+
+
+class Flow:
+    """A sharding rule prepared for propagation.
+
+    A tensor's *slots* are its (dim, factor) pairs, dims without factors included, so that for tensors whose dims are
+    single factors slots and dims are the same.
+    """
+
+    __slots__ = ("compound", "levels", "num_inputs", "pointwise", "rule", "sizes", "slot_of", "slots", "tensor_sizes",
+                 "turns")  # fmt: skip
+
+    def __init__(self, rule: Rule, early: int, *, forward_first: bool = False, identity: bool = False) -> None:
+        """`early` is the level at which ops that only rearrange elements (always so for an `identity`) begin."""
+        tensors = rule.tensors
+        self.rule = rule
+        self.num_inputs = len(rule.inputs)
+        self.sizes = rule.sizes
+        self.slots = tuple(_slots(t) for t in tensors)
+        self.slot_of = tuple({f: s for s, (_, f, _) in enumerate(slots) if f >= 0} for slots in self.slots)
+        self.compound = tuple(len(slots) != len(t) for slots, t in zip(self.slots, tensors, strict=True))
+        self.tensor_sizes = tuple(_product(rule.sizes[f] for f in slot_of) for slot_of in self.slot_of)
+        self.pointwise = not identity and _is_pointwise(rule)
+        self.levels = _levels(rule, self.slot_of, self.pointwise, identity, forward_first, early)
+        # The levels at which more becomes possible than at the one before.
+        self.turns = tuple(n for n in LEVELS if self.levels[n] != self.levels[n - 1])
+
+
+def _product(values: Any) -> int:
+    n = 1
+    for v in values:
+        n *= v
+    return n
+
+
+def _slots(tensor: TensorFactors) -> tuple[Slot, ...]:
+    out: list[Slot] = []
+    for d, factors in enumerate(tensor):
+        out.extend((d, f, f == factors[-1]) for f in factors)
+        if not factors:
+            out.append((d, -1, True))
+    return tuple(out)
+
+
+def _is_pointwise(rule: Rule) -> bool:
+    """Whether every tensor has the result's dims, but for scalars and dims of size 1."""
+    result = rule.outputs[0] if rule.outputs else ()
+    if not rule.inputs or any(k is not Kind.PASS for k in rule.kinds) or any(len(dim) > 1 for dim in result):
+        return False
+    if any(out != result for out in rule.outputs):
+        return False
+    full = [t for t in rule.inputs if t]
+    if any(len(t) != len(result) or any(a and a != b for a, b in zip(t, result, strict=True)) for t in full):
+        return False
+    return {dim for t in full for dim in t if dim} == {dim for dim in result if dim}
+
+
+def _is_rearrangement(rule: Rule, sides: Sequence[tuple[bool, bool]]) -> bool:
+    """Whether the op only moves elements about: every factor is on both sides, or (reshape) on one and whole."""
+    return len(rule.inputs) == 1 == len(rule.outputs) and all(
+        k is (Kind.PASS if on_input and on_output else Kind.REPLICATE)
+        for k, (on_input, on_output) in zip(rule.kinds, sides, strict=True)
+    )
+
+
+def _levels(rule: Rule, slot_of: Sequence[Mapping[int, int]], pointwise: bool, identity: bool,
+            forward_first: bool, early: int) -> tuple[tuple[Movement, ...], ...]:  # fmt: skip
+    n_in = len(rule.inputs)
+    sides = [(any(f in t for t in slot_of[:n_in]), any(f in t for t in slot_of[n_in:])) for f in range(len(rule.sizes))]
+    rearranges = pointwise or identity or _is_rearrangement(rule, sides)
+    expands = not rearranges and n_in == 1 and not any(rule.kinds) and all(out for _, out in sides)
+    # Operands that a pointwise op stretches along size-1 dims behave as if a broadcast stood before it.
+    full = max((len(t) for t in slot_of), default=0)
+    stretched = {t for t in range(n_in) if pointwise and 0 < len(slot_of[t]) < full}
+
+    def start(kind: Kind) -> tuple[int, int]:
+        """The levels at which a factor begins to move forward and backward."""
+        usual = PASS_THROUGH if kind is Kind.PASS else ALL_FACTORS
+        if rearranges:
+            return early, early
+        if forward_first:
+            return early, usual
+        return (EVERYTHING, PASS_THROUGH) if expands else (usual, usual)
+
+    levels: list[tuple[Movement, ...]] = [()]
+    for level in LEVELS:
+        moves: list[Movement] = []
+        for f, kind in enumerate(rule.kinds):
+            forward, backward = (n <= level for n in start(kind))
+            if f in rule.blocked or not (forward or backward):
+                continue
+            ins = tuple((t, slot_of[t][f]) for t in range(n_in)
+                        if f in slot_of[t] and (t not in stretched or level >= PASS_THROUGH))  # fmt: skip
+            outs = tuple((t, slot_of[t][f]) for t in range(n_in, len(slot_of)) if f in slot_of[t])
+            if len(ins) + len(outs) < 2:
+                continue
+            speaking = tuple(p for p in ins if p[0] not in stretched or level >= EVERYTHING)
+            sources = (*(speaking if forward else ()), *(outs if backward else ()))
+            others = (*(() if forward else ins), *(() if backward else outs))
+            moves.append((f, sources, others, (*outs, *ins)))
+        levels.append(tuple(moves))
+    return tuple(levels)
+
+
+def equation_rule(eqn: Equation) -> Rule:
+    """The sharding rule of an equation; equal equations (op, types and params) share one."""
+    return _of_equation(_cached_rule, eqn)
+
+
+def equation_flow(eqn: Equation, early: int = SINGLE_USE) -> Flow:
+    """The prepared form of an equation's sharding rule, shared like the rule itself."""
+    return _of_equation(_cached_flow, eqn, early)
+
+
+def _of_equation(cached: Any, eqn: Equation, *more: Any) -> Any:
+    in_types = tuple([a.aval for a in eqn.inputs])
+    out_types = tuple([v.aval for v in eqn.outputs])
+    try:
+        return cached(eqn.op, in_types, out_types, tuple(eqn.params.items()), *more)
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        return cached.__wrapped__(eqn.op, in_types, out_types, eqn.params, *more)
+
+
+@lru_cache(maxsize=8192)
+def _cached_rule(op: Op, in_types: Types, out_types: Types, params: Any) -> Rule:
+    return op.sharding_rule(in_types, out_types, dict(params))
+
+
+@lru_cache(maxsize=8192)
+def _cached_flow(op: Op, in_types: Types, out_types: Types, params: Any, early: int) -> Flow:
+    if op.rule is None and any(t.ndim not in (0, out_types[0].ndim) for t in (*in_types, *out_types)):
+        rule = Rule(((),) * len(in_types), ((),) * len(out_types), (), ())  # has no rule and is not elementwise either
+    else:
+        rule = op.sharding_rule(in_types, out_types, dict(params))
+    return Flow(rule, early, forward_first=op.name in FORWARD_FIRST)
+
+
+# -- axes of factors -------------------------------------------------------------------------------
+
+
+def agree(known: Axes, axes: Axes, grow: bool) -> tuple[Axes, bool]:
+    """The axes two shardings of one factor have in common, and whether they may still grow.
+
+    A shorter list yields to a longer one that begins with it; lists that diverge stop there for good.
+
+    >>> agree(("x",), ("x", "y"), True)
+    (('x', 'y'), True)
+    >>> agree(("x", "y"), ("x", "z"), True)
+    (('x',), False)
+    """
+    n = min(len(known), len(axes))
+    if known[:n] == axes[:n]:
+        return (axes, True) if grow and len(axes) > len(known) else (known, grow)
+    same = 0
+    while known[same] == axes[same]:
+        same += 1
+    return known[:same], False
+
+
+def _deal(tensor: tuple[Slot, ...], sizes: Sequence[int], dims: DimAxes,
+          mesh: Mapping[str, int]) -> tuple[list[Axes], list[Axes]]:  # fmt: skip
+    """The axes of each slot, major factors first, and those left over where an axis does not fit into its factor."""
+    out: list[Axes] = []
+    overflow: list[Axes] = []
+    rest: Axes = ()
+    stuck = False
+    at = -1
+    for d, f, minor in tensor:
+        if d != at:
+            at, rest, stuck = d, dims[d], False
+        if minor or stuck:
+            taken, rest = ((), rest) if stuck else (rest, ())
+            out.append(taken)
+            overflow.append(())
+            continue
+        room, n = sizes[f], 0
+        while n < len(rest) and room % mesh[rest[n]] == 0:
+            room //= mesh[rest[n]]
+            n += 1
+        out.append(rest[:n])
+        rest = rest[n:]
+        stuck = bool(rest) and room > 1
+        overflow.append(rest if stuck else ())
+    return out, overflow
+
+
+def _join(tensor: tuple[Slot, ...], sizes: Sequence[int], axes: Sequence[Axes], overflow: Sequence[Axes],
+          rank: int, mesh: Mapping[str, int]) -> DimAxes:  # fmt: skip
+    """The layout whose slots have these axes. A minor factor counts only if the more major ones of its dim are full."""
+    dims: list[Axes] = [()] * rank
+    full = True
+    at = -1
+    for (d, f, minor), taken, over in zip(tensor, axes, overflow, strict=True):
+        if d != at:
+            at, full = d, True
+        if not full:
+            continue
+        dims[d] = dims[d] + taken + over
+        full = not over and not minor and _product(mesh[a] for a in taken) == sizes[f]
+    return tuple(dims)
+
+
+# -- the step --------------------------------------------------------------------------------------
+
+
+def extend(flow: Flow, level: int, dims: Sequence[DimAxes], closed: Sequence[tuple[bool, ...]],
+           banned: Sequence[frozenset[str]], mesh: Mapping[str, int]) -> list[tuple[int, DimAxes]]:  # fmt: skip
+    """The tensors whose layout grows at this level, with the grown layout.
+
+    `dims`, `closed` (per dim) and `banned` (axes the tensor may not gain) are per tensor, operands first.
+    """
+    slots: list[Sequence[Axes]] = list(dims)
+    overflow: dict[int, list[Axes]] = {}
+    for t, compound in enumerate(flow.compound):
+        if compound:
+            slots[t], overflow[t] = _deal(flow.slots[t], flow.sizes, dims[t], mesh)
+
+    wanted: dict[int, Axes] = {}
+    arrivals: dict[int, tuple[Place, ...]] = {}
+    for f, sources, others, places in flow.levels[level]:
+        axes: Axes = ()
+        grow = True
+        for t, s in sources:
+            here = slots[t][s]
+            if here != axes:
+                axes, grow = agree(axes, here, grow)
+        if not axes:
+            continue
+        for t, s in others:
+            here = slots[t][s]
+            if here != axes:
+                axes, _ = agree(axes, here, False)
+        if axes:
+            for t, s in places:
+                if len(slots[t][s]) < len(axes):
+                    wanted[f] = axes
+                    arrivals[f] = places
+                    break
+    if not wanted:
+        return []
+    return _grow(flow, wanted, arrivals, slots, overflow, dims, closed, banned, mesh)
+
+
+def _precedence(flow: Flow, wanted: Mapping[int, Axes], slots: Sequence[Sequence[Axes]],
+                mesh: Mapping[str, int]) -> list[int]:  # fmt: skip
+    """The factors in the order in which they may claim axes: those with the largest source tensor first."""
+    keys: dict[int, tuple[int, int, int, int]] = {}
+    for f, axes in wanted.items():
+        size, source = -1, -1
+        for t, slot_of in enumerate(flow.slot_of):
+            if f in slot_of and slots[t][slot_of[f]][: len(axes)] == axes and flow.tensor_sizes[t] > size:
+                size, source = flow.tensor_sizes[t], t
+        ways = _product(mesh[a] for a in axes) if flow.pointwise else 0
+        keys[f] = (-size, -ways, source, f)
+    return sorted(wanted, key=keys.__getitem__)
+
+
+def _grow(flow: Flow, wanted: Mapping[int, Axes], arrivals: Mapping[int, tuple[Place, ...]],
+          slots: list[Sequence[Axes]], overflow: Mapping[int, list[Axes]], dims: Sequence[DimAxes],
+          closed: Sequence[tuple[bool, ...]], banned: Sequence[frozenset[str]],
+          mesh: Mapping[str, int]) -> list[tuple[int, DimAxes]]:  # fmt: skip
+    order = _precedence(flow, wanted, slots, mesh) if len(wanted) > 1 else list(wanted)
+    n_in, n = flow.num_inputs, len(flow.slots)
+    changed: list[tuple[int, DimAxes]] = []
+    for t in (*range(n_in, n), *range(n_in)):
+        slot_of = flow.slot_of[t]
+        mine: list[Axes] | None = None
+        for f in order:
+            s = slot_of.get(f)
+            if s is None or (t, s) not in arrivals[f]:
+                continue
+            now = slots[t] if mine is None else mine
+            have, want = now[s], wanted[f]
+            d, _, minor = flow.slots[t][s]
+            if closed[t][d] or len(want) <= len(have) or want[: len(have)] != have:
+                continue
+            if t in overflow and any(overflow[t][k] for k, (e, _, _) in enumerate(flow.slots[t]) if e == d):
+                continue
+            gain = _fitting(want, have, now, banned[t], overflow.get(t, ()), 0 if minor else flow.sizes[f], mesh)
+            if t < n_in and flow.pointwise:  # an operand gains nothing that the result could not take
+                for r in range(n_in, n):
+                    result = slots[r][flow.slot_of[r][f]]
+                    if len(result) < len(gain) and gain[: len(result)] == result:
+                        gain = result
+            if len(gain) > len(have):
+                mine = list(now) if mine is None else mine
+                mine[s] = gain
+        if mine is None:
+            continue
+        slots[t] = mine
+        if flow.compound[t]:
+            grown = _join(flow.slots[t], flow.sizes, mine, overflow[t], len(dims[t]), mesh)
+        else:
+            grown = tuple(mine)
+        if grown != dims[t]:
+            changed.append((t, grown))
+    return changed
+
+
+def _fitting(want: Axes, have: Axes, slots: Sequence[Axes], banned: frozenset[str], overflow: Sequence[Axes],
+             size: int, mesh: Mapping[str, int]) -> Axes:  # fmt: skip
+    """As much of `want` beyond `have` as the tensor can take; `size` is the factor's, or 0 where any number fits."""
+    ways = _product(mesh[a] for a in have) if size else 1
+    for k in range(len(have), len(want)):
+        a = want[k]
+        if a in banned or any(a in taken for taken in slots) or any(a in over for over in overflow):
+            return want[:k]
+        if size:
+            ways *= mesh[a]
+            if size % ways:
+                return want[:k]
+    return want

@@ -1,0 +1,334 @@
+"""Propagation: every value of a program gets a layout, starting from those that the caller fixes.
+
+Comes in: a global Program, the mesh axes that may be used, the placements of inputs, outputs and constrained values.
+Goes out: for every variable, the mesh axes that split each of its dims.
+
+Layouts flow forward and backward along each op's sharding rule (passes.factors does one op), level by level: what ops
+that merely rearrange elements say comes first, broadcasts come last. Within a level, ops are visited in program order,
+and whoever shares a changed value is visited again, until nothing changes. Layouts only ever grow, so this ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from shardwise.ir import Atom, Equation, Literal, Program, Var, subprograms
+from shardwise.passes.factors import LEVELS, MULTI_USE, PASS_THROUGH, SINGLE_USE, Flow, equation_flow, extend
+from shardwise.passes.grid import DimAxes
+from shardwise.sharding.rule import Kind, Rule
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What the caller fixes of a value's layout: the axes of each dim, and which dims may be split further."""
+
+    dims: DimAxes
+    open: tuple[bool, ...]
+
+
+def propagate(program: Program, mesh_axes: Mapping[str, int], inputs: Sequence[Placement | None],
+              outputs: Sequence[Placement | None], *, fixed: Mapping[Var, Placement] | None = None,
+              ) -> dict[Var, DimAxes]:  # fmt: skip
+    """The layout of every variable of `program` and of the programs inside ops that have `edges`.
+
+    `inputs` and `outputs` are per input and output of the program; None leaves the value to propagation. An output's
+    placement is a wish: its value takes what it can, and differs where it is fixed otherwise. `fixed` overrides what
+    types (explicit specs) and ops (constraints) say of a value. No dim is split by axes that do not divide it.
+    """
+    graph = _Graph(program, mesh_axes, fixed or {})
+    for var, placement in zip(program.inputs, inputs, strict=True):
+        if placement is not None:
+            graph.fix(graph.id_of(var), placement)
+    graph.connect(program)
+    for atom, placement in zip(program.outputs, outputs, strict=True):
+        if placement is not None and isinstance(atom, Var):
+            graph.wishes.append(graph.wish(atom, placement))
+    graph.settle()
+    return graph.layouts()
+
+
+class _Graph:
+    """The values and ops of a program. Values that must have one layout (targets of a data-flow edge) share an id."""
+
+    def __init__(self, program: Program, mesh: Mapping[str, int], fixed: Mapping[Var, Placement]) -> None:
+        self.mesh = mesh
+        self.fixed = fixed
+        self.ids: dict[Var, int] = {}
+        self.dims: list[DimAxes] = []
+        self.closed: list[tuple[bool, ...]] = []
+        self.banned: list[frozenset[str]] = []  # axes the value may not gain
+        self.annotated: list[bool] = []  # whether something says how the value is laid out
+        self.nodes: list[tuple[Flow, tuple[int, ...]]] = []
+        self.users: list[list[int]] = []  # nodes by value
+        self.wishes: list[int] = []  # nodes of the caller's wishes for outputs
+        self.uses: dict[Var, int] = {}
+        self.targets: set[int] = set()  # values at the far end of a data-flow edge
+        self.nothing = self._new((), frozenset())  # stands for literals
+        self.edges: dict[Equation, list[list[tuple[Atom, int]]]] = {}
+        self._survey(program, set())
+
+    # -- values ------------------------------------------------------------------------------------
+
+    def _new(self, dims: DimAxes, banned: frozenset[str]) -> int:
+        self.dims.append(dims)
+        self.closed.append((False,) * len(dims))
+        self.banned.append(banned)
+        self.annotated.append(False)
+        self.users.append([])
+        return len(self.dims) - 1
+
+    def id_of(self, atom: Atom) -> int:
+        """The value that an atom stands for, made at first sight from its type."""
+        if isinstance(atom, Literal):
+            return self.nothing
+        found = self.ids.get(atom)
+        if found is None:
+            found = self.ids[atom] = self._value(atom)
+        return found
+
+    def _value(self, var: Var) -> int:
+        aval = var.aval
+        placement = self.fixed.get(var)
+        if placement is not None:
+            i = self._new(placement.dims, _NO_AXES)
+            self.fix(i, placement)
+            return i
+        if aval.mesh is None:
+            return self._new(_unsplit(aval.ndim), _NO_AXES)
+        for axes in aval.spec:
+            for a in axes:
+                if a not in self.mesh:
+                    raise ValueError(f"{aval.str_short()} is split over {a!r}, but only the axes {tuple(self.mesh)} "
+                                     "may be used here; say in `fixed` which of them that means")  # fmt: skip
+        i = self._new(aval.spec, frozenset(aval.mesh.explicit_axes))
+        self.annotated[i] = any(aval.spec) or bool(aval.mesh.explicit_axes)
+        return i
+
+    def fix(self, i: int, placement: Placement) -> None:
+        """Give a value a layout that grows only in the placement's open dims."""
+        self.dims[i] = placement.dims
+        self.closed[i] = tuple(not o for o in placement.open)
+        self.annotated[i] = True
+
+    def wish(self, atom: Atom, placement: Placement) -> int:
+        """Let a value take a layout if it can, as if an op handed it on to a value that has it; returns the node."""
+        want = self._new(placement.dims, _NO_AXES)
+        self.fix(want, placement)
+        return self._node(_edge_flow((atom.aval.shape,) * 2, (0, 0), 1, SINGLE_USE), (self.id_of(atom), want))
+
+    def layouts(self) -> dict[Var, DimAxes]:
+        """The layout of every variable; axes from the first on that does not divide its dim are dropped."""
+        divided: dict[int, DimAxes] = {}
+        out: dict[Var, DimAxes] = {}
+        for var, i in self.ids.items():
+            dims = divided.get(i)
+            if dims is None:
+                dims = divided[i] = self._dividing(var.aval.shape, self.dims[i])
+            out[var] = dims
+        return out
+
+    def _dividing(self, shape: tuple[int, ...], dims: DimAxes) -> DimAxes:
+        for d, (size, axes) in enumerate(zip(shape, dims, strict=True)):
+            ways = 1
+            for k, a in enumerate(axes):
+                ways *= self.mesh[a]
+                if size % ways:
+                    return self._dividing(shape, (*dims[:d], axes[:k], *dims[d + 1 :]))
+        return dims
+
+    # -- structure ---------------------------------------------------------------------------------
+
+    def _survey(self, program: Program, seen: set[int]) -> None:
+        """Count uses, and give the targets of each data-flow edge one id, before any node is made."""
+        if id(program) in seen:  # one body may serve several ops; its values then have one layout in all of them
+            return
+        seen.add(id(program))
+        uses = self.uses
+        for eqn in program.equations:
+            for atom in eqn.inputs:
+                if isinstance(atom, Var):
+                    uses[atom] = uses.get(atom, 0) + 1
+            if eqn.op.edges is not None:
+                inner = [p for _, p in subprograms(eqn.params)]
+                for p in inner:
+                    self._survey(p, seen)
+                self._unite(eqn, inner)
+        for atom in program.outputs:
+            if isinstance(atom, Var):
+                uses[atom] = uses.get(atom, 0) + 1
+
+    def _unite(self, eqn: Equation, inner: Sequence[Program]) -> None:
+        assert eqn.op.edges is not None
+        targets = {*eqn.outputs, *(v for p in inner for v in p.inputs)}
+        groups = [[_with_offset(entry) for entry in group] for group in eqn.op.edges(eqn)]
+        self.edges[eqn] = groups
+        for group in groups:
+            shared: dict[int, int] = {}
+            for atom, offset in group:
+                if isinstance(atom, Var) and atom in targets:
+                    if atom in self.ids:
+                        shared[offset] = self.ids[atom]
+                    else:
+                        self.ids[atom] = shared[offset] if offset in shared else self._value(atom)
+                        shared[offset] = self.ids[atom]
+                    self.targets.add(self.ids[atom])
+
+    def _node(self, flow: Flow, ids: tuple[int, ...]) -> int:
+        n = len(self.nodes)
+        for i in ids:
+            if i != self.nothing and (not self.users[i] or self.users[i][-1] != n):
+                self.users[i].append(n)
+        self.nodes.append((flow, ids))
+        return n
+
+    def connect(self, program: Program, seen: set[int] | None = None) -> None:
+        """Make the nodes of a program's equations, those of inner programs included."""
+        seen = set() if seen is None else seen
+        if id(program) in seen:
+            return
+        seen.add(id(program))
+        for var in program.inputs:
+            self.id_of(var)
+        constrained: dict[Var, set[Any]] = {}
+        for eqn in program.equations:
+            if eqn.op.edges is not None:
+                for _, inner in subprograms(eqn.params):
+                    self.connect(inner, seen)
+                self._edges(eqn)
+            elif eqn.op.name == "sharding_constraint":
+                self._constraint(eqn, constrained)
+            elif eqn.op.name == "shard_map":
+                self._shard_map(eqn, constrained)
+            else:
+                self._equation(eqn)
+            for var in eqn.outputs:
+                self.id_of(var)
+        self._pull(constrained)
+
+    def _early(self, atoms: Sequence[Atom]) -> int:
+        """The first level for ops that only rearrange these operands."""
+        for atom in atoms:
+            if atom.aval.ndim and self.uses.get(atom, 0) > 1:  # type: ignore[arg-type]
+                return MULTI_USE
+        return SINGLE_USE
+
+    def _equation(self, eqn: Equation) -> None:
+        flow = equation_flow(eqn, self._early(eqn.inputs))
+        if flow.turns:
+            id_of = self.id_of
+            self._node(flow, tuple([id_of(a) for a in (*eqn.inputs, *eqn.outputs)]))
+
+    def _edges(self, eqn: Equation) -> None:
+        for group in self.edges[eqn]:
+            sources: dict[int, tuple[Atom, int]] = {}
+            targets: dict[int, tuple[Atom, int]] = {}
+            for atom, offset in group:
+                if isinstance(atom, Var):
+                    i = self.id_of(atom)
+                    (targets if i in self.targets else sources).setdefault(i, (atom, offset))
+            if not targets or len(sources) + len(targets) < 2:
+                continue
+            entries = [*sources.values(), *targets.values()]
+            flow = _edge_flow(tuple(a.aval.shape for a, _ in entries), tuple(o for _, o in entries), len(sources),
+                              self._early([a for a, _ in sources.values()]))  # fmt: skip
+            self._node(flow, (*sources, *targets))
+
+    def _constraint(self, eqn: Equation, constrained: dict[Var, set[Any]]) -> None:
+        (operand,), (result,) = eqn.inputs, eqn.outputs
+        placement = self.fixed.get(result)
+        if placement is None:
+            both = zip(eqn.params["dims"], result.aval.spec, strict=True)
+            dims = tuple(axes if set(known) <= set(axes) else known + axes for axes, known in both)
+            placement = Placement(dims, eqn.params["open"])
+            self.fix(self.id_of(result), placement)
+        if isinstance(operand, Var):
+            constrained.setdefault(operand, set()).add(placement)
+            if result.aval.ndim:
+                flow = _edge_flow((result.aval.shape,) * 2, (0, 0), 1, PASS_THROUGH)
+                self._node(flow, (self.id_of(operand), self.id_of(result)))
+
+    def _pull(self, constrained: Mapping[Var, set[Any]]) -> None:
+        """A value that says nothing of its layout, and that all closed constraints want alike, is made so."""
+        for var, placements in constrained.items():
+            i = self.id_of(var)
+            if len(placements) == 1 and not self.annotated[i] and i not in self.targets:
+                (placement,) = placements
+                if not any(placement.open):
+                    self.fix(i, placement)
+
+    def _shard_map(self, eqn: Equation, constrained: dict[Var, set[Any]]) -> None:
+        free = bool(eqn.params.get("auto"))
+        for var, dims in zip(eqn.outputs, eqn.params["out_dims"], strict=True):
+            if var not in self.fixed:
+                self.fix(self.id_of(var), Placement(dims, (free,) * len(dims)))
+        for atom, dims in zip(eqn.inputs, eqn.params["in_dims"], strict=True):
+            if isinstance(atom, Var):
+                placement = Placement(dims, (free,) * len(dims))
+                constrained.setdefault(atom, set()).add(placement)
+                self.wish(atom, placement)
+
+    # -- the fixed point ---------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Visit the nodes until no layout grows, level by level."""
+        if not any(map(any, self.dims)):
+            return
+        nodes, dims = self.nodes, self.dims
+        live = [any(d) for d in dims]
+        wishes = set(self.wishes)  # go first, then program order; the top of the stack is its end
+        order = [*(n for n in range(len(nodes) - 1, -1, -1) if n not in wishes), *reversed(self.wishes)]
+        for level in LEVELS:
+            stack = [n for n in order if level in nodes[n][0].turns]
+            queued = bytearray(len(nodes))
+            for n in stack:
+                queued[n] = 1
+            while stack:
+                n = stack.pop()
+                queued[n] = 0
+                flow, ids = nodes[n]
+                if not flow.levels[level] or not any([live[i] for i in ids]):
+                    continue
+                before = [dims[i] for i in ids]
+                grown = extend(flow, level, before, [self.closed[i] for i in ids],
+                               [self.banned[i] for i in ids], self.mesh)  # fmt: skip
+                again: list[int] = []
+                for t, layout in grown:
+                    i = ids[t]
+                    if dims[i] is before[t]:
+                        dims[i] = layout
+                        live[i] = True
+                        # The first user in program order is to be visited next, the value's own op after its users.
+                        again += [m for m in (self.users[i][0], *self.users[i][:0:-1]) if m != n]
+                    else:  # the value stands in two places of this op: look again at it with its new layout
+                        again.append(n)
+                for m in again:
+                    if not queued[m]:
+                        queued[m] = 1
+                        stack.append(m)
+
+
+# -- identities ------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _edge_flow(shapes: tuple[tuple[int, ...], ...], offsets: tuple[int, ...], num_sources: int, early: int) -> Flow:
+    """The flow between values that are one value: sources first, each with its leading dims that do not take part."""
+    element = shapes[0][offsets[0] :]
+    tensors = tuple(((),) * o + tuple((d,) if n != 1 else () for d, n in enumerate(element)) for o in offsets)
+    rule = Rule(tensors[:num_sources], tensors[num_sources:], element, (Kind.PASS,) * len(element))
+    return Flow(rule, early, identity=True)
+
+
+def _with_offset(entry: Any) -> tuple[Atom, int]:
+    return entry if isinstance(entry, tuple) else (entry, 0)
+
+
+_NO_AXES: frozenset[str] = frozenset()
+
+
+@lru_cache(maxsize=64)
+def _unsplit(rank: int) -> DimAxes:
+    return ((),) * rank
