@@ -13,9 +13,10 @@ from shardwise.base.dtypes import check_requested, finfo, iinfo, issubdtype
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.explicit import complete_types, type_error
-from shardwise.ir.types import NO_AXES, Axes, Spec
+from shardwise.ir.types import Axes, Spec
 from shardwise.ops.convert import as_array
 from shardwise.ops.gemm import DotDims, NDArray, contract_as, gemm_runner
+from shardwise.ops.out_sharding import resolve_out_sharding, with_out_sharding
 from shardwise.ops.precision import (
     CanonicalPrecision,
     DotAlgorithm,
@@ -51,7 +52,8 @@ def _dot_type(lhs: ShapedArray, rhs: ShapedArray, *, dimension_numbers: DotDims,
     params = dict(dimension_numbers=dimension_numbers, out_sharding=out_sharding)
     (out,) = complete_types(dot_general_p, (lhs, rhs), (out,), params)
     if out_sharding is not None:
-        out = _sharded_as(out_sharding, lhs, rhs, out, dimension_numbers)
+        _check_unreduced(out_sharding, lhs, rhs, dimension_numbers)
+        out = with_out_sharding(out, out_sharding)
     return out.update(vma=out.vma - set(sum_axes)) if sum_axes else out
 
 
@@ -153,22 +155,19 @@ def _names(t: ShapedArray, dims: Sequence[int]) -> tuple[Any, ...]:
     return tuple(None if not t.spec[d] else t.spec[d][0] if len(t.spec[d]) == 1 else t.spec[d] for d in dims)
 
 
-def _sharded_as(sharding: NamedSharding, lhs: ShapedArray, rhs: ShapedArray, out: ShapedArray, dims: DotDims) -> ShapedArray:
-    """The result type with the spec that `out_sharding` asks for, partial sums included."""
-    unreduced = frozenset(getattr(sharding.spec, "unreduced", ()))
-    if unreduced:
-        specs = _names(lhs, dims[0][0]), _names(rhs, dims[0][1])
-        axes = {a for d in dims[0][0] for a in lhs.spec[d]}
-        if specs[0] != specs[1] or axes != unreduced:
-            raise ShardingTypeError(
-                f"out_sharding asks for a result unreduced over {sorted(unreduced)}, for which the contracting dims of both "
-                f"operands must be split over exactly these axes; got lhs_contracting_spec={specs[0]} and "
-                f"rhs_contracting_spec={specs[1]}."
-            )
-    mesh = sharding.mesh if not hasattr(sharding.mesh, "abstract_mesh") else sharding.mesh.abstract_mesh
-    entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in sharding.spec]
-    spec = (*entries, *[()] * (out.ndim - len(entries)))
-    return out.update(mesh=mesh, spec=spec, unreduced=unreduced or NO_AXES)
+def _check_unreduced(sharding: NamedSharding, lhs: ShapedArray, rhs: ShapedArray, dims: DotDims) -> None:
+    """Partial sums can be asked for over exactly the axes that split the contracted dims of both operands."""
+    unreduced = sharding.spec.unreduced
+    if not unreduced:
+        return
+    specs = _names(lhs, dims[0][0]), _names(rhs, dims[0][1])
+    axes = {a for d in dims[0][0] for a in lhs.spec[d]}
+    if specs[0] != specs[1] or axes != unreduced:
+        raise ShardingTypeError(
+            f"out_sharding asks for a result unreduced over {sorted(unreduced)}, for which the contracting dims of both "
+            f"operands must be split over exactly these axes; got lhs_contracting_spec={specs[0]} and "
+            f"rhs_contracting_spec={specs[1]}."
+        )
 
 
 # -- kernel --------------------------------------------------------------------------------------------------------------
@@ -228,11 +227,8 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: DotDimensionNumbers, prec
     dims = ((_ints(lhs_con), _ints(rhs_con)), (_ints(lhs_batch), _ints(rhs_batch)))
     dtype = None if preferred_element_type is None else check_requested(preferred_element_type, "dot_general")
     x, y = as_array(lhs), as_array(rhs)
-    sharding = None
-    if out_sharding is not None:
-        from shardwise.ops.out_sharding import resolve_out_sharding
-
-        sharding = resolve_out_sharding(out_sharding, "dot_general")
+    ndim = x.ndim + y.ndim - 2 * len(dims[0][0]) - len(dims[1][0])
+    sharding = resolve_out_sharding(out_sharding, "dot_general", ndim)
     return bind(dot_general_p, x, y, dimension_numbers=dims, precision=canonicalize_precision(precision),
                 preferred_element_type=dtype, out_sharding=sharding)  # fmt: skip
 

@@ -318,11 +318,9 @@ def _contract_ints(out: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, di
     plain = lambda a, b: contract(_cast(a, out), _cast(b, out), lead, dims, sum_dims, sum_size)  # noqa: E731
     if work < 4096 or not lhs.size or not rhs.size:
         return plain(lhs, rhs)
-    bound = depth * _largest(lhs) * _largest(rhs)
-    if bound <= 1 << 24:
-        return _wrapped(exact(lhs, rhs, np.float32), out)
-    if bound <= 1 << 53:
-        return _wrapped(exact(lhs, rhs, np.float64), out)
+    compute = exact_dtype(lhs, rhs, depth, out)
+    if compute.kind == "f":
+        return _wrapped(exact(lhs, rhs, compute), out)
     if out.itemsize == 4 and depth <= 1 << 20:
         # Modulo 2**32, (h 2**16 + l)(h' 2**16 + l') = (h l' + l h') 2**16 + l l': three exact float64 products.
         a, b = lhs.astype(np.uint32), rhs.astype(np.uint32)
@@ -333,9 +331,15 @@ def _contract_ints(out: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, di
     return plain(lhs, rhs)
 
 
+def exact_dtype(lhs: NDArray, rhs: NDArray, depth: int, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """A type in which sums of `depth` products of these integers do not round: a float type if one does, else `dtype`."""
+    bound = depth * _largest(lhs) * _largest(rhs)
+    return np.dtype(np.float32 if bound <= 1 << 24 else np.float64) if bound <= 1 << 53 else dtype
+
+
 def _largest(x: NDArray) -> int:
     """An upper bound of the magnitudes: that of the type where it is small, else of the elements."""
-    if x.dtype.kind == "b":
+    if x.dtype.kind == "b" or not x.size:
         return 1
     info = np.iinfo(x.dtype) if x.dtype.name in _NUMPY_INTS else None
     if info is None:

@@ -1,0 +1,222 @@
+"""Products of vectors, matrices and stacks of them, in terms of `dot_general`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise import lax
+from shardwise.base.dtypes import check_requested, lattice_result_type
+from shardwise.ir import Array
+from shardwise.numpy._promote import array, canonical_axis, convert, is_complex, no_out, promote_dtypes
+from shardwise.ops.precision import PrecisionLike
+
+__all__ = ["dot", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "vdot", "vecdot", "vecmat"]
+
+DotDims = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
+
+
+def _result(name: str, preferred: Any, *xs: Array) -> tuple[Any, bool]:
+    """dtype and weakness of a product: what the user prefers, else the operands' common type."""
+    if preferred is None:
+        return lattice_result_type(*xs)
+    return check_requested(preferred, name), False
+
+
+def _product(a: Array, b: Array, dims: DotDims, precision: PrecisionLike, result: tuple[Any, bool],
+             out_sharding: Any = None) -> Array:  # fmt: skip
+    dtype, weak = result
+    out = lax.dot_general(a, b, dims, precision=precision, preferred_element_type=dtype, out_sharding=out_sharding)
+    return convert(out, dtype, weak)  # type: ignore[return-value]
+
+
+def dot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None,
+        out_sharding: Any = None) -> Array:  # fmt: skip
+    """The product of vectors or matrices: last dim of `a` by the last but one of `b` (its only one if `b` is a vector).
+
+    Scalars multiply. TypeError unless the paired dims have one size.
+    """
+    a, b = array("dot", a, 0), array("dot", b, 1)
+    contracted: Any = ((), ())
+    if a.ndim and b.ndim:
+        contracted = ((a.ndim - 1,), (max(b.ndim - 2, 0),))
+    return _product(a, b, (contracted, ((), ())), precision, _result("dot", preferred_element_type, a, b), out_sharding)
+
+
+def matmul(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None,
+           out_sharding: Any = None) -> Array:  # fmt: skip
+    """The matrix product: [..., n, k] x [..., k, m] -> [..., n, m], batch dims broadcasting; vectors are rows or columns.
+
+    Raises ValueError for scalars and for batch dims that do not broadcast, TypeError if the contracted sizes differ.
+    """
+    a, b = array("matmul", a, 0), array("matmul", b, 1)
+    for i, x in enumerate((a, b)):
+        if x.ndim < 1:
+            raise ValueError(f"matmul operand {i} is a scalar; it needs at least one dim. Use multiply.")
+    result = _result("matmul", preferred_element_type, a, b)
+    a_matrix, b_matrix = a.ndim > 1, b.ndim > 1
+    a_batch, b_batch = max(a.ndim - 2, 0), max(b.ndim - 2, 0)
+    count = max(a_batch, b_batch)
+    # Per batch dim of the result: does it run on both sides (batch), or on one (a free dim of that side)?
+    both: list[int] = []
+    a_only: list[int] = []
+    b_only: list[int] = []
+    ones: list[int] = []
+    a_dims: dict[int, int] = {}
+    b_dims: dict[int, int] = {}
+    a_drop: list[int] = []
+    b_drop: list[int] = []
+    for i in range(count):
+        d, e = i - (count - a_batch), i - (count - b_batch)
+        a_size, a_spec = (a.shape[d], a.aval.spec[d]) if d >= 0 else (None, ())
+        b_size, b_spec = (b.shape[e], b.aval.spec[e]) if e >= 0 else (None, ())
+        a_one, b_one = a_size == 1 and not a_spec, b_size == 1 and not b_spec
+        if a_size is None or (a_one and not b_one):
+            b_only.append(i)
+            b_dims[i] = e
+            if a_size is not None:
+                a_drop.append(d)
+        elif b_size is None or (b_one and not a_one):
+            a_only.append(i)
+            a_dims[i] = d
+            if b_size is not None:
+                b_drop.append(e)
+        elif a_one and b_one:
+            ones.append(i)
+            a_drop.append(d)
+            b_drop.append(e)
+        elif a_size == b_size and a_spec == b_spec:
+            both.append(i)
+            a_dims[i], b_dims[i] = d, e
+        else:
+            raise ValueError(f"matmul: batch dims of {a.aval.str_short()} and {b.aval.str_short()} do not fit: they must be "
+                             "equal (and split alike) or 1.")  # fmt: skip
+    x = lax.squeeze(a, a_drop) if a_drop else a
+    y = lax.squeeze(b, b_drop) if b_drop else b
+    moved = lambda d, dropped: d - sum(e < d for e in dropped)  # noqa: E731
+    batch = ([moved(a_dims[i], a_drop) for i in both], [moved(b_dims[i], b_drop) for i in both])
+    contracted = ((x.ndim - 1,), (y.ndim - 1 - b_matrix,))
+    out = _product(x, y, (contracted, batch), precision, result, out_sharding)
+    # dot_general gives batch dims, free dims of a (its rows last), free dims of b (its columns last).
+    order = [*both, *a_only, *([count] if a_matrix else []), *b_only, *([count + 1] if b_matrix else [])]
+    perm = tuple(sorted(range(len(order)), key=order.__getitem__))
+    if perm != tuple(range(len(perm))):
+        out = lax.transpose(out, perm)
+    return lax.expand_dims(out, ones) if ones else out
+
+
+def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
+    """The sum of products of all elements, those of `a` conjugated; TypeError unless the sizes agree."""
+    a, b = array("vdot", a, 0), array("vdot", b, 1)
+    if is_complex(a.dtype):
+        a = lax.conj(a)
+    flat = lambda x: lax.reshape(x, (x.size,)) if x.ndim != 1 else x  # noqa: E731
+    return dot(flat(a), flat(b), precision=precision, preferred_element_type=preferred_element_type)
+
+
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None,
+           preferred_element_type: Any = None) -> Array:  # fmt: skip
+    """Sums of products along `axis`, the first operand conjugated; the other dims broadcast.
+
+    ValueError if the sizes along `axis` differ.
+    """
+    a, b = array("jnp.vecdot", x1, 0), array("jnp.vecdot", x2, 1)
+    a_axis, b_axis = canonical_axis(axis, a.ndim), canonical_axis(axis, b.ndim)
+    if a.shape[a_axis] != b.shape[b_axis]:
+        raise ValueError(f"vecdot: axes must match; got shapes {a.shape} and {b.shape} with {axis=!r}")
+    if is_complex(a.dtype):
+        a = lax.conj(a)
+    a, b = _last(a, a_axis), _last(b, b_axis)
+    row, column = lax.expand_dims(a, (a.ndim - 1,)), lax.expand_dims(b, (b.ndim,))
+    out = matmul(row, column, precision=precision, preferred_element_type=preferred_element_type)
+    return lax.squeeze(out, (out.ndim - 2, out.ndim - 1))
+
+
+def _last(x: Array, axis: int) -> Array:
+    """`x` with one dim moved to the end."""
+    return x if axis == x.ndim - 1 else lax.transpose(x, (*(d for d in range(x.ndim) if d != axis), axis))
+
+
+def matvec(x1: Any, x2: Any, /) -> Array:
+    """Matrices times vectors: [..., n, m] x [..., m] -> [..., n], batch dims broadcasting; ValueError if sizes differ."""
+    a, b = array("matvec", x1, 0), array("matvec", x2, 1)
+    _check_core("matvec", a, 2, b, 1, a.shape[-1:] == b.shape[-1:])
+    out = matmul(a, lax.expand_dims(b, (b.ndim,)))
+    return lax.squeeze(out, (out.ndim - 1,))
+
+
+def vecmat(x1: Any, x2: Any, /) -> Array:
+    """Conjugated vectors times matrices: [..., n] x [..., n, m] -> [..., m], batch dims broadcasting."""
+    a, b = array("vecmat", x1, 0), array("vecmat", x2, 1)
+    _check_core("vecmat", a, 1, b, 2, a.shape[-1:] == b.shape[-2:-1])
+    if is_complex(a.dtype):
+        a = lax.conj(a)
+    out = matmul(lax.expand_dims(a, (a.ndim - 1,)), b)
+    return lax.squeeze(out, (out.ndim - 2,))
+
+
+def _check_core(name: str, a: Array, a_rank: int, b: Array, b_rank: int, fits: bool) -> None:
+    if a.ndim < a_rank or b.ndim < b_rank or not fits:
+        raise ValueError(f"{name} takes operands with at least {a_rank} and {b_rank} dims whose core sizes agree, got shapes "
+                         f"{a.shape} and {b.shape}.")  # fmt: skip
+
+
+def tensordot(a: Any, b: Any, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2, *, precision: PrecisionLike = None,
+              preferred_element_type: Any = None, out_sharding: Any = None) -> Array:  # fmt: skip
+    """Sum products over the last `axes` dims of `a` and the first of `b`, or over pairs of dims ``(a_axes, b_axes)``.
+
+    TypeError if the axes do not pair up or their sizes differ.
+    """
+    a, b = array("tensordot", a, 0), array("tensordot", b, 1)
+    if not isinstance(axes, tuple | list):
+        try:
+            n = operator.index(axes)  # type: ignore[arg-type]
+        except TypeError:
+            raise TypeError(f"tensordot axes must be an int, a pair of ints, or a pair of lists of ints, got {axes!r}.") from None
+        if n > min(a.ndim, b.ndim):
+            raise TypeError(f"tensordot over {n} axes exceeds the ranks of the operands, of shapes {a.shape} and {b.shape}.")
+        contracted = (tuple(range(a.ndim - n, a.ndim)), tuple(range(n)))
+    else:
+        contracted = _axis_pairs(axes, a.ndim, b.ndim)
+    result = _result("tensordot", preferred_element_type, a, b)
+    return _product(a, b, (contracted, ((), ())), precision, result, out_sharding)
+
+
+def _axis_pairs(axes: Any, a_ndim: int, b_ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if len(axes) != 2:
+        raise TypeError(f"tensordot axes must be an int, a pair of ints, or a pair of lists of ints, got {axes!r}.")
+    lists = [isinstance(x, tuple | list) for x in axes]
+    if lists == [False, False]:
+        axes = [(x,) for x in axes]
+    elif lists != [True, True]:
+        raise TypeError(f"tensordot axes must be both ints or both lists of ints, got {axes!r}.")
+    if len(axes[0]) != len(axes[1]):
+        raise TypeError(f"tensordot pairs the axes of both operands, so their lists must have equal lengths, got {axes!r}.")
+    return tuple(canonical_axis(x, a_ndim) for x in axes[0]), tuple(canonical_axis(x, b_ndim) for x in axes[1])
+
+
+def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
+    """Sums of products over the last dims of both; scalars multiply."""
+    a, b = array("inner", a, 0), array("inner", b, 1)
+    if a.ndim and b.ndim:
+        return tensordot(a, b, (-1, -1), precision=precision, preferred_element_type=preferred_element_type)
+    return dot(a, b, precision=precision, preferred_element_type=preferred_element_type)
+
+
+def outer(a: Any, b: Any, out: None = None) -> Array:
+    """All products of an element of `a` and one of `b`: [n], [m] -> [n, m], operands flattened."""
+    no_out("jnp.outer", out)
+    x, y = promote_dtypes(array("outer", a, 0), array("outer", b, 1))
+    return lax.mul(lax.reshape(x, (x.aval.size, 1)), lax.reshape(y, (1, y.aval.size)))
+
+
+def kron(a: Any, b: Any) -> Array:
+    """The Kronecker product: every element of `a` times the whole of `b`; ranks are padded with 1 in front."""
+    x, y = promote_dtypes(array("kron", a, 0), array("kron", b, 1))
+    rank = max(x.ndim, y.ndim)
+    x_shape = (1,) * (rank - x.ndim) + x.shape
+    y_shape = (1,) * (rank - y.ndim) + y.shape
+    spread = lax.mul(lax.reshape(x, tuple(n for m in x_shape for n in (m, 1))),
+                     lax.reshape(y, tuple(n for m in y_shape for n in (1, m))))  # fmt: skip
+    return lax.reshape(spread, tuple(m * n for m, n in zip(x_shape, y_shape, strict=True)))

@@ -1,0 +1,320 @@
+"""Convolutions: `conv_general_dilated` and what is said in terms of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import check_requested, issubdtype
+from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir.explicit import check_divisible, complete_types, type_error
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops import conv_geometry
+from shardwise.ops.conv_geometry import *  # noqa: F403
+from shardwise.ops.conv_geometry import (
+    ConvDimensionNumbers,
+    ConvGeneralDilatedDimensionNumbers,
+    Pads,
+    conv_dimension_numbers,
+    conv_shape_tuple,
+    dilated,
+    explicit_pads,
+    padtype_to_pads,
+    placed,
+    transpose_pads,
+)
+from shardwise.ops.convert import as_array
+from shardwise.ops.im2col import NDArray, Window, convolve
+from shardwise.ops.out_sharding import resolve_out_sharding, with_out_sharding
+from shardwise.ops.precision import (
+    CanonicalPrecision,
+    DotAlgorithm,
+    DotAlgorithmPreset,
+    PrecisionLike,
+    canonicalize_precision,
+    rounding_dtypes,
+)
+from shardwise.runtime.env import Env
+from shardwise.sharding import NamedSharding
+from shardwise.sharding.rule import Rule, make_rule
+
+__all__ = ["conv", "conv_general_dilated", "conv_general_dilated_p", "conv_general_dilated_patches", "conv_transpose",
+           "conv_with_general_padding", *conv_geometry.__all__]  # fmt: skip
+
+Ints = tuple[int, ...]
+
+
+# -- type ------------------------------------------------------------------------------------------------------------------
+
+
+def _conv_type(lhs: ShapedArray, rhs: ShapedArray, *, window_strides: Ints, padding: Pads, lhs_dilation: Ints,
+               rhs_dilation: Ints, dimension_numbers: ConvDimensionNumbers, feature_group_count: int, batch_group_count: int,
+               precision: CanonicalPrecision, preferred_element_type: np.dtype[Any] | None,
+               out_sharding: NamedSharding | None = None) -> ShapedArray:  # fmt: skip
+    dims = dimension_numbers
+    if lhs.ndim != rhs.ndim:
+        raise ValueError(f"conv_general_dilated takes operands of one rank, got shapes {lhs.shape} and {rhs.shape}.")
+    left, right = [lhs.shape[d] for d in dims.lhs_spec], [rhs.shape[d] for d in dims.rhs_spec]
+    _check_groups(left, right, feature_group_count, batch_group_count)
+    for name, entries in (("window_strides", window_strides), ("lhs_dilation", lhs_dilation), ("rhs_dilation", rhs_dilation)):
+        if len(entries) != lhs.ndim - 2:
+            raise ValueError(f"conv_general_dilated window and {name} must have the same number of dimensions, but got "
+                             f"{lhs.ndim - 2} and {len(entries)}.")  # fmt: skip
+        if any(n < 1 for n in entries):
+            raise ValueError(f"conv_general_dilated {name} must be positive, got {entries}.")
+    left[2:] = map(dilated, left[2:], lhs_dilation)
+    right[2:] = map(dilated, right[2:], rhs_dilation)
+    shape = placed(conv_shape_tuple(left, right, window_strides, padding, batch_group_count), dims.out_spec)
+    dtype = _conv_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
+    out = ShapedArray(shape, dtype, lhs.weak_type and rhs.weak_type)
+    params = dict(dimension_numbers=dims, out_sharding=out_sharding, window_strides=window_strides, padding=padding,
+                  lhs_dilation=lhs_dilation, feature_group_count=feature_group_count,
+                  batch_group_count=batch_group_count)  # fmt: skip
+    (out,) = complete_types(conv_general_dilated_p, (lhs, rhs), (out,), params)
+    return with_out_sharding(out, out_sharding)
+
+
+def _check_groups(left: list[int], right: list[int], feature_groups: int, batch_groups: int) -> None:
+    """ValueError unless the groups divide what they group; `left` is (N, C, ...), `right` (O, I, ...)."""
+    name = "conv_general_dilated"
+    for what, groups in (("feature_group_count", feature_groups), ("batch_group_count", batch_groups)):
+        if groups < 1:
+            raise ValueError(f"{name} {what} must be a positive integer, got {groups}.")
+        if right[0] % groups:
+            raise ValueError(f"{name} rhs output feature dimension size must be a multiple of {what}, but {right[0]} is not "
+                             f"a multiple of {groups}.")  # fmt: skip
+    if left[1] % feature_groups:
+        raise ValueError(f"{name} feature_group_count must divide lhs feature dimension size, but {feature_groups} does not "
+                         f"divide {left[1]}.")  # fmt: skip
+    if left[1] // feature_groups != right[1]:
+        raise ValueError(f"{name} lhs feature dimension size divided by feature_group_count must equal the rhs input feature "
+                         f"dimension size, but {left[1]} // {feature_groups} != {right[1]}.")  # fmt: skip
+    if left[0] % batch_groups:
+        raise ValueError(f"{name} batch_group_count must divide lhs batch dimension size, but {batch_groups} does not divide "
+                         f"{left[0]}.")  # fmt: skip
+    if batch_groups > 1 and feature_groups > 1:
+        raise ValueError(f"At most one of batch_group_count and feature_group_count may be > 1, got {batch_groups} and "
+                         f"{feature_groups}.")  # fmt: skip
+
+
+def _conv_dtype(lhs: np.dtype[Any], rhs: np.dtype[Any], preferred: np.dtype[Any] | None) -> np.dtype[Any]:
+    if lhs != rhs:
+        raise TypeError(f"conv_general_dilated requires operands of one dtype, got {lhs.name} and {rhs.name}. "
+                        "Cast one with lax.convert_element_type.")  # fmt: skip
+    if preferred is None or preferred == lhs:
+        return lhs
+    to_float = issubdtype(lhs, np.integer) and issubdtype(preferred, np.floating)
+    for kind in (np.integer, np.floating, np.complexfloating):
+        if issubdtype(lhs, kind) and not issubdtype(preferred, kind) and not to_float:
+            raise TypeError(f"conv_general_dilated of {lhs.name} cannot give preferred_element_type {preferred.name}: integers "
+                            "give integers or floats, floats floats, complex complex.")  # fmt: skip
+    if issubdtype(lhs, np.signedinteger) and not issubdtype(preferred, np.signedinteger) and not to_float:
+        raise TypeError(f"preferred_element_type must have the same signedness as the operands, got {preferred.name} for "
+                        f"{lhs.name}.")  # fmt: skip
+    if preferred.itemsize < lhs.itemsize:
+        raise TypeError(f"preferred_element_type must not be narrower than the type of the operands, got {preferred.name} for "
+                        f"{lhs.name}.")  # fmt: skip
+    return preferred
+
+
+# -- shardings -------------------------------------------------------------------------------------------------------------
+
+
+def _conv_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    lhs, rhs = in_types
+    (out,) = out_types
+    dims: ConvDimensionNumbers = params["dimension_numbers"]
+    groups, batch_groups = params["feature_group_count"], params["batch_group_count"]
+    left = ["n", "c", *(f"s{i}" for i in range(lhs.ndim - 2))]
+    right = ["o", "c", *(f"k{i}" for i in range(lhs.ndim - 2))]
+    result = ["n", "o", *left[2:]]
+    if groups > 1:
+        left[1], right[0], result[1] = "(g c)", "(g o)", "(g o)"
+    if batch_groups > 1:
+        left[0], right[0], result[1] = "(g n)", "(g o)", "(g o)"
+    total = max(groups, batch_groups)
+    sizes = {"g": total, "n": lhs.shape[dims.lhs_spec[0]] // batch_groups, "c": rhs.shape[dims.rhs_spec[1]],
+             "o": rhs.shape[dims.rhs_spec[0]] // total}  # fmt: skip
+    permute, replicate = [], []
+    for i in range(lhs.ndim - 2):
+        size, window = lhs.shape[dims.lhs_spec[2 + i]], rhs.shape[dims.rhs_spec[2 + i]]
+        sizes[f"s{i}"] = size
+        plain = params["padding"][i] == (0, 0) and params["lhs_dilation"][i] == 1
+        if plain and window == 1 and params["window_strides"][i] == 1:
+            continue  # passes through
+        if plain and window == size and params["rhs_dilation"][i] == 1:
+            right[2 + i], result[2 + i] = left[2 + i], "1"  # one window over all: a contraction
+            continue
+        permute.append(left[2 + i])
+        replicate.append(right[2 + i])
+    sides = (placed(left, dims.lhs_spec), placed(right, dims.rhs_spec), placed(result, dims.out_spec))
+    signature = f"{' '.join(sides[0])}, {' '.join(sides[1])} -> {' '.join(sides[2])}"
+    return make_rule(signature, [lhs.shape, rhs.shape], [out.shape], sizes=sizes, permute=permute, replicate=replicate)
+
+
+def _conv_localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    """Groups that are split over devices: each device has its part of them."""
+    dims: ConvDimensionNumbers = params["dimension_numbers"]
+    lhs, rhs = in_types
+    changed = dict(params)
+    if params["feature_group_count"] > 1:
+        changed["feature_group_count"] = lhs.shape[dims.lhs_spec[1]] // rhs.shape[dims.rhs_spec[1]]
+    if params["batch_group_count"] > 1:
+        changed["batch_group_count"] = lhs.shape[dims.lhs_spec[0]] // out_types[0].shape[dims.out_spec[0]]
+    return changed
+
+
+def _conv_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    """The kernel must be whole and lhs whole along its features; batch and space stay split as they are."""
+    lhs, rhs = in_types
+    (out,) = out_types
+    if params["out_sharding"] is not None:
+        return (((),) * out.ndim,)
+    dims: ConvDimensionNumbers = params["dimension_numbers"]
+    if any(rhs.spec) or lhs.spec[dims.lhs_spec[1]]:
+        raise type_error(f"conv_general_dilated of {lhs.str_short()} and {rhs.str_short()}: the kernel and the features of lhs "
+                         "must not be split for the result's sharding to be clear. Please specify it via the `out_sharding` "
+                         "parameter, or reshard.")  # fmt: skip
+    spec = placed([lhs.spec[dims.lhs_spec[0]], (), *(lhs.spec[d] for d in dims.lhs_spec[2:])], dims.out_spec)
+    for d, axes in enumerate(spec):
+        if axes:
+            check_divisible("conv_general_dilated", in_types, out, d, axes)
+    return (spec,)
+
+
+# -- kernel ----------------------------------------------------------------------------------------------------------------
+
+
+def _conv_kernel(env: Env, lhs: NDArray, rhs: NDArray, *, window_strides: Ints, padding: Pads, lhs_dilation: Ints,
+                 rhs_dilation: Ints, dimension_numbers: ConvDimensionNumbers, feature_group_count: int, batch_group_count: int,
+                 precision: CanonicalPrecision, preferred_element_type: np.dtype[Any] | None,
+                 out_sharding: NamedSharding | None = None) -> NDArray:  # fmt: skip
+    dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
+    if isinstance(precision, DotAlgorithm | DotAlgorithmPreset):
+        lhs_type, rhs_type = rounding_dtypes(precision)
+        lhs = lhs if lhs_type is None else lhs.astype(lhs_type)
+        rhs = rhs if rhs_type is None else rhs.astype(rhs_type)
+    window = Window(window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count,
+                    batch_group_count)  # fmt: skip
+    return convolve(lhs, rhs, env.lead, window, dtype)
+
+
+conv_general_dilated_p = define_op("conv_general_dilated", type_rule=_conv_type, kernel=_conv_kernel, rule=_conv_rule,
+                                   explicit=_conv_explicit, localize=_conv_localize, typed=True)  # fmt: skip
+
+
+# -- public ------------------------------------------------------------------------------------------------------------------
+
+
+def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
+                         lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
+                         dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, feature_group_count: int = 1,
+                         batch_group_count: int = 1, precision: PrecisionLike = None, preferred_element_type: Any = None,
+                         out_sharding: Any = None) -> Array:  # fmt: skip
+    """The n-dimensional convolution (a correlation: the kernel is not flipped) of `lhs` with the kernel `rhs`.
+
+    `dimension_numbers` are layouts such as ``('NHWC', 'HWIO', 'NHWC')``; by default batch and features come first. `padding`
+    is 'VALID', 'SAME', 'SAME_LOWER' or (low, high) pairs, which may be negative. `lhs_dilation` puts gaps between the
+    elements of lhs (transposed convolution), `rhs_dilation` between those of the kernel. Features, or the batch, may be
+    convolved in groups. Both operands have one dtype; the result has it, too, or `preferred_element_type`.
+
+    Raises ValueError for sizes that do not fit, TypeError for dtypes and layouts, RuntimeError for an unknown padding mode.
+    """
+    x, w = as_array(lhs), as_array(rhs)
+    dims = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    space = len(dims.lhs_spec) - 2
+    strides = tuple(index(s) for s in window_strides)
+    gaps = (1,) * space if lhs_dilation is None else tuple(index(d) for d in lhs_dilation)
+    spread = (1,) * space if rhs_dilation is None else tuple(index(d) for d in rhs_dilation)
+    if isinstance(padding, str):
+        if any(d != 1 for d in gaps):
+            raise ValueError("String padding is not implemented for transposed convolution using this op. Give (low, high) pairs, "
+                             "or use conv_transpose.")  # fmt: skip
+        if len(strides) != space:
+            raise ValueError(f"conv_general_dilated window and window_strides must have the same number of dimensions, but got "
+                             f"{space} and {len(strides)}.")  # fmt: skip
+        window = [dilated(w.shape[d], r) for d, r in zip(dims.rhs_spec[2:], spread, strict=True)]
+        pads: Pads = tuple(padtype_to_pads([x.shape[d] for d in dims.lhs_spec[2:]], window, strides, padding))
+    else:
+        pads = explicit_pads("conv_general_dilated", padding)
+    dtype = None if preferred_element_type is None else check_requested(preferred_element_type, "conv_general_dilated")
+    sharding = resolve_out_sharding(out_sharding, "conv_general_dilated", x.ndim)
+    return bind(conv_general_dilated_p, x, w, window_strides=strides, padding=pads, lhs_dilation=gaps, rhs_dilation=spread,
+                dimension_numbers=dims, feature_group_count=index(feature_group_count),
+                batch_group_count=index(batch_group_count), precision=canonicalize_precision(precision),
+                preferred_element_type=dtype, out_sharding=sharding)  # fmt: skip
+
+
+def conv(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str, precision: PrecisionLike = None,
+         preferred_element_type: Any = None) -> Array:  # fmt: skip
+    """`conv_general_dilated` of (N, C, space...) with (O, I, space...), without dilations."""
+    return conv_general_dilated(lhs, rhs, window_strides, padding, precision=precision,
+                                preferred_element_type=preferred_element_type)  # fmt: skip
+
+
+def conv_with_general_padding(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
+                              lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None,
+                              precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:  # fmt: skip
+    """`conv_general_dilated` of (N, C, space...) with (O, I, space...)."""
+    return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation=lhs_dilation, rhs_dilation=rhs_dilation,
+                                precision=precision, preferred_element_type=preferred_element_type)  # fmt: skip
+
+
+_TRANSPOSE_LAYOUTS = {2: ("NC", "IO", "NC"), 3: ("NHC", "HIO", "NHC"), 4: ("NHWC", "HWIO", "NHWC"),
+                      5: ("NHWDC", "HWDIO", "NHWDC")}  # fmt: skip
+
+
+def conv_transpose(lhs: Any, rhs: Any, strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
+                   rhs_dilation: Sequence[int] | None = None, dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+                   transpose_kernel: bool = False, precision: PrecisionLike = None, preferred_element_type: Any = None,
+                   use_consistent_padding: bool = False) -> Array:  # fmt: skip
+    """The transposed convolution: `lhs` spread out by `strides`, then convolved. Features are last by default.
+
+    'SAME' and 'VALID' name the padding of the forward convolution; pairs are applied as they are unless
+    `use_consistent_padding` says that they are the forward one's, too. `transpose_kernel` flips the kernel in space and
+    swaps its features, which makes this the gradient of a forward convolution with it.
+    """
+    x, w = as_array(lhs), as_array(rhs)
+    if dimension_numbers is None:
+        if x.ndim not in _TRANSPOSE_LAYOUTS:
+            raise ValueError(f"conv_transpose has no default layout for {x.ndim - 2} dims of space; give dimension_numbers.")
+        dimension_numbers = _TRANSPOSE_LAYOUTS[x.ndim]  # type: ignore[assignment]
+    dims = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    space = len(strides)
+    spread = (1,) * space if rhs_dilation is None else tuple(rhs_dilation)
+    pads: Any = padding
+    if use_consistent_padding or (isinstance(padding, str) and padding in ("SAME", "VALID")):
+        window = [dilated(w.shape[d], r) for d, r in zip(dims.rhs_spec[2:], spread, strict=True)]
+        forward = [padding] * space if isinstance(padding, str) else padding
+        pads = tuple(transpose_pads(k, s, p) for k, s, p in zip(window, strides, forward, strict=True))
+    if transpose_kernel:
+        from shardwise.ops.shape import rev, transpose
+
+        perm = list(range(w.ndim))
+        perm[dims.rhs_spec[0]], perm[dims.rhs_spec[1]] = dims.rhs_spec[1], dims.rhs_spec[0]
+        w = transpose(rev(w, dims.rhs_spec[2:]), perm)
+    return conv_general_dilated(x, w, (1,) * space, pads, strides, spread, dims, precision=precision,
+                                preferred_element_type=preferred_element_type)  # fmt: skip
+
+
+def conv_general_dilated_patches(lhs: Any, filter_shape: Sequence[int], window_strides: Sequence[int],
+                                 padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None = None,
+                                 rhs_dilation: Sequence[int] | None = None,
+                                 dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: PrecisionLike = None,
+                                 preferred_element_type: Any = None, *, out_sharding: Any = None) -> Array:  # fmt: skip
+    """The windows of `lhs` as features: the result has ``C * prod(filter_shape)`` of them, channels major."""
+    x = as_array(lhs)
+    filter_shape = tuple(filter_shape)
+    dims = conv_dimension_numbers(x.shape, (1, 1, *filter_shape), dimension_numbers)
+    channels = x.shape[dims.lhs_spec[1]]
+    size = int(np.prod(filter_shape))
+    # A convolution per channel with every kernel that picks one element.
+    picks = np.eye(size, dtype=x.dtype).reshape(size, 1, *filter_shape)
+    kernel = np.tile(picks, (channels, 1, *(1,) * len(filter_shape))).transpose(np.argsort(dims.rhs_spec))
+    return conv_general_dilated(x, kernel, window_strides, padding, lhs_dilation, rhs_dilation, dims, channels,
+                                precision=precision, preferred_element_type=preferred_element_type,
+                                out_sharding=out_sharding)  # fmt: skip

@@ -1,0 +1,176 @@
+"""Shapes of convolutions and windows: which dim means what, padding modes, and the sizes that follow.
+
+Comes in: layouts such as ``('NCHW', 'OIHW', 'NCHW')``, padding modes, sizes. Goes out: permutations, pads, result shapes.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from operator import index
+from typing import Any, NamedTuple
+
+__all__ = ["ConvDimensionNumbers", "ConvGeneralDilatedDimensionNumbers", "PaddingType", "conv_dimension_numbers",
+           "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple", "conv_transpose_shape_tuple",
+           "padtype_to_pads"]  # fmt: skip
+
+Ints = tuple[int, ...]
+Pads = tuple[tuple[int, int], ...]
+
+
+class ConvDimensionNumbers(NamedTuple):
+    """The dims of a convolution's tensors, each as (batch, feature, *spatial); for the kernel (out, in, *spatial)."""
+
+    lhs_spec: Ints
+    rhs_spec: Ints
+    out_spec: Ints
+
+
+ConvGeneralDilatedDimensionNumbers = None | ConvDimensionNumbers | tuple[str, str, str]
+
+
+class PaddingType(enum.Enum):
+    """How a window op pads: not at all, or to ``ceil(size / stride)`` results with the odd one at the end or the start."""
+
+    VALID = 1
+    SAME = 2
+    SAME_LOWER = 3
+
+
+def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int],
+                    padding: str | PaddingType) -> list[tuple[int, int]]:  # fmt: skip
+    """The (low, high) pads that a padding mode means.
+
+    RuntimeError for an unknown name, TypeError for what is neither a name nor a `PaddingType`.
+    """
+    if isinstance(padding, str):
+        if padding.upper() not in PaddingType.__members__:
+            raise RuntimeError(f"Unrecognized padding type {padding!r}: expected 'VALID', 'SAME' or 'SAME_LOWER'.")
+        padding = PaddingType[padding.upper()]
+    if not isinstance(padding, PaddingType):
+        raise TypeError(f"Unknown padding type {padding!r}: expected 'VALID', 'SAME', 'SAME_LOWER' or a PaddingType.")
+    if padding is PaddingType.VALID:
+        return [(0, 0)] * len(in_shape)
+    pads = []
+    for n, k, s in zip(in_shape, window_shape, window_strides, strict=True):
+        total = max((-(-n // s) - 1) * s + k - n, 0)
+        small, large = total // 2, total - total // 2
+        pads.append((small, large) if padding is PaddingType.SAME else (large, small))
+    return pads
+
+
+def explicit_pads(name: str, padding: Any) -> Pads:
+    """Pads given as pairs; ValueError for anything else."""
+    try:
+        return tuple((index(low), index(high)) for low, high in padding)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name}: padding should be a mode ('SAME', 'SAME_LOWER', 'VALID') or a sequence of (low, high) "
+                         f"pairs of ints, got {padding!r}.") from error  # fmt: skip
+
+
+def dilated(size: int, dilation: int) -> int:
+    """A size with `dilation - 1` gaps between neighbours."""
+    return (size - 1) * dilation + 1 if size else 0
+
+
+def window_count(size: int, window: int, stride: int) -> int:
+    """How many windows fit into `size`."""
+    return (size - window) // stride + 1 if size >= window else 0
+
+
+def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Ints, Ints, Ints]:
+    """Layouts as (batch, feature, *spatial) dims; the spatial letters are ordered as in the kernel's layout.
+
+    TypeError where a layout lacks its letters, repeats one, or the spatial letters differ.
+    """
+    pairs = (("N", "C"), ("O", "I"), ("N", "C"))
+    for i, (layout, (a, b)) in enumerate(zip(dimension_numbers, pairs, strict=True)):
+        if not layout.count(a) == layout.count(b) == 1:
+            raise TypeError(f"convolution dimension_numbers[{i}] must contain {a!r} and {b!r} exactly once, got {layout!r}.")
+        if len(set(layout)) != len(layout):
+            raise TypeError(f"convolution dimension_numbers[{i}] cannot have duplicate letters, got {layout!r}.")
+    spatial = [set(layout) - set(pair) for layout, pair in zip(dimension_numbers, pairs, strict=True)]
+    if not spatial[0] == spatial[1] == spatial[2]:
+        raise TypeError(f"convolution dimension_numbers must share one set of spatial letters, got {dimension_numbers}.")
+    order = [c for c in dimension_numbers[1] if c not in "OI"]
+    lhs, rhs, out = (tuple(layout.index(c) for c in (*pair, *order))
+                     for layout, pair in zip(dimension_numbers, pairs, strict=True))  # fmt: skip
+    return lhs, rhs, out
+
+
+def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
+                           dimension_numbers: Any) -> ConvDimensionNumbers:  # fmt: skip
+    """Layouts, or None for batch, feature and spatial dims in this order, as `ConvDimensionNumbers`; TypeError if unfit."""
+    if isinstance(dimension_numbers, ConvDimensionNumbers):
+        return dimension_numbers
+    if len(lhs_shape) != len(rhs_shape):
+        raise TypeError(f"convolution requires lhs and rhs of one rank, got shapes {lhs_shape} and {rhs_shape}.")
+    if dimension_numbers is None:
+        dims = tuple(range(len(lhs_shape)))
+        return ConvDimensionNumbers(dims, dims, dims)
+    if not isinstance(dimension_numbers, list | tuple):
+        raise TypeError(f"convolution dimension_numbers must be a tuple or None, got {type(dimension_numbers)}.")
+    if len(dimension_numbers) != 3 or not all(isinstance(x, str) for x in dimension_numbers):
+        raise TypeError("convolution dimension_numbers are three strings such as ('NCHW', 'OIHW', 'NCHW'), got "
+                        f"{dimension_numbers!r}.")  # fmt: skip
+    for i, layout in enumerate(dimension_numbers):
+        if len(layout) != len(lhs_shape):
+            raise TypeError(f"convolution dimension_numbers[{i}] is {layout!r}, but lhs and rhs have {len(lhs_shape)} dims "
+                            f"(shapes {lhs_shape} and {rhs_shape}).")  # fmt: skip
+    return ConvDimensionNumbers(*conv_general_permutations(dimension_numbers))
+
+
+def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int], pads: Any,
+                     batch_group_count: int = 1) -> Ints:  # fmt: skip
+    """The result's shape for operands in canonical order, (N, C, spatial) and (O, I, spatial), dilations applied."""
+    if isinstance(pads, str):
+        pads = padtype_to_pads(lhs_shape[2:], rhs_shape[2:], strides, pads)
+    if len(pads) != len(lhs_shape) - 2:
+        raise TypeError(f"Wrong number of explicit pads for convolution: expected {len(lhs_shape) - 2}, got {len(pads)}.")
+    padded = [n + low + high for n, (low, high) in zip(lhs_shape[2:], pads, strict=True)]
+    if any(n < 0 for n in padded):
+        raise ValueError(f"Negative padding is larger than the dim that it cuts: padding {pads} for sizes {lhs_shape[2:]}.")
+    space = (window_count(n, k, s) for n, k, s in zip(padded, rhs_shape[2:], strides, strict=True))
+    return (lhs_shape[0] // batch_group_count, rhs_shape[0], *space)
+
+
+def conv_general_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int], padding: Any,
+                             dimension_numbers: Sequence[str]) -> Ints:  # fmt: skip
+    """The result's shape of a convolution without dilations, in its layout."""
+    lhs, rhs, out = conv_general_permutations(dimension_numbers)
+    shape = conv_shape_tuple([lhs_shape[d] for d in lhs], [rhs_shape[d] for d in rhs], window_strides, padding)
+    return placed(shape, out)
+
+
+def conv_transpose_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int], padding: Any,
+                               dimension_numbers: Sequence[str]) -> Ints:  # fmt: skip
+    """The result's shape of `conv_transpose`, in its layout."""
+    lhs, rhs, out = conv_general_permutations(dimension_numbers)
+    left, right = [lhs_shape[d] for d in lhs], [rhs_shape[d] for d in rhs]
+    if isinstance(padding, str):
+        padding = [transpose_pads(k, s, padding) for k, s in zip(right[2:], window_strides, strict=True)]
+    space = ((n - 1) * s - k + 2 + sum(p)
+             for n, k, s, p in zip(left[2:], right[2:], window_strides, padding, strict=True))  # fmt: skip
+    return placed((left[0], right[0], *space), out)
+
+
+def placed(canonical: Sequence[Any], spec: Ints) -> tuple[Any, ...]:
+    """Entries given in canonical order, put at the dims that `spec` names."""
+    out = [None] * len(spec)
+    for entry, d in zip(canonical, spec, strict=True):
+        out[d] = entry
+    return tuple(out)
+
+
+def transpose_pads(window: int, stride: int, padding: Any) -> tuple[int, int]:
+    """The pads of a transposed convolution from those of the forward one; ValueError for an unknown mode."""
+    if padding == "SAME":
+        total = window + stride - 2
+        low = window - 1 if stride > window - 1 else -(-total // 2)
+        return low, total - low
+    if padding == "VALID":
+        total = window + stride - 2 + max(window - stride, 0)
+        return window - 1, total - (window - 1)
+    if isinstance(padding, tuple):
+        return window - padding[0] - 1, window - padding[1] - 1
+    raise ValueError(f"Invalid padding mode: {padding!r}; expected 'SAME', 'VALID' or a (low, high) tuple.")

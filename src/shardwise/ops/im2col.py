@@ -1,0 +1,204 @@
+"""Convolutions of blocks as matrix products over windows that are laid side by side (im2col), a cacheful at a time.
+
+Loop dims fold as in `ops.gemm`: one that varies only on the left is more batch, one that varies only in the kernel is more
+output features, one that varies in both is a batch of convolutions, as feature and batch groups are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from shardwise.ops.conv_geometry import ConvDimensionNumbers, Pads, dilated, window_count
+from shardwise.ops.gemm import compute_dtype, exact_dtype
+
+NDArray = np.ndarray[Any, Any]
+Ints = tuple[int, ...]
+
+_CHUNK = 1 << 18  # elements of side-by-side windows made at a time: they stay in cache until the product reads them
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How a convolution's window moves: everything but the operands."""
+
+    strides: Ints
+    pads: Pads
+    lhs_dilation: Ints
+    rhs_dilation: Ints
+    dims: ConvDimensionNumbers
+    feature_groups: int = 1
+    batch_groups: int = 1
+
+
+def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: Window, dtype: np.dtype[Any]) -> NDArray:
+    """The convolution of blocks with `lead` loop dims, as a block of element type `dtype`."""
+    if not window.strides:  # no space at all: a matrix product, here over one place
+        dims = ConvDimensionNumbers(*((*spec, 2) for spec in window.dims))
+        place = replace(window, strides=(1,), pads=((0, 0),), lhs_dilation=(1,), rhs_dilation=(1,), dims=dims)
+        return convolve(lhs[..., None], rhs[..., None], lead, place, dtype)[..., 0]
+    compute = compute_dtype(lhs.dtype, rhs.dtype, dtype)
+    depth = prod(rhs.shape[lead + d] for d in window.dims.rhs_spec[1:])
+    if compute.kind in "biu":
+        compute = exact_dtype(lhs, rhs, depth, compute)
+    both = [i for i in range(lead) if lhs.shape[i] != 1 and rhs.shape[i] != 1]
+    left = [i for i in range(lead) if lhs.shape[i] != 1 and rhs.shape[i] == 1]
+    right = [i for i in range(lead) if lhs.shape[i] == 1 and rhs.shape[i] != 1]
+
+    x = _arranged(lhs, both, left, lead, window.dims.lhs_spec)  # both, left, N, C, space
+    w = _arranged(rhs, both, right, lead, window.dims.rhs_spec)  # both, right, O, I, window
+    batch_sizes = tuple(lhs.shape[i] for i in both)
+    left_sizes, right_sizes = tuple(lhs.shape[i] for i in left), tuple(rhs.shape[i] for i in right)
+    groups = max(window.feature_groups, window.batch_groups)
+    space = len(window.strides)
+    nb, nl, nr = len(both), len(left), len(right)
+    # The group becomes a dim of its own behind the common loops.
+    x = _with_group(x, nb, nb + nl + (1 if window.feature_groups > 1 else 0), groups)
+    w = _with_group(w, nb, nb + nr, groups)
+    n, o = x.shape[nb + 1 + nl], w.shape[nb + 1 + nr]
+    w = w.reshape(*w.shape[: nb + 1], prod(right_sizes) * o, *w.shape[nb + nr + 2 :])  # both, group, O, I, window
+
+    feature, *out_space = (window.dims.out_spec[1], *window.dims.out_spec[2:])
+    features_last = all(feature > d for d in out_space)
+    x = _padded(x, nb + 1, nl, window, features_last, compute)  # both, group, N, then C and space as said
+    w = w.astype(compute, copy=False)
+    out = _products(x, w, nb, window, features_last)  # both, N, (space, group, O) or (group, O, space)
+
+    # Back to loop dims in their places, then the dims of the result; groups are the major part of its features.
+    sizes = out.shape[nb + 1 : nb + 1 + space] if features_last else out.shape[-space:]
+    tail = (*sizes, groups, *right_sizes, o) if features_last else (groups, *right_sizes, o, *sizes)
+    out = out.reshape(*batch_sizes, *left_sizes, n, *tail)
+    at_n = nb + nl
+    at_space = at_n + 1 if features_last else at_n + 1 + 1 + nr + 1
+    at_group = at_n + 1 + (space if features_last else 0)
+    position = {i: p for p, i in enumerate(both)} | {i: nb + p for p, i in enumerate(left)}
+    position |= {i: at_group + 1 + p for p, i in enumerate(right)}
+    dims: list[Ints] = [()] * (space + 2)
+    for where, d in zip([(at_n,), (at_group, at_group + 1 + nr), *((at_space + i,) for i in range(space))],
+                        window.dims.out_spec, strict=True):  # fmt: skip
+        dims[d] = where
+    shape = [max(lhs.shape[i], rhs.shape[i]) for i in range(lead)] + [prod(out.shape[p] for p in d) for d in dims]
+    order = [*(position[i] for i in range(lead) if i in position), *(p for d in dims for p in d)]
+    out = out.transpose(order).reshape(shape)
+    if dtype.kind == "b":
+        return out != 0
+    if out.dtype == dtype:
+        return out
+    return (out.astype(np.int64) if out.dtype.kind == "f" and dtype.kind in "iu" else out).astype(dtype)
+
+
+def _arranged(x: NDArray, both: list[int], own: list[int], lead: int, spec: Ints) -> NDArray:
+    """`x` with its varying loop dims, those common to both operands first, then its dims in canonical order."""
+    ones = [i for i in range(lead) if i not in both and i not in own]
+    x = x.transpose(*ones, *both, *own, *(lead + d for d in spec))
+    return x.reshape(x.shape[len(ones) :])
+
+
+def _with_group(x: NDArray, front: int, dim: int, groups: int) -> NDArray:
+    """Split the groups off `dim` and move them to `front`."""
+    x = x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :])
+    return np.moveaxis(x, dim, front)
+
+
+def _padded(x: NDArray, nb: int, nl: int, window: Window, features_last: bool, dtype: np.dtype[Any]) -> NDArray:
+    """The left operand with pads and gaps, its batch loops merged, and features last or in front of space."""
+    space = len(window.strides)
+    if features_last:
+        x = np.moveaxis(x, nb + nl + 1, -1)
+    first = x.ndim - space - (1 if features_last else 0)
+    plain = all(p == (0, 0) for p in window.pads) and all(d == 1 for d in window.lhs_dilation)
+    if not plain:
+        shape, source, target = list(x.shape), [slice(None)] * x.ndim, [slice(None)] * x.ndim
+        for i, ((low, high), step) in enumerate(zip(window.pads, window.lhs_dilation, strict=True)):
+            d = first + i
+            size = dilated(x.shape[d], step) + low + high
+            begin = -(min(low, 0) // step)  # the first element that a negative pad leaves
+            end = max(min(x.shape[d], -(-(size - low) // step)), begin)
+            source[d] = slice(begin, end)
+            target[d] = slice(low + begin * step, max(low + (end - 1) * step + 1, 0) if end > begin else 0, step)
+            shape[d] = size
+        full = np.zeros(shape, dtype)
+        full[tuple(target)] = x[tuple(source)]
+        x = full
+    elif x.dtype != dtype:
+        x = x.astype(dtype, order="C")
+    return x.reshape(*x.shape[:nb], prod(x.shape[nb : nb + nl + 1]), *x.shape[nb + nl + 1 :])
+
+
+def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bool) -> NDArray:
+    """Products of windows of `x` with `w`, laid out as the result is: both, N, (space, group, O) or (group, O, space)."""
+    space = len(window.strides)
+    batch, n, groups = x.shape[:nb], x.shape[nb + 1], x.shape[nb]
+    first = nb + 2 + (0 if features_last else 1)  # of the dims of space in x
+    sizes = x.shape[first : first + space]
+    taps = w.shape[nb + 3 :]
+    counts = tuple(window_count(s, dilated(k, r), t)
+                   for s, k, r, t in zip(sizes, taps, window.rhs_dilation, window.strides, strict=True))  # fmt: skip
+    channels, features = w.shape[nb + 2], w.shape[nb + 1]
+    shape = (*batch, n, *counts, groups, features) if features_last else (*batch, n, groups, features, *counts)
+    if not prod(shape) or not channels or not prod(taps):
+        return np.zeros(shape, x.dtype)
+    moved = [x.strides[first + i] * window.strides[i] for i in range(space)]
+    inner = [x.strides[first + i] * window.rhs_dilation[i] for i in range(space)]
+    out = np.empty(shape, x.dtype)
+    if channels == 1 and window.feature_groups > 1:
+        own = x.strides[: nb + 2]
+        return _by_taps(as_strided(x, (*x.shape[: nb + 2], *counts, *taps), (*own, *moved, *inner)), w, out, nb, features_last)
+    depth = channels * prod(taps)
+    if features_last:  # batch, group, N, counts | taps, C
+        view = as_strided(x, (*x.shape[: nb + 2], *counts, *taps, channels), (*x.strides[: nb + 2], *moved, *inner, x.strides[-1]))
+        weights = np.moveaxis(np.moveaxis(w, nb + 1, -1), nb + 1, -2).reshape(*batch, groups, depth, features)
+        target = np.moveaxis(out, -2, nb)  # batch, group, N, counts, O
+    else:  # batch, group, N | C, taps | counts
+        view = as_strided(x, (*x.shape[: nb + 3], *taps, *counts), (*x.strides[: nb + 3], *inner, *moved))
+        weights = w.reshape(*batch, groups, 1, features, depth)
+        target = np.moveaxis(out, nb + 1, nb)  # batch, group, N, O, counts
+    each = prod(batch) * groups * depth * prod(counts)  # elements per sample
+    whole = prod(taps) == 1  # nothing is repeated: the windows may be a view
+    samples = n if whole else max(1, _CHUNK // each)
+    rows = counts[0] if samples > 1 or whole else max(1, _CHUNK * counts[0] // each)
+    row_dim = nb + 2 + (0 if features_last else 1 + space)
+    for i in range(0, n, samples):
+        for r in range(0, counts[0], rows):
+            part: list[Any] = [slice(None)] * (nb + 1) + [slice(i, i + samples)]
+            cut = (*part, *[slice(None)] * (row_dim - nb - 2), slice(r, r + rows))
+            piece = view[cut]
+            to = target[(*part, *([] if features_last else [slice(None)]), slice(r, r + rows))]
+            if features_last:
+                columns = piece.reshape(*piece.shape[: nb + 1], prod(piece.shape[nb + 1 : nb + 2 + space]), depth)
+                np.matmul(columns, weights, out=to.reshape(*to.shape[: nb + 1], columns.shape[-2], features))
+            else:
+                columns = piece.reshape(*piece.shape[: nb + 2], depth, prod(piece.shape[row_dim:]))
+                np.matmul(weights, columns, out=to.reshape(*to.shape[: nb + 2], features, columns.shape[-1]))
+    return out
+
+
+def _by_taps(view: NDArray, w: NDArray, out: NDArray, nb: int, features_last: bool) -> NDArray:
+    """Depthwise: the sum over the window of shifted inputs times one number per channel, sample by sample.
+
+    `view` is (batch, group, N, counts, taps), `w` (batch, group, O, 1, taps); `out` is laid out as the result is.
+    """
+    taps = w.shape[nb + 3 :]
+    space = len(taps)
+    for i in range(view.shape[nb + 1]):
+        to = out[(slice(None),) * nb + (i,)]
+        product = np.empty_like(to)
+        for number, tap in enumerate(np.ndindex(*taps)):
+            here = view[(*[slice(None)] * (nb + 1), i, Ellipsis, *tap)]  # batch, group, counts
+            factor = w[(*[slice(None)] * (nb + 2), 0, *tap)]  # batch, group, O
+            if features_last:
+                here = np.moveaxis(here, nb, -1)[..., None]
+                factor = factor.reshape(*factor.shape[:nb], *(1,) * space, *factor.shape[nb:])
+            else:
+                here = np.expand_dims(here, nb + 1)
+                factor = factor.reshape(*factor.shape, *(1,) * space)
+            if number == 0:
+                np.multiply(here, factor, out=to)
+            else:
+                np.multiply(here, factor, out=product)
+                to += product
+    return out
