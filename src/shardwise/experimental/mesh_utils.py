@@ -1,0 +1,100 @@
+"""`shardwise.experimental.mesh_utils`: arrays of devices to make meshes from.
+
+CPU devices of one process are equally near to each other, so that their order is all there is to choose; between
+processes the hybrid mesh keeps the axes that communicate most inside a process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.sharding import Device
+from shardwise.sharding import devices as all_devices
+
+
+def create_device_mesh(
+    mesh_shape: Sequence[int],
+    devices: Sequence[Device] | None = None,
+    *,
+    contiguous_submeshes: bool = False,
+    allow_split_physical_axes: bool = False,
+) -> np.ndarray[Any, np.dtype[np.object_]]:
+    """Devices in an array of `mesh_shape`, row-major, to give to `Mesh`.
+
+    Args:
+        mesh_shape: the sizes of the mesh axes.
+        devices: which devices; all of them if None.
+        contiguous_submeshes: that every process holds a block of the mesh, which row-major order does as far as the
+            shape allows it.
+        allow_split_physical_axes: about the wiring of TPUs; CPU devices have no physical axes to split.
+
+    Raises:
+        ValueError: the shape does not take exactly all the devices.
+    """
+    chosen = list(all_devices() if devices is None else devices)
+    shape = tuple(mesh_shape)
+    if math.prod(shape) != len(chosen):
+        raise ValueError(
+            f"Number of devices {len(chosen)} must equal the product of mesh_shape {shape}, which is "
+            f"{math.prod(shape)}. Pass that many, as in devices=jax.devices()[:{math.prod(shape)}], or use jax.make_mesh."
+        )
+    return _object_array(chosen).reshape(shape)
+
+
+def create_hybrid_device_mesh(
+    mesh_shape: Sequence[int],
+    dcn_mesh_shape: Sequence[int],
+    devices: Sequence[Device] | None = None,
+    *,
+    process_is_granule: bool = False,
+    should_sort_granules_by_key: bool = True,
+    allow_split_physical_axes: bool = False,
+) -> np.ndarray[Any, np.dtype[np.object_]]:
+    """Devices of several processes in an array whose axes are, dim by dim, processes times devices of a process.
+
+    Args:
+        mesh_shape: the sizes, per axis, within one process (where communication is cheap).
+        dcn_mesh_shape: the sizes, per axis, across processes (where it is dear); of the same length.
+        devices: which devices; all of them if None.
+        process_is_granule: whether to group devices by process rather than by TPU slice. There are no slices here: the
+            groups are processes either way.
+        should_sort_granules_by_key: order the groups by process index rather than by first appearance.
+        allow_split_physical_axes: as in `create_device_mesh`.
+
+    Returns:
+        An array of shape `mesh_shape * dcn_mesh_shape`, in which the devices of a process form a block.
+
+    Raises:
+        ValueError: the shapes differ in length, or do not take exactly all devices of all processes.
+    """
+    inner, outer = tuple(mesh_shape), tuple(dcn_mesh_shape)
+    if len(inner) != len(outer):
+        raise ValueError(
+            f"mesh_shape {inner} and dcn_mesh_shape {outer} give the sizes of the same axes, but their lengths differ; "
+            "put a 1 where an axis has no part."
+        )
+    groups: dict[int, list[Device]] = {}
+    for device in all_devices() if devices is None else devices:
+        groups.setdefault(device.process_index, []).append(device)
+    keys = sorted(groups) if should_sort_granules_by_key else list(groups)
+    if math.prod(outer) != len(keys):
+        raise ValueError(
+            f"Number of processes {len(keys)} must equal the product of dcn_mesh_shape {outer}, which is "
+            f"{math.prod(outer)}."
+        )
+    blocks = [create_device_mesh(inner, groups[key]) for key in keys]
+    # From (outer sizes, inner sizes) to one dim per axis, the part across processes being the major one.
+    rank = len(inner)
+    stacked = _object_array([device for block in blocks for device in block.flat]).reshape(*outer, *inner)
+    paired = stacked.transpose([dim for i in range(rank) for dim in (i, rank + i)])
+    return paired.reshape([o * i for o, i in zip(outer, inner, strict=True)])
+
+
+def _object_array(items: list[Device]) -> np.ndarray[Any, np.dtype[np.object_]]:
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array

@@ -1,0 +1,14 @@
+"""`shardwise.experimental.pjit`: the old name of `jit`, which resolves bare specs in the mesh of `with mesh:`."""
+
+from typing import Any
+
+from shardwise.transforms.jit import pjit as pjit
+
+
+def __getattr__(name: str) -> Any:
+    if name == "FROM_GDA":
+        raise AttributeError(
+            "FROM_GDA is gone with GlobalDeviceArray: leave in_shardings out, since arrays know their shardings, and "
+            "make NumPy inputs global with multihost_utils.host_local_array_to_global_array."
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
