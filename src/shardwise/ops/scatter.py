@@ -1,0 +1,439 @@
+"""`scatter` and its combining forms: windows of updates put or combined into an array at computed positions.
+
+Comes in: an operand, an integer array of window starts, updates, the dimension numbers. Goes out: the operand with the
+windows in it. Repeated positions take every update, in order; windows out of bounds are left out unless the mode clips.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import finfo, iinfo, isdtype, physical
+from shardwise.ir import Array, Op, ShapedArray, bind, define_op
+from shardwise.ir.explicit import type_error
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Axes, Spec
+from shardwise.ops.convert import as_array
+from shardwise.ops.gather import GatherScatterMode, check_batching, check_dims, check_indices, in_bounds
+from shardwise.ops.out_sharding import sharding_spec, with_out_sharding
+from shardwise.ops.windows import Block, write_windows
+from shardwise.runtime.env import Env
+from shardwise.sharding import NamedSharding
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = [
+    "ScatterDimensionNumbers",
+    "scatter",
+    "scatter_add",
+    "scatter_apply",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_sub",
+]
+
+DimAxes = tuple[Axes, ...]
+
+# Whether the updates of a combining scatter may stay split over devices: each adds what it has, all but one of them
+# to a neutral operand, and a reduction completes the result.
+PARTIAL_SCATTER = True
+
+
+@dataclass(frozen=True)
+class ScatterDimensionNumbers:
+    """How the dims of a scatter correspond.
+
+    update_window_dims              dims of the updates that hold the window, in the order of the window's dims
+    inserted_window_dims            operand dims of window size 1 that the updates leave out
+    scatter_dims_to_operand_dims    the operand dim that each entry of an index vector addresses
+    operand_batching_dims           operand dims that run in step with ...
+    scatter_indices_batching_dims   ... these dims of the indices
+    """
+
+    update_window_dims: Sequence[int]
+    inserted_window_dims: Sequence[int]
+    scatter_dims_to_operand_dims: Sequence[int]
+    operand_batching_dims: Sequence[int] = ()
+    scatter_indices_batching_dims: Sequence[int] = ()
+
+
+def window_dims(numbers: ScatterDimensionNumbers, ndim: int) -> list[int]:
+    """The operand dims that a window of the updates has."""
+    gone = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    return [d for d in range(ndim) if d not in gone]
+
+
+# -- types -------------------------------------------------------------------------------------
+
+
+def _scatter_type(
+    operand: ShapedArray,
+    indices: ShapedArray,
+    updates: ShapedArray,
+    *,
+    dimension_numbers: ScatterDimensionNumbers,
+    operand_axes: DimAxes | None,
+    combine: str,
+    out_sharding: NamedSharding | None,
+    **params: Any,
+) -> ShapedArray:
+    del params
+    n = dimension_numbers
+    op = f"scatter_{combine}" if combine else "scatter"
+    check_indices(op, indices)
+    if operand.dtype != updates.dtype:
+        raise TypeError(
+            f"{op} takes operand and updates of one dtype, got {operand.dtype.name} and {updates.dtype.name}."
+        )
+    if combine in ("add", "sub", "mul") and isdtype(operand.dtype, "bool"):
+        raise TypeError(f"{op} does not take bools; use scatter_max for 'or', scatter_min for 'and'.")
+    rank = indices.ndim - 1 + len(n.update_window_dims)
+    if updates.ndim != rank:
+        raise TypeError(
+            f"{op}: indices {indices.shape} and update_window_dims {n.update_window_dims} call for updates of {rank} "
+            f"dims, got shape {updates.shape}."
+        )
+    check_dims(op, "update_window_dims", n.update_window_dims, updates.ndim)
+    check_batching(
+        op,
+        operand,
+        indices,
+        n.operand_batching_dims,
+        n.scatter_indices_batching_dims,
+        n.inserted_window_dims,
+        "inserted_window_dims",
+        n.scatter_dims_to_operand_dims,
+        "scatter_dims_to_operand_dims",
+    )
+    window = window_dims(n, operand.ndim)
+    if len(window) != len(n.update_window_dims):
+        raise TypeError(
+            f"{op}: a window of the operand {operand.shape} has dims {window}, but update_window_dims "
+            f"{n.update_window_dims} gives {len(n.update_window_dims)}; leave the others to inserted_window_dims or operand_batching_dims."
+        )
+    for d, u in zip(window, n.update_window_dims, strict=True):
+        if updates.shape[u] > operand.shape[d] and operand_axes is None:
+            raise TypeError(
+                f"{op}: windows of updates {updates.shape} do not fit into dim {d} of the operand {operand.shape}."
+            )
+    batch = tuple(size for u, size in enumerate(updates.shape) if u not in n.update_window_dims)
+    if batch != indices.shape[:-1]:
+        raise TypeError(
+            f"{op}: updates {updates.shape} hold windows for {batch}, but there are indices for {indices.shape[:-1]}."
+        )
+    return with_out_sharding(ShapedArray(operand.shape, operand.dtype, operand.weak_type), out_sharding)
+
+
+# -- the kernel -------------------------------------------------------------------------------------
+
+_UFUNCS: dict[str, Callable[..., Any] | None] = {
+    "": None,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+def neutral(combine: str, dtype: Any) -> Any:
+    """The value that `combine` leaves others unchanged by."""
+    if combine in ("add", "sub"):
+        return 0
+    if combine == "mul":
+        return 1
+    if isdtype(dtype, "bool"):
+        return combine == "min"
+    if isdtype(dtype, "integral"):
+        return iinfo(dtype).max if combine == "min" else iinfo(dtype).min
+    sign = 1 if combine == "min" else -1
+    with np.errstate(over="ignore"):
+        infinite = np.asarray(sign * np.inf).astype(physical(dtype))
+    return infinite if not np.isnan(infinite) else sign * finfo(dtype).max
+
+
+def _scatter_kernel(
+    env: Env,
+    operand: Block,
+    indices: Block,
+    updates: Block,
+    *,
+    dimension_numbers: ScatterDimensionNumbers,
+    mode: GatherScatterMode,
+    unique_indices: bool,
+    wrap_negative: bool,
+    operand_axes: DimAxes | None,
+    update_axes: Axes,
+    combine: str,
+    **promises: Any,
+) -> Block:
+    del promises
+    lead, numbers = env.lead, dimension_numbers
+    rank = operand.ndim - lead
+    window = window_dims(numbers, rank)
+    sizes = [1] * rank
+    for d, u in zip(window, numbers.update_window_dims, strict=True):
+        sizes[d] = updates.shape[lead + u]
+    keep: Block | None = None
+    starts: dict[int, Block] = {}
+    own: dict[int, tuple[Block, int]] = {}
+    split = operand_axes or ((),) * rank
+    for d, axes in enumerate(split):
+        if axes:
+            own[d] = (env.index(axes) * operand.shape[lead + d], operand.shape[lead + d])
+    for i, d in enumerate(numbers.scatter_dims_to_operand_dims):
+        n = operand.shape[lead + d] * math.prod(env.size(a) for a in split[d])
+        starts[d], inside = in_bounds(indices[..., i], n, n - sizes[d], wrap_negative)
+        if inside is not None and mode is not GatherScatterMode.CLIP:
+            keep = inside if keep is None else keep & inside
+    batch = [u for u in range(updates.ndim - lead) if u not in numbers.update_window_dims]
+    order = [*range(lead), *(lead + u for u in batch), *(lead + u for u in numbers.update_window_dims)]
+    rows = updates.transpose(order)
+    inserted = tuple(d in window for d in range(rank) if d not in numbers.operand_batching_dims)
+    if not all(inserted):
+        rows = rows[(Ellipsis, *(slice(None) if there else None for there in inserted))]
+    if update_axes:
+        first = env.index(update_axes).reshape((*env.index(update_axes).shape, *(1,) * rank)) == 0
+        operand = np.where(first, operand, np.asarray(neutral(combine, operand.dtype)).astype(operand.dtype))
+    pairs = tuple(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
+    out = write_windows(operand, lead, starts, sizes, pairs, rows, keep, _UFUNCS[combine], unique_indices, own)
+    loops = np.broadcast_shapes(out.shape[:lead], indices.shape[:lead])  # differ if index vectors are empty
+    return out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
+
+
+# -- sharding -------------------------------------------------------------------------------------
+
+
+def _update_dims(numbers: ScatterDimensionNumbers, rank: int, indices_ndim: int, updates_ndim: int) -> list[int]:
+    """The factor of each dim of the updates, where operand dim d is factor d and indices dim i is factor rank + i."""
+    batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+    window = iter(window_dims(numbers, rank))
+    batch = iter(batching.get(i, rank + i) for i in range(indices_ndim - 1))
+    return [next(window) if u in numbers.update_window_dims else next(batch) for u in range(updates_ndim)]
+
+
+def _scatter_rule(ins: Types, outs: Types, params: Params) -> Rule:
+    del outs
+    numbers: ScatterDimensionNumbers = params["dimension_numbers"]
+    operand, indices, updates = (t.shape for t in ins)
+    rank = len(operand)
+    partial = bool(params["combine"]) and PARTIAL_SCATTER
+    sizes = [*operand, *indices]
+    kinds = [Kind.PASS] * rank + [Kind.REDUCE if partial else Kind.REPLICATE] * (len(indices) - 1) + [Kind.REPLICATE]
+    batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+    update_factors: list[tuple[int, ...]] = []
+    for f, n in zip(_update_dims(numbers, rank, len(indices), len(updates)), updates, strict=True):
+        if n == 1:
+            update_factors.append(())
+        elif f < rank and n != operand[f]:  # a partial window goes to every device, each of which keeps its own part
+            update_factors.append((len(sizes),))
+            sizes.append(n)
+            kinds.append(Kind.REPLICATE)
+        else:
+            update_factors.append((f,))
+    dims = tuple((d,) if n != 1 else () for d, n in enumerate(operand))
+    index_dims = tuple((batching.get(i, rank + i),) if n != 1 else () for i, n in enumerate(indices))
+    return Rule((dims, index_dims, tuple(update_factors)), (dims,), tuple(sizes), tuple(kinds))
+
+
+def _place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes]) -> Params:
+    """Tell the kernel which mesh axes split operand dims (but not the updates with them) and the updates alone."""
+    del out_dims
+    numbers: ScatterDimensionNumbers = params["dimension_numbers"]
+    operand, _, updates = in_dims
+    rank = len(operand)
+    window = window_dims(numbers, rank)
+    axes = list(operand)
+    for d in numbers.operand_batching_dims:
+        axes[d] = ()
+    for d, u in zip(window, numbers.update_window_dims, strict=True):
+        if updates and updates[u] == operand[d]:
+            axes[d] = ()
+    alone: list[str] = []
+    if updates:
+        batch = [u for u in range(len(updates)) if u not in numbers.update_window_dims]
+        alone = [a for i, u in enumerate(batch) if i not in numbers.scatter_indices_batching_dims for a in updates[u]]
+    return {**params, "operand_axes": tuple(axes) if any(axes) else None, "update_axes": tuple(alone)}
+
+
+def _scatter_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    del rule
+    if params["out_sharding"] is not None:
+        return (sharding_spec(params["out_sharding"], outs[0].ndim),)
+    numbers: ScatterDimensionNumbers = params["dimension_numbers"]
+    operand, indices, updates = ins
+    factors = _update_dims(numbers, operand.ndim, indices.ndim, updates.ndim)
+    batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+    whole = {f for u, f in enumerate(factors) if f < operand.ndim and updates.shape[u] == operand.shape[f]}
+    clear = all(not axes or d in whole for d, axes in enumerate(operand.spec))
+    clear &= all(
+        not axes or (i in batching and axes == operand.spec[batching[i]]) for i, axes in enumerate(indices.spec)
+    )
+    clear &= all(
+        not axes or (f in whole and axes == operand.spec[f]) for axes, f in zip(updates.spec, factors, strict=True)
+    )
+    if not clear:
+        raise type_error(
+            f"scatter of {updates.str_short()} into {operand.str_short()} at {indices.str_short()}: only dims that "
+            "windows cover whole may be split, alike in operand and updates. Give out_sharding= to .at[...].set and its "
+            "like, or reshard."
+        )
+    return (operand.spec,)
+
+
+def _define(combine: str, reduction: str) -> Op:
+    name = f"scatter_{combine}" if combine else "scatter"
+    return define_op(
+        name,
+        type_rule=_scatter_type,
+        kernel=_scatter_kernel,
+        rule=_scatter_rule,
+        reduction=reduction,
+        localize=lambda params, ins, outs: {**params, "out_sharding": None},
+        place=_place,
+        explicit=_scatter_specs,
+    )
+
+
+scatter_p = _define("", "sum")
+scatter_add_p = _define("add", "sum")
+scatter_sub_p = _define("sub", "sum")
+scatter_mul_p = _define("mul", "prod")
+scatter_min_p = _define("min", "min")
+scatter_max_p = _define("max", "max")
+_OPS = {
+    "": scatter_p,
+    "add": scatter_add_p,
+    "sub": scatter_sub_p,
+    "mul": scatter_mul_p,
+    "min": scatter_min_p,
+    "max": scatter_max_p,
+}
+
+
+# -- public functions -------------------------------------------------------------------------------------
+
+
+def scatter_with(
+    combine: str,
+    operand: Any,
+    indices: Any,
+    updates: Any,
+    numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+    wrap_negative: bool = False,
+    out_sharding: NamedSharding | None = None,
+) -> Array:
+    """The scatter named by `combine` ('', 'add', 'sub', 'mul', 'min', 'max').
+
+    `wrap_negative` counts negative starts from the end; `out_sharding` (over an abstract mesh) splits the result where
+    that is ambiguous.
+    """
+    parsed = GatherScatterMode.from_any(mode)
+    if parsed is GatherScatterMode.ONE_HOT:
+        parsed = GatherScatterMode.FILL_OR_DROP  # the same values
+    return bind(
+        _OPS[combine],
+        as_array(operand),
+        as_array(indices),
+        as_array(updates),
+        dimension_numbers=_hashable(numbers),
+        mode=parsed,
+        indices_are_sorted=bool(indices_are_sorted),
+        unique_indices=bool(unique_indices),
+        wrap_negative=bool(wrap_negative),
+        out_sharding=out_sharding,
+        operand_axes=None,
+        update_axes=(),
+        combine=combine,
+    )
+
+
+def _hashable(numbers: ScatterDimensionNumbers) -> ScatterDimensionNumbers:
+    return ScatterDimensionNumbers(
+        tuple(numbers.update_window_dims),
+        tuple(numbers.inserted_window_dims),
+        tuple(numbers.scatter_dims_to_operand_dims),
+        tuple(numbers.operand_batching_dims),
+        tuple(numbers.scatter_indices_batching_dims),
+    )
+
+
+def _public(combine: str, does: str) -> Callable[..., Array]:
+    def function(
+        operand: Any,
+        scatter_indices: Any,
+        updates: Any,
+        dimension_numbers: ScatterDimensionNumbers,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+    ) -> Array:
+        return scatter_with(
+            combine,
+            operand,
+            scatter_indices,
+            updates,
+            dimension_numbers,
+            indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices,
+            mode=mode,
+        )
+
+    name = f"scatter_{combine}" if combine else "scatter"
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""`operand` with windows of `updates` {does} at `scatter_indices`.
+
+    See `ScatterDimensionNumbers` for how dims correspond. `mode` says what becomes of windows out of bounds: 'drop'
+    (the default) and 'promise_in_bounds' leave them out, 'clip' moves them inside. `unique_indices` promises that no
+    element is written twice, which is faster. Raises TypeError where shapes, dtypes and numbers do not fit, ValueError
+    for indices that are no integers.
+    """
+    return function
+
+
+scatter = _public("", "put")
+scatter_add = _public("add", "added")
+scatter_sub = _public("sub", "subtracted")
+scatter_mul = _public("mul", "multiplied")
+scatter_min = _public("min", "combined by minimum")
+scatter_max = _public("max", "combined by maximum")
+
+
+def scatter_apply(
+    operand: Array,
+    scatter_indices: Array,
+    func: Callable[[Array], Array],
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    update_shape: Sequence[int] = (),
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """`operand` with elementwise `func` applied to the elements in the windows at `scatter_indices`.
+
+    An element that lies in k windows gets `func` k times. `update_shape` is the shape that updates would have.
+    """
+    from shardwise.ops.apply import apply_at
+
+    return apply_at(
+        operand,
+        scatter_indices,
+        func,
+        dimension_numbers,
+        tuple(update_shape),
+        wrap_negative=False,
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices,
+        mode=mode,
+    )

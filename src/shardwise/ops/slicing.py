@@ -1,0 +1,397 @@
+"""Slices at computed positions: `dynamic_slice`, `dynamic_update_slice` and the forms for one dim.
+
+Starts are clamped so that the window fits. Static slices (`slice`, `slice_in_dim`) are in `ops.pieces`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, ShapedArray, bind, define_op, literal
+from shardwise.ir.explicit import check_divisible, type_error
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Axes, Spec
+from shardwise.ops.broadcast import expand_dims
+from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.gather import GatherDimensionNumbers, gather
+from shardwise.ops.pieces import concatenate, slice_in_dim
+from shardwise.ops.reshape import reshape
+from shardwise.ops.transpose import squeeze
+from shardwise.ops.windows import Block, read_windows, write_windows
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = [
+    "dynamic_index_in_dim",
+    "dynamic_slice",
+    "dynamic_slice_in_dim",
+    "dynamic_update_index_in_dim",
+    "dynamic_update_slice",
+    "dynamic_update_slice_in_dim",
+    "index_in_dim",
+    "index_take",
+]
+
+DimAxes = tuple[Axes, ...]
+
+
+def _check_starts(name: str, starts: Sequence[ShapedArray], ndim: int) -> None:
+    if len(starts) != ndim:
+        raise TypeError(f"{name} takes one start index per dim of the operand: got {len(starts)} for {ndim} dims.")
+    if any(t.shape for t in starts):
+        raise TypeError(f"{name} takes scalar start indices, got {', '.join(t.str_short() for t in starts)}.")
+    if starts and (starts[0].dtype.kind not in "iu" or any(t.dtype != starts[0].dtype for t in starts)):
+        kinds = ", ".join(t.dtype.name for t in starts)
+        raise TypeError(f"{name} takes start indices of one integer dtype, got {kinds}.")
+
+
+def first_start(start: Block, n: int, limit: int, wrap: bool) -> Block:
+    """Starts as intp in 0..limit, negative ones counted from the end `n` if `wrap`."""
+    start = start.astype(np.intp, copy=False)
+    if wrap:
+        start = np.where(start < 0, start + n, start)
+    return np.minimum(np.maximum(start, 0), limit)
+
+
+# -- dynamic_slice -------------------------------------------------------------------------------------
+
+
+def _slice_type(
+    operand: ShapedArray, *starts: ShapedArray, slice_sizes: tuple[int, ...], wrap: tuple[bool, ...]
+) -> ShapedArray:
+    del wrap
+    _check_starts("dynamic_slice", starts, operand.ndim)
+    if len(slice_sizes) != operand.ndim:
+        raise TypeError(
+            f"dynamic_slice: slice_sizes {slice_sizes} needs one size per dim of the operand {operand.shape}."
+        )
+    if any(size > n for size, n in zip(slice_sizes, operand.shape, strict=True)):
+        raise TypeError(
+            f"dynamic_slice: slice_sizes {slice_sizes} must not exceed the operand's shape {operand.shape}."
+        )
+    if any(size < 0 for size in slice_sizes):
+        raise TypeError(f"dynamic_slice: slice_sizes must not be negative, got {slice_sizes}.")
+    return ShapedArray(slice_sizes, operand.dtype, operand.weak_type)
+
+
+def _slice_kernel(
+    env: Env, operand: Block, *starts: Block, slice_sizes: tuple[int, ...], wrap: tuple[bool, ...]
+) -> Block:
+    lead = env.lead
+    index: list[Any] = [slice(None)] * operand.ndim
+    varying: dict[int, Block] = {}
+    for d, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
+        n = operand.shape[lead + d]
+        if start.size != 1:
+            varying[d] = first_start(start, n, n - size, wrap[d])
+        elif size != n:
+            first = start.item()
+            first = min(max(first + n if wrap[d] and first < 0 else first, 0), n - size)
+            index[lead + d] = slice(first, first + size)
+    out = operand[tuple(index)]
+    if not varying:
+        return out
+    loops = np.broadcast_shapes(*(s.shape for s in varying.values()))
+    return read_windows(out, lead, varying, slice_sizes, (), loops)
+
+
+def window_rule(shape: tuple[int, ...], sizes: tuple[int, ...], scalars: int) -> Rule:
+    """One factor per dim of operand and result; a cut dim is needed whole, and its split does not spread."""
+    dims = tuple((d,) if n != 1 else () for d, n in enumerate(shape))
+    outs = tuple(() if size == 1 else dim for dim, size in zip(dims, sizes, strict=True))
+    cut = frozenset(d for d, (n, size) in enumerate(zip(shape, sizes, strict=True)) if n != size)
+    kinds = tuple(Kind.REPLICATE if d in cut else Kind.PASS for d in range(len(shape)))
+    return Rule((dims, *((),) * scalars), (outs,), shape, kinds, cut)
+
+
+def cut_specs(name: str, in_types: Types, outs: Types) -> tuple[Spec, ...]:
+    """Specs of results that keep the first operand's: a split dim may shrink to a size that its axes still divide."""
+    operand, out = in_types[0], outs[0]
+    for d, axes in enumerate(operand.spec):
+        if axes and out.shape[d] != operand.shape[d]:
+            check_divisible(name, in_types, out, d, axes)
+    return (operand.spec,) * len(outs)
+
+
+dynamic_slice_p = define_op(
+    "dynamic_slice",
+    type_rule=_slice_type,
+    kernel=_slice_kernel,
+    rule=lambda ins, outs, params: window_rule(ins[0].shape, outs[0].shape, len(ins) - 1),
+    localize=lambda params, ins, outs: {**params, "slice_sizes": outs[0].shape},
+    explicit=lambda ins, outs, params, rule: cut_specs("dynamic_slice", ins, outs),
+)
+
+
+def _start_values(
+    name: str, starts: Any, ndim: int, negative: bool | Sequence[bool]
+) -> tuple[list[Any], tuple[bool, ...]]:
+    """The start indices as scalar values of one dtype, and which of them count from the end where negative."""
+    wrap = (negative,) * ndim if isinstance(negative, bool) else tuple(map(bool, negative))
+    if len(wrap) != ndim:
+        raise ValueError(f"{name}: allow_negative_indices has {len(wrap)} entries for an operand of {ndim} dims.")
+    if isinstance(starts, (Array, np.ndarray)):
+        if starts.ndim != 1:
+            raise ValueError(
+                f"{name}: start_indices must be a list of scalars or an array of rank 1, got shape {starts.shape}."
+            )
+        if isinstance(starts, Array):
+            starts = [reshape(slice_in_dim(starts, i, i + 1), ()) for i in range(starts.shape[0])]
+    starts = list(starts)
+    if len(starts) != ndim:
+        raise ValueError(f"{name}: {len(starts)} start indices for an operand of {ndim} dims.")
+    if all(isinstance(s, (int, np.integer)) and not isinstance(s, bool) for s in starts):
+        return [
+            literal(operator.index(s), dtype=np.dtype(np.int64 if abs(int(s)) >> 31 else np.int32)) for s in starts
+        ], wrap
+    values = [as_value(s) for s in starts]
+    strong = next((v.dtype for v in values if not v.aval.weak_type and v.dtype.kind in "iu"), None)
+    if strong is not None:  # Python ints take the dtype of the others
+        values = [
+            literal(v.value.item(), dtype=strong)
+            if not isinstance(v, Array) and v.aval.weak_type and v.dtype.kind in "iu"
+            else v
+            for v in values
+        ]
+    return values, wrap
+
+
+def dynamic_slice(
+    operand: Any,
+    start_indices: Any,
+    slice_sizes: Sequence[int],
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+) -> Array:
+    """The window of `slice_sizes` at `start_indices` (a list of scalars, or an int array of rank 1).
+
+    Negative starts count from the end if allowed; then starts are clamped so that the window fits. Raises TypeError for
+    sizes beyond the operand's and for non-integer starts, ValueError for a wrong number of starts.
+    """
+    operand = as_array(operand)
+    starts, wrap = _start_values("dynamic_slice", start_indices, operand.ndim, allow_negative_indices)
+    return bind(dynamic_slice_p, operand, *starts, slice_sizes=tuple(operator.index(n) for n in slice_sizes), wrap=wrap)
+
+
+# -- dynamic_update_slice -------------------------------------------------------------------------------------
+
+
+def _update_type(
+    operand: ShapedArray,
+    update: ShapedArray,
+    *starts: ShapedArray,
+    wrap: tuple[bool, ...],
+    operand_axes: DimAxes | None,
+) -> ShapedArray:
+    del wrap
+    _check_starts("dynamic_update_slice", starts, operand.ndim)
+    if update.ndim != operand.ndim:
+        raise TypeError(
+            f"dynamic_update_slice: the update needs the operand's rank, got shapes {update.shape} and {operand.shape}."
+        )
+    if operand_axes is None and any(m > n for m, n in zip(update.shape, operand.shape, strict=True)):
+        raise TypeError(
+            f"dynamic_update_slice: the update {update.shape} does not fit into the operand {operand.shape}."
+        )
+    if update.dtype != operand.dtype:
+        raise TypeError(
+            "dynamic_update_slice takes operand and update of one dtype, got "
+            f"{operand.dtype.name} and {update.dtype.name}."
+        )
+    return ShapedArray(operand.shape, operand.dtype, operand.weak_type and update.weak_type)
+
+
+def _update_kernel(
+    env: Env, operand: Block, update: Block, *starts: Block, wrap: tuple[bool, ...], operand_axes: DimAxes | None
+) -> Block:
+    lead = env.lead
+    rank = operand.ndim - lead
+    split = operand_axes or ((),) * rank
+    firsts: dict[int, Block] = {}
+    own: dict[int, tuple[Block, int]] = {}
+    for d, start in enumerate(starts):
+        part, size = operand.shape[lead + d], update.shape[lead + d]
+        n = part * math.prod(env.size(a) for a in split[d])
+        firsts[d] = first_start(start, n, n - size, wrap[d])
+        if split[d]:
+            own[d] = (env.index(split[d]) * part, part)
+    if own or any(s.size != 1 for s in firsts.values()):
+        return write_windows(operand, lead, firsts, update.shape[lead:], (), update, None, None, True, own)
+    loops = np.broadcast_shapes(operand.shape[:lead], update.shape[:lead])
+    out = (
+        np.empty_like(operand, shape=loops + operand.shape[lead:])
+        if loops != operand.shape[:lead]
+        else np.empty_like(operand)
+    )
+    out[...] = operand
+    window = tuple(slice(s.item(), s.item() + n) for s, n in zip(firsts.values(), update.shape[lead:], strict=True))
+    out[(slice(None),) * lead + window] = update
+    return out
+
+
+def _update_rule(ins: Types, outs: Types, params: Params) -> Rule:
+    del params
+    shape, update = ins[0].shape, ins[1].shape
+    rank = len(shape)
+    dims = tuple((d,) if n != 1 else () for d, n in enumerate(shape))
+    # A cut dim stays split: every device writes the part of the update that falls into its own part.
+    cut = [d for d in range(rank) if update[d] != shape[d]]
+    own = {d: rank + i for i, d in enumerate(cut)}
+    update_dims = tuple(() if update[d] == 1 else (own.get(d, d),) for d in range(rank))
+    sizes = shape + tuple(update[d] for d in cut)
+    kinds = (Kind.PASS,) * rank + (Kind.REPLICATE,) * len(cut)
+    return Rule((dims, update_dims, *((),) * (len(ins) - 2)), (dims,), sizes, kinds)
+
+
+def _update_place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes]) -> Params:
+    del out_dims
+    axes = tuple(a if a != b else () for a, b in zip(in_dims[0], in_dims[1], strict=True)) if in_dims[1] else in_dims[0]
+    return {**params, "operand_axes": axes if any(axes) else None}
+
+
+def _update_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    del params, rule
+    operand, update = ins[0], ins[1]
+    if operand.spec != update.spec:
+        raise type_error(
+            f"dynamic_update_slice: operand {operand.str_short()} and update {update.str_short()} must be split alike. "
+            "Reshard the update."
+        )
+    for d, axes in enumerate(operand.spec):
+        if axes and update.shape[d] != operand.shape[d]:
+            check_divisible("dynamic_update_slice", ins, update, d, axes)
+    return (operand.spec,) * len(outs)
+
+
+dynamic_update_slice_p = define_op(
+    "dynamic_update_slice",
+    type_rule=_update_type,
+    kernel=_update_kernel,
+    rule=_update_rule,
+    place=_update_place,
+    explicit=_update_specs,
+)
+
+
+def dynamic_update_slice(
+    operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True
+) -> Array:
+    """`operand` with `update` (same rank and dtype) written at `start_indices`, clamped so that it fits.
+
+    Raises TypeError where rank, dtype or size do not fit, ValueError for a wrong number of starts.
+    """
+    operand, update = as_array(operand), as_array(update)
+    starts, wrap = _start_values("dynamic_update_slice", start_indices, operand.ndim, allow_negative_indices)
+    return bind(dynamic_update_slice_p, operand, update, *starts, wrap=wrap, operand_axes=None)
+
+
+# -- one dim -------------------------------------------------------------------------------------
+
+
+def _axis(axis: int, ndim: int, name: str) -> int:
+    index = operator.index(axis)
+    if not -ndim <= index < ndim:
+        raise IndexError(f"{name}: axis {axis} is out of bounds for an array of {ndim} dims.")
+    return index % ndim
+
+
+def _starts_at(start: Any, axis: int, ndim: int) -> list[Any]:
+    if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
+        return [start if d == axis else 0 for d in range(ndim)]
+    value = as_value(start)
+    if value.shape:
+        value = _as_scalar(value)
+    zero = literal(0, dtype=value.dtype) if value.dtype.kind in "iu" else literal(0)
+    return [value if d == axis else zero for d in range(ndim)]
+
+
+def _as_scalar(value: Any) -> Any:
+    if value.aval.size != 1:
+        raise TypeError(f"a start index must be a scalar, got {value.aval.str_short()}.")
+    return reshape(value, ())
+
+
+def dynamic_slice_in_dim(
+    operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
+) -> Array:
+    """`slice_size` rows from `start_index` on along one dim; see `dynamic_slice`."""
+    operand = as_array(operand)
+    d = _axis(axis, operand.ndim, "dynamic_slice_in_dim")
+    sizes = (*operand.shape[:d], operator.index(slice_size), *operand.shape[d + 1 :])
+    return dynamic_slice(
+        operand,
+        _starts_at(start_index, d, operand.ndim),
+        sizes,
+        allow_negative_indices=_only(d, operand.ndim, allow_negative_indices),
+    )
+
+
+def _only(d: int, ndim: int, allowed: bool) -> tuple[bool, ...]:
+    return tuple(i == d and allowed for i in range(ndim))
+
+
+def dynamic_index_in_dim(
+    operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
+) -> Array:
+    """Row `index` along one dim, which stays with size 1 if `keepdims`."""
+    operand = as_array(operand)
+    d = _axis(axis, operand.ndim, "dynamic_index_in_dim")
+    row = dynamic_slice_in_dim(operand, index, 1, d, allow_negative_indices=allow_negative_indices)
+    return row if keepdims else squeeze(row, (d,))
+
+
+def dynamic_update_slice_in_dim(
+    operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
+) -> Array:
+    """`operand` with `update` written from `start_index` on along one dim; see `dynamic_update_slice`."""
+    operand = as_array(operand)
+    d = _axis(axis, operand.ndim, "dynamic_update_slice_in_dim")
+    return dynamic_update_slice(
+        operand,
+        update,
+        _starts_at(start_index, d, operand.ndim),
+        allow_negative_indices=_only(d, operand.ndim, allow_negative_indices),
+    )
+
+
+def dynamic_update_index_in_dim(
+    operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
+) -> Array:
+    """`operand` with row `index` along one dim replaced; `update` may leave that dim out."""
+    operand, update = as_array(operand), as_array(update)
+    d = _axis(axis, operand.ndim, "dynamic_update_index_in_dim")
+    if update.ndim != operand.ndim:
+        if update.ndim + 1 != operand.ndim:
+            raise TypeError(
+                f"dynamic_update_index_in_dim: an update of shape {update.shape} is no row of {operand.shape}."
+            )
+        update = expand_dims(update, (d,))
+    return dynamic_update_slice_in_dim(operand, update, index, d, allow_negative_indices=allow_negative_indices)
+
+
+def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+    """Row `index` (a Python int) along one dim. Raises IndexError if it is out of bounds."""
+    operand = as_array(operand)
+    row, d = operator.index(index), _axis(axis, operand.ndim, "index_in_dim")
+    n = operand.shape[d]
+    if not -n <= row < n:
+        raise IndexError(f"index_in_dim: index {row} is out of bounds for dim {d} of size {n}.")
+    row %= n
+    out = slice_in_dim(operand, row, row + 1, axis=d)
+    return out if keepdims else squeeze(out, (d,))
+
+
+def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
+    """Rows of `src` at the 1-d index arrays `idxs`, one per dim of `axes`: ``[n, rest of src]``; negative ones wrap."""
+    src = as_array(src)
+    dims = tuple(_axis(a, src.ndim, "index_take") for a in axes)
+    indices = concatenate([expand_dims(as_array(i), (1,)) for i in idxs], 1)
+    sizes = tuple(1 if d in dims else n for d, n in enumerate(src.shape))
+    offset = tuple(range(1, 1 + src.ndim - len(dims)))
+    numbers = GatherDimensionNumbers(offset_dims=offset, collapsed_slice_dims=tuple(sorted(dims)), start_index_map=dims)
+    return gather(src, indices, numbers, sizes, wrap_negative=True)
