@@ -136,14 +136,14 @@ def test_rules():
     assert rule.blocked == {1} and rule.kinds[1] is Kind.REPLICATE
 
 
-def test_explicit_specs():
+def test_explicit_specs(monkeypatch):
     split = typed((8, 8), spec=(None, "x"))
     (out,) = infer_types(sort_p, (split,), SORT)
     assert out.spec == ((), ("x",))
-    with config.override("shardwise_dialect", "latest"):
-        (out,) = infer_types(sort_p, (typed((8, 8), spec=("x", None)),), SORT)
-        assert out.spec == (("x",), ())
-        with pytest.raises(ShardingTypeError, match="whole"):
-            infer_types(sort_p, (typed((8, 16), spec=(None, "x")),), SORT)
-        with pytest.raises(ShardingTypeError, match="whole"):
-            infer_types(top_k_p, (split,), dict(k=2, axis=1))
+    monkeypatch.setattr(config, "latest", True)
+    (out,) = infer_types(sort_p, (typed((8, 8), spec=("x", None)),), SORT)
+    assert out.spec == (("x",), ())
+    with pytest.raises(ShardingTypeError, match="whole"):
+        infer_types(sort_p, (typed((8, 16), spec=(None, "x")),), SORT)
+    with pytest.raises(ShardingTypeError, match="whole"):
+        infer_types(top_k_p, (split,), dict(k=2, axis=1))

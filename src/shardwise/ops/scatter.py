@@ -114,7 +114,8 @@ def _scatter_type(
     if len(window) != len(n.update_window_dims):
         raise TypeError(
             f"{op}: a window of the operand {operand.shape} has dims {window}, but update_window_dims "
-            f"{n.update_window_dims} gives {len(n.update_window_dims)}; leave the others to inserted_window_dims or operand_batching_dims."
+            f"{n.update_window_dims} gives {len(n.update_window_dims)}; leave the others to inserted_window_dims or "
+            "operand_batching_dims."
         )
     for d, u in zip(window, n.update_window_dims, strict=True):
         if updates.shape[u] > operand.shape[d] and operand_axes is None:
@@ -280,8 +281,8 @@ def _scatter_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple
     if not clear:
         raise type_error(
             f"scatter of {updates.str_short()} into {operand.str_short()} at {indices.str_short()}: only dims that "
-            "windows cover whole may be split, alike in operand and updates. Give out_sharding= to .at[...].set and its "
-            "like, or reshard."
+            "windows cover whole may be split, alike in operand and updates. Give out_sharding= to .at[...].set and "
+            "its like, or reshard."
         )
     return (operand.spec,)
 

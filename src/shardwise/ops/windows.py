@@ -1,8 +1,8 @@
 """Reading and writing windows of blocks at computed positions: the NumPy core of gather, scatter and dynamic slices.
 
 Comes in: blocks with `lead` loop dims (extent n or 1, differing between blocks), and per indexed dim an array of
-window starts of shape ``loops + batch``, already in bounds. Goes out: the windows, or a copy of the operand with windows
-combined into it. Dims here are counted without the loop dims.
+window starts of shape ``loops + batch``, already in bounds. Goes out: the windows, or a copy of the operand with
+windows combined into it. Dims here are counted without the loop dims.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def combine_rows(flat: Block, position: Block, rows: Block, combine: Callable[..
 
 
 def _add_rows(flat: Block, position: Block, rows: Block, sign: int) -> None:
-    """Row-wise accumulation as a product with a sparse matrix: one entry per column; eight times faster than ufunc.at."""
+    """Row-wise accumulation as a product with a sparse matrix, one entry per column; 8 times faster than ufunc.at."""
     from scipy.sparse import _sparsetools
 
     count = position.size
