@@ -17,7 +17,8 @@ from shardwise.base.errors import JaxRuntimeError
 from shardwise.ir import Array, Literal, ShapedArray
 from shardwise.ops.convert import install_array_constructor, install_literal_constructor
 from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
-from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding, default_device
+from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
+from shardwise.sharding.device import default_device
 from shardwise.sharding.tiling import Tiling, replica_ids
 
 

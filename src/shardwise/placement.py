@@ -7,6 +7,7 @@ from typing import Any
 
 from shardwise.array import Signature
 from shardwise.base import config
+from shardwise.base.errors import IndivisibleError
 from shardwise.ir import ShapedArray
 from shardwise.passes.grid import DimAxes, Grid
 from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec, Sharding, Tiling
@@ -75,3 +76,36 @@ def _explicit(grid: Grid, tiling: Tiling, aval: ShapedArray, in_sigs: Sequence[S
     if aval.reduced:
         marks["reduced"] = set(aval.reduced)
     return NamedSharding(mesh, PartitionSpec(*entries, **marks))
+
+
+def check_fits(sharding: Sharding, aval: ShapedArray, what: str, path: str = "") -> None:
+    """Raise ValueError if `aval` cannot have that sharding: rank too small, or a dim that does not divide.
+
+    `what` is "pjit arguments" or "pjit outputs", `path` names the one.
+    """
+    named = f"{what} with pytree key path {path}" if path else what
+    try:
+        sharding.check_compatible_aval(aval.shape)
+    except ValueError as error:
+        raise ValueError(f"One of {named} is incompatible with its sharding annotation {sharding}: {error}") from error
+    tiling = sharding.tiling(aval.ndim)
+    if tiling is None:
+        return
+    for dim, (size, ways) in enumerate(zip(aval.shape, tiling.ways, strict=True)):
+        if size % ways:
+            raise _indivisible(sharding, aval, what, path, dim, ways)
+
+
+def _indivisible(sharding: Sharding, aval: ShapedArray, what: str, path: str, dim: int, ways: int) -> IndivisibleError:
+    size = aval.shape[dim]
+    shown = str(sharding)
+    if isinstance(sharding, NamedSharding):  # as the migration guide prints it
+        shown = f"NamedSharding(mesh={dict(sharding.mesh.shape)}, partition_spec={sharding.spec})"
+    error = IndivisibleError(
+        f"One of {what} was given the sharding of {shown}, which implies that the global size of its dimension {dim} should be "
+        f"divisible by {ways}, but it is equal to {size}"
+    )
+    good = -(-size // ways) * ways
+    subject = f"It is {path} with" if path else "It has"
+    error.add_note(f"{subject} full shape {aval.shape}; the next size of dimension {dim} that works is {good}.")
+    return error

@@ -1,0 +1,100 @@
+"""shardwise: one array type spread over any number of devices.
+
+`import shardwise as jax, shardwise.numpy as jnp` is all that a JAX program changes; `shardwise run prog.py` runs one unchanged.
+"""
+
+import importlib as _importlib
+from typing import Any as _Any
+
+from shardwise import eager as _eager  # installs the executor of single ops
+from shardwise.array import Shard as Shard
+from shardwise.array import live_arrays as live_arrays
+from shardwise.base import config as config
+from shardwise.base import errors as errors
+from shardwise.base.config import check_tracer_leaks as check_tracer_leaks
+from shardwise.base.config import checking_leaks as checking_leaks
+from shardwise.base.config import debug_infs as debug_infs
+from shardwise.base.config import debug_nans as debug_nans
+from shardwise.base.config import default_device as default_device
+from shardwise.base.config import default_matmul_precision as default_matmul_precision
+from shardwise.base.config import default_prng_impl as default_prng_impl
+from shardwise.base.config import disable_jit as disable_jit
+from shardwise.base.config import enable_x64 as enable_x64
+from shardwise.base.config import explain_cache_misses as explain_cache_misses
+from shardwise.base.config import log_compiles as log_compiles
+from shardwise.base.config import numpy_dtype_promotion as numpy_dtype_promotion
+from shardwise.base.config import numpy_rank_promotion as numpy_rank_promotion
+from shardwise.base.config import transfer_guard as transfer_guard
+from shardwise.base.config import transfer_guard_device_to_device as transfer_guard_device_to_device
+from shardwise.base.config import transfer_guard_device_to_host as transfer_guard_device_to_host
+from shardwise.base.config import transfer_guard_host_to_device as transfer_guard_host_to_device
+from shardwise.base.dtypes import float0 as float0
+from shardwise.device_put import device_get as device_get
+from shardwise.device_put import device_put as device_put
+from shardwise.inspection import ShapeDtypeStruct as ShapeDtypeStruct
+from shardwise.inspection import typeof as typeof
+from shardwise.ir import Array as Array
+from shardwise.make_array import make_array_from_callback as make_array_from_callback
+from shardwise.make_array import make_array_from_process_local_data as make_array_from_process_local_data
+from shardwise.make_array import make_array_from_single_device_arrays as make_array_from_single_device_arrays
+from shardwise.sharding import Device as Device
+from shardwise.sharding import NamedSharding as NamedSharding
+from shardwise.sharding import P as P
+from shardwise.sharding import default_backend as default_backend
+from shardwise.sharding import device_count as device_count
+from shardwise.sharding import devices as devices
+from shardwise.sharding import host_count as host_count
+from shardwise.sharding import host_id as host_id
+from shardwise.sharding import host_ids as host_ids
+from shardwise.sharding import local_device_count as local_device_count
+from shardwise.sharding import local_devices as local_devices
+from shardwise.sharding import make_mesh as make_mesh
+from shardwise.sharding import process_count as process_count
+from shardwise.sharding import process_index as process_index
+from shardwise.sharding import process_indices as process_indices
+from shardwise.sharding import set_mesh as set_mesh
+from shardwise.transforms.jit import clear_caches as clear_caches
+from shardwise.transforms.jit import jit as jit
+from shardwise.transforms.shard_map import shard_map as shard_map
+from shardwise.transforms.shard_map import smap as smap
+
+__version__ = "0.1.0"
+
+# Faces that are imported when first used, so that `import shardwise` stays quick.
+_LAZY_MODULES = frozenset({
+    "debug", "distributed", "dtypes", "errors", "experimental", "lax", "nn", "numpy", "profiler", "random", "scipy", "sharding",
+    "tree", "tree_util", "typing",
+})  # fmt: skip
+_LAZY_NAMES = {
+    "eval_shape": "shardwise.transforms.aot", "make_jaxpr": "shardwise.transforms.aot",
+    "device_put_replicated": "shardwise.device_put", "device_put_sharded": "shardwise.device_put",
+    "pmap": "shardwise.transforms.pmap", "reshard": "shardwise.transforms.explicit",
+    "block_until_ready": "shardwise.transforms.blocking", "effects_barrier": "shardwise.transforms.blocking",
+    "named_call": "shardwise.transforms.naming", "named_scope": "shardwise.transforms.naming",
+    "pure_callback": "shardwise.ops.callback",
+    "ensure_compile_time_eval": "shardwise.transforms.blocking",
+    "tree_map": "shardwise.tree_util", "print_environment_info": "shardwise.cli",
+}  # fmt: skip
+_OLD_ARRAY_TYPES = {
+    "DeviceArray": "x.is_fully_addressable and len(x.sharding.device_set) == 1",
+    "ShardedDeviceArray": "x.is_fully_addressable and len(x.sharding.device_set) > 1",
+    "GlobalDeviceArray": "not x.is_fully_addressable",
+}
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _LAZY_MODULES:
+        return _importlib.import_module(f"shardwise.{name}")
+    if name in _LAZY_NAMES:
+        value = getattr(_importlib.import_module(_LAZY_NAMES[name]), name)
+        globals()[name] = value
+        return value
+    if name in _OLD_ARRAY_TYPES:
+        raise AttributeError(f"{name} is gone: Array is the one array type. Use isinstance(x, Array) and {_OLD_ARRAY_TYPES[name]}.")
+    raise AttributeError(f"module 'shardwise' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*(n for n in globals() if not n.startswith("_")), *_LAZY_MODULES, *_LAZY_NAMES})
+
+

@@ -1,0 +1,176 @@
+"""Placing values: `device_put`, `device_get`, and the target of creation functions' `device=`.
+
+Comes in: trees of host values, Arrays or tracers. Goes out: committed Arrays where the target says. On one process a
+move between shardings is a change of signature: the data stays where it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.array import ArrayImpl, array_type, host_array, signature
+from shardwise.base import config
+from shardwise.base.errors import IndivisibleError, InvalidInputException
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
+from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind
+from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.layout import reshard_op, sharding_constraint
+from shardwise.placement import check_fits
+from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding, get_concrete_mesh
+from shardwise.sharding.tiling import indivisible_text
+
+
+def check_placeable(sharding: Sharding, aval: ShapedArray, what: str) -> None:
+    """Raise ValueError if a value of this shape cannot lie so."""
+    if config.latest:
+        tiling = None
+        try:
+            sharding.check_compatible_aval(aval.shape)
+            tiling = sharding.tiling(aval.ndim)
+        except ValueError as error:
+            raise ValueError(f"One of {what} is incompatible with its sharding annotation {sharding}: {error}") from error
+        for dim, (size, ways) in enumerate(zip(aval.shape, tiling.ways, strict=True)) if tiling is not None else ():
+            if size % ways:
+                raise IndivisibleError(indivisible_text(sharding, dim, aval.shape, tiling.ways))  # type: ignore[union-attr]
+    else:
+        check_fits(sharding, aval, what)
+
+
+def as_target(device: Any) -> Sharding | None:
+    """A device, sharding, spec or None as a Sharding or None; ValueError for anything else."""
+    if device is None:
+        return None
+    if isinstance(device, Device):
+        return SingleDeviceSharding(device)
+    if isinstance(device, Sharding):
+        if isinstance(device, NamedSharding) and not isinstance(device.mesh, Mesh):
+            raise ValueError(f"device_put needs devices, but got a sharding over an AbstractMesh: {device}. Use a NamedSharding over a Mesh.")
+        return device
+    if isinstance(device, PartitionSpec):
+        mesh = get_concrete_mesh()
+        if mesh.empty:
+            name = "jax.set_mesh" if config.latest else "jax.sharding.use_mesh"
+            raise ValueError(f"Please set a mesh via `{name}` if a PartitionSpec is passed to device_put; got {device} without one.")
+        return NamedSharding(mesh, device)
+    kind = getattr(device, "sharding", None) if type(device).__name__ in ("Format", "Layout") else None
+    if isinstance(kind, Sharding):
+        return kind
+    raise ValueError("`jax.device_put` only accepts `None`, `jax.sharding.Sharding`, `jax.Device`, `jax.sharding.PartitionSpec` or a pytree "
+                     f"of these values. Received invalid value: {device}")  # fmt: skip
+
+
+def is_target_leaf(x: Any) -> bool:
+    """Leaves of trees of targets."""
+    return x is None or isinstance(x, (Device, Sharding, PartitionSpec)) or type(x).__name__ in ("Format", "Layout")
+
+
+def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
+    """The tree `x` with each leaf on its target: a Device, a Sharding, a PartitionSpec (under a context mesh) or None.
+
+    `device` may be a prefix tree of targets. With a target the result is committed; without one Arrays come back as they
+    are and host values go uncommitted to the default device. `may_alias=False` forces a copy; `donate` is a hint without
+    effect on the argument here, since moving costs nothing. Raises ValueError where a value cannot lie so.
+    """
+    if may_alias and donate:
+        raise ValueError("may_alias and donate cannot be True at the same time.")
+    leaves, tree = tree_flatten(x)
+    if is_target_leaf(device):
+        targets = [device] * len(leaves)
+    else:
+        _check_targets(device)
+        try:
+            targets = broadcast_prefix(device, x, is_leaf=is_target_leaf)
+        except ValueError as error:
+            raise ValueError("device_put device specification must be a tree prefix of the corresponding value, got specification "
+                             f"{device} for a value with structure {tree}.") from error  # fmt: skip
+    resolved = [as_target(t) for t in targets]
+    values = [_leaf(v) for v in leaves]
+    for value, target in zip(values, resolved, strict=True):
+        if target is not None:
+            check_placeable(target, value.aval, "device_put args")
+    copies = may_alias is not None and not may_alias
+    return tree_unflatten(tree, [_put(v, t, copies) for v, t in zip(values, resolved, strict=True)])
+
+
+def _check_targets(device: Any) -> None:
+    for leaf in tree_flatten(device, is_leaf=is_target_leaf)[0]:
+        as_target(leaf)
+
+
+def _leaf(x: Any) -> Array | Literal | Any:
+    try:
+        return as_value(x)
+    except TypeError:
+        raise InvalidInputException(f"Argument '{x}' of type {type(x)} is not a valid JAX type. Pass arrays or scalars.") from None
+
+
+def _put(x: Any, target: Sharding | None, copy: bool) -> Array:
+    if isinstance(x, Tracer):
+        return x if target is None else _put_traced(x, target)
+    value = as_array(x)
+    assert isinstance(value, ArrayImpl)
+    value._check_alive()
+    if target is None:
+        return value._copied() if copy else value
+    if value.sharding == target and value.committed and not copy and len(value._sig.devices) > 1:
+        return value
+    dense = value.dense.copy() if copy else value.dense
+    return place(value, target, dense)
+
+
+def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:
+    """`value` committed to `target`, sharing its data."""
+    aval = array_type(value.shape, value.dtype, value.weak_type, target)
+    return ArrayImpl(signature(aval, target, True), dense=value.dense if dense is None else dense)
+
+
+def _put_traced(x: Tracer, target: Sharding) -> Array:
+    if isinstance(target, NamedSharding) and target.mesh.explicit_axes:
+        return bind(reshard_op, x, sharding=abstract(target), concrete=target)
+    return bind(sharding_constraint, x, sharding=target)
+
+
+def abstract(sharding: NamedSharding) -> NamedSharding:
+    """The same spec over the abstract mesh."""
+    mesh = sharding.mesh
+    return NamedSharding(mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh, sharding.spec)
+
+
+def device_get(x: Any) -> Any:
+    """The tree with Arrays as (read-only) NumPy arrays; other leaves as they are."""
+    return tree_map(lambda leaf: np.asarray(leaf) if isinstance(leaf, Array) else leaf, x)
+
+
+def place_created(value: Array, device: Any) -> Array:
+    """A new array moved to a creation function's `device=` (a Device, Sharding or PartitionSpec); None leaves it."""
+    if device is None:
+        return value
+    target = as_target(device)
+    assert target is not None
+    if isinstance(value, Tracer):
+        return _put_traced(value, target)
+    check_placeable(target, value.aval, "the array's device=")
+    return _put(value, target, copy=False)
+
+
+def device_put_sharded(shards: Any, devices: Any) -> Any:
+    """One array per device, stacked along a new leading dim that is split over the devices."""
+    from shardwise.sharding import PmapSharding
+
+    shards, devices = list(shards), list(devices)
+    if len(shards) != len(devices):
+        raise ValueError(f"len(shards) must be equal len(devices), got {len(shards)} shards and {len(devices)} devices.")
+
+    def stacked(*parts: Any) -> Array:
+        dense = np.stack([np.asarray(p) for p in parts])
+        value = host_array(dense)
+        return place(value, PmapSharding.default(value.shape, devices=devices))
+
+    return tree_map(stacked, *shards)
+
+
+def device_put_replicated(x: Any, devices: Any) -> Any:
+    """A copy per device, stacked along a new leading dim."""
+    return device_put_sharded([x] * len(list(devices)), devices)

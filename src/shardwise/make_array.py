@@ -1,0 +1,196 @@
+"""Building Arrays from parts: from a callback, from single-device arrays, from process-local data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.array import ArrayImpl, array_type, signature
+from shardwise.base import config
+from shardwise.base.dtypes import canonicalize, physical
+from shardwise.base.errors import IndivisibleError, InvalidInputException
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
+from shardwise.device_put import check_placeable
+from shardwise.ir import Array, Tracer
+from shardwise.ops.convert import as_array, as_value
+from shardwise.sharding import Sharding, process_count
+from shardwise.sharding.tiling import indivisible_text
+
+Shape = tuple[int, ...]
+SINGLE = "jax.make_array_from_single_device_arrays"
+
+
+def _checked_shape(shape: Any, api: str) -> Shape:
+    if not isinstance(shape, (tuple, list)):
+        raise TypeError(f"{api}: shape must be a tuple of ints, got {shape!r} of type {type(shape)}.")
+    return tuple(int(n) for n in shape)
+
+
+def _check_sharding(sharding: Any) -> None:
+    if not isinstance(sharding, Sharding):
+        raise TypeError(f"sharding should be an instance of `jax.sharding`. Got {sharding} of type {type(sharding)}")
+
+
+def _check_divides(sharding: Sharding, shape: Shape) -> None:
+    sharding.check_compatible_aval(shape)
+    tiling = sharding.tiling(len(shape))
+    for dim, (size, ways) in enumerate(zip(shape, tiling.ways, strict=True)) if tiling is not None else ():
+        if size % ways:
+            raise IndivisibleError(indivisible_text(sharding, dim, shape, tiling.ways))  # type: ignore[union-attr]
+
+
+def make_array_from_single_device_arrays(shape: Shape, sharding: Sharding, arrays: Sequence[Array], *,
+                                         dtype: Any = None) -> ArrayImpl:  # fmt: skip
+    """The Array of global `shape` whose content on each device is the given single-device array.
+
+    `arrays` holds one array per addressable device of `sharding`, in any order: each is matched by its device. All have
+    the shard's shape and one dtype. `dtype` must be given if `arrays` is empty, and else must agree.
+    """
+    if not isinstance(arrays, (list, tuple)):
+        kind = "list or tuple" if config.latest else "Sequence (list or tuple)"
+        raise TypeError(f"{SINGLE} `arrays` argument must be a {kind}, but got {type(arrays)}.")
+    shape = _checked_shape(shape, SINGLE)
+    _check_sharding(sharding)
+    if not arrays and dtype is None:
+        raise ValueError(f"If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to `{SINGLE}`.")
+    for a in arrays:
+        if isinstance(a, Tracer) or not isinstance(a, ArrayImpl):
+            raise TypeError(f"Unsupported type for elements in `arrays`: {type(a)}. Make them with device_put(x, device).")
+    want = canonicalize(dtype) if dtype is not None else arrays[0].dtype
+    if arrays and dtype is not None and want != arrays[0].dtype:
+        raise ValueError(f"If `dtype` is provided to `{SINGLE}`, it must match the dtype of the addressable shards. Got dtype={want} and "
+                         f"shard dtype={arrays[0].dtype}`.")  # fmt: skip
+    for a in arrays:
+        if len(a.sharding.device_set) != 1:
+            raise ValueError("When making an array from single-device arrays the input arrays must have one shard each. An argument "
+                             f"array had {len(a.sharding.device_set)} shard(s).")  # fmt: skip
+    wanted = [d for d in sharding.device_list if d.is_local]
+    if len(arrays) != len(wanted):
+        raise ValueError(f"Expected {len(wanted)} per-device arrays (this is how many devices are addressable by the sharding), "
+                         f"but got {len(arrays)}")  # fmt: skip
+    by_device = {a._sig.devices[0]: a for a in arrays}
+    if len(by_device) != len(arrays):
+        raise ValueError("When making an array from single-device arrays, the input arrays must be from distinct devices, but got device "
+                         f"IDs {[a._sig.devices[0].id for a in arrays]}")  # fmt: skip
+    _check_devices(set(wanted), set(by_device))
+    _check_divides(sharding, shape)
+    shard_shape = sharding.shard_shape(shape)
+    aval = array_type(shape, want, arrays[0].weak_type if arrays else False, sharding)
+    for a in arrays:
+        if a.dtype != want:
+            raise ValueError(f"Input buffers to `Array` must have matching dtypes. Got {a.dtype}, expected {want} for buffer: {a}")
+        if a.shape != shard_shape:
+            raise ValueError(f"Expected shard shape {shard_shape} doesn't match the single device array shape {a.shape}. Shape of Array is "
+                             f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}")  # fmt: skip
+    sig = signature(aval, sharding, True)
+    parts = [by_device[d].dense for d in wanted]
+    if sig.tiling is None:
+        return ArrayImpl(sig, dense=_assembled(shape, sharding, dict(zip(wanted, parts, strict=True)), want))
+    if not sig.tiling.mesh_shape:
+        return ArrayImpl(sig, dense=parts[0])
+    block = np.stack(parts).reshape(*sig.tiling.mesh_shape, *shard_shape)
+    return ArrayImpl(sig, block=_collapse_replicas(block, sig))
+
+
+def _collapse_replicas(block: np.ndarray[Any, Any], sig: Any) -> np.ndarray[Any, Any]:
+    """Store equal replicas once; replicas that differ stay as they were given."""
+    extents = sig.form.block_shape[: len(sig.tiling.mesh_shape)]
+    if extents == sig.tiling.mesh_shape:
+        return block
+    first = block[tuple(slice(0, 1) if n == 1 else slice(None) for n in extents)]
+    same = np.array_equal(np.broadcast_to(first, block.shape), block, equal_nan=block.dtype.kind in "fc")
+    return first.copy() if same else block
+
+
+def _assembled(shape: Shape, sharding: Sharding, parts: dict[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
+    out = np.empty(shape, physical(dtype))
+    for device, index in sharding.addressable_devices_indices_map(shape).items():
+        out[index] = parts[device]
+    return out
+
+
+def _check_devices(wanted: set[Any], given: set[Any]) -> None:
+    if wanted == given:
+        return
+    text = "Addressable devices and per-device arrays devices do not match."
+    if wanted - given:
+        text += f" Sharding contains devices { {d.id for d in wanted - given} } that are not present in per-device arrays."
+    if given - wanted:
+        text += f" Per-device arrays contain devices { {d.id for d in given - wanted} } that are not present in the sharding."
+    raise ValueError(text)
+
+
+def make_array_from_callback(shape: Shape, sharding: Sharding, data_callback: Callable[[Any], Any], dtype: Any = None) -> ArrayImpl:
+    """The Array of global `shape` whose shard at index `idx` (a tuple of slices) is `data_callback(idx)`.
+
+    The callback runs once per addressable device, in the sharding's device order; once in all if fully replicated.
+    """
+    api = "jax.make_array_from_callback"
+    shape = _checked_shape(shape, api)
+    _check_sharding(sharding)
+    _check_divides(sharding, shape)
+    shard_shape = sharding.shard_shape(shape)
+    if sharding.is_fully_replicated:
+        indices = [tuple(slice(None) for _ in shape)]
+    else:
+        indices = list(sharding.addressable_devices_indices_map(shape).values())
+    parts = [_callback_result(data_callback(index)) for index in indices]
+    want = parts[0].dtype if dtype is None else canonicalize(dtype)
+    if dtype is not None and parts and parts[0].dtype != want:
+        raise ValueError(f"If `dtype` is provided to `{api}`, it must match the dtype of the addressable shards. Got dtype={want} and "
+                         f"shard dtype={parts[0].dtype}`.")  # fmt: skip
+    for part in parts:
+        if part.dtype != want:
+            raise ValueError(f"Input buffers to `Array` must have matching dtypes. Got {part.dtype}, expected {want} for buffer: {part}")
+        if part.shape != shard_shape:
+            raise ValueError(f"Expected shard shape {shard_shape} doesn't match the single device array shape {part.shape}. Shape of Array is "
+                             f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}")  # fmt: skip
+    sig = signature(array_type(shape, want, False, sharding), sharding, True)
+    if sharding.is_fully_replicated:
+        return ArrayImpl(sig, dense=parts[0].dense)
+    dense = np.empty(shape, physical(want))  # each shard is written once, straight into its place
+    for index, part in zip(indices, parts, strict=True):
+        dense[index] = part.dense
+    return ArrayImpl(sig, dense=dense)
+
+
+def _callback_result(x: Any) -> ArrayImpl:
+    try:
+        value = as_array(x)
+    except TypeError:
+        raise InvalidInputException(f"Argument '{x}' of type {type(x)} is not a valid JAX type. The callback must return an array.") from None
+    assert isinstance(value, ArrayImpl)
+    return value
+
+
+def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
+    """The global Array of which this process holds `local_data`. On one process that is all of it.
+
+    Both arguments may be trees, `sharding` a prefix. Under the latest dialect `global_shape` must then be None or the
+    data's own shape.
+    """
+    if process_count() > 1:
+        raise NotImplementedError("make_array_from_process_local_data over several processes needs the MPI engine, which this version "
+                                  "lacks; build the array with make_array_from_single_device_arrays.")  # fmt: skip
+    from shardwise.device_put import as_target, device_put
+
+    leaves, tree = tree_flatten(local_data)
+    shardings = [sharding] * len(leaves) if isinstance(sharding, Sharding) else broadcast_prefix(sharding, local_data)
+    if global_shape is None or isinstance(global_shape, tuple):
+        shapes = [global_shape] * len(leaves)
+    else:
+        shapes = tree_flatten(global_shape, is_leaf=lambda s: isinstance(s, tuple))[0]
+    out = []
+    for leaf, target, shape in zip(leaves, shardings, shapes, strict=True):
+        value = as_value(leaf)
+        if config.latest and shape is not None and tuple(shape) != value.shape:
+            raise ValueError("When calling `make_array_from_process_local_data` on a single process, global_shape must be None or equal to "
+                             f"local_data.shape; got {shape} for data of shape {value.shape}.")  # fmt: skip
+        resolved = as_target(target)
+        assert resolved is not None
+        check_placeable(resolved, value.aval, "device_put args")
+        out.append(device_put(leaf, resolved))
+    return tree_unflatten(tree, out)
+

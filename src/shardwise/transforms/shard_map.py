@@ -1,0 +1,318 @@
+"""`shard_map`: run a function once per device on its own block, with collectives written by hand.
+
+Comes in: a function of blocks, a mesh, specs. The body is traced to a per-device Program; the equation that holds it is
+partitioned by resharding its operands to `in_specs` and splicing the body in.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.base import config
+from shardwise.base.tree import (
+    broadcast_prefix, keystr, prefix_errors, tree_flatten, tree_flatten_with_path, tree_map, tree_unflatten,
+)  # fmt: skip
+from shardwise.ir import Array, Equation, Program, ProgramTrace, ShapedArray, bind, define_op, trace_program
+from shardwise.ir.op import Params, Types
+from shardwise.ops.collective import first_replica
+from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.parallel import AXIS_ENV, CHECK_VMA
+from shardwise.passes.propagate import Placement, propagate
+from shardwise.sharding import (
+    AbstractMesh, AxisType, Mesh, PartitionSpec, get_abstract_mesh, get_concrete_mesh, use_abstract_mesh,
+)  # fmt: skip
+from shardwise.sharding.rule import Rule
+from shardwise.transforms import shard_map_errors as errors
+
+DimAxes = tuple[tuple[str, ...], ...]
+
+
+class Infer:
+    """in_specs taken from the types of the arguments."""
+
+    def __repr__(self) -> str:
+        return "Infer"
+
+
+INFER = Infer()
+
+
+def spec_dims(spec: PartitionSpec, ndim: int) -> DimAxes:
+    """Per dim the axes that split it."""
+    dims = tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec)
+    return dims + ((),) * (ndim - len(dims))
+
+
+def is_spec(x: Any) -> bool:
+    """Leaves of spec trees."""
+    return isinstance(x, PartitionSpec) or x is None
+
+
+@dataclass(frozen=True)
+class ShardMap:
+    """The options of one shard_map."""
+
+    fun: Callable[..., Any]
+    mesh: Mesh | AbstractMesh | None
+    in_specs: Any
+    out_specs: Any
+    manual: frozenset[str] | None  # None: all axes of the mesh that are not manual already
+    check: bool
+
+    @property
+    def name(self) -> str:
+        """The function's name, for errors."""
+        return getattr(self.fun, "__name__", repr(self.fun))
+
+    def __call__(self, *args: Any) -> Any:
+        mesh = self.resolve_mesh()
+        outer_manual = frozenset(get_abstract_mesh().manual_axes)
+        manual = self.manual if self.manual is not None else frozenset(mesh.axis_names) - outer_manual
+        leaves, in_tree = tree_flatten(args)
+        values = [as_array(v) if not isinstance(v, Array) else v for v in map(as_value, leaves)]
+        specs = self.flat_in_specs(args, values)
+        errors.check_specs(self, mesh, manual, "in", specs)
+        paths = [keystr(p) for p, _ in tree_flatten_with_path(args)[0]]
+        errors.check_in_ranks(self, specs, values, paths)
+        in_dims = [spec_dims(s, v.ndim) for s, v in zip(specs, values, strict=True)]
+        errors.check_divisible(self, mesh, specs, in_dims, values, paths)
+        errors.check_explicit_inputs(self, mesh, manual, specs, in_dims, values)
+        types = [local_type(v.aval, dims, mesh, manual) for v, dims in zip(values, in_dims, strict=True)]
+        out_tree: Any = None
+
+        def flat(*blocks: Any) -> list[Any]:
+            nonlocal out_tree
+            result = self.fun(*tree_unflatten(in_tree, blocks))
+            outs, out_tree = tree_flatten(result)
+            for leaf in outs:
+                errors.check_output_type(self, leaf)
+            return [as_array(o) for o in outs]
+
+        inner = manual_mesh(mesh, manual | outer_manual)
+        env = dict(AXIS_ENV.get()) | {a: mesh.shape[a] for a in mesh.axis_names if a in manual}
+        with use_abstract_mesh(inner), AXIS_ENV.override(tuple(env.items())), CHECK_VMA.override(self.check):
+            program, consts = trace_program(flat, types, self.name, trace=ProgramTrace(self.name))
+        errors.check_captured(self, consts, mesh)
+        out_specs = self.flat_out_specs(out_tree)
+        errors.check_specs(self, mesh, manual, "out", out_specs)
+        errors.check_out_ranks(self, out_specs, program.out_types)
+        out_dims = tuple(spec_dims(s, t.ndim) for s, t in zip(out_specs, program.out_types, strict=True))
+        if self.check:
+            errors.check_replication(self, mesh, manual, out_specs, out_dims, program.out_types)
+        captured = tuple(((),) * c.aval.ndim for c in consts)
+        outs = bind(shard_map_op, *consts, *values, program=program, mesh=mesh, manual=manual, in_dims=(*captured, *in_dims),
+                    out_dims=out_dims, check=self.check)  # fmt: skip
+        return tree_unflatten(out_tree, outs)
+
+    def resolve_mesh(self) -> Mesh | AbstractMesh:
+        """The mesh given, or the one in context; ValueError where both exist and differ, or neither does."""
+        context = get_abstract_mesh()
+        mesh = self.mesh
+        if mesh is None:
+            if context.empty:
+                raise ValueError("The context mesh cannot be empty. Pass mesh= to shard_map, or call it under "
+                                 f"{'set_mesh' if config.latest else 'use_mesh'}(mesh).")  # fmt: skip
+            concrete = get_concrete_mesh()
+            return concrete if not concrete.empty and not context.manual_axes else context
+        if not context.empty and config.latest:
+            same = mesh.axis_names == context.axis_names and mesh.axis_sizes == context.axis_sizes
+            if not same or (context.manual_axes and isinstance(mesh, Mesh)):
+                raise ValueError(f"The context mesh {context} should match the mesh passed to shard_map {mesh}. Leave mesh= out, "
+                                 "or pass get_abstract_mesh().")  # fmt: skip
+        return mesh
+
+    def flat_in_specs(self, args: tuple[Any, ...], values: Sequence[Array]) -> list[PartitionSpec]:
+        """One spec per argument leaf."""
+        if isinstance(self.in_specs, Infer):
+            return [PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in v.aval.spec]) for v in values]
+        return self.broadcast(self.in_specs, args, "in_specs")
+
+    def flat_out_specs(self, out_tree: Any) -> list[PartitionSpec]:
+        """One spec per result leaf."""
+        return self.broadcast(self.out_specs, tree_unflatten(out_tree, [0] * out_tree.num_leaves), "out_specs")
+
+    def broadcast(self, specs: Any, tree: Any, option: str) -> list[PartitionSpec]:
+        """`specs` as a prefix of `tree`, one per leaf."""
+        errors.check_leaves(self, specs, option)
+        try:
+            return broadcast_prefix(specs, tree, is_leaf=is_spec)
+        except ValueError:
+            problems = prefix_errors(specs, tree, is_leaf=is_spec)
+            raise (problems[0](f"shard_map {option}") if problems else ValueError(f"shard_map {option} is no prefix")) from None
+
+
+def manual_mesh(mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> AbstractMesh:
+    """The abstract mesh as the body sees it: manual axes marked so."""
+    types = tuple(AxisType.Manual if a in manual else t for a, t in zip(mesh.axis_names, mesh.axis_types, strict=True))
+    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=types)
+
+
+def local_type(aval: ShapedArray, dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> ShapedArray:
+    """The type of one device's block: dims divided, varying over the axes of its spec, other explicit axes kept."""
+    shape = tuple(n // math.prod(mesh.shape[a] for a in axes) for n, axes in zip(aval.shape, dims, strict=True))
+    vma = aval.vma | {a for axes in dims for a in axes}
+    rest = tuple(tuple(a for a in axes if a not in manual) for axes in aval.spec)
+    explicit = set(mesh.explicit_axes) - manual
+    if not explicit:
+        return ShapedArray(shape, aval.dtype, aval.weak_type, vma=vma)
+    return ShapedArray(shape, aval.dtype, aval.weak_type, mesh=manual_mesh(mesh, manual), spec=rest, vma=vma)
+
+
+def global_type(aval: ShapedArray, dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> ShapedArray:
+    """The type of the result that the blocks form."""
+    shape = tuple(n * math.prod(mesh.shape[a] for a in axes) for n, axes in zip(aval.shape, dims, strict=True))
+    vma = aval.vma - manual
+    explicit = set(mesh.explicit_axes)
+    if not explicit:
+        return ShapedArray(shape, aval.dtype, aval.weak_type, vma=vma)
+    spec = tuple(tuple(a for a in axes if a in explicit) + rest for axes, rest in zip(dims, aval.spec, strict=True))
+    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+    return ShapedArray(shape, aval.dtype, aval.weak_type, mesh=abstract, spec=spec, vma=vma)
+
+
+# -- the op --------------------------------------------------------------------------------------------------------------------
+
+
+def _type(*types: ShapedArray, program: Program, mesh: Any, manual: frozenset[str], out_dims: tuple[DimAxes, ...],
+          **_: Any) -> tuple[ShapedArray, ...]:  # fmt: skip
+    return tuple(global_type(t, d, mesh, manual) for t, d in zip(program.out_types, out_dims, strict=True))
+
+
+def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    none = lambda types: tuple(((),) * t.ndim for t in types)  # noqa: E731
+    return Rule(none(in_types), none(out_types), (), ())
+
+
+def _to_grid(params: Params, grid: Any, in_types: Types, out_types: Types) -> Params:
+    mesh = params["mesh"]
+    names, sizes = mesh.axis_names, mesh.axis_sizes
+    table = grid.axes_of(names, sizes) if grid.names else {a: () for a in names}
+    manual = params["manual"]
+    every = frozenset(g for a in manual for g in table[a])
+    return {**params, "in_dims": tuple(grid.rename(names, sizes, d) for d in params["in_dims"]),
+            "out_dims": tuple(grid.rename(names, sizes, d) for d in params["out_dims"]),
+            "scope": {a: table[a] for a in manual}, "grid_manual": every,
+            "auto": tuple(g for g in grid.names if g not in every)}  # fmt: skip
+
+
+def joined_dims(manual: DimAxes, auto: DimAxes) -> DimAxes:
+    """Manual axes are major to automatic ones on every dim."""
+    return tuple(m + a for m, a in zip(manual, auto, strict=True))
+
+
+def _partition(region: Any, eqn: Equation) -> None:
+    params = eqn.params
+    program: Program = params["program"]
+    manual: frozenset[str] = params["grid_manual"]
+    auto = {a: n for a, n in region.grid.axis_sizes.items() if a in params["auto"] and a not in region.manual and n > 1}
+    atoms, auto_dims = [], []
+    for operand, dims in zip(eqn.inputs, params["in_dims"], strict=True):
+        atom, have = region.read(operand)
+        have = have or ((),) * operand.aval.ndim
+        rest = tuple(tuple(a for a in axes if a in auto) for axes in have)
+        atoms.append(region.reshard(atom, have, joined_dims(dims, rest), operand.aval))
+        auto_dims.append(rest)
+    placements: dict[Any, DimAxes] = {}
+    if auto:
+        inputs = [Placement(d, (False,) * len(d)) for d in auto_dims]
+        wanted = [Placement(tuple(tuple(a for a in axes if a in auto) for axes in region.placements[v]), (True,) * v.aval.ndim)
+                  if v in region.placements else None for v in eqn.outputs]  # fmt: skip
+        placements = propagate(program, auto, inputs, wanted)
+    body = region.sub(placements, scope={**region.scope, **params["scope"]}, manual=region.manual | manual)
+    for var, atom, dims in zip(program.inputs, atoms, auto_dims, strict=True):
+        body.define(var, atom, dims)
+    body.run(program)
+    for var, result, dims in zip(eqn.outputs, program.outputs, params["out_dims"], strict=True):
+        atom, rest = body.read(result)
+        rest = rest or ((),) * result.aval.ndim
+        layout = joined_dims(dims, rest)
+        extra = tuple(a for a in sorted(atom.aval.vma & manual) if not any(a in axes for axes in layout))
+        if extra:
+            atom = body.emit(first_replica, [atom], {"axes": extra})[0]
+        placed = region.placements.get(var, layout)
+        region.define(var, region.reshard(atom, layout, placed, var.aval), placed)
+
+
+shard_map_op = define_op("shard_map", type_rule=_type, multiple_results=True, typed=True, rule=_rule, to_grid=_to_grid,
+                         partition=_partition)  # fmt: skip
+
+
+# -- public --------------------------------------------------------------------------------------------------------------------
+
+
+def make_shard_map(f: Callable[..., Any], *, mesh: Any, in_specs: Any, out_specs: Any, manual: frozenset[str] | None,
+                   check: bool) -> Callable[..., Any]:  # fmt: skip
+    """Check the options and wrap `f`."""
+    if not callable(f):
+        raise TypeError(f"shard_map takes a callable, got {f!r}")
+    if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
+        raise TypeError(f"shard_map requires a `jax.sharding.Mesh` or a `jax.sharding.AbstractMesh` instance for its second argument, "
+                        f"but got {mesh} of type {type(mesh)}.")  # fmt: skip
+    mapped = ShardMap(f, mesh, in_specs, out_specs, manual, check)
+
+    @functools.wraps(f)
+    def wrapped(*args: Any) -> Any:
+        return mapped(*args)
+
+    return wrapped
+
+
+def shard_map(f: Any = None, /, *, out_specs: Any, in_specs: Any = INFER, mesh: Any = None, axis_names: Any = frozenset(),
+              check_vma: bool = True) -> Any:  # fmt: skip
+    """Map `f` over the blocks of its arguments: one call per device, all at once.
+
+    `axis_names` are the mesh axes that are manual in the body (all of them if empty). Without `f` returns a decorator.
+    """
+    if not isinstance(axis_names, (set, frozenset)):
+        raise TypeError(f"`axis_names` argument of shard_map should be of type `frozenset` or `set`. Got type: {type(axis_names)}.")
+    manual = frozenset(axis_names) or None
+    if manual is not None and mesh is not None and not manual <= set(mesh.axis_names):
+        raise ValueError(f"axis_names={set(manual)} should be a subset of mesh.axis_names={mesh.axis_names}.")
+    options: dict[str, Any] = dict(mesh=mesh, in_specs=in_specs, out_specs=out_specs, manual=manual, check=check_vma)
+    if f is None:
+        return lambda g: make_shard_map(g, **options)
+    return make_shard_map(f, **options)
+
+
+def experimental_shard_map(f: Any, mesh: Any = None, in_specs: Any = None, out_specs: Any = None, check_rep: bool = True,
+                           auto: frozenset[str] = frozenset(), **new: Any) -> Any:  # fmt: skip
+    """`shard_map` as the seed era spells it: `check_rep`, and `auto` for the axes that stay automatic."""
+    check = new.pop("check_vma", check_rep)
+    axis_names = new.pop("axis_names", None)
+    if new:
+        raise TypeError(f"shard_map got an unexpected keyword argument {next(iter(new))!r}")
+    manual = None
+    if auto:
+        if mesh is None:
+            raise ValueError("shard_map with auto= needs mesh=.")
+        if not set(auto) <= set(mesh.axis_names):
+            raise ValueError(f"shard_map requires auto={set(auto)} to be a subset of mesh.axis_names={mesh.axis_names}.")
+        manual = frozenset(mesh.axis_names) - frozenset(auto)
+    elif axis_names:
+        manual = frozenset(axis_names)
+    return make_shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, manual=manual, check=check)
+
+
+
+def smap(f: Any = None, /, *, in_axes: Any = None, out_axes: Any, axis_name: str) -> Any:
+    """`shard_map` over one mesh axis of the context mesh, with dims instead of specs: `in_axes=0` splits dim 0, None none."""
+    if f is None:
+        return lambda g: smap(g, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
+    if not isinstance(axis_name, str):
+        raise TypeError(f"smap: axis_name must be one mesh axis name, got {axis_name!r}.")
+
+    def spec(dim: Any) -> PartitionSpec:
+        if dim is None:
+            return PartitionSpec()
+        if not isinstance(dim, int) or dim < 0:
+            raise TypeError(f"smap: axes must be non-negative ints or None, got {dim!r}.")
+        return PartitionSpec(*[None] * dim, axis_name)
+
+    def specs(axes: Any) -> Any:
+        return tree_map(spec, axes, is_leaf=lambda x: x is None)
+
+    return make_shard_map(f, mesh=None, in_specs=specs(in_axes), out_specs=specs(out_axes), manual=frozenset({axis_name}), check=True)
