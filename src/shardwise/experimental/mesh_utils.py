@@ -40,7 +40,7 @@ def create_device_mesh(
     if math.prod(shape) != len(chosen):
         raise ValueError(
             f"Number of devices {len(chosen)} must equal the product of mesh_shape {shape}, which is "
-            f"{math.prod(shape)}. Pass that many, as in devices=jax.devices()[:{math.prod(shape)}], or use jax.make_mesh."
+            f"{math.prod(shape)}. Pass so many, as devices=jax.devices()[:{math.prod(shape)}], or use jax.make_mesh."
         )
     return _object_array(chosen).reshape(shape)
 

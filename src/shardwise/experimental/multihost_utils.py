@@ -1,0 +1,152 @@
+"""`shardwise.experimental.multihost_utils`: between what one process has and what all processes have together.
+
+A host-local value is whole on its process; a global array has one shape on all processes, of which each holds some
+shards. With one process the two are the same, exchanges are conversions to NumPy, and barriers return at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
+from shardwise.device_put import device_put
+from shardwise.ir import Array, Tracer
+from shardwise.make_array import make_array_from_process_local_data, make_array_from_single_device_arrays
+from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec, process_count
+
+
+def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
+    """Take each process's values as its part of global arrays.
+
+    A dim that `pspecs` splits over several processes grows by their number: local (4,) with P('x') over two processes
+    is global (8,). Dims that are not split must hold the same on every process. Arrays that span processes already
+    come back as they are.
+
+    Args:
+        local_inputs: a tree of arrays or NumPy values.
+        global_mesh: the mesh over all processes.
+        pspecs: a `PartitionSpec` for each value, or a prefix of the tree.
+
+    Raises:
+        ValueError: a spec is None, fits its value badly, or `pspecs` is no prefix of `local_inputs`.
+    """
+    return _map_with_specs(lambda x, spec: _to_global(x, global_mesh, spec), local_inputs, pspecs)
+
+
+def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
+    """The inverse of `host_local_array_to_global_array`: of each global array what this process holds.
+
+    Arrays that lie on this process alone come back as they are; others are laid out by `pspecs` first.
+
+    Raises:
+        ValueError: a spec is None, fits its value badly, or `pspecs` is no prefix of `global_inputs`.
+    """
+    return _map_with_specs(lambda x, spec: _to_host_local(x, global_mesh, spec), global_inputs, pspecs)
+
+
+def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
+    """The values of all processes, as NumPy arrays on each of them.
+
+    Host-local values are stacked along a new dim 0, or joined along dim 0 if `tiled`.
+    """
+    _require_one_process("process_allgather")
+
+    def gather(x: Any) -> np.ndarray:
+        value = np.asarray(x)
+        return value if tiled else value[np.newaxis]
+
+    return tree_map(gather, in_tree)
+
+
+def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
+    """The values of one process (the first, or the one that says `is_source`), as NumPy arrays on all of them."""
+    _require_one_process("broadcast_one_to_all")
+    if is_source is False:
+        raise ValueError(
+            "broadcast_one_to_all: the only process says that it is not the source; nobody has the values."
+        )
+    return tree_map(np.asarray, in_tree)
+
+
+def sync_global_devices(name: str) -> None:
+    """Wait until every process is here. `name` tells the barriers apart: all processes must give the same.
+
+    Raises:
+        AssertionError: another process waits at a barrier of another name.
+    """
+    _require_one_process("sync_global_devices")
+
+
+def assert_equal(in_tree: Any, fail_message: str = "") -> None:
+    """Check that all processes pass the same values.
+
+    Raises:
+        AssertionError: they do not; the message begins with `fail_message`.
+    """
+    expected = broadcast_one_to_all(in_tree)
+    for have, want in zip(tree_leaves(in_tree), tree_leaves(expected), strict=True):
+        if not np.array_equal(np.asarray(have), want):
+            raise AssertionError(f"{fail_message} Expected: {expected}; got: {in_tree}.")
+
+
+def reached_preemption_sync_point(step_id: int) -> bool:
+    """Whether the processes were told to stop and agreed to save at this step; never so without a cluster manager."""
+    return False
+
+
+@contextmanager
+def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
+    """Those of `devices` whose processes are alive: on one process all of them."""
+    _require_one_process("live_devices")
+    yield list(devices)
+
+
+def _map_with_specs(convert: Callable[[Any, PartitionSpec], Any], tree: Any, pspecs: Any) -> Any:
+    leaves, structure = tree_flatten(tree)
+    specs = broadcast_prefix(pspecs, tree, is_leaf=lambda x: x is None)
+    for spec in specs:
+        if spec is None:
+            raise ValueError("`None` is no spec: for values that are replicated pass jax.sharding.PartitionSpec().")
+        if not isinstance(spec, PartitionSpec):
+            raise TypeError(
+                f"pspecs takes jax.sharding.PartitionSpec at its leaves, got {spec!r} of type {type(spec)}."
+            )
+    return tree_unflatten(structure, [convert(x, spec) for x, spec in zip(leaves, specs, strict=True)])
+
+
+def _to_global(x: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
+    sharding = NamedSharding(mesh, spec)
+    if isinstance(x, Tracer) or (isinstance(x, Array) and not x.is_fully_addressable):
+        return x
+    if not mesh.is_multi_process:
+        return device_put(x, sharding)
+    local = np.asarray(x)
+    # The local shape holds one shard for each local way of splitting, so that the global shape follows from one shard.
+    shard = NamedSharding(mesh.local_mesh, spec).shard_shape(local.shape)
+    ones = sharding.shard_shape(tuple(mesh.size for _ in local.shape))
+    return make_array_from_process_local_data(
+        sharding, local, tuple(size * mesh.size // one for size, one in zip(shard, ones, strict=True))
+    )
+
+
+def _to_host_local(x: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
+    if isinstance(x, Tracer) or x.is_fully_addressable:
+        return x
+    x = device_put(x, NamedSharding(mesh, spec))
+    local = NamedSharding(mesh.local_mesh, spec)
+    shards = [shard.data for shard in x.addressable_shards]
+    ways = local.shard_shape(tuple(mesh.size for _ in x.shape))
+    shape = tuple(size * mesh.size // way for size, way in zip(shards[0].shape, ways, strict=True))
+    return make_array_from_single_device_arrays(shape, local, shards)
+
+
+def _require_one_process(name: str) -> None:
+    if process_count() > 1:
+        raise NotImplementedError(
+            f"multihost_utils.{name} does not exchange values between processes yet. Run the program as one process "
+            "with as many virtual devices (config jax_num_cpu_devices), where it needs no exchange."
+        )
