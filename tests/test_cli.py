@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+import shardwise
+
 
 @pytest.fixture
 def run(shell, tmp_path):
@@ -192,3 +194,7 @@ def test_info(shell):
     titles = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
     assert titles == ["versions", "dialect", "CPU", "BLAS", "devices", "MPI", "GPU"]
     assert "not known" not in done.stdout
+
+
+def test_info_from_python():
+    assert "dialect" in shardwise.print_environment_info(return_string=True)

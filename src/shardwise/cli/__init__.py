@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from shardwise.cli import info, run
+from shardwise.cli.info import print_environment_info as print_environment_info
 from shardwise.cli.run import UsageError as UsageError
 
 

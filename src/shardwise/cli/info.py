@@ -40,14 +40,27 @@ def register(commands: Any) -> None:
     parser.set_defaults(carry_out=_carry_out)
 
 
+def print_environment_info(return_string: bool = False) -> str | None:
+    """Print what `shardwise info` prints, or return it as a string."""
+    text = "\n".join(_report())
+    if return_string:
+        return text
+    print(text)
+    return None
+
+
 def _carry_out(options: argparse.Namespace) -> int:
+    print_environment_info()
+    return 0
+
+
+def _report() -> Iterable[str]:
     for title, describe in _SECTIONS.items():
         try:
             lines = list(describe())
         except Exception as error:  # a broken driver or library is a finding, not a reason to stop
             lines = [f"not known: {type(error).__name__}: {error}"]
-        print(f"{title:<10}" + ("\n" + " " * 10).join(lines or ["none"]))
-    return 0
+        yield f"{title:<10}" + ("\n" + " " * 10).join(lines or ["none"])
 
 
 def _versions() -> Iterable[str]:
