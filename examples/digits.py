@@ -153,7 +153,7 @@ def main():
         table.add_column(heading, justify="left" if heading == "style" else "right")
     accuracies = set()
     for name, (step, mesh) in styles.items():
-        with jax.set_mesh(mesh):
+        with jax.sharding.use_mesh(mesh):
             weights, loss, first, rest = train(step, mesh, x, y)
             (images,) = put(mesh, (test_x,), (IMAGES,))
             # Explicit types would ask where the sum over `model` goes; for a test the weights may lie everywhere.

@@ -15,6 +15,8 @@ import numpy as np
 from shardwise.sharding import Device
 from shardwise.sharding import devices as all_devices
 
+__all__ = ["create_device_mesh", "create_hybrid_device_mesh"]
+
 
 def create_device_mesh(
     mesh_shape: Sequence[int],

@@ -18,6 +18,17 @@ from shardwise.ir import Array, Tracer
 from shardwise.make_array import make_array_from_process_local_data, make_array_from_single_device_arrays
 from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec, process_count
 
+__all__ = [
+    "assert_equal",
+    "broadcast_one_to_all",
+    "global_array_to_host_local_array",
+    "host_local_array_to_global_array",
+    "live_devices",
+    "process_allgather",
+    "reached_preemption_sync_point",
+    "sync_global_devices",
+]
+
 
 def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
     """Take each process's values as its part of global arrays.

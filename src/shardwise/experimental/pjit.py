@@ -4,6 +4,8 @@ from typing import Any
 
 from shardwise.transforms.jit import pjit as pjit
 
+__all__ = ["pjit"]
+
 
 def __getattr__(name: str) -> Any:
     if name == "FROM_GDA":
