@@ -105,7 +105,7 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     placed: dict[Var, DimAxes] = {}
     if len(devices) > 1:
         inputs = [Placement(d, (False,) * len(d)) for d in in_dims]
-        placed = propagate(program, _usable(grid), inputs, fixed)
+        placed = propagate(program, _usable(grid), inputs, fixed, grid=grid)
     times["propagate"] = time.perf_counter() - start
 
     start = time.perf_counter()
@@ -142,16 +142,25 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
 
 
 def on_grid(program: Program, grid: Grid) -> Program:
-    """`program` with the mesh-related params of its equations expressed in the grid's axes."""
-    if not any(e.op.to_grid is not None for e in program.equations):
+    """`program` with the mesh-related params of its equations, inner programs included, expressed in the grid's axes."""
+    equations = tuple(_equation_on_grid(e, grid) for e in program.equations)
+    if all(new is old for new, old in zip(equations, program.equations, strict=True)):
         return program
-    equations = []
-    for e in program.equations:
-        if e.op.to_grid is not None:
-            params = e.op.to_grid(e.params, grid, tuple(a.aval for a in e.inputs), tuple(v.aval for v in e.outputs))
-            e = Equation(e.op, e.inputs, e.outputs, params, e.source)
-        equations.append(e)
-    return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
+    return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
+
+
+def _equation_on_grid(e: Equation, grid: Grid) -> Equation:
+    params = dict(e.params)
+    if e.op.to_grid is not None:
+        params = dict(e.op.to_grid(params, grid, tuple(a.aval for a in e.inputs), tuple(v.aval for v in e.outputs)))
+    for name, value in params.items():
+        if isinstance(value, Program):
+            params[name] = on_grid(value, grid)
+        elif isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
+            params[name] = tuple(on_grid(v, grid) if isinstance(v, Program) else v for v in value)
+    if e.op.to_grid is None and all(params[k] is v for k, v in e.params.items()):
+        return e
+    return Equation(e.op, e.inputs, e.outputs, params, e.source)
 
 
 def _usable(grid: Grid) -> dict[str, int]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardwise.base import config
-from shardwise.base.errors import ShardingTypeError
+from shardwise.base.errors import ShardingTypeError, ShardingTypeErrorSeed, ShardingValueErrorSeed
 from shardwise.ir.types import NO_AXES, Axes, ShapedArray, Spec
 from shardwise.sharding import AbstractMesh, PartitionSpec
 from shardwise.sharding.rule import Kind, Rule
@@ -30,8 +30,8 @@ def complete_types(op: Op, in_types: Types, outs: Types, params: dict[str, Any])
             vma |= t.vma
         if t.mesh is not None and t.mesh is not mesh:
             mesh = _same_mesh(mesh, t)
-    if mesh is None:
-        return tuple(t.update(vma=vma) for t in outs) if vma else outs
+    if mesh is None or all(t.mesh is not None for t in outs):  # nothing explicit, or the op says it all (out_sharding=)
+        return tuple(t.update(vma=vma | t.vma) for t in outs) if vma else outs
     unreduced = _unreduced(op, in_types)
     specs = explicit_specs(op, in_types, outs, params)
     result = []
@@ -136,17 +136,9 @@ def spec_tuple(t: ShapedArray) -> PartitionSpec:
 
 def type_error(message: str) -> Exception:
     """The error of an ambiguous result sharding: ShardingTypeError, or ValueError in the seed dialect."""
-    return ShardingTypeError(message) if config.latest else _SeedValueError(message)
+    return ShardingTypeError(message) if config.latest else ShardingValueErrorSeed(message)
 
 
 def elementwise_error(message: str) -> Exception:
     """The error of clashing elementwise operands: ShardingTypeError, or TypeError in the seed dialect."""
-    return ShardingTypeError(message) if config.latest else _SeedTypeError(message)
-
-
-class _SeedValueError(ShardingTypeError, ValueError):
-    """ShardingTypeError as the seed era raised it."""
-
-
-class _SeedTypeError(ShardingTypeError, TypeError):
-    """ShardingTypeError as the seed era raised it for elementwise ops."""
+    return ShardingTypeError(message) if config.latest else ShardingTypeErrorSeed(message)

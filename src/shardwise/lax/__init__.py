@@ -5,8 +5,10 @@ from shardwise.ops.conv import *  # noqa: F403
 from shardwise.ops.cumulative import *  # noqa: F403
 from shardwise.ops.elementwise import *  # noqa: F403
 from shardwise.ops.gather import *  # noqa: F403
+from shardwise.ops.parallel import *  # noqa: F403
 from shardwise.ops.reduce import *  # noqa: F403
 from shardwise.ops.shape import *  # noqa: F403
 from shardwise.ops.slicing import *  # noqa: F403
 from shardwise.ops.sorting import *  # noqa: F403
 from shardwise.ops.special import *  # noqa: F403
+from shardwise.transforms.constraints import with_sharding_constraint as with_sharding_constraint

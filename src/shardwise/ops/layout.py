@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from shardwise.ir import Equation, ShapedArray, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.collective import _same_dims
-from shardwise.sharding import NamedSharding, PartitionSpec, Sharding
+from shardwise.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 
 DimAxes = tuple[tuple[str, ...], ...]
 
@@ -24,13 +25,20 @@ def spec_axes(sharding: Sharding, ndim: int) -> tuple[DimAxes, tuple[bool, ...]]
     return (*dims, *((),) * missing), (*opened, *(False,) * missing)
 
 
+def _divisible(shape: tuple[int, ...], dims: DimAxes, mesh: Any) -> DimAxes:
+    """Only dims that their axes divide are split: constraints are hints (the caller has been warned)."""
+    sizes = mesh.shape
+    return tuple(axes if n % math.prod(sizes[a] for a in axes) == 0 else () for n, axes in zip(shape, dims, strict=True))
+
+
 def _layout_on_grid(params: Params, grid: Any, in_types: Types, out_types: Types) -> Params:
     sharding: Sharding = params["sharding"]
     ndim = in_types[0].ndim
     if isinstance(sharding, NamedSharding):
         dims, opened = spec_axes(sharding, ndim)
         mesh = sharding.mesh
-        return {**params, "dims": grid.rename(mesh.axis_names, mesh.axis_sizes, dims), "open": opened}
+        whole = _divisible(in_types[0].shape, dims, mesh)
+        return {**params, "dims": grid.rename(mesh.axis_names, mesh.axis_sizes, whole), "open": opened}
     tiling = sharding.tiling(ndim)
     dims = ((),) * ndim if tiling is None else grid.dims_of(tiling)
     return {**params, "dims": dims, "open": (False,) * ndim}
@@ -62,6 +70,19 @@ def _reshard_type(x: ShapedArray, *, sharding: NamedSharding, concrete: Sharding
     unreduced = frozenset(getattr(sharding.spec, "unreduced", ()) or ())
     reduced = frozenset(getattr(sharding.spec, "reduced", ()) or ())
     return ShapedArray(x.shape, x.dtype, x.weak_type, mesh=mesh, spec=spec, vma=x.vma, unreduced=unreduced, reduced=reduced)
+
+
+def _enter_auto_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
+    if x.mesh is None:
+        return x
+    mesh = x.mesh.update_axis_types({a: AxisType.Auto for a in axes if a in x.mesh.axis_names})
+    explicit = set(mesh.explicit_axes)
+    spec = tuple(tuple(a for a in dim if a in explicit) for dim in x.spec)
+    return x.update(mesh=mesh if explicit else None, spec=spec if explicit else None)
+
+
+# Explicit axes become automatic: a change of type only. From here on propagation decides where the value lies.
+enter_auto_op = define_op("enter_auto", type_rule=_enter_auto_type, kernel=lambda env, x, axes: x, rule=_same_dims, typed=True)
 
 
 reshard_op = define_op(

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from shardwise.ir import Atom, Equation, Literal, Program, Var
+from collections.abc import Mapping
+from typing import Any
+
+from shardwise.ir import Atom, Equation, Literal, Program, Var, subprograms
 
 
 def inline_calls(program: Program) -> Program:
     """`program` without call equations; each inlined equation gets fresh variables."""
-    if not any(eqn.op.inline is not None for eqn in program.equations):
+    if not _has_calls(program):
         return program
     equations: list[Equation] = []
     names: dict[Var, Atom] = {}
     _splice(program, names, equations)
     outputs = tuple(a if isinstance(a, Literal) else names.get(a, a) for a in program.outputs)
     return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
+
+
+def _has_calls(program: Program) -> bool:
+    return any(eqn.op.inline is not None or any(_has_calls(sub) for _, sub in subprograms(eqn.params))
+               for eqn in program.equations)  # fmt: skip
+
+
+def _inlined_params(eqn: Equation) -> Mapping[str, Any]:
+    """The params with the programs they hold (loop bodies, shard_map bodies) inlined too."""
+    changed: dict[str, Any] = {}
+    for name, value in eqn.params.items():
+        if isinstance(value, Program):
+            changed[name] = inline_calls(value)
+        elif isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
+            changed[name] = tuple(inline_calls(v) if isinstance(v, Program) else v for v in value)
+    return {**eqn.params, **changed} if changed else eqn.params
 
 
 def _splice(program: Program, names: dict[Var, Atom], equations: list[Equation]) -> None:
@@ -23,7 +42,7 @@ def _splice(program: Program, names: dict[Var, Atom], equations: list[Equation])
         if eqn.op.inline is None:
             outputs = tuple(Var(v.aval) for v in eqn.outputs)
             names.update(zip(eqn.outputs, outputs, strict=True))
-            equations.append(Equation(eqn.op, inputs, outputs, eqn.params, eqn.source))
+            equations.append(Equation(eqn.op, inputs, outputs, _inlined_params(eqn), eqn.source))
             continue
         inner: Program = eqn.op.inline(eqn)
         inner_names: dict[Var, Atom] = dict(zip(inner.inputs, inputs, strict=True))

@@ -71,7 +71,7 @@ class Region:
         """A region for a nested program that shares this one's grid and records of transfers."""
         return Region(self.grid, self.placements if placements is None else placements,
                       changes.get("scope", self.scope), changes.get("manual", self.manual),
-                      transfers=self.transfers, current=self.current)  # fmt: skip
+                      equations=self.equations, transfers=self.transfers, current=self.current)  # fmt: skip
 
     def local_type(self, aval: ShapedArray, dims: DimAxes) -> ShapedArray:
         """The per-device type of a value with this layout."""

@@ -17,7 +17,8 @@ from typing import Any
 
 from shardwise.ir import Atom, Equation, Literal, Program, Var, subprograms
 from shardwise.passes.factors import LEVELS, MULTI_USE, PASS_THROUGH, SINGLE_USE, Flow, equation_flow, extend
-from shardwise.passes.grid import DimAxes
+from shardwise.passes.grid import DimAxes, Grid
+from shardwise.sharding import AbstractMesh
 from shardwise.sharding.rule import Kind, Rule
 
 
@@ -29,16 +30,20 @@ class Placement:
     open: tuple[bool, ...]
 
 
+Constrained = dict[Var, set[Placement]]  # what constraints and shard_maps want of their operands
+
+
 def propagate(program: Program, mesh_axes: Mapping[str, int], inputs: Sequence[Placement | None],
               outputs: Sequence[Placement | None], *, fixed: Mapping[Var, Placement] | None = None,
-              ) -> dict[Var, DimAxes]:  # fmt: skip
+              grid: Grid | None = None) -> dict[Var, DimAxes]:  # fmt: skip
     """The layout of every variable of `program` and of the programs inside ops that have `edges`.
 
     `inputs` and `outputs` are per input and output of the program; None leaves the value to propagation. An output's
     placement is a wish: its value takes what it can, and differs where it is fixed otherwise. `fixed` overrides what
-    types (explicit specs) and ops (constraints) say of a value. No dim is split by axes that do not divide it.
+    types (explicit specs) and ops (constraints) say of a value. `grid` translates the axes that types name; without it
+    they are axes of `mesh_axes` already. No dim is split by axes that do not divide it.
     """
-    graph = _Graph(program, mesh_axes, fixed or {})
+    graph = _Graph(program, mesh_axes, fixed or {}, grid)
     for var, placement in zip(program.inputs, inputs, strict=True):
         if placement is not None:
             graph.fix(graph.id_of(var), placement)
@@ -53,9 +58,11 @@ def propagate(program: Program, mesh_axes: Mapping[str, int], inputs: Sequence[P
 class _Graph:
     """The values and ops of a program. Values that must have one layout (targets of a data-flow edge) share an id."""
 
-    def __init__(self, program: Program, mesh: Mapping[str, int], fixed: Mapping[Var, Placement]) -> None:
+    def __init__(self, program: Program, mesh: Mapping[str, int], fixed: Mapping[Var, Placement],
+                 grid: Grid | None) -> None:  # fmt: skip
         self.mesh = mesh
         self.fixed = fixed
+        self.grid = grid
         self.ids: dict[Var, int] = {}
         self.dims: list[DimAxes] = []
         self.closed: list[tuple[bool, ...]] = []
@@ -98,14 +105,16 @@ class _Graph:
             return i
         if aval.mesh is None:
             return self._new(_unsplit(aval.ndim), _NO_AXES)
-        for axes in aval.spec:
-            for a in axes:
-                if a not in self.mesh:
-                    raise ValueError(f"{aval.str_short()} is split over {a!r}, but only the axes {tuple(self.mesh)} "
-                                     "may be used here; say in `fixed` which of them that means")  # fmt: skip
-        i = self._new(aval.spec, frozenset(aval.mesh.explicit_axes))
-        self.annotated[i] = any(aval.spec) or bool(aval.mesh.explicit_axes)
+        (explicit,) = self._translated(aval.mesh, (aval.mesh.explicit_axes,))
+        i = self._new(self._translated(aval.mesh, aval.spec), frozenset(explicit))
+        self.annotated[i] = bool(self.banned[i])
         return i
+
+    def _translated(self, mesh: AbstractMesh, dims: DimAxes) -> DimAxes:
+        """A layout in a type's mesh axes in ours; those of size 1 split nothing and are dropped."""
+        if self.grid is not None:
+            return self.grid.rename(mesh.axis_names, mesh.axis_sizes, dims)
+        return tuple(tuple(a for a in axes if mesh.shape[a] > 1) for axes in dims)
 
     def fix(self, i: int, placement: Placement) -> None:
         """Give a value a layout that grows only in the placement's open dims."""
@@ -192,13 +201,13 @@ class _Graph:
         seen.add(id(program))
         for var in program.inputs:
             self.id_of(var)
-        constrained: dict[Var, set[Any]] = {}
+        constrained: Constrained = {}
         for eqn in program.equations:
             if eqn.op.edges is not None:
                 for _, inner in subprograms(eqn.params):
                     self.connect(inner, seen)
                 self._edges(eqn)
-            elif eqn.op.name == "sharding_constraint":
+            elif eqn.op.name in ("sharding_constraint", "reshard"):
                 self._constraint(eqn, constrained)
             elif eqn.op.name == "shard_map":
                 self._shard_map(eqn, constrained)
@@ -236,21 +245,24 @@ class _Graph:
                               self._early([a for a, _ in sources.values()]))  # fmt: skip
             self._node(flow, (*sources, *targets))
 
-    def _constraint(self, eqn: Equation, constrained: dict[Var, set[Any]]) -> None:
+    def _constraint(self, eqn: Equation, constrained: Constrained) -> None:
         (operand,), (result,) = eqn.inputs, eqn.outputs
-        placement = self.fixed.get(result)
-        if placement is None:
-            both = zip(eqn.params["dims"], result.aval.spec, strict=True)
+        i = self.id_of(result)
+        if result not in self.fixed:
+            # Axes that the type names come along with those that the constraint adds.
+            both = zip(eqn.params["dims"], self.dims[i], strict=True)
             dims = tuple(axes if set(known) <= set(axes) else known + axes for axes, known in both)
-            placement = Placement(dims, eqn.params["open"])
-            self.fix(self.id_of(result), placement)
+            # An explicit value may still be split by axes that are not explicit.
+            explicit = eqn.op.name == "reshard" and result.aval.mesh is not None
+            self.fix(i, Placement(dims, (True,) * len(dims) if explicit else eqn.params["open"]))
         if isinstance(operand, Var):
-            constrained.setdefault(operand, set()).add(placement)
+            opened = tuple(not c for c in self.closed[i])
+            constrained.setdefault(operand, set()).add(Placement(self.dims[i], opened))
             if result.aval.ndim:
                 flow = _edge_flow((result.aval.shape,) * 2, (0, 0), 1, PASS_THROUGH)
-                self._node(flow, (self.id_of(operand), self.id_of(result)))
+                self._node(flow, (self.id_of(operand), i))
 
-    def _pull(self, constrained: Mapping[Var, set[Any]]) -> None:
+    def _pull(self, constrained: Constrained) -> None:
         """A value that says nothing of its layout, and that all closed constraints want alike, is made so."""
         for var, placements in constrained.items():
             i = self.id_of(var)
@@ -259,7 +271,7 @@ class _Graph:
                 if not any(placement.open):
                     self.fix(i, placement)
 
-    def _shard_map(self, eqn: Equation, constrained: dict[Var, set[Any]]) -> None:
+    def _shard_map(self, eqn: Equation, constrained: Constrained) -> None:
         free = bool(eqn.params.get("auto"))
         for var, dims in zip(eqn.outputs, eqn.params["out_dims"], strict=True):
             if var not in self.fixed:

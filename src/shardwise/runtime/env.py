@@ -11,22 +11,22 @@ import numpy as np
 class Env:
     """The device grid under a block.
 
-    `axis_names` and `axis_sizes` describe the grid in row-major device order. Blocks have `lead` leading dims: any vmap
-    axes first, then one dim per grid axis (extent n where the value varies over the axis, else 1).
+    `axis_names` and `axis_sizes` describe the grid in row-major device order. Blocks have `lead` leading dims: one per grid
+    axis (extent n where the value varies over the axis, else 1), then one per axis of an enclosing vmap.
     """
 
     axis_names: tuple[str, ...] = ()
     axis_sizes: tuple[int, ...] = ()
-    extra: int = 0  # vmap axes in front of the grid axes
+    extra: int = 0  # vmap axes after the grid axes
 
     @property
     def lead(self) -> int:
         """How many leading dims every block has."""
-        return self.extra + len(self.axis_names)
+        return len(self.axis_names) + self.extra
 
     def dim(self, axis: str) -> int:
         """The leading dim of a block that stands for a grid axis."""
-        return self.extra + self.axis_names.index(axis)
+        return self.axis_names.index(axis)
 
     def size(self, axis: str) -> int:
         """The number of devices along a grid axis."""

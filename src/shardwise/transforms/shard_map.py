@@ -221,7 +221,7 @@ def _partition(region: Any, eqn: Equation) -> None:
         inputs = [Placement(d, (False,) * len(d)) for d in auto_dims]
         wanted = [Placement(tuple(tuple(a for a in axes if a in auto) for axes in region.placements[v]), (True,) * v.aval.ndim)
                   if v in region.placements else None for v in eqn.outputs]  # fmt: skip
-        placements = propagate(program, auto, inputs, wanted)
+        placements = propagate(program, auto, inputs, wanted, grid=region.grid)
     body = region.sub(placements, scope={**region.scope, **params["scope"]}, manual=region.manual | manual)
     for var, atom, dims in zip(program.inputs, atoms, auto_dims, strict=True):
         body.define(var, atom, dims)

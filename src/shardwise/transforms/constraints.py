@@ -1,0 +1,99 @@
+"""`with_sharding_constraint`: where a value should lie, for the automatic axes of a mesh."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+from shardwise.base import config
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
+from shardwise.device_put import place
+from shardwise.array import ArrayImpl
+from shardwise.ir import Array, bind, is_eager
+from shardwise.ops.convert import as_array
+from shardwise.ops.layout import sharding_constraint, spec_axes
+from shardwise.sharding import (
+    AxisType, NamedSharding, PartitionSpec, Sharding, get_abstract_mesh, get_concrete_mesh, legacy_mesh,
+)  # fmt: skip
+from shardwise.transforms.jit_shardings import Unspecified
+
+
+def _is_leaf(x: Any) -> bool:
+    return x is None or isinstance(x, (Sharding, PartitionSpec, Unspecified))
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """The tree `x`, each leaf laid out as `shardings` (a Sharding, a spec under a mesh, or a prefix tree) says.
+
+    Under `jit` propagation obeys it and takes it back to the operands; eagerly it is a copy laid out so. Dims marked
+    ``P.UNCONSTRAINED`` are left to propagation. A dim that its axes do not divide stays whole, with a warning.
+    """
+    leaves, tree = tree_flatten(x)
+    targets = [shardings] * len(leaves) if _is_leaf(shardings) else broadcast_prefix(shardings, x, is_leaf=_is_leaf)
+    return tree_unflatten(tree, [_constrain(as_array(v), t) for v, t in zip(leaves, targets, strict=True)])
+
+
+def _constrain(x: Array, target: Any) -> Array:
+    if target is None or isinstance(target, Unspecified):
+        return x
+    sharding = _resolved(target)
+    sharding.check_compatible_aval(x.shape)
+    if isinstance(sharding, NamedSharding):
+        if _explicit(sharding, x):
+            return x
+        sharding = _even(x, sharding)
+    if isinstance(x, ArrayImpl) and is_eager() and not _open(sharding):
+        return x if x.sharding == sharding else place(x, sharding)
+    return bind(sharding_constraint, x, sharding=sharding)
+
+
+def _resolved(target: Any) -> Sharding:
+    if isinstance(target, Sharding):
+        return target
+    if not isinstance(target, PartitionSpec):
+        raise TypeError(f"with_sharding_constraint takes a Sharding or a PartitionSpec, got {target!r} of type {type(target).__name__}.")
+    concrete, abstract = get_concrete_mesh(), get_abstract_mesh()
+    if not abstract.empty and (concrete.empty or abstract.manual_axes):
+        return NamedSharding(abstract, target)
+    mesh = concrete if not concrete.empty else legacy_mesh()
+    if mesh.empty:
+        raise RuntimeError(f"with_sharding_constraint requires a non-empty mesh in context if you are passing `PartitionSpec`s, but got "
+                           f"{target} without one. Use `with mesh:`, set a mesh, or pass NamedSharding(mesh, {target}).")  # fmt: skip
+    return NamedSharding(mesh, target)
+
+
+def _open(sharding: Sharding) -> bool:
+    return isinstance(sharding, NamedSharding) and any(e is PartitionSpec.UNCONSTRAINED for e in sharding.spec)
+
+
+def _explicit(sharding: NamedSharding, x: Array) -> bool:
+    """On all-explicit meshes the constraint asserts the type (latest); naming a non-Auto axis is an error otherwise."""
+    mesh = sharding.mesh
+    types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    dims, _ = spec_axes(sharding, x.ndim)
+    bad = [a for axes in dims for a in axes if types[a] is not AxisType.Auto]
+    if config.latest and mesh.axis_names and all(t is AxisType.Explicit for t in mesh.axis_types):
+        if x.aval.spec != dims:
+            raise AssertionError(f"with_sharding_constraint on explicit axes asserts the type, but the value is {x.aval.str_short()} and the "
+                                 f"constraint {sharding.spec}. Use reshard to move it.")  # fmt: skip
+        return True
+    if bad:
+        raise ValueError(f"The spec of NamedSharding passed to with_sharding_constraint can only refer to Auto axes of the mesh. Got spec="
+                         f"{sharding.spec} and mesh={mesh}: axis {bad[0]!r} is {types[bad[0]].name}. Use reshard for Explicit axes.")  # fmt: skip
+    return False
+
+
+def _even(x: Array, sharding: NamedSharding) -> NamedSharding:
+    dims, opened = spec_axes(sharding, x.ndim)
+    entries: list[Any] = []
+    for d, (n, axes, free) in enumerate(zip(x.shape, dims, opened, strict=True)):
+        ways = math.prod(sharding.mesh.shape[a] for a in axes)
+        if n % ways:
+            warnings.warn(f"with_sharding_constraint: dim {d} of {x.aval.str_short()} (size {n}) is not divisible by the {ways} devices of "
+                          f"{axes}, so it stays whole on each. Pad it to {-(-n // ways) * ways} to split it.", UserWarning, stacklevel=4)  # fmt: skip
+            axes = ()
+        entries.append(PartitionSpec.UNCONSTRAINED if free else None if not axes else axes[0] if len(axes) == 1 else axes)
+    if all(n % math.prod(sharding.mesh.shape[a] for a in axes) == 0 for n, axes in zip(x.shape, dims, strict=True)):
+        return sharding
+    return NamedSharding(sharding.mesh, PartitionSpec(*entries))
