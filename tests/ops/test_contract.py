@@ -86,9 +86,10 @@ def test_bad_dims_are_type_errors(left, right, dims):
 def test_rule():
     lhs, rhs = f32(2, 3, 4), f32(2, 4, 5)
     rule = dot_general_p.sharding_rule((lhs, rhs), (f32(2, 3, 5),), dict(dimension_numbers=BATCHED))
-    assert rule.sizes == (2, 3, 4, 5)
-    assert rule.kinds == (Kind.PASS, Kind.PASS, Kind.REDUCE, Kind.PASS)
-    assert rule.outputs == (((0,), (1,), (3,)),)
+    assert rule.sizes == (2, 3, 5, 4)
+    assert rule.kinds == (Kind.PASS, Kind.PASS, Kind.PASS, Kind.REDUCE)
+    assert rule.inputs == (((0,), (1,), (3,)), ((0,), (3,), (2,)))
+    assert rule.outputs == (((0,), (1,), (2,)),)
 
 
 # -- explicit shardings ----------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: str |
         if len(picked) == 2:
             result = steps.two(*picked, wanted, out_labels, sharding if last else None)
         else:
-            result = steps.one(*picked, wanted, out_labels)
+            result = steps.one(*picked[0], wanted, out_labels)
             if last and sharding is not None:
                 result = lax.reshard(result[0], sharding), result[1]
         named.append(result)

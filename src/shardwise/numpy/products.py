@@ -201,14 +201,22 @@ def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_
     a, b = array("inner", a, 0), array("inner", b, 1)
     if a.ndim and b.ndim:
         return tensordot(a, b, (-1, -1), precision=precision, preferred_element_type=preferred_element_type)
-    return dot(a, b, precision=precision, preferred_element_type=preferred_element_type)
+    if preferred_element_type is None:
+        return _times(*promote_dtypes(a, b))
+    dtype, _ = _result("inner", preferred_element_type, a, b)
+    return _times(convert(a, dtype), convert(b, dtype))
+
+
+def _times(x: Any, y: Any) -> Array:
+    """Elementwise products; of bools, whether both are true."""
+    return lax.bitwise_and(x, y) if x.dtype == bool else lax.mul(x, y)
 
 
 def outer(a: Any, b: Any, out: None = None) -> Array:
     """All products of an element of `a` and one of `b`: [n], [m] -> [n, m], operands flattened."""
     no_out("jnp.outer", out)
     x, y = promote_dtypes(array("outer", a, 0), array("outer", b, 1))
-    return lax.mul(lax.reshape(x, (x.aval.size, 1)), lax.reshape(y, (1, y.aval.size)))
+    return _times(lax.reshape(x, (x.aval.size, 1)), lax.reshape(y, (1, y.aval.size)))
 
 
 def kron(a: Any, b: Any) -> Array:
@@ -217,6 +225,6 @@ def kron(a: Any, b: Any) -> Array:
     rank = max(x.ndim, y.ndim)
     x_shape = (1,) * (rank - x.ndim) + x.shape
     y_shape = (1,) * (rank - y.ndim) + y.shape
-    spread = lax.mul(lax.reshape(x, tuple(n for m in x_shape for n in (m, 1))),
-                     lax.reshape(y, tuple(n for m in y_shape for n in (1, m))))  # fmt: skip
+    spread = _times(lax.reshape(x, tuple(n for m in x_shape for n in (m, 1))),
+                    lax.reshape(y, tuple(n for m in y_shape for n in (1, m))))  # fmt: skip
     return lax.reshape(spread, tuple(m * n for m, n in zip(x_shape, y_shape, strict=True)))

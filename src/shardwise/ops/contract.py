@@ -13,6 +13,7 @@ from shardwise.base.dtypes import check_requested, finfo, iinfo, issubdtype
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.explicit import complete_types, type_error
+from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.convert import as_array
 from shardwise.ops.gemm import DotDims, NDArray, contract_as, gemm_runner
@@ -28,13 +29,12 @@ from shardwise.ops.precision import (
 )
 from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
-from shardwise.sharding.rule import Rule, make_rule
+from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["DotAlgorithm", "DotAlgorithmPreset", "DotDimensionNumbers", "Precision", "PrecisionLike", "batch_matmul", "dot",
            "dot_general", "dot_general_p"]  # fmt: skip
 
 DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
-Types = tuple[ShapedArray, ...]
 
 
 # -- types ---------------------------------------------------------------------------------------------------------------
@@ -114,18 +114,25 @@ def _width(dtype: np.dtype[Any]) -> tuple[bool, int, int, int, bool]:
 # -- shardings -----------------------------------------------------------------------------------------------------------
 
 
-def _dot_rule(in_types: Types, out_types: Types, params: Any) -> Rule:
+def _dot_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Batch dims pass through all three tensors, free dims through two; contracted dims are reductions."""
     lhs, rhs = in_types
     (lhs_con, rhs_con), (lhs_batch, rhs_batch) = params["dimension_numbers"]
-    left, right = [""] * lhs.ndim, [""] * rhs.ndim
-    for pairs, letter in ((zip(lhs_batch, rhs_batch, strict=True), "b"), (zip(lhs_con, rhs_con, strict=True), "k")):
-        for i, (d, e) in enumerate(pairs):
-            left[d] = right[e] = f"{letter}{i}"
-    left = [name or f"m{d}" for d, name in enumerate(left)]
-    right = [name or f"n{d}" for d, name in enumerate(right)]
-    out = [*(left[d] for d in lhs_batch), *(n for n in left if n[0] == "m"), *(n for n in right if n[0] == "n")]
-    signature = f"{' '.join(left)}, {' '.join(right)} -> {' '.join(out)}"
-    return make_rule(signature, [lhs.shape, rhs.shape], [t.shape for t in out_types])
+    lhs_free, rhs_free = free_dims(params["dimension_numbers"], lhs.ndim, rhs.ndim)
+    left, right = [0] * lhs.ndim, [0] * rhs.ndim
+    sizes: list[int] = []
+    for pairs in (zip(lhs_batch, rhs_batch, strict=True), ((d, None) for d in lhs_free), ((None, d) for d in rhs_free),
+                  zip(lhs_con, rhs_con, strict=True)):  # fmt: skip
+        for d, e in pairs:
+            if d is not None:
+                left[d] = len(sizes)
+            if e is not None:
+                right[e] = len(sizes)
+            sizes.append(lhs.shape[d] if d is not None else rhs.shape[e])
+    factors = lambda entries: tuple((f,) if sizes[f] != 1 else () for f in entries)  # noqa: E731
+    kept = len(sizes) - len(lhs_con)
+    kinds = (Kind.PASS,) * kept + (Kind.REDUCE,) * len(lhs_con)
+    return Rule((factors(left), factors(right)), (factors(range(kept)),), tuple(sizes), kinds)
 
 
 def _dot_explicit(in_types: Types, out_types: Types, params: Any, rule: Rule) -> tuple[Spec, ...]:
@@ -153,6 +160,10 @@ def _dot_explicit(in_types: Types, out_types: Types, params: Any, rule: Rule) ->
 def _names(t: ShapedArray, dims: Sequence[int]) -> tuple[Any, ...]:
     """The spec entries of some dims as users write them."""
     return tuple(None if not t.spec[d] else t.spec[d][0] if len(t.spec[d]) == 1 else t.spec[d] for d in dims)
+
+
+def _dot_localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    return {**params, "out_sharding": None}
 
 
 def _check_unreduced(sharding: NamedSharding, lhs: ShapedArray, rhs: ShapedArray, dims: DotDims) -> None:
@@ -206,7 +217,7 @@ def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Ca
 
 
 dot_general_p = define_op("dot_general", type_rule=_dot_type, kernel=_dot_kernel, rule=_dot_rule, explicit=_dot_explicit,
-                          compile=_dot_compile, typed=True)  # fmt: skip
+                          compile=_dot_compile, localize=_dot_localize, typed=True)  # fmt: skip
 
 
 # -- public --------------------------------------------------------------------------------------------------------------

@@ -160,7 +160,7 @@ def _conv_localize(params: Params, in_types: Types, out_types: Types) -> Params:
     """Groups that are split over devices: each device has its part of them."""
     dims: ConvDimensionNumbers = params["dimension_numbers"]
     lhs, rhs = in_types
-    changed = dict(params)
+    changed = {**params, "out_sharding": None}
     if params["feature_group_count"] > 1:
         changed["feature_group_count"] = lhs.shape[dims.lhs_spec[1]] // rhs.shape[dims.rhs_spec[1]]
     if params["batch_group_count"] > 1:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.dtypes import issubdtype
+from shardwise.ops.casts import cast
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
@@ -45,7 +47,7 @@ class _Side:
     def merges(self, dims: Sequence[int]) -> bool:
         """Whether `dims` in this order are walked with a single stride."""
         real = [d for d in dims if self.shape[d] != 1]
-        return all(self.strides[a] == self.shape[b] * self.strides[b] for a, b in zip(real, real[1:], strict=False))
+        return all(self.strides[a] == self.shape[b] * self.strides[b] for a, b in pairwise(real))
 
     def split(self, dims: list[int]) -> tuple[list[int], list[int]]:
         """`dims` as (dims to loop over, dims that merge); ([], dims) where looping would make the products too thin."""
@@ -288,7 +290,7 @@ def contract_as(dtype: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dim
         out = _contract_ints(compute, lhs, rhs, lead, dims, sum_dims, sum_size)
     else:
         out = contract(_cast(lhs, compute), _cast(rhs, compute), lead, dims, sum_dims, sum_size)
-    return out if out.dtype == dtype else out.astype(dtype)
+    return out if out.dtype == dtype else cast(out, dtype)
 
 
 @lru_cache(maxsize=512)
@@ -320,14 +322,14 @@ def _contract_ints(out: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, di
         return plain(lhs, rhs)
     compute = exact_dtype(lhs, rhs, depth, out)
     if compute.kind == "f":
-        return _wrapped(exact(lhs, rhs, compute), out)
+        return wrapped(exact(lhs, rhs, compute), out)
     if out.itemsize == 4 and depth <= 1 << 20:
         # Modulo 2**32, (h 2**16 + l)(h' 2**16 + l') = (h l' + l h') 2**16 + l l': three exact float64 products.
         a, b = lhs.astype(np.uint32), rhs.astype(np.uint32)
         a_low, a_high, b_low, b_high = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
         middle = exact(a_high, b_low, np.float64).astype(np.uint64) + exact(a_low, b_high, np.float64).astype(np.uint64)
         low = exact(a_low, b_low, np.float64).astype(np.uint64)
-        return _wrapped(low + (middle << np.uint64(16)), out)
+        return wrapped(low + (middle << np.uint64(16)), out)
     return plain(lhs, rhs)
 
 
@@ -350,7 +352,7 @@ def _largest(x: NDArray) -> int:
 _NUMPY_INTS = frozenset(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64))
 
 
-def _wrapped(x: NDArray, dtype: np.dtype[Any]) -> NDArray:
+def wrapped(x: NDArray, dtype: np.dtype[Any]) -> NDArray:
     """Integral values cast to an integer type modulo its range (a plain cast of a float would saturate)."""
     if x.dtype.kind == "f":
         x = x.astype(np.int64)

@@ -13,13 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from shardwise.base.dtypes import issubdtype
+from shardwise.ops.casts import cast
 from shardwise.ops.conv_geometry import ConvDimensionNumbers, Pads, dilated, window_count
-from shardwise.ops.gemm import compute_dtype, exact_dtype
+from shardwise.ops.gemm import compute_dtype, exact_dtype, wrapped
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
 
 _CHUNK = 1 << 18  # elements of side-by-side windows made at a time: they stay in cache until the product reads them
+
+_FEW = 4  # channels below which windows are copied place by place
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: Window, dtype: np.dt
         return out != 0
     if out.dtype == dtype:
         return out
-    return (out.astype(np.int64) if out.dtype.kind == "f" and dtype.kind in "iu" else out).astype(dtype)
+    return wrapped(out, dtype) if issubdtype(dtype, np.integer) else cast(out, dtype)
 
 
 def _arranged(x: NDArray, both: list[int], own: list[int], lead: int, spec: Ints) -> NDArray:
@@ -169,12 +173,22 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
             piece = view[cut]
             to = target[(*part, *([] if features_last else [slice(None)]), slice(r, r + rows))]
             if features_last:
-                columns = piece.reshape(*piece.shape[: nb + 1], prod(piece.shape[nb + 1 : nb + 2 + space]), depth)
+                columns = _rows(piece, nb + 1, space, depth)
                 np.matmul(columns, weights, out=to.reshape(*to.shape[: nb + 1], columns.shape[-2], features))
             else:
                 columns = piece.reshape(*piece.shape[: nb + 2], depth, prod(piece.shape[row_dim:]))
                 np.matmul(weights, columns, out=to.reshape(*to.shape[: nb + 2], features, columns.shape[-1]))
     return out
+
+
+def _rows(piece: NDArray, front: int, space: int, depth: int) -> NDArray:
+    """Windows (front dims, N, counts, taps, C) as matrices with a window per row."""
+    rows = prod(piece.shape[front : front + 1 + space])
+    if piece.shape[-1] >= _FEW or depth == piece.shape[-1]:
+        return piece.reshape(*piece.shape[:front], rows, depth)
+    # Few channels make short runs to copy: then copy with the places innermost, and let BLAS read it transposed.
+    last = (*range(front + 1 + space, piece.ndim), *range(front, front + 1 + space))
+    return piece.transpose(*range(front), *last).reshape(*piece.shape[:front], depth, rows).swapaxes(-1, -2)
 
 
 def _by_taps(view: NDArray, w: NDArray, out: NDArray, nb: int, features_last: bool) -> NDArray:
