@@ -25,10 +25,12 @@ _operand = operand  # functions below have a parameter of that name
 _slice = slice  # the builtin, before `lax.slice` takes the name
 
 
-# -- slice -----------------------------------------------------------------------------------------------------------------------
+# -- slice -----------------------------------------------------------------------------------------------------------
 
 
-def _slice_type(x: ShapedArray, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None) -> ShapedArray:
+def _slice_type(
+    x: ShapedArray, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None
+) -> ShapedArray:
     steps = strides or (1,) * x.ndim
     for what, values in (("start_indices", start_indices), ("limit_indices", limit_indices), ("strides", steps)):
         if len(values) != x.ndim:
@@ -42,7 +44,9 @@ def _slice_type(x: ShapedArray, *, start_indices: Ints, limit_indices: Ints, str
     return ShapedArray(sizes, x.dtype, x.weak_type)
 
 
-def _slice_kernel(env: Env, x: Block, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None) -> Block:
+def _slice_kernel(
+    env: Env, x: Block, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None
+) -> Block:
     steps = strides or (1,) * len(start_indices)
     return x[(..., *[_slice(a, b, s) for a, b, s in zip(start_indices, limit_indices, steps, strict=True)])]
 
@@ -81,7 +85,9 @@ def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[in
     return bind(slice_p, _operand("slice", operand), start_indices=starts, limit_indices=limits, strides=steps)
 
 
-def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0) -> Array:
+def slice_in_dim(
+    operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
+) -> Array:
     """`slice` along one dim; None means the end of the dim, negative positions count from it."""
     x = _operand("slice_in_dim", operand)
     d = dim_index(axis, x.ndim, "slice_in_dim")
@@ -93,14 +99,16 @@ def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None,
     return slice(x, starts, limits, steps)
 
 
-# -- split -------------------------------------------------------------------------------------------------------------------------
+# -- split -----------------------------------------------------------------------------------------------------------
 
 
 def _split_type(x: ShapedArray, *, sizes: Ints, axis: int) -> tuple[ShapedArray, ...]:
     if any(n < 0 for n in sizes):
         raise ValueError(f"split takes sizes of at least 0, got {sizes}.")
     if sum(sizes) != x.shape[axis]:
-        raise ValueError(f"split: the sizes {sizes} sum to {sum(sizes)}, but dim {axis} of the operand has size {x.shape[axis]}.")
+        raise ValueError(
+            f"split: the sizes {sizes} sum to {sum(sizes)}, but dim {axis} of the operand has size {x.shape[axis]}."
+        )
     return tuple(ShapedArray((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype, x.weak_type) for n in sizes)
 
 
@@ -124,7 +132,7 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     return list(bind(split_p, x, sizes=int_tuple(sizes, "split sizes"), axis=d))
 
 
-# -- pad ---------------------------------------------------------------------------------------------------------------------------
+# -- pad -------------------------------------------------------------------------------------------------------------
 
 PadConfig = tuple[tuple[int, int, int], ...]
 
@@ -195,11 +203,13 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
     Negative `low` and `high` cut elements away. ValueError for a result of negative size, TypeError for unequal dtypes.
     """
     x, value = operands("pad", operand, padding_value)
-    config = tuple(int_tuple((low, high, inner), "pad padding_config") for low, high, inner in padding_config)
+    config = tuple(int_tuple(entry, "pad padding_config") for entry in padding_config)
+    if any(len(entry) != 3 for entry in config):
+        raise ValueError(f"pad takes (low, high, interior) for each dim, got padding_config {config}.")
     return bind(pad_p, x, value, padding_config=config)
 
 
-# -- concatenate -------------------------------------------------------------------------------------------------------------------
+# -- concatenate -----------------------------------------------------------------------------------------------------
 
 
 def _concatenate_type(*xs: ShapedArray, dimension: int) -> ShapedArray:
@@ -279,5 +289,3 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
         raise type_error(f"unstack operand cannot be sharded on the unstacking axis {d}. Got {value.aval.str_short()}; reshard "
                          "that dim to None first.")  # fmt: skip
     return tuple(squeeze(part, (d,)) for part in split(value, (1,) * value.shape[d], d))
-
-

@@ -64,7 +64,7 @@ def identity_of(reduction: str, dtype: Any) -> np.generic:
         info = iinfo(dtype)
         return np.array(info.min if reduction == "max" else info.max, dtype)[()]
     if kind == "c":
-        return np.array(complex(-np.inf, -np.inf) if reduction == "max" else complex(np.inf, np.inf), dtype)[()]
+        return np.array(-np.inf if reduction == "max" else np.inf, dtype)[()]
     bound = np.array(-np.inf if reduction == "max" else np.inf).astype(dtype)
     if not np.isinf(bound):  # the small floats without inf
         info = finfo(dtype)

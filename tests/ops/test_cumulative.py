@@ -1,0 +1,93 @@
+"""Running reductions: values against NumPy and the oracle, the loop law, rules, errors."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from shardwise.base.config import use_dialect
+from shardwise.base.errors import ShardingTypeError
+from shardwise.ir import ShapedArray, infer_types
+from shardwise.ops import cumulative
+from shardwise.ops.convert import as_value
+from shardwise.ops.operands import dtype_kind
+from shardwise.runtime.env import SINGLE
+from shardwise.sharding import AbstractMesh, AxisType
+from shardwise.sharding.rule import Kind
+from tests.ops.loop_law import CASES, check_law, spread
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the executor runs kernels with these off
+
+MESH = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+RNG = np.random.default_rng(0)
+BF16 = np.dtype(ml_dtypes.bfloat16)
+OPS = {op.name: op for op in [cumulative.cumsum_p, cumulative.cumprod_p, cumulative.cummax_p, cumulative.cummin_p,
+                              cumulative.cumlogsumexp_p]}  # fmt: skip
+
+
+def data(dtype):
+    x = RNG.uniform(-3, 3, (3, 5, 2))
+    return (x + 1j * x[::-1]).astype(dtype) if dtype.kind == "c" else x.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "float16", BF16, "float32", "complex64"], ids=str)
+def test_values_are_those_of_the_oracle(dtype):
+    jax = pytest.importorskip("jax")
+    dtype = np.dtype(dtype)
+    x = np.abs(data(dtype)) if dtype.kind == "u" else data(dtype)
+    x = x.astype(dtype)
+    if dtype_kind(dtype) == "f":
+        x[0, 2, 1], x[1, 1, 0], x[2, 0, 0] = np.nan, np.inf, -np.inf
+    names = [n for n in OPS if n != "cumlogsumexp" or dtype_kind(dtype) == "f"]
+    cases = [(n, a, r) for n in names for a in (0, 1) for r in (False, True)]
+    wants = jax.jit(lambda v: [getattr(jax.lax, n)(v, axis=a, reverse=r) for n, a, r in cases])(x)
+    for (name, axis, reverse), want in zip(cases, wants, strict=True):
+        got = OPS[name].kernel(SINGLE, x, axis=axis, reverse=reverse)
+        assert got.dtype == want.dtype and got.shape == want.shape
+        eps = float(ml_dtypes.finfo(dtype).eps) if dtype_kind(dtype) == "f" else 1e-6
+        want = np.asarray(want).astype(np.complex128)
+        message = f"{name} along {axis}, {reverse=}"
+        np.testing.assert_allclose(got.astype(np.complex128), want, rtol=16 * eps, atol=16 * eps, err_msg=message)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_wide_rows(order, reverse):
+    """Where whole rows are added, not the elements of a column one by one."""
+    x = RNG.normal(size=(20, 300)).astype(np.float32, order=order)
+    for axis in (0, 1):
+        got = cumulative.cumsum_p.kernel(SINGLE, x, axis=axis, reverse=reverse)
+        want = np.flip(np.cumsum(np.flip(x, axis), axis), axis) if reverse else np.cumsum(x, axis)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("lead", "mix"), CASES)
+def test_loop_law(lead, mix):
+    for op in OPS.values():
+        for shape in ((2, 3), (0, 3), (3, 300)):
+            block = spread(RNG.normal(size=shape).astype(np.float32), mix[0], lambda v, k: v + k)
+            for axis in (0, 1):
+                for reverse in (False, True):
+                    check_law(op.kernel, [block], lead, axis=axis, reverse=reverse)
+
+
+def test_rules_and_explicit_types():
+    t = ShapedArray((8, 8), np.dtype("float32"), mesh=MESH, spec=(("x",), ()))
+    for op in OPS.values():
+        rule = op.sharding_rule((t,), (t,), {"axis": 0, "reverse": False})
+        assert rule.kinds == (Kind.REPLICATE, Kind.PASS) and rule.inputs == rule.outputs
+        assert infer_types(op, (t,), {"axis": 1, "reverse": False})[0].spec == t.spec
+        with use_dialect("latest"), pytest.raises(ShardingTypeError, match="whole"):
+            infer_types(op, (t,), {"axis": 0, "reverse": False})
+
+
+@pytest.mark.parametrize(("call", "error"), [
+    (lambda x: cumulative.cumsum(x, 2), ValueError), (lambda x: cumulative.cumsum(x, -1), ValueError),
+    (lambda x: cumulative.cumsum(True), TypeError), (lambda x: cumulative.cumsum(1.0), ValueError),
+    (lambda x: cumulative.cummax(as_value(np.ones(3, bool))), TypeError),
+    (lambda x: cumulative.cumlogsumexp(as_value(np.ones(3, np.int32))), TypeError),
+])  # fmt: skip
+def test_errors(call, error):
+    with pytest.raises(error, match="cum"):
+        call(as_value(np.ones((2, 3), np.float32)))
