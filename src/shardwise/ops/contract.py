@@ -217,7 +217,7 @@ def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Ca
 
 
 dot_general_p = define_op("dot_general", type_rule=_dot_type, kernel=_dot_kernel, rule=_dot_rule, explicit=_dot_explicit,
-                          compile=_dot_compile, localize=_dot_localize, typed=True)  # fmt: skip
+                          compile=_dot_compile, localize=_dot_localize, typed=True, absorbs_sum=True)  # fmt: skip
 
 
 # -- public --------------------------------------------------------------------------------------------------------------

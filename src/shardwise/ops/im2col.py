@@ -114,23 +114,25 @@ def _padded(x: NDArray, nb: int, nl: int, window: Window, features_last: bool, d
     if features_last:
         x = np.moveaxis(x, nb + nl + 1, -1)
     first = x.ndim - space - (1 if features_last else 0)
-    plain = all(p == (0, 0) for p in window.pads) and all(d == 1 for d in window.lhs_dilation)
-    if not plain:
-        shape, source, target = list(x.shape), [slice(None)] * x.ndim, [slice(None)] * x.ndim
-        for i, ((low, high), step) in enumerate(zip(window.pads, window.lhs_dilation, strict=True)):
-            d = first + i
-            size = dilated(x.shape[d], step) + low + high
-            begin = -(min(low, 0) // step)  # the first element that a negative pad leaves
-            end = max(min(x.shape[d], -(-(size - low) // step)), begin)
-            source[d] = slice(begin, end)
-            target[d] = slice(low + begin * step, max(low + (end - 1) * step + 1, 0) if end > begin else 0, step)
-            shape[d] = size
-        full = np.zeros(shape, dtype)
-        full[tuple(target)] = x[tuple(source)]
-        x = full
-    elif x.dtype != dtype:
-        x = x.astype(dtype, order="C")
+    x = spread_out(x, first, window.pads, window.lhs_dilation, 0, dtype)
     return x.reshape(*x.shape[:nb], prod(x.shape[nb : nb + nl + 1]), *x.shape[nb + nl + 1 :])
+
+
+def spread_out(x: NDArray, first: int, pads: Pads, dilations: Ints, fill: Any, dtype: np.dtype[Any]) -> NDArray:
+    """`x` as `dtype`, its dims from `first` on padded (or cut, where pads are negative) and with gaps between elements."""
+    if all(p == (0, 0) for p in pads) and all(d == 1 for d in dilations):
+        return x if x.dtype == dtype else x.astype(dtype, order="C")
+    shape, source, target = list(x.shape), [slice(None)] * x.ndim, [slice(None)] * x.ndim
+    for d, ((low, high), step) in enumerate(zip(pads, dilations, strict=True), first):
+        size = max(dilated(x.shape[d], step) + low + high, 0)
+        begin = -(min(low, 0) // step)  # the first element that a negative pad leaves
+        end = max(min(x.shape[d], -(-(size - low) // step)), begin)
+        source[d] = slice(begin, end)
+        target[d] = slice(low + begin * step, low + (end - 1) * step + 1 if end > begin else 0, step)
+        shape[d] = size
+    full = np.full(shape, fill, dtype) if fill else np.zeros(shape, dtype)
+    full[tuple(target)] = x[tuple(source)]
+    return full
 
 
 def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bool) -> NDArray:
