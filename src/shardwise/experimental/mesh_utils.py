@@ -91,7 +91,7 @@ def create_hybrid_device_mesh(
     blocks = [create_device_mesh(inner, groups[key]) for key in keys]
     # From (outer sizes, inner sizes) to one dim per axis, the part across processes being the major one.
     rank = len(inner)
-    stacked = _object_array([device for block in blocks for device in block.flat]).reshape(*outer, *inner)
+    stacked = np.concatenate([block.ravel() for block in blocks]).reshape(*outer, *inner)
     paired = stacked.transpose([dim for i in range(rank) for dim in (i, rank + i)])
     return paired.reshape([o * i for o, i in zip(outer, inner, strict=True)])
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.array import ArrayImpl
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.device_put import device_put
-from shardwise.ir import Array, Tracer
+from shardwise.ir import Tracer
 from shardwise.make_array import make_array_from_process_local_data, make_array_from_single_device_arrays
 from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec, process_count
 
@@ -131,7 +132,7 @@ def _map_with_specs(convert: Callable[[Any, PartitionSpec], Any], tree: Any, psp
 
 def _to_global(x: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
     sharding = NamedSharding(mesh, spec)
-    if isinstance(x, Tracer) or (isinstance(x, Array) and not x.is_fully_addressable):
+    if isinstance(x, Tracer) or (isinstance(x, ArrayImpl) and not x.is_fully_addressable):
         return x
     if not mesh.is_multi_process:
         return device_put(x, sharding)
