@@ -9,7 +9,7 @@ takes Arrays and gives Arrays; the per-device program and its transfers are kept
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwise.array import ArrayImpl, Signature, array_type, signature
@@ -33,12 +33,12 @@ new_array = ArrayImpl.__new__
 class Executable:
     """A compiled program for arguments of given signatures."""
 
-    __slots__ = ("_forms", "device_program", "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs", "plan",
-                 "program", "seconds", "transfers")  # fmt: skip
+    __slots__ = ("_forms", "device_program", "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs", "placements",
+                 "plan", "program", "seconds", "transfers")  # fmt: skip
 
     def __init__(self, program: Program, in_sigs: Sequence[Signature], grid: Grid, in_dims: Sequence[DimAxes],
                  out_dims: Sequence[DimAxes], out_sigs: Sequence[Signature], device_program: Program,
-                 transfers: tuple[Transfer, ...], seconds: dict[str, float]) -> None:  # fmt: skip
+                 transfers: tuple[Transfer, ...], seconds: dict[str, float], placements: Mapping[Var, DimAxes]) -> None:  # fmt: skip
         self.name = program.name
         self.program = program
         self.in_sigs = tuple(in_sigs)
@@ -49,6 +49,7 @@ class Executable:
         self.device_program = device_program
         self.transfers = transfers
         self.seconds = seconds
+        self.placements = placements  # of the global program's values, in grid axes; empty on one device
         self.plan = Plan(device_program, Env(grid.names, grid.sizes))
         forms: list[BlockForm] = []
         for sig, dims in zip(in_sigs, in_dims, strict=True):
@@ -136,7 +137,7 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
         aval = array_type(atom.aval.shape, atom.aval.dtype, atom.aval.weak_type, sharding)
         out_sigs.append(signature(aval, sharding, committed))
     start = time.perf_counter()
-    done = Executable(program, in_sigs, grid, in_dims, out_dims, out_sigs, device_program, transfers, times)
+    done = Executable(program, in_sigs, grid, in_dims, out_dims, out_sigs, device_program, transfers, times, placed)
     times["codegen"] = time.perf_counter() - start
     return done
 
