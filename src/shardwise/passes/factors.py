@@ -57,7 +57,7 @@ class Flow:
         self.slot_of = tuple({f: s for s, (_, f, _) in enumerate(slots) if f >= 0} for slots in self.slots)
         self.compound = tuple(len(slots) != len(t) for slots, t in zip(self.slots, tensors, strict=True))
         self.tensor_sizes = tuple(_product(rule.sizes[f] for f in slot_of) for slot_of in self.slot_of)
-        self.pointwise = not identity and _is_pointwise(rule)
+        self.pointwise = not identity and not forward_first and _is_pointwise(rule)
         self.levels = _levels(rule, self.slot_of, self.pointwise, identity, forward_first, early)
         # The levels at which more becomes possible than at the one before.
         self.turns = tuple(n for n in LEVELS if self.levels[n] != self.levels[n - 1])
@@ -104,7 +104,7 @@ def _levels(rule: Rule, slot_of: Sequence[Mapping[int, int]], pointwise: bool, i
             forward_first: bool, early: int) -> tuple[tuple[Movement, ...], ...]:  # fmt: skip
     n_in = len(rule.inputs)
     sides = [(any(f in t for t in slot_of[:n_in]), any(f in t for t in slot_of[n_in:])) for f in range(len(rule.sizes))]
-    rearranges = pointwise or identity or _is_rearrangement(rule, sides)
+    rearranges = pointwise or identity or (not forward_first and _is_rearrangement(rule, sides))
     expands = not rearranges and n_in == 1 and not any(rule.kinds) and all(out for _, out in sides)
     # Operands that a pointwise op stretches along size-1 dims behave as if a broadcast stood before it.
     full = max((len(t) for t in slot_of), default=0)
@@ -327,10 +327,9 @@ def _grow(flow: Flow, wanted: Mapping[int, Axes], arrivals: Mapping[int, tuple[P
         if mine is None:
             continue
         slots[t] = mine
+        grown = tuple(mine)
         if flow.compound[t]:
             grown = _join(flow.slots[t], flow.sizes, mine, overflow[t], len(dims[t]), mesh)
-        else:
-            grown = tuple(mine)
         if grown != dims[t]:
             changed.append((t, grown))
     return changed
