@@ -1,0 +1,243 @@
+"""`shardwise.numpy.fft`: discrete Fourier transforms along any axes, with NumPy's names and normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod, sqrt
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import check_requested, default_dtype, to_floating
+from shardwise.ir import Array, literal
+from shardwise.numpy._promote import array, canonical_axes, canonical_axis, convert
+from shardwise.ops.convert import as_array
+from shardwise.ops.fft import FftType
+from shardwise.ops.fft import fft as _transform
+
+__all__ = ["fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
+           "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn"]  # fmt: skip
+
+Shape = Sequence[int]
+
+
+# -- along any axes ----------------------------------------------------------------------------------------------------------
+
+
+def _along(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence[int] | None, norm: str | None) -> Array:
+    """Bring the axes to the end, cut or pad them to `s`, transform, scale, and bring them back."""
+    x = array(f"jnp.fft.{name}", a)
+    if s is not None:
+        s = tuple(index(n) for n in s)
+        if any(n < 1 for n in s):
+            raise ValueError(f"jnp.fft.{name}: Shape should be positive, got s={s}.")
+        if axes is not None and len(s) != len(axes):
+            raise ValueError(f"jnp.fft.{name}: Shape and axes have different lengths: s={s}, axes={tuple(axes)}.")
+    if axes is None:
+        dims = tuple(range(x.ndim - (x.ndim if s is None else len(s)), x.ndim))
+    else:
+        dims = tuple(canonical_axis(d, x.ndim) for d in axes)
+    if len(set(dims)) != len(dims):
+        raise ValueError(f"jnp.fft.{name} does not support repeated axes. Got axes {axes}.")
+    order = (*(d for d in range(x.ndim) if d not in dims), *dims)
+    moved = order != tuple(range(x.ndim))
+    if moved:
+        x = lax.transpose(x, order)
+    rest = x.ndim - len(dims)
+    half = kind is FftType.IRFFT and bool(dims)
+    if s is None:
+        s = x.shape[rest:]
+        if half:
+            s = (*s[:-1], max(0, 2 * (s[-1] - 1)))
+    else:
+        x = _fitted(x, (*x.shape[:rest], *s[:-1], s[-1] // 2 + 1 if half else s[-1]) if s else x.shape)
+    x = _transform(x, kind, tuple(s))
+    scale = _scale(name, name.startswith("i"), norm, prod(s))
+    if scale != 1:
+        x = lax.mul(x, literal(scale, x.dtype))
+    return lax.transpose(x, tuple(np.argsort(order).tolist())) if moved else x
+
+
+def _fitted(x: Array, shape: tuple[int, ...]) -> Array:
+    """`x` cut, or padded with zeros at the ends, to `shape`."""
+    kept = tuple(min(n, m) for n, m in zip(x.shape, shape, strict=True))
+    if kept != x.shape:
+        x = lax.slice(x, (0,) * x.ndim, kept)
+    if kept != shape:
+        x = lax.pad(x, literal(0, x.dtype), [(0, m - n, 0) for n, m in zip(kept, shape, strict=True)])
+    return x
+
+
+def _scale(name: str, inverse: bool, norm: str | None, points: int) -> float:
+    """What a normalisation multiplies with, beyond the inverse's own 1/n."""
+    if norm is None or norm == "backward":
+        return 1.0
+    if norm == "ortho":
+        return sqrt(points) if inverse else 1 / sqrt(points)
+    if norm == "forward":
+        return float(points) if inverse else 1 / points
+    raise ValueError(f'jnp.fft.{name}: Invalid norm value {norm}; should be "backward", "ortho" or "forward".')
+
+
+def fftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
+    """The transform over `axes` (default: the last ``len(s)``, or all), cut or padded to `s`."""
+    return _along("fftn", FftType.FFT, a, s, axes, norm)
+
+
+def ifftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
+    """The inverse of `fftn`."""
+    return _along("ifftn", FftType.IFFT, a, s, axes, norm)
+
+
+def rfftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
+    """The transform of real values: the last axis keeps ``n // 2 + 1`` points. ValueError for complex operands."""
+    return _along("rfftn", FftType.RFFT, a, s, axes, norm)
+
+
+def irfftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
+    """The inverse of `rfftn`; the last axis gets ``2 * (n - 1)`` points unless `s` says otherwise."""
+    return _along("irfftn", FftType.IRFFT, a, s, axes, norm)
+
+
+# -- along one axis ------------------------------------------------------------------------------------------------------------
+
+
+def _along_one(name: str, kind: FftType, a: Any, n: int | None, axis: int | None, norm: str | None) -> Array:
+    if isinstance(axis, list | tuple):
+        raise ValueError(f"jnp.fft.{name} does not support multiple axes. Please use jnp.fft.{name}n. Got axis = {axis!r}.")
+    return _along(name, kind, a, None if n is None else (n,), None if axis is None else (axis,), norm)
+
+
+def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The transform along one axis, cut or padded to `n` points: f32[m] -> c64[n]."""
+    return _along_one("fft", FftType.FFT, a, n, axis, norm)
+
+
+def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The inverse of `fft`."""
+    return _along_one("ifft", FftType.IFFT, a, n, axis, norm)
+
+
+def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The transform of real values: f32[m] -> c64[n // 2 + 1]. ValueError for complex operands."""
+    return _along_one("rfft", FftType.RFFT, a, n, axis, norm)
+
+
+def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The inverse of `rfft`: c64[m] -> f32[n], by default 2 * (m - 1) points."""
+    return _along_one("irfft", FftType.IRFFT, a, n, axis, norm)
+
+
+def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The transform of values with Hermitian symmetry, given as their first half: c64[m] -> f32[n], default 2 * (m - 1)."""
+    x = array("jnp.fft.hfft", a)
+    if isinstance(axis, list | tuple):
+        raise ValueError(f"jnp.fft.hfft does not support multiple axes. Got axis = {axis!r}.")
+    points = (x.shape[canonical_axis(axis, x.ndim)] - 1) * 2 if n is None else n
+    out = _along_one("hfft", FftType.IRFFT, _conjugate(x), n, axis, norm)
+    return lax.mul(out, literal(points, out.dtype))
+
+
+def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The inverse of `hfft`: f32[m] -> c64[n // 2 + 1]."""
+    x = array("jnp.fft.ihfft", a)
+    if isinstance(axis, list | tuple):
+        raise ValueError(f"jnp.fft.ihfft does not support multiple axes. Got axis = {axis!r}.")
+    points = x.shape[canonical_axis(axis, x.ndim)] if n is None else n
+    out = _conjugate(_along_one("ihfft", FftType.RFFT, x, n, axis, norm))
+    return lax.mul(out, literal(1 / points, out.dtype))
+
+
+def _conjugate(x: Array) -> Array:
+    return lax.conj(x) if x.dtype.kind == "c" else x
+
+
+# -- along two axes --------------------------------------------------------------------------------------------------------------
+
+
+def _along_two(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence[int], norm: str | None) -> Array:
+    if len(axes) != 2:
+        raise ValueError(f"jnp.fft.{name} only supports 2 axes. Got axes = {axes!r}.")
+    return _along(name, kind, a, s, axes, norm)
+
+
+def fft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
+    """The transform over two axes."""
+    return _along_two("fft2", FftType.FFT, a, s, axes, norm)
+
+
+def ifft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
+    """The inverse of `fft2`."""
+    return _along_two("ifft2", FftType.IFFT, a, s, axes, norm)
+
+
+def rfft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
+    """The transform of real values over two axes, of which the last keeps ``n // 2 + 1`` points."""
+    return _along_two("rfft2", FftType.RFFT, a, s, axes, norm)
+
+
+def irfft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
+    """The inverse of `rfft2`."""
+    return _along_two("irfft2", FftType.IRFFT, a, s, axes, norm)
+
+
+# -- frequencies and shifts --------------------------------------------------------------------------------------------------------
+
+
+def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
+    """The frequencies of `fft`'s points for samples `d` apart: 0, 1, ..., -2, -1 divided by ``d * n``."""
+    _check_freq("fftfreq", n, d)
+    steps = np.arange(n)
+    return _frequencies("fftfreq", (steps + n // 2) % n - n // 2, n, d, dtype, device)
+
+
+def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
+    """The frequencies of `rfft`'s points for samples `d` apart: 0, 1, ..., n // 2 divided by ``d * n``."""
+    _check_freq("rfftfreq", n, d)
+    return _frequencies("rfftfreq", np.arange(n // 2 + 1), n, d, dtype, device)
+
+
+def _check_freq(name: str, n: Any, d: Any) -> None:
+    if isinstance(n, list | tuple):
+        raise ValueError(f"The n argument of jnp.fft.{name} only takes an int. Got n = {list(n)}.")
+    if isinstance(d, list | tuple):
+        raise ValueError(f"The d argument of jnp.fft.{name} only takes a single value. Got d = {list(d)}.")
+
+
+def _frequencies(name: str, steps: np.ndarray[Any, Any], n: int, d: Any, dtype: Any, device: Any) -> Array:
+    wanted = default_dtype("f") if dtype is None else check_requested(dtype, f"jnp.fft.{name}")
+    real = to_floating(wanted)
+    k = as_array(steps.astype(real))
+    if isinstance(d, Array):
+        out = lax.div(k, lax.mul(convert(d, real), literal(n, real)))
+    else:
+        out = lax.div(k, literal(d * n, real))
+    out = as_array(convert(out, wanted))
+    if device is None:
+        return out
+    from shardwise.device_put import device_put
+
+    return device_put(out, device)
+
+
+def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
+    """Bring frequency 0 to the middle of `axes` (default: all)."""
+    return _rolled("fftshift", x, axes, forward=True)
+
+
+def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
+    """The inverse of `fftshift`."""
+    return _rolled("ifftshift", x, axes, forward=False)
+
+
+def _rolled(name: str, x: Any, axes: Any, forward: bool) -> Array:
+    value = array(name, x)
+    for d in canonical_axes(axes, value.ndim):
+        n = value.shape[d]
+        cut = n - n // 2 if forward else n // 2
+        if 0 < cut < n:
+            parts = [lax.slice_in_dim(value, cut, n, axis=d), lax.slice_in_dim(value, 0, cut, axis=d)]
+            value = lax.concatenate(parts, d)
+    return value
