@@ -28,7 +28,7 @@ __all__ = [
 
 _BOOL = np.dtype(np.bool_)
 
-# -- kernels: integers as XLA has them ------------------------------------------------------------------------------------
+# -- kernels: integers as XLA has them -------------------------------------------------------------------------------
 
 
 def _div(x: Block, y: Block) -> Block:
@@ -98,7 +98,7 @@ def _mulhi(x: Block, y: Block) -> Block:
     return x_high * y_high + (cross >> half) + (other >> half)
 
 
-# -- ops ---------------------------------------------------------------------------------------------------------------------
+# -- ops -------------------------------------------------------------------------------------------------------------
 
 add_p = elementwise_op("add", np.add, "biufc", "biufc")
 sub_p = elementwise_op("sub", np.subtract, "iufc", "iufc")
@@ -160,7 +160,7 @@ def _pow_kernel(env: Env, x: Block, y: Block) -> Block:
 pow_p = define_op("pow", type_rule=_pow_type, kernel=_pow_kernel, ufunc=_pow)
 
 
-# -- functions ---------------------------------------------------------------------------------------------------------------
+# -- functions -------------------------------------------------------------------------------------------------------
 
 
 def _no_bool(name: str, x: Any, y: Any) -> None:

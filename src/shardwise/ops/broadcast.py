@@ -71,11 +71,13 @@ def _broadcast_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     operand_factors = tuple(
         (d,) if n != 1 else () for n, d in zip(in_types[0].shape, params["broadcast_dimensions"], strict=True)
     )
-    return Rule((operand_factors,), (tuple((d,) if n != 1 else () for d, n in enumerate(out)),), out, (Kind.PASS,) * len(out))
+    return Rule(
+        (operand_factors,), (tuple((d,) if n != 1 else () for d, n in enumerate(out)),), out, (Kind.PASS,) * len(out)
+    )
 
 
 def _broadcast_localize(params: Params, in_types: Types, out_types: Types) -> Params:
-    return {**params, "shape": out_types[0].shape}
+    return {**params, "shape": out_types[0].shape, "out_sharding": None}
 
 
 def _broadcast_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
@@ -89,7 +91,9 @@ broadcast_in_dim_p = define_op("broadcast_in_dim", type_rule=_broadcast_type, ke
                                localize=_broadcast_localize, explicit=_broadcast_explicit)  # fmt: skip
 
 
-def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None) -> Array:
+def broadcast_in_dim(
+    operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
+) -> Array:
     """`operand` repeated to `shape`; its dim i becomes dim ``broadcast_dimensions[i]``, where size 1 may grow.
 
     `out_sharding` (a spec over Explicit axes, or NamedSharding) says how the result is split; by default dims of the
@@ -144,7 +148,9 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
     if len(times) != x.ndim:
         raise TypeError(f"tile takes one count for each of the operand's {x.ndim} dims, got {times}.")
     if any(axes and n != 1 for axes, n in zip(x.aval.spec, times, strict=True)):
-        raise type_error(f"tile repeats a dim that is split: got {x.aval.str_short()} with reps {times}. Reshard it to None first.")
+        raise type_error(
+            f"tile repeats a dim that is split: got {x.aval.str_short()} with reps {times}. Reshard it to None first."
+        )
     pairs = [size for n, m in zip(times, x.shape, strict=True) for size in (n, m)]
     wide = broadcast_in_dim(x, tuple(pairs), tuple(range(1, 2 * x.ndim, 2)))
     return reshape(wide, tuple(n * m for n, m in zip(times, x.shape, strict=True)))

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import KeyDtype, as_dtype, check_requested, finfo, iinfo, itemsize_bits
+from shardwise.base.dtypes import KeyDtype, finfo, itemsize_bits, physical
 from shardwise.base.tree import tree_map
 from shardwise.ir import Array, Literal, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
-from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, operand
+from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, int_limits, operand, requested_dtype
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["bitcast_convert_type", "convert_element_type", "reduce_precision", "stop_gradient"]
 
-# -- values --------------------------------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------------------------
 
 
 def _convert_type(x: ShapedArray, *, new_dtype: Any, weak_type: bool) -> ShapedArray:
@@ -30,28 +32,41 @@ def _convert_kernel(env: Env, x: Block, *, new_dtype: Any, weak_type: bool) -> B
     return cast(x, new_dtype)
 
 
-convert_element_type_p = define_op("convert_element_type", type_rule=_convert_type, kernel=_convert_kernel)
+def _convert_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Block], Block]:
+    return caster(physical(in_types[0].dtype), physical(params["new_dtype"]))
+
+
+convert_element_type_p = define_op(
+    "convert_element_type", type_rule=_convert_type, kernel=_convert_kernel, compile=_convert_compile
+)
 
 
 def cast(x: Block, dtype: Any) -> Block:
     """`x` in another dtype as XLA casts: floats saturate into integers (NaN gives 0), integers wrap, complex drop imag."""
-    if x.dtype == dtype or isinstance(dtype, KeyDtype):
-        return x
-    source, target = dtype_kind(x.dtype), dtype_kind(dtype)
-    if source == "c" and target != "c":
-        x, source = x.real, "f"
-    if source == "f" and target in "iu":
-        return _float_to_int(x, dtype)
-    if source == "f" and target == "b":
-        return np.not_equal(x, x.dtype.type(0))
-    return x.astype(dtype)
+    return caster(x.dtype, physical(dtype))(x)
+
+
+@functools.cache
+def caster(source: Any, target: Any) -> Callable[[Block], Block]:
+    """The function that casts blocks from one NumPy dtype to another."""
+    if source == target:
+        return lambda x: x
+    kinds = dtype_kind(source), dtype_kind(target)
+    if kinds[0] == "c" and kinds[1] != "c":
+        of_parts = caster(np.zeros((), source).real.dtype, target)
+        return lambda x: of_parts(x.real)
+    if kinds[0] == "f" and kinds[1] in "iu":
+        return lambda x: _float_to_int(x, target)
+    if kinds[0] == "f" and kinds[1] == "b":
+        zero = np.zeros((), source)[()]
+        return lambda x: np.not_equal(x, zero)
+    return lambda x: x.astype(target)
 
 
 def _float_to_int(x: Block, dtype: Any) -> Block:
     if x.dtype.itemsize < 4:
         x = x.astype(np.float32)
-    limits = iinfo(dtype)
-    low, high = int(limits.min), int(limits.max)
+    low, high = int_limits(dtype)
     if dtype.name in ("int32", "int64"):
         return _saturated(x, x.astype(dtype), low, high)
     if dtype.name == "uint64":
@@ -66,7 +81,7 @@ def _float_to_int(x: Block, dtype: Any) -> Block:
 def _saturated(x: Block, raw: Block | None, low: int, high: int) -> Block:
     """`raw` (x cast to an integer) with the values that did not fit put right."""
     out = np.asarray(x.astype(np.int64) if raw is None else raw)
-    suspect = out == np.iinfo(out.dtype).min  # what the processor gives for values out of range
+    suspect = out == int_limits(out.dtype)[0]  # what the processor gives for values out of range
     if suspect.any():
         out = np.where(suspect & (x > 0), out.dtype.type(high), out)
         out = np.where(np.isnan(x), out.dtype.type(0), out)
@@ -91,7 +106,7 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Array:
     A 64-bit dtype is narrowed with a UserWarning while 64-bit types are off. ValueError if `new_dtype` is None.
     """
     value = _operand("convert_element_type", operand)
-    dtype = check_requested(new_dtype, "convert_element_type")
+    dtype = requested_dtype(new_dtype, "convert_element_type")
     if isinstance(value, Array) and value.dtype == dtype and not value.weak_type:
         return value
     return bind(convert_element_type_p, value, new_dtype=dtype, weak_type=False)
@@ -99,7 +114,7 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Array:
 
 _operand = operand  # functions below have a parameter of that name
 
-# -- bits ------------------------------------------------------------------------------------------------------------------------
+# -- bits ------------------------------------------------------------------------------------------------------------
 
 
 def _bitcast_type(x: ShapedArray, *, new_dtype: Any) -> ShapedArray:
@@ -143,7 +158,9 @@ def _bitcast_kernel(env: Env, x: Block, *, new_dtype: Any) -> Block:
     return np.ascontiguousarray(x).view(new_dtype)[..., 0]
 
 
-bitcast_convert_type_p = define_op("bitcast_convert_type", type_rule=_bitcast_type, kernel=_bitcast_kernel, rule=_bitcast_rule)
+bitcast_convert_type_p = define_op(
+    "bitcast_convert_type", type_rule=_bitcast_type, kernel=_bitcast_kernel, rule=_bitcast_rule
+)
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
@@ -151,11 +168,11 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
 
     TypeError for bool and complex values, ValueError where the last dim does not hold the missing bits.
     """
-    dtype = check_requested(new_dtype, "bitcast_convert_type")
+    dtype = requested_dtype(new_dtype, "bitcast_convert_type")
     return bind(bitcast_convert_type_p, _operand("bitcast_convert_type", operand), new_dtype=dtype)
 
 
-# -- precision ---------------------------------------------------------------------------------------------------------------------
+# -- precision -------------------------------------------------------------------------------------------------------
 
 
 def _reduce_precision_type(x: ShapedArray, *, exponent_bits: int, mantissa_bits: int) -> ShapedArray:
@@ -174,7 +191,9 @@ def _reduce_precision_kernel(env: Env, x: Block, *, exponent_bits: int, mantissa
     drop = int(info.nmant) - mantissa_bits
     if drop > 0:  # to nearest, halves to even; a carry moves into the exponent as it should
         odd = (out >> bits.type(drop)) & bits.type(1)
-        out = (out + (bits.type((1 << (drop - 1)) - 1) + odd)) & bits.type(((1 << (8 * bits.itemsize)) - 1) ^ ((1 << drop) - 1))
+        out = (out + (bits.type((1 << (drop - 1)) - 1) + odd)) & bits.type(
+            ((1 << (8 * bits.itemsize)) - 1) ^ ((1 << drop) - 1)
+        )
     result = np.asarray(out).view(x.dtype).reshape(x.shape)
     if exponent_bits < int(info.nexp):
         # The largest exponent of the target overflows to inf; below its least normal number lies a signed zero.
@@ -196,7 +215,7 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
                 mantissa_bits=int(mantissa_bits))  # fmt: skip
 
 
-# -- identities ----------------------------------------------------------------------------------------------------------------------
+# -- identities ------------------------------------------------------------------------------------------------------
 
 
 def _same_type(x: ShapedArray) -> ShapedArray:

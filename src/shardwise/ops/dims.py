@@ -9,7 +9,7 @@ from typing import Any
 
 def shape_tuple(shape: Any, name: str = "shape") -> tuple[int, ...]:
     """`shape` (an int or a sequence of ints) as a tuple. TypeError for floats, traced values and negative sizes."""
-    if shape.__class__ is tuple and all(n.__class__ is int for n in shape):
+    if shape.__class__ is tuple and all([n.__class__ is int for n in shape]):
         sizes = shape
     else:
         try:
@@ -25,6 +25,8 @@ def shape_tuple(shape: Any, name: str = "shape") -> tuple[int, ...]:
 
 def int_tuple(values: Any, name: str) -> tuple[int, ...]:
     """A sequence of ints as a tuple. TypeError for anything else."""
+    if values.__class__ is tuple and all([v.__class__ is int for v in values]):
+        return values
     try:
         return tuple(operator.index(v) for v in values)
     except TypeError as error:

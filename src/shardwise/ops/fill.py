@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import canonicalize, check_requested, dtype_of, is_weak
+from shardwise.base.dtypes import canonicalize, dtype_of, is_weak
 from shardwise.ir import Array, Literal, bind
 from shardwise.ops.broadcast import broadcast_in_dim_p
 from shardwise.ops.casts import convert
 from shardwise.ops.dims import shape_tuple
-from shardwise.ops.operands import Value, operand
+from shardwise.ops.operands import Value, operand, requested_dtype
 from shardwise.ops.out_sharding import resolve_out_sharding
 from shardwise.sharding import NamedSharding, Sharding
 
@@ -36,9 +36,11 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding |
     sizes = shape_tuple(shape, "full shape")
     value = operand("full", fill_value)
     if value.shape:
-        raise TypeError(f"full takes a scalar fill_value, got shape {value.shape}. Use lax.broadcast_in_dim for arrays.")
+        raise TypeError(
+            f"full takes a scalar fill_value, got shape {value.shape}. Use lax.broadcast_in_dim for arrays."
+        )
     if dtype is not None:
-        value = convert(value, check_requested(dtype, "full"))
+        value = convert(value, requested_dtype(dtype, "full"))
     return filled(sizes, value, _explicit(sharding, len(sizes)))
 
 
@@ -60,7 +62,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     if dtype is None:
         new_dtype, weak = dtype_of(x), is_weak(x)
     else:
-        new_dtype, weak = check_requested(dtype, "full_like"), False
+        new_dtype, weak = requested_dtype(dtype, "full_like"), False
     value = operand("full_like", fill_value)
     if value.shape:
         raise TypeError(f"full_like takes a scalar fill_value, got shape {value.shape}.")
@@ -78,7 +80,7 @@ def zeros_like_array(x: Any) -> Array:
 def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
     """An array of this shape and dtype with any contents: here zeros. `out_sharding`: a spec over Explicit axes."""
     sizes = shape_tuple(shape, "empty shape")
-    element = check_requested(dtype, "empty")
+    element = requested_dtype(dtype, "empty")
     zero = Literal(np.zeros((), element), operand("empty", 0).aval.update(dtype=element, weak_type=False))
     return filled(sizes, zero, resolve_out_sharding(out_sharding, "empty", len(sizes)))
 

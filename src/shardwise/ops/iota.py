@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import check_requested
+
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
 from shardwise.ops.broadcast import stretched
 from shardwise.ops.dims import shape_tuple
-from shardwise.ops.operands import Block, check_kind
+from shardwise.ops.operands import Block, check_kind, requested_dtype
 from shardwise.ops.out_sharding import in_context, resolve_out_sharding, with_out_sharding
 from shardwise.ops.transpose import dim_factors
 from shardwise.runtime.env import Env
@@ -26,7 +27,9 @@ def _iota_type(*, dtype: Any, shape: tuple[int, ...], dimension: int, out_shardi
     out = ShapedArray(shape, dtype)
     check_kind("iota", out, "iufc")
     if not 0 <= dimension < len(shape):
-        raise ValueError(f"iota dimension must be one of the shape's dims, got dimension={dimension} for shape={shape}.")
+        raise ValueError(
+            f"iota dimension must be one of the shape's dims, got dimension={dimension} for shape={shape}."
+        )
     return in_context(with_out_sharding(out, out_sharding))
 
 
@@ -53,11 +56,16 @@ def _iota_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _iota_localize(params: Params, in_types: Types, out_types: Types) -> Params:
-    return {**params, "shape": out_types[0].shape}
+    return {**params, "shape": out_types[0].shape, "out_sharding": None}
 
 
-# Where `dimension` is split, the local form needs `shard_axes`, the mesh axes that split it, major first.
-iota_p = define_op("iota", type_rule=_iota_type, kernel=_iota_kernel, rule=_iota_rule, localize=_iota_localize)
+def _iota_place(params: Params, in_dims: tuple[Spec, ...], out_dims: tuple[Spec, ...]) -> Params:
+    """Where `dimension` is split, devices start to count at different numbers."""
+    return {**params, "shard_axes": out_dims[0][params["dimension"]]}
+
+
+iota_p = define_op("iota", type_rule=_iota_type, kernel=_iota_kernel, rule=_iota_rule, localize=_iota_localize,
+                   place=_iota_place)  # fmt: skip
 
 
 def iota(dtype: Any, size: int) -> Array:
@@ -72,4 +80,6 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: An
     """
     sizes = shape_tuple(shape, "iota shape")
     sharding = resolve_out_sharding(out_sharding, "broadcasted_iota", len(sizes))
-    return bind(iota_p, dtype=check_requested(dtype, "iota"), shape=sizes, dimension=int(dimension), out_sharding=sharding)
+    return bind(
+        iota_p, dtype=requested_dtype(dtype, "iota"), shape=sizes, dimension=int(dimension), out_sharding=sharding
+    )

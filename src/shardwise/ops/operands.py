@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import KeyDtype, float0, isdtype
+from shardwise.base.config import config
+from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype
 from shardwise.ir import Array, Literal, Op, ShapedArray, define_op, literal
 from shardwise.ops.convert import as_value
 from shardwise.runtime.env import Env
@@ -40,13 +41,15 @@ def dtype_kind(dtype: Any) -> str:
     return dtype.kind
 
 
-# -- values ----------------------------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------------------------
 
 
 def operand(name: str, x: Any, position: int = 0) -> Value:
     """`x` as a value for `bind`; TypeError naming function and position if it is no array or scalar."""
     if isinstance(x, Array):
         return x
+    if x.__class__ in _PYTHON_KINDS:
+        return scalar_operand(x)
     try:
         return as_value(x)
     except TypeError as error:
@@ -56,6 +59,8 @@ def operand(name: str, x: Any, position: int = 0) -> Value:
 
 def operands(name: str, *xs: Any) -> Sequence[Value]:
     """`xs` as values for `bind`; a Python scalar takes the dtype of the other operands if it is of their kind."""
+    if len(xs) == 2 and isinstance(xs[0], Array) and xs[1].__class__ in _PYTHON_KINDS:  # the common case
+        return xs[0], scalar_operand(xs[1], xs[0].dtype)
     for x in xs:
         if not isinstance(x, Array):
             return _adapted(name, xs)
@@ -68,26 +73,58 @@ def _adapted(name: str, xs: tuple[Any, ...]) -> list[Value]:
     return [v if isinstance(v, (Array, Literal)) else scalar_operand(v, like) for v in values]
 
 
-def scalar_operand(x: bool | int | float | complex, like: Any) -> Literal:
+def scalar_operand(x: bool | int | float | complex, like: Any = None) -> Literal:
     """A Python scalar as a Literal: of dtype `like` where that is of its kind and holds it, else of its default dtype."""
+    if not x:
+        return _scalar_literal(x, like)  # 0.0 and -0.0 would be one key
+    key = (x.__class__, x, like if like is not None else _x64())
+    found = _literals.get(key)
+    if found is None:
+        if len(_literals) >= _LITERALS_KEPT:
+            _literals.clear()
+        found = _literals[key] = _scalar_literal(x, like)
+    return found
+
+
+_x64 = config.setting("jax_enable_x64").get
+_literals: dict[Any, Literal] = {}
+_LITERALS_KEPT = 1024
+
+
+def _scalar_literal(x: bool | int | float | complex, like: Any) -> Literal:
     if like is not None and dtype_kind(like) in _PYTHON_KINDS[type(x)]:
         if type(x) is not int:
             return literal(x, like, weak_type=type(x) is not bool)
-        limits = _int_limits(like)
+        limits = int_limits(like)
         if limits[0] <= x <= limits[1]:
             return literal(x, like, weak_type=True)
     return literal(x)
 
 
 @functools.cache
-def _int_limits(dtype: Any) -> tuple[int, int]:
-    from shardwise.base.dtypes import iinfo
-
+def int_limits(dtype: Any) -> tuple[int, int]:
+    """The least and the greatest value of an integer dtype."""
     info = iinfo(dtype)
     return int(info.min), int(info.max)
 
 
-# -- type rules --------------------------------------------------------------------------------------------------------------
+_SETTLED_DTYPES: dict[Any, Any] = {}
+
+
+def requested_dtype(dtype: Any, name: str) -> Any:
+    """`check_requested`, remembering the answers that no setting changes: those of at most 32 bits per part."""
+    try:
+        return _SETTLED_DTYPES[dtype]
+    except (KeyError, TypeError):
+        found = check_requested(dtype, name)
+        small = found.itemsize <= (8 if dtype_kind(found) == "c" else 4)
+        if small and (isinstance(dtype, (np.dtype, str)) or (isinstance(dtype, type) and issubclass(dtype, np.generic))):
+            if np.dtype(dtype) == found:
+                _SETTLED_DTYPES[dtype] = found
+        return found
+
+
+# -- type rules ------------------------------------------------------------------------------------------------------
 
 
 def check_kind(name: str, t: ShapedArray, accepts: str, position: int | None = None) -> None:
@@ -130,7 +167,9 @@ def broadcast_shape(name: str, shapes: Sequence[Shape]) -> Shape:
     return tuple(out)
 
 
-def elementwise_type(name: str, *accepts: str, result: DTypeMap | None = None, weak: bool = True) -> Callable[..., ShapedArray]:
+def elementwise_type(
+    name: str, *accepts: str, result: DTypeMap | None = None, weak: bool = True
+) -> Callable[..., ShapedArray]:
     """The type rule of an elementwise op whose operands share one dtype.
 
     `accepts` gives the accepted kinds per operand, `result` the result's dtype from the operands'. The result is weakly
@@ -153,7 +192,7 @@ def elementwise_type(name: str, *accepts: str, result: DTypeMap | None = None, w
     return rule
 
 
-# -- ops ---------------------------------------------------------------------------------------------------------------------
+# -- ops -------------------------------------------------------------------------------------------------------------
 
 
 def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
@@ -176,4 +215,6 @@ def elementwise_op(name: str, ufunc: Callable[..., Any], *accepts: str, result: 
         def kernel(env: Env, *blocks: Block) -> Block:
             return ufunc(*aligned(env, blocks))
 
-    return define_op(name, type_rule=elementwise_type(name, *accepts, result=result, weak=weak), kernel=kernel, ufunc=ufunc)
+    return define_op(
+        name, type_rule=elementwise_type(name, *accepts, result=result, weak=weak), kernel=kernel, ufunc=ufunc
+    )

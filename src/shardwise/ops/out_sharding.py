@@ -81,7 +81,9 @@ def with_out_sharding(out: ShapedArray, sharding: NamedSharding | None) -> Shape
             )
     if not mesh.explicit_axes:
         return out
-    return out.update(mesh=mesh, spec=spec, unreduced=frozenset(sharding.spec.unreduced), reduced=frozenset(sharding.spec.reduced))
+    return out.update(
+        mesh=mesh, spec=spec, unreduced=frozenset(sharding.spec.unreduced), reduced=frozenset(sharding.spec.reduced)
+    )
 
 
 def in_context(out: ShapedArray) -> ShapedArray:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import check_requested, finfo, iinfo
+from shardwise.base.dtypes import finfo, iinfo
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ir import (
     Array,
@@ -30,7 +30,7 @@ from shardwise.ir.types import Axes, Spec
 from shardwise.ops.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.broadcast import broadcast_in_dim
 from shardwise.ops.dims import int_tuple
-from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, operand
+from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, operand, requested_dtype
 from shardwise.ops.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.pieces import concatenate, slice_in_dim
 from shardwise.ops.summing import fast_sum
@@ -270,7 +270,7 @@ def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
 
     ValueError for a missing or empty dim, TypeError for complex operands or other index dtypes.
     """
-    dtype = check_requested(index_dtype, "argmax")
+    dtype = requested_dtype(index_dtype, "argmax")
     return bind(argmax_p, _operand("argmax", operand), axes=int_tuple((axis,), "argmax axis"), index_dtype=dtype)
 
 
@@ -279,7 +279,7 @@ def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
 
     ValueError for a missing or empty dim, TypeError for complex operands or other index dtypes.
     """
-    dtype = check_requested(index_dtype, "argmin")
+    dtype = requested_dtype(index_dtype, "argmin")
     return bind(argmin_p, _operand("argmin", operand), axes=int_tuple((axis,), "argmin axis"), index_dtype=dtype)
 
 

@@ -40,7 +40,7 @@ def _reshape_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _reshape_localize(params: Params, in_types: Types, out_types: Types) -> Params:
-    return {**params, "new_sizes": out_types[0].shape}
+    return {**params, "new_sizes": out_types[0].shape, "out_sharding": None}
 
 
 def _reshape_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
@@ -117,7 +117,9 @@ reshape_p = define_op("reshape", type_rule=_reshape_type, kernel=_reshape_kernel
                       localize=_reshape_localize, explicit=_reshape_explicit)  # fmt: skip
 
 
-def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None, *, out_sharding: Any = None) -> Array:
+def reshape(
+    operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None, *, out_sharding: Any = None
+) -> Array:
     """`operand` in another shape with as many elements, in row-major order.
 
     Args:
@@ -134,7 +136,9 @@ def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = Non
     if dimensions is not None:
         dims = int_tuple(dimensions, "reshape dimensions")
         if sorted(dims) != list(range(x.ndim)):
-            raise TypeError(f"reshape dimensions must be a permutation of the operand's dims, got {dims} for shape {x.shape}.")
+            raise TypeError(
+                f"reshape dimensions must be a permutation of the operand's dims, got {dims} for shape {x.shape}."
+            )
         if dims != tuple(range(x.ndim)):
             x = transpose(x, dims)
     sharding = resolve_out_sharding(out_sharding, "reshape", len(sizes))
@@ -151,5 +155,7 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
     x = _operand("collapse", operand)
     low, high, _ = slice(start_dimension, stop_dimension).indices(x.ndim)
     if high < low:
-        raise ValueError(f"collapse: no dims lie between {start_dimension} and {stop_dimension}; a range of dims runs upwards.")
+        raise ValueError(
+            f"collapse: no dims lie between {start_dimension} and {stop_dimension}; a range of dims runs upwards."
+        )
     return reshape(x, (*x.shape[:low], math.prod(x.shape[low:high]), *x.shape[high:]))

@@ -25,18 +25,23 @@ def _select_type(which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
     if kind not in "biu":
         raise TypeError(f"select_n: `which` must be of bool or integer type, got {which.dtype.name}.")
     if kind == "b" and len(cases) > 2:
-        raise TypeError(f"select_n: a bool `which` chooses between at most 2 cases, got {len(cases)}. Use an int32 `which`.")
+        raise TypeError(
+            f"select_n: a bool `which` chooses between at most 2 cases, got {len(cases)}. Use an int32 `which`."
+        )
     check_same_dtype("select_n", cases)
     shape = broadcast_shape("select_n", [which.shape, *[c.shape for c in cases]])
     return ShapedArray(shape, cases[0].dtype, all(c.weak_type for c in cases))
 
 
 def _select_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
-    """Cases lie alike, `which` as they do or unsplit; scalars adapt."""
-    specs = {t.spec for t in in_types[1:] if t.ndim}
-    if len(specs) > 1:
-        shown = ", ".join(str(t.sharding.spec) for t in in_types[1:] if t.ndim)
+    """Cases and `which` lie alike; scalars, and operands that no mesh holds, adapt."""
+    placed = [t for t in in_types if t.ndim and t.mesh is not None]
+    if len({t.spec for t in in_types[1:] if t.ndim and t.mesh is not None}) > 1:
+        shown = ", ".join(str(t.sharding.spec) for t in in_types[1:])
         raise type_error(f"select_n takes cases of one sharding, got [{shown}]. Reshard one of them.")
+    if len({t.spec for t in placed}) > 1:
+        raise type_error("select_n: `which` must be a scalar or have the sharding of the cases, got "
+                         f"{in_types[0].sharding.spec} for cases with {in_types[1].sharding.spec}. Reshard it.")  # fmt: skip
     return specs_from_rule("select_n", in_types, out_types, rule)
 
 
@@ -53,7 +58,9 @@ def _select_kernel(env: Env, *blocks: Block) -> Block:
     return _select(*aligned(env, blocks))
 
 
-select_n_p = define_op("select_n", type_rule=_select_type, kernel=_select_kernel, ufunc=_select, explicit=_select_explicit)
+select_n_p = define_op(
+    "select_n", type_rule=_select_type, kernel=_select_kernel, ufunc=_select, explicit=_select_explicit
+)
 
 
 def select_n(which: Any, *cases: Any) -> Array:
@@ -69,9 +76,13 @@ def select_n(which: Any, *cases: Any) -> Array:
     chooser, values = operand("select_n", which), operands("select_n", *cases)
     shapes = [v.shape for v in values]
     if any(s != shapes[0] for s in shapes):
-        raise TypeError(f"select_n takes cases of one shape, got {', '.join(map(str, shapes))}. Use jnp.where to broadcast.")
+        raise TypeError(
+            f"select_n takes cases of one shape, got {', '.join(map(str, shapes))}. Use jnp.where to broadcast."
+        )
     if values and chooser.shape not in ((), shapes[0]):
-        raise TypeError(f"select_n: `which` must be a scalar or have the cases' shape {shapes[0]}, got {chooser.shape}.")
+        raise TypeError(
+            f"select_n: `which` must be a scalar or have the cases' shape {shapes[0]}, got {chooser.shape}."
+        )
     return bind(select_n_p, chooser, *values)
 
 

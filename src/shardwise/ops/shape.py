@@ -2,7 +2,9 @@
 
 from shardwise.ops import broadcast as _broadcast
 from shardwise.ops import iota as _iota
-from shardwise.ops import pieces, reshape as _reshape, transpose as _transpose
+from shardwise.ops import pieces
+from shardwise.ops import reshape as _reshape
+from shardwise.ops import transpose as _transpose
 from shardwise.ops.broadcast import *  # noqa: F403
 from shardwise.ops.iota import *  # noqa: F403
 from shardwise.ops.pieces import *  # noqa: F403

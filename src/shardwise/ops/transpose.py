@@ -88,7 +88,9 @@ def _rev_type(x: ShapedArray, *, dimensions: tuple[int, ...]) -> ShapedArray:
     if len(set(dimensions)) != len(dimensions):
         raise TypeError(f"rev dimensions must be unique, got {dimensions}.")
     if any(not 0 <= d < x.ndim for d in dimensions):
-        raise TypeError(f"rev dimensions must lie in 0..{x.ndim - 1} for an operand of {x.ndim} dims, got {dimensions}.")
+        raise TypeError(
+            f"rev dimensions must lie in 0..{x.ndim - 1} for an operand of {x.ndim} dims, got {dimensions}."
+        )
     return ShapedArray(x.shape, x.dtype, x.weak_type)
 
 

@@ -32,7 +32,7 @@ def _complex_dtype(dtype: Any) -> Any:
     return as_dtype("complex128" if dtype.name in ("float64", "complex128") else "complex64")
 
 
-# -- kernels -----------------------------------------------------------------------------------------------------------------
+# -- kernels ---------------------------------------------------------------------------------------------------------
 
 
 def _in_float32(x: Block) -> bool:
@@ -68,9 +68,14 @@ def _logistic(x: Block) -> Block:
     return np.reciprocal(out, out=out)
 
 
-
 def _conj(x: Block) -> Block:
     return np.conjugate(x) if x.dtype.kind == "c" else x.astype(_complex_dtype(x.dtype))
+
+
+def _conj_type(x: ShapedArray) -> ShapedArray:
+    if x.dtype.name not in ("float32", "float64", "complex64", "complex128"):
+        raise TypeError(f"conj does not take dtype {x.dtype.name}; expected float32, float64 or complex floating.")
+    return ShapedArray(x.shape, _complex_dtype(x.dtype), x.weak_type)
 
 
 def _unsigned(x: Block) -> Block:
@@ -96,8 +101,7 @@ def _used_bits(u: Block) -> Block:
     return np.frexp(u.astype(np.float64))[1]  # exact for up to 53 bits; 0 has exponent 0
 
 
-
-# -- ops ---------------------------------------------------------------------------------------------------------------------
+# -- ops -------------------------------------------------------------------------------------------------------------
 
 neg_p = elementwise_op("neg", np.negative, "iufc")
 sign_p = elementwise_op("sign", _sign, "iufc")
@@ -129,7 +133,7 @@ abs_p = elementwise_op("abs", np.absolute, "ifc", result=real_part_dtype)
 square_p = elementwise_op("square", np.square, "iufc")
 real_p = elementwise_op("real", np.real, "c", result=real_part_dtype)
 imag_p = elementwise_op("imag", np.imag, "c", result=real_part_dtype)
-conj_p = elementwise_op("conj", _conj, "fc", result=_complex_dtype)
+conj_p = define_op("conj", type_rule=_conj_type, kernel=lambda env, x: _conj(x), ufunc=_conj)
 not_p = elementwise_op("not", np.invert, "biu")
 population_count_p = elementwise_op("population_count", _population_count, "iu")
 clz_p = elementwise_op("clz", _clz, "iu")
@@ -157,7 +161,9 @@ round_p = define_op("round", type_rule=_round_type, kernel=_round_kernel)
 def _integer_pow_type(x: ShapedArray, *, y: int) -> ShapedArray:
     check_kind("integer_pow", x, "iufc")
     if y < 0 and dtype_kind(x.dtype) in "iu":
-        raise TypeError(f"integers have no negative powers, got integer_pow({x.str_short(False)}, {y}). Cast to a float first.")
+        raise TypeError(
+            f"integers have no negative powers, got integer_pow({x.str_short(False)}, {y}). Cast to a float first."
+        )
     return ShapedArray(x.shape, x.dtype, x.weak_type)
 
 
@@ -180,7 +186,7 @@ def _integer_pow_kernel(env: Env, x: Block, *, y: int) -> Block:
 integer_pow_p = define_op("integer_pow", type_rule=_integer_pow_type, kernel=_integer_pow_kernel)
 
 
-# -- functions ---------------------------------------------------------------------------------------------------------------
+# -- functions -------------------------------------------------------------------------------------------------------
 
 
 def neg(x: Any) -> Array:

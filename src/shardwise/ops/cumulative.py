@@ -1,0 +1,99 @@
+"""Running reductions along one dim: `cumsum`, `cumprod`, `cummax`, `cummin`, `cumlogsumexp`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, Op, ShapedArray, bind, define_op
+from shardwise.ir.op import Params, Types
+from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
+from shardwise.ops.transpose import dim_factors
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = ["cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum"]
+
+_operand = operand  # functions below have a parameter of that name
+_WIDE = 256  # elements of a row from which adding whole rows beats NumPy's walk down each column
+
+
+def _type(name: str, accepts: str) -> Callable[..., ShapedArray]:
+    def rule(x: ShapedArray, *, axis: int, reverse: bool) -> ShapedArray:
+        check_kind(name, x, accepts)
+        if axis < 0:
+            raise ValueError(f"{name}: the axis counts from the front, got {axis}.")
+        if axis >= x.ndim:
+            raise ValueError(f"{name}: axis {axis} is out of bounds for array of shape {x.shape}")
+        return ShapedArray(x.shape, x.dtype, x.weak_type)
+
+    return rule
+
+
+def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    shape = in_types[0].shape
+    kinds = tuple(Kind.REPLICATE if d == params["axis"] else Kind.PASS for d in range(len(shape)))
+    return Rule((dim_factors(shape),), (dim_factors(shape),), shape, kinds)
+
+
+def accumulate(ufunc: Any, x: Block, dim: int, reverse: bool) -> Block:
+    """`ufunc.accumulate` along `dim` in the block's own dtype; narrow floats accumulate in float32."""
+    if dtype_kind(x.dtype) == "f" and x.dtype.itemsize < 4:
+        return accumulate(ufunc, x.astype(np.float32), dim, reverse).astype(x.dtype)
+    turn = (*[slice(None)] * dim, slice(None, None, -1))
+    if reverse:
+        return accumulate(ufunc, x[turn], dim, False)[turn]
+    n = x.shape[dim]
+    if n and x.size // n >= _WIDE and abs(x.strides[dim]) != x.itemsize:
+        rows = np.moveaxis(x, dim, 0)
+        out = np.empty_like(x)
+        into = np.moveaxis(out, dim, 0)
+        into[0] = rows[0]
+        for i in range(1, n):
+            ufunc(into[i - 1], rows[i], out=into[i])
+        return out
+    return ufunc.accumulate(x, axis=dim, dtype=x.dtype)
+
+
+def _define(name: str, ufunc: Any, accepts: str) -> Op:
+    def kernel(env: Env, x: Block, *, axis: int, reverse: bool) -> Block:
+        return accumulate(ufunc, x, env.lead + axis, reverse)
+
+    return define_op(name, type_rule=_type(name, accepts), kernel=kernel, rule=_rule)
+
+
+cumsum_p = _define("cumsum", np.add, "iufc")
+cumprod_p = _define("cumprod", np.multiply, "iufc")
+cummax_p = _define("cummax", np.maximum, "iufc")
+cummin_p = _define("cummin", np.minimum, "iufc")
+cumlogsumexp_p = _define("cumlogsumexp", np.logaddexp, "f")
+
+
+def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Sums of the elements up to each position along `axis`, or from it on if `reverse`; integers wrap.
+
+    TypeError for bools, ValueError for a missing or negative axis.
+    """
+    return bind(cumsum_p, _operand("cumsum", operand), axis=int(axis), reverse=bool(reverse))
+
+
+def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Products of the elements up to each position along `axis`, or from it on if `reverse`; see `cumsum`."""
+    return bind(cumprod_p, _operand("cumprod", operand), axis=int(axis), reverse=bool(reverse))
+
+
+def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Maxima of the elements up to each position along `axis`, or from it on if `reverse`; NaN stays from where it is."""
+    return bind(cummax_p, _operand("cummax", operand), axis=int(axis), reverse=bool(reverse))
+
+
+def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Minima of the elements up to each position along `axis`, or from it on if `reverse`; NaN stays from where it is."""
+    return bind(cummin_p, _operand("cummin", operand), axis=int(axis), reverse=bool(reverse))
+
+
+def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """``log(cumsum(exp(operand)))`` without overflow, of floats along `axis`; see `cumsum`."""
+    return bind(cumlogsumexp_p, _operand("cumlogsumexp", operand), axis=int(axis), reverse=bool(reverse))

@@ -1,0 +1,81 @@
+"""Sums of blocks at memory speed, whatever the dims and the layout.
+
+NumPy's own reduction is fast along long contiguous runs; short runs (a few dozen columns) cost it a call each. There a
+product with a vector of ones does the same sum in BLAS.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+Block = np.ndarray[Any, Any]
+Dims = tuple[int, ...]
+
+_BIG = 1 << 15  # elements from which looking at the layout pays
+_CHUNK = 1024  # rows added up before their sums are: keeps rounding errors small
+
+
+def fast_sum(x: Block, dims: Dims) -> Block:
+    """The sum of `x` over `dims`, in its own dtype: narrow floats add up in float32, integers wrap."""
+    if not dims:
+        return x
+    dtype = x.dtype
+    if dtype.itemsize < 4 and dtype.kind not in "iu":
+        return np.asarray(np.add.reduce(x, axis=dims, dtype=np.float32)).astype(dtype)
+    if x.size >= _BIG and dtype.kind == "f":
+        found = _by_layout(x, dims)
+        if found is not None:
+            return found
+    return np.add.reduce(x, axis=dims, dtype=dtype)
+
+
+def _by_layout(x: Block, dims: Dims) -> Block | None:
+    """The sum as a product with ones, if `x` is dense in some order of its dims and its short dims lie innermost."""
+    order = sorted(range(x.ndim), key=lambda d: (-abs(x.strides[d]), d))
+    dense = x.transpose(order)
+    if not dense.flags.c_contiguous:
+        return None
+    runs: list[list[int]] = []  # [size, whether it is summed], neighbours of one kind merged
+    for d in order:
+        n, summed = x.shape[d], int(d in dims)
+        if n == 1:
+            continue
+        if runs and runs[-1][1] == summed:
+            runs[-1][0] *= n
+        else:
+            runs.append([n, summed])
+    total = _dense_sum(dense, runs)
+    if total is None:
+        return None
+    kept = [d for d in order if d not in dims]
+    out = total.reshape([x.shape[d] for d in kept])
+    return out.transpose([kept.index(d) for d in sorted(kept)])
+
+
+def _dense_sum(dense: Block, runs: list[list[int]]) -> Block | None:
+    summed = [s for _, s in runs]
+    if summed == [0, 1]:
+        (rows, n) = runs[0][0], runs[1][0]
+        if n > 4 * _CHUNK or rows < 16:
+            return None
+        return dense.reshape(rows, n) @ _ones(n, dense.dtype)
+    if summed == [1, 0]:
+        (n, columns) = runs[0][0], runs[1][0]
+        if columns > _CHUNK or n < 16:
+            return None
+        table = dense.reshape(n, columns)
+        whole = n - n % _CHUNK
+        total = np.add.reduce(table[whole:], axis=0)
+        if whole:
+            parts = _ones(_CHUNK, dense.dtype) @ table[:whole].reshape(-1, _CHUNK, columns)
+            total = total + np.add.reduce(parts, axis=0)
+        return total
+    return None
+
+
+@lru_cache(maxsize=64)
+def _ones(n: int, dtype: Any) -> Block:
+    return np.ones(n, dtype)
