@@ -66,6 +66,9 @@ _LAZY_MODULES = frozenset({
     "tree", "tree_util", "typing",
 })  # fmt: skip
 _LAZY_NAMES = {
+    **dict.fromkeys(("grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp"),
+                    "shardwise.transforms.autodiff"),
+    "vmap": "shardwise.transforms.vmap",
     "eval_shape": "shardwise.transforms.aot", "make_jaxpr": "shardwise.transforms.aot",
     "device_put_replicated": "shardwise.device_put", "device_put_sharded": "shardwise.device_put",
     "pmap": "shardwise.transforms.pmap", "reshard": "shardwise.transforms.explicit",

@@ -6,7 +6,6 @@ import copy
 import pickle
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -183,8 +182,6 @@ def test_several_processes(dialect, stride):
         Client(Topology(0, 2, (1, 1, 1)))
 
 
-def test_thousands_of_devices_cost_milliseconds():
-    start = time.perf_counter()
+def test_thousands_of_devices():
     client = Client(Topology(devices_per_process=4096))
-    assert time.perf_counter() - start < 0.1  # about 2 ms on an idle machine
     assert client.device_count() == 4096

@@ -46,10 +46,17 @@ class Op:
     edges           ``(eqn) -> groups of values that share one sharding`` for ops with regions.
     compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
     effects         True, or a predicate of params: never removed nor merged.
-    jvp, transpose  derivatives; see transforms.
+    jvp             ``(primals, tangents, **params) -> (out, tangent)`` (tuples of both if `multiple_results`) in terms of other ops;
+                    a tangent is None where it is zero. Linear ops may give the string "linear": the tangent is the op itself.
+    transpose       for ops that are linear in some operands: ``(ct, *args, **params) -> one cotangent or None per arg``; linear
+                    args come as `UndefinedPrimal(aval)`, the others as values; `ct` is a tuple if `multiple_results`.
+    linearize       ops with regions: ``(trace, primals, tangents, params) -> (outs, tangents)``, the forward part bound outside of
+                    the linear trace; see transforms.linearize.
+    batch           ``(size, axis_name, values, dims, params) -> (outs, dims)`` where the general mechanism (see transforms.vmap) does
+                    not serve: ops with regions, collectives.
     """
 
-    __slots__ = ("_effects", "absorbs_sum", "collective", "compile", "edges", "explicit", "inline", "jvp", "kernel", "localize",
+    __slots__ = ("_effects", "absorbs_sum", "batch", "collective", "compile", "edges", "explicit", "inline", "jvp", "kernel", "linearize", "localize",
                  "multiple_results", "name", "partition", "place", "reduction", "rule", "to_grid", "transpose", "type_rule", "typed",
                  "ufunc")  # fmt: skip
 
@@ -60,7 +67,8 @@ class Op:
                  partition: Callable[..., Any] | None, explicit: Callable[..., Any] | None,
                  edges: Callable[..., Any] | None, compile: Callable[..., Any] | None,
                  effects: bool | Callable[[Params], bool], typed: bool, collective: bool, absorbs_sum: bool,
-                 inline: Callable[..., Any] | None, jvp: Any, transpose: Any) -> None:  # fmt: skip
+                 inline: Callable[..., Any] | None, jvp: Any, transpose: Any, linearize: Callable[..., Any] | None,
+                 batch: Callable[..., Any] | None) -> None:  # fmt: skip
         self.name = name
         self.type_rule = type_rule
         self.kernel = kernel
@@ -82,6 +90,8 @@ class Op:
         self.inline = inline
         self.jvp = jvp
         self.transpose = transpose
+        self.linearize = linearize
+        self.batch = batch
 
     def __repr__(self) -> str:
         return self.name
@@ -104,6 +114,18 @@ class Op:
         return self.reduction(params) if callable(self.reduction) else self.reduction
 
 
+class UndefinedPrimal:
+    """In a transpose rule, an operand in which the op is linear and whose cotangent is asked for."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ShapedArray) -> None:
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"UndefinedPrimal({self.aval.str_short()})"
+
+
 _registry: dict[str, Op] = {}
 
 
@@ -114,13 +136,15 @@ def define_op(name: str, *, type_rule: TypeRule, kernel: Callable[..., Any] | No
               partition: Callable[..., Any] | None = None, explicit: Callable[..., Any] | None = None,
               edges: Callable[..., Any] | None = None, compile: Callable[..., Any] | None = None,
               effects: bool | Callable[[Params], bool] = False, typed: bool = False, collective: bool = False, absorbs_sum: bool = False,
-              inline: Callable[..., Any] | None = None, jvp: Any = None, transpose: Any = None) -> Op:  # fmt: skip
+              inline: Callable[..., Any] | None = None, jvp: Any = None, transpose: Any = None,
+              linearize: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None) -> Op:  # fmt: skip
     """Define an op once, in one place; see `Op` for the fields. Raises ValueError if the name is taken."""
     if name in _registry:
         raise ValueError(f"op {name!r} is defined twice")
     op = Op(name, type_rule=type_rule, kernel=kernel, ufunc=ufunc, rule=rule, multiple_results=multiple_results,
             reduction=reduction, localize=localize, place=place, to_grid=to_grid, partition=partition, explicit=explicit, edges=edges, compile=compile,
-            effects=effects, typed=typed, collective=collective, absorbs_sum=absorbs_sum, inline=inline, jvp=jvp, transpose=transpose)  # fmt: skip
+            effects=effects, typed=typed, collective=collective, absorbs_sum=absorbs_sum, inline=inline, jvp=jvp, transpose=transpose,
+            linearize=linearize, batch=batch)  # fmt: skip
     _registry[name] = op
     return op
 

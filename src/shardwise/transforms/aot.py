@@ -1,0 +1,487 @@
+"""Ahead of time: trace, lower and compile as separate steps, each with something to look at.
+
+Comes in: a jitted function, and arguments or their `ShapeDtypeStruct`s. Goes out: `Traced` (a program), `Lowered` (the
+program with layouts), `Compiled` (a callable for that one signature, with its shardings, costs and per-device program).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.array import ArrayImpl, Signature, signature
+from shardwise.base import config
+from shardwise.base.tree import PyTreeDef, equality_errors, keystr, tree_flatten, tree_map, tree_unflatten
+from shardwise.compile import Executable
+from shardwise.eager import literal_signature
+from shardwise.inspection import ShapeDtypeStruct
+from shardwise.ir import Array, Equation, Literal, Program, ShapedArray, Tracer, trace_program
+from shardwise.ops.convert import as_value
+from shardwise.ops.parallel import AXIS_ENV
+from shardwise.sharding import (
+    GSPMDSharding, Mesh, NamedSharding, Sharding, SingleDeviceSharding, Tiling, get_concrete_mesh, sharding_like,
+)  # fmt: skip
+from shardwise.sharding.device import default_device
+from shardwise.transforms.cost import MemoryStats, cost_of, memory_of
+from shardwise.transforms.explain import explain_text, grid_text, program_text, program_with_layouts
+from shardwise.transforms.formats import row_major
+from shardwise.transforms.jit import BoundCall, Entry, JitWrapped, TracedCall, as_array_impl, check_output, jit
+from shardwise.transforms.jit_shardings import moved
+
+ArgsKwargs = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+# -- arguments without data --------------------------------------------------------------------------------------------------
+
+
+class Abstract(Array):
+    """An argument of which only the type and perhaps the sharding are known."""
+
+    __slots__ = ("_sig", "aval")
+
+    def __init__(self, aval: ShapedArray, sig: Signature) -> None:
+        self.aval = aval
+        self._sig = sig
+
+
+def abstract_leaf(x: Any) -> Any:
+    """`x` if it is a value; an `Abstract` for a ShapeDtypeStruct, or for anything else with a shape and a dtype."""
+    if isinstance(x, ShapeDtypeStruct):
+        struct = x
+    elif isinstance(x, Array) or hasattr(x, "__array__") or not (hasattr(x, "shape") and hasattr(x, "dtype")):
+        return x
+    else:
+        sharding = getattr(x, "sharding", None)
+        struct = ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding if isinstance(sharding, Sharding) else None)
+    sharding = struct.sharding
+    if isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh):
+        mesh = get_concrete_mesh()
+        known = not mesh.empty and mesh.abstract_mesh.shape_tuple == sharding.mesh.shape_tuple
+        sharding = NamedSharding(mesh, sharding.spec) if known else None
+    if sharding is None:
+        return Abstract(struct.aval, signature(struct.aval, SingleDeviceSharding(default_device()), False))
+    sharding.check_compatible_aval(struct.shape)
+    sharding.shard_shape(struct.shape)  # raises where it does not divide
+    return Abstract(struct.aval, signature(struct.aval, sharding, True))
+
+
+def _leaf_signature(x: Any) -> Signature:
+    if isinstance(x, (ArrayImpl, Abstract)):
+        return x._sig
+    if isinstance(x, Literal):
+        return literal_signature(x)
+    return signature(x.aval, SingleDeviceSharding(default_device()), False)
+
+
+@dataclass(frozen=True)
+class ArgInfo:
+    """What a leaf of the arguments is."""
+
+    _aval: ShapedArray
+    donated: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The global shape."""
+        return self._aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The element type."""
+        return self._aval.dtype
+
+
+def struct_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtypeStruct:
+    """A type as a ShapeDtypeStruct; explicit axes show as a sharding."""
+    if sharding is None and aval.mesh is not None and aval.mesh.explicit_axes:
+        sharding = aval.sharding
+    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, vma=aval.vma)
+
+
+# -- programs as users see them ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedProgram:
+    """A program with the values that it captured."""
+
+    jaxpr: Program
+    consts: tuple[Any, ...] = ()
+
+    literals = property(lambda self: self.consts, doc="The captured values, under their old name.")
+
+    @property
+    def in_avals(self) -> list[ShapedArray]:
+        """Types of the arguments."""
+        return list(self.jaxpr.in_types[self.jaxpr.num_consts :])
+
+    @property
+    def out_avals(self) -> list[ShapedArray]:
+        """Types of the results."""
+        return list(self.jaxpr.out_types)
+
+    @property
+    def eqns(self) -> tuple[Equation, ...]:
+        """The equations."""
+        return self.jaxpr.equations
+
+    @property
+    def effects(self) -> frozenset[str]:
+        """Names of the ops that are kept for what they do rather than for their results."""
+        return frozenset(e.op.name for e in self.eqns if e.op.has_effects(e.params))
+
+    def pretty_print(self, *, source_info: bool = False, **_: Any) -> str:
+        """The text; `source_info` adds the user's line to each equation. XLA's other options change nothing."""
+        return program_text(self.jaxpr, source_info) if source_info else str(self)
+
+    def __str__(self) -> str:
+        text = str(self.jaxpr)
+        head, *body, tail = text.split("\n")
+        joined = f"{head} {'; '.join(line.strip() for line in body)} {tail.strip()}"
+        nested = any(line.startswith("     ") for line in body)
+        return joined if len(joined) <= 80 and not nested else text
+
+    __repr__ = __str__
+
+
+def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Sequence[tuple[str, int]] | None = None,
+               return_shape: bool = False, abstracted_axes: Any = None) -> Callable[..., Any]:  # fmt: skip
+    """A function that takes `fun`'s arguments and gives the program that they make `fun` into.
+
+    `axis_env` lists (name, size) of mesh axes that collectives in `fun` may use. With `return_shape` the result is a
+    pair: the program, and the tree of the results' ShapeDtypeStructs. Nothing is computed, and arguments may be
+    ShapeDtypeStructs.
+    """
+    if not callable(fun):
+        raise TypeError(f"make_jaxpr: the first argument must be callable, got {fun!r}")
+    if abstracted_axes is not None:
+        raise NotImplementedError("abstracted_axes (shape polymorphism) is not supported: every shape has its own program.")
+    wrapped = jit(fun, static_argnums=tuple(static_argnums) if isinstance(static_argnums, (list, tuple)) else static_argnums)
+
+    @functools.wraps(fun, updated=())
+    def make(*args: Any, **kwargs: Any) -> Any:
+        call = _bind(wrapped, args, kwargs)
+        out_tree: PyTreeDef | None = None
+        name = getattr(fun, "__name__", type(fun).__name__)
+
+        def flat(*tracers: Any) -> list[Any]:
+            nonlocal out_tree
+            call_args, call_kwargs = call.rebuild(tracers)
+            leaves, out_tree = tree_flatten(fun(*call_args, **call_kwargs))
+            for leaf in leaves:
+                check_output(leaf, name, ())
+            return [as_value(leaf) for leaf in leaves]
+
+        scope = dict(AXIS_ENV.get()) | dict(axis_env or ())
+        with AXIS_ENV.override(tuple(scope.items())):
+            program, consts = trace_program(flat, [x.aval for x in call.leaves], name)
+        closed = ClosedProgram(program, tuple(consts))
+        if not return_shape:
+            return closed
+        assert out_tree is not None
+        return closed, tree_unflatten(out_tree, [struct_of(t) for t in program.out_types])
+
+    return make
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The tree of ShapeDtypeStructs that `fun(*args, **kwargs)` would give, without computing it.
+
+    Arguments may be arrays, ShapeDtypeStructs, or anything with a shape and a dtype.
+    """
+    wrapped = fun if isinstance(fun, JitWrapped) else jit(fun)
+    return trace_call(wrapped, args, kwargs).out_info
+
+
+# -- the three stages ----------------------------------------------------------------------------------------------------------
+
+
+def _bind(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
+    chosen = wrapped._options.args
+    static = {n % len(args) if -len(args) <= n < 0 else n for n in chosen.static_nums}
+    typed = tuple(a if i in static else tree_map(abstract_leaf, a) for i, a in enumerate(args))
+    named = {k: a if k in chosen.static_names else tree_map(abstract_leaf, a) for k, a in kwargs.items()}
+    return wrapped._bind_arguments(typed, named)
+
+
+def trace_call(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+    """Trace a jitted function for these arguments, which may be ShapeDtypeStructs."""
+    call = _bind(wrapped, args, kwargs)
+    sigs = [_leaf_signature(x) for x in call.leaves]
+    traced, placed, _ = wrapped.prepare(call, sigs)
+    return Traced(wrapped, call, sigs, placed, traced)
+
+
+class Stage:
+    """What the three stages have in common: the signature of the call."""
+
+    def __init__(self, call: BoundCall, avals: Sequence[ShapedArray], donated: Sequence[int], out_tree: PyTreeDef,
+                 out_avals: Sequence[ShapedArray], name: str) -> None:  # fmt: skip
+        self._call = call
+        self._avals = tuple(avals)
+        self._out_avals = tuple(out_avals)
+        self.in_tree = call.in_tree
+        self.out_tree = out_tree
+        self.donate_argnums = tuple(donated)
+        self.fun_name = name
+
+    @property
+    def in_avals(self) -> ArgsKwargs:
+        """The arguments' types, as (args, kwargs) without the static ones."""
+        return tree_unflatten(self.in_tree, self._avals)
+
+    @property
+    def out_avals(self) -> Any:
+        """The results' types, as a tree."""
+        return tree_unflatten(self.out_tree, self._out_avals)
+
+    @property
+    def out_info(self) -> Any:
+        """The results' ShapeDtypeStructs, as a tree."""
+        return tree_unflatten(self.out_tree, [struct_of(t) for t in self._out_avals])
+
+    @property
+    def args_info(self) -> ArgsKwargs:
+        """An ArgInfo (type, donated) per argument leaf, as (args, kwargs)."""
+        infos = [ArgInfo(t, i in self.donate_argnums) for i, t in enumerate(self._avals)]
+        return tree_unflatten(self.in_tree, infos)
+
+
+class Traced(Stage):
+    """A function traced for one signature: its program is in `jaxpr`."""
+
+    def __init__(self, wrapped: JitWrapped, call: BoundCall, sigs: list[Signature], placed: list[Signature],
+                 traced: TracedCall) -> None:  # fmt: skip
+        super().__init__(call, [s.aval for s in placed], wrapped._donated_leaves(call), traced.out_tree,
+                         traced.program.out_types, traced.program.name)  # fmt: skip
+        self._wrapped = wrapped
+        self._sigs = sigs
+        self._traced = traced
+
+    @property
+    def jaxpr(self) -> ClosedProgram:
+        """The program, with the values it captured."""
+        return ClosedProgram(self._traced.program, self._traced.consts)
+
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
+        """Lay the program out over the devices of its arguments; raises where they disagree."""
+        if lowering_platforms is not None and tuple(lowering_platforms) != ("cpu",):
+            raise NotImplementedError(f"lowering_platforms={lowering_platforms!r}: programs run on 'cpu' only. Leave it out.")
+        for leaf in self._call.leaves:
+            if isinstance(leaf, Tracer):
+                raise TypeError(f"lower() needs arrays or ShapeDtypeStructs, got a traced array ({leaf.aval.str_short()}).")
+        return Lowered(self, self._wrapped._compile(self._call, self._sigs))
+
+
+class Lowered(Stage):
+    """A program laid out over devices: each value has its sharding, each needed collective is known."""
+
+    def __init__(self, traced: Traced, entry: Entry) -> None:
+        super().__init__(traced._call, traced._avals, traced.donate_argnums, traced.out_tree, traced._out_avals, traced.fun_name)
+        self._entry = entry
+        self._names = traced._traced.names
+
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """The global program with the layout of every value, on the first line the mesh; `debug_info` adds source lines."""
+        self._check_dialect(dialect)
+        executable = self._entry.executable
+        return f"# {grid_text(executable)}\n{program_text(program_with_layouts(executable), debug_info)}"
+
+    def compiler_ir(self, dialect: str | None = None) -> Program:
+        """The global program, layouts in its types."""
+        self._check_dialect(dialect)
+        return program_with_layouts(self._entry.executable)
+
+    def _check_dialect(self, dialect: str | None) -> None:
+        if dialect in ("stablehlo", "hlo", "mhlo"):
+            raise NotImplementedError(f"there is no {dialect} here: nothing passes through XLA. Leave dialect out for the program's own text.")
+        if dialect not in (None, "shardwise"):
+            raise ValueError(f"unknown dialect: {dialect!r}. Leave it out, or say 'shardwise'.")
+
+    def cost_analysis(self) -> dict[str, float]:
+        """'flops', 'transcendentals' and 'bytes accessed' of the global program."""
+        return cost_of(self._entry.executable.program)
+
+    def explain(self) -> str:
+        """The layout of each value, and each collective with its bytes per device, the op and the line that caused it."""
+        return explain_text(self._entry.executable, self._input_names(), result=False)
+
+    def _input_names(self) -> list[str]:
+        entry = self._entry
+        return [f"captured constant {i}" for i in range(len(entry.consts))] + [self._names[i] or f"args[{i}]" for i in entry.kept]
+
+    def compile(self, compiler_options: Any = None) -> Compiled:
+        """The callable for this signature."""
+        if compiler_options:
+            raise ValueError(f"compiler_options are XLA's and mean nothing here: {compiler_options!r}. Drop the argument.")
+        return Compiled(self)
+
+
+class Compiled(Stage):
+    """A function compiled for one signature. Call it without the static arguments.
+
+    Raises on call: TypeError for another tree of arguments or other types, ValueError for a committed argument that lies
+    otherwise than compiled for; each lists every mismatch. Uncommitted arguments are moved.
+    """
+
+    def __init__(self, lowered: Lowered) -> None:
+        super().__init__(lowered._call, lowered._avals, lowered.donate_argnums, lowered.out_tree, lowered._out_avals,
+                         lowered.fun_name)  # fmt: skip
+        self._entry = lowered._entry
+        self._names = lowered._names
+        self._lowered = lowered
+        self._known: dict[tuple[Any, ...], list[tuple[int, Signature]]] = {}
+        executable = self._entry.executable
+        own = executable.in_sigs[len(self._entry.consts) :]
+        self._in_shardings: list[Sharding | None] = [None] * len(self._avals)
+        for i, sig in zip(self._entry.kept, own, strict=True):
+            self._in_shardings[i] = input_sharding(executable, sig)
+
+    # -- looking at it -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def input_shardings(self) -> ArgsKwargs:
+        """(args, kwargs) with a sharding for each argument, None where the program does not use it."""
+        return tree_unflatten(self.in_tree, self._in_shardings)
+
+    @property
+    def output_shardings(self) -> Any:
+        """A sharding for each result."""
+        return tree_unflatten(self.out_tree, [s.sharding for s in self._entry.executable.out_sigs])
+
+    @property
+    def input_formats(self) -> ArgsKwargs:
+        """(args, kwargs) with layout and sharding of each argument."""
+        formats = [row_major(t.ndim, s) for t, s in zip(self._avals, self._in_shardings, strict=True)]
+        return tree_unflatten(self.in_tree, formats)
+
+    @property
+    def output_formats(self) -> Any:
+        """Layout and sharding of each result."""
+        sigs = self._entry.executable.out_sigs
+        return tree_unflatten(self.out_tree, [row_major(s.aval.ndim, s.sharding) for s in sigs])
+
+    @property
+    def out_info(self) -> Any:
+        """The results' ShapeDtypeStructs with their shardings."""
+        sigs = self._entry.executable.out_sigs
+        return tree_unflatten(self.out_tree, [struct_of(t, s.sharding) for t, s in zip(self._out_avals, sigs, strict=True)])
+
+    def as_text(self) -> str:
+        """The program that each device runs, with its collectives."""
+        executable = self._entry.executable
+        return f"# each of {grid_text(executable)}\n{executable.device_program}"
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Per device: 'flops', 'transcendentals', 'bytes accessed', and 'collective bytes' sent."""
+        executable = self._entry.executable
+        return cost_of(executable.device_program, executable.transfers)
+
+    def memory_analysis(self) -> MemoryStats:
+        """Bytes per device: arguments, results, temporaries, donated (alias), code, and the peak."""
+        executable = self._entry.executable
+        at = {leaf: k for k, leaf in enumerate(self._entry.kept)}
+        inputs = executable.device_program.inputs[len(self._entry.consts) :]
+        alias = sum(inputs[at[i]].aval.nbytes for i, usable in self._entry.donated if usable and i in at)
+        return memory_of(executable.device_program, alias, len(executable.plan.source))
+
+    def runtime_executable(self) -> Executable:
+        """The library's own object: program, layouts, transfers and the generated plan."""
+        return self._entry.executable
+
+    def explain(self) -> str:
+        """As `Lowered.explain`, with the time each stage of compiling took."""
+        return explain_text(self._entry.executable, self._lowered._input_names(), result=True)
+
+    # -- calling it ---------------------------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arguments of the compiled signature."""
+        leaves, tree = tree_flatten((args, kwargs))
+        if tree != self.in_tree:
+            raise self._tree_error(args, kwargs)
+        values = [as_value(x) for x in leaves]
+        for x in values:
+            if isinstance(x, Tracer):
+                raise TypeError(
+                    "Cannot apply JAX transformations to a function lowered and compiled for a particular signature. "
+                    f"Detected argument of Tracer type {type(x)} ({x.aval.str_short()}). Call the jitted function instead."
+                )
+        key = tuple(x._sig if isinstance(x, ArrayImpl) else x.aval for x in values)
+        moves = self._known.get(key)
+        if moves is None:
+            self._check_types(values)
+            self._check_shardings(values)
+            for x in values:
+                if isinstance(x, ArrayImpl):
+                    x._check_alive()
+            moves = self._known[key] = self._moves(values)
+        entry = self._entry
+        used = [values[i] for i in entry.kept]
+        for k, sig in moves:
+            used[k] = moved(as_array_impl(used[k]), sig)
+        outs = entry.executable.call([*entry.consts, *used])
+        if entry.donated:
+            entry._donate(values)
+        return tree_unflatten(self.out_tree, outs)
+
+    def _moves(self, values: Sequence[Any]) -> list[tuple[int, Signature]]:
+        entry = self._entry
+        own = entry.executable.in_sigs[len(entry.consts) :]
+        return [(k, sig) for k, (i, sig) in enumerate(zip(entry.kept, own, strict=True)) if getattr(values[i], "_sig", None) is not sig]
+
+    def _tree_error(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
+        expected_args, expected_kwargs = tree_unflatten(self.in_tree, [0] * self.in_tree.num_leaves)
+        zeros_args, zeros_kwargs = tree_map(lambda _: 0, (args, kwargs))
+        problems = [f"at args{keystr(p)}, compiled for {a} but called with {b}, so {why}"
+                    for p, a, b, why in equality_errors(expected_args, zeros_args)]  # fmt: skip
+        problems += [f"at kwargs{keystr(p)}, compiled for {a} but called with {b}, so {why}"
+                     for p, a, b, why in equality_errors(expected_kwargs, zeros_kwargs)]  # fmt: skip
+        listed = "\n".join(f"    * {p}" for p in problems)
+        hint = "\nStatic arguments must be left out of the call." if self._call.statics.given else ""
+        return TypeError("Function compiled with input pytree does not match the input pytree it was called with. "
+                         f"There are {len(problems)} mismatches, including:\n{listed}{hint}")  # fmt: skip
+
+    def _check_types(self, values: Sequence[Any]) -> None:
+        lines = []
+        for name, want, x in zip(self._names, self._avals, values, strict=True):
+            if want.shape != x.aval.shape or want.dtype != x.aval.dtype:
+                lines.append(f"Argument '{name}' compiled with {_plain(want)} and called with {_plain(x.aval)}")
+        if lines:
+            raise TypeError("Argument types differ from the types for which this computation was compiled. Was enable_x64 set "
+                            "otherwise then? The mismatches are:\n" + "\n".join(lines))  # fmt: skip
+
+    def _check_shardings(self, values: Sequence[Any]) -> None:
+        lines = []
+        for name, want, x in zip(self._names, self._in_shardings, values, strict=True):
+            if want is None or not isinstance(x, ArrayImpl) or not x.committed or x.sharding is want:
+                continue
+            if not want.is_equivalent_to(x.sharding, x.ndim):
+                lines.append(f"Argument {name} with shape {_plain(x.aval)}:\n  Passed sharding: {x.sharding}\n"
+                             f"  Required sharding: {want}")  # fmt: skip
+        if lines:
+            head = ("Computation was compiled for input shardings that disagree with the shardings of arguments passed to it."
+                    if config.latest else "Compiled object called with input sharding(s) does not match the sharding(s) the "
+                    "computation was compiled with.")  # fmt: skip
+            raise ValueError(f"{head} Here are the {len(lines)} mismatches:\n" + "\n".join(lines) +
+                             "\nMove the arguments with device_put, or compile for their shardings.")  # fmt: skip
+
+
+def _plain(aval: ShapedArray) -> str:
+    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"
+
+
+def input_sharding(executable: Executable, sig: Signature) -> Sharding:
+    """Where an argument of this signature goes: as committed, else whole on every device of the computation."""
+    grid = executable.grid
+    if sig.devices == grid.devices and (sig.committed or len(grid.devices) == 1):
+        return sig.sharding
+    if len(grid.devices) == 1:
+        return SingleDeviceSharding(grid.devices[0])
+    whole = Tiling(grid.sizes, grid.names, ((),) * sig.aval.ndim)
+    for other in (*executable.in_sigs, *executable.out_sigs):
+        if other.devices == grid.devices and isinstance(other.sharding, NamedSharding):
+            return sharding_like(other.sharding, whole)
+    return GSPMDSharding.get_replicated(grid.devices)

@@ -1,0 +1,108 @@
+"""Reverse mode: run forward, record only what is linear in the tangents, then transpose that program.
+
+A `LinearTrace` records the ops that touch tangents; everything else runs at once in its parent. So each op's jvp rule,
+executed under it, splits by itself into the forward computation and a linear program with its residuals captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.ir import Array, Literal, Program, ProgramTrace, ShapedArray, Trace, Tracer, UndefinedPrimal, Var, bind, current_trace, tracing
+from shardwise.ir.op import Op
+from shardwise.ops.binary import add
+from shardwise.ops.collective import all_reduce
+from shardwise.transforms.jvp import JVPTrace, JVPTracer, is_differentiable, tangent_type, zeros
+
+
+class LinearTrace(ProgramTrace):
+    """Records equations with at least one linear operand; others run in the parent."""
+
+    __slots__ = ()
+    is_linear = True
+
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if any(isinstance(a, Tracer) and a.trace is self for a in args):
+            return super().process(op, args, params)
+        with tracing(self.parent):
+            return bind(op, *args, **params)
+
+
+@dataclass(frozen=True)
+class Linearized:
+    """Primal results, and the program that maps input tangents to output tangents.
+
+    `program.inputs` are the residuals, then one tangent per differentiable input (`ins`); its outputs are the tangents of
+    the results in `outs` (positions); the other results have zero tangents.
+    """
+
+    results: list[Any]
+    program: Program
+    residuals: list[Any]
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+
+
+def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], active: Sequence[bool] | None = None,
+                   parent: Trace | None = None) -> Linearized:  # fmt: skip
+    """Run `fun` (flat values to flat values) on `primals`, recording its linear part at `active` inputs."""
+    parent = parent or current_trace()
+    with tracing(parent):
+        linear = LinearTrace("linear")
+        trace = JVPTrace(linear)
+        chosen = [is_differentiable(p.aval) and (active is None or active[i]) for i, p in enumerate(primals)]
+        entered = []
+        for p, wanted in zip(primals, chosen, strict=True):
+            entered.append(JVPTracer(trace, p, linear.new_arg(tangent_type(p.aval))) if wanted else p)
+        with tracing(trace):
+            outs = fun(*entered)
+        pairs = [trace.unwrap(o) for o in outs]
+        trace.closed = True
+        positions = tuple(i for i, (_, t) in enumerate(pairs) if t is not None)
+        program, residuals = linear.finish([pairs[i][1] for i in positions])
+    return Linearized([p for p, _ in pairs], program, list(residuals), tuple(i for i, c in enumerate(chosen) if c), positions)
+
+
+def transpose_program(program: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """Cotangents of a linear program's inputs (after its residuals) from those of its outputs; None is zero."""
+    values: dict[Var, Any] = dict(zip(program.inputs, residuals, strict=False))
+    cts: dict[Var, Any] = {}
+    for atom, ct in zip(program.outputs, cotangents, strict=True):
+        if ct is not None and isinstance(atom, Var):
+            accumulate(cts, atom, ct)
+    for eqn in reversed(program.equations):
+        out_cts = [cts.pop(v, None) for v in eqn.outputs]
+        if all(c is None for c in out_cts):
+            continue
+        args = [a if isinstance(a, Literal) else values[a] if a in values else UndefinedPrimal(a.aval) for a in eqn.inputs]
+        results = apply_transpose(eqn.op, out_cts, args, dict(eqn.params))
+        for atom, ct in zip(eqn.inputs, results, strict=True):
+            if ct is not None and isinstance(atom, Var) and atom not in values:
+                accumulate(cts, atom, ct)
+    return [cts.get(v) for v in program.inputs[len(residuals) :]]
+
+
+def apply_transpose(op: Op, cts: Sequence[Any], args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """The op's transpose rule, as a list with one cotangent or None per operand."""
+    if op.transpose is None:
+        raise NotImplementedError(f"op {op.name} has no transpose rule, so reverse mode cannot pass through it. Use jvp or jacfwd, or "
+                                  "wrap it in custom_vjp.")  # fmt: skip
+    if op.multiple_results:
+        return list(op.transpose(cts, *args, **params))
+    return list(op.transpose(cts[0], *args, **params))
+
+
+def accumulate(cts: dict[Var, Any], var: Var, ct: Any) -> None:
+    """Add a cotangent. Where it varies over mesh axes that its value does not, the value was used on all of them: sum."""
+    extra = tuple(sorted(ct.aval.vma - var.aval.vma))
+    if extra:
+        ct = bind(all_reduce, ct, axes=extra, kind="sum", groups=None)
+    known = cts.get(var)
+    cts[var] = ct if known is None else add(known, ct)
+
+
+def cotangent_or_zero(ct: Any, aval: ShapedArray) -> Array:
+    """The cotangent, or an explicit zero for None."""
+    return zeros(tangent_type(aval)) if ct is None else ct

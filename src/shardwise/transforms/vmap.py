@@ -1,0 +1,316 @@
+"""`vmap`: map a function over a dim of its arguments, by giving every op one more loop dim.
+
+An op's kernel already broadcasts over leading dims (the device grid). `vmap` adds one more, so ops need no batching rule
+of their own: elementwise ops apply as they are, others run inside the op `vmapped`, whose kernel calls theirs with one
+more loop dim. Only ops with regions and collectives say themselves how they are batched (`Op.batch`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
+from shardwise.ir import Array, Equation, Literal, ShapedArray, Trace, Tracer, Var, bind, current_trace, define_op, eval_program, infer_types, tracing
+from shardwise.ir.op import Op, Params, Types, UndefinedPrimal
+from shardwise.ops.broadcast import broadcast_in_dim, expand_dims
+from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.parallel import AXIS_ENV
+from shardwise.ops.reduce import reduce_sum
+from shardwise.ops.transpose import transpose
+from shardwise.runtime.env import Env
+from shardwise.runtime.plan import kernel_of
+from shardwise.sharding.rule import Rule, batched_rule
+
+
+class BatchTracer(Tracer):
+    """A value with one more dim, `dim`, than it shows."""
+
+    __slots__ = ("dim", "value")
+    _kind = "BatchTracer"
+    _seed_kind = "BatchTrace"
+
+    def __init__(self, trace: BatchTrace, value: Any, dim: int) -> None:
+        self.trace = trace
+        self.value = value
+        self.dim = dim
+        aval = value.aval
+        shape = aval.shape[:dim] + aval.shape[dim + 1 :]
+        self.aval = aval.update(shape=shape, spec=aval.spec[:dim] + aval.spec[dim + 1 :])
+
+
+class BatchTrace(Trace):
+    """Applies each op to all elements of the mapped dim at once."""
+
+    __slots__ = ("axis_name", "parent", "size")
+
+    def __init__(self, size: int, axis_name: Any) -> None:
+        super().__init__()
+        self.parent = current_trace()
+        self.size = size
+        self.axis_name = axis_name
+
+    def unwrap(self, x: Any) -> tuple[Any, int | None]:
+        """The parent's value, and its mapped dim or None."""
+        return (x.value, x.dim) if isinstance(x, BatchTracer) and x.trace is self else (x, None)
+
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        pairs = [self.unwrap(a) for a in args]
+        if op.inline is not None and op.batch is None:
+            called = Equation(op, tuple(Var(a.aval) for a in args), (), params)
+            return eval_program(op.inline(called), args)
+        named = self.axis_name is not None and self.axis_name in (params.get("axes") or ()) and op.collective
+        with tracing(self.parent):
+            if all(d is None for _, d in pairs) and not named:
+                return bind(op, *args, **params)
+            values, dims = [v for v, _ in pairs], [d for _, d in pairs]
+            if op.batch is not None:
+                outs, out_dims = op.batch(self.size, self.axis_name, values, dims, params)
+            elif op.ufunc is not None or (op.rule is None and not op.multiple_results):
+                outs, out_dims = [_elementwise(op, values, dims, params)], [0]
+            else:
+                outs = _general(op, self.size, values, dims, params)
+                out_dims = [0] * len(outs)
+        wrapped = [o if d is None else BatchTracer(self, o, d) for o, d in zip(outs, out_dims, strict=True)]
+        return wrapped if op.multiple_results else wrapped[0]
+
+
+def move_to_front(x: Array, dim: int) -> Array:
+    """`x` with dim `dim` first."""
+    return x if dim == 0 else transpose(x, (dim, *(d for d in range(x.ndim) if d != dim)))
+
+
+def _elementwise(op: Op, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Any:
+    """Operands of equal rank get the mapped dim first (size 1 where they are not mapped); scalars stay scalars."""
+    rank = max(v.ndim - (d is not None) for v, d in zip(values, dims, strict=True))
+    aligned = []
+    for v, d in zip(values, dims, strict=True):
+        if d is None:
+            aligned.append(v if v.ndim == 0 else expand_dims(v, (0,)))
+        else:
+            front = move_to_front(v, d)
+            aligned.append(expand_dims(front, tuple(range(1, 1 + rank))) if front.ndim == 1 and rank else front)
+    return bind(op, *aligned, **params)
+
+
+def _general(op: Op, size: int, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> list[Any]:
+    fronts = [v if d is None else move_to_front(v, d) for v, d in zip(values, dims, strict=True)]
+    return bind(vmapped_op, *fronts, op=op, size=size, mapped=tuple(d is not None for d in dims), inner=tuple(params.items()))
+
+
+# -- the op that runs another with one more loop dim ---------------------------------------------------------------------------
+
+
+def _inner_types(types: Sequence[ShapedArray], mapped: Sequence[bool]) -> Types:
+    return tuple(t.update(shape=t.shape[1:], spec=t.spec[1:]) if m else t for t, m in zip(types, mapped, strict=True))
+
+
+def _all_inner(types: Sequence[ShapedArray]) -> Types:
+    return _inner_types(types, [True] * len(types))
+
+
+def _type(*types: ShapedArray, op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]) -> tuple[ShapedArray, ...]:
+    outs = infer_types(op, _inner_types(types, mapped), dict(inner))
+    specs = {t.spec[0] for t, m in zip(types, mapped, strict=True) if m and t.spec[0]}
+    if len(specs) > 1:
+        shown = " vs ".join(s[0] if len(s) == 1 else str(s) for s in specs)
+        raise ValueError(f"Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent axis specs: {shown}")
+    mesh = next((t.mesh for t in types if t.mesh is not None), None)
+    axes = next(iter(specs), ())
+    vma = frozenset().union(*[t.vma for t in types])
+    return tuple(o.update(shape=(size, *o.shape), spec=(axes, *o.spec), mesh=mesh, vma=o.vma | vma) for o in outs)
+
+
+def _kernel(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
+    op, mapped = params["op"], params["mapped"]
+    inner_ins, inner_outs = _inner_types(in_types, mapped), _all_inner(out_types)
+    equation = Equation(op, tuple(Var(t) for t in inner_ins), tuple(Var(t) for t in inner_outs), dict(params["inner"]))
+    kernel = kernel_of(equation, Env(env.axis_names, env.axis_sizes, env.extra + 1))
+    lead = env.lead
+    size = out_types[0].shape[0] if out_types else params["size"]
+
+    def run(*blocks: Any) -> Any:
+        loops = [b if m else b.reshape(*b.shape[:lead], 1, *b.shape[lead:]) for b, m in zip(blocks, mapped, strict=True)]
+        results = kernel(*loops)
+        outs = results if op.multiple_results else (results,)
+        return tuple(_full(o, lead, size) for o in outs)
+
+    return run
+
+
+def _full(block: Any, lead: int, size: int) -> Any:
+    """The loop dim of vmap is a dim of the value: it has its full extent."""
+    if block.shape[lead] == size:
+        return block
+    import numpy as np
+
+    return np.broadcast_to(block, (*block.shape[:lead], size, *block.shape[lead + 1 :]))
+
+
+def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    op, mapped = params["op"], params["mapped"]
+    inner = op.sharding_rule(_inner_types(in_types, mapped), _all_inner(out_types), dict(params["inner"]))
+    return batched_rule(inner, params["size"], mapped)
+
+
+def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    op = params["op"]
+    inner = dict(params["inner"])
+    if op.localize is not None:
+        inner = dict(op.localize(inner, _inner_types(in_types, params["mapped"]), _all_inner(out_types)))
+    return {**params, "inner": tuple(inner.items()), "size": out_types[0].shape[0]}
+
+
+def _place(params: Params, in_dims: Any, out_dims: Any) -> Params:
+    op = params["op"]
+    if op.place is None:
+        return params
+    ins = tuple(d[1:] if m else d for d, m in zip(in_dims, params["mapped"], strict=True))
+    inner = op.place(dict(params["inner"]), ins, tuple(d[1:] for d in out_dims))
+    return {**params, "inner": tuple(inner.items())}
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, op: Op, size: int, mapped: tuple[bool, ...],
+         inner: tuple[Any, ...]) -> tuple[Any, Any]:  # fmt: skip
+    """The map of the op's own rule."""
+    from shardwise.transforms.jvp import apply_jvp
+
+    live = [t is not None for t in tangents]
+    given = [t for t in tangents if t is not None]
+    trace = BatchTrace(size, None)
+    wrap = lambda x, m: BatchTracer(trace, x, 0) if m else x  # noqa: E731
+    with tracing(trace):
+        ps = [wrap(p, m) for p, m in zip(primals, mapped, strict=True)]
+        source = iter(given)
+        ts = [wrap(next(source), m) if alive else None for alive, m in zip(live, mapped, strict=True)]
+        outs, touts = apply_jvp(op, ps, ts, dict(inner))
+    return [lifted(trace, o) for o in outs], [None if t is None else lifted(trace, t) for t in touts]
+
+
+def lifted(trace: BatchTrace, x: Any) -> Any:
+    """A result of a mapped rule with its mapped dim first, made if it had none."""
+    value, dim = trace.unwrap(x)
+    if dim is not None:
+        return move_to_front(value, dim)
+    return broadcast_in_dim(value, (trace.size, *value.shape), tuple(range(1, value.ndim + 1)))
+
+
+def _transpose(cts: Sequence[Any], *args: Any, op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]) -> list[Any]:
+    """The map of the op's own rule; what is not mapped gets the sum over the mapped dim."""
+    from shardwise.transforms.linearize import apply_transpose
+
+    trace = BatchTrace(size, None)
+
+    def enter(x: Any, m: bool) -> Any:
+        if isinstance(x, UndefinedPrimal):
+            return UndefinedPrimal(_inner_types([x.aval], [m])[0])
+        return BatchTracer(trace, x, 0) if m else x
+
+    with tracing(trace):
+        results = apply_transpose(op, [None if c is None else BatchTracer(trace, c, 0) for c in cts],
+                                  [enter(a, m) for a, m in zip(args, mapped, strict=True)], dict(inner))  # fmt: skip
+    outs = []
+    for ct, m in zip(results, mapped, strict=True):
+        full = None if ct is None else lifted(trace, ct)
+        outs.append(full if full is None or m else reduce_sum(full, (0,)))
+    return outs
+
+
+vmapped_op = define_op(
+    "vmapped", type_rule=_type, multiple_results=True, typed=True, compile=_kernel, rule=_rule, localize=_localize, place=_place,
+    reduction=lambda params: params["op"].reduction_of(dict(params["inner"])), jvp=_jvp, transpose=_transpose,
+    effects=lambda params: params["op"].has_effects(dict(params["inner"])),
+)  # fmt: skip
+
+
+# -- public ----------------------------------------------------------------------------------------------------------------------
+
+
+def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None, axis_size: int | None = None,
+         spmd_axis_name: Any = None, sum_match: bool = False) -> Callable[..., Any]:  # fmt: skip
+    """`fun` mapped over dim `in_axes` of its arguments, results stacked along `out_axes`.
+
+    `in_axes` and `out_axes` are ints, None (not mapped) or prefix trees of them. Inside, `axis_name` may be used by
+    collectives. Raises ValueError where the mapped sizes differ or nothing is mapped and `axis_size` is not given.
+    """
+    if not callable(fun):
+        raise TypeError(f"vmap takes a callable, got {fun!r}")
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    if not isinstance(in_axes, (int, tuple, dict, type(None))):
+        raise TypeError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments, got {in_axes!r}.")
+
+    @functools.wraps(fun)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+            raise ValueError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments passed to "
+                             f"the function, but got len(in_axes)={len(in_axes)}, len(args)={len(args)}")  # fmt: skip
+        leaves, tree = tree_flatten((args, kwargs))
+        axes = _flat_axes(in_axes, args, kwargs)
+        values = [as_value(x) for x in leaves]
+        dims = [_checked_axis(v, a) for v, a in zip(values, axes, strict=True)]
+        size = _map_size(values, dims, axis_size)
+        trace = BatchTrace(size, axis_name)
+        env = AXIS_ENV.get() + (((axis_name, size),) if axis_name is not None else ())
+        with tracing(trace), AXIS_ENV.override(env):
+            entered = [v if d is None else BatchTracer(trace, v, d) for v, d in zip(values, dims, strict=True)]
+            inner_args, inner_kwargs = tree_unflatten(tree, entered)
+            outs, out_tree = tree_flatten(fun(*inner_args, **inner_kwargs))
+            outs = [as_array(o) for o in outs]
+        wanted = broadcast_prefix(out_axes, tree_unflatten(out_tree, outs), is_leaf=lambda x: x is None)
+        trace.closed = True
+        return tree_unflatten(out_tree, [_leave(trace, o, w) for o, w in zip(outs, wanted, strict=True)])
+
+    return mapped
+
+
+def _flat_axes(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    is_axis = lambda x: x is None  # noqa: E731
+    try:
+        axes = broadcast_prefix(in_axes, args, is_leaf=is_axis)
+    except ValueError as error:
+        raise ValueError(f"vmap in_axes specification must be a tree prefix of the corresponding value, got {in_axes}: {error}") from None
+    return list(axes) + [0] * len(tree_flatten(kwargs)[0])
+
+
+def _checked_axis(value: Any, axis: Any) -> int | None:
+    if axis is None:
+        return None
+    if not isinstance(axis, int):
+        raise TypeError(f"vmap in_axes must be ints or None, got {axis!r}.")
+    if isinstance(value, Literal) or not -value.ndim <= axis < value.ndim:
+        raise ValueError(f"vmap was requested to map its argument along axis {axis}, which implies that its rank should be at least "
+                         f"{axis + 1 if axis >= 0 else -axis}, but is only {value.ndim} (its shape is {value.shape})")  # fmt: skip
+    return axis % value.ndim
+
+
+def _map_size(values: Sequence[Any], dims: Sequence[int | None], axis_size: int | None) -> int:
+    sizes = {v.shape[d] for v, d in zip(values, dims, strict=True) if d is not None}
+    if axis_size is not None:
+        sizes.add(axis_size)
+    if not sizes:
+        raise ValueError("vmap must have at least one non-None value in in_axes, or axis_size=.")
+    if len(sizes) > 1:
+        shown = ", ".join(f"argument {i} has size {v.shape[d]} along dim {d}" for i, (v, d) in enumerate(zip(values, dims, strict=True))
+                          if d is not None)  # fmt: skip
+        raise ValueError(f"vmap got inconsistent sizes for array axes to be mapped: {shown}.")
+    return sizes.pop()
+
+
+def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:
+    value, dim = trace.unwrap(x)
+    if axis is None:
+        if dim is not None:
+            raise ValueError("vmap has mapped output but out_axes is None: the result differs over the mapped dim. Use out_axes=0, or reduce it.")
+        return value
+    if dim is None:
+        value, dim = broadcast_in_dim(value, (trace.size, *value.shape), tuple(range(1, value.ndim + 1))), 0
+    axis = axis % value.ndim if -value.ndim <= axis < value.ndim else axis
+    if not 0 <= axis < value.ndim:
+        raise ValueError(f"vmap out_axes={axis} is out of range for a result with {value.ndim} dims.")
+    if axis == dim:
+        return value
+    order = [d for d in range(value.ndim) if d != dim]
+    order.insert(axis, dim)
+    return transpose(value, tuple(order))
