@@ -1,12 +1,13 @@
 """Layouts of results in Auto mode: the recorded table on the mesh x=2, y=4, and the rules behind it."""
 
+import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from shardwise import lax
-from shardwise.ir import Equation, Program, ShapedArray, Var, define_op, literal
+from shardwise.ir import Equation, Program, ShapedArray, Var, bind, define_op, literal, trace_program
 from shardwise.ops.layout import sharding_constraint
 from shardwise.ops.scatter import ScatterDimensionNumbers, scatter_add
 from shardwise.passes.propagate import Placement, propagate
@@ -273,8 +274,6 @@ def explicit(shape, where, types=(AxisType.Explicit, AxisType.Auto)):
 
 
 def traced(f, avals):
-    from shardwise.ir import trace_program
-
     return trace_program(lambda *xs: [f(*xs)], avals)[0]
 
 
@@ -318,8 +317,6 @@ LOOP = define_op("test_loop", type_rule=loop_type, multiple_results=True, typed=
 
 
 def loop(f, *args, carries=1):
-    from shardwise.ir import bind, trace_program
-
     types = [a.aval if k < carries else a.aval.update(shape=a.shape[1:]) for k, a in enumerate(args)]
     body, _ = trace_program(lambda *xs: list(f(*xs)), types)
     return bind(LOOP, *args, body=body, carries=carries)
@@ -345,6 +342,40 @@ def test_body_argument_and_result_of_a_loop_agree():
     (body_in,) = eqn.params["body"].inputs
     assert dims[body_in] == dims[eqn.outputs[0]]
     assert set(dims) >= {body_in, *eqn.params["body"].outputs}
+
+
+def branch_edges(eqn):
+    branches = eqn.params["branches"]
+    groups = [[x, *(b.inputs[i] for b in branches)] for i, x in enumerate(eqn.inputs)]
+    return groups + [[*(b.outputs[i] for b in branches), y] for i, y in enumerate(eqn.outputs)]
+
+
+BRANCH = define_op("test_branch", type_rule=lambda *types, branches: branches[0].out_types, multiple_results=True,
+                   typed=True, edges=branch_edges)  # fmt: skip
+
+
+def branch(fs, *args):
+    programs = tuple(trace_program(lambda *xs, f=f: [f(*xs)], [a.aval for a in args])[0] for f in fs)
+    return bind(BRANCH, *args, branches=programs)
+
+
+def test_cond():
+    f = lambda a, b: branch([lambda x, y: x, lambda x, y: y], a, b)  # noqa: E731
+    assert out_layouts(f, ["8,8 xy", "8,8 --"]) == ["xy"]
+    assert out_layouts(f, ["8,8 x-", "8,8 y-"]) == ["--"]
+    assert out_layouts(lambda a, b: branch([lax.add, dot], a, b), ["8,8 x-", "8,8 -y"]) == ["xy"]
+
+
+def test_carries_that_change_places():
+    swap = lambda a, b: loop(lambda x, y: (y, x), a, b, carries=2)  # noqa: E731
+    assert out_layouts(swap, ["8,8 x-", "8,8 -y"]) == ["xy", "xy"]
+
+
+def test_a_literal_may_enter_a_loop():
+    def f(x):
+        return loop(lambda c, w: (lax.add(c, lax.reduce_sum(w, axes=(0, 1))), w), one(x, 0), x, carries=2)[1]
+
+    assert out_layouts(f, ["8,8 xy"]) == ["xy"]
 
 
 def test_shard_map_gives_its_results_and_pulls_its_operands():
@@ -377,8 +408,6 @@ def test_no_dim_is_split_by_axes_that_do_not_divide_it():
 
 
 def test_larger_programs_are_fast():
-    import time
-
     def f(x, w):
         for _ in range(250):
             x = lax.tanh(lax.add(dot(x, w), lax.mul(lax.reduce_max(x, axes=(0, 1)), one(x, 2))))

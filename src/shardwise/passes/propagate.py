@@ -74,7 +74,7 @@ class _Graph:
         self.uses: dict[Var, int] = {}
         self.targets: set[int] = set()  # values at the far end of a data-flow edge
         self.nothing = self._new((), frozenset())  # stands for literals
-        self.edges: dict[Equation, list[list[tuple[Atom, int]]]] = {}
+        self.edges: dict[Equation, list[tuple[dict[Var, int], dict[Var, int]]]] = {}  # sources and targets
         self._survey(program, set())
 
     # -- values ------------------------------------------------------------------------------------
@@ -170,20 +170,31 @@ class _Graph:
                 uses[atom] = uses.get(atom, 0) + 1
 
     def _unite(self, eqn: Equation, inner: Sequence[Program]) -> None:
+        """Tell the sources of each group of an op's edges from its targets, and give the targets one id."""
         assert eqn.op.edges is not None
-        targets = {*eqn.outputs, *(v for p in inner for v in p.inputs)}
-        groups = [[_with_offset(entry) for entry in group] for group in eqn.op.edges(eqn)]
-        self.edges[eqn] = groups
-        for group in groups:
+        self.edges[eqn] = []
+        for group in eqn.op.edges(eqn):
+            entries = [_with_offset(entry) for entry in group]
+            enters = any(atom is a for atom, _ in entries for a in eqn.inputs)
+            # A body may hand on its own arguments, so an argument of it is a target only where values enter, and
+            # only one of each program: results stand behind arguments in a group.
+            targets = {v: o for v, o in entries if v in eqn.outputs}
+            for p in inner if enters else ():
+                targets.update(next(([(v, o)] for v, o in entries if v in p.inputs), []))
+            sources = {v: o for v, o in entries if isinstance(v, Var) and v not in targets}
+            self.edges[eqn].append((sources, targets))
             shared: dict[int, int] = {}
-            for atom, offset in group:
-                if isinstance(atom, Var) and atom in targets:
-                    if atom in self.ids:
-                        shared[offset] = self.ids[atom]
-                    else:
-                        self.ids[atom] = shared[offset] if offset in shared else self._value(atom)
-                        shared[offset] = self.ids[atom]
-                    self.targets.add(self.ids[atom])
+            if len(targets) > 1 and len(sources) == 1 and not any(v in targets for v in eqn.outputs):
+                # Branches see the very value that goes in, not one of their own as loops do.
+                ((value, offset),) = sources.items()
+                shared[offset] = self.id_of(value)
+            for v, o in targets.items():
+                if v in self.ids:
+                    shared[o] = self.ids[v]
+                else:
+                    i = self.ids[v] = shared[o] if o in shared else self._value(v)
+                    shared[o] = i
+                    self.targets.add(i)
 
     def _node(self, flow: Flow, ids: tuple[int, ...]) -> int:
         n = len(self.nodes)
@@ -231,19 +242,12 @@ class _Graph:
             self._node(flow, tuple([id_of(a) for a in (*eqn.inputs, *eqn.outputs)]))
 
     def _edges(self, eqn: Equation) -> None:
-        for group in self.edges[eqn]:
-            sources: dict[int, tuple[Atom, int]] = {}
-            targets: dict[int, tuple[Atom, int]] = {}
-            for atom, offset in group:
-                if isinstance(atom, Var):
-                    i = self.id_of(atom)
-                    (targets if i in self.targets else sources).setdefault(i, (atom, offset))
-            if not targets or len(sources) + len(targets) < 2:
-                continue
-            entries = [*sources.values(), *targets.values()]
-            flow = _edge_flow(tuple(a.aval.shape for a, _ in entries), tuple(o for _, o in entries), len(sources),
-                              self._early([a for a, _ in sources.values()]))  # fmt: skip
-            self._node(flow, (*sources, *targets))
+        for sources, targets in self.edges[eqn]:
+            entries = {self.id_of(v): (v, o) for v, o in (*sources.items(), *targets.items())}
+            if len(entries) > 1:
+                shapes, offsets = zip(*[(v.aval.shape, o) for v, o in entries.values()], strict=True)
+                flow = _edge_flow(shapes, offsets, len({self.id_of(v) for v in sources}), self._early(list(sources)))
+                self._node(flow, tuple(entries))
 
     def _constraint(self, eqn: Equation, constrained: Constrained) -> None:
         (operand,), (result,) = eqn.inputs, eqn.outputs
