@@ -93,11 +93,11 @@ def __getattr__(name: str) -> _Any:
         globals()[name] = value
         return value
     if name in _OLD_ARRAY_TYPES:
-        raise AttributeError(f"{name} is gone: Array is the one array type. Use isinstance(x, Array) and {_OLD_ARRAY_TYPES[name]}.")
+        raise AttributeError(
+            f"{name} is gone: Array is the one array type. Use isinstance(x, Array) and {_OLD_ARRAY_TYPES[name]}."
+        )
     raise AttributeError(f"module 'shardwise' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted({*(n for n in globals() if not n.startswith("_")), *_LAZY_MODULES, *_LAZY_NAMES})
-
-

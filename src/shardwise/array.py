@@ -218,7 +218,9 @@ class ArrayImpl(Array):
     def block_until_ready(self) -> ArrayImpl:
         """The array itself: computations have finished when their result exists."""
         if self.is_deleted():
-            raise JaxRuntimeError("block_until_ready was called on a deleted or donated array; use it before donating it.")
+            raise JaxRuntimeError(
+                "block_until_ready was called on a deleted or donated array; use it before donating it."
+            )
         return self
 
     def is_ready(self) -> bool:
@@ -238,7 +240,9 @@ class ArrayImpl(Array):
     def unsafe_buffer_pointer(self) -> int:
         """Address of the data of a single-device array; ValueError for others."""
         if len(self._sig.devices) != 1:
-            raise ValueError(f"unsafe_buffer_pointer() needs a single-device array; this one has {len(self._sig.devices)} shards.")
+            raise ValueError(
+                f"unsafe_buffer_pointer() needs a single-device array; this one has {len(self._sig.devices)} shards."
+            )
         return int(self.dense.ctypes.data)
 
     # -- host access -----------------------------------------------------------------------------------------------------------
@@ -262,9 +266,13 @@ class ArrayImpl(Array):
             return value.astype(dtype)
         return value.copy() if copy else value
 
-    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
         if len(self._sig.devices) != 1:
-            raise BufferError("__dlpack__ is only supported for unsharded arrays; gather it with device_put(x, device) first.")
+            raise BufferError(
+                "__dlpack__ is only supported for unsharded arrays; gather it with device_put(x, device) first."
+            )
         if stream is not None:
             raise ValueError(f"CPU arrays have no streams; got stream={stream!r}, expected None.")
         value = self._value if max_version is not None and tuple(max_version) >= (1, 0) else self.dense
@@ -357,7 +365,11 @@ class ArrayImpl(Array):
 
     def __repr__(self) -> str:
         if isinstance(self.dtype, KeyDtype):
-            words = self.dense.view(np.uint32).reshape(*self.shape, 2) if self.ndim else self.dense.reshape(1).view(np.uint32)
+            words = (
+                self.dense.view(np.uint32).reshape(*self.shape, 2)
+                if self.ndim
+                else self.dense.reshape(1).view(np.uint32)
+            )
             return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{words}"
         value = self._value
         weak = ", weak_type=True" if self.weak_type else ""
@@ -375,7 +387,11 @@ class ArrayImpl(Array):
     # -- copies ------------------------------------------------------------------------------------------------------------------
 
     def __reduce__(self) -> Any:
-        return _unpickled, (np.asarray(self._host), self.dtype if isinstance(self.dtype, KeyDtype) else None, self.weak_type)
+        return _unpickled, (
+            np.asarray(self._host),
+            self.dtype if isinstance(self.dtype, KeyDtype) else None,
+            self.weak_type,
+        )
 
     def __copy__(self) -> ArrayImpl:
         return self._copied()

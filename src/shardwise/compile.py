@@ -33,7 +33,7 @@ new_array = ArrayImpl.__new__
 class Executable:
     """A compiled program for arguments of given signatures."""
 
-    __slots__ = ("_forms", "device_program", "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs", "placements",
+    __slots__ = ("_forms", "call", "device_program", "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs", "placements",
                  "plan", "program", "seconds", "transfers")  # fmt: skip
 
     def __init__(self, program: Program, in_sigs: Sequence[Signature], grid: Grid, in_dims: Sequence[DimAxes],
@@ -56,6 +56,7 @@ class Executable:
             forms.append(block_form(sig.aval.shape, grid.positions(dims), grid.sizes))
         # None: the array's own block already has the computation's form.
         self._forms: list[BlockForm | None] = [None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)]
+        self.call = self._caller()
 
     def blocks(self, args: Sequence[ArrayImpl | Literal]) -> list[Ndarray]:
         """The arguments in the computation's block form."""
@@ -70,17 +71,32 @@ class Executable:
                 out.append(form.from_dense(x.dense))
         return out
 
-    def call(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
-        """Run on arrays that have the signatures this was compiled for."""
-        results = self.plan.run(*self.blocks(args))
-        out = []
-        for sig, block in zip(self.out_sigs, results, strict=True):
-            x = new_array(ArrayImpl)
-            x._sig = sig
-            x._block = block
-            x._dense = x._npy = x._shards = None
-            out.append(x)
-        return out
+    def _caller(self) -> Any:
+        """`call(args) -> list of Arrays`, written out for this program: the dispatch path has no loops."""
+        names = [f"a{i}" for i in range(len(self.in_sigs))]
+        constants: dict[str, Any] = {"run": self.plan.run, "new": new_array, "ArrayImpl": ArrayImpl, "Literal": Literal}
+        lines = ["def call(args):"]
+        if names:
+            lines.append(f"    {', '.join(names)}, = args")
+        for i, form in enumerate(self._forms):
+            if form is None:
+                lines += [
+                    f"    b{i} = a{i}.value if type(a{i}) is Literal else a{i}._block",
+                    f"    if b{i} is None: b{i} = a{i}.block",
+                ]
+            else:
+                constants[f"form{i}"] = form.from_dense
+                lines.append(f"    b{i} = form{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
+        outs = [f"r{i}" for i in range(len(self.out_sigs))]
+        blocks = ", ".join(f"b{i}" for i in range(len(names)))
+        lines.append(f"    {', '.join(outs) + ', = ' if outs else ''}run({blocks})")
+        for i, sig in enumerate(self.out_sigs):
+            constants[f"s{i}"] = sig
+            lines += [f"    x{i} = new(ArrayImpl)", f"    x{i}._sig = s{i}", f"    x{i}._block = r{i}",
+                      f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]  # fmt: skip
+        lines.append(f"    return [{', '.join(f'x{i}' for i in range(len(outs)))}]")
+        exec(compile("\n".join(lines), f"<call of {self.name}>", "exec"), constants)
+        return constants["call"]
 
 
 def compile_program(program: Program, in_sigs: Sequence[Signature], out_shardings: Sequence[Sharding | None], *,
@@ -113,7 +129,9 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     out_dims = []
     for atom, spec in zip(program.outputs, fixed, strict=True):
         none = ((),) * atom.aval.ndim
-        out_dims.append(spec.dims if spec is not None else none if isinstance(atom, Literal) else placed.get(atom, none))
+        out_dims.append(
+            spec.dims if spec is not None else none if isinstance(atom, Literal) else placed.get(atom, none)
+        )
     device_program, transfers = partition(program, grid, placed, in_dims, out_dims)
     times["partition"] = time.perf_counter() - start
 
@@ -183,9 +201,7 @@ def _inner_shardings(program: Program) -> Any:
     """Shardings that equations name: constraints, reshards, the meshes of shard_maps."""
     for eqn in program.equations:
         for value in eqn.params.values():
-            if isinstance(value, Sharding) and not _is_abstract(value):
-                yield value
-            elif isinstance(value, Mesh):
+            if (isinstance(value, Sharding) and not _is_abstract(value)) or isinstance(value, Mesh):
                 yield value
         for _, sub in subprograms(eqn.params):
             yield from _inner_shardings(sub)
@@ -222,7 +238,9 @@ def _devices(name: str, in_sigs: Sequence[Signature], names: Sequence[str], outs
         if s is not None:
             meet(s.device_list, "explicit output sharding")
     for item in inner:
-        meet(_device_tuple(item), "shard_map inside jit" if isinstance(item, Mesh) else "sharding_constraint inside jit")
+        meet(
+            _device_tuple(item), "shard_map inside jit" if isinstance(item, Mesh) else "sharding_constraint inside jit"
+        )
     mesh = get_concrete_mesh() if default_mesh is None else default_mesh
     if mesh is not None and not mesh.empty:
         if found is None:

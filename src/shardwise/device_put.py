@@ -18,7 +18,15 @@ from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.layout import reshard_op, sharding_constraint
 from shardwise.placement import check_fits
-from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding, get_concrete_mesh
+from shardwise.sharding import (
+    Device,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    SingleDeviceSharding,
+    get_concrete_mesh,
+)
 from shardwise.sharding.tiling import indivisible_text
 
 
@@ -30,7 +38,9 @@ def check_placeable(sharding: Sharding, aval: ShapedArray, what: str) -> None:
             sharding.check_compatible_aval(aval.shape)
             tiling = sharding.tiling(aval.ndim)
         except ValueError as error:
-            raise ValueError(f"One of {what} is incompatible with its sharding annotation {sharding}: {error}") from error
+            raise ValueError(
+                f"One of {what} is incompatible with its sharding annotation {sharding}: {error}"
+            ) from error
         for dim, (size, ways) in enumerate(zip(aval.shape, tiling.ways, strict=True)) if tiling is not None else ():
             if size % ways:
                 raise IndivisibleError(indivisible_text(sharding, dim, aval.shape, tiling.ways))  # type: ignore[union-attr]
@@ -46,13 +56,17 @@ def as_target(device: Any) -> Sharding | None:
         return SingleDeviceSharding(device)
     if isinstance(device, Sharding):
         if isinstance(device, NamedSharding) and not isinstance(device.mesh, Mesh):
-            raise ValueError(f"device_put needs devices, but got a sharding over an AbstractMesh: {device}. Use a NamedSharding over a Mesh.")
+            raise ValueError(
+                f"device_put needs devices, but got a sharding over an AbstractMesh: {device}. Use a NamedSharding over a Mesh."
+            )
         return device
     if isinstance(device, PartitionSpec):
         mesh = get_concrete_mesh()
         if mesh.empty:
             name = "jax.set_mesh" if config.latest else "jax.sharding.use_mesh"
-            raise ValueError(f"Please set a mesh via `{name}` if a PartitionSpec is passed to device_put; got {device} without one.")
+            raise ValueError(
+                f"Please set a mesh via `{name}` if a PartitionSpec is passed to device_put; got {device} without one."
+            )
         return NamedSharding(mesh, device)
     kind = getattr(device, "sharding", None) if type(device).__name__ in ("Format", "Layout") else None
     if isinstance(kind, Sharding):
@@ -103,7 +117,9 @@ def _leaf(x: Any) -> Array | Literal | Any:
     try:
         return as_value(x)
     except TypeError:
-        raise InvalidInputException(f"Argument '{x}' of type {type(x)} is not a valid JAX type. Pass arrays or scalars.") from None
+        raise InvalidInputException(
+            f"Argument '{x}' of type {type(x)} is not a valid JAX type. Pass arrays or scalars."
+        ) from None
 
 
 def _put(x: Any, target: Sharding | None, copy: bool) -> Array:
@@ -161,7 +177,9 @@ def device_put_sharded(shards: Any, devices: Any) -> Any:
 
     shards, devices = list(shards), list(devices)
     if len(shards) != len(devices):
-        raise ValueError(f"len(shards) must be equal len(devices), got {len(shards)} shards and {len(devices)} devices.")
+        raise ValueError(
+            f"len(shards) must be equal len(devices), got {len(shards)} shards and {len(devices)} devices."
+        )
 
     def stacked(*parts: Any) -> Array:
         dense = np.stack([np.asarray(p) for p in parts])

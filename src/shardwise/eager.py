@@ -11,7 +11,7 @@ from shardwise.array import ArrayImpl, Signature, signature
 from shardwise.base.config import context_token
 from shardwise.base.errors import UnexpectedTracerError
 from shardwise.compile import Executable, compile_program
-from shardwise.ir import Array, Equation, Literal, Program, Trace, Tracer, Var, infer_types, install_eager, subprograms
+from shardwise.ir import Array, Equation, Literal, Program, Trace, Tracer, Var, infer_types, install_eager
 from shardwise.ir.op import Op
 from shardwise.ir.trace import user_source
 from shardwise.sharding import SingleDeviceSharding

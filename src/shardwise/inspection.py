@@ -44,11 +44,15 @@ class ShapeDtypeStruct:
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
         if is_ref:
-            raise NotImplementedError("ShapeDtypeStruct(is_ref=True): mutable references are not supported; use plain arrays.")
+            raise NotImplementedError(
+                "ShapeDtypeStruct(is_ref=True): mutable references are not supported; use plain arrays."
+            )
         if isinstance(sharding, PartitionSpec):
             mesh = get_concrete_mesh()
             if mesh.empty:
-                raise TypeError("ShapeDtypeStruct with a PartitionSpec needs a mesh in context (set_mesh); or pass a NamedSharding.")
+                raise TypeError(
+                    "ShapeDtypeStruct with a PartitionSpec needs a mesh in context (set_mesh); or pass a NamedSharding."
+                )
             sharding = NamedSharding(mesh, sharding)
         if sharding is not None and not isinstance(sharding, Sharding):
             raise ValueError(f"sharding should be an instance of `jax.sharding.Sharding`, `jax.sharding.PartitionSpec` or None. Got "

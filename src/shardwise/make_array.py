@@ -54,10 +54,14 @@ def make_array_from_single_device_arrays(shape: Shape, sharding: Sharding, array
     shape = _checked_shape(shape, SINGLE)
     _check_sharding(sharding)
     if not arrays and dtype is None:
-        raise ValueError(f"If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to `{SINGLE}`.")
+        raise ValueError(
+            f"If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to `{SINGLE}`."
+        )
     for a in arrays:
         if isinstance(a, Tracer) or not isinstance(a, ArrayImpl):
-            raise TypeError(f"Unsupported type for elements in `arrays`: {type(a)}. Make them with device_put(x, device).")
+            raise TypeError(
+                f"Unsupported type for elements in `arrays`: {type(a)}. Make them with device_put(x, device)."
+            )
     want = canonicalize(dtype) if dtype is not None else arrays[0].dtype
     if arrays and dtype is not None and want != arrays[0].dtype:
         raise ValueError(f"If `dtype` is provided to `{SINGLE}`, it must match the dtype of the addressable shards. Got dtype={want} and "
@@ -80,7 +84,9 @@ def make_array_from_single_device_arrays(shape: Shape, sharding: Sharding, array
     aval = array_type(shape, want, arrays[0].weak_type if arrays else False, sharding)
     for a in arrays:
         if a.dtype != want:
-            raise ValueError(f"Input buffers to `Array` must have matching dtypes. Got {a.dtype}, expected {want} for buffer: {a}")
+            raise ValueError(
+                f"Input buffers to `Array` must have matching dtypes. Got {a.dtype}, expected {want} for buffer: {a}"
+            )
         if a.shape != shard_shape:
             raise ValueError(f"Expected shard shape {shard_shape} doesn't match the single device array shape {a.shape}. Shape of Array is "
                              f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}")  # fmt: skip
@@ -116,13 +122,17 @@ def _check_devices(wanted: set[Any], given: set[Any]) -> None:
         return
     text = "Addressable devices and per-device arrays devices do not match."
     if wanted - given:
-        text += f" Sharding contains devices { {d.id for d in wanted - given} } that are not present in per-device arrays."
+        text += (
+            f" Sharding contains devices { {d.id for d in wanted - given} } that are not present in per-device arrays."
+        )
     if given - wanted:
         text += f" Per-device arrays contain devices { {d.id for d in given - wanted} } that are not present in the sharding."
     raise ValueError(text)
 
 
-def make_array_from_callback(shape: Shape, sharding: Sharding, data_callback: Callable[[Any], Any], dtype: Any = None) -> ArrayImpl:
+def make_array_from_callback(
+    shape: Shape, sharding: Sharding, data_callback: Callable[[Any], Any], dtype: Any = None
+) -> ArrayImpl:
     """The Array of global `shape` whose shard at index `idx` (a tuple of slices) is `data_callback(idx)`.
 
     The callback runs once per addressable device, in the sharding's device order; once in all if fully replicated.
@@ -143,7 +153,9 @@ def make_array_from_callback(shape: Shape, sharding: Sharding, data_callback: Ca
                          f"shard dtype={parts[0].dtype}`.")  # fmt: skip
     for part in parts:
         if part.dtype != want:
-            raise ValueError(f"Input buffers to `Array` must have matching dtypes. Got {part.dtype}, expected {want} for buffer: {part}")
+            raise ValueError(
+                f"Input buffers to `Array` must have matching dtypes. Got {part.dtype}, expected {want} for buffer: {part}"
+            )
         if part.shape != shard_shape:
             raise ValueError(f"Expected shard shape {shard_shape} doesn't match the single device array shape {part.shape}. Shape of Array is "
                              f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}")  # fmt: skip
@@ -160,7 +172,9 @@ def _callback_result(x: Any) -> ArrayImpl:
     try:
         value = as_array(x)
     except TypeError:
-        raise InvalidInputException(f"Argument '{x}' of type {type(x)} is not a valid JAX type. The callback must return an array.") from None
+        raise InvalidInputException(
+            f"Argument '{x}' of type {type(x)} is not a valid JAX type. The callback must return an array."
+        ) from None
     assert isinstance(value, ArrayImpl)
     return value
 
@@ -193,4 +207,3 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
         check_placeable(resolved, value.aval, "device_put args")
         out.append(device_put(leaf, resolved))
     return tree_unflatten(tree, out)
-

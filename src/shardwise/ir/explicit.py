@@ -43,7 +43,11 @@ def complete_types(op: Op, in_types: Types, outs: Types, params: dict[str, Any])
 
 def _same_mesh(mesh: AbstractMesh | None, t: ShapedArray) -> AbstractMesh:
     assert t.mesh is not None
-    if mesh is None or mesh == t.mesh or (mesh.shape_tuple == t.mesh.shape_tuple and mesh.axis_types == t.mesh.axis_types):
+    if (
+        mesh is None
+        or mesh == t.mesh
+        or (mesh.shape_tuple == t.mesh.shape_tuple and mesh.axis_types == t.mesh.axis_types)
+    ):
         return t.mesh
     raise ValueError(f"the operands lie on two meshes: {mesh} and {t.mesh}. Move one of them with device_put first.")
 
@@ -90,7 +94,9 @@ def specs_from_rule(name: str, in_types: Types, outs: Types, rule: Rule) -> tupl
             known = factor_axes.setdefault(first, axes)
             if known != axes:
                 shown = ", ".join(str(spec_tuple(u)) for u in in_types if u.ndim)
-                raise elementwise_error(f"{name} got operands whose shardings clash when broadcast: {shown}. Reshard one.")
+                raise elementwise_error(
+                    f"{name} got operands whose shardings clash when broadcast: {shown}. Reshard one."
+                )
     specs = []
     for out, dims in zip(outs, rule.outputs, strict=True):
         spec = []

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
+from shardwise.base.config import context_token
 from shardwise.base.errors import (
     ConcretizationTypeError,
     TracerArrayConversionError,
@@ -23,8 +25,6 @@ from shardwise.base.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from shardwise.base import config
-from shardwise.base.config import context_token
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Op
 from shardwise.ir.program import Atom, Equation, Program, Source, Var

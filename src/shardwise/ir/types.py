@@ -53,7 +53,9 @@ class ShapedArray:
         if found is not None:
             return found
         if not isinstance(dtype, np.dtype) and not hasattr(dtype, "physical"):
-            return cls(shape, np.dtype(dtype), weak_type, mesh=mesh, spec=spec, vma=vma, unreduced=unreduced, reduced=reduced)
+            return cls(
+                shape, np.dtype(dtype), weak_type, mesh=mesh, spec=spec, vma=vma, unreduced=unreduced, reduced=reduced
+            )
         self = object.__new__(cls)
         put = object.__setattr__
         put(self, "shape", tuple(int(n) for n in shape))

@@ -70,7 +70,9 @@ def _all_reduce_type(x: ShapedArray, *, axes: tuple[str, ...], kind: str, groups
     return x.update(vma=x.vma if groups else x.vma - set(axes), weak_type=x.weak_type)
 
 
-def _all_reduce_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> Ndarray:
+def _all_reduce_kernel(
+    env: Env, x: Ndarray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None
+) -> Ndarray:
     reduce = REDUCERS[kind]
     if groups is not None:
         front, _, dims = joined(env, x, axes)

@@ -54,5 +54,7 @@ def install_literal_constructor(make: Callable[[Literal], Array]) -> None:
 
 def check_valid(x: Any, argument: str) -> None:
     """Raise InvalidInputException (a TypeError) unless `x` is array-like."""
-    if not isinstance(x, (Array, Literal, np.ndarray, np.generic, *_PYTHON_SCALARS)) and not hasattr(x, "__jax_array__"):
+    if not isinstance(x, (Array, Literal, np.ndarray, np.generic, *_PYTHON_SCALARS)) and not hasattr(
+        x, "__jax_array__"
+    ):
         raise InvalidInputException(f"{argument} of type {type(x)} is not an array or a scalar: {x!r}")

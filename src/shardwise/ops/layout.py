@@ -28,7 +28,9 @@ def spec_axes(sharding: Sharding, ndim: int) -> tuple[DimAxes, tuple[bool, ...]]
 def _divisible(shape: tuple[int, ...], dims: DimAxes, mesh: Any) -> DimAxes:
     """Only dims that their axes divide are split: constraints are hints (the caller has been warned)."""
     sizes = mesh.shape
-    return tuple(axes if n % math.prod(sizes[a] for a in axes) == 0 else () for n, axes in zip(shape, dims, strict=True))
+    return tuple(
+        axes if n % math.prod(sizes[a] for a in axes) == 0 else () for n, axes in zip(shape, dims, strict=True)
+    )
 
 
 def _layout_on_grid(params: Params, grid: Any, in_types: Types, out_types: Types) -> Params:
@@ -62,14 +64,18 @@ sharding_constraint = define_op(
 )  # fmt: skip
 
 
-def _reshard_type(x: ShapedArray, *, sharding: NamedSharding, concrete: Sharding | None = None, **on_grid: Any) -> ShapedArray:
+def _reshard_type(
+    x: ShapedArray, *, sharding: NamedSharding, concrete: Sharding | None = None, **on_grid: Any
+) -> ShapedArray:
     dims, _ = spec_axes(sharding, x.ndim)
     explicit = set(sharding.mesh.explicit_axes)
     mesh = sharding.mesh if explicit else None
     spec = tuple(tuple(a for a in axes if a in explicit) for axes in dims)
     unreduced = frozenset(getattr(sharding.spec, "unreduced", ()) or ())
     reduced = frozenset(getattr(sharding.spec, "reduced", ()) or ())
-    return ShapedArray(x.shape, x.dtype, x.weak_type, mesh=mesh, spec=spec, vma=x.vma, unreduced=unreduced, reduced=reduced)
+    return ShapedArray(
+        x.shape, x.dtype, x.weak_type, mesh=mesh, spec=spec, vma=x.vma, unreduced=unreduced, reduced=reduced
+    )
 
 
 def _enter_auto_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
@@ -82,7 +88,9 @@ def _enter_auto_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
 
 
 # Explicit axes become automatic: a change of type only. From here on propagation decides where the value lies.
-enter_auto_op = define_op("enter_auto", type_rule=_enter_auto_type, kernel=lambda env, x, axes: x, rule=_same_dims, typed=True)
+enter_auto_op = define_op(
+    "enter_auto", type_rule=_enter_auto_type, kernel=lambda env, x, axes: x, rule=_same_dims, typed=True
+)
 
 
 reshard_op = define_op(

@@ -44,8 +44,14 @@ def checked_axes(axis_name: Any, api: str) -> tuple[Axes, tuple[int, ...]]:
         if name not in scope:
             near = difflib.get_close_matches(str(name), [str(s) for s in scope], 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            known = f"axes in scope: {', '.join(map(repr, scope))}" if scope else "no axes are in scope: call it inside shard_map"
-            raise NameError(f"Found an unbound axis name: {name}. {api} needs a mesh axis that is manual here; {known}.{hint}")
+            known = (
+                f"axes in scope: {', '.join(map(repr, scope))}"
+                if scope
+                else "no axes are in scope: call it inside shard_map"
+            )
+            raise NameError(
+                f"Found an unbound axis name: {name}. {api} needs a mesh axis that is manual here; {known}.{hint}"
+            )
     if len(set(names)) != len(names):
         raise ValueError(f"{api} got an axis name twice: {names}. Name each axis once.")
     return names, tuple(scope[n] for n in names)
@@ -134,7 +140,9 @@ def _extremum(kind: str) -> Callable[..., Any]:
         def one(leaf: Any) -> Any:
             value = _varying(_operand(leaf, api), names, api)
             if value.dtype.kind == "c":
-                raise TypeError(f"{api} does not order complex values ({value.aval.str_short()}); use it on real or abs.")
+                raise TypeError(
+                    f"{api} does not order complex values ({value.aval.str_short()}); use it on real or abs."
+                )
             return bind(ops.all_reduce, value, axes=names, kind=kind, groups=groups)
 
         return tree_map(one, x)
@@ -187,7 +195,9 @@ def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_ind
             raise ValueError(f"reduce_scatter operand scatter dimension size {size} must match shard count {n}; "
                              "pass tiled=True to keep several rows per device.")  # fmt: skip
         if tiled and size % n:
-            raise ValueError(f"tiled reduce_scatter operand scatter dimension size {size} must be divisible by shard_count {n}.")
+            raise ValueError(
+                f"tiled reduce_scatter operand scatter dimension size {size} must be divisible by shard_count {n}."
+            )
         if value.dtype == np.bool_:
             value = convert_element_type(value, np.dtype(np.int32))
         return bind(ops.psum_scatter_op, value, axes=names, sizes=sizes, dim=dim, tiled=tiled, groups=groups)
@@ -208,11 +218,15 @@ def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axi
         concat = _dim(concat_axis, value.ndim, "all_to_all", "concat_axis")
         size = value.shape[split]
         if tiled and size % n:
-            raise ValueError(f"all_to_all with tiled=True requires the split dim to be divisible by the axis size: {size} over {n}.")
+            raise ValueError(
+                f"all_to_all with tiled=True requires the split dim to be divisible by the axis size: {size} over {n}."
+            )
         if not tiled and size != n:
             raise ValueError(f"all_to_all requires the size of the mapped axis axis_name to equal x.shape[split_axis], but they are "
                              f"{n} and {size} respectively; pass tiled=True to split larger dims.")  # fmt: skip
-        return bind(ops.all_to_all_op, value, axes=names, sizes=sizes, split=split, concat=concat, tiled=tiled, groups=groups)
+        return bind(
+            ops.all_to_all_op, value, axes=names, sizes=sizes, split=split, concat=concat, tiled=tiled, groups=groups
+        )
 
     return tree_map(one, x)
 
@@ -285,5 +299,6 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
 def ragged_all_to_all(operand: Any, output: Any, input_offsets: Any, send_sizes: Any, output_offsets: Any, recv_sizes: Any, *,
                       axis_name: Any, axis_index_groups: Any = None) -> Any:  # fmt: skip
     """Not available: NotImplementedError that names the alternative."""
-    raise NotImplementedError("ragged_all_to_all is not implemented; pad to equal parts and use all_to_all(..., tiled=True).")
-
+    raise NotImplementedError(
+        "ragged_all_to_all is not implemented; pad to equal parts and use all_to_all(..., tiled=True)."
+    )

@@ -38,7 +38,9 @@ def decompose(rule: Rule, tensor: TensorFactors, dims: DimAxes, sizes: Mapping[s
     return out
 
 
-def choose_factors(rule: Rule, dims: Sequence[DimAxes], shapes: Sequence[Shape], sizes: Mapping[str, int]) -> FactorAxes:
+def choose_factors(
+    rule: Rule, dims: Sequence[DimAxes], shapes: Sequence[Shape], sizes: Mapping[str, int]
+) -> FactorAxes:
     """The axes for each factor. Where tensors disagree, the layout held by the most elements wins."""
     parts = [decompose(rule, t, d, sizes) if any(d) else {} for t, d in zip(rule.tensors, dims, strict=True)]
     agreed = _agreement(rule, parts)
@@ -64,7 +66,9 @@ def _agreement(rule: Rule, parts: Sequence[FactorAxes]) -> FactorAxes | None:
     return factors
 
 
-def _by_weight(rule: Rule, parts: Sequence[FactorAxes], shapes: Sequence[Shape], sizes: Mapping[str, int]) -> FactorAxes:
+def _by_weight(
+    rule: Rule, parts: Sequence[FactorAxes], shapes: Sequence[Shape], sizes: Mapping[str, int]
+) -> FactorAxes:
     weights: dict[tuple[int, Axes], int] = {}
     for part, shape in zip(parts, shapes, strict=True):
         for f, axes in part.items():

@@ -69,7 +69,9 @@ def make_grid(devices: Sequence[Device], meshes: Iterable[MeshKey]) -> Grid:
         return Grid(names, sizes, devices, {(names, sizes): {n: (n,) for n in names}})
     first_names, first_sizes = distinct[0]
     if all(sizes == first_sizes for _, sizes in distinct):
-        tables = {(names, sizes): dict(zip(names, ((n,) for n in first_names), strict=True)) for names, sizes in distinct}
+        tables = {
+            (names, sizes): dict(zip(names, ((n,) for n in first_names), strict=True)) for names, sizes in distinct
+        }
         return Grid(first_names, first_sizes, devices, tables)
     refined = common_refinement(*[sizes for _, sizes in distinct])
     if refined is None:

@@ -82,7 +82,9 @@ class Region:
 
     # -- emitting ----------------------------------------------------------------------------------------------------------------
 
-    def emit(self, op: Op, atoms: Sequence[Atom], params: dict[str, Any], vma: frozenset[str] = frozenset()) -> tuple[Var, ...]:
+    def emit(
+        self, op: Op, atoms: Sequence[Atom], params: dict[str, Any], vma: frozenset[str] = frozenset()
+    ) -> tuple[Var, ...]:
         """Append a local equation. `vma` are axes over which the results vary beyond the operands'."""
         types = tuple(a.aval for a in atoms)
         out = op.type_rule(*types, **params)
@@ -165,7 +167,10 @@ class Region:
         factors = choose_factors(rule, [*in_dims, *out_dims], [t.shape for t in in_types + out_types], sizes)
         want_ins = [compose(t, factors) for t in rule.inputs]
         made = [compose(t, factors) for t in rule.outputs]
-        atoms = [self.reshard(a, have, want, aval) for (a, have), want, aval in zip(local_ins, want_ins, in_types, strict=True)]
+        atoms = [
+            self.reshard(a, have, want, aval)
+            for (a, have), want, aval in zip(local_ins, want_ins, in_types, strict=True)
+        ]
         self._local(eqn, atoms, want_ins, made, params)
         partial = self._partial_axes(rule, factors)
         for var, dims, placed in zip(eqn.outputs, made, out_dims, strict=True):

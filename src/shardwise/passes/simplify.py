@@ -34,7 +34,9 @@ def common_subexpressions(program: Program) -> Program:
             kept.append(eqn)
         else:
             replaced.update(zip(eqn.outputs, first.outputs, strict=True))
-    return Program(program.inputs, tuple(kept), tuple(read(a) for a in program.outputs), program.num_consts, program.name)
+    return Program(
+        program.inputs, tuple(kept), tuple(read(a) for a in program.outputs), program.num_consts, program.name
+    )
 
 
 def _key(atom: Atom) -> Any:

@@ -119,4 +119,3 @@ def _last_uses(program: Program) -> dict[Var, int]:
             if isinstance(atom, Var):
                 last[atom] = i
     return last
-

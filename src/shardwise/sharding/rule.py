@@ -112,7 +112,9 @@ def _build(ins: Names, outs: Names, in_shapes: tuple[Shape, ...], out_shapes: tu
            given: dict[str, int], replicate: frozenset[str], permute: frozenset[str],
            blocked: frozenset[str]) -> Rule:  # fmt: skip
     if len(ins) != len(in_shapes) or len(outs) != len(out_shapes):
-        raise ValueError(f"rule has {len(ins)} inputs and {len(outs)} outputs for {len(in_shapes)} and {len(out_shapes)}")
+        raise ValueError(
+            f"rule has {len(ins)} inputs and {len(outs)} outputs for {len(in_shapes)} and {len(out_shapes)}"
+        )
     sizes: dict[str, int] = {}
     for names, shape in zip(ins + outs, in_shapes + out_shapes, strict=True):
         if len(names) != len(shape):

@@ -81,7 +81,9 @@ def _pair(sig: inspect.Signature | None, nums: Any, names: Any, what: str) -> tu
     if not any(p.kind is p.VAR_POSITIONAL for p in params):
         for n in positions:
             if not -len(order) <= n < len(order):
-                raise ValueError(f"Jitted function has {what}_argnums={positions}, but only accepts {len(order)} positional arguments.")
+                raise ValueError(
+                    f"Jitted function has {what}_argnums={positions}, but only accepts {len(order)} positional arguments."
+                )
         positions = tuple(n % len(order) for n in positions) if order else positions
     if not any(p.kind is p.VAR_KEYWORD for p in params):
         known = {p.name for p in params if p.kind is not p.VAR_POSITIONAL and p.kind is not p.POSITIONAL_ONLY}
@@ -115,10 +117,14 @@ class StaticValue:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StaticValue) and type(self.value) is type(other.value) and bool(self.value == other.value)
+        return (
+            isinstance(other, StaticValue) and type(self.value) is type(other.value) and bool(self.value == other.value)
+        )
 
 
-def argument_names(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], static_nums: Nums) -> list[str]:
+def argument_names(
+    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], static_nums: Nums
+) -> list[str]:
     """A name like ``x`` or ``x['w'][0]`` for each leaf of the dynamic arguments, for error messages."""
     from shardwise.base.tree import keystr, tree_flatten_with_path
 

@@ -24,7 +24,9 @@ def _values(tree: Any) -> tuple[list[Any], PyTreeDef]:
     return [as_array(as_value(x)) for x in leaves], structure
 
 
-def _flat_function(fun: Callable[..., Any], structure: PyTreeDef, has_aux: bool = False) -> tuple[Callable[..., list[Any]], list[Any]]:
+def _flat_function(
+    fun: Callable[..., Any], structure: PyTreeDef, has_aux: bool = False
+) -> tuple[Callable[..., list[Any]], list[Any]]:
     """`fun` on flat values; the list gets the output structure and, with `has_aux`, the aux tree, when it runs."""
     notes: list[Any] = [None, None]
 
@@ -32,7 +34,9 @@ def _flat_function(fun: Callable[..., Any], structure: PyTreeDef, has_aux: bool 
         out = fun(*tree_unflatten(structure, leaves))
         if has_aux:
             if not isinstance(out, (tuple, list)) or len(out) != 2:
-                raise TypeError(f"expected function with aux output to return a two-element tuple, but got type {type(out)} with value {out!r}")
+                raise TypeError(
+                    f"expected function with aux output to return a two-element tuple, but got type {type(out)} with value {out!r}"
+                )
             out, notes[1] = out
         outs, notes[0] = tree_flatten(out)
         return [as_array(as_value(o)) for o in outs]
@@ -100,7 +104,9 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     def f_jvp(*tangents: Any) -> Any:
         leaves, t_structure = tree_flatten(tangents)
         if t_structure != structure:
-            raise ValueError(f"linearized function called on tangent values with structure {t_structure}, expected {structure}.")
+            raise ValueError(
+                f"linearized function called on tangent values with structure {t_structure}, expected {structure}."
+            )
         ts = [_tangent_in(p, t, "the linearized function") for p, t in zip(ps, leaves, strict=True)]
         given = [ts[i] for i in lin.ins]
         outs = eval_program(lin.program, [*lin.residuals, *given])
@@ -118,7 +124,9 @@ def _strip(tree: Any) -> Any:
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Any = ()) -> Any:
     """``(fun(*primals), f_vjp)`` where `f_vjp` maps a cotangent of the result to a tuple of cotangents of `primals`."""
     if reduce_axes:
-        raise NotImplementedError("reduce_axes is not supported; sum the cotangents with psum inside shard_map instead.")
+        raise NotImplementedError(
+            "reduce_axes is not supported; sum the cotangents with psum inside shard_map instead."
+        )
     ps, structure = _values(primals)
     flat, notes = _flat_function(fun, structure, has_aux)
     lin = linearize_flat(flat, ps)
@@ -127,7 +135,9 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     def f_vjp(cotangent: Any) -> Any:
         leaves, found = tree_flatten(cotangent)
         if found != out_structure:
-            raise ValueError(f"unexpected tree structure of argument to vjp function: got {found}, but expected to match {out_structure}")
+            raise ValueError(
+                f"unexpected tree structure of argument to vjp function: got {found}, but expected to match {out_structure}"
+            )
         cts = _pull_back(lin, [_cotangent_in(r, c) for r, c in zip(lin.results, leaves, strict=True)], len(ps))
         return tree_unflatten(structure, [_cotangent_out(p, c) for p, c in zip(ps, cts, strict=True)])
 
@@ -267,7 +277,9 @@ def _split(stacked: Any, values: Sequence[Any], leading: bool) -> list[Any]:
     return out
 
 
-def jacfwd(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable[..., Any]:
+def jacfwd(
+    fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """The Jacobian by forward mode, one column per input element: for tall Jacobians."""
 
     @functools.wraps(fun)
@@ -336,7 +348,9 @@ def jacrev(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, hol
 jacobian = jacrev
 
 
-def hessian(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False) -> Callable[..., Any]:
+def hessian(
+    fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """Second derivatives, forward over reverse."""
     return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
 
@@ -358,4 +372,3 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
         return tree_unflatten(structure, [zeros(t) if c is None else c for c, t in zip(found, types, strict=True)])
 
     return transposed
-

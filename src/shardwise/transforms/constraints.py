@@ -6,15 +6,21 @@ import math
 import warnings
 from typing import Any
 
+from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.device_put import place
-from shardwise.array import ArrayImpl
 from shardwise.ir import Array, bind, is_eager
 from shardwise.ops.convert import as_array
 from shardwise.ops.layout import sharding_constraint, spec_axes
 from shardwise.sharding import (
-    AxisType, NamedSharding, PartitionSpec, Sharding, get_abstract_mesh, get_concrete_mesh, legacy_mesh,
+    AxisType,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    get_abstract_mesh,
+    get_concrete_mesh,
+    legacy_mesh,
 )  # fmt: skip
 from shardwise.transforms.jit_shardings import Unspecified
 
@@ -52,7 +58,9 @@ def _resolved(target: Any) -> Sharding:
     if isinstance(target, Sharding):
         return target
     if not isinstance(target, PartitionSpec):
-        raise TypeError(f"with_sharding_constraint takes a Sharding or a PartitionSpec, got {target!r} of type {type(target).__name__}.")
+        raise TypeError(
+            f"with_sharding_constraint takes a Sharding or a PartitionSpec, got {target!r} of type {type(target).__name__}."
+        )
     concrete, abstract = get_concrete_mesh(), get_abstract_mesh()
     if not abstract.empty and (concrete.empty or abstract.manual_axes):
         return NamedSharding(abstract, target)
@@ -93,7 +101,9 @@ def _even(x: Array, sharding: NamedSharding) -> NamedSharding:
             warnings.warn(f"with_sharding_constraint: dim {d} of {x.aval.str_short()} (size {n}) is not divisible by the {ways} devices of "
                           f"{axes}, so it stays whole on each. Pad it to {-(-n // ways) * ways} to split it.", UserWarning, stacklevel=4)  # fmt: skip
             axes = ()
-        entries.append(PartitionSpec.UNCONSTRAINED if free else None if not axes else axes[0] if len(axes) == 1 else axes)
+        entries.append(
+            PartitionSpec.UNCONSTRAINED if free else None if not axes else axes[0] if len(axes) == 1 else axes
+        )
     if all(n % math.prod(sharding.mesh.shape[a] for a in axes) == 0 for n, axes in zip(x.shape, dims, strict=True)):
         return sharding
     return NamedSharding(sharding.mesh, PartitionSpec(*entries))

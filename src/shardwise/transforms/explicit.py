@@ -15,7 +15,14 @@ from shardwise.ops.convert import as_array
 from shardwise.ops.layout import enter_auto_op, reshard_op
 from shardwise.ops.out_sharding import resolve_out_sharding
 from shardwise.sharding import (
-    AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, get_abstract_mesh, get_concrete_mesh, use_abstract_mesh,
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    get_abstract_mesh,
+    get_concrete_mesh,
+    use_abstract_mesh,
 )  # fmt: skip
 from shardwise.transforms.jit import jit
 
@@ -32,7 +39,11 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     Specs may name Explicit axes only and need a mesh in context. Differentiable; moves data, never computes.
     """
     leaves, tree = tree_flatten(xs)
-    targets = [out_shardings] * len(leaves) if _is_target(out_shardings) else broadcast_prefix(out_shardings, xs, is_leaf=_is_target)
+    targets = (
+        [out_shardings] * len(leaves)
+        if _is_target(out_shardings)
+        else broadcast_prefix(out_shardings, xs, is_leaf=_is_target)
+    )
     return tree_unflatten(tree, [_reshard_leaf(x, t) for x, t in zip(leaves, targets, strict=True)])
 
 
@@ -71,7 +82,9 @@ def _axes_of(axes: Any, mesh: AbstractMesh, api: str) -> tuple[str, ...]:
         if name not in mesh.axis_names:
             raise ValueError(f"{api}: axis {name!r} is not in the mesh {mesh}.")
         if mesh.shape and dict(zip(mesh.axis_names, mesh.axis_types, strict=True))[name] is AxisType.Manual:
-            raise NotImplementedError(f"{api} cannot switch axis {name!r}, which is Manual here. Use it outside of shard_map.")
+            raise NotImplementedError(
+                f"{api} cannot switch axis {name!r}, which is Manual here. Use it outside of shard_map."
+            )
     return tuple(names)
 
 
@@ -166,13 +179,17 @@ def explicit_axes(f: Any = None, /, *, axes: Any = None, **options: Any) -> Any:
                              f"{'set_mesh' if config.latest else 'use_mesh'}(mesh).")  # fmt: skip
         if wanted is _MISSING:
             name = "in_sharding" if config.latest else "in_shardings"
-            raise TypeError(f"Missing required keyword argument: '{name}'. explicit_axes needs it to type the arguments.")
+            raise TypeError(
+                f"Missing required keyword argument: '{name}'. explicit_axes needs it to type the arguments."
+            )
         names = _axes_of(axes, mesh, "explicit_axes")
         inside = mesh.update_axis_types(dict.fromkeys(names, AxisType.Explicit))
 
         def body(*inner: Any) -> Any:
             leaves, tree = tree_flatten(inner)
-            targets = [wanted] * len(leaves) if _is_target(wanted) else broadcast_prefix(wanted, inner, is_leaf=_is_target)
+            targets = (
+                [wanted] * len(leaves) if _is_target(wanted) else broadcast_prefix(wanted, inner, is_leaf=_is_target)
+            )
             with use_abstract_mesh(inside):
                 typed = [_typed(leaf, target, inside) for leaf, target in zip(leaves, targets, strict=True)]
                 out = f(*tree_unflatten(tree, typed), **kwargs)
@@ -192,4 +209,3 @@ def _typed(leaf: Any, target: Any, mesh: AbstractMesh) -> Array:
 def _run(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Modes switch inside a trace; outside of one the body is traced for this call."""
     return jit(body)(*args, **kwargs) if is_eager() else body(*args, **kwargs)
-

@@ -17,19 +17,37 @@ from shardwise.array import ArrayImpl, Signature
 from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.errors import InvalidInputException, JaxRuntimeError
-from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten, treedef_is_leaf
 from shardwise.compile import Executable, compile_program
 from shardwise.eager import literal_signature
 from shardwise.ir import (
-    Array, Equation, Literal, Program, ProgramTrace, ShapedArray, Tracer, Var, bind, define_op, eval_program, is_eager,
-    live_equations, trace_program,
+    Array,
+    Equation,
+    Literal,
+    Program,
+    ProgramTrace,
+    ShapedArray,
+    Tracer,
+    Var,
+    bind,
+    define_op,
+    eval_program,
+    is_eager,
+    live_equations,
+    trace_program,
 )  # fmt: skip
 from shardwise.ops.convert import as_value
 from shardwise.ops.layout import sharding_constraint
 from shardwise.sharding import Device, Sharding, SingleDeviceSharding, devices
 from shardwise.transforms.arguments import ArgSelection, StaticValue, argument_names, select_arguments
 from shardwise.transforms.jit_shardings import (
-    UNSPECIFIED, check_leaves, check_outputs, context_mesh, flat_shardings, moved, placed_signature,
+    UNSPECIFIED,
+    check_leaves,
+    check_outputs,
+    context_mesh,
+    flat_shardings,
+    moved,
+    placed_signature,
 )  # fmt: skip
 
 Value = ArrayImpl | Literal | Tracer
@@ -60,23 +78,30 @@ class TracedCall:
     cacheable: bool
 
 
-@dataclass(slots=True)
 class Entry:
-    """A compiled call for one list of leaf signatures."""
+    """A compiled call for one list of leaf signatures; `call(leaves)` runs it and gives the result tree."""
 
-    executable: Executable
-    consts: list[Any]
-    kept: list[int]  # leaves that the program uses
-    placed: list[tuple[int, Signature]]  # leaves (of the kept ones) that enter under another signature
-    donated: list[tuple[int, bool]]  # leaf, whether an output can take its buffer
-    out_tree: PyTreeDef
+    __slots__ = ("call", "consts", "donated", "executable", "kept", "out_tree", "placed")
 
-    def call(self, leaves: Sequence[Any]) -> Any:
-        """Run on leaves that have the signatures this entry was made for."""
+    def __init__(self, executable: Executable, consts: list[Any], kept: list[int], placed: list[tuple[int, Signature]],
+                 donated: list[tuple[int, bool]], out_tree: PyTreeDef, leaves: int) -> None:  # fmt: skip
+        self.executable = executable
+        self.consts = consts
+        self.kept = kept  # leaves that the program uses
+        self.placed = placed  # (position among the kept, signature) of leaves that enter under another signature
+        self.donated = donated  # (leaf, whether an output can take its buffer)
+        self.out_tree = out_tree
+        plain = not (consts or placed or donated) and kept == list(range(leaves))
+        if plain and treedef_is_leaf(out_tree):
+            run = executable.call
+            self.call: Callable[[Sequence[Any]], Any] = lambda leaves: run(leaves)[0]
+        else:
+            self.call = self._general
+
+    def _general(self, leaves: Sequence[Any]) -> Any:
         args = [leaves[i] for i in self.kept]
         for i, sig in self.placed:
-            x = args[i]
-            args[i] = moved(x if isinstance(x, ArrayImpl) else as_array_impl(x), sig)
+            args[i] = moved(as_array_impl(args[i]), sig)
         outs = self.executable.call([*self.consts, *args] if self.consts else args)
         if self.donated:
             self._donate(leaves)
@@ -157,7 +182,9 @@ class JitWrapped:
     def _bind_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
         options = self._options
         if kwargs and options.in_shardings is not UNSPECIFIED:
-            raise ValueError("pjit does not support kwargs when in_shardings is specified. Pass the arguments by position.")
+            raise ValueError(
+                "pjit does not support kwargs when in_shardings is specified. Pass the arguments by position."
+            )
         chosen = options.args
         nums = {n % len(args) if -len(args) <= n < 0 else n for n in chosen.static_nums}
         dynamic = tuple(a for i, a in enumerate(args) if i not in nums) if nums else args
@@ -177,7 +204,9 @@ class JitWrapped:
                     f"{type(leaf)} and was passed to the function at path {names[i]}. Pass arrays and scalars, or mark the "
                     "argument static with static_argnums or static_argnames."
                 ) from None
-        return BoundCall(args, kwargs, dynamic, dynamic_kwargs, values, in_tree, Statics(static_args, static_kwargs), len(args))
+        return BoundCall(
+            args, kwargs, dynamic, dynamic_kwargs, values, in_tree, Statics(static_args, static_kwargs), len(args)
+        )
 
     def _donated_leaves(self, call: BoundCall) -> list[int]:
         chosen = self._options.args
@@ -240,7 +269,7 @@ class JitWrapped:
             args, kwargs = call.rebuild(tracers)
             result = fun(*args, **kwargs)
             leaves, out_tree = tree_flatten(result)
-            for (path, leaf) in tree_leaves_with_path(result) if not all(isinstance(x, Array) for x in leaves) else ():
+            for path, leaf in tree_leaves_with_path(result) if not all(isinstance(x, Array) for x in leaves) else ():
                 check_output(leaf, name, path)
             return [as_value(leaf) for leaf in leaves]
 
@@ -279,11 +308,13 @@ class JitWrapped:
         options = self._options
         if options.device is not None:
             return [SingleDeviceSharding(options.device)] * len(call.leaves)
-        return flat_shardings(options.in_shardings, call.dynamic, "in_shardings", options.api, "in_shardings") + [None] * (
-            len(call.leaves) - len(tree_flatten(call.dynamic)[0])
-        )
+        return flat_shardings(options.in_shardings, call.dynamic, "in_shardings", options.api, "in_shardings") + [
+            None
+        ] * (len(call.leaves) - len(tree_flatten(call.dynamic)[0]))
 
-    def prepare(self, call: BoundCall, sigs: Sequence[Signature]) -> tuple[TracedCall, list[Signature], list[Sharding | None]]:
+    def prepare(
+        self, call: BoundCall, sigs: Sequence[Signature]
+    ) -> tuple[TracedCall, list[Signature], list[Sharding | None]]:
         """Resolve in_shardings, trace, and resolve out_shardings."""
         ins = self._in_shardings(call)
         api = self._options.api
@@ -311,7 +342,8 @@ class JitWrapped:
         changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]
         if config.jax_log_compiles:
             _log(f"Compiled {program.name} in {sum(executable.seconds.values()) * 1e3:.1f} ms")
-        return Entry(executable, used_consts, used, changed, self._usable(call, placed, executable), traced.out_tree)
+        return Entry(executable, used_consts, used, changed, self._usable(call, placed, executable), traced.out_tree,
+                     len(call.leaves))  # fmt: skip
 
     def _usable(self, call: BoundCall, sigs: Sequence[Signature], executable: Executable) -> list[tuple[int, bool]]:
         """For each donated leaf whether an output has the same shard shape, dtype and devices (each output serves once)."""
@@ -403,7 +435,9 @@ def prune(program: Program, keep_unused: bool) -> tuple[Program, list[int]]:
         used.update(a for a in eqn.inputs if isinstance(a, Var))
     kept = [i for i, v in enumerate(program.inputs) if v in used]
     consts = sum(i < program.num_consts for i in kept)
-    return Program(tuple(program.inputs[i] for i in kept), program.equations, program.outputs, consts, program.name), kept
+    return Program(
+        tuple(program.inputs[i] for i in kept), program.equations, program.outputs, consts, program.name
+    ), kept
 
 
 def _on_device(sig: Signature, sharding: Sharding | None) -> Signature:

@@ -39,7 +39,9 @@ def check_leaves(tree: Any, option: str) -> None:
     """Raise TypeError for a leaf that says nothing about sharding."""
     for leaf in tree_leaves(tree, is_leaf=is_spec_leaf):
         if not is_spec_leaf(leaf):
-            raise TypeError(f"{option} leaf specifications are expected to be PartitionSpec instances or None, but got {leaf!r}")
+            raise TypeError(
+                f"{option} leaf specifications are expected to be PartitionSpec instances or None, but got {leaf!r}"
+            )
         if isinstance(leaf, PartitionSpec):
             axes = [a for entry in leaf if entry is not None and entry is not PartitionSpec.UNCONSTRAINED
                     for a in ((entry,) if isinstance(entry, str) else entry)]  # fmt: skip
@@ -63,7 +65,13 @@ def resolve_leaf(leaf: Any, option: str, api: str) -> Sharding | None:
         replicate = mesh is not None and (api == "pjit" or not config.latest)
         return NamedSharding(mesh, PartitionSpec()) if replicate and mesh is not None else None
     if mesh is None:
-        only = "`with mesh:`" if api == "pjit" else "`with use_mesh(mesh):`" if not config.latest else "`with set_mesh(mesh):`"
+        only = (
+            "`with mesh:`"
+            if api == "pjit"
+            else "`with use_mesh(mesh):`"
+            if not config.latest
+            else "`with set_mesh(mesh):`"
+        )
         raise RuntimeError(
             f"{api} requires a non-empty mesh in context if you are passing PartitionSpecs to {option}, but got {leaf} without one. "
             f"Call the function under {only}, or pass NamedSharding(mesh, {leaf}) instead."
@@ -90,7 +98,9 @@ def flat_shardings(tree: Any, full: Any, option: str, api: str, whole: str) -> l
 
 
 def _check_args_prefix(tree: Any, args: Any) -> None:
-    general = "pjit in_shardings specification must be a tree prefix of the positional arguments tuple passed to the function"
+    general = (
+        "pjit in_shardings specification must be a tree prefix of the positional arguments tuple passed to the function"
+    )
     if not isinstance(tree, (tuple, list)):
         raise ValueError(f"{general}, but it is not a tuple: got {type(tree)} instead. For a function of one argument it might "
                          "need to be wrapped in a singleton tuple.")  # fmt: skip
@@ -109,7 +119,11 @@ def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: 
     check_fits(sharding, sig.aval, "pjit arguments", name)
     if sig.committed:
         mine, theirs = sharding.tiling(sig.aval.ndim), sig.tiling
-        same = mine is not None and theirs is not None and (mine.same_placement(theirs) or (mine.is_replicated and theirs.is_replicated))
+        same = (
+            mine is not None
+            and theirs is not None
+            and (mine.same_placement(theirs) or (mine.is_replicated and theirs.is_replicated))
+        )
         if not same or sharding.memory_kind != sig.sharding.memory_kind:
             shape = f"{sig.aval.dtype.name}[{','.join(map(str, sig.aval.shape))}]"
             kind = "type" if config.latest else "shape"

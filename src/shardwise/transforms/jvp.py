@@ -72,13 +72,17 @@ class JVPTrace(Trace):
         return wrapped if op.multiple_results else wrapped[0]
 
 
-def apply_jvp(op: Op, primals: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+def apply_jvp(
+    op: Op, primals: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
+) -> tuple[list[Any], list[Any]]:
     """The op's results and their tangents, as lists."""
     rule = op.jvp
     if rule is None and op.inline is not None:
         return _jvp_inlined(op, primals, tangents, params)
     if rule is None:
-        raise NotImplementedError(f"op {op.name} has no derivative rule. Wrap the computation in custom_jvp, or use stop_gradient.")
+        raise NotImplementedError(
+            f"op {op.name} has no derivative rule. Wrap the computation in custom_jvp, or use stop_gradient."
+        )
     if rule == "linear":
         zeros = [instantiate(t, p.aval) for t, p in zip(tangents, primals, strict=True)]
         outs = bind(op, *primals, **params)
@@ -90,7 +94,9 @@ def apply_jvp(op: Op, primals: Sequence[Any], tangents: Sequence[Any], params: d
     return list(outs), list(touts)
 
 
-def _jvp_inlined(op: Op, primals: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+def _jvp_inlined(
+    op: Op, primals: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
+) -> tuple[list[Any], list[Any]]:
     """An op that calls a program: the program's equations, one by one."""
     from shardwise.ir import Equation, Var
 

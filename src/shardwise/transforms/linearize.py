@@ -10,7 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.ir import Array, Literal, Program, ProgramTrace, ShapedArray, Trace, Tracer, UndefinedPrimal, Var, bind, current_trace, tracing
+from shardwise.ir import (
+    Array,
+    Literal,
+    Program,
+    ProgramTrace,
+    ShapedArray,
+    Trace,
+    Tracer,
+    UndefinedPrimal,
+    Var,
+    bind,
+    current_trace,
+    tracing,
+)
 from shardwise.ir.op import Op
 from shardwise.ops.binary import add
 from shardwise.ops.collective import all_reduce
@@ -62,7 +75,9 @@ def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], ac
         trace.closed = True
         positions = tuple(i for i, (_, t) in enumerate(pairs) if t is not None)
         program, residuals = linear.finish([pairs[i][1] for i in positions])
-    return Linearized([p for p, _ in pairs], program, list(residuals), tuple(i for i, c in enumerate(chosen) if c), positions)
+    return Linearized(
+        [p for p, _ in pairs], program, list(residuals), tuple(i for i, c in enumerate(chosen) if c), positions
+    )
 
 
 def transpose_program(program: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
@@ -76,7 +91,9 @@ def transpose_program(program: Program, residuals: Sequence[Any], cotangents: Se
         out_cts = [cts.pop(v, None) for v in eqn.outputs]
         if all(c is None for c in out_cts):
             continue
-        args = [a if isinstance(a, Literal) else values[a] if a in values else UndefinedPrimal(a.aval) for a in eqn.inputs]
+        args = [
+            a if isinstance(a, Literal) else values[a] if a in values else UndefinedPrimal(a.aval) for a in eqn.inputs
+        ]
         results = apply_transpose(eqn.op, out_cts, args, dict(eqn.params))
         for atom, ct in zip(eqn.inputs, results, strict=True):
             if ct is not None and isinstance(atom, Var) and atom not in values:

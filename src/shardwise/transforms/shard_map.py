@@ -14,7 +14,13 @@ from typing import Any
 
 from shardwise.base import config
 from shardwise.base.tree import (
-    broadcast_prefix, keystr, prefix_errors, tree_flatten, tree_flatten_with_path, tree_map, tree_unflatten,
+    broadcast_prefix,
+    keystr,
+    prefix_errors,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_map,
+    tree_unflatten,
 )  # fmt: skip
 from shardwise.ir import Array, Equation, Program, ProgramTrace, ShapedArray, bind, define_op, trace_program
 from shardwise.ir.op import Params, Types
@@ -23,7 +29,13 @@ from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.parallel import AXIS_ENV, CHECK_VMA
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.sharding import (
-    AbstractMesh, AxisType, Mesh, PartitionSpec, get_abstract_mesh, get_concrete_mesh, use_abstract_mesh,
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    PartitionSpec,
+    get_abstract_mesh,
+    get_concrete_mesh,
+    use_abstract_mesh,
 )  # fmt: skip
 from shardwise.sharding.rule import Rule
 from shardwise.transforms import shard_map_errors as errors
@@ -128,7 +140,9 @@ class ShardMap:
     def flat_in_specs(self, args: tuple[Any, ...], values: Sequence[Array]) -> list[PartitionSpec]:
         """One spec per argument leaf."""
         if isinstance(self.in_specs, Infer):
-            return [PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in v.aval.spec]) for v in values]
+            return [
+                PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in v.aval.spec]) for v in values
+            ]
         return self.broadcast(self.in_specs, args, "in_specs")
 
     def flat_out_specs(self, out_tree: Any) -> list[PartitionSpec]:
@@ -142,7 +156,9 @@ class ShardMap:
             return broadcast_prefix(specs, tree, is_leaf=is_spec)
         except ValueError:
             problems = prefix_errors(specs, tree, is_leaf=is_spec)
-            raise (problems[0](f"shard_map {option}") if problems else ValueError(f"shard_map {option} is no prefix")) from None
+            raise (
+                problems[0](f"shard_map {option}") if problems else ValueError(f"shard_map {option} is no prefix")
+            ) from None
 
 
 def manual_mesh(mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> AbstractMesh:
@@ -268,7 +284,9 @@ def shard_map(f: Any = None, /, *, out_specs: Any, in_specs: Any = INFER, mesh: 
     `axis_names` are the mesh axes that are manual in the body (all of them if empty). Without `f` returns a decorator.
     """
     if not isinstance(axis_names, (set, frozenset)):
-        raise TypeError(f"`axis_names` argument of shard_map should be of type `frozenset` or `set`. Got type: {type(axis_names)}.")
+        raise TypeError(
+            f"`axis_names` argument of shard_map should be of type `frozenset` or `set`. Got type: {type(axis_names)}."
+        )
     manual = frozenset(axis_names) or None
     if manual is not None and mesh is not None and not manual <= set(mesh.axis_names):
         raise ValueError(f"axis_names={set(manual)} should be a subset of mesh.axis_names={mesh.axis_names}.")
@@ -290,12 +308,13 @@ def experimental_shard_map(f: Any, mesh: Any = None, in_specs: Any = None, out_s
         if mesh is None:
             raise ValueError("shard_map with auto= needs mesh=.")
         if not set(auto) <= set(mesh.axis_names):
-            raise ValueError(f"shard_map requires auto={set(auto)} to be a subset of mesh.axis_names={mesh.axis_names}.")
+            raise ValueError(
+                f"shard_map requires auto={set(auto)} to be a subset of mesh.axis_names={mesh.axis_names}."
+            )
         manual = frozenset(mesh.axis_names) - frozenset(auto)
     elif axis_names:
         manual = frozenset(axis_names)
     return make_shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, manual=manual, check=check)
-
 
 
 def smap(f: Any = None, /, *, in_axes: Any = None, out_axes: Any, axis_name: str) -> Any:
@@ -315,4 +334,6 @@ def smap(f: Any = None, /, *, in_axes: Any = None, out_axes: Any, axis_name: str
     def specs(axes: Any) -> Any:
         return tree_map(spec, axes, is_leaf=lambda x: x is None)
 
-    return make_shard_map(f, mesh=None, in_specs=specs(in_axes), out_specs=specs(out_axes), manual=frozenset({axis_name}), check=True)
+    return make_shard_map(
+        f, mesh=None, in_specs=specs(in_axes), out_specs=specs(out_axes), manual=frozenset({axis_name}), check=True
+    )

@@ -70,8 +70,10 @@ def check_in_ranks(call: Any, specs: Sequence[PartitionSpec], values: Sequence[A
     lines, scalar = [], False
     for spec, value, path in zip(specs, values, paths, strict=True):
         if len(spec) > value.ndim:
-            lines.append(f"* in_specs is {spec} which has length {len(spec)}, but args{path} has shape "
-                         f"{value.aval.str_short(short_dtypes=False)}, which has rank {value.ndim} (and {value.ndim} < {len(spec)})")
+            lines.append(
+                f"* in_specs is {spec} which has length {len(spec)}, but args{path} has shape "
+                f"{value.aval.str_short(short_dtypes=False)}, which has rank {value.ndim} (and {value.ndim} < {len(spec)})"
+            )
             scalar |= value.ndim == 0
     if lines:
         raise _too_long(call, "in", lines, scalar)
@@ -82,8 +84,10 @@ def check_out_ranks(call: Any, specs: Sequence[PartitionSpec], types: Sequence[S
     lines, scalar = [], False
     for spec, aval in zip(specs, types, strict=True):
         if len(spec) > aval.ndim:
-            lines.append(f"* out_specs is {spec} which has length {len(spec)}, but the corresponding output value has shape "
-                         f"{_plain(aval)}, which has rank {aval.ndim} (and {aval.ndim} < {len(spec)})")
+            lines.append(
+                f"* out_specs is {spec} which has length {len(spec)}, but the corresponding output value has shape "
+                f"{_plain(aval)}, which has rank {aval.ndim} (and {aval.ndim} < {len(spec)})"
+            )
             scalar |= aval.ndim == 0
     if lines:
         raise _too_long(call, "out", lines, scalar)
@@ -162,7 +166,9 @@ def check_replication(call: Any, mesh: Any, manual: frozenset[str], specs: Seque
                      f"to be possibly varying over {{{','.join(sorted(aval.vma & manual))}}}")  # fmt: skip
         elif len(unmentioned) > 1:
             known = [a for a in unmentioned if a not in aval.vma]
-            inferred = f"only infer replication over {{{','.join(known)}}}" if known else "not infer replication over any axes"
+            inferred = (
+                f"only infer replication over {{{','.join(known)}}}" if known else "not infer replication over any axes"
+            )
             text += (f"replicated across mesh axes {{{','.join(unmentioned)}}}, but could {inferred}, which is missing the required axes "
                      f"{{{','.join(varying)}}}")  # fmt: skip
         else:
@@ -177,4 +183,3 @@ def check_replication(call: Any, mesh: Any, manual: frozenset[str], specs: Seque
             + f"\n\nReduce the value over the axis (psum, pmax, ...), mention the axis in out_specs, or pass {check} if the value "
             "really is the same on every device."
         )
-

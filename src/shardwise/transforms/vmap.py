@@ -12,7 +12,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
-from shardwise.ir import Array, Equation, Literal, ShapedArray, Trace, Tracer, Var, bind, current_trace, define_op, eval_program, infer_types, tracing
+from shardwise.ir import (
+    Array,
+    Equation,
+    Literal,
+    ShapedArray,
+    Trace,
+    Tracer,
+    Var,
+    bind,
+    current_trace,
+    define_op,
+    eval_program,
+    infer_types,
+    tracing,
+)
 from shardwise.ir.op import Op, Params, Types, UndefinedPrimal
 from shardwise.ops.broadcast import broadcast_in_dim, expand_dims
 from shardwise.ops.convert import as_array, as_value
@@ -96,7 +110,9 @@ def _elementwise(op: Op, values: Sequence[Any], dims: Sequence[int | None], para
 
 def _general(op: Op, size: int, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> list[Any]:
     fronts = [v if d is None else move_to_front(v, d) for v, d in zip(values, dims, strict=True)]
-    return bind(vmapped_op, *fronts, op=op, size=size, mapped=tuple(d is not None for d in dims), inner=tuple(params.items()))
+    return bind(
+        vmapped_op, *fronts, op=op, size=size, mapped=tuple(d is not None for d in dims), inner=tuple(params.items())
+    )
 
 
 # -- the op that runs another with one more loop dim ---------------------------------------------------------------------------
@@ -110,12 +126,16 @@ def _all_inner(types: Sequence[ShapedArray]) -> Types:
     return _inner_types(types, [True] * len(types))
 
 
-def _type(*types: ShapedArray, op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]) -> tuple[ShapedArray, ...]:
+def _type(
+    *types: ShapedArray, op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]
+) -> tuple[ShapedArray, ...]:
     outs = infer_types(op, _inner_types(types, mapped), dict(inner))
     specs = {t.spec[0] for t, m in zip(types, mapped, strict=True) if m and t.spec[0]}
     if len(specs) > 1:
         shown = " vs ".join(s[0] if len(s) == 1 else str(s) for s in specs)
-        raise ValueError(f"Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent axis specs: {shown}")
+        raise ValueError(
+            f"Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent axis specs: {shown}"
+        )
     mesh = next((t.mesh for t in types if t.mesh is not None), None)
     axes = next(iter(specs), ())
     vma = frozenset().union(*[t.vma for t in types])
@@ -131,7 +151,9 @@ def _kernel(env: Env, in_types: Types, out_types: Types, params: Params) -> Call
     size = out_types[0].shape[0] if out_types else params["size"]
 
     def run(*blocks: Any) -> Any:
-        loops = [b if m else b.reshape(*b.shape[:lead], 1, *b.shape[lead:]) for b, m in zip(blocks, mapped, strict=True)]
+        loops = [
+            b if m else b.reshape(*b.shape[:lead], 1, *b.shape[lead:]) for b, m in zip(blocks, mapped, strict=True)
+        ]
         results = kernel(*loops)
         outs = results if op.multiple_results else (results,)
         return tuple(_full(o, lead, size) for o in outs)
@@ -196,7 +218,9 @@ def lifted(trace: BatchTrace, x: Any) -> Any:
     return broadcast_in_dim(value, (trace.size, *value.shape), tuple(range(1, value.ndim + 1)))
 
 
-def _transpose(cts: Sequence[Any], *args: Any, op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]) -> list[Any]:
+def _transpose(
+    cts: Sequence[Any], *args: Any, op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]
+) -> list[Any]:
     """The map of the op's own rule; what is not mapped gets the sum over the mapped dim."""
     from shardwise.transforms.linearize import apply_transpose
 
@@ -239,7 +263,9 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if not isinstance(in_axes, (int, tuple, dict, type(None))):
-        raise TypeError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments, got {in_axes!r}.")
+        raise TypeError(
+            f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments, got {in_axes!r}."
+        )
 
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -270,7 +296,9 @@ def _flat_axes(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> l
     try:
         axes = broadcast_prefix(in_axes, args, is_leaf=is_axis)
     except ValueError as error:
-        raise ValueError(f"vmap in_axes specification must be a tree prefix of the corresponding value, got {in_axes}: {error}") from None
+        raise ValueError(
+            f"vmap in_axes specification must be a tree prefix of the corresponding value, got {in_axes}: {error}"
+        ) from None
     return list(axes) + [0] * len(tree_flatten(kwargs)[0])
 
 
@@ -302,7 +330,9 @@ def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:
     value, dim = trace.unwrap(x)
     if axis is None:
         if dim is not None:
-            raise ValueError("vmap has mapped output but out_axes is None: the result differs over the mapped dim. Use out_axes=0, or reduce it.")
+            raise ValueError(
+                "vmap has mapped output but out_axes is None: the result differs over the mapped dim. Use out_axes=0, or reduce it."
+            )
         return value
     if dim is None:
         value, dim = broadcast_in_dim(value, (trace.size, *value.shape), tuple(range(1, value.ndim + 1))), 0
