@@ -21,7 +21,14 @@ from shardwise.ir import Array, Equation, Literal, Program, ShapedArray, Tracer,
 from shardwise.ops.convert import as_value
 from shardwise.ops.parallel import AXIS_ENV
 from shardwise.sharding import (
-    GSPMDSharding, Mesh, NamedSharding, Sharding, SingleDeviceSharding, Tiling, get_concrete_mesh, sharding_like,
+    GSPMDSharding,
+    Mesh,
+    NamedSharding,
+    Sharding,
+    SingleDeviceSharding,
+    Tiling,
+    get_concrete_mesh,
+    sharding_like,
 )  # fmt: skip
 from shardwise.sharding.device import default_device
 from shardwise.transforms.cost import MemoryStats, cost_of, memory_of
@@ -296,7 +303,8 @@ class Lowered(Stage):
 
     def _check_dialect(self, dialect: str | None) -> None:
         if dialect in ("stablehlo", "hlo", "mhlo"):
-            raise NotImplementedError(f"there is no {dialect} here: nothing passes through XLA. Leave dialect out for the program's own text.")
+            raise NotImplementedError(f"there is no {dialect} here: nothing passes through XLA. Leave dialect out for the "
+                                      "program's own text.")  # fmt: skip
         if dialect not in (None, "shardwise"):
             raise ValueError(f"unknown dialect: {dialect!r}. Leave it out, or say 'shardwise'.")
 
@@ -440,7 +448,8 @@ class Compiled(Stage):
         problems += [f"at kwargs{keystr(p)}, compiled for {a} but called with {b}, so {why}"
                      for p, a, b, why in equality_errors(expected_kwargs, zeros_kwargs)]  # fmt: skip
         listed = "\n".join(f"    * {p}" for p in problems)
-        hint = "\nStatic arguments must be left out of the call." if self._call.statics.given else ""
+        more = self._call.statics.given and len(args) + len(kwargs) > len(expected_args) + len(expected_kwargs)
+        hint = "\nStatic arguments must be left out of the call." if more else ""
         return TypeError("Function compiled with input pytree does not match the input pytree it was called with. "
                          f"There are {len(problems)} mismatches, including:\n{listed}{hint}")  # fmt: skip
 
