@@ -210,6 +210,28 @@ def test_select_broadcasts_more_than_its_function():
     assert select.select_n_p.type_rule(ShapedArray((2, 1), np.dtype(bool)), ShapedArray((), t.dtype), t) == t
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", BF16, "float32", "complex64", "complex128"], ids=str)
+def test_big_blocks_choose_alike(dtype):
+    n = 1 << 15
+    a, b = RNG.normal(size=n).astype(dtype), RNG.normal(size=n).astype(dtype)
+    which = RNG.random(n) < 0.5
+    for no, yes in ((a, b), (a[:1], b), (a[0], b), (a[:1], b[:1])):
+        got = run(select.select_n_p, which, np.asarray(no), np.asarray(yes))
+        want = np.where(which, yes, no)
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+    wide = run(select.select_n_p, which.reshape(2, -1), a[: n // 2].reshape(1, -1), b.reshape(2, -1))
+    np.testing.assert_array_equal(wide, np.where(which.reshape(2, -1), b.reshape(2, -1), a[: n // 2]))
+
+
+def test_big_blocks_clamp_alike():
+    x = RNG.normal(size=1 << 15).astype(np.float32)
+    x[7] = np.nan
+    for low, high in ((-0.5, 0.5), (0.5, -0.5), (np.nan, 1.0)):
+        got = run(select.clamp_p, np.asarray(np.float32(low)), x, np.asarray(np.float32(high)))
+        np.testing.assert_array_equal(got, np.minimum(np.maximum(x, np.float32(low)), np.float32(high)))
+
+
 # -- casts --------------------------------------------------------------------------------------------------------------
 
 

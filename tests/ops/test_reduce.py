@@ -132,6 +132,9 @@ def test_argmax_values():
     for axis in (0, 1):
         got = run(reduce.argmax_p, wide, axes=(axis,), index_dtype=np.dtype("uint8"))
         np.testing.assert_array_equal(got, wide.argmax(axis).astype(np.uint8))
+    wide[5, 7] = wide[9, 7] = wide[0, 8] = np.nan
+    for op, want in ((reduce.argmax_p, wide.argmax(0)), (reduce.argmin_p, wide.argmin(0))):
+        np.testing.assert_array_equal(run(op, wide, axes=(0,), index_dtype=np.dtype("int32")), want)
 
 
 # -- the loop law -------------------------------------------------------------------------------------------------------

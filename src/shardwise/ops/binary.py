@@ -33,28 +33,27 @@ _BOOL = np.dtype(np.bool_)
 
 def _div(x: Block, y: Block) -> Block:
     """Floats divide exactly; integers truncate, x / 0 has all bits set, and the least integer / -1 wraps."""
-    if x.dtype.kind not in "iu":
-        return np.divide(x, y) if x.dtype.kind != "V" else _div_small(x, y)
+    if dtype_kind(x.dtype) not in "iu":
+        return np.true_divide(x, y)
     with np.errstate(all="ignore"):
-        quotient = np.floor_divide(x, y)
-        if x.dtype.kind == "i":
-            quotient += ((x ^ y) < 0) & (quotient * y != x)  # floor differs from truncation by one
+        if x.dtype.itemsize <= 4 and y.size != 1:  # float64 is exact here, and NumPy is slow by many divisors
+            quotient = np.true_divide(x, y, dtype=np.float64).astype(np.int64).astype(x.dtype)
+        else:
+            quotient = np.floor_divide(x, y)
+            if x.dtype.kind == "i":
+                quotient += ((x ^ y) < 0) & (quotient * y != x)  # floor differs from truncation by one
     zero = y == 0
-    return np.where(zero, np.array(-1).astype(x.dtype), quotient) if zero.any() else quotient
-
-
-def _div_small(x: Block, y: Block) -> Block:
-    return np.true_divide(x, y)
+    return np.where(zero, np.array(-1).astype(x.dtype), quotient) if np.any(zero) else quotient
 
 
 def _rem(x: Block, y: Block) -> Block:
     """The remainder with the sign of `x`; x rem 0 is x for integers."""
-    if x.dtype.kind not in "iu":
+    if dtype_kind(x.dtype) not in "iu":
         return np.fmod(x, y)
     with np.errstate(all="ignore"):
         out = np.fmod(x, y)
     zero = y == 0
-    return np.where(zero, x, out) if zero.any() else out
+    return np.where(zero, x, out) if np.any(zero) else out
 
 
 def _shift_right_logical(x: Block, y: Block) -> Block:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,7 +39,7 @@ def _broadcast_type(x: ShapedArray, *, shape: Shape, broadcast_dimensions: tuple
     if any(n not in (1, shape[d]) for n, d in zip(x.shape, dims, strict=True)):
         raise TypeError(f"{name}: each dim of the operand must be 1 or equal its dim of the target; got operand shape {x.shape}, "
                         f"target shape {shape}, broadcast_dimensions {dims}.")  # fmt: skip
-    if any(b <= a for a, b in zip(dims, dims[1:], strict=False)):
+    if any(b <= a for a, b in itertools.pairwise(dims)):
         raise TypeError(f"{name}: broadcast_dimensions must increase, got {dims}. Use transpose first.")
     out = with_out_sharding(ShapedArray(shape, x.dtype, x.weak_type), out_sharding)
     return in_context(out) if x.mesh is None else out

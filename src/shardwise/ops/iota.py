@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec

@@ -118,9 +118,9 @@ def requested_dtype(dtype: Any, name: str) -> Any:
     except (KeyError, TypeError):
         found = check_requested(dtype, name)
         small = found.itemsize <= (8 if dtype_kind(found) == "c" else 4)
-        if small and (isinstance(dtype, (np.dtype, str)) or (isinstance(dtype, type) and issubclass(dtype, np.generic))):
-            if np.dtype(dtype) == found:
-                _SETTLED_DTYPES[dtype] = found
+        named = isinstance(dtype, (np.dtype, str)) or (isinstance(dtype, type) and issubclass(dtype, np.generic))
+        if small and named and np.dtype(dtype) == found:
+            _SETTLED_DTYPES[dtype] = found
         return found
 
 

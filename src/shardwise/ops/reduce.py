@@ -33,6 +33,7 @@ from shardwise.ops.dims import int_tuple
 from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, operand, requested_dtype
 from shardwise.ops.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.pieces import concatenate, slice_in_dim
+from shardwise.ops.positions import extremum_positions
 from shardwise.ops.summing import fast_sum
 from shardwise.ops.transpose import dim_factors, squeeze
 from shardwise.runtime.env import Env
@@ -239,9 +240,9 @@ def _arg_type(name: str) -> Callable[..., ShapedArray]:
     return rule
 
 
-def _arg_kernel(function: Callable[..., Any]) -> Callable[..., Block]:
+def _arg_kernel(largest: bool) -> Callable[..., Block]:
     def kernel(env: Env, x: Block, *, axes: Dims, index_dtype: Any) -> Block:
-        return np.asarray(function(x, axis=env.lead + axes[0])).astype(index_dtype)
+        return np.asarray(extremum_positions(x, env.lead + axes[0], largest)).astype(index_dtype)
 
     return kernel
 
@@ -259,9 +260,9 @@ def _arg_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule)
     return ((*spec[:axis], *spec[axis + 1 :]),)
 
 
-argmax_p = define_op("argmax", type_rule=_arg_type("argmax"), kernel=_arg_kernel(np.argmax), rule=_arg_rule,
+argmax_p = define_op("argmax", type_rule=_arg_type("argmax"), kernel=_arg_kernel(largest=True), rule=_arg_rule,
                      explicit=_arg_explicit)  # fmt: skip
-argmin_p = define_op("argmin", type_rule=_arg_type("argmin"), kernel=_arg_kernel(np.argmin), rule=_arg_rule,
+argmin_p = define_op("argmin", type_rule=_arg_type("argmin"), kernel=_arg_kernel(largest=False), rule=_arg_rule,
                      explicit=_arg_explicit)  # fmt: skip
 
 
@@ -323,7 +324,9 @@ def reduce(
             raise TypeError(f"reduce takes operands of one shape, got {', '.join(str(v.shape) for v in xs)}.")
 
     def combine(*values: Any) -> list[Any]:
-        out, out_tree = tree_flatten(computation(tree_unflatten(tree, values[: len(xs)]), tree_unflatten(tree, values[len(xs) :])))
+        out, out_tree = tree_flatten(
+            computation(tree_unflatten(tree, values[: len(xs)]), tree_unflatten(tree, values[len(xs) :]))
+        )
         if out_tree != tree:
             raise TypeError(f"reduce: computation must return the operands' structure {tree}, got {out_tree}.")
         return [operand("reduce", v) for v in out]
@@ -332,7 +335,9 @@ def reduce(
     program, consts = trace_program(combine, scalars + scalars, "reduce")
     for have, want in zip(program.out_types, scalars, strict=True):
         if have.dtype != want.dtype or have.shape:
-            raise TypeError(f"reduce: computation must return {want.str_short()} where it gets that, got {have.str_short()}.")
+            raise TypeError(
+                f"reduce: computation must return {want.str_short()} where it gets that, got {have.str_short()}."
+            )
     op = _monoid_of(program)
     if op is None:
         if out_sharding is not None:
@@ -351,7 +356,9 @@ def _initial(value: Any, x: Value) -> Value:
     if init.shape:
         raise ValueError(f"reduce takes scalar initial values, got shape {init.shape}.")
     if init.dtype != x.dtype:
-        raise TypeError(f"reduce takes initial values of the operands' dtypes, got {init.dtype.name} for {x.dtype.name}.")
+        raise TypeError(
+            f"reduce takes initial values of the operands' dtypes, got {init.dtype.name} for {x.dtype.name}."
+        )
     return init
 
 
@@ -381,7 +388,9 @@ def _monoid(op: Op, x: Value, init: Value, dims: Dims, out_sharding: Any) -> Arr
 def _fold(program: Program, consts: list[Any], xs: list[Any], inits: list[Value], dims: Dims) -> list[Any]:
     """Neighbours combine pairwise, in log2(n) rounds per dim; at last the initial value."""
     if any(e.op.rule is not None or e.op.multiple_results for e in program.equations):
-        raise NotImplementedError("reduce: computation must be elementwise. Use lax.scan or lax.associative_scan for others.")
+        raise NotImplementedError(
+            "reduce: computation must be elementwise. Use lax.scan or lax.associative_scan for others."
+        )
     for d in dims:
         if not xs[0].shape[d]:
             shape = tuple(1 if i == d else n for i, n in enumerate(xs[0].shape))
@@ -392,7 +401,11 @@ def _fold(program: Program, consts: list[Any], xs: list[Any], inits: list[Value]
             left = [slice_in_dim(x, 0, even, 2, d) for x in xs]
             right = [slice_in_dim(x, 1, even, 2, d) for x in xs]
             pairs = eval_program(program, [*consts, *left, *right])
-            xs = pairs if even == n else [concatenate([p, slice_in_dim(x, even, n, 1, d)], d) for p, x in zip(pairs, xs, strict=True)]
+            xs = (
+                pairs
+                if even == n
+                else [concatenate([p, slice_in_dim(x, even, n, 1, d)], d) for p, x in zip(pairs, xs, strict=True)]
+            )
     xs = [squeeze(x, dims) for x in xs]
     full = [broadcast_in_dim(v, xs[0].shape, ()) for v in inits]
     return eval_program(program, [*consts, *full, *xs])

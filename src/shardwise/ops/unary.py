@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from typing import Any
 
 import numpy as np
@@ -41,15 +42,19 @@ def _in_float32(x: Block) -> bool:
 
 
 def _sign(x: Block) -> Block:
-    if x.dtype.kind in "ciub":
-        return np.sign(x)
-    return np.copysign(np.sign(x), x)  # np.sign(-0.0) is 0.0
+    out = np.asarray(np.sign(x))
+    return out if x.dtype.kind in "ciub" else np.copysign(out, x, out=out)  # np.sign(-0.0) is 0.0
 
 
 def _round_away(x: Block) -> Block:
-    whole = np.trunc(x)
-    up = (np.abs(x - whole) >= 0.5).astype(x.dtype)  # exact: whole and x are close
-    return whole + np.copysign(up, x)
+    # The number below one half: just enough to carry halves, and only them, to the next integer.
+    return np.trunc(x + np.copysign(_below_half(x.dtype), x))
+
+
+@functools.cache
+def _below_half(dtype: Any) -> Any:
+    half = np.array(0.5, dtype)
+    return np.nextafter(half, np.zeros_like(half))
 
 
 def _rsqrt(x: Block) -> Block:

@@ -1,0 +1,32 @@
+"""Positions of extrema in blocks: NumPy's argmax, but along outer dims row by row, which is many times faster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Block = np.ndarray[Any, Any]
+
+_WIDE = 256  # elements of a row from which comparing whole rows pays
+
+
+def extremum_positions(x: Block, dim: int, largest: bool) -> Block:
+    """Positions along `dim` of the first maximum (or minimum), or of the first NaN."""
+    n = x.shape[dim]
+    if x.size // n < _WIDE or abs(x.strides[dim]) == x.itemsize or x.dtype.kind not in "iuf":
+        return (np.argmax if largest else np.argmin)(x, axis=dim)
+    rows = np.moveaxis(x, dim, 0)
+    beats, keep = (np.greater, np.maximum) if largest else (np.less, np.minimum)
+    best = rows[0].copy(order="K")
+    where = np.zeros_like(best, dtype=np.intp)
+    better = np.empty_like(best, dtype=bool)
+    for i in range(1, n):
+        beats(rows[i], best, out=better)
+        np.copyto(where, i, where=better)
+        keep(best, rows[i], out=best)
+    if x.dtype.kind == "f":
+        undefined = np.isnan(best)
+        if undefined.any():
+            where[undefined] = np.argmax(np.isnan(rows[:, undefined]), axis=0)
+    return where
