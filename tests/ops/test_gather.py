@@ -10,7 +10,7 @@ from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_p
 from shardwise.runtime.env import SINGLE, Env
-from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from shardwise.sharding import AbstractMesh, AxisType
 from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, spread
 
@@ -52,7 +52,6 @@ def params_of(numbers, sizes, mode="clip", **more):
             indices_are_sorted=False,
             unique_indices=False,
             wrap_negative=False,
-            out_sharding=None,
             operand_axes=None,
         )
         | more
@@ -161,8 +160,6 @@ def test_explicit_specs():
         types = typed(operand, spec), typed(indices, indices_spec)
         with pytest.raises(ShardingTypeError, match="out_sharding"):
             infer_types(gather_p, types, rows)
-        (out,) = infer_types(gather_p, types, rows | {"out_sharding": NamedSharding(MESH, PartitionSpec("y", None))})
-        assert out.spec == (("y",), ())
     along = params_of(((), (1,), (1,), (0,), (0,)), (1, 1))
     types = typed(operand, ("x", None)), typed(np.zeros((8, 3, 1), np.int32), ("x", None, None))
     assert infer_types(gather_p, types, along)[0].spec == (("x",), ())

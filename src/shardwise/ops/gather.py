@@ -21,10 +21,8 @@ from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.convert import as_array
-from shardwise.ops.out_sharding import sharding_spec, with_out_sharding
 from shardwise.ops.windows import Block, read_windows
 from shardwise.runtime.env import Env
-from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["GatherDimensionNumbers", "GatherScatterMode", "gather"]
@@ -156,7 +154,6 @@ def _gather_type(
     dimension_numbers: GatherDimensionNumbers,
     slice_sizes: tuple[int, ...],
     operand_axes: DimAxes | None,
-    out_sharding: NamedSharding | None,
     **params: Any,
 ) -> ShapedArray:
     del params
@@ -196,7 +193,7 @@ def _gather_type(
     batch = iter(indices.shape[:-1])
     sizes = iter(slice_sizes[d] for d in window)
     shape = tuple(next(sizes) if d in n.offset_dims else next(batch) for d in range(rank))
-    return with_out_sharding(ShapedArray(shape, operand.dtype, operand.weak_type), out_sharding)
+    return ShapedArray(shape, operand.dtype, operand.weak_type)
 
 
 # -- the kernel -------------------------------------------------------------------------------------
@@ -336,7 +333,7 @@ def _place_window(out: Block, lead: int, batch: int, numbers: GatherDimensionNum
 def _place_mask(mask: Block, lead: int, numbers: GatherDimensionNumbers, rank: int) -> Block:
     """A mask ``loops + batch`` made to broadcast against the result."""
     shape = iter(mask.shape[lead:])
-    return mask.reshape(*mask.shape[:lead], *(1 if d in numbers.offset_dims else next(shape) for d in range(rank)))
+    return mask.reshape((*mask.shape[:lead], *(1 if d in numbers.offset_dims else next(shape) for d in range(rank))))
 
 
 # -- sharding -------------------------------------------------------------------------------------
@@ -384,7 +381,7 @@ def _localize(params: Params, ins: Types, outs: Types) -> Params:
     sizes = list(params["slice_sizes"])
     for d, o in zip(window_dims(numbers, ins[0].ndim), numbers.offset_dims, strict=True):
         sizes[d] = outs[0].shape[o]
-    return {**params, "slice_sizes": tuple(sizes), "out_sharding": None}
+    return {**params, "slice_sizes": tuple(sizes)}
 
 
 def _place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes]) -> Params:
@@ -401,8 +398,6 @@ def _place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxe
 
 def _gather_specs(ins: Types, outs: Types, params: Mapping[str, Any], rule: Rule) -> tuple[Spec, ...]:
     del rule
-    if params["out_sharding"] is not None:
-        return (sharding_spec(params["out_sharding"], outs[0].ndim),)
     numbers: GatherDimensionNumbers = params["dimension_numbers"]
     operand, indices = ins[0], ins[1]
     window = window_dims(numbers, operand.ndim)
@@ -451,14 +446,12 @@ def gather(
     mode: str | GatherScatterMode | None = None,
     fill_value: Any = None,
     wrap_negative: bool = False,
-    out_sharding: NamedSharding | None = None,
 ) -> Array:
     """Windows of `slice_sizes` at `start_indices`: see `GatherDimensionNumbers` for how dims correspond.
 
     `mode` says what becomes of windows out of bounds: 'fill', 'clip', or the default 'promise_in_bounds', which clips
     too; `fill_value` (default NaN, the least or greatest integer, True) is what they hold. `wrap_negative` counts
-    negative starts from the end. `out_sharding` (over an abstract mesh) splits the result where that is ambiguous.
-    Raises TypeError where shapes and numbers do not fit.
+    negative starts from the end. Raises TypeError where shapes and numbers do not fit.
     """
     parsed = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else GatherScatterMode.from_any(mode)
     if parsed is GatherScatterMode.ONE_HOT:
@@ -478,7 +471,6 @@ def gather(
         indices_are_sorted=bool(indices_are_sorted),
         unique_indices=bool(unique_indices),
         wrap_negative=bool(wrap_negative),
-        out_sharding=out_sharding,
         operand_axes=None,
     )
 

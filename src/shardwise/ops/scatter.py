@@ -20,10 +20,8 @@ from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.convert import as_array
 from shardwise.ops.gather import GatherScatterMode, check_batching, check_dims, check_indices, in_bounds
-from shardwise.ops.out_sharding import sharding_spec, with_out_sharding
 from shardwise.ops.windows import Block, write_windows
 from shardwise.runtime.env import Env
-from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = [
@@ -79,7 +77,6 @@ def _scatter_type(
     dimension_numbers: ScatterDimensionNumbers,
     operand_axes: DimAxes | None,
     combine: str,
-    out_sharding: NamedSharding | None,
     **params: Any,
 ) -> ShapedArray:
     del params
@@ -127,7 +124,7 @@ def _scatter_type(
         raise TypeError(
             f"{op}: updates {updates.shape} hold windows for {batch}, but there are indices for {indices.shape[:-1]}."
         )
-    return with_out_sharding(ShapedArray(operand.shape, operand.dtype, operand.weak_type), out_sharding)
+    return ShapedArray(operand.shape, operand.dtype, operand.weak_type)
 
 
 # -- the kernel -------------------------------------------------------------------------------------
@@ -264,8 +261,6 @@ def _place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxe
 
 def _scatter_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
     del rule
-    if params["out_sharding"] is not None:
-        return (sharding_spec(params["out_sharding"], outs[0].ndim),)
     numbers: ScatterDimensionNumbers = params["dimension_numbers"]
     operand, indices, updates = ins
     factors = _update_dims(numbers, operand.ndim, indices.ndim, updates.ndim)
@@ -295,7 +290,6 @@ def _define(combine: str, reduction: str) -> Op:
         kernel=_scatter_kernel,
         rule=_scatter_rule,
         reduction=reduction,
-        localize=lambda params, ins, outs: {**params, "out_sharding": None},
         place=_place,
         explicit=_scatter_specs,
     )
@@ -331,12 +325,10 @@ def scatter_with(
     unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
     wrap_negative: bool = False,
-    out_sharding: NamedSharding | None = None,
 ) -> Array:
     """The scatter named by `combine` ('', 'add', 'sub', 'mul', 'min', 'max').
 
-    `wrap_negative` counts negative starts from the end; `out_sharding` (over an abstract mesh) splits the result where
-    that is ambiguous.
+    `wrap_negative` counts negative starts from the end.
     """
     parsed = GatherScatterMode.from_any(mode)
     if parsed is GatherScatterMode.ONE_HOT:
@@ -351,7 +343,6 @@ def scatter_with(
         indices_are_sorted=bool(indices_are_sorted),
         unique_indices=bool(unique_indices),
         wrap_negative=bool(wrap_negative),
-        out_sharding=out_sharding,
         operand_axes=None,
         update_axes=(),
         combine=combine,

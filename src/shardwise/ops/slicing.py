@@ -5,6 +5,7 @@ Starts are clamped so that the window fits. Static slices (`slice`, `slice_in_di
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, ShapedArray, bind, define_op, literal
+from shardwise.ir import Array, Literal, ShapedArray, bind, define_op, literal
 from shardwise.ir.explicit import check_divisible, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
@@ -128,9 +129,15 @@ dynamic_slice_p = define_op(
 )
 
 
+@functools.lru_cache(maxsize=4096)
+def _static_starts(starts: tuple[int, ...]) -> tuple[Literal, ...]:
+    dtype = np.dtype(np.int64 if any(s >> 31 not in (0, -1) for s in starts) else np.int32)
+    return tuple(literal(s, dtype=dtype) for s in starts)
+
+
 def _start_values(
     name: str, starts: Any, ndim: int, negative: bool | Sequence[bool]
-) -> tuple[list[Any], tuple[bool, ...]]:
+) -> tuple[Sequence[Any], tuple[bool, ...]]:
     """The start indices as scalar values of one dtype, and which of them count from the end where negative."""
     wrap = (negative,) * ndim if isinstance(negative, bool) else tuple(map(bool, negative))
     if len(wrap) != ndim:
@@ -145,10 +152,8 @@ def _start_values(
     starts = list(starts)
     if len(starts) != ndim:
         raise ValueError(f"{name}: {len(starts)} start indices for an operand of {ndim} dims.")
-    if all(isinstance(s, (int, np.integer)) and not isinstance(s, bool) for s in starts):
-        return [
-            literal(operator.index(s), dtype=np.dtype(np.int64 if abs(int(s)) >> 31 else np.int32)) for s in starts
-        ], wrap
+    if all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts):
+        return _static_starts(tuple(map(int, starts))), wrap
     values = [as_value(s) for s in starts]
     strong = next((v.dtype for v in values if not v.aval.weak_type and v.dtype.kind in "iu"), None)
     if strong is not None:  # Python ints take the dtype of the others

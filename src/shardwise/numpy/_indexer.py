@@ -1,0 +1,233 @@
+"""Index expressions: what stands between the brackets of ``x[...]``, read into one item per indexed or new dim.
+
+Comes in: a shape and an index. Goes out: a list of `Cut` (slice), `Pick` (static int), `Lookup` (array or traced int)
+and `NEW` (None) in the order in which they were written; an Ellipsis and missing dims have become whole `Cut`s.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from shardwise.base.dtypes import isdtype
+from shardwise.base.errors import NonConcreteBooleanIndexError
+from shardwise.ir import Array, Literal, Tracer
+from shardwise.ops.convert import as_value
+
+Host: TypeAlias = "np.ndarray[Any, Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Positions ``start + step * i`` for i below `size`, all of them inside the dim."""
+
+    dim: int
+    start: int
+    size: int
+    step: int
+
+    @property
+    def low(self) -> int:
+        """The least position (of an empty cut: any)."""
+        return self.start if self.step > 0 or not self.size else self.start + self.step * (self.size - 1)
+
+    def is_whole(self, n: int) -> bool:
+        """Whether these are all `n` positions in order."""
+        return self.size == n and (self.step == 1 or n == 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """One position, as the user gave it: it may be negative or out of bounds. The dim goes away."""
+
+    dim: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookup:
+    """Positions in an integer array; the dim goes away and the array's dims come in. No dim: a bool scalar's."""
+
+    dim: int | None
+    array: Host | Array
+
+
+NEW = None
+Item: TypeAlias = "Cut | Pick | Lookup | None"
+
+
+def parse(shape: tuple[int, ...], index: Any) -> list[Item]:
+    """`index` read against `shape`.
+
+    TypeError for lists outside of a tuple, floats and strings; IndexError for too many indices, masks that do not fit,
+    traced slice bounds, static ints into empty dims and anything else; NonConcreteBooleanIndexError for traced masks.
+    """
+    if not isinstance(index, tuple):
+        if isinstance(index, Sequence) and not isinstance(index, (str, bytes)):
+            raise TypeError(
+                "Using a non-tuple sequence for multidimensional indexing is not allowed; use `arr[array(seq)]` instead of "
+                f"`arr[seq]`, or a tuple for one index per dim. Got {index!r}"
+            )
+        index = (index,)
+    entries = [_entry(e) for e in index]
+    used = sum(_dims_used(e) for e in entries)
+    ellipses = sum(e is Ellipsis for e in entries)
+    if ellipses > 1:
+        raise IndexError(f"an index can only have a single ellipsis ('...'), got {ellipses}.")
+    if used > len(shape):
+        raise IndexError(f"Too many indices: array is {len(shape)}-dimensional, but {used} were indexed")
+    if not ellipses:
+        entries.append(Ellipsis)
+    items: list[Item] = []
+    dim = 0
+    for position, e in enumerate(entries):
+        if e is Ellipsis:
+            items += [Cut(d, 0, shape[d], 1) for d in range(dim, dim + len(shape) - used)]
+            dim += len(shape) - used
+        elif e is None:
+            items.append(NEW)
+        elif isinstance(e, slice):
+            items.append(_cut(dim, e, shape[dim], position))
+            dim += 1
+        elif isinstance(e, int):
+            if not shape[dim]:
+                raise IndexError(f"index {e} is out of bounds for axis {dim} with size 0")
+            items.append(Pick(dim, e))
+            dim += 1
+        elif _is_mask(e):
+            items += _mask_lookups(dim, e, shape, position)
+            dim += e.ndim
+        else:
+            items.append(Lookup(dim, e))
+            dim += 1
+    return items
+
+
+def _entry(e: Any) -> Any:
+    """One index brought to None, Ellipsis, a slice, an int, or an integer or bool array."""
+    if e is None or e is Ellipsis or type(e) is slice or type(e) is int:
+        return e
+    if isinstance(e, (bool, np.bool_)):
+        return np.asarray(e)
+    if isinstance(e, (int, np.integer)):
+        return int(e)
+    if isinstance(e, str):
+        raise TypeError(f"JAX does not support string indexing; got idx={e!r}")
+    if isinstance(e, (list, tuple)):
+        e = np.asarray(e) if len(e) else np.zeros(np.shape(e), np.int32)
+    elif not isinstance(e, (Array, np.ndarray)) and hasattr(e, "__jax_array__"):
+        e = as_value(e)
+    if isinstance(e, Literal):
+        e = e.value
+    if not isinstance(e, (Array, np.ndarray, np.generic, float, complex)):
+        try:
+            return operator.index(e)
+        except TypeError:
+            raise IndexError(
+                "only integers, slices (`:`), ellipsis (`...`), newaxis (`None`) and integer or boolean arrays are valid "
+                f"indices. Got {e!r}"
+            ) from None
+    array = e if isinstance(e, (Array, np.ndarray)) else np.asarray(e)
+    if not isdtype(array.dtype, ("integral", "bool")):
+        raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {array.dtype.name}")
+    if not isinstance(array, Tracer) and not array.ndim and array.dtype != np.bool_:
+        return int(array)
+    return array
+
+
+def _is_mask(e: Any) -> bool:
+    return isinstance(e, (np.ndarray, Array)) and e.dtype == np.bool_
+
+
+def _dims_used(e: Any) -> int:
+    return 0 if e is None or e is Ellipsis else e.ndim if _is_mask(e) else 1
+
+
+def _cut(dim: int, s: slice, n: int, position: int) -> Cut:
+    bounds = (s.start, s.stop, s.step)
+    if any(isinstance(b, Tracer) for b in bounds):
+        raise IndexError(
+            f"Slice entries must be static integers. Got {s} at position {position}. Use lax.dynamic_slice for traced starts, "
+            "or mark the argument static."
+        )
+    start, stop, step = slice(*(None if b is None else operator.index(b) for b in bounds)).indices(n)
+    size = len(range(start, stop, step))
+    return Cut(dim, start if size else 0, size, step)
+
+
+def _mask_lookups(dim: int, mask: Any, shape: tuple[int, ...], position: int) -> list[Item]:
+    if isinstance(mask, Tracer):
+        raise NonConcreteBooleanIndexError(
+            f"Array boolean indices must be concrete; got {mask.aval.str_short()}, for which the shape of the result would "
+            f"depend on values{mask.describe()}. Use jnp.where with three arguments, or mark the argument static."
+        )
+    host = np.asarray(mask)
+    if not host.ndim:
+        return [Lookup(None, np.zeros(int(host), np.int32))]
+    expected = shape[dim : dim + host.ndim]
+    if host.shape != expected:
+        raise IndexError(
+            f"boolean index did not match shape of indexed array in index {position}: got {host.shape}, expected {expected}"
+        )
+    return [Lookup(dim + i, where) for i, where in enumerate(np.nonzero(host))]
+
+
+# -- the shape of the result -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The dims of a result in order: a dim of the operand that was cut, None for a new dim, or BATCH for all dims of the
+    index arrays together."""
+
+    order: tuple[int | str | None, ...]
+    batch: tuple[int, ...]
+
+    @property
+    def new_dims(self) -> tuple[int, ...]:
+        """Positions of the new dims in the result."""
+        places, at = [], 0
+        for entry in self.order:
+            if entry is None:
+                places.append(at)
+            at += len(self.batch) if entry == BATCH else 1
+        return tuple(places)
+
+    def positions(self) -> tuple[dict[int, int], int]:
+        """Where each cut dim is, and where the index dims begin, in the result without its new dims."""
+        places: dict[int, int] = {}
+        at = first = 0
+        for entry in self.order:
+            if entry == BATCH:
+                first, at = at, at + len(self.batch)
+            elif isinstance(entry, int):
+                places[entry] = at
+                at += 1
+        return places, first
+
+
+BATCH = "batch"
+
+
+def layout(items: Sequence[Item]) -> Layout:
+    """How the dims of a result are ordered: index arrays that stand side by side (ints among them) put their dims in
+    place, others put them first. ValueError if the arrays do not broadcast."""
+    arrays = [item for item in items if isinstance(item, Lookup)]
+    shapes = [item.array.shape for item in arrays]
+    try:
+        batch = tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise ValueError(f"Incompatible shapes for broadcasting: index arrays have shapes={shapes}") from None
+    order: list[int | str | None] = [
+        item.dim if isinstance(item, Cut) else BATCH if item is not None else None for item in items
+    ]
+    if not any(len(s) for s in shapes):
+        return Layout(tuple(e for e in order if e != BATCH), ())
+    at = [i for i, e in enumerate(order) if e == BATCH]
+    first = sum(e != BATCH for e in order[: at[0]]) if at[-1] - at[0] + 1 == len(at) else 0
+    rest = [e for e in order if e != BATCH]
+    return Layout((*rest[:first], BATCH, *rest[first:]), batch)

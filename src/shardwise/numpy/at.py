@@ -1,0 +1,426 @@
+"""Writing with an index: ``x.at[...].set(y)`` and its like, `put`, `put_along_axis`.
+
+Comes in: an array, an index, values. Goes out: a new array. Static ints and slices become an update of one window;
+index arrays scatter. Writes out of bounds are dropped, unless a mode says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base import config
+from shardwise.base.dtypes import lattice_result_type, safe_to_cast
+from shardwise.ir import Array, Tracer
+from shardwise.lax import GatherScatterMode
+from shardwise.numpy._indexer import BATCH, Cut, Item, Layout, Lookup, Pick, layout, parse
+from shardwise.numpy._promote import array as checked_array
+from shardwise.numpy._promote import broadcast_to_shape, canonical_axis
+from shardwise.numpy._promote import value as checked_value
+from shardwise.numpy.indexing import (
+    index_vectors,
+    settled,
+    take_index,
+    traced_arrays,
+    with_arrays,
+    wrapped,
+)
+from shardwise.ops.apply import apply_at
+from shardwise.ops.casts import convert
+from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.fill import full_like
+from shardwise.ops.scatter import ScatterDimensionNumbers, scatter_with
+from shardwise.transforms.explicit import auto_axes
+
+__all__ = ["put", "put_along_axis"]
+
+_BINARY: dict[str, Callable[..., Array]] = {
+    "add": lax.add,
+    "sub": lax.sub,
+    "mul": lax.mul,
+    "min": lax.min,
+    "max": lax.max,
+}
+
+
+class IndexUpdateHelper:
+    """What ``x.at`` is: index it to say where, then call a method to say what."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __getitem__(self, index: Any) -> IndexUpdateRef:
+        return IndexUpdateRef(self.array, index)
+
+    def __repr__(self) -> str:
+        return f"_IndexUpdateHelper({self.array!r})"
+
+
+class IndexUpdateRef:
+    """``x.at[index]``: each method gives a copy of `x` changed there, or reads what is there.
+
+    All take `mode` ('drop', the default, leaves indices out of bounds out; 'clip' clamps them; 'promise_in_bounds'),
+    `indices_are_sorted` and `unique_indices` (promises that may save time), `wrap_negative_indices` (False takes
+    negative indices as out of bounds). Values broadcast to the shape of ``x[index]`` and are cast to the dtype of `x`,
+    with a FutureWarning where that may lose something. Repeated indices are all taken, in order.
+    """
+
+    __slots__ = ("array", "index")
+
+    def __init__(self, array: Array, index: Any) -> None:
+        self.array = array
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"_IndexUpdateRef({self.array!r}, {self.index!r})"
+
+    def get(
+        self,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+        fill_value: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        """``x[index]``; by default indices out of bounds clamp, with mode='fill' they give `fill_value`."""
+        return take_index(
+            self.array,
+            self.index,
+            mode=mode,
+            fill_value=fill_value,
+            indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices,
+            out_sharding=out_sharding,
+            wrap_negative_indices=wrap_negative_indices,
+        )
+
+    def set(self, values: Any, **options: Any) -> Array:
+        """``x`` with ``x[index] = values``."""
+        return update_index(self.array, self.index, values, "", **options)
+
+    def add(self, values: Any, **options: Any) -> Array:
+        """``x`` with ``x[index] += values``."""
+        return update_index(self.array, self.index, values, "add", **options)
+
+    def subtract(self, values: Any, **options: Any) -> Array:
+        """``x`` with ``x[index] -= values``."""
+        return update_index(self.array, self.index, values, "sub", **options)
+
+    def multiply(self, values: Any, **options: Any) -> Array:
+        """``x`` with ``x[index] *= values``."""
+        return update_index(self.array, self.index, values, "mul", **options)
+
+    mul = multiply
+
+    def divide(self, values: Any, **options: Any) -> Array:
+        """``x`` with ``x[index] /= values``; a floating result, also for integers."""
+        from shardwise.numpy.ufuncs import divide
+
+        return divide(self.array, update_index(full_like(self.array, 1), self.index, values, "mul", **options))
+
+    def power(self, values: Any, **options: Any) -> Array:
+        """``x`` with ``x[index] **= values``."""
+        from shardwise.numpy.ufuncs import power
+
+        return power(self.array, update_index(full_like(self.array, 1), self.index, values, "mul", **options))
+
+    def min(self, values: Any, **options: Any) -> Array:
+        """``x`` with ``x[index] = minimum(x[index], values)``."""
+        return update_index(self.array, self.index, values, "min", **options)
+
+    def max(self, values: Any, **options: Any) -> Array:
+        """``x`` with ``x[index] = maximum(x[index], values)``."""
+        return update_index(self.array, self.index, values, "max", **options)
+
+    def apply(self, func: Callable[[Array], Array], **options: Any) -> Array:
+        """``x`` with elementwise `func` applied at `index`, as often as an element is indexed."""
+        return apply_index(self.array, self.index, func, **options)
+
+
+def at(x: Array) -> IndexUpdateHelper:
+    """What ``x.at`` gives."""
+    return IndexUpdateHelper(x)
+
+
+# -- one window ----------------------------------------------------------------------------------------------------------
+
+
+def update_index(
+    x: Array,
+    index: Any,
+    values: Any,
+    combine: str,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+    out_sharding: Any = None,
+    wrap_negative_indices: bool = True,
+) -> Array:
+    """`x` with `values` put (`combine` '') or combined ('add', 'sub', 'mul', 'min', 'max') into ``x[index]``."""
+    parsed = GatherScatterMode.from_any(mode)
+    items = _settled(x, index, parsed, wrap_negative_indices)
+    y = _operand_value(values)
+    options = dict(mode=parsed, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices)
+    dtype, weak = x.dtype, x.weak_type
+    if not safe_to_cast(y, x):
+        warnings.warn(
+            f"scatter inputs have incompatible types: cannot safely cast value from dtype={y.dtype.name} to "
+            f"dtype={dtype.name} with jax_numpy_dtype_promotion={config.jax_numpy_dtype_promotion!r}. In future JAX "
+            "releases this will result in an error. Cast the value with .astype first.",
+            FutureWarning,
+            stacklevel=3,
+        )
+    if combine:
+        common, common_weak = lattice_result_type(x, y)
+        x, y = as_array(convert(x, common, common_weak)), convert(y, common, common_weak)
+    else:  # nothing is computed, so the value may be cast at once
+        y = convert(y, dtype, False)
+    if out_sharding is None:
+        out = _updated(x, items, y, combine, options, wrap_negative_indices)
+    else:
+        body = auto_axes(
+            lambda x, y, *arrays: _updated(x, with_arrays(items, arrays), y, combine, options, wrap_negative_indices),
+            out_sharding=out_sharding,
+        )
+        out = body(x, as_array(y), *traced_arrays(items))
+    return as_array(convert(out, dtype, weak))
+
+
+def _settled(x: Array, index: Any, mode: GatherScatterMode, wrap: bool) -> list[Item]:
+    """The items of `index`. Static ints out of bounds are left to the scatter, unless the mode clamps."""
+    drops = mode if mode is GatherScatterMode.CLIP else GatherScatterMode.FILL_OR_DROP
+    return [settled(item, x.shape, drops, wrap) for item in parse(x.shape, index)]
+
+
+def _operand_value(values: Any) -> Any:
+    """The values to write; sequences become arrays."""
+    if isinstance(values, (list, tuple)):
+        if any(isinstance(v, Tracer) for v in values):
+            return lax.stack([as_array(v) for v in values])
+        return as_array(np.asarray([np.asarray(v) for v in values]))
+    return checked_value(".at[...]", values)
+
+
+def _updated(x: Array, items: Sequence[Item], y: Any, combine: str, options: dict[str, Any], wrap: bool) -> Array:
+    plan = layout(items)
+    if _is_one_window(items):
+        return _window_updated(x, items, plan, y, combine)
+    update, vectors, numbers, unique, wraps = _scattered(x, items, plan, y, wrap)
+    if unique:
+        options = {**options, "unique_indices": True}
+    return scatter_with(combine, x, vectors, update, numbers, wrap_negative=wraps, **options)
+
+
+def _is_one_window(items: Sequence[Item]) -> bool:
+    return not any(isinstance(i, Lookup) or (isinstance(i, Cut) and abs(i.step) != 1 and i.size > 1) for i in items)
+
+
+def _window(x: Array, items: Sequence[Item]) -> tuple[list[int], list[int]]:
+    starts, sizes = [0] * x.ndim, [1] * x.ndim
+    for item in items:
+        if isinstance(item, Cut):
+            starts[item.dim], sizes[item.dim] = item.low, item.size
+        elif isinstance(item, Pick):
+            starts[item.dim] = item.index
+    return starts, sizes
+
+
+def _window_updated(x: Array, items: Sequence[Item], plan: Layout, y: Any, combine: str) -> Array:
+    starts, sizes = _window(x, items)
+    update = _as_window(x, items, plan, y)
+    if combine:
+        whole = sizes == list(x.shape)
+        old = x if whole else lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
+        update = _BINARY[combine](old, update)
+    if sizes == list(x.shape):
+        return as_array(broadcast_to_shape(update, x.shape))
+    if not math.prod(sizes):
+        return x
+    return lax.dynamic_update_slice(x, as_array(update), starts, allow_negative_indices=False)
+
+
+def _as_window(x: Array, items: Sequence[Item], plan: Layout, y: Any) -> Array:
+    """`y` broadcast to the shape of ``x[index]``, then laid out as the window of `x`."""
+    cuts = {item.dim: item for item in items if isinstance(item, Cut)}
+    shape = [1 if e is None else cuts[e].size for e in plan.order if e != BATCH]  # type: ignore[index]
+    update = _without_new(broadcast_to_shape(y, shape), plan)
+    backwards = [i for i, d in enumerate(cuts) if cuts[d].step < 0 and cuts[d].size > 1]
+    if backwards:
+        update = lax.rev(update, backwards)
+    picks = [item.dim for item in items if isinstance(item, Pick)]
+    return lax.expand_dims(update, picks) if picks else update
+
+
+def _without_new(update: Array, plan: Layout) -> Array:
+    return lax.squeeze(update, plan.new_dims) if plan.new_dims else update
+
+
+# -- scatters ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """What addresses each operand dim: arrays over the batch dims, starts of windows, strided cuts."""
+
+    dims: tuple[int, ...]
+    arrays: tuple[Any, ...]
+    batch: tuple[int, ...]
+
+
+def _scattered(
+    x: Array, items: Sequence[Item], plan: Layout, y: Any, wrap: bool
+) -> tuple[Array, Array, ScatterDimensionNumbers, bool, bool]:
+    """The updates, index vectors and numbers of the scatter; whether no element is written twice; whether to wrap."""
+    cuts = {item.dim: item for item in items if isinstance(item, Cut)}
+    strided = [d for d, c in cuts.items() if abs(c.step) != 1 and c.size > 1]
+    lookups = [item for item in items if isinstance(item, Lookup)]
+
+    shape: list[int] = []
+    for entry in plan.order:
+        shape += plan.batch if entry == BATCH else [1 if entry is None else cuts[entry].size]  # type: ignore[index]
+    update = _without_new(broadcast_to_shape(y, shape), plan)
+    places, _ = plan.positions()
+    backwards = [places[d] for d, c in cuts.items() if c.step < 0 and c.size > 1]
+    if backwards:
+        update = lax.rev(update, backwards)
+
+    # Batch dims of the index vectors, in the order in which the updates have them.
+    order = [e for e in plan.order if e == BATCH or e in strided]
+    batch: list[int] = []
+    begins: dict[Any, int] = {}
+    for entry in order:
+        begins[entry] = len(batch)
+        batch += plan.batch if entry == BATCH else [cuts[entry].size]  # type: ignore[index]
+    dims: list[int] = []
+    columns: list[Any] = []
+
+    def placed(array: Any, begin: int, rank: int) -> Any:
+        """`array`, whose last dim is number `begin + rank - 1` of the batch, ready to broadcast to it."""
+        after = len(batch) - begin - rank
+        if isinstance(array, np.ndarray):
+            return array.reshape(array.shape + (1,) * after)
+        return lax.reshape(array, array.shape + (1,) * after) if after else array
+
+    for item in items:
+        if isinstance(item, Lookup) and item.dim is not None:
+            dims.append(item.dim)
+            columns.append(placed(item.array, begins.get(BATCH, 0), len(plan.batch)) if item.array.ndim else item.array)
+        elif isinstance(item, Pick):
+            dims.append(item.dim)
+            columns.append(np.asarray(item.index, np.int32))
+        elif isinstance(item, Cut) and item.dim in strided:
+            dims.append(item.dim)
+            positions = item.low + abs(item.step) * np.arange(item.size)
+            columns.append(placed(positions, begins[item.dim], 1))
+        elif isinstance(item, Cut) and not item.is_whole(x.shape[item.dim]) and item.size < x.shape[item.dim]:
+            dims.append(item.dim)
+            columns.append(np.asarray(item.low, np.int32))
+    vectors, wraps = index_vectors(columns, [x.shape[d] for d in dims], tuple(batch), wrap)
+    inserted = tuple(sorted(d for d in dims if d not in cuts or d in strided))
+    window = tuple(sorted(places[d] for d in cuts if d not in strided))
+    numbers = ScatterDimensionNumbers(window, inserted, tuple(dims))
+    unique = not any(item.array.ndim for item in lookups)
+    return update, vectors, numbers, unique, wraps
+
+
+def apply_index(
+    x: Array,
+    index: Any,
+    func: Callable[[Array], Array],
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+    wrap_negative_indices: bool = True,
+) -> Array:
+    """`x` with `func` applied to the elements of ``x[index]``, as often as each is indexed."""
+    parsed = GatherScatterMode.from_any(mode)
+    items = _settled(x, index, parsed, wrap_negative_indices)
+    plan = layout(items)
+    update, vectors, numbers, unique, wraps = _scattered(x, items, plan, np.zeros((), np.bool_), wrap_negative_indices)
+    return apply_at(
+        x,
+        vectors,
+        func,
+        numbers,
+        update.shape,
+        mode=parsed,
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices or unique,
+        wrap_negative=wraps,
+    )
+
+
+# -- put -----------------------------------------------------------------------------------------------------------------
+
+
+def _not_in_place(name: str, inplace: bool) -> None:
+    if inplace:
+        raise ValueError(
+            f"jax.numpy.{name} cannot modify arrays in-place, because JAX arrays are immutable. Pass inplace=False to "
+            "instead return an updated array."
+        )
+
+
+def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Array:
+    """`a` with the elements at the flat positions `ind` replaced by `v`, which repeats as often as needed.
+
+    `mode` for positions out of bounds: 'wrap' takes the remainder, 'clip' clamps, and so does None, which counts negative
+    ones from the end before. ValueError unless inplace=False; NotImplementedError for mode 'raise'.
+    """
+    _not_in_place("put", inplace)
+    x, index, values = checked_array("put", a), checked_array("put", ind, 1), checked_array("put", v, 2)
+    if not index.size or not values.size:
+        return x
+    flat = lax.reshape(index, (index.size,))
+    source = lax.reshape(values, (values.size,))
+    if source.size < flat.size:
+        source = lax.tile(source, (-(-flat.size // source.size),))
+    source = lax.slice(source, (0,), (flat.size,)) if source.size != flat.size else source
+    options: dict[str, Any] = {"mode": "clip"}
+    if mode == "clip":
+        options["wrap_negative_indices"] = False
+    elif mode == "wrap":
+        flat = wrapped(flat, x.size)
+    elif mode == "raise":
+        raise NotImplementedError("The 'raise' mode to jnp.put is not supported. Use mode='clip' or 'wrap'.")
+    elif mode is not None:
+        raise ValueError(f"mode should be one of 'wrap' or 'clip'; got {mode=}")
+    return lax.reshape(update_index(lax.reshape(x, (x.size,)), flat, source, "", **options), x.shape)
+
+
+def put_along_axis(
+    arr: Any, indices: Any, values: Any, axis: int | None, inplace: bool = True, *, mode: str | None = None
+) -> Array:
+    """`arr` with the elements at `indices` along `axis` replaced by `values`, other dims running in step.
+
+    ValueError unless inplace=False, and where ranks or shapes do not fit.
+    """
+    _not_in_place("put_along_axis", inplace)
+    x, index = checked_array("put_along_axis", arr), checked_array("put_along_axis", indices, 1)
+    value = as_value(checked_value("put_along_axis", values, 2))
+    original = x.shape
+    if axis is None:
+        x, axis = lax.reshape(x, (x.size,)), 0
+    if x.ndim != index.ndim:
+        raise ValueError(
+            f"put_along_axis arguments 'arr' and 'indices' must have same ndim. Got {x.ndim=} and {index.ndim=}."
+        )
+    d = canonical_axis(axis, x.ndim)
+    others = [
+        np.arange(n).reshape([-1 if i == k else 1 for i in range(x.ndim)]) if k != d else None
+        for k, n in enumerate(x.shape)
+    ]
+    where = tuple(index if other is None else other for other in others)
+    return lax.reshape(update_index(x, where, value, "", mode=mode), original)

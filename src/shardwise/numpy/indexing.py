@@ -1,0 +1,392 @@
+"""Reading with an index: ``x[...]``, `take`, `take_along_axis`.
+
+Slices and ints become slice, reverse and squeeze ops; only index arrays gather. Reads out of bounds clamp, unless a
+mode says otherwise; negative indices count from the end first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.array import ArrayImpl, signature
+from shardwise.base import config
+from shardwise.base.dtypes import isdtype
+from shardwise.ir import Array, Literal, is_eager
+from shardwise.ir.explicit import type_error
+from shardwise.lax import GatherDimensionNumbers, GatherScatterMode
+from shardwise.numpy._indexer import Cut, Item, Layout, Lookup, Pick, layout, parse
+from shardwise.numpy._promote import array as checked_array
+from shardwise.numpy._promote import broadcast_shapes, canonical_axis, no_out
+from shardwise.numpy._promote import value as checked_value
+from shardwise.ops.casts import convert
+from shardwise.ops.convert import as_array
+from shardwise.ops.gather import gather
+from shardwise.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+from shardwise.transforms.explicit import auto_axes, reshard
+
+__all__ = ["take", "take_along_axis"]
+
+Items = Sequence[Item]
+
+
+def getitem(x: Array, index: Any) -> Array:
+    """``x[index]`` as NumPy reads it; indices out of bounds clamp."""
+    if type(x) is ArrayImpl and type(x.sharding) is SingleDeviceSharding and is_eager():
+        view = _basic_view(x, index)
+        if view is not None:
+            return view
+    return take_index(x, index)
+
+
+def _basic_view(x: ArrayImpl, index: Any) -> Array | None:
+    """``x[index]`` as a view of a single-device array that exists, None if `index` has arrays."""
+    key: Any
+    if type(index) is int and x.ndim:
+        n = x.shape[0]
+        if not n or not -(2**31) <= index < 2**31:
+            return None
+        key = (min(max(index + n if index < 0 else index, 0), n - 1), ...)
+    else:
+        parts = index if isinstance(index, tuple) else (index,)
+        if not all(p is None or p is Ellipsis or type(p) is int or type(p) is slice for p in parts):
+            return None
+        items = [settled(item, x.shape, GatherScatterMode.CLIP, True) for item in parse(x.shape, index)]
+        key = (*[_numpy_index(item) for item in items], ...)
+    data = x.dense[key]
+    return ArrayImpl(signature(x.aval.update(shape=data.shape), x.sharding, x.committed), dense=data)
+
+
+def _numpy_index(item: Item) -> Any:
+    if isinstance(item, Pick):
+        return item.index
+    if isinstance(item, Cut):
+        stop = item.start + item.step * item.size
+        return slice(item.start, stop if stop >= 0 else None, item.step) if item.size else slice(0, 0)
+    return None
+
+
+def iterate(x: Array) -> Iterator[Array]:
+    """The rows of `x`; TypeError for an array without dims."""
+    if not x.ndim:
+        raise TypeError("iteration over a 0-d array")
+    return iter(lax.unstack(x))
+
+
+def take_index(
+    x: Array,
+    index: Any,
+    *,
+    mode: str | GatherScatterMode | None = None,
+    fill_value: Any = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    out_sharding: Any = None,
+    wrap_negative_indices: bool = True,
+) -> Array:
+    """``x[index]``, with a mode for indices out of bounds and a sharding for a result whose type leaves it open.
+
+    Raises TypeError and IndexError for what is no index of `x`; see `parse`.
+    """
+    parsed = GatherScatterMode.CLIP if mode is None else GatherScatterMode.from_any(mode)
+    items = [settled(item, x.shape, parsed, wrap_negative_indices) for item in parse(x.shape, index)]
+    options = dict(
+        mode=parsed, fill_value=fill_value, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices
+    )
+    wrap = wrap_negative_indices
+    if out_sharding is None:
+        return _taken(x, items, options, wrap)
+    body = auto_axes(lambda x, *arrays: _taken(x, with_arrays(items, arrays), options, wrap), out_sharding=out_sharding)
+    return body(x, *traced_arrays(items))
+
+
+def _taken(x: Array, items: Items, options: dict[str, Any], wrap: bool) -> Array:
+    lookups = [item for item in items if isinstance(item, Lookup)]
+    plan = layout(items)
+    if not lookups:
+        y = cut(x, items)
+        dims = [item.dim for item in items if isinstance(item, (Cut, Pick))]
+        gone = [d for d, item in zip(dims, (i for i in items if i is not None), strict=True) if isinstance(item, Pick)]
+    elif clamps(options["mode"]) and all(item.dim is not None and not item.array.ndim for item in lookups):
+        y = _slice_at(x, items, wrap)
+        gone = [item.dim for item in items if isinstance(item, (Pick, Lookup)) and item.dim is not None]
+    else:
+        y, gone = _gathered(cut(x, items), items, plan, lookups, options, wrap), []
+    if gone:
+        y = lax.squeeze(y, gone)
+    places, _ = plan.positions()
+    backwards = [places[item.dim] for item in items if isinstance(item, Cut) and item.step < 0 and item.size > 1]
+    if backwards:
+        y = lax.rev(y, backwards)
+    return lax.expand_dims(y, plan.new_dims) if plan.new_dims else y
+
+
+def clamps(mode: GatherScatterMode) -> bool:
+    """Whether reads out of bounds give the nearest element."""
+    return mode in (GatherScatterMode.CLIP, GatherScatterMode.PROMISE_IN_BOUNDS)
+
+
+def settled(item: Item, shape: tuple[int, ...], mode: GatherScatterMode, wrap: bool) -> Item:
+    """`item`; a static int is counted from the front and, out of bounds, clamped or left to the mode of a gather.
+
+    OverflowError if it is no int32 (as a traced one would have to be).
+    """
+    if not isinstance(item, Pick):
+        return item
+    n = shape[item.dim]
+    if not -(2**31) <= item.index < 2**31 and n < 2**31:
+        raise OverflowError(f"Python int {item.index} too large to convert to int32; the dim has size {n}.")
+    at = item.index + n if wrap and item.index < 0 else item.index
+    if 0 <= at < n:
+        return Pick(item.dim, at)
+    if clamps(mode):
+        return Pick(item.dim, min(max(at, 0), n - 1))
+    return Lookup(item.dim, np.asarray(n, np.int32))
+
+
+def traced_arrays(items: Items) -> list[Array]:
+    """The index arrays that are no host data."""
+    return [item.array for item in items if isinstance(item, Lookup) and isinstance(item.array, Array)]
+
+
+def with_arrays(items: Items, arrays: Sequence[Array]) -> list[Item]:
+    """`items` with `arrays` in place of `traced_arrays(items)`."""
+    rest = iter(arrays)
+    return [
+        Lookup(item.dim, next(rest)) if isinstance(item, Lookup) and isinstance(item.array, Array) else item
+        for item in items
+    ]
+
+
+# -- slices ----------------------------------------------------------------------------------------------------
+
+
+def cut(x: Array, items: Items) -> Array:
+    """`x` cut to the positions of each `Cut`, in ascending order, and to size 1 at each `Pick`."""
+    starts, limits, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    for item in items:
+        if isinstance(item, Cut):
+            step = abs(item.step) if item.size > 1 else 1
+            starts[item.dim], steps[item.dim] = item.low, step
+            limits[item.dim] = item.low + (item.size - 1) * step + 1 if item.size else item.low
+        elif isinstance(item, Pick):
+            starts[item.dim], limits[item.dim] = item.index, item.index + 1
+    changed = [d for d, n in enumerate(x.shape) if starts[d] or limits[d] != n or steps[d] != 1]
+    if not changed:
+        return x
+    if is_eager():
+        x = _whole_in(x, changed)
+        if steps == [1] * x.ndim and x.sharding.num_devices == 1:
+            # Starts are values here, not part of the op: op by op, all of them share one compiled slice.
+            sizes = [b - a for a, b in zip(starts, limits, strict=True)]
+            return lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
+    return lax.slice(x, starts, limits, None if steps == [1] * x.ndim else steps)
+
+
+def _whole_in(x: Array, dims: Sequence[int]) -> Array:
+    """Outside of jit, a dim that is cut must not be split in the type; the seed era made it whole first."""
+    if x.aval.mesh is None or not any(x.aval.spec[d] for d in dims):
+        return x
+    if config.latest:
+        raise type_error(
+            f"x[...] cuts dims {list(dims)} of {x.aval.str_short()}, which are split. Use .at[...].get(out_sharding=), "
+            "reshard those dims to None, or index under jit."
+        )
+    entries = [None if d in dims else entry for d, entry in enumerate(x.aval.sharding.spec)]
+    return reshard(x, NamedSharding(x.sharding.mesh, PartitionSpec(*entries)))
+
+
+def _slice_at(x: Array, items: Items, wrap: bool) -> Array:
+    """Static cuts, and traced ints as slices of size 1 whose starts are values."""
+    y = cut(x, [item for item in items if isinstance(item, Cut) and abs(item.step) != 1])
+    starts: list[Any] = [0] * x.ndim
+    sizes = list(y.shape)
+    negative = [False] * x.ndim
+    for item in items:
+        if isinstance(item, Cut) and abs(item.step) == 1:
+            starts[item.dim], sizes[item.dim] = item.low, item.size
+        elif isinstance(item, Pick):
+            starts[item.dim], sizes[item.dim] = item.index, 1
+        elif isinstance(item, Lookup) and item.dim is not None:
+            starts[item.dim], sizes[item.dim] = item.array, 1
+            negative[item.dim] = wrap
+    if is_eager():
+        y = _whole_in(y, [d for d, n in enumerate(y.shape) if n != sizes[d]])
+    return lax.dynamic_slice(y, _of_one_dtype(starts), sizes, allow_negative_indices=negative)
+
+
+def _of_one_dtype(starts: Sequence[Any]) -> Sequence[Any]:
+    dtypes = {s.dtype for s in starts if isinstance(s, Array)}
+    if len(dtypes) <= 1:
+        return starts
+    wide = np.dtype(np.int64 if any(d.itemsize == 8 for d in dtypes) else np.int32)
+    return [convert(s, wide) if isinstance(s, Array) else s for s in starts]
+
+
+# -- gathers ---------------------------------------------------------------------------------------------------
+
+
+def _gathered(
+    y: Array, items: Items, plan: Layout, lookups: Sequence[Lookup], options: dict[str, Any], wrap: bool
+) -> Array:
+    mapped = [item for item in lookups if item.dim is not None]
+    dims = tuple(item.dim for item in mapped if item.dim is not None)
+    picks = [item.dim for item in items if isinstance(item, Pick)]
+    places, first = plan.positions()
+    collapsed = tuple(sorted((*dims, *picks)))
+    vectors, wraps = index_vectors([i.array for i in mapped], [y.shape[d] for d in dims], plan.batch, wrap)
+    numbers = GatherDimensionNumbers(tuple(sorted(places.values())), collapsed, dims)
+    sizes = [1 if d in collapsed else n for d, n in enumerate(y.shape)]
+    del first
+    return gather(y, vectors, numbers, sizes, wrap_negative=wraps, **options)
+
+
+def index_vectors(
+    arrays: Sequence[Any], sizes: Sequence[int], batch: tuple[int, ...], wrap: bool
+) -> tuple[Array, bool]:
+    """Index arrays for dims of `sizes`, broadcast to `batch` and laid side by side: ``[*batch, k]``.
+
+    Also tells whether the op must still count negative ones from the end; for host data that is done here.
+    """
+    if all(isinstance(a, np.ndarray) for a in arrays):
+        vectors = np.empty((*batch, len(arrays)), np.int32)
+        for k, (a, n) in enumerate(zip(arrays, sizes, strict=True)):
+            wide = a.astype(np.int64)
+            vectors[..., k] = np.clip(np.where(wide < 0, wide + n, wide) if wrap else wide, -1, n)
+        return as_array(vectors), False
+    values = [as_array(a.astype(np.int32)) if isinstance(a, np.ndarray) else a for a in arrays]
+    dtypes = {v.dtype for v in values}
+    if len(dtypes) > 1:
+        wide = np.dtype(np.int64 if any(d.itemsize == 8 for d in dtypes) else np.int32)
+        values = [convert(v, wide) for v in values]
+    columns = []
+    for v in values:
+        first = len(batch) - v.ndim
+        if v.shape == batch:
+            columns.append(lax.expand_dims(v, (v.ndim,)))
+        else:
+            columns.append(lax.broadcast_in_dim(v, (*batch, 1), range(first, len(batch))))
+    vectors = columns[0] if len(columns) == 1 else lax.concatenate(columns, len(batch))
+    return vectors, wrap and not isdtype(vectors.dtype, "unsigned integer")
+
+
+# -- take ------------------------------------------------------------------------------------------------------
+
+
+def take(
+    a: Any,
+    indices: Any,
+    axis: int | None = None,
+    out: None = None,
+    mode: str | None = None,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    fill_value: Any = None,
+) -> Array:
+    """The slices of `a` at `indices` along `axis` (None: of the flattened array).
+
+    `mode` for indices out of bounds: 'fill' (the default) gives `fill_value` (NaN, or the least integer) after counting
+    negative ones from the end, 'clip' clamps into the dim, 'wrap' takes the remainder. Raises IndexError for reads from
+    an empty dim, ValueError for floats or a bad axis, NotImplementedError for mode 'raise', whose check would need
+    values.
+    """
+    no_out("take", out)
+    x, index = checked_value("take", a), checked_value("take", indices, 1)
+    x = as_array(x)
+    if axis is None:
+        x, d = lax.reshape(x, (x.size,)), 0
+    else:
+        d = canonical_axis(axis, x.ndim)
+    if mode == "raise":
+        raise NotImplementedError(
+            "The 'raise' mode to jnp.take is not supported. Use mode='fill' and check the result."
+        )
+    if mode not in (None, "fill", "clip", "wrap"):
+        raise ValueError(f"Invalid mode {mode!r} for np.take; expected 'fill', 'clip' or 'wrap'.")
+    if isdtype(index.dtype, "bool"):
+        index = convert(index, np.dtype(np.int32))
+    if not isdtype(index.dtype, "integral"):
+        raise ValueError(f"take: indices must have an integer type, got {index.dtype.name}.")
+    n = x.shape[d]
+    if not n and index.aval.size:
+        raise IndexError("Cannot do a non-empty jnp.take() from an empty axis.")
+    if mode == "wrap":
+        index = wrapped(index, n)
+    rank = index.ndim
+    vectors = lax.expand_dims(as_array(index), (rank,))
+    numbers = GatherDimensionNumbers((*range(d), *range(d + rank, rank + x.ndim - 1)), (d,), (d,))
+    sizes = (*x.shape[:d], 1 if n else 0, *x.shape[d + 1 :])
+    parsed = GatherScatterMode.CLIP if mode in ("clip", "wrap") else GatherScatterMode.FILL_OR_DROP
+    return gather(
+        x,
+        vectors,
+        numbers,
+        sizes,
+        mode=parsed,
+        fill_value=fill_value,
+        unique_indices=unique_indices,
+        indices_are_sorted=indices_are_sorted,
+        wrap_negative=parsed is GatherScatterMode.FILL_OR_DROP,
+    )
+
+
+def wrapped(index: Any, n: int) -> Any:
+    """`index` modulo `n`, in 0..n-1."""
+    if isinstance(index, Literal):
+        index = as_array(index)
+    size = np.asarray(n).astype(index.dtype)
+    rest = lax.rem(index, size)
+    if isdtype(index.dtype, "unsigned integer"):
+        return rest
+    return lax.select_n(lax.lt(rest, size.dtype.type(0)), rest, lax.add(rest, size))
+
+
+def take_along_axis(
+    arr: Any,
+    indices: Any,
+    axis: int | None = -1,
+    mode: str | GatherScatterMode | None = None,
+    fill_value: Any = None,
+    *,
+    wrap_negative_indices: bool | None = None,
+) -> Array:
+    """Elements of `arr` at `indices` along `axis`, the other dims running in step (None: of the flattened array).
+
+    Modes as for `take`, without 'wrap'. Other dims of size 1 broadcast. Raises TypeError for indices that are no
+    integers, ValueError where ranks or shapes do not fit.
+    """
+    x, index = checked_array("take_along_axis", arr), checked_array("take_along_axis", indices, 1)
+    if not isdtype(index.dtype, "integral"):
+        raise TypeError(f"take_along_axis indices must be of integer type, got {index.dtype.name}")
+    if axis is None:
+        if index.ndim != 1:
+            raise ValueError(f"take_along_axis indices must be 1D if axis=None, got shape {index.shape}.")
+        x, axis = lax.reshape(x, (x.size,)), 0
+    if x.ndim != index.ndim:
+        raise ValueError(f"indices and arr must have the same number of dimensions; {index.ndim} vs. {x.ndim}")
+    d = canonical_axis(axis, x.ndim)
+    without = lambda s: (*s[:d], 1, *s[d + 1 :])  # noqa: E731
+    broadcast_shapes(without(index.shape), without(x.shape))
+
+    # A dim runs in step, is read whole by every index vector, or (size 1) is read again and again.
+    rank = x.ndim
+    together = tuple(i for i in range(rank) if i != d and x.shape[i] == index.shape[i])
+    whole = tuple(i for i in range(rank) if i != d and i not in together and index.shape[i] == 1)
+    again = tuple(i for i in range(rank) if i != d and i not in together and i not in whole)
+    kept = [i for i in range(rank) if i not in whole]
+    vectors = lax.expand_dims(lax.squeeze(index, whole) if whole else index, (len(kept),))
+    numbers = GatherDimensionNumbers(
+        whole, tuple(sorted((d, *again))), (d,), together, tuple(kept.index(i) for i in together)
+    )
+    return gather(
+        x,
+        vectors,
+        numbers,
+        tuple(x.shape[i] if i in whole else min(x.shape[i], 1) for i in range(rank)),
+        mode="fill" if mode is None else mode,
+        fill_value=fill_value,
+        wrap_negative=wrap_negative_indices is not False and not isdtype(index.dtype, "unsigned integer"),
+    )

@@ -1,0 +1,255 @@
+"""x.at[...], put, put_along_axis: values against NumPy and the oracle, eager, traced and sharded; casts and errors."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import shardwise
+from shardwise import lax
+from shardwise.base.errors import NonConcreteBooleanIndexError, ShardingTypeError
+from shardwise.numpy.at import at, put, put_along_axis
+from shardwise.ops.convert import as_array
+from shardwise.sharding import AxisType, Mesh, NamedSharding, P
+from tests.numpy.index_forms import clipped, random_cases
+from tests.numpy.test_indexing import data, dynamic
+
+RNG = np.random.default_rng(0)
+X = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+UFUNCS = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
+def values_for(shape, index):
+    want = np.zeros(shape)[clipped(shape, index)].shape
+    some = tuple(1 if RNG.random() < 0.2 else n for n in want)
+    return RNG.integers(-3, 4, some).astype(np.float32)
+
+
+def written(x, index, values, name):
+    out = x.copy()
+    index = clipped(x.shape, index)
+    if name == "set":
+        out[index] = values
+    else:
+        UFUNCS[name].at(out, index, values)
+    return out
+
+
+@pytest.mark.parametrize("name", ["set", *UFUNCS])
+def test_writes_are_numpys(name):
+    for shape, index in random_cases(11, 80):
+        x, values = data(shape), values_for(shape, index)
+        got = getattr(at(as_array(x))[index], name)(values)
+        assert got.dtype == x.dtype
+        np.testing.assert_array_equal(got, written(x, index, values, name), err_msg=f"{shape} {index}")
+
+
+@pytest.mark.parametrize("name", ["set", "add", "max"])
+def test_traced_writes_are_numpys(name):
+    for shape, index in random_cases(12, 30):
+        x, values = data(shape), values_for(shape, index)
+        where, rebuild = dynamic(index)
+        write = shardwise.jit(lambda x, where, v, rebuild=rebuild: getattr(at(x)[rebuild(where)], name)(v))
+        np.testing.assert_array_equal(
+            write(x, where, values), written(x, index, values, name), err_msg=f"{shape} {index}"
+        )
+
+
+@pytest.mark.parametrize("name", ["set", "add", "multiply", "min"])
+def test_sharding_never_changes_what_is_written(name):
+    mesh = Mesh(np.array(shardwise.devices()[:4]).reshape(2, 2), ("x", "y"))
+    x = data((8, 4, 2))
+    for k, (_, index) in enumerate(random_cases(13, 40)):
+        try:
+            values = values_for(x[index].shape, ())
+        except IndexError:
+            continue
+        want = written(x, index, values, name)
+        placed = shardwise.device_put(x, NamedSharding(mesh, [P("x", "y"), P("y"), P(None, ("x", "y"))][k % 3]))
+        got = getattr(at(placed)[index], name)(values)
+        np.testing.assert_array_equal(got, want, err_msg=f"{index}")
+        where, rebuild = dynamic(index)
+        write = shardwise.jit(lambda x, where, v, rebuild=rebuild: getattr(at(x)[rebuild(where)], name)(v))
+        np.testing.assert_array_equal(write(placed, where, values), want, err_msg=f"{index}")
+
+
+def test_the_result_lies_as_the_operand():
+    mesh = Mesh(np.array(shardwise.devices()[:4]).reshape(2, 2), ("x", "y"))
+    x = shardwise.device_put(data((8, 4)), NamedSharding(mesh, P("x", "y")))
+    for index in (0, slice(2, 5), np.array([0, 3]), (slice(None), np.array([1]))):
+        assert at(x)[index].set(1.0).sharding.is_equivalent_to(x.sharding, 2)
+        assert at(x)[index].add(1.0).sharding.is_equivalent_to(x.sharding, 2)
+
+
+def test_split_updates_are_reduced():
+    """Updates that lie split over devices are added where they are; a reduction completes the sum."""
+    mesh = Mesh(np.array(shardwise.devices()[:4]), ("x",))
+    rows = shardwise.device_put(RNG.integers(0, 9, (16, 3)).astype(np.float32), NamedSharding(mesh, P("x")))
+    where = shardwise.device_put(RNG.integers(0, 5, 16).astype(np.int32), NamedSharding(mesh, P("x")))
+    for name in ("add", "multiply", "min", "max"):
+        write = shardwise.jit(lambda x, i, v, name=name: getattr(at(x)[i], name)(v))
+        got = write(np.ones((5, 3), np.float32), where, rows)
+        np.testing.assert_array_equal(
+            got, written(np.ones((5, 3), np.float32), np.asarray(where), np.asarray(rows), name)
+        )
+
+
+def test_out_of_bounds_and_modes():
+    jax = pytest.importorskip("jax")
+    x = jax.numpy.asarray(X)
+    indices = [
+        7,
+        -7,
+        np.array([-1, 7, 1]),
+        (slice(1, 9), 9),
+        (0, 9),
+        (slice(None), np.array([0, 9])),
+        np.array([[5, 0]]),
+    ]
+    for index in indices:
+        for mode in (None, "drop", "clip", "promise_in_bounds"):
+            for name in ("set", "add", "min"):
+                want = getattr(x.at[index], name)(-1.0, mode=mode)
+                got = getattr(at(as_array(X))[index], name)(-1.0, mode=mode)
+                np.testing.assert_array_equal(got, want, err_msg=f"{index} {mode} {name}")
+    want = x.at[np.array([0, -1])].set(9, wrap_negative_indices=False)
+    np.testing.assert_array_equal(at(as_array(X))[np.array([0, -1])].set(9, wrap_negative_indices=False), want)
+
+
+def test_dtypes_are_those_of_the_oracle():
+    jax = pytest.importorskip("jax")
+    cases = [
+        (np.int32, 2.5, "set"), (np.int32, 2.5, "add"), (np.int32, True, "set"), (np.int32, -0.5, "min"),
+        (np.int32, 2.5, "multiply"), (np.uint8, -1, "add"), (np.uint8, -1, "set"), (np.uint8, 300, "set"),
+        (np.float32, 1, "add"), (np.float32, np.float16(1), "add"), (np.float16, np.float32(1), "set"),
+        (np.float32, 1j, "set"), (np.bool_, False, "set"), (np.bool_, True, "max"), (np.int32, 2, "divide"),
+        (np.float32, 2, "divide"), (np.int32, 2, "power"), (np.float32, 2, "power"), (np.int32, 0, "divide"),
+    ]  # fmt: skip
+    for dtype, value, name in cases:
+        for index in (0, np.array([0, 0, 2])):
+            x = np.arange(3).astype(dtype)
+            with warnings.catch_warnings(record=True) as theirs:
+                warnings.simplefilter("always")
+                want = getattr(jax.numpy.asarray(x).at[index], name)(value)
+            with warnings.catch_warnings(record=True) as ours:
+                warnings.simplefilter("always")
+                got = getattr(at(as_array(x))[index], name)(value)
+            assert got.dtype == want.dtype, (dtype, value, name)
+            np.testing.assert_array_equal(got, want, err_msg=f"{dtype} {value} {name}")
+            kinds = [{w.category for w in caught if w.category is FutureWarning} for caught in (theirs, ours)]
+            assert kinds[0] == kinds[1], (dtype, value, name)
+
+
+def test_weak_types_stay():
+    weak = lax.full((3,), 2.0)
+    assert at(weak)[0].set(2.0).weak_type == weak.weak_type
+
+
+def test_apply():
+    jax = pytest.importorskip("jax")
+    for index in (0, np.array([0, 0, 1]), (slice(None), np.array([1, 1])), (slice(None, None, 2), 1), np.array([7, 0])):
+        want = jax.numpy.asarray(X).at[index].apply(lambda v: v * 2 + 1)
+        double = lambda v: lax.add(lax.mul(v, 2.0), 1.0)  # noqa: E731
+        np.testing.assert_array_equal(at(as_array(X))[index].apply(double), want)
+        np.testing.assert_array_equal(shardwise.jit(lambda x, index=index: at(x)[index].apply(double))(X), want)
+    mesh = Mesh(np.array(shardwise.devices()[:4]).reshape(2, 2), ("x", "y"))
+    x = shardwise.device_put(data((8, 4)), NamedSharding(mesh, P("x", "y")))
+    want = data((8, 4))
+    want[[1, 5]] *= -1
+    np.testing.assert_array_equal(at(x)[np.array([1, 5])].apply(lax.neg), want)
+    want = jax.numpy.asarray(X).at[np.array([0, 0])].apply(lambda v: v + 5)
+    five = as_array(np.float32(5))
+    np.testing.assert_array_equal(at(as_array(X))[np.array([0, 0])].apply(lambda v: lax.add(v, five)), want)
+    with pytest.raises(TypeError, match="scalars of int32"):
+        at(as_array(np.arange(3, dtype=np.int32)))[0].apply(lambda v: lax.convert_element_type(v, np.float32))
+
+
+def test_explicit_sharding():
+    mesh = Mesh(np.array(shardwise.devices()[:4]).reshape(2, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    x = shardwise.device_put(data((8, 8)), NamedSharding(mesh, P(None, "y")))
+    rows = shardwise.device_put(np.ones((2, 8), np.float32), NamedSharding(mesh, P(None, "y")))
+    got = at(x)[np.array([1, 2])].add(rows)
+    assert got.aval.spec == ((), ("y",))
+    split = shardwise.device_put(data((8, 8)), NamedSharding(mesh, P("x", None)))
+    with pytest.raises(ShardingTypeError, match="out_sharding"):
+        at(split)[np.array([1, 2])].add(1.0)
+    got = at(split)[np.array([1, 2])].add(1.0, out_sharding=NamedSharding(mesh, P("x", None)))
+    want = data((8, 8))
+    want[[1, 2]] += 1
+    np.testing.assert_array_equal(got, want)
+    assert got.aval.spec == (("x",), ())
+
+
+def test_values_of_other_kinds():
+    x = as_array(X)
+    np.testing.assert_array_equal(at(x)[0].set([1, 2, 3, 4]), np.concatenate([[[1, 2, 3, 4]], X[1:]]))
+    got = shardwise.jit(lambda x, a: at(x)[0].set([a, a, a, a]))(X, np.float32(3))
+    assert np.asarray(got)[0].tolist() == [3, 3, 3, 3]
+    np.testing.assert_array_equal(at(x)[...].set(3), np.full((3, 4), 3, np.float32))
+    np.testing.assert_array_equal(at(x)[True].set(1.0), np.ones((3, 4)))
+    np.testing.assert_array_equal(at(x)[np.asarray(X) > 3].set(0.0), np.where(X > 3, 0, X))
+
+
+def test_errors():
+    x = as_array(X)
+    for index, value, error in (
+        ([0, 1], 1.0, TypeError),
+        (0, np.ones(3), ValueError),
+        (0, np.ones((1, 1, 4)), ValueError),
+        (np.asarray(X) > 3, np.arange(3.0), ValueError),
+        (0, "a", TypeError),
+        (1.5, 1.0, TypeError),
+        ((0, 0, 0), 1.0, IndexError),
+    ):
+        with pytest.raises(error):
+            at(x)[index].set(value)
+    with pytest.raises(ValueError, match="'foo' is not known"):
+        at(x)[0].set(1, mode="foo")
+    with pytest.raises(TypeError, match="bools"):
+        at(as_array(X > 2))[np.array([0])].add(True)
+    with pytest.raises(IndexError, match="size 0"):
+        at(as_array(np.zeros((0, 3), np.float32)))[0].set(1.0)
+    with pytest.raises(NonConcreteBooleanIndexError):
+        shardwise.jit(lambda x, m: at(x)[m].set(0.0))(X, np.ones(3, bool))
+    assert repr(at(x)[0]).startswith("_IndexUpdateRef(Array([[ 0.,")
+
+
+def test_put():
+    jax = pytest.importorskip("jax")
+    cases = [
+        (np.array([0, -1]), np.array([5.0, 6.0]), None),
+        (np.array([0, 99]), np.array([5.0, 6.0]), None),
+        (np.array([0, 13]), 5.0, "wrap"),
+        (np.array([0, 1, 2]), np.array([5.0, 6.0]), None),
+        (np.array([1, 99, -99, -1]), 5.0, "clip"),
+        (np.array([1, 99, -99, -1]), 5.0, None),
+        (np.array([0, 1]), np.zeros(0), None),
+        (np.array([[0], [1]]), np.arange(6.0), None),
+    ]
+    for where, value, mode in cases:
+        value = np.asarray(value, np.float32)
+        want = jax.numpy.put(X, where.astype(np.int32), value, mode=mode, inplace=False)
+        np.testing.assert_array_equal(put(X, where.astype(np.int32), value, mode=mode, inplace=False), want)
+    with pytest.raises(ValueError, match="immutable"):
+        put(X, 0, 5.0)
+    with pytest.raises(NotImplementedError, match="raise"):
+        put(X, 0, 5.0, mode="raise", inplace=False)
+
+
+def test_put_along_axis():
+    jax = pytest.importorskip("jax")
+    cases = [
+        (np.array([[0], [1], [2]]), 9.0, 1, None),
+        (np.array([[0, 9, 1, 2]]), 9.0, 0, None),
+        (np.array([0, 3]), 9.0, None, None),
+        (np.array([[9], [1], [2]]), 9.0, 1, "clip"),
+        (np.array([[0, 1], [1, 1], [2, 3]]), np.arange(6.0).reshape(3, 2), 1, None),
+    ]
+    for where, value, axis, mode in cases:
+        where, value = where.astype(np.int32), np.asarray(value, np.float32)
+        want = jax.numpy.put_along_axis(X, where, value, axis, inplace=False, mode=mode)
+        np.testing.assert_array_equal(put_along_axis(X, where, value, axis, inplace=False, mode=mode), want)
+    with pytest.raises(ValueError, match="immutable"):
+        put_along_axis(X, np.array([[0], [1], [2]]), 9.0, 1)
