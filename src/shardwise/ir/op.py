@@ -7,6 +7,7 @@ Goes out: an `Op` whose fields every pass reads; no pass knows an op by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from shardwise.ir.types import ShapedArray
@@ -18,6 +19,22 @@ TypeRule = Callable[..., Any]
 RuleFn = Callable[[Types, Types, Params], Rule]
 
 
+@dataclass(frozen=True, slots=True)
+class Halo:
+    """The window of a split dim that each device needs: device i takes ``[step * i + start, step * i + start + width)``.
+
+    Positions outside of the dim hold `fill`, or the value of operand `fill_operand`. `params` are the op's own for the window.
+    """
+
+    step: int
+    start: int
+    width: int
+    params: Params
+    fill: Any = 0
+    fill_operand: int | None = None
+
+
+@dataclass(eq=False, slots=True)
 class Op:
     """An operation. Made by `define_op`; compared by identity.
 
@@ -39,6 +56,8 @@ class Op:
     to_grid         ``(params, grid, in_types, out_types) -> params``: mesh-related params (shardings, specs) as layouts over the
                     axes of the computation's device grid, before propagation.
     absorbs_sum     the op has a param `sum_axes`: mesh axes over which its result is summed in the same kernel.
+    halo            ``(params, dim, in_size, out_local) -> Halo``: for a PERMUTE factor that stays split: which window of dim `dim` of
+                    operand 0 each device needs for its part of the result, and the params of the op on that window.
     partition       ``(ctx, eqn, ...)`` custom partitioning for ops whose local form is more than themselves
                     (see passes.partition).
     explicit        ``(in_types, out_types, params, rule) -> tuple[Spec, ...]`` the type-level sharding rule where it differs
@@ -56,49 +75,39 @@ class Op:
                     not serve: ops with regions, collectives.
     """
 
-    __slots__ = ("_effects", "absorbs_sum", "batch", "collective", "compile", "edges", "explicit", "inline", "jvp", "kernel", "linearize", "localize",
-                 "multiple_results", "name", "partition", "place", "reduction", "rule", "to_grid", "transpose", "type_rule", "typed",
-                 "ufunc")  # fmt: skip
-
-    def __init__(self, name: str, *, type_rule: TypeRule, kernel: Callable[..., Any] | None,
-                 ufunc: Callable[..., Any] | None, rule: RuleFn | str | None, multiple_results: bool,
-                 reduction: str | Callable[[Params], str], localize: Callable[..., Params] | None,
-                 place: Callable[..., Params] | None, to_grid: Callable[..., Params] | None,
-                 partition: Callable[..., Any] | None, explicit: Callable[..., Any] | None,
-                 edges: Callable[..., Any] | None, compile: Callable[..., Any] | None,
-                 effects: bool | Callable[[Params], bool], typed: bool, collective: bool, absorbs_sum: bool,
-                 inline: Callable[..., Any] | None, jvp: Any, transpose: Any, linearize: Callable[..., Any] | None,
-                 batch: Callable[..., Any] | None) -> None:  # fmt: skip
-        self.name = name
-        self.type_rule = type_rule
-        self.kernel = kernel
-        self.ufunc = ufunc
-        self.rule = rule
-        self.multiple_results = multiple_results
-        self.reduction = reduction
-        self.localize = localize
-        self.place = place
-        self.partition = partition
-        self.to_grid = to_grid
-        self.explicit = explicit
-        self.edges = edges
-        self.compile = compile
-        self._effects = effects
-        self.typed = typed
-        self.collective = collective
-        self.absorbs_sum = absorbs_sum
-        self.inline = inline
-        self.jvp = jvp
-        self.transpose = transpose
-        self.linearize = linearize
-        self.batch = batch
+    name: str
+    type_rule: Callable[..., Any]
+    kernel: Callable[..., Any] | None = None
+    ufunc: Callable[..., Any] | None = None
+    rule: RuleFn | str | None = None
+    multiple_results: bool = False
+    reduction: str | Callable[[Params], str] = "sum"
+    localize: Callable[..., Params] | None = None
+    place: Callable[..., Params] | None = None
+    to_grid: Callable[..., Params] | None = None
+    halo: Callable[..., Halo] | None = None
+    partition: Callable[..., Any] | None = None
+    explicit: Callable[..., Any] | None = None
+    edges: Callable[..., Any] | None = None
+    compile: Callable[..., Any] | None = None
+    effects: bool | Callable[[Params], bool] = False
+    typed: bool = False
+    collective: bool = False
+    absorbs_sum: bool = False
+    inline: Callable[..., Any] | None = None
+    jvp: Any = None
+    transpose: Callable[..., Any] | None = None
+    linearize: Callable[..., Any] | None = None
+    batch: Callable[..., Any] | None = None
 
     def __repr__(self) -> str:
         return self.name
 
+    __hash__ = object.__hash__
+
     def has_effects(self, params: Params) -> bool:
         """Whether an equation with these params must be kept though nobody uses its results."""
-        return self._effects(params) if callable(self._effects) else self._effects
+        return self.effects(params) if callable(self.effects) else self.effects
 
     def sharding_rule(self, in_types: Types, out_types: Types, params: Params) -> Rule:
         """The sharding rule for operands and results of these types."""
@@ -129,24 +138,11 @@ class UndefinedPrimal:
 _registry: dict[str, Op] = {}
 
 
-def define_op(name: str, *, type_rule: TypeRule, kernel: Callable[..., Any] | None = None,
-              ufunc: Callable[..., Any] | None = None, rule: RuleFn | str | None = None, multiple_results: bool = False,
-              reduction: str | Callable[[Params], str] = "sum", localize: Callable[..., Params] | None = None,
-              place: Callable[..., Params] | None = None, to_grid: Callable[..., Params] | None = None,
-              partition: Callable[..., Any] | None = None, explicit: Callable[..., Any] | None = None,
-              edges: Callable[..., Any] | None = None, compile: Callable[..., Any] | None = None,
-              effects: bool | Callable[[Params], bool] = False, typed: bool = False, collective: bool = False, absorbs_sum: bool = False,
-              inline: Callable[..., Any] | None = None, jvp: Any = None, transpose: Any = None,
-              linearize: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None) -> Op:  # fmt: skip
-    """Define an op once, in one place; see `Op` for the fields. Raises ValueError if the name is taken."""
+def define_op(name: str, **fields: Any) -> Op:
+    """Define an op once, in one place; `fields` are those of `Op`. Raises ValueError if the name is taken."""
     if name in _registry:
         raise ValueError(f"op {name!r} is defined twice")
-    op = Op(name, type_rule=type_rule, kernel=kernel, ufunc=ufunc, rule=rule, multiple_results=multiple_results,
-            reduction=reduction, localize=localize, place=place, to_grid=to_grid, partition=partition, explicit=explicit, edges=edges, compile=compile,
-            effects=effects, typed=typed, collective=collective, absorbs_sum=absorbs_sum, inline=inline, jvp=jvp, transpose=transpose,
-            linearize=linearize, batch=batch)  # fmt: skip
-    _registry[name] = op
-    return op
+    return _registry.setdefault(name, Op(name, **fields))
 
 
 def all_ops() -> dict[str, Op]:

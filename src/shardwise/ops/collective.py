@@ -349,3 +349,55 @@ def _all_slice_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tup
 
 all_slice = define_op("all_slice", type_rule=_all_slice_type, kernel=_all_slice_kernel, typed=True, collective=True,
                       rule=_moved_dim_rule(lambda p: (p["dim"],)))  # fmt: skip
+
+
+def _halo_type(
+    x: ShapedArray, fill: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, step: int, start: int, width: int
+) -> ShapedArray:
+    shape = (*x.shape[:dim], width, *x.shape[dim + 1 :])
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | fill.vma | set(axes))
+
+
+def _halo_kernel(
+    env: Env,
+    x: Ndarray,
+    fill: Ndarray,
+    *,
+    axes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    dim: int,
+    step: int,
+    start: int,
+    width: int,
+) -> Ndarray:
+    """Device i gets positions ``[step * i + start, step * i + start + width)`` of the dim that `axes` split.
+
+    A strided view of the joined dim where all windows lie inside of it.
+    """
+    front, n, dims = joined(env, x, axes)
+    at = env.lead - len(dims) + dim
+    whole = np.moveaxis(front, 0, at)
+    whole = whole.reshape(*whole.shape[:at], n * whole.shape[at + 1], *whole.shape[at + 2 :])
+    size = whole.shape[at]
+    low = max(0, -min(start, step * (n - 1) + start))
+    high = max(0, max(start, step * (n - 1) + start) + width - size)
+    if low or high:
+        shape = (*whole.shape[:at], low + size + high, *whole.shape[at + 1 :])
+        value = np.squeeze(fill, dims).reshape([n for d, n in enumerate(fill.shape) if d not in dims] + [1] * (whole.ndim - fill.ndim + len(dims)))
+        padded = np.empty(np.broadcast_shapes(shape, value.shape), whole.dtype)
+        padded[...] = value
+        padded[(slice(None),) * at + (slice(low, low + size),)] = whole
+        whole = padded
+    first = start + low
+    view = np.lib.stride_tricks.as_strided(
+        whole[(slice(None),) * at + (slice(first, None),)],
+        (n, *whole.shape[:at], width, *whole.shape[at + 1 :]),
+        (step * whole.strides[at], *whole.strides),
+        writeable=False,
+    )
+    return unjoined(env, view, axes, dims)
+
+
+halo_exchange = define_op(
+    "halo_exchange", type_rule=_halo_type, kernel=_halo_kernel, typed=True, collective=True, rule=_moved_dim_rule(lambda p: (p["dim"],))
+)

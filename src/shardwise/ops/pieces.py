@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
@@ -69,7 +69,18 @@ def cut_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule((dim_factors(shape), *scalars), tuple(dim_factors(out.shape) for out in out_types), shape, kinds)
 
 
-slice_p = define_op("slice", type_rule=_slice_type, kernel=_slice_kernel, rule=cut_rule, localize=_slice_localize)
+def _slice_halo(params: Params, dim: int, in_size: int, out_local: int) -> Halo:
+    """Part i of the result takes every stride-th position from ``start + i * stride * out_local``."""
+    step = params["strides"][dim] if params["strides"] else 1
+    width = step * (out_local - 1) + 1
+    at = {"start_indices": 0, "limit_indices": width}
+    local = {k: (*params[k][:dim], v, *params[k][dim + 1 :]) for k, v in at.items()}
+    return Halo(step * out_local, params["start_indices"][dim], width, {**params, **local})
+
+
+slice_p = define_op(
+    "slice", type_rule=_slice_type, kernel=_slice_kernel, rule=cut_rule, localize=_slice_localize, halo=_slice_halo
+)
 
 
 def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int],
@@ -194,7 +205,16 @@ def _pad_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule((dim_factors(shape), ()), (out,), shape, kinds)
 
 
-pad_p = define_op("pad", type_rule=_pad_type, kernel=_pad_kernel, rule=_pad_rule)
+def _pad_halo(params: Params, dim: int, in_size: int, out_local: int) -> Halo | None:
+    """Part i of the result takes the operand's positions from ``i * out_local - low``; beyond the ends is padding."""
+    low, _, interior = params["padding_config"][dim]
+    if interior:
+        return None
+    config = (*params["padding_config"][:dim], (0, 0, 0), *params["padding_config"][dim + 1 :])
+    return Halo(out_local, -low, out_local, {**params, "padding_config": config}, fill_operand=1)
+
+
+pad_p = define_op("pad", type_rule=_pad_type, kernel=_pad_kernel, rule=_pad_rule, halo=_pad_halo)
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.dims import dim_indices, int_tuple
 from shardwise.ops.operands import Block, operand
@@ -106,7 +106,12 @@ def _rev_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule((factors,), (factors,), shape, kinds)
 
 
-rev_p = define_op("rev", type_rule=_rev_type, kernel=_rev_kernel, rule=_rev_rule)
+def _rev_halo(params: Params, dim: int, in_size: int, out_local: int) -> Halo:
+    """Part i of the result is the i-th part from the end."""
+    return Halo(-out_local, in_size - out_local, out_local, params)
+
+
+rev_p = define_op("rev", type_rule=_rev_type, kernel=_rev_kernel, rule=_rev_rule, halo=_rev_halo)
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:

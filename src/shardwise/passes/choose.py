@@ -39,13 +39,21 @@ def decompose(rule: Rule, tensor: TensorFactors, dims: DimAxes, sizes: Mapping[s
 
 
 def choose_factors(
-    rule: Rule, dims: Sequence[DimAxes], shapes: Sequence[Shape], sizes: Mapping[str, int]
+    rule: Rule,
+    dims: Sequence[DimAxes],
+    shapes: Sequence[Shape],
+    sizes: Mapping[str, int],
+    windows: Mapping[int, int] | None = None,
 ) -> FactorAxes:
-    """The axes for each factor. Where tensors disagree, the layout held by the most elements wins."""
+    """The axes for each factor. Where tensors disagree, the layout held by the most elements wins.
+
+    `windows` are PERMUTE factors that may stay split, with the size of the result's dim.
+    """
     parts = [decompose(rule, t, d, sizes) if any(d) else {} for t, d in zip(rule.tensors, dims, strict=True)]
     agreed = _agreement(rule, parts)
     factors = agreed if agreed is not None else _by_weight(rule, parts, shapes, sizes)
-    _move_off_whole_dims(rule, factors, sizes)
+    split = {f for f, n in (windows or {}).items() if n % math.prod(sizes[a] for a in factors.get(f, ())) == 0}
+    _move_off_whole_dims(rule, factors, sizes, split)
     _drop_inexpressible(rule, factors, sizes)
     return factors
 
@@ -92,9 +100,9 @@ def _by_weight(
     return factors
 
 
-def _move_off_whole_dims(rule: Rule, factors: FactorAxes, sizes: Mapping[str, int]) -> None:
-    """Factors that must be whole give their axes to a batch factor that every tensor has, where one fits."""
-    for f in [f for f in factors if rule.kinds[f] in (Kind.REPLICATE, Kind.PERMUTE)]:
+def _move_off_whole_dims(rule: Rule, factors: FactorAxes, sizes: Mapping[str, int], split: set[int]) -> None:
+    """Factors that must be whole (all of those kinds but `split`) give their axes to a batch factor that every tensor has, where one fits."""
+    for f in [f for f in factors if rule.kinds[f] in (Kind.REPLICATE, Kind.PERMUTE) and f not in split]:
         for a in factors.pop(f):
             for g, kind in enumerate(rule.kinds):
                 ways = math.prod(sizes[b] for b in factors.get(g, ()))

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var
-from shardwise.ir.op import Op
+from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, literal
+from shardwise.ir.op import Halo, Op
 from shardwise.ir.program import Source
 from shardwise.ops.collective import (
     all_gather_op,
@@ -20,13 +20,14 @@ from shardwise.ops.collective import (
     all_slice,
     all_to_all_op,
     first_replica,
+    halo_exchange,
     ppermute_op,
     psum_scatter_op,
 )
 from shardwise.passes.choose import FactorAxes, choose_factors, compose
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.reshard import Step, collective_bytes, local_shape, plan_reshard
-from shardwise.sharding.rule import Kind
+from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
 
 @dataclass(frozen=True)
@@ -164,13 +165,17 @@ class Region:
             return
         rule = op.sharding_rule(in_types, out_types, params)
         sizes = self.grid.axis_sizes
-        factors = choose_factors(rule, [*in_dims, *out_dims], [t.shape for t in in_types + out_types], sizes)
+        shapes = [t.shape for t in in_types + out_types]
+        factors = choose_factors(rule, [*in_dims, *out_dims], shapes, sizes, self._windows(eqn, rule))
         want_ins = [compose(t, factors) for t in rule.inputs]
         made = [compose(t, factors) for t in rule.outputs]
         atoms = [
             self.reshard(a, have, want, aval)
             for (a, have), want, aval in zip(local_ins, want_ins, in_types, strict=True)
         ]
+        for f in rule.factors_of(Kind.PERMUTE):
+            if factors.get(f):
+                atoms, params = self._exchange(eqn, rule, f, factors[f], atoms, params)
         self._local(eqn, atoms, want_ins, made, params)
         partial = self._partial_axes(rule, factors)
         for var, dims, placed in zip(eqn.outputs, made, out_dims, strict=True):
@@ -179,6 +184,45 @@ class Region:
             else:
                 atom, _ = self.values[var]
                 self.define(var, self.reshard(atom, dims, placed, var.aval), placed)
+
+    def _windows(self, eqn: Equation, rule: Rule) -> dict[int, int]:
+        """PERMUTE factors that may stay split because the op says which window of its operand each part needs.
+
+        Each with the size of the result's dim, which the axes must divide too.
+        """
+        if eqn.op.halo is None:
+            return {}
+        found = {}
+        for f in rule.factors_of(Kind.PERMUTE):
+            d_in, d_out = _dim_of(rule.inputs[0], f), _dim_of(rule.outputs[0], f)
+            elsewhere = any(f in fs for t in (*rule.inputs[1:], *rule.outputs[1:]) for fs in t)
+            if d_in is not None and d_out is not None and not elsewhere:
+                size = eqn.outputs[0].aval.shape[d_out]
+                if size and eqn.op.halo(eqn.params, d_in, eqn.inputs[0].aval.shape[d_in], size) is not None:
+                    found[f] = size
+        return found
+
+    def _exchange(
+        self, eqn: Equation, rule: Rule, factor: int, axes: Axes, atoms: Sequence[Atom], params: dict[str, Any]
+    ) -> tuple[list[Atom], dict[str, Any]]:
+        """Bring each device the window of operand 0 that its part of the result needs."""
+        n = math.prod(self.sizes_of(axes))
+        d, d_out = _dim_of(rule.inputs[0], factor), _dim_of(rule.outputs[0], factor)
+        assert d is not None and d_out is not None and eqn.op.halo is not None
+        aval = eqn.inputs[0].aval
+        size, local_out = aval.shape[d], eqn.outputs[0].aval.shape[d_out] // n
+        halo = eqn.op.halo(params, d, size, local_out)
+        fill = atoms[halo.fill_operand] if halo.fill_operand is not None else literal(halo.fill, aval.dtype)
+        before = atoms[0].aval
+        window = {"dim": d, "step": halo.step, "start": halo.start, "width": halo.width}
+        (out,) = self.emit(halo_exchange, [atoms[0], fill], {"axes": axes, "sizes": self.sizes_of(axes), **window})
+        missing = _missing(n, size // n, halo)
+        if missing:
+            sent = missing * before.nbytes // max(before.shape[d], 1)
+            self.transfers.append(
+                Transfer("permute", axes, sent, aval.str_short(), eqn.op.name, eqn.source, implicit=True)
+            )
+        return [out, *atoms[1:]], dict(halo.params)
 
     def _local(self, eqn: Equation, atoms: Sequence[Atom], in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes],
                params: dict[str, Any]) -> None:  # fmt: skip
@@ -232,6 +276,22 @@ class Region:
         if rest:
             atom = self.collective(all_reduce, atom, "all_reduce", rest, var.aval, {"kind": kind})
         self.define(var, self.reshard(atom, dims, placed, var.aval), placed)
+
+
+def _dim_of(tensor: TensorFactors, factor: int) -> int | None:
+    """The dim that is this factor alone."""
+    return next((d for d, factors in enumerate(tensor) if factors == (factor,)), None)
+
+
+def _missing(n: int, local: int, halo: Halo) -> int:
+    """The most positions of its window that a device does not hold itself."""
+    worst = 0
+    for i in range(n):
+        start = halo.step * i + halo.start
+        low, high = max(start, 0), min(start + halo.width, n * local)
+        own = max(0, min(high, (i + 1) * local) - max(low, i * local))
+        worst = max(worst, max(0, high - low) - own)
+    return worst
 
 
 def partition(program: Program, grid: Grid, placements: Mapping[Var, DimAxes], in_dims: Sequence[DimAxes],
