@@ -15,7 +15,7 @@ from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops import broadcast, fill, iota, pieces, reshape, shape, transpose
 from shardwise.ops.out_sharding import resolve_out_sharding
 from shardwise.runtime.env import SINGLE
-from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, use_abstract_mesh
+from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, make_mesh, use_abstract_mesh
 from shardwise.sharding import PartitionSpec as P
 from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, env_of, spread
@@ -384,3 +384,21 @@ def test_signatures_are_those_of_the_oracle():
 
 def test_broadcast_shapes():
     assert shape.broadcast_shapes((2, 1), (1, 3), (3,)) == (2, 3)
+
+
+def test_full_lies_where_it_is_told():
+    mesh = make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    split = NamedSharding(mesh, P("x"))
+    x = fill.full((8, 4), 1.0, sharding=split)
+    assert x.sharding == split and x.weak_type
+    assert fill.full_like(x, 2).sharding == split
+    assert fill.full_like(x, 2, shape=(3,)).sharding != split
+    typed_split = NamedSharding(make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2), P("x"))
+    x = fill.full((8, 4), 1, np.float32, sharding=typed_split)
+    assert x.aval.spec == (("x",), ()) and fill.full_like(x, 2).aval.spec == x.aval.spec
+    with pytest.raises(ValueError, match="7"):
+        fill.full((7, 4), 1.0, sharding=split)
+    with pytest.raises(TypeError, match="Sharding"):
+        fill.full((7, 4), 1.0, sharding="x")
+    assert fill.empty((2,), np.int8).dtype == np.int8
+    assert fill.dtype(2.0) == np.float32 and fill.dtype(np.int64(2)) == np.int32

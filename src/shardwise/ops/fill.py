@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import canonicalize, dtype_of, is_weak
-from shardwise.ir import Array, Literal, bind
+from shardwise.ir import Array, Literal, Tracer, bind
 from shardwise.ops.broadcast import broadcast_in_dim_p
 from shardwise.ops.casts import convert
 from shardwise.ops.dims import shape_tuple
+from shardwise.ops.layout import reshard_op, sharding_constraint
 from shardwise.ops.operands import Value, operand, requested_dtype
 from shardwise.ops.out_sharding import resolve_out_sharding
-from shardwise.sharding import NamedSharding, Sharding
+from shardwise.sharding import Mesh, NamedSharding, Sharding
 
 __all__ = ["dtype", "empty", "full", "full_like", "zeros_like_array"]
 
@@ -28,7 +29,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding |
 
     Args:
         dtype: the result's; None for that of `fill_value`.
-        sharding: how the result is split, a NamedSharding over Explicit axes.
+        sharding: how the result is split; part of its type on Explicit axes.
 
     Raises:
         TypeError: `fill_value` is no scalar, or `shape` no sequence of ints.
@@ -41,22 +42,27 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding |
         )
     if dtype is not None:
         value = convert(value, requested_dtype(dtype, "full"))
-    return filled(sizes, value, _explicit(sharding, len(sizes)))
+    return _placed(sizes, value, sharding, "full")
 
 
-def _explicit(sharding: Any, ndim: int) -> NamedSharding | None:
+def _placed(shape: tuple[int, ...], value: Value, sharding: Any, name: str) -> Array:
+    """`filled`, split as `sharding` says: part of the type on Explicit axes, a layout on others."""
     if sharding is None:
-        return None
+        return filled(shape, value)
+    if not isinstance(sharding, Sharding):
+        raise TypeError(f"lax.{name} takes a Sharding as sharding=, got {sharding!r}.")
+    sharding.shard_shape(shape)  # raises where it does not fit
     if isinstance(sharding, NamedSharding) and sharding.mesh.are_all_axes_explicit:
-        return resolve_out_sharding(sharding, "full", ndim)
-    raise NotImplementedError(f"lax.full takes sharding= over a mesh whose axes are all Explicit, got {sharding}. "
-                              "Use jnp.full(..., device=sharding), or device_put on the result.")  # fmt: skip
+        typed = resolve_out_sharding(sharding, name, len(shape))
+        concrete = sharding if isinstance(sharding.mesh, Mesh) else None
+        return bind(reshard_op, filled(shape, value), sharding=typed, concrete=concrete)
+    return bind(sharding_constraint, filled(shape, value), sharding=sharding)
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Sharding | None = None) -> Array:
     """`full` with the shape, dtype and weak type of `x`, where these are not given.
 
-    On Explicit axes the result is split as `x` is, if it has the same shape.
+    The result lies where `x` does if that was placed and has the same shape.
     """
     sizes = tuple(np.shape(x)) if shape is None else shape_tuple(shape, "full_like shape")
     if dtype is None:
@@ -66,10 +72,13 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     value = operand("full_like", fill_value)
     if value.shape:
         raise TypeError(f"full_like takes a scalar fill_value, got shape {value.shape}.")
-    spec = _explicit(sharding, len(sizes))
-    if spec is None and isinstance(x, Array) and any(x.aval.spec) and sizes == x.shape:
-        spec = x.aval.sharding
-    return filled(sizes, convert(value, new_dtype, weak), spec)
+    value = convert(value, new_dtype, weak)
+    if sharding is None and isinstance(x, Array) and sizes == x.shape:
+        if isinstance(x, Tracer):
+            return filled(sizes, value, x.aval.sharding if any(x.aval.spec) else None)
+        if getattr(x, "committed", False):
+            sharding = x.sharding  # type: ignore[attr-defined]
+    return _placed(sizes, value, sharding, "full_like")
 
 
 def zeros_like_array(x: Any) -> Array:
