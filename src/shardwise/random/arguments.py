@@ -1,0 +1,168 @@
+"""What samplers ask of their arguments: dtypes of the right kind, shapes that fit the parameters, where results go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import check_requested, dtype_of, issubdtype, safe_to_cast
+from shardwise.base.errors import TypePromotionError
+from shardwise.ir import Array, bind
+from shardwise.ops.broadcast import broadcast_in_dim, broadcast_shapes
+from shardwise.ops.casts import convert
+from shardwise.ops.convert import as_value
+from shardwise.ops.dims import shape_tuple
+from shardwise.ops.layout import reshard_op
+from shardwise.ops.out_sharding import resolve_out_sharding
+from shardwise.ops.select import select_n_p
+from shardwise.random.compiled import compiled
+from shardwise.random.keys import checked_key, typed
+from shardwise.sharding import Mesh, NamedSharding, get_concrete_mesh, use_mesh
+
+Shape = tuple[int, ...]
+
+
+def float_dtype(name: str, dtype: Any, *, complex: bool = False) -> Any:
+    """The dtype asked of a sampler of real (or complex) numbers; None means the default float. ValueError for others."""
+    found = check_requested(float if dtype is None else dtype, name)
+    if not issubdtype(found, np.inexact if complex else np.floating):
+        kinds = "a float or complex dtype" if complex else "a float dtype"
+        raise ValueError(f"dtype argument to `{name}` must be {kinds}, got {found.name}.")
+    return found
+
+
+def int_dtype(name: str, dtype: Any, error: type[Exception] = ValueError) -> Any:
+    """The dtype asked of a sampler of integers; None means the default int. `error` for others."""
+    found = check_requested(int if dtype is None else dtype, name)
+    if not issubdtype(found, np.integer):
+        raise error(f"dtype argument to `{name}` must be an int dtype, got {found.name}.")
+    return found
+
+
+def shape_of(x: Any) -> Shape:
+    """The shape of a parameter: an array, tracer or scalar."""
+    return tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
+
+
+def sample_shape(name: str, shape: Any, *parameters: Any) -> Shape:
+    """The shape of the result: `shape`, or that to which the parameters broadcast if it is None.
+
+    Raises:
+        ValueError: the parameters do not broadcast to `shape`.
+    """
+    shapes = [shape_of(p) for p in parameters]
+    if shape is None:
+        return tuple(broadcast_shapes(*shapes)) if shapes else ()
+    wanted = shape_tuple(shape, name)
+    if shapes:
+        check_shape(name, wanted, *shapes)
+    return wanted
+
+
+def check_shape(name: str, shape: Shape, *parameter_shapes: Shape) -> None:
+    """ValueError unless parameters of these shapes broadcast to `shape`."""
+    found = tuple(broadcast_shapes(shape, *parameter_shapes))
+    if found != shape:
+        raise ValueError(f"{name}: parameter shapes must be broadcast-compatible with shape argument, and the result of broadcasting "
+                         f"the shapes must equal the shape argument, but got result {found} for shape argument {shape}.")  # fmt: skip
+
+
+def check_safe(name: str, dtype: Any, *parameters: Any) -> None:
+    """TypePromotionError for parameters whose dtype does not go into `dtype` unharmed."""
+    for p in parameters:
+        if not safe_to_cast(p, dtype):
+            raise TypePromotionError(f"In arguments to {name}, cannot safely cast argument of type {dtype_of(p).name} to {dtype.name}. "
+                                     "Cast it, or ask for a wider dtype.")  # fmt: skip
+
+
+def parameter(x: Any, rank: int, dtype: Any) -> Any:
+    """A parameter as a strongly typed value of `dtype` that ops broadcast against samples of this rank."""
+    return aligned_rank(convert(as_value(x), dtype), rank)
+
+
+def broadcast_to(x: Any, shape: Shape, sharding: NamedSharding | None = None) -> Array:
+    """A parameter repeated to `shape`, as NumPy aligns it."""
+    value = as_value(x)
+    return broadcast_in_dim(value, shape, tuple(range(len(shape) - value.ndim, len(shape))), out_sharding=sharding)
+
+
+def aligned_rank(x: Any, rank: int) -> Any:
+    """A parameter with leading dims of size 1 up to `rank`; scalars stay scalars."""
+    value = as_value(x)
+    if not value.ndim or value.ndim == rank:
+        return value
+    shape = (1,) * (rank - value.ndim) + tuple(value.shape)
+    return broadcast_in_dim(value, shape, tuple(range(rank - value.ndim, rank)))
+
+
+def choose(which: Any, on_true: Any, on_false: Any) -> Array:
+    """Elementwise choice in which all three broadcast."""
+    return bind(select_n_p, which, on_false, on_true)
+
+
+# -- samplers -----------------------------------------------------------------------------------------------------------------------------
+
+
+def sampler(draw: Callable[..., Array]) -> Callable[..., Array]:
+    """``draw(key, *parameters, **static)`` compiled per static values; the key arrives in typed form."""
+
+    def on_typed(key: Array, *parameters: Any, **static: Any) -> Array:
+        return draw(typed(key), *parameters, **static)
+
+    on_typed.__name__ = draw.__name__.lstrip("_")
+    return compiled(on_typed)
+
+
+def drawn(draw: Callable[..., Array], name: str, key: Any, parameters: tuple[Any, ...], shape: Any, dtype: Any,
+          out_sharding: Any, *, safe: bool = True, complex: bool = False) -> Array:  # fmt: skip
+    """A sample of floats: checks what all samplers check alike, then ``draw(key, *parameters, shape, dtype, sharding)``.
+
+    With `safe` the parameters' dtypes must go into `dtype` unharmed.
+    """
+    checked = checked_key(name, key)
+    found = float_dtype(name, dtype, complex=complex)
+    wanted = sample_shape(name, shape, *parameters)
+    if safe:
+        check_safe(name, found, *parameters)
+    return sampled(name, out_sharding, len(wanted), lambda sharding: draw(
+        checked, *parameters, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip
+
+
+# -- placing results ------------------------------------------------------------------------------------------------------------------
+
+
+def placed(name: str, out_sharding: Any, ndim: int) -> tuple[NamedSharding | None, AbstractContextManager[Any]]:
+    """`out_sharding` over the abstract mesh, and the context in which to sample.
+
+    A NamedSharding brings its own mesh, in which the sample is made when no mesh is current.
+    """
+    sharding = resolve_out_sharding(out_sharding, f"random.{name}", ndim)
+    mesh = getattr(out_sharding, "mesh", None)
+    if isinstance(mesh, Mesh) and get_concrete_mesh().empty:
+        return sharding, use_mesh(mesh)
+    return sharding, nullcontext()
+
+
+def sampled(name: str, out_sharding: Any, ndim: int, sample: Callable[[NamedSharding | None], Array]) -> Array:
+    """What `sample(sharding)` makes, in the mesh of `out_sharding`."""
+    if out_sharding is None:
+        return sample(None)
+    sharding, context = placed(name, out_sharding, ndim)
+    with context:
+        return sample(sharding)
+
+
+def moved(x: Array, sharding: NamedSharding | None) -> Array:
+    """`x` resharded to what the user asked for: for samplers that cannot make it there from the start."""
+    return x if sharding is None else bind(reshard_op, x, sharding=sharding)
+
+
+def extended(sharding: NamedSharding | None, leading: int = 0, trailing: int = 0) -> NamedSharding | None:
+    """`sharding` for an array with more dims, which are unsplit, in front or behind."""
+    if sharding is None:
+        return None
+    spec = sharding.spec
+    return NamedSharding(sharding.mesh, spec.update(partitions=((None,) * leading + tuple(spec) + (None,) * trailing)))

@@ -1,0 +1,33 @@
+"""Samplers are compiled once for each combination of shape, dtype and other static arguments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from shardwise.transforms.jit import jit
+
+
+def compiled(sample: Callable[..., Any]) -> Callable[..., Any]:
+    """``sample(*arrays, **static)`` under `jit`, the keyword arguments being static.
+
+    A call looks up its compiled form by the static values, so that nothing but arrays goes through `jit`'s fast path.
+    """
+    forms: dict[tuple[Any, ...], Callable[..., Any]] = {}
+    name = sample.__name__
+
+    @functools.wraps(sample)
+    def call(*arrays: Any, **static: Any) -> Any:
+        key = tuple(static.values())
+        form = forms.get(key)
+        if form is None:
+
+            def fixed(*values: Any) -> Any:
+                return sample(*values, **static)
+
+            fixed.__name__ = fixed.__qualname__ = name
+            form = forms[key] = jit(fixed)
+        return form(*arrays)
+
+    return call

@@ -1,0 +1,247 @@
+"""Keys: made from integers or words, split, folded, and what every sampler asks of the key that it is given.
+
+A key comes in two forms. The typed form is an array of dtype ``key<fry>``; the raw form, as `PRNGKey` makes it, is a
+``uint32`` array whose last dim holds the two words of the key. Every function takes both and answers in kind.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.dtypes import KeyDtype
+from shardwise.base.dtypes import key_dtype as _fry
+from shardwise.ir import Array, Literal, literal
+from shardwise.ops.casts import convert
+from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.random_bits import (
+    random_clone_p,
+    random_fold_in,
+    random_seed,
+    random_split,
+    random_unwrap,
+    random_wrap,
+)
+from shardwise.random.compiled import compiled
+
+_UINT32 = np.dtype(np.uint32)
+_THREEFRY = "threefry2x32"
+_OTHERS = ("rbg", "unsafe_rbg", "threefry4x32", "philox2x32", "philox4x32")
+
+
+class PRNGSpec:
+    """Names a generator; `impl=` and `dtype=` of the functions here take it, as they take the name itself."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"PRNGSpec({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PRNGSpec) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def default_prng_impl() -> PRNGSpec:
+    """The generator that setting ``jax_default_prng_impl`` names."""
+    return PRNGSpec(config.jax_default_prng_impl)
+
+
+def resolve_prng_impl(spec: PRNGSpec | KeyDtype | str | Hashable | None) -> PRNGSpec:
+    """The generator that `spec` means; None means the default.
+
+    Raises:
+        ValueError: no generator has that name.
+        TypeError: `spec` is nothing that names one.
+        NotImplementedError: a generator other than threefry2x32.
+    """
+    if spec is None:
+        name = config.jax_default_prng_impl
+    elif isinstance(spec, PRNGSpec):
+        name = spec.name
+    elif isinstance(spec, KeyDtype):
+        name = _THREEFRY
+    elif isinstance(spec, str):
+        name = spec
+    else:
+        raise TypeError(f"unrecognized type {type(spec)} for specifying PRNG implementation; expected a name such as "
+                        f"{_THREEFRY!r}, a key dtype or a PRNGSpec.")  # fmt: skip
+    if name == _THREEFRY:
+        return PRNGSpec(name)
+    if name in _OTHERS:
+        raise NotImplementedError(f"the PRNG implementation {name!r} is not available: its bits depend on the backend or on how "
+                                  f"arrays are sharded. Use {_THREEFRY!r}, whose bits do not.")  # fmt: skip
+    raise ValueError(f'unrecognized PRNG implementation "{name}". Did you mean "{_THREEFRY}"?')
+
+
+def key_dtype(impl_spec: Any = None) -> KeyDtype:
+    """The dtype of typed keys of a generator."""
+    resolve_prng_impl(impl_spec)
+    return _fry
+
+
+def _impl_of(impl: Any, dtype: Any, function: str) -> PRNGSpec:
+    if impl is not None and dtype is not None:
+        raise ValueError(f"random.{function} takes one of impl= and dtype=, got {impl!r} and {dtype!r}.")
+    return resolve_prng_impl(impl if dtype is None else dtype)
+
+
+# -- making keys ------------------------------------------------------------------------------------------------------------------
+
+
+def _seed_value(seed: Any, function: str) -> Array | Literal:
+    if isinstance(seed, int) and not isinstance(seed, bool):
+        wide = np.int64(seed)  # OverflowError beyond 64 bits
+        return literal(wide if config.jax_enable_x64 else wide.astype(np.int32))
+    value = as_value(seed)
+    if isinstance(value.dtype, KeyDtype):
+        raise TypeError(f"{function} accepts a scalar seed, but was given a PRNG key.")
+    if value.ndim:
+        raise TypeError(f"{function} accepts a scalar seed, but was given an array of shape {value.shape} != (). "
+                        "Use jax.vmap for batching.")  # fmt: skip
+    return value
+
+
+def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
+    """The typed key of an integer seed: a scalar of dtype ``key<fry>``.
+
+    Args:
+        seed: an integer scalar, traced or not; 32 bits count unless 64-bit types are enabled.
+        impl, dtype: the generator, by name or by key dtype; give at most one. Only threefry2x32 exists.
+
+    Raises:
+        TypeError: `seed` is no integer scalar.
+        ValueError: both `impl` and `dtype` are given, or the name is unknown.
+    """
+    _impl_of(impl, dtype, "key")
+    return random_seed(_seed_value(seed, "key"))
+
+
+def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
+    """The raw key of an integer seed: two uint32 words. A typed key if ``jax_enable_custom_prng`` is set; see `key`."""
+    _impl_of(impl, None, "PRNGKey")
+    made = random_seed(_seed_value(seed, "PRNGKey"))
+    return made if config.jax_enable_custom_prng else random_unwrap(made)
+
+
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
+    """Typed keys from their words: u32[..., 2] -> key[...]. TypeError for other dtypes and shapes."""
+    _impl_of(impl, dtype, "wrap_key_data")
+    value = as_value(key_bits_array)
+    _check_words(value)
+    return random_wrap(value)
+
+
+def key_data(keys: Any) -> Array:
+    """The words of keys: key[...] -> u32[..., 2]. Raw keys come back as they are."""
+    value = checked_key("key_data", keys, batched=True)
+    return random_unwrap(value) if is_typed(value) else value
+
+
+def key_impl(keys: Any) -> str:
+    """The name of the generator that keys belong to."""
+    checked_key("key_impl", keys, batched=True)
+    return _THREEFRY
+
+
+def clone(key: Any) -> Array:
+    """The same key, marked as one to be used again. Changes no bits."""
+    from shardwise.ir import bind
+
+    return bind(random_clone_p, as_value(key))
+
+
+# -- checking keys ----------------------------------------------------------------------------------------------------------------
+
+
+def is_typed(key: Array) -> bool:
+    """Whether `key` is a typed key rather than words."""
+    return isinstance(key.dtype, KeyDtype)
+
+
+def typed(key: Array) -> Array:
+    """A key in typed form."""
+    return key if is_typed(key) else random_wrap(key)
+
+
+def _check_words(value: Any) -> None:
+    if value.dtype != _UINT32 or value.shape[-1:] != (2,):
+        raise TypeError(f"JAX encountered invalid PRNG key data: expected uint32 with a shape that ends in (2,), got "
+                        f"{value.aval.str_short()}. Make keys with random.key or random.PRNGKey.")  # fmt: skip
+
+
+def checked_key(name: str, key: Any, *, batched: bool = False) -> Array:
+    """`key` as an Array, typed or raw, after the checks that every function makes.
+
+    Raises:
+        TypeError: it is no key.
+        ValueError: it is an array of keys and `batched` is False.
+    """
+    try:
+        value = as_value(key)
+    except TypeError:
+        raise TypeError(f"unexpected PRNG key type {type(key)} given to random.{name}; expected a key made by random.key or "
+                        "random.PRNGKey.") from None  # fmt: skip
+    if isinstance(value.dtype, KeyDtype):
+        shape = value.shape
+    else:
+        _check_words(value)
+        shape = value.shape[:-1]
+        if config.jax_enable_custom_prng:
+            warnings.warn("Raw arrays as random keys to jax.random functions are deprecated. Assuming valid threefry2x32 key for "
+                          "now.", FutureWarning, stacklevel=3)  # fmt: skip
+    if shape and not batched:
+        raise ValueError(f"{name} accepts a single key, but was given a key array of shape {shape} != (). "
+                         "Use jax.vmap for batching.")  # fmt: skip
+    assert isinstance(value, Array)
+    return value
+
+
+# -- keys from keys ---------------------------------------------------------------------------------------------------------------
+
+
+def _in_form_of(key: Array, made: Array) -> Array:
+    return made if is_typed(key) else random_unwrap(made)
+
+
+@compiled
+def _split(key: Array, *, shape: tuple[int, ...]) -> Array:
+    return _in_form_of(key, random_split(typed(key), shape))
+
+
+def split(key: Any, num: int | Sequence[int] = 2) -> Array:
+    """`num` (a number or a shape) new keys from one: key[] -> key[*num], or u32[2] -> u32[*num, 2] in raw form."""
+    shape = tuple(operator.index(n) for n in num) if isinstance(num, Sequence) else (operator.index(num),)
+    return _split(checked_key("split", key), shape=shape)
+
+
+@compiled
+def _fold_in(key: Array, data: Array) -> Array:
+    return _in_form_of(key, random_fold_in(typed(key), data))
+
+
+def fold_in(key: Any, data: Any) -> Array:
+    """A new key from a key and an integer of 32 bits.
+
+    Raises:
+        TypeError: `data` is no scalar.
+        OverflowError: a Python int that does not fit uint32.
+    """
+    checked = checked_key("fold_in", key)
+    if isinstance(data, int):
+        return _fold_in(checked, as_array(np.uint32(data)))
+    value = as_value(data)
+    if value.ndim:
+        raise TypeError(f"fold_in accepts a scalar, but was given an array of shape {value.shape} != (). "
+                        "Use jax.vmap for batching.")  # fmt: skip
+    return _fold_in(checked, convert(value, _UINT32))

@@ -1,0 +1,98 @@
+"""Random vectors with a given covariance, and random orthogonal matrices."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from shardwise import lax
+from shardwise.base.dtypes import result_type, to_inexact
+from shardwise.ir import Array
+from shardwise.ops.casts import convert
+from shardwise.ops.convert import as_array
+from shardwise.ops.dims import shape_tuple
+from shardwise.random.arguments import Shape, check_shape, float_dtype, moved, sampled, sampler
+from shardwise.random.keys import checked_key
+from shardwise.random.normal import _normal, normal_real
+from shardwise.sharding import NamedSharding
+
+__all__ = ["multivariate_normal", "orthogonal"]
+
+_METHODS = ("cholesky", "eigh", "svd")
+
+
+@sampler
+def _multivariate_normal(key: Array, mean: Array, cov: Array, *, shape: Shape, dtype: Any, method: str,
+                         sharding: NamedSharding | None) -> Array:  # fmt: skip
+    import shardwise.numpy as jnp
+
+    if method == "cholesky":
+        factor = jnp.linalg.cholesky(cov)
+    elif method == "eigh":
+        values, vectors = jnp.linalg.eigh(cov)
+        factor = lax.mul(vectors, lax.expand_dims(lax.sqrt(values), (values.ndim - 1,)))
+    else:
+        left, values, _ = jnp.linalg.svd(cov)
+        factor = lax.mul(left, lax.expand_dims(lax.sqrt(values), (values.ndim - 1,)))
+    vectors = normal_real(key, (*shape, mean.shape[-1]), dtype)
+    return moved(jnp.add(mean, jnp.einsum("...ij,...j->...i", factor, vectors)), sharding)
+
+
+def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky", *,
+                        out_sharding: Any = None) -> Array:  # fmt: skip
+    """Normal vectors with this mean and covariance: f[*shape, n].
+
+    Args:
+        mean: vectors, shape (..., n).
+        cov: positive definite matrices, shape (..., n, n).
+        shape: the batch shape; that to which the leading dims of `mean` and `cov` broadcast by default.
+        dtype: a float dtype; that of `mean` by default.
+        method: how `cov` is factored: 'cholesky', or 'eigh' or 'svd' for singular matrices.
+        out_sharding: how the result is split over Explicit axes.
+
+    Raises:
+        ValueError: another method, or shapes that do not fit.
+    """
+    if method not in _METHODS:
+        raise ValueError(f"multivariate_normal: method must be one of {_METHODS}, got {method!r}.")
+    checked = checked_key("multivariate_normal", key)
+    mean, cov = as_array(mean), as_array(cov)
+    common = to_inexact(result_type(mean, cov))
+    mean, cov = convert(mean, common), convert(cov, common)
+    found = float_dtype("multivariate_normal", common if dtype is None else dtype)
+    if mean.ndim < 1 or cov.ndim < 2 or cov.shape[-2:] != mean.shape[-1:] * 2:
+        raise ValueError("multivariate_normal requires mean of shape (..., n) and cov of shape (..., n, n), got "
+                         f"{mean.shape} and {cov.shape}.")  # fmt: skip
+    batches = mean.shape[:-1], cov.shape[:-2]
+    wanted = tuple(lax.broadcast_shapes(*batches)) if shape is None else shape_tuple(shape, "multivariate_normal")
+    check_shape("multivariate_normal", wanted, *batches)
+    return sampled("multivariate_normal", out_sharding, len(wanted) + 1, lambda sharding: _multivariate_normal(
+        checked, mean, cov, shape=wanted, dtype=found, method=method, sharding=sharding))  # fmt: skip
+
+
+@sampler
+def _orthogonal(
+    key: Array, *, rows: int, columns: int, shape: Shape, dtype: Any, sharding: NamedSharding | None
+) -> Array:
+    import shardwise.numpy as jnp
+
+    size = (*shape, max(rows, columns), min(rows, columns))
+    q, r = jnp.linalg.qr(_normal(key, shape=size, dtype=dtype, sharding=None))
+    # The sign of R's diagonal is the algorithm's whim; taken out, every orthogonal matrix is equally likely.
+    x = lax.mul(q, lax.expand_dims(lax.sign(jnp.diagonal(r, axis1=-2, axis2=-1)), (len(shape),)))
+    return moved(jnp.swapaxes(x, -1, -2) if rows < columns else x, sharding)
+
+
+def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None, *,
+               out_sharding: Any = None) -> Array:  # fmt: skip
+    """Uniform orthogonal matrices (unitary for complex dtypes): f[*shape, n, m].
+
+    With `m` other than `n` the rows, or else the columns, are orthonormal.
+    """
+    checked = checked_key("orthogonal", key)
+    rows = operator.index(n)
+    columns = rows if m is None else operator.index(m)
+    found = float_dtype("orthogonal", dtype, complex=True)
+    wanted = shape_tuple(shape, "orthogonal")
+    return sampled("orthogonal", out_sharding, len(wanted) + 2, lambda sharding: _orthogonal(
+        checked, rows=rows, columns=columns, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip

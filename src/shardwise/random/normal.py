@@ -1,0 +1,167 @@
+"""The normal distribution and those made from it by one more step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import result_type
+from shardwise.ir import Array, literal
+from shardwise.ops.dims import shape_tuple
+from shardwise.ops.random_floats import erf_inv
+from shardwise.random.arguments import (
+    Shape,
+    choose,
+    drawn,
+    extended,
+    float_dtype,
+    parameter,
+    sample_shape,
+    sampler,
+    shape_of,
+)
+from shardwise.random.keys import checked_key
+from shardwise.random.uniform import rademacher, scaled, subkeys, uniform_between, unit
+from shardwise.sharding import NamedSharding
+
+_PARTS = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
+
+
+def normal_real(key: Array, shape: Shape, dtype: Any, sharding: NamedSharding | None = None) -> Array:
+    """Standard normal floats from a typed key."""
+    low = np.nextafter(np.array(-1.0, dtype), np.array(0.0, dtype), dtype=dtype)
+    floats = scaled(unit(key, shape, dtype, sharding), literal(low), literal(1.0, dtype))
+    return lax.mul(literal(np.sqrt(2), dtype), erf_inv(floats))
+
+
+@sampler
+def _normal(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
+    real = _PARTS.get(dtype.name)
+    if real is None:
+        return normal_real(key, shape, dtype, sharding)
+    parts = [lax.div(normal_real(k, shape, real, sharding), literal(np.sqrt(2), real)) for k in subkeys(key, 2)]
+    return lax.complex(*parts)
+
+
+def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
+    """Standard normal numbers: f[*shape].
+
+    Args:
+        dtype: a float or complex dtype; float32 by default. Complex numbers have variance 1, half of it in each part.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+
+    Raises:
+        ValueError: `dtype` is neither float nor complex.
+    """
+    return drawn(_normal, "normal", key, (), shape, dtype, out_sharding, complex=True)
+
+
+@sampler
+def _truncated_normal(
+    key: Array, lower: Any, upper: Any, *, shape: Shape, dtype: Any, sharding: NamedSharding | None
+) -> Array:
+    lower, upper = (parameter(x, len(shape), dtype) for x in (lower, upper))
+    root2 = literal(np.sqrt(2), dtype)
+    floats = uniform_between(key, shape, dtype, *[lax.erf(lax.div(x, root2)) for x in (lower, upper)], sharding)
+    out = lax.mul(root2, erf_inv(floats))
+    # Rounding may have moved a number onto a bound or over it.
+    least = lax.nextafter(lax.stop_gradient(lower), literal(np.inf, dtype))
+    most = lax.nextafter(lax.stop_gradient(upper), literal(-np.inf, dtype))
+    return lax.min(lax.max(out, least), most)
+
+
+def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None, *,
+                     out_sharding: Any = None) -> Array:  # fmt: skip
+    """Standard normal numbers, those between `lower` and `upper` only: f[*shape].
+
+    Args:
+        lower, upper: numbers or arrays that broadcast to `shape`.
+        shape: the result's; that to which the bounds broadcast by default.
+    """
+    return drawn(_truncated_normal, "truncated_normal", key, (lower, upper), shape, dtype, out_sharding, safe=False)
+
+
+@sampler
+def _lognormal(key: Array, sigma: Any, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
+    return lax.exp(
+        lax.mul(_normal(key, shape=shape, dtype=dtype, sharding=sharding), parameter(sigma, len(shape), dtype))
+    )
+
+
+def lognormal(key: Any, sigma: Any = np.float32(1), shape: Any = None, dtype: Any = None, *,  # noqa: B008
+              out_sharding: Any = None) -> Array:  # fmt: skip
+    """Numbers whose logarithm is normal with standard deviation `sigma`: f[*shape]."""
+    return drawn(_lognormal, "lognormal", key, (sigma,), shape, dtype, out_sharding, complex=True)
+
+
+@sampler
+def _maxwell(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
+    vectors = normal_real(key, (*shape, 3), dtype, extended(sharding, trailing=1))
+    return lax.sqrt(lax.reduce_sum(lax.mul(vectors, vectors), (len(shape),)))
+
+
+def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
+    """The length of a standard normal vector of three numbers: f[*shape]."""
+    return drawn(_maxwell, "maxwell", key, (), shape, dtype, out_sharding)
+
+
+@sampler
+def _double_sided_maxwell(key: Array, loc: Any, scale: Any, *, shape: Shape, dtype: Any) -> Array:
+    key1, key2 = subkeys(key, 2)
+    lengths = _maxwell(key1, shape=shape, dtype=dtype, sharding=None)
+    signs = rademacher(key2, shape, dtype)
+    found = result_type(dtype, loc, scale)
+    loc, scale = (parameter(x, len(shape), found) for x in (loc, scale))
+    return lax.add(lax.mul(parameter(lax.mul(signs, lengths), len(shape), found), scale), loc)
+
+
+def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """`loc` plus or minus `scale` times a Maxwell number: f[*shape, *parameters].
+
+    `shape` comes in front of the shape to which `loc` and `scale` broadcast; if empty, that shape is taken twice, as JAX
+    does.
+    """
+    checked = checked_key("double_sided_maxwell", key)
+    found = float_dtype("double_sided_maxwell", dtype)
+    parameters = sample_shape("double_sided_maxwell", None, loc, scale)
+    wanted = shape_tuple(shape, "double_sided_maxwell") or parameters
+    return _double_sided_maxwell(checked, loc, scale, shape=wanted + parameters, dtype=found)
+
+
+@sampler
+def _wald(key: Array, mean: Any, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
+    mean = parameter(mean, len(shape), dtype)
+    key1, key2 = subkeys(key, 2)
+    y = lax.square(normal_real(key1, shape, dtype, sharding))
+    z = unit(key2, shape, dtype, sharding)
+    square = lax.square(mean)
+    root = lax.sqrt(lax.add(lax.mul(lax.mul(mean, 4.0), y), lax.mul(square, lax.square(y))))
+    x = lax.sub(lax.add(mean, lax.div(lax.mul(square, y), 2.0)), lax.mul(lax.div(mean, 2.0), root))
+    return choose(lax.le(z, lax.div(mean, lax.add(mean, x))), x, lax.div(square, x))
+
+
+def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
+    """Inverse Gaussian numbers of scale 1 with this mean: f[*shape]."""
+    return drawn(_wald, "wald", key, (mean,), shape, dtype, out_sharding)
+
+
+@sampler
+def _weibull_min(key: Array, scale: Any, concentration: Any, *, shape: Shape, dtype: Any) -> Array:
+    floats = lax.neg(lax.log1p(lax.neg(unit(key, shape, dtype))))
+    rank = max(len(shape), len(shape_of(scale)), len(shape_of(concentration)))
+    narrow, wide = result_type(dtype, concentration), result_type(dtype, concentration, scale)
+    power = lax.pow(
+        parameter(floats, rank, narrow), lax.div(literal(1.0, narrow), parameter(concentration, rank, narrow))
+    )
+    return lax.mul(parameter(power, rank, wide), parameter(scale, rank, wide))
+
+
+def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Array:
+    """Weibull numbers: f[...], of the shape to which `shape` and the parameters broadcast."""
+    return _weibull_min(checked_key("weibull_min", key), scale, concentration, shape=shape_tuple(shape, "weibull_min"),
+                        dtype=float_dtype("weibull_min", dtype))  # fmt: skip
+
+
+__all__ = ["double_sided_maxwell", "lognormal", "maxwell", "normal", "truncated_normal", "wald", "weibull_min"]

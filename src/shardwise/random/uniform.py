@@ -1,0 +1,272 @@
+"""Uniform bits, floats, integers and truth values: the samplers from which all others are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.dtypes import check_requested, default_dtype, finfo, iinfo, issubdtype
+from shardwise.ir import Array, Literal, literal
+from shardwise.ops.binary import add, bitwise_and, gt, le, lt, mul, rem, sub
+from shardwise.ops.binary import max as maximum
+from shardwise.ops.casts import convert
+from shardwise.ops.convert import as_value
+from shardwise.ops.dims import shape_tuple
+from shardwise.ops.random_bits import random_bits, random_split
+from shardwise.ops.random_floats import mul_add, unit_floats
+from shardwise.ops.select import clamp
+from shardwise.ops.slicing import index_in_dim
+from shardwise.random.arguments import (
+    Shape,
+    aligned_rank,
+    check_shape,
+    choose,
+    extended,
+    float_dtype,
+    int_dtype,
+    parameter,
+    sample_shape,
+    sampled,
+    sampler,
+    shape_of,
+)
+from shardwise.random.keys import checked_key
+from shardwise.sharding import NamedSharding
+
+_UINTS = {bits: np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
+
+
+# -- bits ---------------------------------------------------------------------------------------------------------------------------
+
+
+@sampler
+def _bits(key: Array, *, bit_width: int, shape: Shape, sharding: NamedSharding | None) -> Array:
+    return random_bits(key, bit_width, shape, sharding)
+
+
+def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
+    """Uniform bits as unsigned integers: uint[*shape].
+
+    Args:
+        dtype: an unsigned integer dtype; uint32 by default (uint64 with 64-bit types enabled).
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+
+    Raises:
+        ValueError: `dtype` is no unsigned integer.
+    """
+    checked = checked_key("bits", key)
+    found = default_dtype("u") if dtype is None else check_requested(dtype, "bits")
+    if not issubdtype(found, np.unsignedinteger):
+        raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {found.name}.")
+    wanted = shape_tuple(shape, "bits")
+    return sampled("bits", out_sharding, len(wanted), lambda sharding: _bits(
+        checked, bit_width=8 * found.itemsize, shape=wanted, sharding=sharding))  # fmt: skip
+
+
+# -- floats --------------------------------------------------------------------------------------------------------------------------
+
+
+def unit(key: Array, shape: Shape, dtype: Any, sharding: NamedSharding | None = None) -> Array:
+    """Floats in [0, 1) from a typed key."""
+    info = finfo(dtype)
+    if info.bits not in _UINTS:
+        raise TypeError(f"uniform only accepts 8-, 16-, 32-, or 64-bit dtypes, got {dtype.name}.")
+    width = 8 if info.nmant < 8 else info.bits  # no more bits than the mantissa takes
+    return unit_floats(random_bits(key, width, shape, sharding), dtype)
+
+
+def scaled(floats: Array, low: Any, high: Any) -> Array:
+    """Floats in [0, 1) moved to [low, high); the bounds have the floats' dtype."""
+    if isinstance(low, Literal) and isinstance(high, Literal):
+        a, b = low.value[()], high.value[()]
+        if a == 0 and b == 1:
+            return floats
+        moved = mul_add(floats, literal(b - a, floats.dtype), low)
+        return moved if a <= b else maximum(low, moved)
+    return maximum(low, mul_add(floats, sub(high, low), low))
+
+
+def uniform_between(
+    key: Array, shape: Shape, dtype: Any, low: Any, high: Any, sharding: NamedSharding | None = None
+) -> Array:
+    """Floats in [low, high) from a typed key; the bounds are numbers or arrays that broadcast to `shape`."""
+    low, high = (parameter(x, len(shape), dtype) for x in (low, high))
+    return scaled(unit(key, shape, dtype, sharding), low, high)
+
+
+@sampler
+def _uniform(key: Array, *, low: float, high: float, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
+    return uniform_between(key, shape, dtype, low, high, sharding)
+
+
+@sampler
+def _uniform_bounds(
+    key: Array, low: Array, high: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | None
+) -> Array:
+    return uniform_between(key, shape, dtype, low, high, sharding)
+
+
+def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *,
+            out_sharding: Any = None) -> Array:  # fmt: skip
+    """Uniform floats in [minval, maxval): f[*shape].
+
+    Args:
+        dtype: a float dtype; float32 by default (float64 with 64-bit types enabled).
+        minval, maxval: numbers or arrays that broadcast to `shape`.
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+
+    Raises:
+        ValueError: `dtype` is no float dtype.
+    """
+    checked = checked_key("uniform", key)
+    found = float_dtype("uniform", dtype)
+    wanted = shape_tuple(shape, "uniform")
+
+    def sample(sharding: NamedSharding | None) -> Array:
+        if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)):
+            return _uniform(
+                checked, low=float(minval), high=float(maxval), shape=wanted, dtype=found, sharding=sharding
+            )
+        return _uniform_bounds(checked, minval, maxval, shape=wanted, dtype=found, sharding=sharding)
+
+    return sampled("uniform", out_sharding, len(wanted), sample)
+
+
+# -- integers ------------------------------------------------------------------------------------------------------------------------
+
+
+def _clipped(x: Any, dtype: Any) -> Any:
+    """An integer of any type as `dtype`, clipped to its range where it does not fit."""
+    own, info = iinfo(x.dtype), iinfo(dtype)
+    low, high = max(int(info.min), int(own.min)), min(int(info.max), int(own.max))
+    return convert(clamp(literal(low, x.dtype), x, literal(high, x.dtype)), dtype)
+
+
+def _integer(x: Any) -> Any:
+    value = as_value(x)
+    if issubdtype(value.dtype, np.integer):
+        return convert(value, value.dtype)
+    return convert(value, default_dtype("i"))
+
+
+def randint_between(
+    key: Array, low: Any, high: Any, shape: Shape, dtype: Any, sharding: NamedSharding | None = None
+) -> Array:
+    """Integers in [low, high) from a typed key.
+
+    Twice as many bits as the dtype has are drawn, and their remainder by the span taken: nearly unbiased, and the same
+    amount of work for every element.
+    """
+    check_shape("randint", shape, shape_of(low), shape_of(high))
+    low, high = _integer(low), _integer(high)
+    top = _clipped(literal(int(iinfo(dtype).max), dtype), high.dtype)
+    beyond = gt(high, top)  # as in randint(key, shape, 0, 256, 'uint8')
+    low, high = (aligned_rank(_clipped(x, dtype), len(shape)) for x in (low, high))
+    beyond = aligned_rank(beyond, len(shape))
+
+    info = iinfo(dtype)
+    unsigned = _UINTS[info.bits]
+    upper, lower = (random_bits(k, info.bits, shape, sharding) for k in subkeys(key, 2))
+
+    span = convert(sub(high, low), unsigned)
+    one = literal(1, unsigned)
+    span = choose(le(high, low), one, span)  # nothing lies between: every draw gives `low`
+    span = choose(bitwise_and(beyond, gt(high, low)), add(span, one), span)
+    # The upper bits count 2**bits % span each, made from 2**(bits / 2) so that it does not overflow.
+    factor = rem(literal(1 << (info.bits // 2), unsigned), span)
+    factor = rem(mul(factor, factor), span)
+    offset = rem(add(mul(rem(upper, span), factor), rem(lower, span)), span)
+    return add(low, convert(offset, dtype))
+
+
+def subkeys(key: Array, n: int) -> list[Array]:
+    """`n` new keys from a typed key."""
+    keys = random_split(key, (n,))
+    return [index_in_dim(keys, i, 0, keepdims=False) for i in range(n)]
+
+
+@sampler
+def _randint(key: Array, low: Any, high: Any, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
+    info = iinfo(dtype)
+    if not (config.latest and info.bits < 32):
+        return randint_between(key, low, high, shape, dtype, sharding)
+    int32 = np.dtype(np.int32)  # sampled wide, so that the bias of the remainder is small
+    least, most = (literal(int(n), int32) for n in (info.min, info.max))
+    low = clamp(least, convert(as_value(low), int32), most)
+    high = clamp(least, convert(as_value(high), int32), literal(int(info.max) + 1, int32))
+    return convert(randint_between(key, low, high, shape, int32, sharding), dtype)
+
+
+def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *, out_sharding: Any = None) -> Array:
+    """Uniform integers in [minval, maxval): int[*shape].
+
+    Args:
+        minval, maxval: integers or integer arrays that broadcast to `shape`. Bounds that the dtype does not hold are clipped.
+        dtype: an integer dtype; int32 by default (int64 with 64-bit types enabled).
+        out_sharding: how the result is split over Explicit axes; every device makes its own part.
+
+    Raises:
+        TypeError: `dtype` is no integer dtype.
+        ValueError: the bounds do not broadcast to `shape`.
+    """
+    checked = checked_key("randint", key)
+    found = int_dtype("randint", dtype, TypeError)
+    wanted = shape_tuple(shape, "randint")
+    return sampled("randint", out_sharding, len(wanted), lambda sharding: _randint(
+        checked, minval, maxval, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip
+
+
+# -- truth values ----------------------------------------------------------------------------------------------------------------------
+
+
+@sampler
+def _bernoulli(key: Array, p: Any, *, shape: Shape, mode: str, sharding: NamedSharding | None) -> Array:
+    p = aligned_rank(p, len(shape))
+    dtype = p.dtype
+    if mode == "low":
+        return lt(unit(key, shape, dtype, sharding), p)
+    both = unit(key, (2, *shape), dtype, extended(sharding, leading=1))
+    high, low = (index_in_dim(both, i, 0, keepdims=False) for i in range(2))
+    return lt(mul(low, literal(2.0 ** -int(finfo(dtype).nmant), dtype)), sub(p, high))
+
+
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, out_sharding: Any = None) -> Array:
+    """True with probability `p`: bool[*shape].
+
+    Args:
+        p: a float or an array of floats that broadcasts to `shape`.
+        shape: the result's; that of `p` by default.
+        mode: 'high' draws twice the bits, so that probabilities below 1e-7 come out right.
+        out_sharding: how the result is split over Explicit axes.
+
+    Raises:
+        TypeError: `p` is not floating.
+        ValueError: another `mode`, or `p` does not broadcast to `shape`.
+    """
+    if mode not in ("high", "low"):
+        raise ValueError(f"bernoulli: got mode={mode!r}, expected 'high' or 'low'.")
+    checked = checked_key("bernoulli", key)
+    value = as_value(p)
+    if not issubdtype(value.dtype, np.floating):
+        raise TypeError(f"bernoulli probability `p` must have a floating dtype, got {value.dtype.name}.")
+    wanted = sample_shape("bernoulli", shape, value)
+    return sampled("bernoulli", out_sharding, len(wanted), lambda sharding: _bernoulli(
+        checked, convert(value, value.dtype), shape=wanted, mode=mode, sharding=sharding))  # fmt: skip
+
+
+@sampler
+def _rademacher(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
+    default = default_dtype("f")
+    heads = lt(unit(key, shape, default, sharding), literal(0.5, default))
+    return choose(heads, literal(1, dtype), literal(-1, dtype))
+
+
+def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
+    """-1 or 1 with equal probability: [*shape], int32 by default."""
+    checked = checked_key("rademacher", key)
+    found = check_requested(int if dtype is None else dtype, "rademacher")
+    wanted = shape_tuple(shape, "rademacher")
+    return sampled("rademacher", out_sharding, len(wanted), lambda sharding: _rademacher(
+        checked, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip

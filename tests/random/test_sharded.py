@@ -1,0 +1,78 @@
+"""Samples do not depend on the mesh, nor on how the result is asked for."""
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import random
+from shardwise.sharding import AxisType, NamedSharding, P, make_mesh, use_mesh
+
+SPECS = [P("x", "y"), P("y", "x"), P(("x", "y")), P(None, ("y", "x")), P(None, "y"), P()]
+SAMPLERS = {
+    "bits": lambda key, **kw: random.bits(key, (16, 8, 6), **kw),
+    "uniform": lambda key, **kw: random.uniform(key, (16, 8, 6), minval=0.3, maxval=4.7, **kw),
+    "normal": lambda key, **kw: random.normal(key, (16, 8, 6), **kw),
+    "randint": lambda key, **kw: random.randint(key, (16, 8, 6), 0, 100, **kw),
+    "gamma": lambda key, **kw: random.gamma(key, 2.5, (16, 8, 6), **kw),
+    "bernoulli": lambda key, **kw: random.bernoulli(key, 0.3, (16, 8, 6), mode="high", **kw),
+    "permutation": lambda key, **kw: random.permutation(key, np.arange(16 * 8 * 6).reshape(16, 8, 6), **kw),
+}
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_sharding_the_result_does_not_change_it(mesh, name, spec):
+    sharding = NamedSharding(mesh, spec)
+    sample = SAMPLERS[name]
+    out = sw.jit(sample, out_shardings=sharding)(random.PRNGKey(3))
+    assert out.sharding.is_equivalent_to(sharding, 3)
+    assert (np.asarray(out) == np.asarray(sample(random.PRNGKey(3)))).all()
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_out_sharding_over_explicit_axes(name):
+    mesh = make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    sample = SAMPLERS[name]
+    expected = np.asarray(sample(random.PRNGKey(3)))
+    wanted = P("x", "y", None)
+    with use_mesh(mesh):
+        out = sample(random.PRNGKey(3), out_sharding=P("x", "y"))
+        assert tuple(out.aval.sharding.spec) == tuple(wanted)
+        assert (np.asarray(out) == expected).all()
+        assert tuple(sw.jit(lambda k: sample(k, out_sharding=P("x", "y")))(random.PRNGKey(3)).sharding.spec) == tuple(
+            wanted
+        )
+    out = sample(random.PRNGKey(3), out_sharding=NamedSharding(mesh, P("x", "y")))
+    assert out.sharding == NamedSharding(mesh, wanted)
+    assert (np.asarray(out) == expected).all()
+
+
+def test_each_device_makes_its_own_block_only(mesh):
+    """No collective, and no array larger than a block beyond the key."""
+    f = sw.jit(lambda key: random.normal(key, (64, 32)), out_shardings=NamedSharding(mesh, P("x", "y")))
+    from shardwise.array import signature
+    from shardwise.compile import compile_program
+    from shardwise.ir import ShapedArray, trace_program
+
+    key = random.key(0)
+    program, consts = trace_program(lambda k: [random.normal(k, (64, 32))], [ShapedArray((), key.dtype)])
+    assert not consts
+    executable = compile_program(
+        program, [signature(key.aval, key.sharding, False)], [NamedSharding(mesh, P("x", "y"))]
+    )
+    assert not executable.transfers
+    assert max(v.aval.size for e in executable.device_program.equations for v in e.outputs) == 64 * 32 // 8
+    assert f(key).shape == (64, 32)
+
+
+def test_keys_can_be_sharded(mesh):
+    keys = random.split(random.key(1), 8)
+    sharding = NamedSharding(mesh, P("y"))
+    out = sw.jit(lambda k: random.key_data(random.split(k, 8)), out_shardings=sharding)(random.key(1))
+    assert out.sharding.is_equivalent_to(sharding, 2)
+    assert (np.asarray(out) == np.asarray(random.key_data(keys))).all()
