@@ -1,0 +1,303 @@
+"""LAPACK on stacks of matrices: ndarray functions whose leading dims are loops, of one extent or 1 in each operand.
+
+A matrix for which a routine fails gives NaNs and leaves the others alone; nothing here raises for values. Where NumPy has a
+gufunc it runs the loops; other routines are called matrix by matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+NDArray = np.ndarray[Any, Any]
+Ints = tuple[int, ...]
+Core = tuple[Ints, np.dtype[Any]]  # shape and type of one matrix of a result
+
+
+def _gufunc(name: str, *operands: NDArray) -> Any:
+    """NumPy's own LAPACK loops, which compute in the operands' precision and mark failures with NaN."""
+    from numpy.linalg import _umath_linalg
+
+    with np.errstate(all="ignore"):
+        return getattr(_umath_linalg, name)(*operands)
+
+
+def each(function: Callable[..., Sequence[Any]], ranks: Ints, operands: Sequence[NDArray], cores: Sequence[Core]) -> list[NDArray]:
+    """Call `function` for every stack index on the operands' last dims; its results are stacked as `cores` say."""
+    loops = np.broadcast_shapes(*(x.shape[: x.ndim - r] for x, r in zip(operands, ranks, strict=True)))
+    outs = [np.empty(loops + shape, dtype) for shape, dtype in cores]
+    full = [np.broadcast_to(x, loops + x.shape[x.ndim - r :]) for x, r in zip(operands, ranks, strict=True)]
+    for at in np.ndindex(*loops):
+        for out, value in zip(outs, function(*(x[at] for x in full)), strict=True):
+            out[at] = value
+    return outs
+
+
+def _lapack(name: str, dtype: np.dtype[Any]) -> Any:
+    from scipy.linalg import get_lapack_funcs
+
+    return get_lapack_funcs(name, dtype=dtype)
+
+
+def _finite(x: NDArray) -> bool:
+    return bool(np.isfinite(x).all())
+
+
+# -- factorisations ----------------------------------------------------------------------------------------------------------
+
+
+def cholesky(x: NDArray) -> NDArray:
+    """The lower factor; only the lower triangle is read."""
+    return _gufunc("cholesky_lo", x)
+
+
+def eigh(x: NDArray, lower: bool) -> tuple[NDArray, NDArray]:
+    """Eigenvectors and ascending eigenvalues of Hermitian matrices given by one triangle."""
+    values, vectors = _gufunc("eigh_lo" if lower else "eigh_up", x)
+    return vectors, values
+
+
+def svd(x: NDArray, full: bool, vectors: bool) -> tuple[NDArray, ...]:
+    """Singular values, descending, and with `vectors` u and vh."""
+    from numpy.linalg import _umath_linalg
+
+    m, n = x.shape[-2:]
+    if vectors and not min(m, n):
+        k = (m, n) if full else (0, 0)
+        eye = lambda a, b: np.broadcast_to(np.eye(a, b, dtype=x.dtype), (*x.shape[:-2], a, b))  # noqa: E731
+        return np.zeros((*x.shape[:-2], 0), x.real.dtype), eye(m, k[0]), eye(k[1], n)
+    kind = "svd" if not vectors else "svd_f" if full else "svd_s"
+    if not hasattr(_umath_linalg, kind):  # NumPy 2.0 splits them by shape
+        kind = kind.replace("svd", f"svd_{'m' if m < n else 'n'}")
+    if not vectors:
+        return (_gufunc(kind, x),)
+    u, s, vh = _gufunc(kind, x)
+    return s, u, vh
+
+
+def eig(x: NDArray, left: bool, right: bool) -> tuple[NDArray, ...]:
+    """Eigenvalues and the wanted eigenvectors of general matrices, complex."""
+    result = np.result_type(x.dtype, np.complex64)
+    valid = np.isfinite(x).all(axis=(-2, -1), keepdims=True)
+    x = np.where(valid, x, x.dtype.type(0))  # LAPACK may not return from infinities
+    wide = x.astype(np.complex128) if x.dtype == np.complex64 else x
+    n = x.shape[-1]
+    if left:
+        from scipy.linalg import eig as one
+
+        def both(a: NDArray) -> Sequence[NDArray]:
+            return one(a, left=True, right=True, check_finite=False)
+
+        core = [((n,), result), ((n, n), result), ((n, n), result)]
+        w, vl, vr = each(both, (2,), (wide,), core) if n else [np.zeros((*x.shape[:-2], *c), result) for c, _ in core]
+        outs = (w, vl, vr) if right else (w, vl)
+    else:
+        outs = _gufunc("eig", wide) if right else (_gufunc("eigvals", wide),)
+    nan = result.type(complex(np.nan, np.nan))
+    return tuple(np.where(valid if o.ndim == x.ndim else valid[..., 0], o.astype(result, copy=False), nan) for o in outs)
+
+
+def lu(x: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """The packed factors, pivots counted from 0, and the permutation of rows that they make."""
+    m, n = x.shape[-2:]
+    k = min(m, n)
+    if not k:
+        loops = x.shape[:-2]
+        return x, np.zeros((*loops, 0), np.int32), np.broadcast_to(np.arange(m, dtype=np.int32), (*loops, m))
+    getrf = _lapack("getrf", x.dtype)
+    factors, pivots = each(lambda a: getrf(a)[:2], (2,), (x,), [((m, n), x.dtype), ((k,), np.dtype(np.int32))])
+    return factors, pivots, pivots_to_permutation(pivots, m)
+
+
+def pivots_to_permutation(pivots: NDArray, size: int) -> NDArray:
+    """Where successive swaps of row i with row pivots[i] bring the rows."""
+    order = np.broadcast_to(np.arange(size, dtype=np.int32), (*pivots.shape[:-1], size)).copy()
+    for i in range(pivots.shape[-1]):
+        at = pivots[..., i : i + 1].astype(np.intp)
+        here = order[..., i : i + 1].copy()
+        order[..., i : i + 1] = np.take_along_axis(order, at, -1)
+        np.put_along_axis(order, at, here, -1)
+    return order
+
+
+def qr(x: NDArray, full: bool, pivoting: bool) -> tuple[NDArray, ...]:
+    """q, r and with `pivoting` the order of columns."""
+    m, n = x.shape[-2:]
+    rows = m if full else min(m, n)
+    dtypes = [((m, rows), x.dtype), ((rows, n), x.dtype)]
+    if not min(m, n):
+        q = np.broadcast_to(np.eye(m, rows, dtype=x.dtype), (*x.shape[:-2], m, rows))
+        r = np.zeros((*x.shape[:-2], rows, n), x.dtype)
+        return (q, r, np.zeros((*x.shape[:-2], n), np.int32)) if pivoting else (q, r)
+    if pivoting:
+        from scipy.linalg import qr as one
+
+        mode = "full" if full else "economic"
+        call = lambda a: one(a, pivoting=True, mode=mode, check_finite=False)  # noqa: E731
+        return tuple(each(call, (2,), (x,), [*dtypes, ((n,), np.dtype(np.int32))]))
+    if x.dtype.itemsize == (8 if x.dtype.kind == "c" else 4) and prod(x.shape[:-2]) <= _FEW:
+        return tuple(each(lambda a: _qr_one(a, rows), (2,), (x,), dtypes))
+    with np.errstate(all="ignore"):
+        q, r = np.linalg.qr(x, mode="complete" if full else "reduced")
+    return q.astype(x.dtype, copy=False), r.astype(x.dtype, copy=False)
+
+
+_FEW = 16  # single-precision stacks up to this size go matrix by matrix: NumPy's loops for QR exist in double only
+
+
+def _qr_one(a: NDArray, rows: int) -> tuple[NDArray, NDArray]:
+    m, n = a.shape
+    packed, tau, *_ = _lapack("geqrf", a.dtype)(a, lwork=64 * n)
+    r = np.triu(packed[:rows])
+    base = np.zeros((m, rows), a.dtype, order="F")
+    base[:, : min(n, rows)] = packed[:, : min(n, rows)]
+    return _reflect(base, tau), r
+
+
+def _reflect(packed: NDArray, tau: NDArray) -> NDArray:
+    name = "ungqr" if packed.dtype.kind == "c" else "orgqr"
+    return _lapack(name, packed.dtype)(packed, tau, lwork=64 * packed.shape[1])[0]
+
+
+def householder_product(a: NDArray, taus: NDArray) -> NDArray:
+    """The first columns of the product of elementary reflectors."""
+    m, n = a.shape[-2:]
+    if not taus.shape[-1] or not n:
+        loops = np.broadcast_shapes(a.shape[:-2], taus.shape[:-1])
+        return np.broadcast_to(np.eye(m, n, dtype=a.dtype), (*loops, m, n))
+    return each(lambda x, t: (_reflect(x, t),), (2, 1), (a, taus), [((m, n), a.dtype)])[0]
+
+
+def hessenberg(x: NDArray) -> tuple[NDArray, NDArray]:
+    """The packed Hessenberg form and the factors of its reflectors."""
+    n = x.shape[-1]
+    count = max(n - 1, 0)
+    if n < 2:
+        return x, np.zeros((*x.shape[:-2], count), x.dtype)
+    gehrd = _lapack("gehrd", x.dtype)
+    return tuple(each(lambda a: gehrd(a, lwork=64 * n)[:2], (2,), (x,), [((n, n), x.dtype), ((count,), x.dtype)]))  # type: ignore
+
+
+def schur(x: NDArray, vectors: bool) -> tuple[NDArray, ...]:
+    """The (quasi-)triangular form and with `vectors` the unitary basis."""
+    n = x.shape[-1]
+    if not n:
+        return (x, x) if vectors else (x,)
+    from scipy.linalg import schur as one
+
+    def call(a: NDArray) -> Sequence[NDArray]:
+        if not _finite(a):
+            return (np.full_like(a, np.nan),) * 2
+        return one(a, output="complex" if a.dtype.kind == "c" else "real", check_finite=False)
+
+    t, z = each(call, (2,), (x,), [((n, n), x.dtype)] * 2)
+    return (t, z) if vectors else (t,)
+
+
+def tridiagonal(x: NDArray, lower: bool) -> tuple[NDArray, ...]:
+    """The reduction of Hermitian matrices: packed reflectors, diagonal, off-diagonal, factors of the reflectors."""
+    n = x.shape[-1]
+    real = x.real.dtype
+    reduce = _lapack("hetrd" if x.dtype.kind == "c" else "sytrd", x.dtype)
+    cores = [((n, n), x.dtype), ((n,), real), ((n - 1,), real), ((n - 1,), x.dtype)]
+    return tuple(each(lambda a: reduce(a, lower=int(lower), lwork=64 * n)[:4], (2,), (x,), cores))
+
+
+# -- systems -------------------------------------------------------------------------------------------------------------------
+
+
+def _folded(a: NDArray, b: NDArray, solve: Callable[[NDArray, NDArray], NDArray]) -> NDArray:
+    """Solve with the loop dims over which `a` is one and the same made columns of `b`: one factorisation for all."""
+    same = [d for d in range(a.ndim - 2) if a.shape[d] == 1 and b.shape[d] != 1]
+    if not same:
+        return solve(a, b)
+    rest = [d for d in range(a.ndim - 2) if d not in same]
+    n, k = b.shape[-2:]
+    order = (*rest, b.ndim - 2, *same, b.ndim - 1)
+    wide = b.transpose(order)
+    x = solve(a.reshape(*(a.shape[d] for d in rest), n, n), wide.reshape(*wide.shape[: len(rest) + 1], -1))
+    loops = x.shape[: len(rest)]
+    return x.reshape(*loops, n, *(b.shape[d] for d in same), k).transpose(np.argsort(order))
+
+
+def solve(a: NDArray, b: NDArray) -> NDArray:
+    """x with a x = b; NaN where a is singular."""
+    return _folded(a, b, lambda p, q: _gufunc("solve", p, q))
+
+
+def triangular_solve(a: NDArray, b: NDArray, left: bool, lower: bool, transpose: bool, conjugate: bool, unit: bool) -> NDArray:
+    """x with op(a) x = b, or x op(a) = b unless `left`; op transposes and conjugates."""
+    if conjugate:
+        a = a.conj()
+    if not left:
+        b, transpose = b.swapaxes(-1, -2), not transpose
+    if transpose:
+        a, lower = a.swapaxes(-1, -2), not lower
+    x = _folded(a, b, lambda p, q: _triangular(p, q, lower, unit))
+    return x if left else x.swapaxes(-1, -2)
+
+
+def _triangular(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray:
+    loops = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    n, k = b.shape[-2:]
+    if not (n and k and prod(loops)):
+        return np.empty((*loops, n, k), b.dtype)
+    if prod(loops) > 2 * n:
+        return _substitute(a, b, lower, unit, loops)
+    from scipy.linalg import get_blas_funcs
+
+    trsm = get_blas_funcs("trsm", dtype=a.dtype)
+
+    def one(p: NDArray, q: NDArray) -> tuple[NDArray]:
+        # BLAS thinks in columns, so it is given the transposes: x.T op(a).T = b.T, read from row-major memory as it is.
+        if p.flags.c_contiguous or not p.flags.f_contiguous:
+            return (trsm(1, p.T, q.T, side=1, lower=int(not lower), trans_a=0, diag=int(unit)).T,)
+        return (trsm(1, p, q.T, side=1, lower=int(lower), trans_a=1, diag=int(unit)).T,)
+
+    return each(one, (2, 2), (a, b), [((n, k), b.dtype)])[0]
+
+
+def _substitute(a: NDArray, b: NDArray, lower: bool, unit: bool, loops: Ints) -> NDArray:
+    """Many small systems at once, row by row."""
+    n, k = b.shape[-2:]
+    x = np.empty((*loops, n, k), b.dtype)
+    with np.errstate(all="ignore"):
+        for i in range(n) if lower else reversed(range(n)):
+            known = np.s_[:i] if lower else np.s_[i + 1 :]
+            row = b[..., i : i + 1, :] - np.matmul(a[..., i : i + 1, known], x[..., known, :])
+            x[..., i : i + 1, :] = row if unit else row / a[..., i : i + 1, i : i + 1]
+    return x
+
+
+def tridiagonal_solve(dl: NDArray, d: NDArray, du: NDArray, b: NDArray) -> NDArray:
+    """x of the systems with these diagonals; the first of `dl` and the last of `du` are not used."""
+    n, k = b.shape[-2:]
+    gtsv = _lapack("gtsv", b.dtype)
+
+    def one(low: NDArray, mid: NDArray, up: NDArray, rhs: NDArray) -> tuple[NDArray]:
+        if n == 1:
+            with np.errstate(all="ignore"):
+                return (rhs / mid[:, None],)
+        *_, x, info = gtsv(low[1:], mid, up[:-1], rhs)
+        return (x if info == 0 else np.full_like(x, np.nan),)
+
+    if not n or not k:
+        return b
+    return each(one, (1, 1, 1, 2), (dl, d, du, b), [((n, k), b.dtype)])[0]
+
+
+# -- determinants ----------------------------------------------------------------------------------------------------------------
+
+
+def slogdet(x: NDArray) -> tuple[NDArray, NDArray]:
+    """Sign (for complex matrices a unit number) and logarithm of the determinant's magnitude."""
+    sign, log = _gufunc("slogdet", x)
+    return np.asarray(sign), np.asarray(log)
+
+
+def det(x: NDArray) -> NDArray:
+    """Determinants."""
+    return np.asarray(_gufunc("det", x))
