@@ -10,4 +10,8 @@ from shardwise.ops.select import *  # noqa: F403
 from shardwise.ops.unary import *  # noqa: F403
 
 __all__ = ["AccuracyMode", "Tolerance"]
-__all__ += binary.__all__ + casts.__all__ + fill.__all__ + _select.__all__ + unary.__all__
+__all__ += binary.__all__
+__all__ += casts.__all__
+__all__ += fill.__all__
+__all__ += _select.__all__
+__all__ += unary.__all__

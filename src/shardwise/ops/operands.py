@@ -206,14 +206,9 @@ def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
 def elementwise_op(name: str, ufunc: Callable[..., Any], *accepts: str, result: DTypeMap | None = None,
                    weak: bool = True) -> Op:  # fmt: skip
     """Define an elementwise op without params that computes `ufunc`."""
-    if len(accepts) == 1:
 
-        def kernel(env: Env, x: Block) -> Block:
-            return ufunc(x)
-    else:
-
-        def kernel(env: Env, *blocks: Block) -> Block:
-            return ufunc(*aligned(env, blocks))
+    def kernel(env: Env, *blocks: Block) -> Block:
+        return ufunc(*aligned(env, blocks))
 
     return define_op(
         name, type_rule=elementwise_type(name, *accepts, result=result, weak=weak), kernel=kernel, ufunc=ufunc

@@ -249,11 +249,13 @@ def _concatenate_type(*xs: ShapedArray, dimension: int) -> ShapedArray:
 
 def _concatenate_kernel(env: Env, *xs: Block, dimension: int) -> Block:
     lead = env.lead
+    if len(xs) == 1:
+        return xs[0]
     loops = {x.shape[:lead] for x in xs}
     if len(loops) > 1:
         common = np.broadcast_shapes(*loops)
         xs = tuple(stretched(x, common + x.shape[lead:]) for x in xs)
-    return np.concatenate(xs, axis=lead + dimension) if len(xs) > 1 else xs[0]
+    return np.concatenate(xs, axis=lead + dimension)
 
 
 def _concatenate_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
@@ -293,7 +295,7 @@ _operands = operands
 def stack(operands: Any, axis: int = 0) -> Array:
     """The operands joined along a new dim `axis`: k of f[n] -> f[k, n]."""
     xs = _operands("stack", *operands)
-    if not xs:
+    if len(xs) == 0:
         raise ValueError("stack takes at least one array, got none.")
     d = dim_index(axis, xs[0].ndim + 1, "stack")
     return concatenate([expand_dims(x, (d,)) for x in xs], d)

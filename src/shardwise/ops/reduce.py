@@ -50,7 +50,7 @@ _operand = operand  # functions below have a parameter of that name
 # -- identities ------------------------------------------------------------------------------------------------------
 
 
-def identity_of(reduction: str, dtype: Any) -> np.generic:
+def identity_of(reduction: str, dtype: Any) -> Any:
     """What a reduction over nothing gives: the least value for 'max', all bits for 'and', and so on."""
     kind = dtype_kind(dtype)
     if reduction in ("sum", "or", "xor"):

@@ -12,4 +12,8 @@ from shardwise.ops.reshape import *  # noqa: F403
 from shardwise.ops.transpose import *  # noqa: F403
 
 __all__: list[str] = []
-__all__ += _broadcast.__all__ + _iota.__all__ + pieces.__all__ + _reshape.__all__ + _transpose.__all__
+__all__ += _broadcast.__all__
+__all__ += _iota.__all__
+__all__ += pieces.__all__
+__all__ += _reshape.__all__
+__all__ += _transpose.__all__
