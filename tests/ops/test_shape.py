@@ -13,6 +13,7 @@ from shardwise.base.config import use_dialect
 from shardwise.base.errors import IndivisibleError, ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops import broadcast, fill, iota, pieces, reshape, shape, transpose
+from shardwise.ops.convert import as_value
 from shardwise.ops.out_sharding import resolve_out_sharding
 from shardwise.runtime.env import SINGLE
 from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, make_mesh, use_abstract_mesh
@@ -369,8 +370,6 @@ ERRORS = [
 
 @pytest.mark.parametrize(("call", "error"), ERRORS, ids=[f"{i}" for i in range(len(ERRORS))])
 def test_errors_are_those_of_the_oracle(call, error):
-    from shardwise.ops.convert import as_value
-
     with pytest.raises(error):
         call(as_value(T))
 
@@ -402,3 +401,11 @@ def test_full_lies_where_it_is_told():
         fill.full((7, 4), 1.0, sharding="x")
     assert fill.empty((2,), np.int8).dtype == np.int8
     assert fill.dtype(2.0) == np.float32 and fill.dtype(np.int64(2)) == np.int32
+
+
+def test_broadcast_like():
+    x = as_value(np.arange(4, dtype=np.int8))
+    got = shape.broadcast_like(x, as_value(np.ones((3, 4), np.float32)))
+    np.testing.assert_array_equal(np.asarray(got), np.broadcast_to(np.arange(4), (3, 4)))
+    with pytest.raises(ValueError, match="does not broadcast"):
+        shape.broadcast_like(got, x)

@@ -20,7 +20,15 @@ from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
 
-__all__ = ["broadcast", "broadcast_in_dim", "broadcast_shapes", "broadcast_to_rank", "expand_dims", "tile"]
+__all__ = [
+    "broadcast",
+    "broadcast_in_dim",
+    "broadcast_like",
+    "broadcast_shapes",
+    "broadcast_to_rank",
+    "expand_dims",
+    "tile",
+]
 
 Shape = tuple[int, ...]
 _operand = operand  # functions below have a parameter of that name
@@ -117,6 +125,19 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
         return x
     dims = tuple(range(len(new), len(new) + x.ndim))
     return broadcast_in_dim(x, new + x.shape, dims, out_sharding=out_sharding)
+
+
+def broadcast_like(arr: Any, like_arr: Any) -> Array:
+    """`arr` repeated to the shape of `like_arr` as NumPy broadcasts, and on Explicit axes split as that is.
+
+    ValueError if the shapes do not allow it.
+    """
+    x, like = operand("broadcast_like", arr), operand("broadcast_like", like_arr, 1)
+    new = like.ndim - x.ndim
+    if new < 0 or any(n not in (1, m) for n, m in zip(x.shape, like.shape[new:], strict=True)):
+        raise ValueError(f"broadcast_like: shape {x.shape} does not broadcast to {like.shape}.")
+    sharding = like.aval.sharding if like.aval.mesh is not None and any(like.aval.spec) else None
+    return broadcast_in_dim(x, like.shape, range(new, like.ndim), out_sharding=sharding)
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Array:
