@@ -24,6 +24,7 @@ from shardwise.placement import derive_sharding, incompatible_devices
 from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
+from shardwise.runtime.stepped import SteppedPlan
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
 from shardwise.sharding.device import default_device
 
@@ -50,7 +51,8 @@ class Executable:
         self.transfers = transfers
         self.seconds = seconds
         self.placements = placements  # of the global program's values, in grid axes; empty on one device
-        self.plan = Plan(device_program, Env(grid.names, grid.sizes))
+        make_plan = SteppedPlan if config.shardwise_stepped else Plan
+        self.plan = make_plan(device_program, Env(grid.names, grid.sizes))
         forms: list[BlockForm] = []
         for sig, dims in zip(in_sigs, in_dims, strict=True):
             forms.append(block_form(sig.aval.shape, grid.positions(dims), grid.sizes))
@@ -64,11 +66,9 @@ class Executable:
         for x, form in zip(args, self._forms, strict=True):
             if type(x) is Literal:
                 out.append(x.value if form is None else form.from_dense(x.value))
-            elif form is None:
-                block = x._block
-                out.append(x.block if block is None else block)
-            else:
-                out.append(form.from_dense(x.dense))
+                continue
+            assert isinstance(x, ArrayImpl)
+            out.append(x.block if form is None else form.from_dense(x.dense))
         return out
 
     def _caller(self) -> Any:
@@ -148,7 +148,7 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     for atom, dims, wanted in zip(program.outputs, out_dims, out_shardings, strict=True):
         if wanted is not None:
             sharding = wanted
-        elif len(devices) == 1 and atom.aval.mesh is None:
+        elif not grid.names:
             sharding = _one_device(devices[0], in_sigs)
         else:
             sharding = derive_sharding(grid, dims, atom.aval, in_sigs, named, mesh)

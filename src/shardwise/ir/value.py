@@ -94,11 +94,10 @@ class Literal:
 def literal(value: Any, dtype: Any = None, weak_type: bool | None = None) -> Literal:
     """`value` (a Python or NumPy scalar) as a Literal; Python scalars are weakly typed unless `dtype` is given."""
     if dtype is None:
-        is_python = isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
-        if is_python:
-            dtype, weak = scalar_dtype(value), not isinstance(value, bool)
-        else:
+        if isinstance(value, np.generic):
             dtype, weak = canonicalize(value.dtype), False
+        else:
+            dtype, weak = scalar_dtype(value), not isinstance(value, bool)
     else:
         weak = False
     data = np.asarray(value).astype(dtype, copy=False) if not isinstance(value, int) else _int_scalar(value, dtype)

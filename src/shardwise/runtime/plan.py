@@ -11,10 +11,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy._core import umath as _umath
 
 from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
+
+# XLA computes inf and nan in silence. This is what `np.errstate(all="ignore")` sets, without its cost on every call.
+_ERRORS = _umath._extobj_contextvar
+_QUIET = _umath._make_extobj(all="ignore")
 
 Run = Callable[..., tuple[Ndarray, ...]]
 
@@ -40,7 +45,7 @@ class _Writer:
     def __init__(self, program: Program, env: Env) -> None:
         self.program = program
         self.env = env
-        self.constants: dict[str, Any] = {"asarray": np.asarray}
+        self.constants: dict[str, Any] = {"asarray": np.asarray, "quiet": _QUIET, "errors": _ERRORS}
         self.names: dict[Var, str] = {}
         self.last_use = _last_uses(program)
 
@@ -61,6 +66,9 @@ class _Writer:
                     if isinstance(v, Var) and v not in kept and self.last_use.get(v, i) == i]  # fmt: skip
             if dead:
                 lines.append(f"    del {', '.join(dead)}")
+        body = lines[1:]
+        if program.equations:
+            lines[1:] = ["    before = errors.set(quiet)", "    try:", *("    " + b for b in body), "    finally:", "        errors.reset(before)"]
         outs = ", ".join(self.output(a) for a in program.outputs)
         lines.append(f"    return ({outs}{',' if len(program.outputs) == 1 else ''})")
         return "\n".join(lines)

@@ -38,7 +38,7 @@ from shardwise.ir import (
 )  # fmt: skip
 from shardwise.ops.convert import as_value
 from shardwise.ops.layout import sharding_constraint
-from shardwise.sharding import Device, Sharding, SingleDeviceSharding, devices
+from shardwise.sharding import Device, Mesh, Sharding, SingleDeviceSharding, devices
 from shardwise.transforms.arguments import ArgSelection, StaticValue, argument_names, select_arguments
 from shardwise.transforms.jit_shardings import (
     UNSPECIFIED,
@@ -338,7 +338,7 @@ class JitWrapped:
         used = [i - len(consts) for i in kept if i >= len(consts)]
         in_sigs = [c._sig for c in used_consts] + [placed[i] for i in used]
         names = ["a captured constant"] * len(used_consts) + [traced.names[i] for i in used]
-        executable = compile_program(program, in_sigs, outs, names=names, default_mesh=context_mesh(self._options.api))
+        executable = compile_program(program, in_sigs, outs, names=names, default_mesh=context_mesh(self._options.api) or typed_mesh(program, placed))
         changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]
         if config.jax_log_compiles:
             _log(f"Compiled {program.name} in {sum(executable.seconds.values()) * 1e3:.1f} ms")
@@ -424,6 +424,16 @@ def check_output(leaf: Any, name: str, path: Any) -> None:
         at = f" at output component {keystr(path)}" if path else ""
         raise TypeError(f"function {name} to be compiled returned a value of type {type(leaf)}{at}, which is not a valid JAX type. "
                         "Return arrays, scalars, and containers of them.") from None  # fmt: skip
+
+
+def typed_mesh(program: Program, sigs: Sequence[Signature]) -> Mesh | None:
+    """The concrete mesh of explicitly typed results that no remaining argument lies on (``full_like(x, 0)``)."""
+    for aval in program.out_types:
+        for sig in sigs if aval.mesh is not None else ():
+            mesh = getattr(sig.sharding, "mesh", None)
+            if isinstance(mesh, Mesh) and mesh.axis_names == aval.mesh.axis_names and mesh.axis_sizes == aval.mesh.axis_sizes:
+                return mesh
+    return None
 
 
 def prune(program: Program, keep_unused: bool) -> tuple[Program, list[int]]:

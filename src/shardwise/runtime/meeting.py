@@ -1,0 +1,124 @@
+"""Where devices that run one by one meet: a collective happens when every device of its group has called it.
+
+Comes in: calls, each from one device. Goes out: results for all of a group at once, or an error that names two devices,
+their calls and source lines when no device can go on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.base.dtypes import short_name
+from shardwise.base.errors import JaxRuntimeError
+from shardwise.ir.op import Op
+from shardwise.ir.program import Source
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.exchange import exchange
+
+Place = frozenset[tuple[str, int]]  # mesh axis names with the device's coordinates
+
+_NAMES = {"reduce_scatter": "psum_scatter", "first_replica": "the end of the function (one value for all)"}
+_REDUCTIONS = {"sum": "psum", "max": "pmax", "min": "pmin"}
+
+
+class DivergenceError(JaxRuntimeError):
+    """Devices that must meet in one collective called different ones, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One device's call of a collective."""
+
+    op: Op | str
+    operands: tuple[Ndarray, ...]
+    params: Mapping[str, Any]
+    source: Source | None = None
+
+    @property
+    def name(self) -> str:
+        """The op's name."""
+        return self.op if isinstance(self.op, str) else self.op.name
+
+    def matches(self, other: Call) -> bool:
+        """Whether both are the same collective on operands of the same type; source lines may differ."""
+        return (
+            self.name == other.name and dict(self.params) == dict(other.params)
+            and [(x.shape, x.dtype) for x in self.operands] == [(x.shape, x.dtype) for x in other.operands]
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        name = _NAMES.get(self.name, self.name)
+        if self.name == "all_reduce":
+            name = _REDUCTIONS.get(self.params["kind"], f"all_reduce({self.params['kind']})")
+        axes = ", ".join(repr(a) for a in self.params["axes"])
+        extra = [f"{k}={self.params[k]}" for k in ("perm", "dim", "split", "concat", "groups") if self.params.get(k) is not None]
+        shown = ", ".join(f"{short_name(x.dtype)}[{','.join(map(str, x.shape))}]" for x in self.operands)
+        where = f" at {self.source[0]}:{self.source[1]}" if self.source else ""
+        return f"{name} over {axes} of {shown}{' with ' + ', '.join(extra) if extra else ''}{where}"
+
+
+class Meeting:
+    """The calls that wait for their group to be complete."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.sizes = dict(sizes)
+        self.waiting: dict[Place, Call] = {}
+        self.ended: set[Place] = set()
+        self.labels: dict[Place, str] = {}
+
+    def group(self, place: Place, axes: Sequence[str]) -> list[Place]:
+        """The devices that share a collective over `axes` with the one at `place`, in row-major order."""
+        rest = frozenset(item for item in place if item[0] not in axes)
+        ranges = [range(self.sizes[a]) for a in axes]
+        return [rest | frozenset(zip(axes, at, strict=True)) for at in itertools.product(*ranges)]
+
+    def arrive(self, place: Place, call: Call) -> list[tuple[Place, Ndarray]]:
+        """Let the device at `place` wait in `call`; if its group is complete, the results of all of it."""
+        self.waiting[place] = call
+        group = self.group(place, call.params["axes"])
+        calls = [self.waiting.get(p) for p in group]
+        if any(c is None or not c.matches(call) for c in calls):
+            return []
+        results = exchange(call.op, [c.operands for c in calls if c is not None], call.params)
+        for p in group:
+            del self.waiting[p]
+        return list(zip(group, results, strict=True))
+
+    def end(self, place: Place) -> None:
+        """The device has returned from its function."""
+        self.ended.add(place)
+
+    def label(self, place: Place) -> str:
+        """The device's name and coordinates, for messages."""
+        known = self.labels.get(place)
+        shown = coordinates_text((a, i) for a, i in place)
+        return f"{known} at ({shown})" if known else f"the device at ({shown})"
+
+    def stuck(self) -> DivergenceError:
+        """Why nobody can go on: one device that waits, and one that it waits for."""
+        first = min(self.waiting, key=self._order)
+        call = self.waiting[first]
+        other = next(p for p in self.group(first, call.params["axes"])
+                     if p not in self.waiting or not self.waiting[p].matches(call))  # fmt: skip
+        if other in self.waiting:
+            does = f"is in {self.waiting[other]}"
+        elif other in self.ended:
+            does = "has returned from the function without calling it"
+        else:
+            does = "has not come to it and cannot: it waits for devices that never start"
+        return DivergenceError(
+            f"{self.label(first)} waits in {call}, but {self.label(other)} {does}. All devices of an axis must call the same "
+            "collectives in the same order: let conditions that differ between devices choose values, not collectives."
+        )
+
+    def _order(self, place: Place) -> tuple[int, ...]:
+        at = dict(place)
+        return tuple(at.get(a, -1) for a in self.sizes)
+
+
+def coordinates_text(items: Iterable[tuple[str, int]]) -> str:
+    """``x=0, y=3``."""
+    return ", ".join(f"{a}={i}" for a, i in sorted(items))

@@ -1,0 +1,181 @@
+"""The stepped executor: a per-device Program run one device at a time on concrete arrays, switching at collectives.
+
+It knows nothing of blocks: each device is a coroutine with its own arrays and its own place in the grid, and collectives
+are exchanges between lists of arrays (`shardwise.runtime.exchange`). So it checks the batched executor, and shows what
+every single device does.
+
+Comes in: the same program and blocks as `Plan`. Goes out: the same blocks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardwise.base.errors import JaxRuntimeError
+from shardwise.ir import Atom, Equation, Literal, Program, Var
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+from shardwise.runtime.exchange import alone
+from shardwise.runtime.meeting import Call, Meeting, Place
+
+if TYPE_CHECKING:
+    from shardwise.compile import Executable
+
+Steps = Generator[Call, Ndarray, Any]
+
+
+@dataclass(frozen=True)
+class DeviceEnv(Env):
+    """What a kernel on one device may know: the grid, and the device's own coordinates. Blocks have no grid dims."""
+
+    coordinates: tuple[int, ...] = ()
+
+    @property
+    def lead(self) -> int:
+        """Leading dims of every operand: vmap axes only."""
+        return self.extra
+
+    def dim(self, axis: str) -> int:
+        """Not available: a single device's arrays have no dims for the grid."""
+        raise JaxRuntimeError(f"a kernel that runs on one device asked for the block dim of mesh axis {axis!r}")
+
+    def index(self, axes: tuple[str, ...]) -> np.ndarray:
+        """int32 `extra * 1`: this device's row-major position along `axes`."""
+        return np.full((1,) * self.lead, self.position(axes), np.int32)
+
+    def position(self, axes: Sequence[str]) -> int:
+        """This device's row-major position along `axes`."""
+        place = 0
+        for a in axes:
+            place = place * self.size(a) + self.coordinates[self.axis_names.index(a)]
+        return place
+
+    @property
+    def place(self) -> Place:
+        """The coordinates with the axes' names."""
+        return frozenset(zip(self.axis_names, self.coordinates, strict=True))
+
+
+# -- one device ------------------------------------------------------------------------------------------------------------
+
+
+def device_steps(program: Program, values: Sequence[Ndarray], env: DeviceEnv) -> Steps:
+    """Run a program on one device's arrays: yields each collective call, is sent its result, returns the outputs."""
+    known: dict[Var, Ndarray] = dict(zip(program.inputs, values, strict=True))
+
+    def read(atom: Atom) -> Ndarray:
+        return atom.value if isinstance(atom, Literal) else known[atom]
+
+    for eqn in program.equations:
+        outs = yield from equation_steps(eqn, [read(a) for a in eqn.inputs], env)
+        for var, out in zip(eqn.outputs, outs, strict=True):
+            known[var] = _checked(eqn, var, out)
+    return [read(a) for a in program.outputs]
+
+
+def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> Steps:
+    """Run one equation on one device's arrays; returns the list of its results."""
+    op, params = eqn.op, eqn.params
+    if op.collective:
+        out = alone(op.name, env.position(params["axes"]), operands, params)
+        if out is None:
+            out = yield Call(op, tuple(operands), params, eqn.source)
+        return [out]
+    if op.absorbs_sum and params.get("sum_axes"):
+        part = np.asarray(op.kernel(env, *operands, **{**params, "sum_axes": ()}))  # type: ignore[misc]
+        axes = params["sum_axes"]
+        return [(yield Call("all_reduce", (part,), {"axes": axes, "kind": "sum"}, eqn.source))]
+    if op.ufunc is not None:
+        return [op.ufunc(*operands)]
+    if op.kernel is None:
+        return _prepared(eqn, operands, env)
+    out = op.kernel(env, *operands, **params)
+    return list(out) if op.multiple_results else [out]
+
+
+def _prepared(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> list[Ndarray]:
+    """An op whose kernel is made for a whole grid: it runs on this device's arrays, and its part of the result counts."""
+    op = eqn.op
+    if op.compile is None:
+        raise TypeError(f"op {op.name} has no kernel; it should have been rewritten before execution")
+    grid = Env(env.axis_names, env.axis_sizes, env.extra)
+    types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
+    ones = (1,) * len(env.axis_names)
+    out = op.compile(grid, *types, dict(eqn.params))(*[x.reshape(*ones, *x.shape) for x in operands])
+    outs = out if op.multiple_results else (out,)
+    return [_own_part(np.asarray(o), env.coordinates) for o in outs]
+
+
+def _own_part(block: Ndarray, coordinates: tuple[int, ...]) -> Ndarray:
+    return block[tuple(i if n > 1 else 0 for n, i in zip(block.shape, coordinates, strict=False))]
+
+
+def _checked(eqn: Equation, var: Var, out: Any) -> Ndarray:
+    out = np.asarray(out)
+    declared = getattr(var.aval.dtype, "physical", var.aval.dtype)
+    if out.shape != var.aval.shape or out.dtype != declared:
+        raise JaxRuntimeError(f"{eqn}: on one device the result is {out.dtype}{list(out.shape)}")
+    return out
+
+
+# -- all devices -----------------------------------------------------------------------------------------------------------
+
+
+class SteppedPlan:
+    """A per-device program run device by device. `run(*blocks)` computes what `Plan.run` does."""
+
+    __slots__ = ("env", "program", "source")
+
+    def __init__(self, program: Program, env: Env) -> None:
+        self.program = program
+        self.env = env
+        self.source = str(program)
+
+    def run(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
+        """The program's outputs as blocks; raises JaxRuntimeError if a value that must be the same everywhere is not."""
+        env, program = self.env, self.program
+        devices = [DeviceEnv(env.axis_names, env.axis_sizes, 0, at) for at in np.ndindex(*env.axis_sizes)]
+        meeting = Meeting(dict(zip(env.axis_names, env.axis_sizes, strict=True)))
+        places = [d.place for d in devices]
+        number = {place: i for i, place in enumerate(places)}
+        steps = [device_steps(program, [_own_part(b, d.coordinates) for b in blocks], d) for d in devices]
+        outputs: list[list[Ndarray]] = [[] for _ in devices]
+        ready: deque[tuple[int, Any]] = deque((i, None) for i in range(len(devices)))
+        while ready:
+            i, value = ready.popleft()
+            try:
+                call = steps[i].send(value)
+            except StopIteration as done:
+                outputs[i] = done.value
+                meeting.end(places[i])
+                continue
+            ready.extend((number[p], result) for p, result in meeting.arrive(places[i], call))
+        if meeting.waiting:
+            raise meeting.stuck()
+        return tuple(self._joined(k, [outs[k] for outs in outputs]) for k in range(len(program.outputs)))
+
+    def _joined(self, number: int, parts: Sequence[Ndarray]) -> Ndarray:
+        """The block of one output: extent n along the axes over which its type varies, 1 along the others."""
+        atom = self.program.outputs[number]
+        sizes = self.env.axis_sizes
+        block = np.stack(parts).reshape(*sizes, *parts[0].shape)
+        varying = frozenset() if isinstance(atom, Literal) else atom.aval.vma
+        for d, axis in enumerate(self.env.axis_names):
+            if axis in varying or sizes[d] == 1:
+                continue
+            first = block.take([0], d)
+            if np.ascontiguousarray(np.broadcast_to(first, block.shape)).tobytes() != np.ascontiguousarray(block).tobytes():
+                raise JaxRuntimeError(f"{self.program.name}: output {number} ({atom.aval.str_short()}) should be the same on all devices "
+                                      f"along {axis!r}, but is not")  # fmt: skip
+            block = first
+        return block
+
+
+def run_stepped(executable: Executable, args: Sequence[Any]) -> tuple[Ndarray, ...]:
+    """The output blocks of a compiled program on these arguments, computed device by device."""
+    return SteppedPlan(executable.device_program, executable.plan.env).run(*executable.blocks(args))
