@@ -69,7 +69,7 @@ def clipped(shape: tuple[int, ...], index: Any) -> Any:
         elif p is not None:
             n = shape[dim]
             dim += 1
-            if isinstance(p, (int, np.ndarray)) and getattr(p, "dtype", None) != bool:
+            if isinstance(p, (int, np.ndarray)) and getattr(p, "dtype", None) != np.bool_:
                 p = np.asarray(p).astype(np.int64)
                 p = np.clip(np.where(p < 0, p + n, p), 0, n - 1)
                 p = int(p) if not p.ndim else p

@@ -149,9 +149,12 @@ def test_weak_types_stay():
 
 def test_apply():
     jax = pytest.importorskip("jax")
+
+    def double(v):
+        return lax.add(lax.mul(v, 2.0), 1.0)
+
     for index in (0, np.array([0, 0, 1]), (slice(None), np.array([1, 1])), (slice(None, None, 2), 1), np.array([7, 0])):
         want = jax.numpy.asarray(X).at[index].apply(lambda v: v * 2 + 1)
-        double = lambda v: lax.add(lax.mul(v, 2.0), 1.0)  # noqa: E731
         np.testing.assert_array_equal(at(as_array(X))[index].apply(double), want)
         np.testing.assert_array_equal(shardwise.jit(lambda x, index=index: at(x)[index].apply(double))(X), want)
     mesh = Mesh(np.array(shardwise.devices()[:4]).reshape(2, 2), ("x", "y"))

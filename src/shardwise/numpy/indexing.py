@@ -6,6 +6,7 @@ mode says otherwise; negative indices count from the end first.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from shardwise import lax
 from shardwise.array import ArrayImpl, signature
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
-from shardwise.ir import Array, Literal, is_eager
+from shardwise.ir import Array, Literal, bind, is_eager
 from shardwise.ir.explicit import type_error
 from shardwise.lax import GatherDimensionNumbers, GatherScatterMode
 from shardwise.numpy._indexer import Cut, Item, Layout, Lookup, Pick, layout, parse
@@ -24,7 +25,7 @@ from shardwise.numpy._promote import broadcast_shapes, canonical_axis, no_out
 from shardwise.numpy._promote import value as checked_value
 from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array
-from shardwise.ops.gather import gather
+from shardwise.ops.gather import gather, gather_p, gather_params
 from shardwise.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from shardwise.transforms.explicit import auto_axes, reshard
 
@@ -39,7 +40,17 @@ def getitem(x: Array, index: Any) -> Array:
         view = _basic_view(x, index)
         if view is not None:
             return view
+    if isinstance(index, (Array, np.ndarray)) and index.ndim and x.ndim and index.dtype.kind in "iu":
+        vectors, wraps = index_vectors([index], x.shape[:1], index.shape, True)
+        return bind(gather_p, x, vectors, **_row_params(x.shape, index.ndim, wraps))
     return take_index(x, index)
+
+
+@functools.lru_cache(maxsize=1024)
+def _row_params(shape: tuple[int, ...], rank: int, wraps: bool) -> dict[str, Any]:
+    """The params of the gather that is ``x[index]`` for one index array of that rank."""
+    numbers = GatherDimensionNumbers(tuple(range(rank, rank + len(shape) - 1)), (0,), (0,))
+    return gather_params(numbers, (1, *shape[1:]), GatherScatterMode.CLIP, wrap_negative=wraps)
 
 
 def _basic_view(x: ArrayImpl, index: Any) -> Array | None:

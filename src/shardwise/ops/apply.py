@@ -144,7 +144,7 @@ def apply_at(
         as_array(indices),
         *captured,
         program=program,
-        dimension_numbers=ScatterDimensionNumbers(*map(tuple, vars(numbers).values())),
+        dimension_numbers=numbers,
         update_shape=tuple(shape),
         mode=GatherScatterMode.from_any(mode),
         indices_are_sorted=bool(indices_are_sorted),

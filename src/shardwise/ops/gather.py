@@ -10,7 +10,7 @@ import enum
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.convert import as_array
-from shardwise.ops.windows import Block, read_windows
+from shardwise.ops.windows import Block, linear_index, read_windows
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -61,6 +61,12 @@ _MODES: dict[str | None, GatherScatterMode] = {
 }
 
 
+def as_tuples(numbers: Any) -> None:
+    """Make the fields of dimension numbers tuples, so that they hash."""
+    for field in fields(numbers):
+        object.__setattr__(numbers, field.name, tuple(getattr(numbers, field.name)))
+
+
 @dataclass(frozen=True)
 class GatherDimensionNumbers:
     """How the dims of a gather correspond.
@@ -77,6 +83,9 @@ class GatherDimensionNumbers:
     start_index_map: tuple[int, ...]
     operand_batching_dims: tuple[int, ...] = ()
     start_indices_batching_dims: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        as_tuples(self)
 
 
 def window_dims(numbers: GatherDimensionNumbers, ndim: int) -> list[int]:
@@ -241,9 +250,9 @@ def _gather_kernel(
     lead = env.lead
     numbers = dimension_numbers
     if operand_axes is None:
-        row = _row_gather(operand, indices, lead, numbers, slice_sizes, mode, wrap_negative)
-        if row is not None:
-            return row
+        rows = _gather_rows(operand, indices, lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
+        if rows is not None:
+            return rows
     starts: dict[int, Block] = {}
     outside: Block | None = None  # True where a window leaves the operand
     foreign: Block | None = None  # True where a window lies on another device
@@ -287,35 +296,57 @@ def _fill(fill_value: Any, dtype: np.dtype[Any]) -> Block:
     return np.asarray(value).astype(dtype)
 
 
-def _row_gather(
+def run_of_dims(numbers: GatherDimensionNumbers, ndim: int, batch: int) -> int | None:
+    """The first of the indexed dims if these are a run of collapsed dims in whose place the result has its batch dims."""
+    dims = numbers.start_index_map
+    if not dims or numbers.operand_batching_dims:
+        return None
+    first, count = min(dims), len(dims)
+    if numbers.collapsed_slice_dims != tuple(range(first, first + count)) or set(dims) != {
+        *numbers.collapsed_slice_dims
+    }:
+        return None
+    rest = range(first + batch, batch + ndim - count)
+    return first if numbers.offset_dims == (*range(first), *rest) else None
+
+
+def _gather_rows(
     operand: Block,
     indices: Block,
     lead: int,
     numbers: GatherDimensionNumbers,
     slice_sizes: tuple[int, ...],
     mode: GatherScatterMode,
+    fill_value: Any,
     wrap: bool,
 ) -> Block | None:
-    """The common case: whole rows along one dim of a contiguous operand, the same on all devices."""
-    if len(numbers.start_index_map) != 1 or numbers.operand_batching_dims:
+    """The common case: whole rows at positions in a run of dims, the same on all devices. None if it is not that."""
+    rank, batch = operand.ndim - lead, indices.ndim - 1 - lead
+    first = run_of_dims(numbers, rank, batch)
+    if first is None or math.prod(indices.shape[:lead]) != 1:
         return None
-    d = numbers.start_index_map[0]
-    batch = indices.ndim - 1 - lead
-    if (
-        numbers.collapsed_slice_dims != (d,)
-        or numbers.offset_dims != (*range(d), *range(d + batch, d + batch + len(slice_sizes) - d - 1))
-        or operand.shape[lead:] != (*slice_sizes[:d], operand.shape[lead + d], *slice_sizes[d + 1 :])
-        or not operand.flags.c_contiguous
-        or math.prod(indices.shape[:lead]) != 1
-    ):
+    count = len(numbers.start_index_map)
+    shape = operand.shape[lead:]
+    if shape[:first] != slice_sizes[:first] or shape[first + count :] != slice_sizes[first + count :]:
         return None
-    n = operand.shape[lead + d]
-    start = indices.reshape(indices.shape[lead:-1])
-    if mode is GatherScatterMode.FILL_OR_DROP or wrap:
-        start, inside = in_bounds(start, n, n - 1, wrap)
+    starts: list[Block] = [indices] * count
+    outside: Block | None = None
+    for i, d in enumerate(numbers.start_index_map):
+        column = indices.reshape(indices.shape[lead:])[..., i]
+        starts[d - first], inside = in_bounds(column, shape[d], shape[d] - 1, wrap)
         if inside is not None and mode is GatherScatterMode.FILL_OR_DROP:
-            return None
-    return operand.take(start, axis=lead + d, mode="clip")
+            outside = ~inside if outside is None else outside | ~inside
+    before = lead + first
+    if operand.flags.c_contiguous:
+        position = linear_index(starts, shape[first : first + count], starts[0].shape)
+        sizes = operand.shape
+        flat = operand.reshape((*sizes[:before], math.prod(shape[first : first + count]), *sizes[before + count :]))
+        out = flat.take(position, axis=before, mode="clip")  # clips nothing, but is faster
+    else:
+        out = operand[(slice(None),) * before + tuple(starts)]
+    if outside is None:
+        return out
+    return np.where(outside.reshape(outside.shape + (1,) * (rank - first - count)), _fill(fill_value, out.dtype), out)
 
 
 def _place_window(out: Block, lead: int, batch: int, numbers: GatherDimensionNumbers, operand_ndim: int) -> Block:
@@ -458,28 +489,40 @@ def gather(
         raise NotImplementedError(
             "gather with mode='one_hot' is not implemented; use mode='fill', which gives the same values."
         )
+    params = gather_params(
+        dimension_numbers,
+        slice_sizes,
+        parsed,
+        fill_value,
+        unique_indices=unique_indices,
+        indices_are_sorted=indices_are_sorted,
+        wrap_negative=wrap_negative,
+    )
+    return bind(gather_p, as_array(operand), as_array(start_indices), **params)
+
+
+def gather_params(
+    numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    mode: GatherScatterMode,
+    fill_value: Any = None,
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    wrap_negative: bool = False,
+) -> dict[str, Any]:
+    """The params of the gather op."""
     if fill_value is not None:
         fill_value = np.asarray(fill_value).item()
-    return bind(
-        gather_p,
-        as_array(operand),
-        as_array(start_indices),
-        dimension_numbers=_hashable(dimension_numbers),
+        if fill_value != fill_value and isinstance(fill_value, float):
+            fill_value = math.nan  # one object, so that params which hold it are equal
+    return dict(
+        dimension_numbers=numbers,
         slice_sizes=tuple(operator.index(n) for n in slice_sizes),
-        mode=parsed,
-        fill_value=fill_value if parsed is GatherScatterMode.FILL_OR_DROP else None,
+        mode=mode,
+        fill_value=fill_value if mode is GatherScatterMode.FILL_OR_DROP else None,
         indices_are_sorted=bool(indices_are_sorted),
         unique_indices=bool(unique_indices),
         wrap_negative=bool(wrap_negative),
         operand_axes=None,
-    )
-
-
-def _hashable(numbers: GatherDimensionNumbers) -> GatherDimensionNumbers:
-    return GatherDimensionNumbers(
-        tuple(numbers.offset_dims),
-        tuple(numbers.collapsed_slice_dims),
-        tuple(numbers.start_index_map),
-        tuple(numbers.operand_batching_dims),
-        tuple(numbers.start_indices_batching_dims),
     )

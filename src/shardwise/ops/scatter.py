@@ -19,8 +19,8 @@ from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.convert import as_array
-from shardwise.ops.gather import GatherScatterMode, check_batching, check_dims, check_indices, in_bounds
-from shardwise.ops.windows import Block, write_windows
+from shardwise.ops.gather import GatherScatterMode, as_tuples, check_batching, check_dims, check_indices, in_bounds
+from shardwise.ops.windows import Block, combine_rows, linear_index, write_windows
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -58,6 +58,9 @@ class ScatterDimensionNumbers:
     scatter_dims_to_operand_dims: Sequence[int]
     operand_batching_dims: Sequence[int] = ()
     scatter_indices_batching_dims: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        as_tuples(self)
 
 
 def window_dims(numbers: ScatterDimensionNumbers, ndim: int) -> list[int]:
@@ -173,6 +176,10 @@ def _scatter_kernel(
     del promises
     lead, numbers = env.lead, dimension_numbers
     rank = operand.ndim - lead
+    if operand_axes is None and not update_axes:
+        out = _scatter_rows(operand, indices, updates, lead, numbers, mode, unique_indices, wrap_negative, combine)
+        if out is not None:
+            return out
     window = window_dims(numbers, rank)
     sizes = [1] * rank
     for d, u in zip(window, numbers.update_window_dims, strict=True):
@@ -202,6 +209,48 @@ def _scatter_kernel(
     out = write_windows(operand, lead, starts, sizes, pairs, rows, keep, _UFUNCS[combine], unique_indices, own)
     loops = np.broadcast_shapes(out.shape[:lead], indices.shape[:lead])  # differ if index vectors are empty
     return out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
+
+
+def _scatter_rows(
+    operand: Block,
+    indices: Block,
+    updates: Block,
+    lead: int,
+    numbers: ScatterDimensionNumbers,
+    mode: GatherScatterMode,
+    unique: bool,
+    wrap: bool,
+    combine: str,
+) -> Block | None:
+    """The common case: whole rows at positions in the first dims, the same on all devices. None if it is not that."""
+    dims = numbers.scatter_dims_to_operand_dims
+    count, batch = len(dims), indices.ndim - 1 - lead
+    shape, loops = operand.shape[lead:], (1,) * lead
+    if (
+        not count
+        or numbers.operand_batching_dims
+        or numbers.inserted_window_dims != tuple(range(count))
+        or set(dims) != set(range(count))
+        or numbers.update_window_dims != tuple(range(batch, batch + len(shape) - count))
+        or updates.shape[lead + batch :] != shape[count:]
+        or not operand.shape[:lead] == indices.shape[:lead] == updates.shape[:lead] == loops
+    ):
+        return None
+    starts: list[Block] = [indices] * count
+    keep: Block | None = None
+    for i, d in enumerate(dims):
+        column = indices.reshape(indices.shape[lead:])[..., i]
+        starts[d], inside = in_bounds(column, shape[d], shape[d] - 1, wrap)
+        if inside is not None and mode is not GatherScatterMode.CLIP:
+            keep = inside if keep is None else keep & inside
+    work = np.array(operand, order="C")
+    position = linear_index(starts, shape[:count], starts[0].shape).reshape(-1)
+    rows = updates.reshape(position.size, math.prod(shape[count:]))
+    if keep is not None:
+        chosen = keep.reshape(-1)
+        position, rows = position[chosen], rows[chosen]
+    combine_rows(work.reshape(math.prod(shape[:count]), rows.shape[1]), position, rows, _UFUNCS[combine], unique)
+    return work
 
 
 # -- sharding -------------------------------------------------------------------------------------
@@ -338,7 +387,7 @@ def scatter_with(
         as_array(operand),
         as_array(indices),
         as_array(updates),
-        dimension_numbers=_hashable(numbers),
+        dimension_numbers=numbers,
         mode=parsed,
         indices_are_sorted=bool(indices_are_sorted),
         unique_indices=bool(unique_indices),
@@ -346,16 +395,6 @@ def scatter_with(
         operand_axes=None,
         update_axes=(),
         combine=combine,
-    )
-
-
-def _hashable(numbers: ScatterDimensionNumbers) -> ScatterDimensionNumbers:
-    return ScatterDimensionNumbers(
-        tuple(numbers.update_window_dims),
-        tuple(numbers.inserted_window_dims),
-        tuple(numbers.scatter_dims_to_operand_dims),
-        tuple(numbers.operand_batching_dims),
-        tuple(numbers.scatter_indices_batching_dims),
     )
 
 

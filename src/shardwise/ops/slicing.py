@@ -51,8 +51,13 @@ def _check_starts(name: str, starts: Sequence[ShapedArray], ndim: int) -> None:
         raise TypeError(f"{name} takes start indices of one integer dtype, got {kinds}.")
 
 
+def clamped(start: int, n: int, limit: int, wrap: bool) -> int:
+    """`start` in 0..limit; a negative one counts from the end `n` if `wrap`."""
+    return min(max(start + n if wrap and start < 0 else start, 0), limit)
+
+
 def first_start(start: Block, n: int, limit: int, wrap: bool) -> Block:
-    """Starts as intp in 0..limit, negative ones counted from the end `n` if `wrap`."""
+    """`clamped` for a block of starts, as intp."""
     start = start.astype(np.intp, copy=False)
     if wrap:
         start = np.where(start < 0, start + n, start)
@@ -91,8 +96,7 @@ def _slice_kernel(
         if start.size != 1:
             varying[d] = first_start(start, n, n - size, wrap[d])
         elif size != n:
-            first = start.item()
-            first = min(max(first + n if wrap[d] and first < 0 else first, 0), n - size)
+            first = clamped(start.item(), n, n - size, wrap[d])
             index[lead + d] = slice(first, first + size)
     out = operand[tuple(index)]
     if not varying:
@@ -215,8 +219,30 @@ def _update_kernel(
     env: Env, operand: Block, update: Block, *starts: Block, wrap: tuple[bool, ...], operand_axes: DimAxes | None
 ) -> Block:
     lead = env.lead
-    rank = operand.ndim - lead
-    split = operand_axes or ((),) * rank
+    if operand_axes is not None or any(s.size != 1 for s in starts):
+        return _update_parts(env, operand, update, starts, wrap, operand_axes)
+    window: list[Any] = [slice(None)] * lead
+    for d, start in enumerate(starts):
+        n, size = operand.shape[lead + d], update.shape[lead + d]
+        first = clamped(start.item(), n, n - size, wrap[d])
+        window.append(slice(first, first + size))
+    loops = np.broadcast_shapes(operand.shape[:lead], update.shape[:lead])
+    out = np.array(operand if loops == operand.shape[:lead] else np.broadcast_to(operand, loops + operand.shape[lead:]))
+    out[tuple(window)] = update
+    return out
+
+
+def _update_parts(
+    env: Env,
+    operand: Block,
+    update: Block,
+    starts: Sequence[Block],
+    wrap: tuple[bool, ...],
+    operand_axes: DimAxes | None,
+) -> Block:
+    """Starts that differ between devices, or an operand of which each device holds a part along a cut dim."""
+    lead = env.lead
+    split = operand_axes or ((),) * len(starts)
     firsts: dict[int, Block] = {}
     own: dict[int, tuple[Block, int]] = {}
     for d, start in enumerate(starts):
@@ -225,18 +251,7 @@ def _update_kernel(
         firsts[d] = first_start(start, n, n - size, wrap[d])
         if split[d]:
             own[d] = (env.index(split[d]) * part, part)
-    if own or any(s.size != 1 for s in firsts.values()):
-        return write_windows(operand, lead, firsts, update.shape[lead:], (), update, None, None, True, own)
-    loops = np.broadcast_shapes(operand.shape[:lead], update.shape[:lead])
-    out = (
-        np.empty_like(operand, shape=loops + operand.shape[lead:])
-        if loops != operand.shape[:lead]
-        else np.empty_like(operand)
-    )
-    out[...] = operand
-    window = tuple(slice(s.item(), s.item() + n) for s, n in zip(firsts.values(), update.shape[lead:], strict=True))
-    out[(slice(None),) * lead + window] = update
-    return out
+    return write_windows(operand, lead, firsts, update.shape[lead:], (), update, None, None, True, own)
 
 
 def _update_rule(ins: Types, outs: Types, params: Params) -> Rule:
