@@ -136,6 +136,7 @@ _guard = _choice(*_TRANSFER_GUARD, optional=True)
 OPTIONS = (
     Option("shardwise_dialect", "seed", _choice("seed", "latest")),
     Option("shardwise_on_reshard", "allow", _choice("allow", "raise")),
+    Option("shardwise_stepped", False),
     Option("jax_num_cpu_devices", -1, _integer, traced=False, aliases=("SHARDWISE_NUM_CPU_DEVICES",)),
     Option("jax_platforms", None, _text, traced=False),
     Option("jax_platform_name", None, _text, traced=False),
