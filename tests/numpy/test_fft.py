@@ -78,7 +78,7 @@ def test_frequencies_and_shifts():
     ],
 )
 def test_errors(call):
-    with pytest.raises(ValueError):  # noqa: PT011
+    with pytest.raises(ValueError):
         call()
 
 

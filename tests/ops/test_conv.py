@@ -58,7 +58,7 @@ CASES = {
 
 def arrays(case, dtype=np.float32):
     left, right, options = CASES[case]
-    make = lambda s: (RNG.normal(size=s) * (5 if np.dtype(dtype).kind in "iu" else 1)).astype(dtype)  # noqa: E731
+    make = lambda s: (RNG.normal(size=s) * (5 if np.dtype(dtype).kind in "iu" else 1)).astype(dtype)
     return make(left), make(right), params(**options)
 
 
@@ -84,7 +84,7 @@ def test_loop_dims_are_independent_convolutions(case, extents):
     env = Env(tuple("xyz"[: len(left)]), tuple(np.broadcast_shapes(left, right)))
     got = conv_general_dilated_p.kernel(env, xs, ws, **p)
     for at in itertools.product(*map(range, env.axis_sizes)):
-        pick = lambda a: a[tuple(min(i, n - 1) for i, n in zip(at, a.shape, strict=False))]  # noqa: B023, E731
+        pick = lambda a: a[tuple(min(i, n - 1) for i, n in zip(at, a.shape, strict=False))]
         want = conv_general_dilated_p.kernel(SINGLE, pick(xs), pick(ws), **p)
         np.testing.assert_allclose(pick(got), want, rtol=1e-9, atol=1e-9)
 
@@ -170,7 +170,7 @@ def typed(left, right, dtype="float32", mesh_specs=None, **options):
     ],
 )
 def test_sizes_that_do_not_fit(left, right, options):
-    with pytest.raises(ValueError):  # noqa: PT011
+    with pytest.raises(ValueError):
         typed(left, right, **options)
 
 

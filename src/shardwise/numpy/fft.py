@@ -23,7 +23,7 @@ __all__ = ["fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2"
 Shape = Sequence[int]
 
 
-# -- along any axes ----------------------------------------------------------------------------------------------------------
+# -- along any axes --------------------------------------------------------------------------------------------
 
 
 def _along(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence[int] | None, norm: str | None) -> Array:
@@ -101,7 +101,7 @@ def irfftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, no
     return _along("irfftn", FftType.IRFFT, a, s, axes, norm)
 
 
-# -- along one axis ------------------------------------------------------------------------------------------------------------
+# -- along one axis --------------------------------------------------------------------------------------------
 
 
 def _along_one(name: str, kind: FftType, a: Any, n: int | None, axis: int | None, norm: str | None) -> Array:
@@ -154,7 +154,7 @@ def _conjugate(x: Array) -> Array:
     return lax.conj(x) if x.dtype.kind == "c" else x
 
 
-# -- along two axes --------------------------------------------------------------------------------------------------------------
+# -- along two axes --------------------------------------------------------------------------------------------
 
 
 def _along_two(name: str, kind: FftType, a: Any, s: Shape | None, axes: Sequence[int], norm: str | None) -> Array:
@@ -183,7 +183,7 @@ def irfft2(a: Any, s: Shape | None = None, axes: Sequence[int] = (-2, -1), norm:
     return _along_two("irfft2", FftType.IRFFT, a, s, axes, norm)
 
 
-# -- frequencies and shifts --------------------------------------------------------------------------------------------------------
+# -- frequencies and shifts ------------------------------------------------------------------------------------
 
 
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
@@ -210,10 +210,8 @@ def _frequencies(name: str, steps: np.ndarray[Any, Any], n: int, d: Any, dtype: 
     wanted = default_dtype("f") if dtype is None else check_requested(dtype, f"jnp.fft.{name}")
     real = to_floating(wanted)
     k = as_array(steps.astype(real))
-    if isinstance(d, Array):
-        out = lax.div(k, lax.mul(convert(d, real), literal(n, real)))
-    else:
-        out = lax.div(k, literal(d * n, real))
+    span = lax.mul(convert(d, real), literal(n, real)) if isinstance(d, Array) else literal(d * n, real)
+    out = lax.div(k, span)
     out = as_array(convert(out, wanted))
     if device is None:
         return out

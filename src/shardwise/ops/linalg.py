@@ -44,9 +44,10 @@ Result = tuple[Ints, str]  # dims of one matrix, and its element type: 'same', '
 
 
 def _define(name: str, ranks: Ints, results: Callable[..., list[Result]], kernel: Callable[..., Any], *,
-            accepts: str = "fc", multiple: bool = True) -> Op:  # fmt: skip
+            accepts: str = "fc", multiple: bool = True, broadcasts: bool = False) -> Op:  # fmt: skip
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
-    raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks."""
+    raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
+    `broadcasts`."""
 
     def type_rule(*types: ShapedArray, **params: Any) -> Any:
         batches = []
@@ -58,11 +59,15 @@ def _define(name: str, ranks: Ints, results: Callable[..., list[Result]], kernel
             if t.dtype != types[0].dtype:
                 raise TypeError(f"{name} requires arguments of one dtype, got {', '.join(u.dtype.name for u in types)}.")
             batches.append(t.shape[: t.ndim - r])
+        batch = batches[0]
+        if broadcasts and len(set(map(len, batches))) == 1:
+            batch = tuple(max(sizes, key=lambda n: n != 1) for sizes in zip(*batches, strict=True))
+            batches = [tuple(m if n == 1 else n for n, m in zip(b, batch, strict=True)) for b in batches]
         if len(set(batches)) > 1:
             raise TypeError(f"All inputs to {name} must have the same batch dims, got shapes {', '.join(str(t.shape) for t in types)}.")
         cores = results(*(t.shape[t.ndim - r :] for t, r in zip(types, ranks, strict=True)), **params)
         weak = all(t.weak_type for t in types)
-        outs = [ShapedArray(batches[0] + core, _element(types[0].dtype, kind), weak) for core, kind in cores]
+        outs = [ShapedArray(batch + core, _element(types[0].dtype, kind), weak) for core, kind in cores]
         return tuple(outs) if multiple else outs[0]
 
     def run(env: Env, *blocks: Block, **params: Any) -> Any:
@@ -84,7 +89,10 @@ def _define(name: str, ranks: Ints, results: Callable[..., list[Result]], kernel
                                  "Reshard these dims to None first.")  # fmt: skip
         batch = in_types[0].spec[: in_types[0].ndim - ranks[0]]
         for t in in_types[1:]:
-            if t.spec[: len(batch)] != batch:
+            if broadcasts:
+                batch = tuple(a or b for a, b in zip(batch, t.spec, strict=False))
+        for t in in_types:
+            if any(a != b and (n != 1 or not broadcasts) for a, b, n in zip(t.spec, batch, t.shape, strict=False)):
                 raise type_error(f"All inputs to {name} must have the same batch sharding, but got "
                                  f"{', '.join(str(u.sharding.spec) for u in in_types)}.")  # fmt: skip
         return tuple(batch + ((),) * (out.ndim - len(batch)) for out in out_types)
@@ -94,7 +102,7 @@ def _define(name: str, ranks: Ints, results: Callable[..., list[Result]], kernel
 
 def _matrix_rule(in_types: Types, out_types: Types, batch: int) -> Rule:
     """Batch dims pass through; every dim of a matrix is needed whole, and made whole."""
-    sizes = list(in_types[0].shape[:batch])
+    sizes = list(out_types[0].shape[:batch])
     tensors = []
     for t in in_types + out_types:
         factors: list[tuple[int, ...]] = [(d,) if n != 1 else () for d, n in enumerate(t.shape[:batch])]
@@ -452,11 +460,11 @@ def _solve_results(a: Ints, b: Ints) -> list[Result]:
     return [(b, "same")]
 
 
-solve_p = _define("solve", (2, 2), _solve_results, lapack.solve, multiple=False)
+solve_p = _define("solve", (2, 2), _solve_results, lapack.solve, multiple=False, broadcasts=True)
 
 
 def solve(a: Any, b: Any) -> Array:
-    """x with a x = b: f[..., m, m], f[..., m, k] -> f[..., m, k]; NaN where a is singular."""
+    """x with a x = b: f[..., m, m], f[..., m, k] -> f[..., m, k]; NaN where a is singular. Batch dims of size 1 broadcast."""
     return bind(solve_p, as_array(a), as_array(b))
 
 

@@ -1,0 +1,487 @@
+"""`shardwise.numpy.linalg`: linear algebra with NumPy's names, on matrices in the last two dims."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from itertools import chain, pairwise
+from math import inf, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import finfo, to_floating
+from shardwise.ir import Array, literal
+from shardwise.numpy._promote import (
+    array,
+    broadcast_to_shape,
+    canonical_axis,
+    convert,
+    is_complex,
+    promote_dtypes,
+    promote_inexact,
+    promote_shapes,
+)
+from shardwise.numpy.diagonals import diagonal as _diagonal
+from shardwise.numpy.diagonals import eye
+from shardwise.numpy.diagonals import trace as _trace
+from shardwise.numpy.einsum import einsum
+from shardwise.numpy.norms import matrix_norm as matrix_norm
+from shardwise.numpy.norms import norm as norm
+from shardwise.numpy.norms import not_a_number, real_scalar
+from shardwise.numpy.norms import vector_norm as vector_norm
+from shardwise.numpy.products import matmul as _matmul
+from shardwise.numpy.products import tensordot as _tensordot
+from shardwise.numpy.products import vecdot as _vecdot
+from shardwise.numpy.reductions import sum as total
+from shardwise.ops import linalg as ops
+from shardwise.ops.precision import PrecisionLike
+
+__all__ = ["cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
+           "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr",
+           "slogdet", "solve", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace", "vecdot",
+           "vector_norm"]  # fmt: skip
+
+
+class EighResult(NamedTuple):
+    """Ascending eigenvalues, and eigenvectors as columns."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class EigResult(NamedTuple):
+    """Eigenvalues in no order, and eigenvectors as columns."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class QRResult(NamedTuple):
+    """An orthonormal and an upper triangular factor."""
+
+    Q: Array
+    R: Array
+
+
+class SlogdetResult(NamedTuple):
+    """Sign and logarithm of the magnitude of a determinant."""
+
+    sign: Array
+    logabsdet: Array
+
+
+class SVDResult(NamedTuple):
+    """Left singular vectors, singular values, conjugate transposed right singular vectors."""
+
+    U: Array
+    S: Array
+    Vh: Array
+
+
+def _inexact(name: str, *xs: Any) -> list[Any]:
+    return promote_inexact(*(array(f"jnp.linalg.{name}", x, i) for i, x in enumerate(xs)))
+
+
+def _matrices(name: str, a: Any) -> Array:
+    """`a` as floating square matrices; ValueError unless they are."""
+    (x,) = _inexact(name, a)
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ValueError(f"Argument to {name} must have shape [..., n, n], got {x.shape}.")
+    return x
+
+
+# -- decompositions ----------------------------------------------------------------------------------------------------------
+
+
+def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
+    """The lower (or `upper`) triangular factor of Hermitian positive definite matrices; NaN where they are not definite."""
+    (x,) = _inexact("cholesky", a)
+    factor = ops.cholesky(x, symmetrize_input=symmetrize_input)
+    return ops.adjoint(factor) if upper else factor
+
+
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False,
+        subset_by_index: tuple[int, int] | None = None) -> Any:  # fmt: skip
+    """Singular values s (descending) and vectors: a = u s vh. Without `compute_uv` the values alone.
+
+    `hermitian` goes by the eigenvalues of Hermitian matrices. `subset_by_index` keeps a range of the values.
+    """
+    (x,) = _inexact("svd", a)
+    if hermitian:
+        return _hermitian_svd(x, compute_uv, subset_by_index)
+    found = ops.svd(x, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
+    return SVDResult(*found) if compute_uv else found
+
+
+def _hermitian_svd(x: Array, compute_uv: bool, subset: tuple[int, int] | None) -> Any:
+    vectors, w = ops.eigh(x, subset_by_index=subset)
+    negative = lax.neg(lax.abs(w))
+    if not compute_uv:
+        return lax.neg(lax.sort(negative, w.ndim - 1))
+    signs = convert(lax.sign(w), vectors.dtype)
+    minus, _ = lax.sort((negative, w), w.ndim - 1, num_keys=1)
+    # Sorting every row by the same keys permutes the columns.
+    batch = tuple(range(w.ndim - 1))
+    spread = lambda v: lax.broadcast_in_dim(v, vectors.shape, (*batch, vectors.ndim - 1))
+    keys = (spread(negative), vectors, spread(signs))
+    _, u, signs = lax.sort(keys, vectors.ndim - 1, num_keys=1)
+    return SVDResult(u, lax.neg(minus), ops.adjoint(lax.mul(u, signs)))
+
+
+def svdvals(x: Any, /) -> Array:
+    """The singular values, descending."""
+    return svd(x, compute_uv=False, hermitian=False)
+
+
+def eig(a: Any) -> EigResult:
+    """Eigenvalues and right eigenvectors of general matrices, complex."""
+    (x,) = _inexact("eig", a)
+    return EigResult(*ops.eig(x, compute_left_eigenvectors=False))
+
+
+def eigvals(a: Any) -> Array:
+    """Eigenvalues of general matrices, complex."""
+    (x,) = _inexact("eigvals", a)
+    return ops.eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
+
+
+def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
+    """Ascending eigenvalues and eigenvectors of Hermitian matrices.
+
+    Without `symmetrize_input` only the lower (`UPLO` 'L', the default) or upper ('U') triangle counts.
+    """
+    if UPLO not in (None, "L", "U"):
+        raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}")
+    (x,) = _inexact("eigh", a)
+    vectors, w = ops.eigh(x, lower=UPLO != "U", symmetrize_input=symmetrize_input)
+    return EighResult(w, vectors)
+
+
+def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
+    """Ascending eigenvalues of Hermitian matrices."""
+    return eigh(a, UPLO, symmetrize_input=symmetrize_input).eigenvalues
+
+
+def qr(a: Any, mode: str = "reduced") -> Any:
+    """q and r with a = q r: 'reduced' (q has min(m, n) columns), 'complete' (q is square), 'r' (r alone).
+
+    ValueError for other modes, NotImplementedError for 'raw'.
+    """
+    (x,) = _inexact("qr", a)
+    if mode == "raw":
+        raise NotImplementedError("qr(mode='raw') is not supported; use mode='reduced', or lax.linalg.householder_product.")
+    if mode not in ("reduced", "r", "full", "complete"):
+        raise ValueError(f"Unsupported QR decomposition mode '{mode}'; expected 'reduced', 'complete' or 'r'.")
+    q, r = ops.qr(x, full_matrices=mode == "complete")
+    return r if mode == "r" else QRResult(q, r)
+
+
+# -- systems and inverses ------------------------------------------------------------------------------------------------------
+
+
+def solve(a: Any, b: Any) -> Array:
+    """x with a x = b: a [..., m, m] with b [m] or [..., m, k], batch dims broadcasting. NaN where a is singular.
+
+    ValueError for shapes that do not fit.
+    """
+    x, y = _inexact("solve", a, b)
+    if x.ndim < 2:
+        raise ValueError(f"left hand array must be at least two dimensional; got a.shape={x.shape}")
+    if y.ndim > 1 and x.ndim == y.ndim + 1 and x.shape[-1] == y.shape[-1] != y.shape[-2]:
+        raise ValueError(f"Invalid shapes for solve: {x.shape}, {y.shape}. For vectors in a batch use "
+                         "solve(a, b[..., None]).squeeze(-1).")  # fmt: skip
+    vector = y.ndim == 1
+    if vector:
+        y = lax.expand_dims(y, (1,))
+    if y.ndim < 1 or x.shape[-1] != x.shape[-2] or y.shape[-2] != x.shape[-1]:
+        raise ValueError(f"solve takes a [..., m, m] and b [m] or [..., m, k], got shapes {x.shape} and {np.shape(b)}.")
+    rank = max(x.ndim, y.ndim)
+    x = lax.expand_dims(x, range(rank - x.ndim)) if x.ndim < rank else x
+    y = lax.expand_dims(y, range(rank - y.ndim)) if y.ndim < rank else y
+    out = ops.solve(x, y)
+    return lax.squeeze(out, (out.ndim - 1,)) if vector else out
+
+
+def inv(a: Any) -> Array:
+    """The inverses of matrices; NaN where singular. ValueError unless square."""
+    x = _matrices("inv", a)
+    return solve(x, eye(x.shape[-1], dtype=x.dtype))
+
+
+def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
+    """The Moore-Penrose inverses; singular values up to `rtol` (default 10 max(m, n) eps) times the largest count as 0."""
+    if rcond is not None:
+        if rtol is not None:
+            raise ValueError("pinv: only one of rtol and rcond may be specified.")
+        rtol = rcond
+    (x,) = _inexact("pinv", a)
+    m, n = x.shape[-2:]
+    if not m * n:
+        return lax.full((*x.shape[:-2], n, m), 0, x.dtype)
+    u, s, vh = svd(x, full_matrices=False, hermitian=hermitian)
+    if rtol is None:
+        rtol = 10.0 * max(m, n) * float(finfo(x.dtype).eps)
+    rtol = real_scalar(rtol, s.dtype)
+    rtol = lax.expand_dims(rtol, (*range(s.ndim - 1 - rtol.ndim), s.ndim - 1))
+    cutoff = lax.mul(rtol, lax.slice_in_dim(s, 0, 1, axis=s.ndim - 1))
+    kept = lax.gt(s, broadcast_to_shape(cutoff, s.shape))
+    weights = convert(lax.div(lax.full_like(s, 1), lax.select(kept, s, lax.full_like(s, inf))), x.dtype)
+    return matmul(ops.adjoint(vh), lax.mul(lax.expand_dims(weights, (weights.ndim,)), ops.adjoint(u)))
+
+
+def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
+    """Least squares solution x of a x = b, squared residuals, rank and singular values of a: f[m, n], f[m] or f[m, k].
+
+    Singular values up to `rcond` (default eps max(m, n)) times the largest count as 0. With `numpy_resid` residuals are empty
+    where NumPy leaves them out, which needs concrete values.
+    """
+    x, y = _inexact("lstsq", a, b)
+    if not x.ndim or not y.ndim or x.shape[0] != y.shape[0]:
+        raise ValueError(f"Leading dimensions of input arrays must match, got shapes {x.shape} and {y.shape}.")
+    if x.ndim != 2:
+        raise TypeError(f"{x.ndim}-dimensional array given. Array must be two-dimensional")
+    if y.ndim > 2:
+        raise TypeError(f"{y.ndim}-dimensional array given. Array must be one or two-dimensional")
+    vector = y.ndim == 1
+    if vector:
+        y = lax.expand_dims(y, (1,))
+    m, n = x.shape
+    real = to_floating(x.dtype)
+    if not m * n:
+        s, rank = lax.full((0,), 0, real), lax.full((), 0, np.dtype(np.int32))
+        out = lax.full((n, y.shape[1]), 0, x.dtype)
+    else:
+        eps = float(finfo(x.dtype).eps)
+        u, s, vh = svd(x, full_matrices=False)
+        if rcond is None:
+            rcond = eps * max(m, n)
+        cutoff = real_scalar(rcond, real)
+        cutoff = lax.select(lax.lt(cutoff, literal(0, real)), lax.full_like(cutoff, eps), cutoff)
+        least = lax.mul(cutoff, lax.squeeze(lax.slice_in_dim(s, 0, 1), (0,)))
+        kept = lax.bitwise_and(lax.gt(s, literal(0, real)), lax.ge(s, broadcast_to_shape(least, s.shape)))
+        rank = total(kept)
+        one = lax.full_like(s, 1)
+        weights = convert(lax.select(kept, lax.div(one, lax.select(kept, s, one)), lax.full_like(s, 0)), x.dtype)
+        out = matmul(ops.adjoint(vh), lax.mul(lax.expand_dims(weights, (1,)), matmul(ops.adjoint(u), y)))
+    if numpy_resid and (int(rank) < n or m <= n):
+        residuals = lax.full((0,), 0, real)
+    else:
+        miss = norm(lax.sub(y, matmul(x, out)), axis=0)
+        residuals = lax.mul(miss, miss)
+    return lax.reshape(out, (n,)) if vector else out, residuals, rank, s
+
+
+def tensorinv(a: Any, ind: int = 2) -> Array:
+    """The inverse of `a` as a map from its last dims to its first `ind` ones. ValueError unless both count equally much."""
+    x = array("tensorinv", a)
+    ind = operator.index(ind)
+    if ind <= 0:
+        raise ValueError(f"ind must be a positive integer; got ind={ind}")
+    front, back = x.shape[:ind], x.shape[ind:]
+    if prod(front) != prod(back):
+        raise ValueError("tensorinv is only possible when the product of the first `ind` dimensions equals that of the remaining "
+                         f"dimensions. got arr.shape={x.shape} with ind={ind}.")  # fmt: skip
+    return lax.reshape(inv(lax.reshape(x, (prod(front), prod(back)))), (*back, *front))
+
+
+def tensorsolve(a: Any, b: Any, axes: tuple[int, ...] | None = None) -> Array:
+    """x with ``tensordot(a, x, x.ndim) == b``, the dims `axes` of `a` moved to its end first."""
+    x, y = array("tensorsolve", a, 0), array("tensorsolve", b, 1)
+    if axes is not None:
+        order = list(range(x.ndim))
+        for axis in axes:
+            axis = canonical_axis(axis, x.ndim)
+            order.remove(axis)
+            order.append(axis)
+        x = lax.transpose(x, order)
+    out = x.shape[y.ndim :]
+    if x.shape[: y.ndim] != y.shape:
+        raise ValueError("After moving axes to end, leading shape of a must match shape of b. got "
+                         f"a.shape={x.shape}, b.shape={y.shape}")  # fmt: skip
+    if y.size != prod(out):
+        raise ValueError(f"Input arrays must have prod(a.shape[:b.ndim]) == prod(a.shape[b.ndim:]); got a.shape={x.shape}, "
+                         f"b.ndim={y.ndim}.")  # fmt: skip
+    flat = solve(lax.reshape(x, (y.size, prod(out))), lax.reshape(y, (y.size,)))
+    return lax.reshape(flat, out)
+
+
+# -- numbers that describe matrices ------------------------------------------------------------------------------------------------
+
+
+def det(a: Any) -> Array:
+    """Determinants. ValueError unless square."""
+    return ops.det(_matrices("det", a))
+
+
+def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
+    """Sign and logarithm of the magnitude of determinants: 0 and -inf where singular. ValueError unless square."""
+    if method not in (None, "lu", "qr"):
+        raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' (None) and 'qr'.")
+    x = _matrices("slogdet", a)
+    if method != "qr":
+        return SlogdetResult(*ops.slogdet(x))
+    # The reflections of QR give signs, its diagonal the magnitude.
+    q, r = ops.qr(x)
+    diagonal_r = _diagonal(r, 0, -2, -1)
+    size = lax.abs(diagonal_r)
+    logs = total(lax.log(size), axis=-1)
+    signs = lax.mul(ops.det(q), lax.reduce_prod(lax.sign(diagonal_r), (diagonal_r.ndim - 1,)))
+    return SlogdetResult(signs if is_complex(x.dtype) else lax.sign(signs), logs)
+
+
+def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
+    """How many singular values exceed `rtol` (default: the largest times max(m, n) eps)."""
+    if tol is not None:
+        if rtol is not None:
+            raise ValueError("matrix_rank: only one of tol or rtol may be specified.")
+        rtol = tol
+    (x,) = _inexact("matrix_rank", M)
+    if x.ndim < 2:
+        there = lax.ne(x, literal(0, x.dtype))
+        return lax.convert_element_type(lax.reduce_or(there, range(x.ndim)), np.dtype(np.int32))
+    s = svd(x, full_matrices=False, compute_uv=False, hermitian=hermitian)
+    if not s.shape[-1]:
+        return total(lax.full(s.shape, False, np.dtype(bool)), axis=-1)
+    if rtol is None:
+        largest = lax.reduce_max(s, (s.ndim - 1,))
+        limit: Any = lax.mul(largest, literal(max(x.shape[-2:]) * float(finfo(s.dtype).eps), s.dtype))
+    else:
+        limit = real_scalar(rtol, s.dtype)
+    limit = lax.expand_dims(limit, (limit.ndim,))
+    return total(lax.gt(s, broadcast_to_shape(limit, s.shape)), axis=-1)
+
+
+def cond(x: Any, p: Any = None) -> Array:
+    """The condition number: by default the largest singular value over the smallest; else norm(x, p) norm(inv(x), p)."""
+    (value,) = _inexact("cond", x)
+    if value.ndim < 2:
+        raise ValueError(f"jnp.linalg.cond: input array must be at least 2D; got arr.shape={value.shape}")
+    if not value.shape[-1] * value.shape[-2]:
+        raise ValueError(f"jnp.linalg.cond: input array must not be empty; got arr.shape={value.shape}")
+    if p in (None, 2, -2):
+        s = svdvals(value)
+        last = s.ndim - 1
+        first, least = (lax.squeeze(lax.slice_in_dim(s, i, i + 1, axis=last), (last,)) for i in (0, s.shape[-1] - 1))
+        if p != -2:
+            return lax.div(first, least)
+        ratio = lax.div(least, first)
+    else:
+        if value.shape[-1] != value.shape[-2]:
+            raise ValueError(f"jnp.linalg.cond: for p={p!r}, array must be square; got arr.shape={value.shape}")
+        ratio = lax.mul(norm(value, p, (-2, -1)), norm(inv(value), p, (-2, -1)))
+    # A singular matrix gives NaN, which here means infinity, unless the matrix had NaNs itself.
+    singular = lax.bitwise_and(lax.ne(ratio, ratio), lax.bitwise_not(not_a_number(value, (-2, -1))))
+    return lax.select(singular, lax.full_like(ratio, inf), ratio)
+
+
+def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
+    """Sums over diagonals of the last two dims."""
+    return _trace(x, offset=offset, axis1=-2, axis2=-1, dtype=dtype)
+
+
+def diagonal(x: Any, /, *, offset: int = 0) -> Array:
+    """Diagonals of the last two dims."""
+    return _diagonal(x, offset=offset, axis1=-2, axis2=-1)
+
+
+# -- products ------------------------------------------------------------------------------------------------------------------------
+
+
+def matmul(x1: Any, x2: Any, /, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
+    """The matrix product; see `shardwise.numpy.matmul`."""
+    return _matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
+
+
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
+    """Sums of products along `axis`; see `shardwise.numpy.vecdot`."""
+    return _vecdot(x1, x2, axis=axis, precision=precision, preferred_element_type=preferred_element_type)
+
+
+def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: PrecisionLike = None, preferred_element_type: Any = None,
+              out_sharding: Any = None) -> Array:  # fmt: skip
+    """Sums of products over several dims; see `shardwise.numpy.tensordot`."""
+    return _tensordot(x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type,
+                      out_sharding=out_sharding)  # fmt: skip
+
+
+def outer(x1: Any, x2: Any, /) -> Array:
+    """All products of elements of two vectors: [n], [m] -> [n, m]. ValueError for other ranks."""
+    x, y = array("jnp.linalg.outer", x1, 0), array("jnp.linalg.outer", x2, 1)
+    if x.ndim != 1 or y.ndim != 1:
+        raise ValueError(f"Input arrays must be one-dimensional, but they are x1.ndim={x.ndim} x2.ndim={y.ndim}")
+    return _tensordot(x, y, 0)
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
+    """The cross product of 3-vectors along `axis`; the other dims broadcast. ValueError for other sizes."""
+    x, y = array("jnp.linalg.cross", x1, 0), array("jnp.linalg.cross", x2, 1)
+    a, b = canonical_axis(axis, x.ndim), canonical_axis(axis, y.ndim)
+    if x.shape[a] != 3 or y.shape[b] != 3:
+        raise ValueError("Both input arrays must be (arrays of) 3-dimensional vectors, but they have "
+                         f"x1.shape[axis]={x.shape[a]} and x2.shape[axis]={y.shape[b]}")  # fmt: skip
+    x, y = promote_dtypes(x, y)  # type: ignore[assignment]
+    last = lambda v, d: lax.transpose(v, (*(i for i in range(v.ndim) if i != d), d))
+    x, y = promote_shapes("jnp.linalg.cross", last(x, a), last(y, b))  # type: ignore[assignment]
+    end = x.ndim - 1
+    part = lambda v, i: lax.slice_in_dim(v, i % 3, i % 3 + 1, axis=end)
+    parts = [lax.sub(lax.mul(part(x, i + 1), part(y, i + 2)), lax.mul(part(x, i + 2), part(y, i + 1))) for i in range(3)]
+    out = lax.concatenate(parts, end)
+    to = canonical_axis(axis, out.ndim)
+    order = [*range(to), end, *range(to, end)]
+    return lax.transpose(out, order) if to != end else out
+
+
+def matrix_transpose(x: Any, /) -> Array:
+    """The last two dims swapped. ValueError for fewer dims."""
+    value = array("jnp.linalg.matrix_transpose", x)
+    if value.ndim < 2:
+        raise ValueError(f"matrix_transpose requires at least 2 dimensions; got ndim={value.ndim}")
+    return lax.transpose(value, (*range(value.ndim - 2), value.ndim - 1, value.ndim - 2))
+
+
+def matrix_power(a: Any, n: int) -> Array:
+    """`a` multiplied with itself n times; its inverse for negative n, the identity for 0. TypeError unless square."""
+    x = array("jnp.linalg.matrix_power", a)
+    if x.ndim < 2:
+        raise TypeError(f"{x.ndim}-dimensional array given. Array must be at least two-dimensional")
+    if x.shape[-1] != x.shape[-2]:
+        raise TypeError(f"Last 2 dimensions of the array must be square, got shape {x.shape}")
+    try:
+        n = operator.index(n)
+    except TypeError as error:
+        raise TypeError(f"exponent must be an integer, got {n}") from error
+    if n == 0:
+        return broadcast_to_shape(eye(x.shape[-1], dtype=x.dtype), x.shape)
+    if n < 0:
+        x, n = inv(x), -n
+    power, result = x, None
+    while n:  # by squaring, over the bits of n
+        if n & 1:
+            result = power if result is None else matmul(result, power)
+        n >>= 1
+        if n:
+            power = matmul(power, power)
+    assert result is not None
+    return result
+
+
+def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Array:
+    """The product of a chain of matrices in the cheapest order; the first and the last may be vectors."""
+    xs = [array("jnp.linalg.multi_dot", x, i) for i, x in enumerate(arrays)]
+    shapes = [x.shape for x in xs]
+    if len(xs) < 2:
+        raise ValueError(f"multi_dot requires at least two arrays; got len(arrays)={len(xs)}")
+    if any(x.ndim != 2 for x in xs[1:-1]) or any(x.ndim not in (1, 2) for x in (xs[0], xs[-1])):
+        raise ValueError("multi_dot: input arrays must all be two-dimensional, except for the first and last array which may be 1 "
+                         f"or 2 dimensional. Got array shapes {shapes}")  # fmt: skip
+    if any(a.shape[-1] != b.shape[0] for a, b in pairwise(xs)):
+        raise ValueError("multi_dot: last dimension of each array must match first dimension of following array. Got array shapes "
+                         f"{shapes}")  # fmt: skip
+    labels = [[i, i + 1] for i in range(len(xs))]
+    if xs[0].ndim == 1:
+        labels[0] = labels[0][1:]
+    if xs[-1].ndim == 1:
+        labels[-1] = labels[-1][:1]
+    return einsum(*chain.from_iterable(zip(xs, labels, strict=True)), precision=precision)
