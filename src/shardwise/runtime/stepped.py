@@ -22,11 +22,16 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.exchange import alone
 from shardwise.runtime.meeting import Call, Meeting, Place
+from shardwise.runtime.plan import kernel_of
 
 if TYPE_CHECKING:
     from shardwise.compile import Executable
 
 Steps = Generator[Call, Ndarray, Any]
+
+
+class NeedsGridError(JaxRuntimeError):
+    """A kernel is written for blocks with grid dims."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class DeviceEnv(Env):
 
     def dim(self, axis: str) -> int:
         """Not available: a single device's arrays have no dims for the grid."""
-        raise JaxRuntimeError(f"a kernel that runs on one device asked for the block dim of mesh axis {axis!r}")
+        raise NeedsGridError(f"a kernel that runs on one device asked for the block dim of mesh axis {axis!r}")
 
     def index(self, axes: tuple[str, ...]) -> np.ndarray:
         """int32 `extra * 1`: this device's row-major position along `axes`."""
@@ -93,20 +98,20 @@ def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -
     if op.ufunc is not None:
         return [op.ufunc(*operands)]
     if op.kernel is None:
-        return _prepared(eqn, operands, env)
-    out = op.kernel(env, *operands, **params)
+        return _on_grid(eqn, operands, env)
+    try:
+        out = op.kernel(env, *operands, **params)
+    except NeedsGridError:
+        return _on_grid(eqn, operands, env)
     return list(out) if op.multiple_results else [out]
 
 
-def _prepared(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> list[Ndarray]:
+def _on_grid(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> list[Ndarray]:
     """An op whose kernel is made for a whole grid: it runs on this device's arrays, and its part of the result counts."""
     op = eqn.op
-    if op.compile is None:
-        raise TypeError(f"op {op.name} has no kernel; it should have been rewritten before execution")
     grid = Env(env.axis_names, env.axis_sizes, env.extra)
-    types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
     ones = (1,) * len(env.axis_names)
-    out = op.compile(grid, *types, dict(eqn.params))(*[x.reshape(*ones, *x.shape) for x in operands])
+    out = kernel_of(eqn, grid)(*[x.reshape(ones + x.shape) for x in operands])
     outs = out if op.multiple_results else (out,)
     return [_own_part(np.asarray(o), env.coordinates) for o in outs]
 
@@ -138,6 +143,10 @@ class SteppedPlan:
 
     def run(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
         """The program's outputs as blocks; raises JaxRuntimeError if a value that must be the same everywhere is not."""
+        with np.errstate(all="ignore"):  # infinities and NaNs are results
+            return self._run(blocks)
+
+    def _run(self, blocks: Sequence[Ndarray]) -> tuple[Ndarray, ...]:
         env, program = self.env, self.program
         devices = [DeviceEnv(env.axis_names, env.axis_sizes, 0, at) for at in np.ndindex(*env.axis_sizes)]
         meeting = Meeting(dict(zip(env.axis_names, env.axis_sizes, strict=True)))
@@ -163,7 +172,7 @@ class SteppedPlan:
         """The block of one output: extent n along the axes over which its type varies, 1 along the others."""
         atom = self.program.outputs[number]
         sizes = self.env.axis_sizes
-        block = np.stack(parts).reshape(*sizes, *parts[0].shape)
+        block = np.stack(parts).reshape((*sizes, *parts[0].shape))
         varying = frozenset() if isinstance(atom, Literal) else atom.aval.vma
         for d, axis in enumerate(self.env.axis_names):
             if axis in varying or sizes[d] == 1:

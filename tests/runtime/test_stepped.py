@@ -1,0 +1,361 @@
+"""The stepped executor and the batched one agree on every program: one runs device by device, the other all at once."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+
+import shardwise as sw
+from shardwise import lax
+from shardwise.base import config
+from shardwise.base.errors import JaxRuntimeError
+from shardwise.ir import Program, ShapedArray, Var
+from shardwise.ops import parallel
+from shardwise.runtime.env import Env
+from shardwise.runtime.exchange import alone, exchange
+from shardwise.runtime.meeting import Call, DivergenceError, Meeting
+from shardwise.runtime.stepped import DeviceEnv, SteppedPlan, run_stepped
+from shardwise.sharding import AxisType, Mesh, NamedSharding
+from shardwise.sharding import PartitionSpec as P
+from tests.differential.programs import FAMILIES, placed
+
+few = settings(max_examples=10, deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate),
+               suppress_health_check=list(HealthCheck))  # fmt: skip
+
+
+def mesh_of(shape, names="xyz", axis_type="Auto"):
+    grid = np.array(sw.devices()[: math.prod(shape)]).reshape(shape)
+    return Mesh(grid, tuple(names[: len(shape)]), axis_types=(getattr(AxisType, axis_type),) * len(shape))
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return mesh_of((2, 4))
+
+
+def host(*shape, dtype=np.float32):
+    return (np.arange(math.prod(shape)) % 37 - 9).reshape(shape).astype(dtype)
+
+
+def put(x, mesh, spec):
+    return sw.device_put(x, NamedSharding(mesh, spec))
+
+
+def stepped():
+    return config.override("shardwise_stepped", True)
+
+
+def assert_agree(fun, *args, ulps=8):
+    batched = sw.jit(fun)(*args)
+    with stepped():
+        alone_ = sw.jit(fun)(*args)
+    leaves = list(zip(sw.tree.leaves(batched), sw.tree.leaves(alone_), strict=True))
+    for a, b in leaves:
+        assert a.aval == b.aval
+        assert a.sharding == b.sharding
+        assert_close(a, b, ulps)
+    return batched
+
+
+def assert_close(a, b, ulps):
+    x, y = np.asarray(a), np.asarray(b)
+    if x.dtype.kind in "iub":
+        np.testing.assert_array_equal(x, y)
+        return
+    if x.dtype.kind == "c":
+        assert_close(x.real, y.real, ulps)
+        assert_close(x.imag, y.imag, ulps)
+        return
+    eps = float(ml_dtypes.finfo(x.dtype).eps)
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    scale = np.abs(x, where=np.isfinite(x), out=np.zeros_like(x)).max(initial=0)
+    np.testing.assert_allclose(x, y, rtol=ulps * eps, atol=ulps * eps * scale)
+
+
+# -- programs that the partitioner makes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis_type", ["Auto", "Explicit"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_partitioned_programs(family, axis_type):
+    jnp = pytest.importorskip("shardwise.numpy")
+
+    def data(shape, dtype="float32", seed=0):
+        rng = np.random.default_rng(seed)
+        if dtype == "bool":
+            return rng.integers(0, 2, shape).astype(bool)
+        whole = rng.integers(0 if dtype.startswith("u") else -9, 10, shape)
+        return whole.astype(dtype) if "int" in dtype else np.asarray(0.25 * whole, jnp.dtype(dtype))
+
+    scope = {"jax": sw, "jnp": jnp, "np": np, "lax": lax, "NamedSharding": NamedSharding, "P": P, "data": data,
+             "mesh_of": mesh_of}  # fmt: skip
+
+    @few
+    @given(placed(FAMILIES[family]))
+    def law(case):
+        namespace = dict(scope)
+        try:
+            exec(case.source(axis_type, "jax.jit(f)(*args)"), namespace)
+        except Exception:  # what batched execution refuses is not the matter here
+            assume(False)
+        assert_agree(namespace["f"], *namespace["args"], ulps=max(case.case.ulps, 8))
+
+    law()
+
+
+LAX_PROGRAMS = {
+    "elementwise": lambda a, b: lax.add(lax.sin(a), lax.mul(b, 2.0)),
+    "matmul": lambda a, b: lax.dot_general(a, b, (((1,), (0,)), ((), ()))),
+    "transposed matmul": lambda a, b: lax.dot_general(a, b, (((0,), (1,)), ((), ()))),
+    "reduction": lambda a, b: (lax.reduce_sum(a, (0,)), lax.reduce_max(b, (1,)), lax.reduce_sum(a, (0, 1))),
+    "transpose": lambda a, b: lax.add(lax.transpose(a, (1, 0)), b),
+    "reshape": lambda a, b: (lax.reshape(a, (64,)), lax.reshape(b, (2, 4, 8))),
+    "iota": lambda a, b: lax.add(a, lax.broadcasted_iota(np.float32, (8, 8), 0)),
+    "slice": lambda a, b: (lax.slice(a, (0, 2), (8, 6)), lax.slice(b, (1, 0), (5, 8))),
+    "pad": lambda a, b: lax.pad(a, np.float32(1.5), [(1, 2, 0), (0, 0, 1)]),
+    "rev": lambda a, b: lax.rev(a, (0, 1)),
+    "cumsum": lambda a, b: lax.cumsum(a, 1),
+    "sort": lambda a, b: lax.sort(a, dimension=1),
+    "constraint": lambda a, b: lax.add(a, b),
+    "concatenate": lambda a, b: lax.concatenate([a, b], 0),
+}
+
+
+@pytest.mark.parametrize("spec_b", [P(), P("y"), P(None, "x"), P(("x", "y"))])
+@pytest.mark.parametrize("spec_a", [P("x", "y"), P(("y", "x")), P(None, "y")])
+@pytest.mark.parametrize("name", LAX_PROGRAMS)
+def test_programs_of_lax(mesh, name, spec_a, spec_b):
+    assert_agree(LAX_PROGRAMS[name], put(host(8, 8), mesh, spec_a), put(host(8, 8) * 2, mesh, spec_b))
+
+
+def test_random_bits(mesh):
+    random = pytest.importorskip("shardwise.random")
+    sharding = NamedSharding(mesh, P("x", "y"))
+    draw = sw.jit(lambda key: random.bits(key, (8, 8)), out_shardings=sharding)
+    with stepped():
+        alone_ = sw.jit(lambda key: random.bits(key, (8, 8)), out_shardings=sharding)(random.key(3))
+    np.testing.assert_array_equal(draw(random.key(3)), alone_)
+
+
+# -- programs that users write with shard_map ----------------------------------------------------------------------------------
+
+AXES = ["x", "y", ("x", "y"), ("y", "x")]
+RING = {"x": 2, "y": 4}
+
+
+def size_of(axes):
+    return math.prod(RING[a] for a in ((axes,) if isinstance(axes, str) else axes))
+
+
+COLLECTIVES = {
+    "psum": lambda x, ax: parallel.psum(x, ax),
+    "pmean": lambda x, ax: parallel.pmean(x, ax),
+    "pmax": lambda x, ax: parallel.pmax(x, ax),
+    "pmin": lambda x, ax: parallel.pmin(x, ax),
+    "all_gather": lambda x, ax: parallel.all_gather(x, ax, axis=1),
+    "all_gather tiled": lambda x, ax: parallel.all_gather(x, ax, axis=1, tiled=True),
+    "psum_scatter": lambda x, ax: parallel.psum_scatter(x, ax, scatter_dimension=1, tiled=True),
+    "all_to_all": lambda x, ax: parallel.all_to_all(x, ax, 1, 0, tiled=True),
+    "ppermute": lambda x, ax: parallel.ppermute(x, ax, [(i, (i + 1) % size_of(ax)) for i in range(size_of(ax))]),
+    "ppermute part": lambda x, ax: parallel.ppermute(x, ax, [(1, 0)]),
+    "axis_index": lambda x, ax: lax.add(x, lax.convert_element_type(parallel.axis_index(ax), np.float32)),
+    "pbroadcast": lambda x, ax: parallel.pbroadcast(x, ax, 1),
+}
+
+
+@pytest.mark.parametrize("axes", AXES, ids=str)
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_each_collective(mesh, name, axes):
+    body = lambda x: COLLECTIVES[name](x, axes)  # noqa: E731
+    mapped = sw.shard_map(body, mesh=mesh, in_specs=P("x", "y"), out_specs=P(("x", "y")), check_vma=False)
+    assert_agree(mapped, put(host(16, 128), mesh, P("x", "y")))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint32, ml_dtypes.bfloat16, np.complex64, np.bool_])
+def test_collectives_on_dtypes(mesh, dtype):
+    mapped = sw.shard_map(lambda x: (parallel.psum(x, "x"), parallel.all_gather(x, "x", tiled=True)), mesh=mesh,
+                          in_specs=P("x", "y"), out_specs=(P(None, "y"), P(None, "y")), check_vma=False)  # fmt: skip
+    assert_agree(mapped, put(host(4, 8, dtype=dtype), mesh, P("x", "y")))
+
+
+@pytest.mark.parametrize("groups", [[[0, 1], [2, 3]], [[0, 3], [2, 1]], [[0, 1, 2, 3]], [[0, 1, 2], [3]]])
+def test_axis_groups(mesh, groups):
+    equal = len({len(g) for g in groups}) == 1
+
+    def body(x):
+        outs = [parallel.psum(x, "y", axis_index_groups=groups)]
+        if equal:
+            n = len(groups[0])
+            outs.append(parallel.psum_scatter(x, "y", axis_index_groups=groups, tiled=True))
+            outs.append(parallel.all_gather(x, "y", axis_index_groups=groups, tiled=True))
+            outs.append(parallel.all_to_all(x, "y", 0, 1, axis_index_groups=groups, tiled=True))
+            assert outs[-1].shape[1] == n * x.shape[1]
+        return tuple(lax.reshape(o, (1, o.size)) for o in outs)
+
+    mapped = sw.shard_map(body, mesh=mesh, in_specs=P("x", "y"), out_specs=P(("x", "y")), check_vma=False)
+    assert_agree(mapped, put(host(8, 16), mesh, P("x", "y")))
+
+
+def test_unmentioned_axes_take_the_first_device(mesh):
+    mapped = sw.shard_map(lambda x: x, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x"), check_vma=False)
+    out = assert_agree(mapped, put(host(4, 8), mesh, P("x", "y")))
+    np.testing.assert_array_equal(out, host(4, 8)[:, :2])
+
+
+def test_partly_manual(mesh):
+    def body(x):
+        y = parallel.psum(lax.dot_general(x, x, (((1,), (1,)), ((), ()))), "x")
+        return lax.add(y, parallel.pmax(lax.reduce_sum(x, (0, 1)), "x"))
+
+    mapped = sw.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}, check_vma=False)
+    assert_agree(mapped, put(host(8, 8), mesh, P("x", "y")))
+
+
+def test_nested(mesh):
+    def inner(x):
+        return lax.add(parallel.psum(x, "y"), parallel.psum(x, "x"))
+
+    def body(x):
+        return sw.shard_map(inner, in_specs=P(None, "y"), out_specs=P(None, "y"), axis_names={"y"}, check_vma=False)(lax.sin(x))
+
+    mapped = sw.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}, check_vma=False)
+    assert_agree(mapped, put(host(8, 8), mesh, P("x", "y")))
+
+
+@given(st.data())
+@few
+def test_random_bodies(data):
+    """Chains of collectives and local ops, over random meshes of three axes."""
+    mesh = mesh_of((2, 2, 2))
+    steps = data.draw(st.lists(st.tuples(st.sampled_from(["psum", "pmax", "gather", "scatter", "swap", "shift", "local", "place"]),
+                                         st.sampled_from(["x", "y", "z", ("z", "x")])), min_size=1, max_size=5))  # fmt: skip
+
+    def body(x):
+        for kind, ax in steps:
+            n = 2 if isinstance(ax, str) else 4
+            if kind in ("psum", "pmax"):
+                x = lax.add(x, getattr(parallel, kind)(x, ax))
+            elif kind == "gather":
+                x = lax.slice(parallel.all_gather(x, ax, tiled=True), (n - 1, 0), (n - 1 + x.shape[0], x.shape[1]))
+            elif kind == "scatter":
+                part = parallel.psum_scatter(x, ax, scatter_dimension=1, tiled=True)
+                x = lax.concatenate([part] * n, 1)
+            elif kind == "swap":
+                x = lax.reshape(parallel.all_to_all(x, ax, 1, 0, tiled=True), x.shape)
+            elif kind == "shift":
+                x = parallel.ppermute(x, ax, [(i, (i + 1) % n) for i in range(n)])
+            elif kind == "local":
+                x = lax.mul(lax.rev(x, (1,)), 0.5)
+            else:
+                x = lax.add(x, lax.convert_element_type(parallel.axis_index(ax), np.float32))
+        return x
+
+    mapped = sw.shard_map(body, mesh=mesh, in_specs=P("x", ("y", "z")), out_specs=P("x", ("y", "z")), check_vma=False)
+    assert_agree(mapped, put(host(8, 32), mesh, P("z", "x")))
+
+
+def test_eager_ops_run_stepped_too(mesh):
+    x = put(host(8, 8), mesh, P("x", "y"))
+    with stepped():
+        np.testing.assert_array_equal(lax.reduce_sum(x, (0,)), host(8, 8).sum(0))
+
+
+def test_run_stepped_gives_blocks(mesh):
+    x = put(host(8, 8), mesh, P("x", "y"))
+    executable = sw.jit(lambda x: lax.reduce_sum(x, (0,))).lower(x).compile().runtime_executable()
+    (block,) = run_stepped(executable, [x])
+    (batched,) = executable.plan.run(*executable.blocks([x]))
+    assert block.shape == (1, 4, 2)
+    np.testing.assert_array_equal(block, batched)
+
+
+# -- the pieces ------------------------------------------------------------------------------------------------------------------
+
+
+def vectors(n):
+    return [(np.arange(4) + 10 * i,) for i in range(n)]
+
+
+def test_exchange_gives_each_device_its_own():
+    total = sum(x for (x,) in vectors(2))
+    for out in exchange("all_reduce", vectors(2), {"kind": "sum"}):
+        np.testing.assert_array_equal(out, total)
+    first, second = exchange("reduce_scatter", vectors(2), {"dim": 0, "tiled": True})
+    np.testing.assert_array_equal(np.concatenate([first, second]), total)
+    np.testing.assert_array_equal(exchange("all_gather", vectors(2), {"dim": 0, "tiled": False})[1], [x for (x,) in vectors(2)])
+    first, second = exchange("all_to_all", vectors(2), {"split": 0, "concat": 0, "tiled": True})
+    np.testing.assert_array_equal(first, [0, 1, 10, 11])
+    np.testing.assert_array_equal(second, [2, 3, 12, 13])
+    first, second = exchange("ppermute", vectors(2), {"perm": ((0, 1),)})
+    np.testing.assert_array_equal(first, np.zeros(4))
+    np.testing.assert_array_equal(second, np.arange(4))
+    halo = {"dim": 0, "step": 4, "start": -1, "width": 6}
+    first, second = exchange("halo_exchange", [(x, np.asarray(7)) for (x,) in vectors(2)], halo)
+    np.testing.assert_array_equal(first, [7, 0, 1, 2, 3, 10])
+    np.testing.assert_array_equal(second, [3, 10, 11, 12, 13, 7])
+
+
+def test_what_needs_no_exchange():
+    assert alone("axis_index", 3, (), {}) == 3
+    np.testing.assert_array_equal(alone("all_slice", 1, (np.arange(4),), {"sizes": (2,), "dim": 0}), [2, 3])
+    assert alone("all_reduce", 0, (np.arange(4),), {}) is None
+
+
+def test_a_device_knows_its_place():
+    env = DeviceEnv(("x", "y"), (2, 4), 0, (1, 2))
+    assert (env.lead, env.size("y")) == (0, 4)
+    assert env.index(("y", "x")) == 2 * 2 + 1
+    assert env.index(()) == 0
+    assert env.place == {("x", 1), ("y", 2)}
+    with pytest.raises(JaxRuntimeError, match="mesh axis 'x'"):
+        env.dim("x")
+
+
+def call(name, x, line, **params):
+    return Call(name, (x,), {"axes": ("x",), **params}, ("prog.py", line))
+
+
+def test_meeting_names_the_two_that_disagree():
+    meeting = Meeting({"x": 2})
+    here, there = frozenset({("x", 0)}), frozenset({("x", 1)})
+    meeting.labels[here] = "cpu:0"
+    x = np.zeros(3, np.float32)
+    assert meeting.arrive(here, call("all_reduce", x, 4, kind="sum")) == []
+    assert meeting.arrive(there, call("all_reduce", x, 9, kind="max")) == []
+    error = meeting.stuck()
+    assert isinstance(error, DivergenceError)
+    assert "cpu:0 at (x=0) waits in psum over 'x' of f32[3] at prog.py:4" in str(error)
+    assert "the device at (x=1) is in pmax over 'x' of f32[3] at prog.py:9" in str(error)
+
+
+def test_meeting_names_who_left():
+    meeting = Meeting({"x": 2})
+    meeting.end(frozenset({("x", 1)}))
+    meeting.arrive(frozenset({("x", 0)}), call("all_gather", np.zeros(3), 4, dim=0, tiled=True))
+    assert "returned from the function without" in str(meeting.stuck())
+
+
+def test_meeting_lets_groups_pass_on_their_own():
+    meeting = Meeting({"x": 2, "y": 2})
+    place = lambda i, j: frozenset({("x", i), ("y", j)})  # noqa: E731
+    assert meeting.arrive(place(0, 1), call("all_reduce", np.ones(1), 1, kind="sum")) == []
+    done = meeting.arrive(place(1, 1), call("all_reduce", np.ones(1), 2, kind="sum"))
+    assert {p for p, _ in done} == {place(0, 1), place(1, 1)}
+    assert [float(x[0]) for _, x in done] == [2, 2]
+    assert not meeting.waiting
+
+
+def test_values_typed_alike_must_be_alike():
+    aval = ShapedArray((2,), np.float32)
+    var = Var(aval.update(vma=frozenset({"x"})))
+    env = Env(("x",), (2,))
+    block = np.array([[1, 2], [3, 4]], np.float32)
+    np.testing.assert_array_equal(SteppedPlan(Program((var,), (), (var,)), env).run(block)[0], block)
+    claimed = Var(aval)
+    with pytest.raises(JaxRuntimeError, match="should be the same on all devices along 'x'"):
+        SteppedPlan(Program((claimed,), (), (claimed,)), env).run(block)
