@@ -43,7 +43,7 @@ Result = tuple[Ints, str]  # dims of one matrix, and its element type: 'same', '
 # -- defining ops ------------------------------------------------------------------------------------------------------------
 
 
-def _define(name: str, ranks: Ints, results: Callable[..., list[Result]], kernel: Callable[..., Any], *,
+def define_matrix_op(name: str, ranks: Ints, results: Callable[..., list[Result]], kernel: Callable[..., Any], *,
             accepts: str = "fc", multiple: bool = True, broadcasts: bool = False) -> Op:  # fmt: skip
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
     raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
@@ -125,7 +125,7 @@ def _element(dtype: np.dtype[Any], kind: str) -> np.dtype[Any]:
     return dtype
 
 
-def _square(name: str, shape: Ints) -> int:
+def square_size(name: str, shape: Ints) -> int:
     if shape[0] != shape[1]:
         raise ValueError(f"The input to {name} must be a square matrix. Got shape {shape}.")
     return shape[0]
@@ -135,11 +135,11 @@ def _square(name: str, shape: Ints) -> int:
 
 
 def _cholesky_results(shape: Ints) -> list[Result]:
-    _square("cholesky", shape)
+    square_size("cholesky", shape)
     return [(shape, "same")]
 
 
-cholesky_p = _define("cholesky", (2,), _cholesky_results, lapack.cholesky, multiple=False)
+cholesky_p = define_matrix_op("cholesky", (2,), _cholesky_results, lapack.cholesky, multiple=False)
 
 
 def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
@@ -198,11 +198,11 @@ class EighImplementation(enum.Enum):
 
 
 def _eig_results(shape: Ints, *, left: bool, right: bool) -> list[Result]:
-    _square("eig", shape)
+    square_size("eig", shape)
     return [(shape[:1], "complex"), *[(shape, "complex")] * (left + right)]
 
 
-eig_p = _define("eig", (2,), _eig_results, lapack.eig)
+eig_p = define_matrix_op("eig", (2,), _eig_results, lapack.eig)
 
 
 def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True,
@@ -225,7 +225,7 @@ def _eigh_results(shape: Ints, *, lower: bool) -> list[Result]:
     return [(shape, "same"), (shape[:1], "real")]
 
 
-eigh_p = _define("eigh", (2,), _eigh_results, lapack.eigh)
+eigh_p = define_matrix_op("eigh", (2,), _eigh_results, lapack.eigh)
 
 
 def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, sort_eigenvalues: bool = True,
@@ -257,7 +257,7 @@ def _hessenberg_results(shape: Ints) -> list[Result]:
     return [(shape, "same"), ((max(shape[0] - 1, 0),), "same")]
 
 
-hessenberg_p = _define("hessenberg", (2,), _hessenberg_results, lapack.hessenberg)
+hessenberg_p = define_matrix_op("hessenberg", (2,), _hessenberg_results, lapack.hessenberg)
 
 
 def hessenberg(a: Any) -> tuple[Array, Array]:
@@ -266,11 +266,11 @@ def hessenberg(a: Any) -> tuple[Array, Array]:
 
 
 def _schur_results(shape: Ints, *, vectors: bool) -> list[Result]:
-    _square("schur", shape)
+    square_size("schur", shape)
     return [(shape, "same")] * (1 + vectors)
 
 
-schur_p = _define("schur", (2,), _schur_results, lapack.schur)
+schur_p = define_matrix_op("schur", (2,), _schur_results, lapack.schur)
 
 
 def schur(x: Any, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
@@ -282,13 +282,13 @@ def schur(x: Any, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = F
 
 
 def _tridiagonal_results(shape: Ints, *, lower: bool) -> list[Result]:
-    n = _square("tridiagonal", shape)
+    n = square_size("tridiagonal", shape)
     if not n:
         raise ValueError(f"The input to tridiagonal must not be empty. Got shape {shape}.")
     return [(shape, "same"), ((n,), "real"), ((n - 1,), "real"), ((n - 1,), "same")]
 
 
-tridiagonal_p = _define("tridiagonal", (2,), _tridiagonal_results, lapack.tridiagonal)
+tridiagonal_p = define_matrix_op("tridiagonal", (2,), _tridiagonal_results, lapack.tridiagonal)
 
 
 def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Array]:
@@ -304,7 +304,7 @@ def _householder_results(a: Ints, taus: Ints) -> list[Result]:
     return [(a, "same")]
 
 
-householder_product_p = _define("householder_product", (2, 1), _householder_results, lapack.householder_product, multiple=False)
+householder_product_p = define_matrix_op("householder_product", (2, 1), _householder_results, lapack.householder_product, multiple=False)
 
 
 def householder_product(a: Any, taus: Any) -> Array:
@@ -319,7 +319,7 @@ def _lu_results(shape: Ints) -> list[Result]:
     return [(shape, "same"), ((min(shape),), "int32"), (shape[:1], "int32")]
 
 
-lu_p = _define("lu", (2,), _lu_results, lapack.lu)
+lu_p = define_matrix_op("lu", (2,), _lu_results, lapack.lu)
 
 
 def lu(x: Any) -> tuple[Array, Array, Array]:
@@ -334,7 +334,7 @@ def _permutation_results(shape: Ints, *, permutation_size: int) -> list[Result]:
     return [((permutation_size,), "int32")]
 
 
-lu_pivots_to_permutation_p = _define(
+lu_pivots_to_permutation_p = define_matrix_op(
     "lu_pivots_to_permutation", (1,), _permutation_results,
     lambda pivots, permutation_size: lapack.pivots_to_permutation(pivots, permutation_size), accepts="iu", multiple=False,
 )  # fmt: skip
@@ -351,7 +351,7 @@ def _qr_results(shape: Ints, *, full: bool, pivoting: bool) -> list[Result]:
     return [((m, k), "same"), ((k, n), "same"), *([((n,), "int32")] if pivoting else [])]
 
 
-qr_p = _define("qr", (2,), _qr_results, lapack.qr)
+qr_p = define_matrix_op("qr", (2,), _qr_results, lapack.qr)
 
 
 def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Array, ...]:
@@ -383,7 +383,7 @@ def _svd_results(shape: Ints, *, full: bool, vectors: bool) -> list[Result]:
     return [((k,), "real"), *([((m, m if full else k), "same"), ((n if full else k, n), "same")] if vectors else [])]
 
 
-svd_p = _define("svd", (2,), _svd_results, lapack.svd)
+svd_p = define_matrix_op("svd", (2,), _svd_results, lapack.svd)
 
 
 def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index: tuple[int, int] | None = None,
@@ -417,7 +417,7 @@ def _triangular_results(a: Ints, b: Ints, *, left: bool, **_: Any) -> list[Resul
     return [(b, "same")]
 
 
-triangular_solve_p = _define("triangular_solve", (2, 2), _triangular_results, lapack.triangular_solve, multiple=False)
+triangular_solve_p = define_matrix_op("triangular_solve", (2, 2), _triangular_results, lapack.triangular_solve, multiple=False)
 
 
 def triangular_solve(a: Any, b: Any, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False,
@@ -443,7 +443,7 @@ def _tridiagonal_solve_results(dl: Ints, d: Ints, du: Ints, b: Ints, *, perturb:
     return [(b, "same")]
 
 
-tridiagonal_solve_p = _define("tridiagonal_solve", (1, 1, 1, 2), _tridiagonal_solve_results, lapack.tridiagonal_solve,
+tridiagonal_solve_p = define_matrix_op("tridiagonal_solve", (1, 1, 1, 2), _tridiagonal_solve_results, lapack.tridiagonal_solve,
                               multiple=False)  # fmt: skip
 
 
@@ -460,7 +460,7 @@ def _solve_results(a: Ints, b: Ints) -> list[Result]:
     return [(b, "same")]
 
 
-solve_p = _define("solve", (2, 2), _solve_results, lapack.solve, multiple=False, broadcasts=True)
+solve_p = define_matrix_op("solve", (2, 2), _solve_results, lapack.solve, multiple=False, broadcasts=True)
 
 
 def solve(a: Any, b: Any) -> Array:
@@ -472,19 +472,19 @@ def solve(a: Any, b: Any) -> Array:
 
 
 def _slogdet_results(shape: Ints) -> list[Result]:
-    _square("slogdet", shape)
+    square_size("slogdet", shape)
     return [((), "same"), ((), "real")]
 
 
-slogdet_p = _define("slogdet", (2,), _slogdet_results, lapack.slogdet)
+slogdet_p = define_matrix_op("slogdet", (2,), _slogdet_results, lapack.slogdet)
 
 
 def _det_results(shape: Ints) -> list[Result]:
-    _square("det", shape)
+    square_size("det", shape)
     return [((), "same")]
 
 
-det_p = _define("det", (2,), _det_results, lapack.det, multiple=False)
+det_p = define_matrix_op("det", (2,), _det_results, lapack.det, multiple=False)
 
 
 def slogdet(x: Any) -> tuple[Array, Array]:

@@ -1,0 +1,138 @@
+"""Functions of matrices: exponential, square root, Sylvester's equation, complex Schur form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, bind
+from shardwise.ops.convert import as_array
+from shardwise.ops.fill import full_like
+from shardwise.ops.lapack import NDArray, each
+from shardwise.ops.linalg import Ints, Result, define_matrix_op, square_size
+from shardwise.ops.pieces import concatenate, slice_in_dim
+
+__all__: list[str] = []
+
+
+def _complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.result_type(dtype, np.complex64)
+
+
+# -- exponential ---------------------------------------------------------------------------------------------------------------
+
+
+def _expm_results(shape: Ints, *, max_squarings: int) -> list[Result]:
+    square_size("expm", shape)
+    return [(shape, "same")]
+
+
+def _expm(x: NDArray, max_squarings: int) -> NDArray:
+    from scipy.linalg import expm as exponential
+
+    if not x.size:
+        return x
+    # Beyond this norm, scaling down to where the approximation holds would take more squarings than allowed.
+    largest = (5.371920351148152 if x.dtype.itemsize // (2 if x.dtype.kind == "c" else 1) == 8 else 3.92572478313866) * 2.0**max_squarings
+    norms = np.abs(x).sum(axis=-2).max(axis=-1)
+    valid = (norms <= largest)[..., None, None]
+    with np.errstate(all="ignore"):
+        out = exponential(np.where(valid, x, x.dtype.type(0)))
+    return np.where(valid, out, x.dtype.type(np.nan)).astype(x.dtype, copy=False)
+
+
+expm_p = define_matrix_op("expm", (2,), _expm_results, _expm, multiple=False)
+
+
+def expm(x: Array, max_squarings: int = 16) -> Array:
+    """The exponentials of square matrices f[..., n, n]."""
+    return bind(expm_p, as_array(x), max_squarings=int(max_squarings))
+
+
+def expm_and_derivative(x: Array, direction: Array) -> tuple[Array, Array]:
+    """exp(x) and its derivative in a direction: blocks of the exponential of [[x, direction], [0, x]]."""
+    n, last = x.shape[-1], x.ndim - 1
+    upper = concatenate([x, direction], last)
+    lower = concatenate([full_like(x, 0), x], last)
+    both = expm(concatenate([upper, lower], last - 1))
+    top = slice_in_dim(both, 0, n, axis=last - 1)
+    return slice_in_dim(top, 0, n, axis=last), slice_in_dim(top, n, 2 * n, axis=last)
+
+
+# -- others ----------------------------------------------------------------------------------------------------------------------
+
+
+def _sqrtm_results(shape: Ints) -> list[Result]:
+    square_size("sqrtm", shape)
+    return [(shape, "complex")]
+
+
+def _sqrtm(x: NDArray) -> NDArray:
+    from scipy.linalg import sqrtm as one
+
+    result = _complex(x.dtype)
+
+    def call(a: NDArray) -> tuple[NDArray]:
+        if not np.isfinite(a).all():
+            return (np.full(a.shape, complex(np.nan, np.nan)),)
+        with np.errstate(all="ignore"):
+            return (np.asarray(one(a)),)
+
+    return each(call, (2,), (x,), [(x.shape[-2:], result)])[0] if x.size else x.astype(result)
+
+
+sqrtm_p = define_matrix_op("sqrtm", (2,), _sqrtm_results, _sqrtm, multiple=False)
+
+
+def sqrtm(x: Array) -> Array:
+    """The principal square roots of matrices f[..., n, n] -> c[..., n, n]."""
+    return bind(sqrtm_p, as_array(x))
+
+
+def _sylvester_results(a: Ints, b: Ints, c: Ints) -> list[Result]:
+    if a != (c[0], c[0]) or b != (c[1], c[1]):
+        raise ValueError(f"Incompatible shapes for Sylvester equation:\nA: {a}\nB: {b}\nC: {c}")
+    return [(c, "same")]
+
+
+def _sylvester(a: NDArray, b: NDArray, c: NDArray) -> NDArray:
+    from scipy.linalg import solve_sylvester as one
+
+    def call(p: NDArray, q: NDArray, r: NDArray) -> tuple[NDArray]:
+        try:
+            with np.errstate(all="ignore"):
+                return (one(p, q, r),)
+        except (np.linalg.LinAlgError, ValueError):
+            return (np.full(r.shape, np.nan),)
+
+    return each(call, (2, 2, 2), (a, b, c), [(c.shape[-2:], c.dtype)])[0]
+
+
+solve_sylvester_p = define_matrix_op("solve_sylvester", (2, 2, 2), _sylvester_results, _sylvester, multiple=False)
+
+
+def solve_sylvester(a: Array, b: Array, c: Array) -> Array:
+    """x with a x + x b = c: f[..., m, m], f[..., n, n], f[..., m, n] -> f[..., m, n]."""
+    return bind(solve_sylvester_p, as_array(a), as_array(b), as_array(c))
+
+
+def _rsf2csf_results(t: Ints, z: Ints) -> list[Result]:
+    return [(t, "complex"), (z, "complex")]
+
+
+def _rsf2csf(t: NDArray, z: NDArray) -> tuple[NDArray, ...]:
+    from scipy.linalg import rsf2csf as one
+
+    result = _complex(t.dtype)
+    if not t.size:
+        return t.astype(result), z.astype(result)
+    return tuple(each(lambda a, b: one(a, b, check_finite=False), (2, 2), (t, z), [(t.shape[-2:], result)] * 2))
+
+
+rsf2csf_p = define_matrix_op("rsf2csf", (2, 2), _rsf2csf_results, _rsf2csf)
+
+
+def rsf2csf(t: Array, z: Array) -> tuple[Array, Array]:
+    """Triangular Schur forms and their vectors from real ones with 2 by 2 blocks."""
+    return tuple(bind(rsf2csf_p, as_array(t), as_array(z)))  # type: ignore[return-value]

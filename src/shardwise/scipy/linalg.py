@@ -1,0 +1,347 @@
+"""`shardwise.scipy.linalg`: factorisations that keep their factors, matrix functions, structured matrices.
+
+Options that only trade safety for speed in SciPy (`overwrite_a`, `check_finite`, `lapack_driver`, ...) change nothing here:
+arrays are immutable, and values that are not finite give NaN.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.ir import Array, literal
+from shardwise.numpy import linalg as face
+from shardwise.numpy._promote import array, broadcast_to_shape, convert, is_complex, promote_dtypes, promote_inexact
+from shardwise.numpy.diagonals import eye, tril, triu
+from shardwise.ops import linalg as ops
+from shardwise.ops import matrix_functions
+from shardwise.scipy.special_matrices import *  # noqa: F403
+from shardwise.scipy.special_matrices import __all__ as _special_matrices
+
+__all__ = ["block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "eigh_tridiagonal", "expm", "expm_frechet",
+           "hessenberg", "inv", "lu", "lu_factor", "lu_solve", "polar", "qr", "qr_multiply", "rsf2csf", "schur", "solve",
+           "solve_sylvester", "solve_triangular", "sqrtm", "svd", *_special_matrices]  # fmt: skip
+
+
+def _inexact(name: str, *xs: Any) -> list[Any]:
+    return promote_inexact(*(array(f"jax.scipy.linalg.{name}", x, i) for i, x in enumerate(xs)))
+
+
+# -- factorisations ----------------------------------------------------------------------------------------------------------
+
+
+def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """The upper (or `lower`) Cholesky factor, of which triangle alone `a` is read."""
+    (x,) = _inexact("cholesky", a)
+    factor = ops.cholesky(x if lower else ops.adjoint(x), symmetrize_input=False)
+    return factor if lower else ops.adjoint(factor)
+
+
+def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
+    """The Cholesky factor and whether it is the lower one, for `cho_solve`."""
+    return cholesky(a, lower=lower), lower
+
+
+def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Array:
+    """x with a x = b, given the Cholesky factor of a."""
+    factor, lower = c_and_lower
+    c, y = _inexact("cho_solve", factor, b)
+    c, y, vector = _system("cho_solve", c, y)
+    first = ops.triangular_solve(c, y, left_side=True, lower=lower, transpose_a=not lower, conjugate_a=not lower)
+    x = ops.triangular_solve(c, first, left_side=True, lower=lower, transpose_a=lower, conjugate_a=lower)
+    return lax.squeeze(x, (x.ndim - 1,)) if vector else x
+
+
+def _system(name: str, a: Array, b: Array) -> tuple[Array, Array, bool]:
+    """Matrices and right sides of one batch shape, and whether the right sides were vectors."""
+    vector = b.ndim == 1
+    if not vector and a.ndim == b.ndim + 1 and a.shape[-1] == b.shape[-1]:
+        warnings.warn(f"jax.scipy.linalg.{name}: batches of vectors as right sides will be read as matrices in future. Give "
+                      "b[..., None] and squeeze the result.", FutureWarning, stacklevel=3)  # fmt: skip
+        vector = True
+    if vector:
+        b = lax.expand_dims(b, (b.ndim,))
+    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != a.shape[-2] or a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"{name} takes matrices [..., n, n] and right sides [n] or [..., n, k], got shapes {a.shape} and {b.shape}.")
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return broadcast_to_shape(a, (*batch, *a.shape[-2:])), broadcast_to_shape(b, (*batch, *b.shape[-2:])), vector
+
+
+def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
+    """The packed LU factors and the pivots, for `lu_solve`."""
+    (x,) = _inexact("lu_factor", a)
+    factors, pivots, _ = ops.lu(x)
+    return factors, pivots
+
+
+def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True) -> Array:
+    """x with op(a) x = b, given the LU factors of a; op transposes for `trans` 1 and takes the adjoint for 2."""
+    if trans not in (0, 1, 2):
+        raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}")
+    factors, pivots = lu_and_piv
+    f, y = _inexact("lu_solve", factors, b)
+    f, y, vector = _system("lu_solve", f, y)
+    n = f.shape[-1]
+    order = ops.lu_pivots_to_permutation(array("lu_solve", pivots), n)
+    p = broadcast_to_shape(_permutation(order, f.dtype), f.shape)  # rows of p x are those of x in the order of the factors
+    batch = tuple(range(f.ndim - 2))
+    if trans == 0:
+        y = lax.dot_general(p, y, (((p.ndim - 1,), (p.ndim - 2,)), (batch, batch)))
+        y = ops.triangular_solve(f, y, left_side=True, lower=True, unit_diagonal=True)
+        x = ops.triangular_solve(f, y, left_side=True, lower=False)
+    else:
+        options = dict(left_side=True, transpose_a=True, conjugate_a=trans == 2)
+        y = ops.triangular_solve(f, y, lower=False, **options)
+        y = ops.triangular_solve(f, y, lower=True, unit_diagonal=True, **options)
+        x = lax.dot_general(p, y, (((p.ndim - 2,), (p.ndim - 2,)), (batch, batch)))
+    return lax.squeeze(x, (x.ndim - 1,)) if vector else x
+
+
+def _permutation(order: Array, dtype: Any) -> Array:
+    """Matrices whose row i picks element ``order[i]``."""
+    n = order.shape[-1]
+    shape = (*order.shape, n)
+    wanted = lax.broadcast_in_dim(order, shape, range(order.ndim))
+    return convert(lax.eq(wanted, lax.broadcasted_iota(order.dtype, shape, order.ndim)), dtype)  # type: ignore[return-value]
+
+
+def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, ...]:
+    """p, l, u with a = p l u, or (p l, u) with `permute_l`."""
+    (x,) = _inexact("lu", a)
+    factors, _, order = ops.lu(x)
+    k = min(x.shape[-2:])
+    real = np.dtype(x.dtype.type(0).real.dtype) if is_complex(x.dtype) else x.dtype
+    p = face.matrix_transpose(_permutation(order, real))
+    low = lax.slice_in_dim(tril(factors, -1), 0, k, axis=-1)
+    low = lax.add(low, broadcast_to_shape(eye(x.shape[-2], k, dtype=x.dtype), low.shape))
+    up = lax.slice_in_dim(triu(factors), 0, k, axis=-2)
+    return (face.matmul(p, low), up) if permute_l else (p, low, up)
+
+
+def qr(a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full", pivoting: bool = False,
+       check_finite: bool = True) -> tuple[Array, ...]:  # fmt: skip
+    """q, r and with `pivoting` the order of columns; 'economic' keeps min(m, n) columns of q, 'r' leaves q out."""
+    if mode not in ("full", "economic", "r"):
+        raise ValueError(f"Unsupported QR decomposition mode '{mode}'; expected 'full', 'economic' or 'r'.")
+    (x,) = _inexact("qr", a)
+    q, *rest = ops.qr(x, pivoting=pivoting, full_matrices=mode != "economic")
+    return tuple(rest) if mode == "r" else (q, *rest)
+
+
+def qr_multiply(a: Any, c: Any, mode: str = "right", pivoting: bool = False, conjugate: bool = False,
+                overwrite_a: bool = False, overwrite_c: bool = False) -> tuple[Array, ...]:  # fmt: skip
+    """c q (or q c with `mode` 'left') and r, for the economic factors of a; `conjugate` takes those of q."""
+    if mode not in ("left", "right"):
+        raise ValueError(f"mode must be 'left' or 'right', got {mode!r}.")
+    x, y = _inexact("qr_multiply", a, c)
+    q, *rest = ops.qr(x, pivoting=pivoting, full_matrices=False)
+    if conjugate and is_complex(q.dtype):
+        q = lax.conj(q)
+    vector = y.ndim == 1
+    if vector:
+        y = lax.expand_dims(y, (1 if mode == "left" else 0,))
+    out = face.matmul(q, y) if mode == "left" else face.matmul(y, q)
+    return lax.reshape(out, (out.size,)) if vector else out, *rest
+
+
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False, check_finite: bool = True,
+        lapack_driver: str = "gesdd") -> Any:  # fmt: skip
+    """u, s and vh, or s alone without `compute_uv`."""
+    (x,) = _inexact("svd", a)
+    return ops.svd(x, full_matrices=full_matrices, compute_uv=compute_uv)
+
+
+def eigh(a: Any, b: Any = None, lower: bool = True, eigvals_only: bool = False, overwrite_a: bool = False,
+         overwrite_b: bool = False, turbo: bool = True, eigvals: None = None, type: int = 1,
+         check_finite: bool = True) -> Any:  # fmt: skip
+    """Ascending eigenvalues and eigenvectors of Hermitian matrices. NotImplementedError for generalised problems."""
+    if b is not None or type != 1 or eigvals is not None:
+        raise NotImplementedError("eigh takes b=None, type=1 and eigvals=None. Reduce a generalised problem by cholesky(b), and "
+                                  "slice the eigenvalues.")  # fmt: skip
+    (x,) = _inexact("eigh", a)
+    vectors, values = ops.eigh(x, lower=lower)
+    return values if eigvals_only else (values, vectors)
+
+
+def eigh_tridiagonal(d: Any, e: Any, *, eigvals_only: bool = False, select: str = "a", select_range: Any = None,
+                     tol: float | None = None, key: Any = None) -> Any:  # fmt: skip
+    """Eigenvalues (and eigenvectors) of the symmetric tridiagonal matrix with diagonal d and off-diagonal e.
+
+    `select` 'i' keeps the indices of `select_range`, both ends included. NotImplementedError for 'v'.
+    """
+    if select == "v":
+        raise NotImplementedError("eigh_tridiagonal selects by index ('i') only: how many lie in a range depends on values.")
+    if select not in ("a", "i"):
+        raise ValueError(f"select must be 'a', 'i' or 'v', got {select!r}.")
+    x, y = _inexact("eigh_tridiagonal", d, e)
+    n = x.shape[-1]
+    if y.shape != (*x.shape[:-1], n - 1):
+        raise ValueError(f"eigh_tridiagonal takes d [..., n] and e [..., n - 1], got shapes {x.shape} and {y.shape}.")
+    subset = None if select == "a" else (int(select_range[0]), int(select_range[1]) + 1)
+    diagonal = lax.mul(lax.expand_dims(x, (x.ndim,)), eye(n, dtype=x.dtype)) if x.ndim == 1 else _diagonals(x)
+    below = lax.pad(_diagonals(y), literal(0, y.dtype), [*[(0, 0, 0)] * (y.ndim - 1), (1, 0, 0), (0, 1, 0)])
+    vectors, values = ops.eigh(lax.add(diagonal, below), symmetrize_input=False, subset_by_index=subset)
+    return values if eigvals_only else (values, vectors)
+
+
+def _diagonals(x: Array) -> Array:
+    """Matrices with these diagonals."""
+    n = x.shape[-1]
+    shape = (*x.shape, n)
+    return lax.mul(lax.broadcast_in_dim(x, shape, range(x.ndim)), broadcast_to_shape(eye(n, dtype=x.dtype), shape))
+
+
+def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
+    """t and z with a = z t z^H; t is triangular for complex `output` and matrices, else with 2 by 2 blocks."""
+    if output not in ("real", "complex"):
+        raise ValueError(f"Expected 'output' to be either 'real' or 'complex', got {output=}.")
+    (x,) = _inexact("schur", a)
+    if output == "complex" and not is_complex(x.dtype):
+        x = lax.convert_element_type(x, np.result_type(x.dtype, np.complex64))
+    t, z = ops.schur(x)
+    return t, z
+
+
+def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    """The Hessenberg form h, and with `calc_q` the unitary q with a = q h q^H."""
+    (x,) = _inexact("hessenberg", a)
+    packed, taus = ops.hessenberg(x)
+    h = triu(packed, -1)
+    if not calc_q:
+        return h
+    n = x.shape[-1]
+    if not n:
+        return h, h
+    corner = lax.slice_in_dim(lax.slice_in_dim(packed, 1, n, axis=-2), 0, n - 1, axis=-1)
+    inner = ops.householder_product(corner, taus)
+    q = lax.pad(inner, literal(0, x.dtype), [*[(0, 0, 0)] * (x.ndim - 2), (1, 0, 0), (1, 0, 0)])
+    first = np.zeros((n, n), x.dtype)
+    first[0, 0] = 1
+    return h, lax.add(q, broadcast_to_shape(array("hessenberg", first), q.shape))
+
+
+def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
+    """The complex Schur form and vectors from the real ones. ValueError unless square and of one size."""
+    t, z = _inexact("rsf2csf", T, Z)
+    for name, x in (("T", t), ("Z", z)):
+        if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+            raise ValueError(f"Input '{name}' must be square, got shape {x.shape}.")
+    if t.shape != z.shape:
+        raise ValueError(f"Input array shapes must match: Z: {z.shape} vs. T: {t.shape}")
+    return matrix_functions.rsf2csf(t, z)
+
+
+# -- systems -------------------------------------------------------------------------------------------------------------------
+
+
+def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False, debug: bool = False,
+          check_finite: bool = True, assume_a: str = "gen") -> Array:  # fmt: skip
+    """x with a x = b. `assume_a` 'pos' goes by the Cholesky factor of a, of which one triangle is read."""
+    if assume_a not in ("gen", "sym", "her", "pos"):
+        raise ValueError(f"Expected assume_a to be one of ['gen', 'sym', 'her', 'pos']; got {assume_a!r}")
+    if assume_a != "pos":
+        return face.solve(a, b)
+    x, y = _inexact("solve", a, b)
+    return cho_solve(cho_factor(x, lower=lower), y)
+
+
+def solve_triangular(a: Any, b: Any, trans: int | str = 0, lower: bool = False, unit_diagonal: bool = False,
+                     overwrite_b: bool = False, debug: Any = None, check_finite: bool = True) -> Array:  # fmt: skip
+    """x with op(a) x = b for triangular a; op is the identity (0, 'N'), the transpose (1, 'T') or the adjoint (2, 'C')."""
+    kinds = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
+    if trans not in kinds:
+        raise ValueError(f"Invalid 'trans' value {trans}")
+    kind = kinds[trans]
+    p, q = _inexact("solve_triangular", a, b)
+    p, q, vector = _system("solve_triangular", p, q)
+    x = ops.triangular_solve(p, q, left_side=True, lower=lower, transpose_a=kind > 0, conjugate_a=kind == 2,
+                             unit_diagonal=unit_diagonal)  # fmt: skip
+    return lax.squeeze(x, (x.ndim - 1,)) if vector else x
+
+
+def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
+    """x with A x + x B = C; NaN where A and -B share eigenvalues. Both methods of JAX ('schur', 'eigen') are the Schur one."""
+    if method not in ("schur", "eigen"):
+        raise ValueError(f"Unrecognized method {method!r}; expected 'schur' or 'eigen'.")
+    return matrix_functions.solve_sylvester(*_inexact("solve_sylvester", A, B, C))
+
+
+def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """Determinants; see `shardwise.numpy.linalg.det`."""
+    return face.det(a)
+
+
+def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """Inverses; see `shardwise.numpy.linalg.inv`."""
+    return face.inv(a)
+
+
+# -- matrix functions ------------------------------------------------------------------------------------------------------------
+
+
+def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
+    """The matrix exponential; NaN where it would take more than `max_squarings`. ValueError unless square."""
+    (x,) = _inexact("expm", A)
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ValueError(f"Expected A to be a (batched) square matrix, got A.shape={x.shape}.")
+    return matrix_functions.expm(triu(x) if upper_triangular else x, max_squarings)
+
+
+def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: bool = True) -> Any:
+    """The exponential of A (unless not wanted) and its derivative in the direction E. ValueError unless of one square shape."""
+    x, y = _inexact("expm_frechet", A, E)
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ValueError(f"expected A to be a (batched) square matrix, got A.shape={x.shape}")
+    if x.shape != y.shape:
+        raise ValueError(f"expected A and E to be the same shape, got A.shape={x.shape} E.shape={y.shape}")
+    value, derivative = matrix_functions.expm_and_derivative(x, y)
+    return (value, derivative) if compute_expm else derivative
+
+
+def sqrtm(A: Any, blocksize: int = 1) -> Array:
+    """The principal square root of matrices, complex. NotImplementedError for other block sizes than 1."""
+    if blocksize > 1:
+        raise NotImplementedError("sqrtm has no blocked version; leave blocksize at 1.")
+    return matrix_functions.sqrtm(*_inexact("sqrtm", A))
+
+
+def polar(a: Any, side: str = "right", *, method: str = "qdwh", eps: float | None = None,
+          max_iterations: int | None = None) -> tuple[Array, Array]:  # fmt: skip
+    """u, p with a = u p (or p u for the 'left' `side`), u with orthonormal columns or rows and p positive semidefinite.
+
+    Both methods ('qdwh', 'svd') go by singular values here, which takes no iterations.
+    """
+    if side not in ("right", "left"):
+        raise ValueError("The argument `side` must be either 'right' or 'left'.")
+    if method not in ("qdwh", "svd"):
+        raise ValueError(f"Unknown polar decomposition method {method}.")
+    (x,) = _inexact("polar", a)
+    if x.ndim < 2:
+        raise ValueError("The input `a` must be at least a 2-D array.")
+    m, n = x.shape[-2:]
+    if method == "qdwh" and ((side == "right" and m < n) or (side == "left" and m > n)):
+        raise NotImplementedError(f"polar by 'qdwh' on side {side!r} takes {'tall' if side == 'right' else 'wide'} matrices, got shape "
+                                  f"{x.shape}; use method='svd'.")  # fmt: skip
+    u, s, vh = ops.svd(x, full_matrices=False)
+    scale = convert(lax.expand_dims(s, (s.ndim - 1,)), x.dtype)
+    unitary = face.matmul(u, vh)
+    if side == "right":
+        return unitary, face.matmul(lax.mul(ops.adjoint(vh), scale), vh)
+    return unitary, face.matmul(lax.mul(u, scale), ops.adjoint(u))
+
+
+def block_diag(*arrs: Any) -> Array:
+    """The arrays of at most two dims as blocks on the diagonal of one matrix."""
+    values = [array("block_diag", x, i) for i, x in enumerate(arrs)] or [array("block_diag", np.zeros((1, 0), "f"))]
+    for i, x in enumerate(values):
+        if x.ndim > 2:
+            raise ValueError(f"Arguments to block_diag must have at most 2 dimensions, got shape {x.shape} at argument {i}.")
+    blocks = [lax.reshape(x, (1,) * (2 - x.ndim) + x.shape) for x in promote_dtypes(*values)]
+    width, column, rows = sum(b.shape[1] for b in blocks), 0, []
+    for b in blocks:
+        rows.append(lax.pad(b, literal(0, b.dtype), [(0, 0, 0), (column, width - b.shape[1] - column, 0)]))
+        column += b.shape[1]
+    return lax.concatenate(rows, 0)

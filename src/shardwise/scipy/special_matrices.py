@@ -1,0 +1,210 @@
+"""Structured matrices: made from vectors of entries, or constant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import canonicalize, check_requested, default_dtype, issubdtype
+from shardwise.ir import Array, literal
+from shardwise.numpy._promote import array, broadcast_to_shape, is_complex, promote_dtypes, promote_inexact
+from shardwise.ops.convert import as_array
+
+__all__ = ["circulant", "companion", "convolution_matrix", "dft", "fiedler", "hadamard", "hankel", "helmert", "hilbert",
+           "invhilbert", "invpascal", "leslie", "pascal", "toeplitz"]  # fmt: skip
+
+
+def _vectors(name: str, x: Any) -> Array:
+    """`x` with at least one dim."""
+    value = array(name, x)
+    return lax.reshape(value, (1,)) if not value.ndim else value
+
+
+def _by_index(values: Array, positions: np.ndarray[Any, Any]) -> Array:
+    """Matrices of elements of the last dim: entry (i, j) is ``values[..., positions[i, j]]``."""
+    flat = positions.reshape(-1, 1).astype(np.int32)
+    batch = tuple(range(values.ndim - 1))
+    numbers = lax.GatherDimensionNumbers(offset_dims=batch, collapsed_slice_dims=(values.ndim - 1,), start_index_map=(values.ndim - 1,))
+    out = lax.gather(values, flat, numbers, slice_sizes=(*values.shape[:-1], 1))
+    return lax.reshape(out, (*values.shape[:-1], *positions.shape))
+
+
+def toeplitz(c: Any, r: Any = None) -> Array:
+    """Matrices that are constant along diagonals, with first column c and first row r (default: the conjugate of c)."""
+    column = _vectors("toeplitz", c)
+    row = _vectors("toeplitz", r) if r is not None else lax.conj(column) if is_complex(column.dtype) else column
+    column, row = promote_dtypes(column, row)  # type: ignore[assignment]
+    m, n = column.shape[-1], row.shape[-1]
+    batch = np.broadcast_shapes(column.shape[:-1], row.shape[:-1])
+    if not m or not n:
+        return lax.full((*batch, m, n), 0, column.dtype)
+    # The column upwards, then the row without its first element: entry (i, j) lies j - i from the column's first.
+    parts = [lax.rev(broadcast_to_shape(column, (*batch, m)), (len(batch),)),
+             lax.slice_in_dim(broadcast_to_shape(row, (*batch, n)), 1, n, axis=-1)]  # fmt: skip
+    return _by_index(lax.concatenate(parts, len(batch)), m - 1 - np.arange(m)[:, None] + np.arange(n))
+
+
+def hankel(c: Any, r: Any = None) -> Array:
+    """Matrices that are constant along anti-diagonals, with first column c and last row r (default: zeros)."""
+    column = array("hankel", c)
+    row = lax.full_like(column, 0) if r is None else array("hankel", r)
+    for name, x in (("c", column), ("r", row)):
+        if not x.ndim:
+            raise ValueError(f"hankel: {name} must be at least 1-dimensional, got a scalar.")
+    column, row = promote_dtypes(column, row)  # type: ignore[assignment]
+    m, n = column.shape[-1], row.shape[-1]
+    batch = np.broadcast_shapes(column.shape[:-1], row.shape[:-1])
+    parts = [broadcast_to_shape(column, (*batch, m)), lax.slice_in_dim(broadcast_to_shape(row, (*batch, n)), min(1, n), n, axis=-1)]
+    return _by_index(lax.concatenate(parts, len(batch)), np.arange(m)[:, None] + np.arange(n))
+
+
+def circulant(c: Any) -> Array:
+    """Matrices whose columns are c turned further and further."""
+    x = _vectors("circulant", c)
+    n = x.shape[-1]
+    return _by_index(x, (np.arange(n)[:, None] - np.arange(n)) % max(n, 1))
+
+
+def leslie(f: Any, s: Any) -> Array:
+    """Matrices with first row f and s below the diagonal. ValueError unless f has one entry more than s, at least 2."""
+    first, below = _vectors("leslie", f), _vectors("leslie", s)
+    n = first.shape[-1]
+    if n < 2 or below.shape[-1] != n - 1:
+        raise ValueError(f"leslie takes f with at least 2 entries and s with one less along the last axis, got shapes {first.shape} and "
+                         f"{below.shape}.")  # fmt: skip
+    first, below = promote_dtypes(first, below)  # type: ignore[assignment]
+    return lax.add(_row(first, n), _below(below, n))
+
+
+def companion(a: Any) -> Array:
+    """Companion matrices of polynomials, highest coefficient first. ValueError for fewer than 2 coefficients."""
+    (x,) = promote_inexact(_vectors("companion", a))
+    n = x.shape[-1] - 1
+    if n < 1:
+        raise ValueError(f"The length of `a` along the last axis must be at least 2; got shape {x.shape}.")
+    head = broadcast_to_shape(lax.slice_in_dim(x, 0, 1, axis=-1), (*x.shape[:-1], n))
+    first = lax.neg(lax.div(lax.slice_in_dim(x, 1, n + 1, axis=-1), head))
+    ones = lax.full((*x.shape[:-1], n - 1), 1, x.dtype)
+    return lax.add(_row(first, n), _below(ones, n))
+
+
+def _row(x: Array, n: int) -> Array:
+    """Square matrices with first row x, zero elsewhere."""
+    return lax.pad(lax.expand_dims(x, (x.ndim - 1,)), literal(0, x.dtype), [*[(0, 0, 0)] * (x.ndim - 1), (0, n - 1, 0), (0, 0, 0)])
+
+
+def _below(x: Array, n: int) -> Array:
+    """Square matrices with x below the diagonal, zero elsewhere."""
+    shape = (*x.shape, n - 1)
+    inner = lax.mul(lax.broadcast_in_dim(x, shape, range(x.ndim)), broadcast_to_shape(as_array(np.eye(n - 1, dtype=x.dtype)), shape))
+    return lax.pad(inner, literal(0, x.dtype), [*[(0, 0, 0)] * (x.ndim - 1), (1, 0, 0), (0, 1, 0)])
+
+
+def fiedler(a: Any) -> Array:
+    """Matrices of the distances of the entries of a from each other."""
+    x = _vectors("fiedler", a)
+    n = x.shape[-1]
+    shape = (*x.shape, n)
+    batch = tuple(range(x.ndim - 1))
+    return lax.abs(lax.sub(lax.broadcast_in_dim(x, shape, (*batch, x.ndim - 1)), lax.broadcast_in_dim(x, shape, (*batch, x.ndim))))
+
+
+def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
+    """The matrix that convolves vectors of n entries with a, as ``numpy.convolve(a, v, mode)`` does."""
+    if n <= 0:
+        raise ValueError(f"n must be a positive integer, got {n}.")
+    x = array("convolution_matrix", a)
+    if x.ndim != 1 or not x.size:
+        raise ValueError(f"convolution_matrix takes a vector that is not empty, got shape {x.shape}.")
+    if mode not in ("full", "valid", "same"):
+        raise ValueError(f"'mode' argument must be one of ('full', 'valid', 'same'), got {mode!r}.")
+    m = x.shape[0]
+    zeros = lax.full((n - 1,), 0, x.dtype)
+    column = lax.concatenate([x, zeros], 0)
+    row = lax.concatenate([lax.slice_in_dim(x, 0, 1), zeros], 0)
+    full = toeplitz(column, row)
+    if mode == "full":
+        return full
+    size = max(m, n) if mode == "same" else max(m, n) - min(m, n) + 1
+    start = (full.shape[0] - size) // 2 if mode == "same" else min(m, n) - 1
+    return lax.slice_in_dim(full, start, start + size, axis=0)
+
+
+# -- constants -------------------------------------------------------------------------------------------------------------------
+
+
+def _constant(value: np.ndarray[Any, Any], dtype: Any = None) -> Array:
+    return as_array(value.astype(default_dtype("f") if dtype is None else dtype))
+
+
+def hilbert(n: int) -> Array:
+    """The matrix with entries 1 / (i + j + 1)."""
+    i = np.arange(n)
+    return _constant(1 / (i[:, None] + i + 1))
+
+
+def invhilbert(n: int) -> Array:
+    """The inverse of `hilbert`."""
+    from scipy.linalg import invhilbert as exact
+
+    return _constant(np.asarray(exact(n)))
+
+
+def _binomials(n: int) -> np.ndarray[Any, Any]:
+    out = np.zeros((n, n))
+    for i in range(n):
+        out[i, 0] = 1
+        out[i, 1 : i + 1] = out[i - 1, : i] + out[i - 1, 1 : i + 1] if i else 0
+    return out
+
+
+def _of_kind(name: str, lower: np.ndarray[Any, Any], kind: str | None, product: Any) -> np.ndarray[Any, Any]:
+    if kind not in (None, "symmetric", "lower", "upper"):
+        raise ValueError(f"{name}: Expected kind to be one of ['symmetric', 'lower', 'upper']; got {kind}")
+    return lower if kind == "lower" else lower.T if kind == "upper" else product(lower)
+
+
+def pascal(n: int, kind: str | None = None) -> Array:
+    """Pascal's triangle as a 'lower', 'upper' or (default) 'symmetric' matrix."""
+    return _constant(_of_kind("pascal", _binomials(n), kind, lambda x: x @ x.T), np.float32)
+
+
+def invpascal(n: int, kind: str | None = None) -> Array:
+    """The inverse of `pascal`."""
+    i = np.arange(n)
+    signs = (-1.0) ** (i[:, None] + i)
+    return _constant(_of_kind("invpascal", _binomials(n) * signs, kind, lambda x: x.T @ x))
+
+
+def helmert(n: int, full: bool = False) -> Array:
+    """Helmert contrasts: n - 1 orthonormal rows that sum to 0, and with `full` the constant row in front."""
+    if n < 1:
+        raise ValueError(f"n must be a positive integer; got {n}.")
+    i, j = np.arange(n - 1)[:, None], np.arange(n)
+    k = i + 1.0
+    rows = np.where(j <= i, 1 / np.sqrt(k * (k + 1)), np.where(j == k, -k / np.sqrt(k * (k + 1)), 0))
+    return _constant(np.concatenate([np.full((1, n), 1 / np.sqrt(n)), rows]) if full else rows)
+
+
+def hadamard(n: int, dtype: Any = int) -> Array:
+    """The Hadamard matrix of size n, a power of 2, with entries 1 and -1."""
+    if n < 1 or n & (n - 1):
+        raise ValueError(f"n must be a positive power of 2; got {n}.")
+    out = np.ones((1, 1))
+    while out.shape[0] < n:
+        out = np.block([[out, out], [out, -out]])
+    return _constant(out, check_requested(dtype, "hadamard"))
+
+
+def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
+    """The matrix of the discrete Fourier transform, divided by n or its root ('n', 'sqrtn') if wanted."""
+    if scale not in (None, "sqrtn", "n"):
+        raise ValueError(f"scale must be None, 'sqrtn', or 'n'; got {scale!r}.")
+    wanted = default_dtype("c") if dtype is None else check_requested(dtype, "dft")
+    if not issubdtype(wanted, np.complexfloating):
+        raise ValueError(f"dtype must be a complex floating-point type; got {wanted}.")
+    i = np.arange(n)
+    out = np.exp(-2j * np.pi * (i[:, None] * i % max(n, 1)) / max(n, 1))
+    return _constant(out / {None: 1, "sqrtn": np.sqrt(max(n, 1)), "n": max(n, 1)}[scale], canonicalize(wanted))
