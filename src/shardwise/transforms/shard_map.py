@@ -94,6 +94,11 @@ class ShardMap:
         errors.check_divisible(self, mesh, specs, in_dims, values, paths)
         errors.check_explicit_inputs(self, mesh, manual, specs, in_dims, values)
         types = [local_type(v.aval, dims, mesh, manual) for v, dims in zip(values, in_dims, strict=True)]
+        if config.jax_disable_jit:
+            from shardwise.transforms import stepping
+
+            if stepping.wanted():
+                return stepping.step(self, mesh, manual, values, in_tree, in_dims, types)
         out_tree: Any = None
 
         def flat(*blocks: Any) -> list[Any]:
