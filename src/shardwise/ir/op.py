@@ -56,7 +56,7 @@ class Op:
     to_grid         ``(params, grid, in_types, out_types) -> params``: mesh-related params (shardings, specs) as layouts over the
                     axes of the computation's device grid, before propagation.
     absorbs_sum     the op has a param `sum_axes`: mesh axes over which its result is summed in the same kernel.
-    halo            ``(params, dim, in_size, out_local) -> Halo``: for a PERMUTE factor that stays split: which window of dim `dim` of
+    halo            ``(params, dim, in_types, out_local) -> Halo | None``: for a PERMUTE factor that stays split: which window of dim `dim` of
                     operand 0 each device needs for its part of the result, and the params of the op on that window.
     partition       ``(ctx, eqn, ...)`` custom partitioning for ops whose local form is more than themselves
                     (see passes.partition).
@@ -143,6 +143,11 @@ def define_op(name: str, **fields: Any) -> Op:
     if name in _registry:
         raise ValueError(f"op {name!r} is defined twice")
     return _registry.setdefault(name, Op(name, **fields))
+
+
+def find_op(name: str) -> Op:
+    """The op of that name; KeyError if its file has not been imported."""
+    return _registry[name]
 
 
 def all_ops() -> dict[str, Op]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import check_requested, issubdtype
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
 from shardwise.ir.explicit import check_divisible, complete_types, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
@@ -186,6 +186,18 @@ def _conv_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule
     return (spec,)
 
 
+def _conv_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo | None:
+    """Part i of the result sees the positions from ``i * out_local * stride - low``; beyond the ends are zeros."""
+    dims: ConvDimensionNumbers = params["dimension_numbers"]
+    i = dims.lhs_spec.index(dim) - 2
+    if i < 0 or params["lhs_dilation"][i] != 1:
+        return None
+    stride, low = params["window_strides"][i], params["padding"][i][0]
+    window = (in_types[1].shape[dims.rhs_spec[2 + i]] - 1) * params["rhs_dilation"][i] + 1
+    whole = (*params["padding"][:i], (0, 0), *params["padding"][i + 1 :])
+    return Halo(stride * out_local, -low, stride * (out_local - 1) + window, {**params, "padding": whole})
+
+
 # -- kernel ----------------------------------------------------------------------------------------------------------------
 
 
@@ -204,7 +216,7 @@ def _conv_kernel(env: Env, lhs: NDArray, rhs: NDArray, *, window_strides: Ints, 
 
 
 conv_general_dilated_p = define_op("conv_general_dilated", type_rule=_conv_type, kernel=_conv_kernel, rule=_conv_rule,
-                                   explicit=_conv_explicit, localize=_conv_localize, typed=True)  # fmt: skip
+                                   explicit=_conv_explicit, localize=_conv_localize, halo=_conv_halo, typed=True)  # fmt: skip
 
 
 # -- public ------------------------------------------------------------------------------------------------------------------

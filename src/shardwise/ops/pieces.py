@@ -69,7 +69,7 @@ def cut_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule((dim_factors(shape), *scalars), tuple(dim_factors(out.shape) for out in out_types), shape, kinds)
 
 
-def _slice_halo(params: Params, dim: int, in_size: int, out_local: int) -> Halo:
+def _slice_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo:
     """Part i of the result takes every stride-th position from ``start + i * stride * out_local``."""
     step = params["strides"][dim] if params["strides"] else 1
     width = step * (out_local - 1) + 1
@@ -205,7 +205,7 @@ def _pad_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule((dim_factors(shape), ()), (out,), shape, kinds)
 
 
-def _pad_halo(params: Params, dim: int, in_size: int, out_local: int) -> Halo | None:
+def _pad_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo | None:
     """Part i of the result takes the operand's positions from ``i * out_local - low``; beyond the ends is padding."""
     low, _, interior = params["padding_config"][dim]
     if interior:

@@ -106,9 +106,9 @@ def _rev_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule((factors,), (factors,), shape, kinds)
 
 
-def _rev_halo(params: Params, dim: int, in_size: int, out_local: int) -> Halo:
+def _rev_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo:
     """Part i of the result is the i-th part from the end."""
-    return Halo(-out_local, in_size - out_local, out_local, params)
+    return Halo(-out_local, in_types[0].shape[dim] - out_local, out_local, params)
 
 
 rev_p = define_op("rev", type_rule=_rev_type, kernel=_rev_kernel, rule=_rev_rule, halo=_rev_halo)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.tree import tree_flatten, tree_unflatten
-from shardwise.ir import Array, Literal, Op, Program, ShapedArray, bind, define_op, eval_program, trace_program
+from shardwise.ir import Array, Halo, Literal, Op, Program, ShapedArray, bind, define_op, eval_program, trace_program
 from shardwise.ir.op import Params, Types
 from shardwise.ops.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.broadcast import broadcast_in_dim
@@ -148,10 +148,25 @@ def _slide(ufunc: Any, x: Block, dim: int, size: int, stride: int, gap: int) -> 
         width *= 2
 
 
+def _window_halo(reduction: str) -> Callable[..., Halo | None]:
+    """Part i of the result reduces the windows from position ``i * out_local * stride - low``; beyond the ends is the identity."""
+
+    def halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo | None:
+        if params["base_dilation"][dim] != 1:
+            return None
+        stride, low = params["window_strides"][dim], params["padding"][dim][0]
+        window = dilated(params["window_dimensions"][dim], params["window_dilation"][dim])
+        whole = (*params["padding"][:dim], (0, 0), *params["padding"][dim + 1 :])
+        fill = identity_of(reduction, in_types[0].dtype)
+        return Halo(stride * out_local, -low, stride * (out_local - 1) + window, {**params, "padding": whole}, fill)
+
+    return halo
+
+
 def _define(reduction: str, ufunc: Any, accepts: str) -> Op:
     name = f"reduce_window_{reduction}"
     return define_op(name, type_rule=_window_type(name, accepts), kernel=_window_kernel(ufunc, reduction), rule=_window_rule,
-                     reduction=reduction, localize=_localize)  # fmt: skip
+                     reduction=reduction, localize=_localize, halo=_window_halo(reduction))  # fmt: skip
 
 
 reduce_window_sum_p = _define("sum", np.add, "iufc")

@@ -36,7 +36,10 @@ def _inlined_params(eqn: Equation) -> Mapping[str, Any]:
 
 
 def _splice(program: Program, names: dict[Var, Atom], equations: list[Equation]) -> None:
-    read = lambda a: a if isinstance(a, Literal) else names.get(a, a)  # noqa: E731
+
+    def read(a: Atom) -> Atom:
+        return a if isinstance(a, Literal) else names.get(a, a)
+
     for eqn in program.equations:
         inputs = tuple(read(a) for a in eqn.inputs)
         if eqn.op.inline is None:

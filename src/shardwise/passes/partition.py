@@ -198,7 +198,7 @@ class Region:
             elsewhere = any(f in fs for t in (*rule.inputs[1:], *rule.outputs[1:]) for fs in t)
             if d_in is not None and d_out is not None and not elsewhere:
                 size = eqn.outputs[0].aval.shape[d_out]
-                if size and eqn.op.halo(eqn.params, d_in, eqn.inputs[0].aval.shape[d_in], size) is not None:
+                if size and eqn.op.halo(eqn.params, d_in, tuple(a.aval for a in eqn.inputs), size) is not None:
                     found[f] = size
         return found
 
@@ -211,7 +211,8 @@ class Region:
         assert d is not None and d_out is not None and eqn.op.halo is not None
         aval = eqn.inputs[0].aval
         size, local_out = aval.shape[d], eqn.outputs[0].aval.shape[d_out] // n
-        halo = eqn.op.halo(params, d, size, local_out)
+        halo = eqn.op.halo(params, d, tuple(a.aval for a in eqn.inputs), local_out)
+        assert halo is not None
         fill = atoms[halo.fill_operand] if halo.fill_operand is not None else literal(halo.fill, aval.dtype)
         before = atoms[0].aval
         window = {"dim": d, "step": halo.step, "start": halo.start, "width": halo.width}

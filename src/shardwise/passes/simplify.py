@@ -18,7 +18,10 @@ def common_subexpressions(program: Program) -> Program:
     replaced: dict[Var, Atom] = {}
     seen: dict[Any, Equation] = {}
     kept = []
-    read = lambda a: a if isinstance(a, Literal) else replaced.get(a, a)  # noqa: E731
+
+    def read(a: Atom) -> Atom:
+        return a if isinstance(a, Literal) else replaced.get(a, a)
+
     for eqn in program.equations:
         inputs = tuple(read(a) for a in eqn.inputs)
         eqn = Equation(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source)
