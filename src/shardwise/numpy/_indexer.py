@@ -135,7 +135,7 @@ def _entry(e: Any) -> Any:
     if not isdtype(array.dtype, ("integral", "bool")):
         raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {array.dtype.name}")
     if not isinstance(array, Tracer) and not array.ndim and array.dtype != np.bool_:
-        return int(array)
+        return int(np.asarray(array))
     return array
 
 

@@ -188,7 +188,7 @@ def cut(x: Array, items: Items) -> Array:
     changed = [d for d, n in enumerate(x.shape) if starts[d] or limits[d] != n or steps[d] != 1]
     if not changed:
         return x
-    if is_eager():
+    if isinstance(x, ArrayImpl) and is_eager():
         x = _whole_in(x, changed)
         if steps == [1] * x.ndim and x.sharding.num_devices == 1:
             # Starts are values here, not part of the op: op by op, all of them share one compiled slice.
@@ -197,7 +197,7 @@ def cut(x: Array, items: Items) -> Array:
     return lax.slice(x, starts, limits, None if steps == [1] * x.ndim else steps)
 
 
-def _whole_in(x: Array, dims: Sequence[int]) -> Array:
+def _whole_in(x: ArrayImpl, dims: Sequence[int]) -> ArrayImpl:
     """Outside of jit, a dim that is cut must not be split in the type; the seed era made it whole first."""
     if x.aval.mesh is None or not any(x.aval.spec[d] for d in dims):
         return x
@@ -207,6 +207,7 @@ def _whole_in(x: Array, dims: Sequence[int]) -> Array:
             "reshard those dims to None, or index under jit."
         )
     entries = [None if d in dims else entry for d, entry in enumerate(x.aval.sharding.spec)]
+    assert isinstance(x.sharding, NamedSharding)
     return reshard(x, NamedSharding(x.sharding.mesh, PartitionSpec(*entries)))
 
 
@@ -224,7 +225,7 @@ def _slice_at(x: Array, items: Items, wrap: bool) -> Array:
         elif isinstance(item, Lookup) and item.dim is not None:
             starts[item.dim], sizes[item.dim] = item.array, 1
             negative[item.dim] = wrap
-    if is_eager():
+    if isinstance(y, ArrayImpl) and is_eager():
         y = _whole_in(y, [d for d, n in enumerate(y.shape) if n != sizes[d]])
     return lax.dynamic_slice(y, _of_one_dtype(starts), sizes, allow_negative_indices=negative)
 

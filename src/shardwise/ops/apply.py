@@ -23,8 +23,13 @@ DimAxes = tuple[Axes, ...]
 WHOLE = -1
 
 
-def _updates_type(operand: ShapedArray, update_shape: tuple[int, ...], numbers: ScatterDimensionNumbers) -> ShapedArray:
-    shape = list(update_shape)
+def _updates_type(operand: ShapedArray, indices_shape: tuple[int, ...], params: Params) -> ShapedArray:
+    """The type that updates would have: windows as given, and the batch dims of the indices."""
+    numbers: ScatterDimensionNumbers = params["dimension_numbers"]
+    shape = list(params["update_shape"])
+    batch = [u for u in range(len(shape)) if u not in numbers.update_window_dims]
+    for u, n in zip(batch, indices_shape[:-1], strict=True):
+        shape[u] = n
     for d, u in zip(window_dims(numbers, operand.ndim), numbers.update_window_dims, strict=True):
         if shape[u] == WHOLE:
             shape[u] = operand.shape[d]
@@ -37,19 +42,18 @@ def _scatter_params(params: Params) -> dict[str, Any]:
 
 def _apply_type(operand: ShapedArray, indices: ShapedArray, *captured: ShapedArray, **params: Any) -> ShapedArray:
     del captured
-    updates = _updates_type(operand, params["update_shape"], params["dimension_numbers"])
+    updates = _updates_type(operand, indices.shape, params)
     return scatter_p.type_rule(operand, indices, updates, **_scatter_params(params))
 
 
 def _apply_kernel(env: Env, operand: Block, indices: Block, *captured: Block, program: Program, **params: Any) -> Block:
     lead, rank = env.lead, operand.ndim - env.lead
     aval = ShapedArray(operand.shape[lead:], operand.dtype)
-    shape = _updates_type(aval, params["update_shape"], params["dimension_numbers"]).shape
-    batch = [n for u, n in enumerate(shape) if u not in params["dimension_numbers"].update_window_dims]
-    assert tuple(batch) == indices.shape[lead:-1]
+    shape = _updates_type(aval, indices.shape[lead:], params).shape
     ones = np.broadcast_to(np.int32(1), (1,) * lead + shape)
     none = np.zeros(operand.shape, np.int32)
     options = {**_scatter_params(params), "combine": "add", "unique_indices": False}
+    assert scatter_add_p.kernel is not None
     count = scatter_add_p.kernel(env, none, indices, ones, **options)
     elementwise = Env(extra=lead + rank)
     scalars = [c.reshape(c.shape + (1,) * rank) for c in captured]
@@ -87,14 +91,14 @@ def _evaluate(env: Env, program: Program, blocks: Sequence[Block]) -> list[Block
 
 
 def _apply_rule(ins: Types, outs: Types, params: Params) -> Rule:
-    updates = _updates_type(ins[0], params["update_shape"], params["dimension_numbers"])
+    updates = _updates_type(ins[0], ins[1].shape, params)
     rule = scatter_p.sharding_rule((ins[0], ins[1], updates), outs, {**params, "combine": ""})
     return Rule((*rule.inputs[:2], *((),) * (len(ins) - 2)), rule.outputs, rule.sizes, rule.kinds, rule.blocked)
 
 
 def _apply_place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes]) -> Params:
     numbers: ScatterDimensionNumbers = params["dimension_numbers"]
-    updates = [()] * len(params["update_shape"])
+    updates: list[Axes] = [()] * len(params["update_shape"])
     for d, u in zip(window_dims(numbers, len(in_dims[0])), numbers.update_window_dims, strict=True):
         if params["update_shape"][u] == WHOLE:
             updates[u] = in_dims[0][d]

@@ -174,7 +174,10 @@ def descending_ranks(x: Block) -> Block:
     if keys.dtype.kind != "f":
         return ~keys
     bits = np.ascontiguousarray(keys).view(f"i{keys.dtype.itemsize}")
-    return ~np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+    ranks = bits >> (8 * bits.itemsize - 1)  # -1 for negative floats, whose bits run backwards
+    ranks &= bits.dtype.type(np.iinfo(bits.dtype).max)
+    ranks ^= bits
+    return np.invert(ranks, out=ranks)
 
 
 def _top_k_kernel(env: Env, x: Block, *, k: int, axis: int) -> tuple[Block, ...]:
@@ -184,7 +187,9 @@ def _top_k_kernel(env: Env, x: Block, *, k: int, axis: int) -> tuple[Block, ...]
     ranks = descending_ranks(rows)
     if ranks.dtype.itemsize <= 4 and n < 1 << 31:
         # Rank and position in one integer: ties go to the lowest index, and no two elements are equal.
-        packed = (ranks.astype(np.int64) << 32) | np.arange(n)
+        packed = ranks.astype(np.int64)
+        packed <<= 32
+        packed |= np.arange(n)
         if 0 < k < n:
             packed = np.partition(packed, k - 1, axis=-1)[..., :k]
         order = np.sort(packed[..., :k], axis=-1) & 0xFFFFFFFF
