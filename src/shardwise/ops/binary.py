@@ -9,6 +9,7 @@ import numpy as np
 from shardwise.base.dtypes import as_dtype, canonicalize
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ops.casts import convert
+from shardwise.ops.derivative import along, back, do, scalar
 from shardwise.ops.operands import (
     Block,
     aligned,
@@ -97,17 +98,64 @@ def _mulhi(x: Block, y: Block) -> Block:
     return x_high * y_high + (cross >> half) + (other >> half)
 
 
+# -- derivatives -----------------------------------------------------------------------------------------------------
+
+
+def _rem_push(t: Any, z: Any, x: Any, y: Any) -> Any:
+    """``x - trunc(x / y) * y``: the whole quotient, negated."""
+    quotient = do.div(x, y)
+    return do.mul(do.neg(t), do.mul(do.sign(quotient), do.floor(do.abs(quotient))))
+
+
+def _share(winner: Any, loser: Any, out: Any) -> Any:
+    """1 where `winner` is the extremum alone, one half where both are."""
+    return do.select_n(do.eq(winner, out), 0, do.select_n(do.eq(loser, out), scalar(1, out.dtype), 0.5))
+
+
+def _chosen_left(t: Any, z: Any, x: Any, y: Any) -> Any:
+    return do.mul(t, _share(x, y, z))
+
+
+def _chosen_right(t: Any, z: Any, x: Any, y: Any) -> Any:
+    return do.mul(t, _share(y, x, z))
+
+
+def _squares(x: Any, y: Any) -> Any:
+    return do.add(do.square(x), do.square(y))
+
+
+def _pow_base(t: Any, z: Any, x: Any, y: Any) -> Any:
+    zero = do.eq(y, 0)
+    slope = do.pow(x, do.select_n(zero, do.sub(y, 1), 1))
+    power = y if y.dtype == x.dtype else do.convert_element_type(y, new_dtype=x.dtype, weak_type=x.weak_type)
+    return do.mul(t, do.mul(power, slope))
+
+
+def _pow_power(t: Any, z: Any, x: Any, y: Any) -> Any:
+    return do.mul(t, do.mul(do.log(do.select_n(do.eq(x, 0), x, 1)), z))
+
+
 # -- ops -------------------------------------------------------------------------------------------------------------
 
-add_p = elementwise_op("add", np.add, "biufc", "biufc")
-sub_p = elementwise_op("sub", np.subtract, "iufc", "iufc")
-mul_p = elementwise_op("mul", np.multiply, "biufc", "biufc")
-div_p = elementwise_op("div", _div, "iufc", "iufc")
-rem_p = elementwise_op("rem", _rem, "iuf", "iuf")
-max_p = elementwise_op("max", np.maximum, "biufc", "biufc")
-min_p = elementwise_op("min", np.minimum, "biufc", "biufc")
-atan2_p = elementwise_op("atan2", _atan2, "fc", "fc")
-nextafter_p = elementwise_op("nextafter", np.nextafter, "f", "f")
+add_p = elementwise_op("add", np.add, "biufc", "biufc",
+                       push=(lambda t, z, x, y: t, lambda t, z, x, y: t),
+                       pull=(lambda ct, x, y: ct, lambda ct, x, y: ct))  # fmt: skip
+sub_p = elementwise_op("sub", np.subtract, "iufc", "iufc",
+                       push=(lambda t, z, x, y: t, lambda t, z, x, y: do.neg(t)),
+                       pull=(lambda ct, x, y: ct, lambda ct, x, y: do.neg(ct)))  # fmt: skip
+mul_p = elementwise_op("mul", np.multiply, "biufc", "biufc",
+                       push=(lambda t, z, x, y: do.mul(t, y), lambda t, z, x, y: do.mul(x, t)),
+                       pull=(lambda ct, x, y: do.mul(ct, y), lambda ct, x, y: do.mul(x, ct)))  # fmt: skip
+div_p = elementwise_op("div", _div, "iufc", "iufc",
+                       push=(lambda t, z, x, y: do.div(t, y), lambda t, z, x, y: do.mul(t, do.neg(do.div(z, y)))),
+                       pull=(lambda ct, x, y: do.div(ct, y), None))  # fmt: skip
+rem_p = elementwise_op("rem", _rem, "iuf", "iuf", push=(lambda t, z, x, y: t, _rem_push))
+max_p = elementwise_op("max", np.maximum, "biufc", "biufc", push=(_chosen_left, _chosen_right))
+min_p = elementwise_op("min", np.minimum, "biufc", "biufc", push=(_chosen_left, _chosen_right))
+atan2_p = elementwise_op("atan2", _atan2, "fc", "fc",
+                         push=(lambda t, z, x, y: do.mul(t, do.div(y, _squares(x, y))),
+                               lambda t, z, x, y: do.mul(t, do.div(do.neg(x), _squares(x, y)))))  # fmt: skip
+nextafter_p = elementwise_op("nextafter", np.nextafter, "f", "f", push=())
 mulhi_p = elementwise_op("mulhi", _mulhi, "iu", "iu")
 and_p = elementwise_op("and", np.bitwise_and, "biu", "biu")
 or_p = elementwise_op("or", np.bitwise_or, "biu", "biu")
@@ -137,7 +185,9 @@ def _complex_kernel(env: Env, x: Block, y: Block) -> Block:
     return _complex(*aligned(env, (x, y)))
 
 
-complex_p = define_op("complex", type_rule=_complex_type, kernel=_complex_kernel, ufunc=_complex)
+complex_p = define_op("complex", type_rule=_complex_type, kernel=_complex_kernel, ufunc=_complex,
+                      jvp=along("complex", (lambda t, z, x, y: do.complex(t, 0), lambda t, z, x, y: do.complex(0, t))),
+                      transpose=back((lambda ct, x, y: do.real(ct), lambda ct, x, y: do.neg(do.imag(ct)))))  # fmt: skip
 
 
 def _pow_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:
@@ -156,7 +206,7 @@ def _pow_kernel(env: Env, x: Block, y: Block) -> Block:
     return _pow(*aligned(env, (x, y)))
 
 
-pow_p = define_op("pow", type_rule=_pow_type, kernel=_pow_kernel, ufunc=_pow)
+pow_p = define_op("pow", type_rule=_pow_type, kernel=_pow_kernel, ufunc=_pow, jvp=along("pow", (_pow_base, _pow_power)))
 
 
 # -- functions -------------------------------------------------------------------------------------------------------

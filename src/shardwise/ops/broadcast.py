@@ -12,6 +12,7 @@ from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.explicit import specs_from_rule, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
+from shardwise.ops.derivative import do, unbroadcast
 from shardwise.ops.dims import dim_indices, int_tuple, shape_tuple
 from shardwise.ops.operands import Block, operand
 from shardwise.ops.out_sharding import in_context, resolve_out_sharding, sharding_spec, with_out_sharding
@@ -96,8 +97,16 @@ def _broadcast_explicit(in_types: Types, out_types: Types, params: Params, rule:
     return specs_from_rule("broadcast_in_dim", in_types, out_types, rule)
 
 
+def _broadcast_transpose(ct: Any, x: Any, *, shape: Shape, broadcast_dimensions: tuple[int, ...], **_: Any) -> list[Any]:
+    """The sum over the dims that are new, and over those that grew from size 1."""
+    new = tuple(d for d in range(len(shape)) if d not in broadcast_dimensions)
+    summed = do.reduce_sum(ct, axes=new) if new else ct
+    return [unbroadcast(summed, x.aval)]
+
+
 broadcast_in_dim_p = define_op("broadcast_in_dim", type_rule=_broadcast_type, kernel=_broadcast_kernel, rule=_broadcast_rule,
-                               localize=_broadcast_localize, explicit=_broadcast_explicit)  # fmt: skip
+                               localize=_broadcast_localize, explicit=_broadcast_explicit, jvp="linear",
+                               transpose=_broadcast_transpose)  # fmt: skip
 
 
 def broadcast_in_dim(

@@ -12,6 +12,7 @@ from shardwise.base.dtypes import KeyDtype, finfo, itemsize_bits, physical
 from shardwise.base.tree import tree_map
 from shardwise.ir import Array, Literal, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops.derivative import along, back, do, with_dtype
 from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, int_limits, operand, requested_dtype
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -37,8 +38,10 @@ def _convert_compile(env: Env, in_types: Types, out_types: Types, params: Params
 
 
 convert_element_type_p = define_op(
-    "convert_element_type", type_rule=_convert_type, kernel=_convert_kernel, compile=_convert_compile
-)
+    "convert_element_type", type_rule=_convert_type, kernel=_convert_kernel, compile=_convert_compile,
+    jvp=along("convert_element_type", lambda t, y, x, **params: do.convert_element_type(t, **params)),
+    transpose=back(lambda ct, x, **params: with_dtype(ct, x.aval)),
+)  # fmt: skip
 
 
 def cast(x: Block, dtype: Any) -> Block:
@@ -206,7 +209,11 @@ def _reduce_precision_kernel(env: Env, x: Block, *, exponent_bits: int, mantissa
     return np.where(np.isnan(x), x, result)
 
 
-reduce_precision_p = define_op("reduce_precision", type_rule=_reduce_precision_type, kernel=_reduce_precision_kernel)
+reduce_precision_p = define_op(
+    "reduce_precision", type_rule=_reduce_precision_type, kernel=_reduce_precision_kernel,
+    jvp=along("reduce_precision", lambda t, y, x, **params: do.reduce_precision(t, **params)),
+    transpose=back(lambda ct, x, **params: do.reduce_precision(ct, **params)),
+)  # fmt: skip
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
@@ -226,14 +233,11 @@ def _identity(env: Env, x: Block) -> Block:
     return x
 
 
-copy_p = define_op("copy", type_rule=_same_type, kernel=_identity)
+copy_p = define_op("copy", type_rule=_same_type, kernel=_identity, jvp=along("copy", lambda t, y, x: do.copy(t)),
+                   transpose=back(lambda ct, x: ct))  # fmt: skip
 
 
-def _no_tangent(primals: Any, tangents: Any) -> tuple[Any, None]:
-    return bind(stop_gradient_p, *primals), None
-
-
-stop_gradient_p = define_op("stop_gradient", type_rule=_same_type, kernel=_identity, jvp=_no_tangent)
+stop_gradient_p = define_op("stop_gradient", type_rule=_same_type, kernel=_identity, jvp=along("stop_gradient", ()))
 
 
 def copy(x: Any) -> Array:

@@ -16,6 +16,7 @@ from shardwise.ir.explicit import complete_types, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.convert import as_array
+from shardwise.ops.derivative import cotangent_sharding, dims_sharding, do, is_linear, multilinear_jvp, with_dtype
 from shardwise.ops.gemm import DotDims, NDArray, contract_as, gemm_runner
 from shardwise.ops.out_sharding import resolve_out_sharding, with_out_sharding
 from shardwise.ops.precision import (
@@ -72,7 +73,9 @@ def _check_dims(lhs: ShapedArray, rhs: ShapedArray, dims: DotDims) -> None:
             raise TypeError(f"dot_general contracts dims {con} of {side} and batches over its dims {batch}, but {side} has "
                             f"rank {t.ndim}: dims must be nonnegative and less than the rank.")  # fmt: skip
         if len(set(con)) != len(con) or len(set(batch)) != len(batch):
-            raise TypeError(f"dot_general needs distinct dims, got {side} contracting dims {con} and batch dims {batch}.")
+            raise TypeError(
+                f"dot_general needs distinct dims, got {side} contracting dims {con} and batch dims {batch}."
+            )
         if set(con) & set(batch):
             raise TypeError(f"dot_general cannot both contract a dim and batch over it: {side} contracts {con} and batches "
                             f"over {batch}.")  # fmt: skip
@@ -108,7 +111,13 @@ def _width(dtype: np.dtype[Any]) -> tuple[bool, int, int, int, bool]:
     if issubdtype(part, np.floating):
         info = finfo(part)
         return is_complex, int(info.maxexp), int(info.nmant), int(info.bits), True
-    return is_complex, -1, -1, 1 if part.kind == "b" else int(iinfo(part).bits), not issubdtype(part, np.unsignedinteger)
+    return (
+        is_complex,
+        -1,
+        -1,
+        1 if part.kind == "b" else int(iinfo(part).bits),
+        not issubdtype(part, np.unsignedinteger),
+    )
 
 
 # -- shardings -----------------------------------------------------------------------------------------------------------
@@ -216,8 +225,66 @@ def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Ca
     return lambda lhs, rhs: _dot(env, lhs, rhs, dtype, dims, precision, sum_axes)
 
 
+# -- derivative and batching -------------------------------------------------------------------------------------------------
+
+
+def _dot_transpose(ct: Array, lhs: Any, rhs: Any, *, dimension_numbers: DotDims, **params: Any) -> list[Any]:
+    """The cotangent times the other operand, over that one's free dims, then the dims put in the operand's order."""
+    dims = dimension_numbers
+    (lhs_con, rhs_con), (lhs_batch, rhs_batch) = dims
+    lhs_free, rhs_free = free_dims(dims, lhs.aval.ndim, rhs.aval.ndim)
+    batch = tuple(range(len(lhs_batch)))
+    middle = len(batch) + len(lhs_free)
+    if is_linear(lhs):
+        right = tuple(range(middle, ct.ndim))
+        by_rhs = sorted(range(len(rhs_con)), key=lambda i: rhs_con[i])  # free dims of rhs come in its own order
+        order = (*lhs_batch, *lhs_free, *(lhs_con[i] for i in by_rhs))
+        return [_dot_back(ct, rhs, ((right, rhs_free), (batch, rhs_batch)), order, lhs.aval, params), None]
+    left = tuple(range(len(batch), middle))
+    by_lhs = sorted(range(len(lhs_con)), key=lambda i: lhs_con[i])
+    order = (*rhs_batch, *(rhs_con[i] for i in by_lhs), *rhs_free)
+    return [None, _dot_back(lhs, ct, ((lhs_free, left), (lhs_batch, batch)), order, rhs.aval, params)]
+
+
+def _dot_back(x: Any, y: Any, dims: DotDims, order: tuple[int, ...], aval: ShapedArray, params: dict[str, Any]) -> Any:
+    """The product, whose dim i is dim ``order[i]`` of the operand of type `aval`."""
+    sharding = dims_sharding(cotangent_sharding(aval), order)
+    out = do.dot_general(x, y, **{**params, "dimension_numbers": dims, "out_sharding": sharding})
+    place = tuple(order.index(d) for d in range(len(order)))
+    if place != tuple(range(len(order))):
+        out = do.transpose(out, permutation=place)
+    return with_dtype(out, aval)
+
+
+def _dot_batch(size: int, axis_name: Any, values: Sequence[Array], dims: Sequence[int | None], params: Params) -> Any:
+    """One product: a dim that only one operand has is a free dim of it, one that both have is a batch dim."""
+    (lhs, rhs), (left, right) = values, dims
+    numbers: DotDims = params["dimension_numbers"]
+    shifted = lambda ds, at: tuple(d + (at is not None and d >= at) for d in ds)  # noqa: E731
+    (lhs_con, rhs_con), (lhs_batch, rhs_batch) = ((shifted(pair[0], left), shifted(pair[1], right)) for pair in numbers)
+    if left is not None and right is not None:
+        lhs_batch, rhs_batch, at = (left, *lhs_batch), (right, *rhs_batch), 0
+    elif left is not None:
+        at = len(lhs_batch) + sum(d < left for d in range(lhs.ndim) if d not in lhs_con and d not in lhs_batch)
+    else:
+        lhs_free, _ = free_dims(numbers, lhs.ndim, rhs.ndim - 1)
+        before = sum(d < right for d in range(rhs.ndim) if d not in rhs_con and d not in rhs_batch)
+        at = len(lhs_batch) + len(lhs_free) + before
+    spec = params["out_sharding"]
+    if spec is not None:
+        mapped = (lhs.aval.spec[left] if left is not None else ()) or (
+            rhs.aval.spec[right] if right is not None else ()
+        )
+        entries = list(spec.spec)
+        entries.insert(at, mapped or None)
+        spec = NamedSharding(spec.mesh, type(spec.spec)(*entries))
+    changed = {"dimension_numbers": ((lhs_con, rhs_con), (lhs_batch, rhs_batch)), "out_sharding": spec}
+    return [bind(dot_general_p, lhs, rhs, **{**params, **changed})], [at]
+
+
 dot_general_p = define_op("dot_general", type_rule=_dot_type, kernel=_dot_kernel, rule=_dot_rule, explicit=_dot_explicit,
-                          compile=_dot_compile, localize=_dot_localize, typed=True, absorbs_sum=True)  # fmt: skip
+                          compile=_dot_compile, localize=_dot_localize, typed=True, absorbs_sum=True,
+                          jvp=multilinear_jvp("dot_general", (0, 1)), transpose=_dot_transpose, batch=_dot_batch)  # fmt: skip
 
 
 # -- public --------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.broadcast import expand_dims, stretched
+from shardwise.ops.derivative import do, filled, is_linear
 from shardwise.ops.dims import dim_index, int_tuple
 from shardwise.ops.operands import Block, check_same_dtype, operand, operands
 from shardwise.ops.transpose import dim_factors, squeeze
@@ -78,9 +79,20 @@ def _slice_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Ha
     return Halo(step * out_local, params["start_indices"][dim], width, {**params, **local})
 
 
-slice_p = define_op(
-    "slice", type_rule=_slice_type, kernel=_slice_kernel, rule=cut_rule, localize=_slice_localize, halo=_slice_halo
-)
+def _slice_transpose(
+    ct: Any, x: Any, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None
+) -> list[Any]:
+    """Zeros around, and between strides."""
+    steps = strides or (1,) * len(start_indices)
+    config = tuple(
+        (a, n - a - (max(m - 1, 0) * s + min(m, 1)), s - 1)
+        for a, m, n, s in zip(start_indices, ct.shape, x.aval.shape, steps, strict=True)
+    )
+    return [do.pad(ct, 0, padding_config=config)]
+
+
+slice_p = define_op("slice", type_rule=_slice_type, kernel=_slice_kernel, rule=cut_rule, localize=_slice_localize, halo=_slice_halo,
+                    jvp="linear", transpose=_slice_transpose)  # fmt: skip
 
 
 def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int],
@@ -133,7 +145,15 @@ def _split_kernel(env: Env, x: Block, *, sizes: Ints, axis: int) -> tuple[Block,
     return tuple(parts)
 
 
-split_p = define_op("split", type_rule=_split_type, kernel=_split_kernel, rule=cut_rule, multiple_results=True)
+def _split_transpose(cts: Sequence[Any], x: Any, *, sizes: Ints, axis: int) -> list[Any]:
+    def zero(n: int) -> Any:
+        return filled(x.aval.update(shape=(*x.aval.shape[:axis], n, *x.aval.shape[axis + 1 :]), spec=x.aval.spec))
+
+    return [do.concatenate(*[zero(n) if c is None else c for c, n in zip(cts, sizes, strict=True)], dimension=axis)]
+
+
+split_p = define_op("split", type_rule=_split_type, kernel=_split_kernel, rule=cut_rule, multiple_results=True, jvp="linear",
+                    transpose=_split_transpose)  # fmt: skip
 
 
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
@@ -214,7 +234,31 @@ def _pad_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo
     return Halo(out_local, -low, out_local, {**params, "padding_config": config}, fill_operand=1)
 
 
-pad_p = define_op("pad", type_rule=_pad_type, kernel=_pad_kernel, rule=_pad_rule, halo=_pad_halo)
+def _pad_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, padding_config: PadConfig) -> tuple[Any, Any]:
+    out = do.pad(*primals, padding_config=padding_config)
+    t, t_value = tangents
+    if t is None and t_value is None:
+        return out, None
+    t = filled(primals[0].aval) if t is None else t
+    return out, do.pad(t, 0 if t_value is None else t_value, padding_config=padding_config)
+
+
+def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: PadConfig) -> list[Any]:
+    """Of the operand: what lies in its places, got by the opposite padding and strides. Of the value: the sum of the rest."""
+    inside = do.pad(ct, 0, padding_config=tuple((-lo, -hi, 0) for lo, hi, _ in padding_config))
+    if any(i for _, _, i in padding_config):
+        shape = inside.shape
+        inside = do.slice(inside, start_indices=(0,) * len(shape), limit_indices=shape,
+                          strides=tuple(i + 1 for _, _, i in padding_config))  # fmt: skip
+    outside = None
+    if is_linear(value):
+        dims = tuple(range(ct.ndim))
+        outside = do.sub(do.reduce_sum(ct, axes=dims), do.reduce_sum(inside, axes=dims))
+    return [inside if is_linear(x) else None, outside]
+
+
+pad_p = define_op("pad", type_rule=_pad_type, kernel=_pad_kernel, rule=_pad_rule, halo=_pad_halo, jvp=_pad_jvp,
+                  transpose=_pad_transpose)  # fmt: skip
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
@@ -273,8 +317,13 @@ def _concatenate_explicit(in_types: Types, out_types: Types, params: Params, rul
     return (specs.pop(),)
 
 
+def _concatenate_transpose(ct: Any, *xs: Any, dimension: int) -> list[Any]:
+    parts = do.split(ct, sizes=tuple(x.aval.shape[dimension] for x in xs), axis=dimension)
+    return [part if is_linear(x) else None for x, part in zip(xs, parts, strict=True)]
+
+
 concatenate_p = define_op("concatenate", type_rule=_concatenate_type, kernel=_concatenate_kernel, rule=_concatenate_rule,
-                          explicit=_concatenate_explicit)  # fmt: skip
+                          explicit=_concatenate_explicit, jvp="linear", transpose=_concatenate_transpose)  # fmt: skip
 
 
 def concatenate(operands: Any, dimension: int) -> Array:

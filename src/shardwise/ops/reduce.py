@@ -25,10 +25,11 @@ from shardwise.ir import (
     trace_program,
 )
 from shardwise.ir.explicit import specs_from_rule
-from shardwise.ir.op import Params, Types
+from shardwise.ir.op import Params, Types, find_op
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.broadcast import broadcast_in_dim
+from shardwise.ops.derivative import cotangent_sharding, do
 from shardwise.ops.dims import int_tuple
 from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, operand, requested_dtype
 from shardwise.ops.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
@@ -160,17 +161,54 @@ def fold(ufunc: Any, reduction: str, x: Block, dims: Dims) -> Block:
     return ufunc.reduce(x, axis=dims, dtype=x.dtype)
 
 
-def _define(name: str, reduction: str, ufunc: Any, accepts: str) -> Op:
+def _define(name: str, reduction: str, ufunc: Any, accepts: str, **derivative: Any) -> Op:
     is_sum = reduction == "sum"
     return define_op(name, type_rule=_reduce_type(name, accepts), rule=reduce_rule, reduction=reduction,
                      kernel=_sum_kernel if is_sum else _folding_kernel(ufunc, reduction), absorbs_sum=is_sum,
-                     explicit=_reduce_explicit, localize=_localize if is_sum else None)  # fmt: skip
+                     explicit=_reduce_explicit, localize=_localize if is_sum else None, **derivative)  # fmt: skip
 
 
-reduce_sum_p = _define("reduce_sum", "sum", np.add, "iufc")
-reduce_prod_p = _define("reduce_prod", "prod", np.multiply, "iufc")
-reduce_max_p = _define("reduce_max", "max", np.maximum, "biufc")
-reduce_min_p = _define("reduce_min", "min", np.minimum, "biufc")
+def _sum_transpose(ct: Any, x: Any, *, axes: Dims, **_: Any) -> list[Any]:
+    kept = tuple(d for d in range(x.aval.ndim) if d not in axes)
+    sharding = cotangent_sharding(x.aval)
+    return [do.broadcast_in_dim(ct, shape=x.aval.shape, broadcast_dimensions=kept, out_sharding=sharding)]
+
+
+def _extremum_jvp(name: str) -> Callable[..., Any]:
+    """The mean of the tangents at the places where the extremum is."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Dims, **_: Any) -> tuple[Any, Any]:
+        (x,), (t,) = primals, tangents
+        out = bind(find_op(name), x, axes=axes)
+        kept = tuple(d for d in range(x.ndim) if d not in axes)
+        shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
+        full = do.broadcast_in_dim(out, shape=shape, broadcast_dimensions=kept, out_sharding=None)
+        chosen = do.convert_element_type(do.eq(x, full), new_dtype=x.dtype, weak_type=False)
+        count = do.reduce_sum(chosen, axes=axes)
+        return out, do.div(do.reduce_sum(do.mul(t, chosen), axes=axes), count)
+
+    return jvp
+
+
+def _product_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Dims, **_: Any) -> tuple[Any, Any]:
+    """Pairs (value, tangent) multiplied by twos, so that zeros among the values do no harm."""
+    (x,), (t,) = primals, tangents
+    out = do.reduce_prod(x, axes=axes)
+    for d in axes:
+        while x.shape[d] > 1:
+            n, half = x.shape[d], x.shape[d] // 2
+            (a, b), (ta, tb) = ([slice_in_dim(v, i * half, (i + 1) * half, 1, d) for i in (0, 1)] for v in (x, t))
+            rest = [slice_in_dim(v, 2 * half, n, 1, d) for v in (x, t)] if n % 2 else None
+            x, t = do.mul(a, b), do.add(do.mul(ta, b), do.mul(a, tb))
+            if rest:
+                x, t = (do.concatenate(v, r, dimension=d) for v, r in zip((x, t), rest, strict=True))
+    return out, do.reduce_sum(t, axes=axes)
+
+
+reduce_sum_p = _define("reduce_sum", "sum", np.add, "iufc", jvp="linear", transpose=_sum_transpose)
+reduce_prod_p = _define("reduce_prod", "prod", np.multiply, "iufc", jvp=_product_jvp)
+reduce_max_p = _define("reduce_max", "max", np.maximum, "biufc", jvp=_extremum_jvp("reduce_max"))
+reduce_min_p = _define("reduce_min", "min", np.minimum, "biufc", jvp=_extremum_jvp("reduce_min"))
 reduce_and_p = _define("reduce_and", "and", np.bitwise_and, "biu")
 reduce_or_p = _define("reduce_or", "or", np.bitwise_or, "biu")
 reduce_xor_p = _define("reduce_xor", "xor", np.bitwise_xor, "biu")

@@ -10,6 +10,7 @@ from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
+from shardwise.ops.derivative import cotangent_sharding, do
 from shardwise.ops.dims import int_tuple, shape_tuple
 from shardwise.ops.operands import Block, operand
 from shardwise.ops.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
@@ -113,8 +114,12 @@ def _joined(group: list[Axes]) -> list[Axes] | None:
     return [tuple(a for axes in group for a in axes)]
 
 
-reshape_p = define_op("reshape", type_rule=_reshape_type, kernel=_reshape_kernel, rule=_reshape_rule,
-                      localize=_reshape_localize, explicit=_reshape_explicit)  # fmt: skip
+def _reshape_transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
+    return [do.reshape(ct, new_sizes=x.aval.shape, out_sharding=cotangent_sharding(x.aval))]
+
+
+reshape_p = define_op("reshape", type_rule=_reshape_type, kernel=_reshape_kernel, rule=_reshape_rule, localize=_reshape_localize,
+                      explicit=_reshape_explicit, jvp="linear", transpose=_reshape_transpose)  # fmt: skip
 
 
 def reshape(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.explicit import specs_from_rule, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
+from shardwise.ops.derivative import along, do, is_linear, spread, unbroadcast
 from shardwise.ops.operands import Block, aligned, broadcast_shape, check_same_dtype, dtype_kind, operand, operands
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
@@ -73,9 +75,23 @@ def _select_kernel(env: Env, *blocks: Block) -> Block:
     return _select(*aligned(env, blocks))
 
 
-select_n_p = define_op(
-    "select_n", type_rule=_select_type, kernel=_select_kernel, ufunc=_select, explicit=_select_explicit
-)
+def _select_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    which, *cases = primals
+    out = bind(select_n_p, which, *cases)
+    if all(t is None for t in tangents):
+        return out, None
+    return out, spread(do.select_n(which, *[0 if t is None else t for t in tangents[1:]]), out.aval)
+
+
+def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
+    def pulled(i: int) -> Any:
+        return unbroadcast(do.select_n(which, *[ct if j == i else 0 for j in range(len(cases))]), cases[i].aval)
+
+    return [None, *(pulled(i) if is_linear(c) else None for i, c in enumerate(cases))]
+
+
+select_n_p = define_op("select_n", type_rule=_select_type, kernel=_select_kernel, ufunc=_select, explicit=_select_explicit,
+                       jvp=_select_jvp, transpose=_select_transpose)  # fmt: skip
 
 
 def select_n(which: Any, *cases: Any) -> Array:
@@ -126,7 +142,12 @@ def _clamp_kernel(env: Env, low: Block, x: Block, high: Block) -> Block:
     return _clamp(*aligned(env, (low, x, high)))
 
 
-clamp_p = define_op("clamp", type_rule=_clamp_type, kernel=_clamp_kernel, ufunc=_clamp)
+_CLAMP_PUSHES = (
+    lambda t, out, low, x, high: do.select_n(do.gt(low, x), 0, t),
+    lambda t, out, low, x, high: do.select_n(do.and_(do.gt(x, low), do.lt(x, high)), 0, t),
+    lambda t, out, low, x, high: do.select_n(do.lt(high, x), 0, t),
+)
+clamp_p = define_op("clamp", type_rule=_clamp_type, kernel=_clamp_kernel, ufunc=_clamp, jvp=along("clamp", _CLAMP_PUSHES))
 
 
 def clamp(min: Any, x: Any, max: Any) -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 
 from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops.derivative import do
 from shardwise.ops.dims import dim_indices, int_tuple
 from shardwise.ops.operands import Block, operand
 from shardwise.runtime.env import Env
@@ -39,7 +40,13 @@ def _transpose_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule((factors,), (tuple(factors[d] for d in params["permutation"]),), shape, (Kind.PASS,) * len(shape))
 
 
-transpose_p = define_op("transpose", type_rule=_transpose_type, kernel=_transpose_kernel, rule=_transpose_rule)
+def _transpose_transpose(ct: Any, x: Any, *, permutation: tuple[int, ...]) -> list[Any]:
+    back = tuple(permutation.index(d) for d in range(len(permutation)))
+    return [do.transpose(ct, permutation=back)]
+
+
+transpose_p = define_op("transpose", type_rule=_transpose_type, kernel=_transpose_kernel, rule=_transpose_rule, jvp="linear",
+                        transpose=_transpose_transpose)  # fmt: skip
 
 
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
@@ -72,7 +79,13 @@ def _squeeze_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule((factors,), (kept,), shape, (Kind.PASS,) * len(shape))
 
 
-squeeze_p = define_op("squeeze", type_rule=_squeeze_type, kernel=_squeeze_kernel, rule=_squeeze_rule)
+def _squeeze_transpose(ct: Any, x: Any, *, dimensions: tuple[int, ...]) -> list[Any]:
+    kept = tuple(d for d in range(x.aval.ndim) if d not in dimensions)
+    return [do.broadcast_in_dim(ct, shape=x.aval.shape, broadcast_dimensions=kept, out_sharding=None)]
+
+
+squeeze_p = define_op("squeeze", type_rule=_squeeze_type, kernel=_squeeze_kernel, rule=_squeeze_rule, jvp="linear",
+                      transpose=_squeeze_transpose)  # fmt: skip
 
 
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
@@ -111,7 +124,8 @@ def _rev_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo
     return Halo(-out_local, in_types[0].shape[dim] - out_local, out_local, params)
 
 
-rev_p = define_op("rev", type_rule=_rev_type, kernel=_rev_kernel, rule=_rev_rule, halo=_rev_halo)
+rev_p = define_op("rev", type_rule=_rev_type, kernel=_rev_kernel, rule=_rev_rule, halo=_rev_halo, jvp="linear",
+                  transpose=lambda ct, x, **params: [do.rev(ct, **params)])  # fmt: skip
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:

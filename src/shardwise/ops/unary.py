@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from shardwise.base.dtypes import as_dtype
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ops.accuracy import check_accuracy
+from shardwise.ops.derivative import along, back, do
 from shardwise.ops.operands import Block, check_kind, dtype_kind, elementwise_op, operand
 from shardwise.runtime.env import Env
 
@@ -116,39 +118,72 @@ def _through_double(ufunc: np.ufunc) -> Any:
     return exact
 
 
+# -- derivatives -----------------------------------------------------------------------------------------------------
+
+
+def _abs_push(t: Any, y: Any, x: Any) -> Any:
+    """Along ``sign(x)``; of a modulus, the part of the tangent in the direction of `x`. Zero at zero."""
+    if t.dtype.kind != "c":
+        return do.mul(t, do.sign(x))
+    size = do.select_n(do.eq(y, 0), y, 1)
+    direction = do.complex(do.div(do.real(x), size), do.div(do.neg(do.imag(x)), size))
+    return do.real(do.mul(t, direction))
+
+
+def _conj_pull(ct: Any, x: Any) -> Any:
+    return do.conj(ct) if x.aval.dtype.kind == "c" else do.real(ct)
+
+
+def _integer_pow_push(t: Any, z: Any, x: Any, *, y: int) -> Any:
+    if y in (0, 1):
+        return t if y else do.mul(t, 0)
+    return do.mul(t, do.mul(y, x if y == 2 else do.integer_pow(x, y=y - 1)))
+
+
 # -- ops -------------------------------------------------------------------------------------------------------------
 
-neg_p = elementwise_op("neg", np.negative, "iufc")
-sign_p = elementwise_op("sign", _sign, "iufc")
-floor_p = elementwise_op("floor", np.floor, "f")
-ceil_p = elementwise_op("ceil", np.ceil, "f")
+neg_p = elementwise_op("neg", np.negative, "iufc",
+                     push=lambda t, y, x: do.neg(t), pull=lambda ct, x: do.neg(ct))  # fmt: skip
+sign_p = elementwise_op("sign", _sign, "iufc", push=())
+floor_p = elementwise_op("floor", np.floor, "f", push=())
+ceil_p = elementwise_op("ceil", np.ceil, "f", push=())
 is_finite_p = elementwise_op("is_finite", np.isfinite, "f", result=lambda d: _BOOL, weak=False)
-exp_p = elementwise_op("exp", np.exp, "fc")
-exp2_p = elementwise_op("exp2", np.exp2, "fc")
-expm1_p = elementwise_op("expm1", np.expm1, "fc")
-log_p = elementwise_op("log", np.log, "fc")
-log1p_p = elementwise_op("log1p", np.log1p, "fc")
-sin_p = elementwise_op("sin", _through_double(np.sin), "fc")
-cos_p = elementwise_op("cos", _through_double(np.cos), "fc")
-tan_p = elementwise_op("tan", np.tan, "fc")
-tanh_p = elementwise_op("tanh", np.tanh, "fc")
-sinh_p = elementwise_op("sinh", np.sinh, "fc")
-cosh_p = elementwise_op("cosh", np.cosh, "fc")
-asin_p = elementwise_op("asin", np.arcsin, "fc")
-acos_p = elementwise_op("acos", np.arccos, "fc")
-atan_p = elementwise_op("atan", np.arctan, "fc")
-asinh_p = elementwise_op("asinh", np.arcsinh, "fc")
-acosh_p = elementwise_op("acosh", np.arccosh, "fc")
-atanh_p = elementwise_op("atanh", np.arctanh, "fc")
-sqrt_p = elementwise_op("sqrt", np.sqrt, "fc")
-rsqrt_p = elementwise_op("rsqrt", _rsqrt, "fc")
-cbrt_p = elementwise_op("cbrt", np.cbrt, "f")
-logistic_p = elementwise_op("logistic", _logistic, "fc")
-abs_p = elementwise_op("abs", np.absolute, "ifc", result=real_part_dtype)
-square_p = elementwise_op("square", np.square, "iufc")
-real_p = elementwise_op("real", np.real, "c", result=real_part_dtype)
-imag_p = elementwise_op("imag", np.imag, "c", result=real_part_dtype)
-conj_p = define_op("conj", type_rule=_conj_type, kernel=lambda env, x: _conj(x), ufunc=_conj)
+exp_p = elementwise_op("exp", np.exp, "fc", push=lambda t, y, x: do.mul(t, y))
+exp2_p = elementwise_op("exp2", np.exp2, "fc", push=lambda t, y, x: do.mul(t, do.mul(y, math.log(2))))
+expm1_p = elementwise_op("expm1", np.expm1, "fc", push=lambda t, y, x: do.mul(t, do.add(y, 1)))
+log_p = elementwise_op("log", np.log, "fc", push=lambda t, y, x: do.div(t, x))
+log1p_p = elementwise_op("log1p", np.log1p, "fc", push=lambda t, y, x: do.div(t, do.add(x, 1)))
+sin_p = elementwise_op("sin", _through_double(np.sin), "fc", push=lambda t, y, x: do.mul(t, do.cos(x)))
+cos_p = elementwise_op("cos", _through_double(np.cos), "fc",
+                     push=lambda t, y, x: do.mul(t, do.neg(do.sin(x))))  # fmt: skip
+tan_p = elementwise_op("tan", np.tan, "fc", push=lambda t, y, x: do.mul(t, do.add(do.square(y), 1)))
+tanh_p = elementwise_op("tanh", np.tanh, "fc", push=lambda t, y, x: do.mul(t, do.sub(1, do.square(y))))
+sinh_p = elementwise_op("sinh", np.sinh, "fc", push=lambda t, y, x: do.mul(t, do.cosh(x)))
+cosh_p = elementwise_op("cosh", np.cosh, "fc", push=lambda t, y, x: do.mul(t, do.sinh(x)))
+asin_p = elementwise_op("asin", np.arcsin, "fc",
+                      push=lambda t, y, x: do.mul(t, do.rsqrt(do.sub(1, do.square(x)))))  # fmt: skip
+acos_p = elementwise_op("acos", np.arccos, "fc",
+                      push=lambda t, y, x: do.mul(t, do.neg(do.rsqrt(do.sub(1, do.square(x))))))  # fmt: skip
+atan_p = elementwise_op("atan", np.arctan, "fc", push=lambda t, y, x: do.div(t, do.add(do.square(x), 1)))
+asinh_p = elementwise_op("asinh", np.arcsinh, "fc",
+                       push=lambda t, y, x: do.mul(t, do.rsqrt(do.add(do.square(x), 1))))  # fmt: skip
+acosh_p = elementwise_op("acosh", np.arccosh, "fc",
+                       push=lambda t, y, x: do.mul(t, do.rsqrt(do.mul(do.sub(x, 1), do.add(x, 1)))))  # fmt: skip
+atanh_p = elementwise_op("atanh", np.arctanh, "fc",
+                       push=lambda t, y, x: do.div(t, do.mul(do.add(x, 1), do.sub(1, x))))  # fmt: skip
+sqrt_p = elementwise_op("sqrt", np.sqrt, "fc", push=lambda t, y, x: do.mul(t, do.div(0.5, y)))
+rsqrt_p = elementwise_op("rsqrt", _rsqrt, "fc", push=lambda t, y, x: do.mul(t, do.mul(-0.5, do.div(y, x))))
+cbrt_p = elementwise_op("cbrt", np.cbrt, "f", push=lambda t, y, x: do.mul(t, do.div(1 / 3, do.square(y))))
+logistic_p = elementwise_op("logistic", _logistic, "fc",
+                          push=lambda t, y, x: do.mul(t, do.mul(y, do.sub(1, y))))  # fmt: skip
+abs_p = elementwise_op("abs", np.absolute, "ifc", result=real_part_dtype, push=_abs_push)
+square_p = elementwise_op("square", np.square, "iufc", push=lambda t, y, x: do.mul(t, do.mul(2, x)))
+real_p = elementwise_op("real", np.real, "c", result=real_part_dtype,
+                      push=lambda t, y, x: do.real(t), pull=lambda ct, x: do.complex(ct, 0))  # fmt: skip
+imag_p = elementwise_op("imag", np.imag, "c", result=real_part_dtype,
+                      push=lambda t, y, x: do.imag(t), pull=lambda ct, x: do.complex(0, do.neg(ct)))  # fmt: skip
+conj_p = define_op("conj", type_rule=_conj_type, kernel=lambda env, x: _conj(x), ufunc=_conj,
+                   jvp=along("conj", lambda t, y, x: do.conj(t)), transpose=back(_conj_pull))  # fmt: skip
 not_p = elementwise_op("not", np.invert, "biu")
 population_count_p = elementwise_op("population_count", _population_count, "iu")
 clz_p = elementwise_op("clz", _clz, "iu")
@@ -170,7 +205,7 @@ def _round_kernel(env: Env, x: Block, *, rounding_method: RoundingMethod) -> Blo
     return _round_away(x) if rounding_method is RoundingMethod.AWAY_FROM_ZERO else np.rint(x)
 
 
-round_p = define_op("round", type_rule=_round_type, kernel=_round_kernel)
+round_p = define_op("round", type_rule=_round_type, kernel=_round_kernel, jvp=along("round", ()))
 
 
 def _integer_pow_type(x: ShapedArray, *, y: int) -> ShapedArray:
@@ -198,7 +233,8 @@ def _integer_pow_kernel(env: Env, x: Block, *, y: int) -> Block:
         x = np.multiply(x, x)
 
 
-integer_pow_p = define_op("integer_pow", type_rule=_integer_pow_type, kernel=_integer_pow_kernel)
+integer_pow_p = define_op("integer_pow", type_rule=_integer_pow_type, kernel=_integer_pow_kernel,
+                          jvp=along("integer_pow", _integer_pow_push))  # fmt: skip
 
 
 # -- functions -------------------------------------------------------------------------------------------------------

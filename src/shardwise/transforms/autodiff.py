@@ -12,7 +12,7 @@ from shardwise.base.dtypes import float0, issubdtype
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_structure, tree_unflatten
 from shardwise.ir import eval_program, tracing
 from shardwise.ops.convert import as_array, as_value
-from shardwise.ops.fill import full
+from shardwise.ops.derivative import filled
 from shardwise.ops.reshape import reshape
 from shardwise.transforms.jvp import JVPTrace, JVPTracer, is_differentiable, tangent_type, zeros
 from shardwise.transforms.linearize import Linearized, linearize_flat, transpose_program
@@ -230,7 +230,7 @@ def value_and_grad(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = Fa
 
         out, pull, *aux = vjp(partial, *chosen, has_aux=has_aux, reduce_axes=reduce_axes)
         value = _check_scalar(out, holomorphic, "grad")
-        one = full((), 1, value.dtype)
+        one = filled(value.aval, 1)
         grads = pull(tree_unflatten(tree_structure(out), [one]))
         gradient = grads[0] if isinstance(argnums, int) else tuple(grads)
         return ((out, aux[0]), gradient) if has_aux else (out, gradient)

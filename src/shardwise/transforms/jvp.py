@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import float0, issubdtype
-from shardwise.ir import ShapedArray, Trace, Tracer, bind, current_trace, eval_program, tracing
+from shardwise.base.dtypes import float0
+from shardwise.ir import ShapedArray, Trace, Tracer, bind, current_trace, eval_program, infer_types, tracing
 from shardwise.ir.op import Op
-from shardwise.ops.fill import full
+from shardwise.ops.collective import pvary_op
+from shardwise.ops.derivative import filled, has_tangent, linear_jvp
+from shardwise.ops.layout import reshard_op
 
 
 class JVPTracer(Tracer):
@@ -80,13 +82,14 @@ def apply_jvp(
     if rule is None and op.inline is not None:
         return _jvp_inlined(op, primals, tangents, params)
     if rule is None:
-        raise NotImplementedError(
-            f"op {op.name} has no derivative rule. Wrap the computation in custom_jvp, or use stop_gradient."
-        )
-    if rule == "linear":
-        zeros = [instantiate(t, p.aval) for t, p in zip(tangents, primals, strict=True)]
-        outs = bind(op, *primals, **params)
-        touts = bind(op, *zeros, **params)
+        types = infer_types(op, tuple(p.aval for p in primals), params)
+        if any(is_differentiable(t) for t in types):
+            raise NotImplementedError(
+                f"op {op.name} has no derivative rule. Wrap the computation in custom_jvp, or use stop_gradient."
+            )
+        outs, touts = bind(op, *primals, **params), [None] * len(types) if op.multiple_results else None
+    elif rule == "linear":
+        outs, touts = linear_jvp(op.name)(primals, tangents, **params)
     else:
         outs, touts = rule(primals, tangents, **params)
     if not op.multiple_results:
@@ -118,27 +121,37 @@ def jvp_program(program: Any, primals: Sequence[Any], tangents: Sequence[Any]) -
 
 def tangent_type(aval: ShapedArray) -> ShapedArray:
     """The type of tangents: the value's own for floats and complex numbers, float0 for others."""
-    if issubdtype(aval.dtype, np.inexact):
-        return aval.strip_weak_type()
+    if is_differentiable(aval):
+        return aval
     return ShapedArray(aval.shape, np.dtype(float0), vma=aval.vma)
+
+
+def cotangent_type(aval: ShapedArray) -> ShapedArray:
+    """The type of cotangents: over axes where the value is reduced (equal by promise), theirs are partial sums."""
+    if aval.reduced or aval.unreduced:
+        return aval.update(reduced=aval.unreduced, unreduced=aval.reduced)
+    return aval
 
 
 def is_differentiable(aval: ShapedArray) -> bool:
     """Whether values of this type have tangents."""
-    return bool(issubdtype(aval.dtype, np.inexact))
+    return has_tangent(aval)
 
 
 def zeros(aval: ShapedArray) -> Any:
     """A zero of a type, laid out like the value."""
-    from shardwise.ops.collective import pvary_op
-    from shardwise.transforms.explicit import reshard
-
-    value = full(aval.shape, 0, aval.dtype)
-    if aval.mesh is not None and any(aval.spec):
-        value = reshard(value, aval.sharding)
+    value = filled(cotangent_type(aval))
     return bind(pvary_op, value, axes=tuple(sorted(aval.vma))) if aval.vma else value
 
 
 def instantiate(tangent: Any, aval: ShapedArray) -> Any:
     """The tangent, or an explicit zero for None."""
     return zeros(tangent_type(aval)) if tangent is None else tangent
+
+
+def conformed(x: Any, aval: ShapedArray) -> Any:
+    """A tangent with the variance and the explicit layout of the value it belongs to."""
+    if aval.mesh is not None and (x.aval.mesh is None or x.aval.spec != aval.spec):
+        x = bind(reshard_op, x, sharding=aval.sharding, concrete=None)
+    missing = tuple(sorted(aval.vma - x.aval.vma))
+    return bind(pvary_op, x, axes=missing) if missing else x

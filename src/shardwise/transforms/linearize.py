@@ -25,9 +25,11 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.op import Op
-from shardwise.ops.binary import add
+from shardwise.ops.binary import add_p
 from shardwise.ops.collective import all_reduce
-from shardwise.transforms.jvp import JVPTrace, JVPTracer, is_differentiable, tangent_type, zeros
+from shardwise.ops.layout import reshard_op
+from shardwise.ops.parallel import CHECK_VMA
+from shardwise.transforms.jvp import JVPTrace, JVPTracer, cotangent_type, is_differentiable, tangent_type, zeros
 
 
 class LinearTrace(ProgramTrace):
@@ -112,12 +114,25 @@ def apply_transpose(op: Op, cts: Sequence[Any], args: Sequence[Any], params: dic
 
 
 def accumulate(cts: dict[Var, Any], var: Var, ct: Any) -> None:
-    """Add a cotangent. Where it varies over mesh axes that its value does not, the value was used on all of them: sum."""
-    extra = tuple(sorted(ct.aval.vma - var.aval.vma))
-    if extra:
-        ct = bind(all_reduce, ct, axes=extra, kind="sum", groups=None)
+    """Add a cotangent to what is known of its variable's."""
+    ct = fitted(ct, var.aval)
     known = cts.get(var)
-    cts[var] = ct if known is None else add(known, ct)
+    cts[var] = ct if known is None else bind(add_p, known, ct)
+
+
+def fitted(ct: Any, aval: ShapedArray) -> Any:
+    """A cotangent of a value of this type: where it varies over mesh axes that the value does not, the value was used on all
+    of them, so it is summed; on explicit axes it lies as the value does."""
+    extra = tuple(sorted(ct.aval.vma - aval.vma))
+    if extra and CHECK_VMA.get():
+        ct = bind(all_reduce, ct, axes=extra, kind="sum", groups=None)
+    wanted = cotangent_type(aval)
+    have = ct.aval
+    if wanted.mesh is not None and (
+        have.mesh is None or have.spec != wanted.spec or have.unreduced != wanted.unreduced or have.reduced != wanted.reduced
+    ):
+        ct = bind(reshard_op, ct, sharding=wanted.sharding, concrete=None)
+    return ct
 
 
 def cotangent_or_zero(ct: Any, aval: ShapedArray) -> Array:

@@ -1,0 +1,192 @@
+"""What derivative rules are made of: ops by name, zeros, and cotangents of operands that were broadcast.
+
+Comes in: from an op's definition, how each operand's tangent is pushed forward (`push`) and, for linear operands, how a
+cotangent is pulled back (`pull`). Goes out: the fields `jvp` and `transpose` of `Op`. A rule names the ops that it uses
+(`do.mul(t, do.cos(x))`); they are looked up when it runs, so files of ops need not import each other in circles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import issubdtype
+from shardwise.ir import Array, Literal, ShapedArray, bind, literal
+from shardwise.ir.op import Op, UndefinedPrimal, find_op
+from shardwise.sharding import NamedSharding, PartitionSpec
+
+Rule = Callable[..., Any]
+Pushes = Rule | Sequence[Rule | None]
+
+
+class _Bound:
+    """Functions that bind ops: ``do.add(x, y)``; Python scalars become literals of the arrays' dtype."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        op = find_op(name.removesuffix("_"))
+
+        def call(*args: Any, **params: Any) -> Any:
+            if all(isinstance(a, (Array, Literal)) for a in args):
+                return bind(op, *args, **params)
+            dtype = next(a.dtype for a in reversed(args) if isinstance(a, (Array, Literal)))
+            return bind(op, *[a if isinstance(a, (Array, Literal)) else scalar(a, dtype) for a in args], **params)
+
+        self.__dict__[name] = call
+        return call
+
+
+do: Any = _Bound()
+
+
+def scalar(value: Any, dtype: Any) -> Literal:
+    """A constant that leaves the weakness of what it meets alone."""
+    return literal(value, dtype, weak_type=True)
+
+
+def is_linear(x: Any) -> bool:
+    """Whether a transpose rule's operand is one whose cotangent is asked for."""
+    return isinstance(x, UndefinedPrimal)
+
+
+# -- types of tangents ---------------------------------------------------------------------------------------------------
+
+
+def has_tangent(aval: ShapedArray) -> bool:
+    """Whether values of this type can be differentiated: floats and complex numbers."""
+    return bool(issubdtype(aval.dtype, np.inexact))
+
+
+def cotangent_sharding(aval: ShapedArray) -> NamedSharding | None:
+    """How a cotangent of a value with this type lies on Explicit axes; None where there are none.
+
+    Over axes on which the value is `reduced` its cotangent is a partial sum, and the other way round.
+    """
+    if aval.mesh is None:
+        return None
+    entries = [None if not axes else axes[0] if len(axes) == 1 else axes for axes in aval.spec]
+    marks: dict[str, Any] = {}
+    if aval.reduced:
+        marks["unreduced"] = set(aval.reduced)
+    if aval.unreduced:
+        marks["reduced"] = set(aval.unreduced)
+    return NamedSharding(aval.mesh, PartitionSpec(*entries, **marks))
+
+
+def dims_sharding(sharding: NamedSharding | None, dims: Sequence[int]) -> NamedSharding | None:
+    """`sharding` of a value with its dims in another order."""
+    if sharding is None:
+        return None
+    entries = tuple(sharding.spec)
+    marks = {k: set(v) for k in ("unreduced", "reduced") if (v := getattr(sharding.spec, k, None))}
+    return NamedSharding(sharding.mesh, PartitionSpec(*[entries[d] for d in dims], **marks))
+
+
+# -- shapes --------------------------------------------------------------------------------------------------------------
+
+
+def filled(aval: ShapedArray, value: Any = 0) -> Array:
+    """An array of this type's shape and dtype with one value everywhere."""
+    return do.broadcast_in_dim(
+        literal(value, aval.dtype, weak_type=aval.weak_type), shape=aval.shape, broadcast_dimensions=(), out_sharding=cotangent_sharding(aval)
+    )
+
+
+def spread(x: Any, aval: ShapedArray) -> Any:
+    """`x` broadcast to the shape of an elementwise result."""
+    shape = aval.shape
+    if x.shape == shape:
+        return x
+    dims = tuple(range(len(shape))) if x.ndim else ()
+    return do.broadcast_in_dim(x, shape=shape, broadcast_dimensions=dims, out_sharding=cotangent_sharding(aval))
+
+
+def unbroadcast(ct: Array, aval: ShapedArray) -> Array:
+    """The cotangent of an operand of this type that was broadcast to the shape of `ct`: summed where it was repeated."""
+    shape = aval.shape
+    if ct.shape == shape:
+        return ct
+    if not shape:
+        return do.reduce_sum(ct, axes=tuple(range(ct.ndim)))
+    axes = tuple(d for d, n in enumerate(shape) if n == 1 and ct.shape[d] != 1)
+    kept = tuple(d for d in range(len(shape)) if d not in axes)
+    return do.broadcast_in_dim(do.reduce_sum(ct, axes=axes), shape=shape, broadcast_dimensions=kept, out_sharding=None)
+
+
+def with_dtype(x: Any, aval: ShapedArray) -> Any:
+    """`x` converted to the dtype of `aval`."""
+    if x.dtype == aval.dtype:
+        return x
+    return do.convert_element_type(x, new_dtype=aval.dtype, weak_type=aval.weak_type)
+
+
+# -- rules ---------------------------------------------------------------------------------------------------------------
+
+
+def along(name: str, push: Pushes) -> Rule:
+    """The jvp rule of an elementwise op: the sum of what `push` makes of each operand's tangent.
+
+    An entry of `push` is ``(tangent, result, *operands, **params) -> tangent of the result``, or None where the op does not
+    depend smoothly on that operand. Without entries the derivative is zero everywhere.
+    """
+    pushes = (push,) if callable(push) else tuple(push)
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        out = bind(find_op(name), *primals, **params)
+        if not has_tangent(out.aval):
+            return out, None
+        total = None
+        for one, t in zip(pushes, tangents, strict=False):
+            if t is not None and one is not None:
+                part = one(t, out, *primals, **params)
+                total = part if total is None else do.add(total, part)
+        return out, None if total is None else spread(total, out.aval)
+
+    return jvp
+
+
+def back(pull: Pushes) -> Rule:
+    """The transpose rule of an elementwise op: `pull` has ``(ct, *operands, **params) -> ct`` per operand, None if not linear."""
+    pulls = (pull,) if callable(pull) else tuple(pull)
+
+    def transpose(ct: Any, *args: Any, **params: Any) -> list[Any]:
+        return [
+            unbroadcast(one(ct, *args, **params), a.aval) if one is not None and is_linear(a) else None
+            for one, a in zip(pulls, args, strict=False)
+        ] + [None] * (len(args) - len(pulls))
+
+    return transpose
+
+
+def linear_jvp(name: str, only: Sequence[int] | None = None) -> Rule:
+    """The jvp rule of an op that is linear in its operands `only` (all if None) together: the op on their tangents."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        op = find_op(name)
+        outs = bind(op, *primals, **params)
+        chosen = range(len(primals)) if only is None else only
+        if all(tangents[i] is None for i in chosen):
+            return outs, [None] * len(outs) if op.multiple_results else None
+        args = list(primals)
+        for i in chosen:
+            args[i] = filled(primals[i].aval) if tangents[i] is None else tangents[i]
+        return outs, bind(op, *args, **params)
+
+    return jvp
+
+
+def multilinear_jvp(name: str, operands: Sequence[int]) -> Rule:
+    """The jvp rule of an op that is linear in each of `operands` alone: the product rule."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        op: Op = find_op(name)
+        out = bind(op, *primals, **params)
+        total = None
+        for i in operands:
+            if tangents[i] is not None:
+                part = bind(op, *[tangents[i] if j == i else p for j, p in enumerate(primals)], **params)
+                total = part if total is None else do.add(total, part)
+        return out, total
+
+    return jvp
