@@ -1,0 +1,154 @@
+"""Equations that hold programs: how their bodies become per-device programs, and run under a predicate that varies.
+
+In Auto mode a predicate is one value for all devices. Inside shard_map it may differ from device to device, and under vmap
+from element to element; then every device goes on until the last is done, and those that are done keep their values.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Atom, Literal, Program, ShapedArray, Var, live_equations, subprograms
+from shardwise.ir.op import Params, Types
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+from shardwise.runtime.plan import Plan
+from shardwise.sharding.rule import Rule
+
+DimAxes = tuple[tuple[str, ...], ...]
+NO_AXES: frozenset[str] = frozenset()
+
+
+def no_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Nothing of an equation that holds programs can be split but through those (see `edges` and `partition`)."""
+    return Rule(tuple(((),) * t.ndim for t in in_types), tuple(((),) * t.ndim for t in out_types), (), ())
+
+
+# -- partitioning -------------------------------------------------------------------------------------------------------------------------
+
+
+def layout(region: Any, var: Atom) -> DimAxes:
+    """The layout that propagation chose for a value."""
+    return region.placements.get(var, ((),) * var.aval.ndim)
+
+
+def moved(region: Any, operand: Atom, dims: DimAxes) -> Atom:
+    """The local atom of an operand, in this layout."""
+    atom, have = region.read(operand)
+    return region.reshard(atom, have or ((),) * operand.aval.ndim, dims, operand.aval)
+
+
+def local_program(region: Any, program: Program, inputs: Sequence[tuple[DimAxes, frozenset[str]]],
+                  outputs: Sequence[DimAxes]) -> Program:  # fmt: skip
+    """The per-device form of a body: inputs in these layouts, varying over these axes at least; outputs in those."""
+    body = region.sub()
+    body.equations = []
+    variables = []
+    for var, (dims, vma) in zip(program.inputs, inputs, strict=True):
+        aval = region.local_type(var.aval, dims)
+        local = Var(aval.update(vma=aval.vma | vma))
+        variables.append(local)
+        body.define(var, local, dims)
+    body.run(program)
+    results = [body.output(a, d) for a, d in zip(program.outputs, outputs, strict=True)]
+    return live_equations(Program(tuple(variables), tuple(body.equations), tuple(results), 0, program.name))
+
+
+def settled(region: Any, build: Callable[[list[frozenset[str]]], tuple[Any, list[frozenset[str]]]],
+            first: Sequence[frozenset[str]]) -> Any:  # fmt: skip
+    """What `build(varying axes of each carry)` makes once the carries vary over no more axes than were assumed.
+
+    `build` also gives the axes over which the carries vary after an iteration.
+    """
+    axes = list(first)
+    recorded = len(region.transfers)
+    while True:
+        made, after = build(axes)
+        wider = [a | b for a, b in zip(axes, after, strict=True)]
+        if wider == axes:
+            return made
+        axes = wider
+        del region.transfers[recorded:]  # only the last form counts
+
+
+_COMMUNICATING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ppermute", "halo_exchange"})
+
+
+def check_uniform(name: str, programs: Sequence[Program], varying: frozenset[str]) -> None:
+    """ValueError where devices that may have taken another way would have to take part in a collective."""
+    if not varying:
+        return
+    for program in programs:
+        for eqn in program.equations:
+            shared = varying.intersection(eqn.params.get("axes") or ()) if eqn.op.name in _COMMUNICATING else None
+            if shared:
+                at = f" at {eqn.source[0]}:{eqn.source[1]}" if eqn.source else ""
+                raise ValueError(
+                    f"{eqn.op.name} over {tuple(eqn.params['axes'])}{at} stands inside {name} whose predicate varies over "
+                    f"{tuple(sorted(shared))}: devices that took another way would never join it. Make the predicate equal on "
+                    "those devices (psum or pmax it first), or move the collective out."
+                )
+            check_uniform(name, [p for _, p in subprograms(eqn.params)], varying)
+
+
+# -- running ------------------------------------------------------------------------------------------------------------------------------
+
+
+def plan_of(program: Program, env: Env) -> Callable[..., tuple[Ndarray, ...]]:
+    """The body as a function of blocks."""
+    return Plan(_marked(program) if env.extra else program, env).run
+
+
+def _marked(program: Program) -> Program:
+    """`program` with all its scalars typed as varying: under vmap any of them may have one value per element."""
+    renamed: dict[Var, Var] = {}
+
+    def new(var: Var) -> Var:
+        if var not in renamed:
+            aval: ShapedArray = var.aval
+            renamed[var] = var if aval.ndim else Var(aval.update(vma=aval.vma | {"vmap"}))
+        return renamed[var]
+
+    def atom(a: Atom) -> Atom:
+        return a if isinstance(a, Literal) else new(a)
+
+    equations = tuple(
+        type(e)(e.op, tuple(map(atom, e.inputs)), tuple(map(new, e.outputs)), e.params, e.source) for e in program.equations
+    )  # fmt: skip
+    outputs = tuple(map(atom, program.outputs))
+    return Program(tuple(map(new, program.inputs)), equations, outputs, program.num_consts, program.name)
+
+
+class _Active(threading.local):
+    """Which devices take part in what is running now: None for all, or a bool block of leading dims alone."""
+
+    mask: Ndarray | None = None
+
+
+_active = _Active()
+
+
+def active() -> Ndarray | None:
+    """The devices (and vmap elements) whose results count at the moment; None for all."""
+    return _active.mask
+
+
+def run_masked(
+    mask: Ndarray, run: Callable[..., tuple[Ndarray, ...]], blocks: Sequence[Ndarray]
+) -> tuple[Ndarray, ...]:
+    """`run(*blocks)` where only the results of devices in `mask` count, so that inner loops need not wait for others."""
+    outer = _active.mask
+    _active.mask = mask if outer is None else mask & outer
+    try:
+        return run(*blocks)
+    finally:
+        _active.mask = outer
+
+
+def chosen(mask: Ndarray, new: Ndarray, old: Ndarray) -> Ndarray:
+    """Per device `new` where the mask (leading dims alone) is true, else `old`."""
+    return np.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)
