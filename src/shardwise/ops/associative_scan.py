@@ -66,14 +66,10 @@ def _prefixes(combine: Callable[..., list[Any]], xs: Sequence[Any], dims: Sequen
     pairs = combine(every_second(xs, 0, n - 1), every_second(xs, 1, n))
     odd = _prefixes(combine, pairs, dims)  # the prefixes that end at positions 1, 3, ...
     before = odd if n % 2 else [slice_in_dim(x, 0, x.shape[d] - 1, 1, d) for x, d in zip(odd, dims, strict=True)]
-    even: list[Any] = []
+    even = [slice_in_dim(x, 0, 1, 1, d) for x, d in zip(xs, dims, strict=True)]
     if n > 2:
-        even = combine(before, every_second(xs, 2, n))
-    first = [slice_in_dim(x, 0, 1, 1, d) for x, d in zip(xs, dims, strict=True)]
-    if even:
-        even = [concatenate([f, e], d) for f, e, d in zip(first, even, dims, strict=True)]
-    else:
-        even = first
+        rest = combine(before, every_second(xs, 2, n))
+        even = [concatenate([first, later], d) for first, later, d in zip(even, rest, dims, strict=True)]
     return [_woven(e, o, d) for e, o, d in zip(even, odd, dims, strict=True)]
 
 

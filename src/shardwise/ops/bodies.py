@@ -57,7 +57,7 @@ class Body:
         return self.program.out_types
 
 
-# -- tracing, once --------------------------------------------------------------------------------------------------------------------
+# -- tracing, once ---------------------------------------------------------------------------------------------------
 
 _bodies: weakref.WeakKeyDictionary[Any, dict[Any, Body]] = weakref.WeakKeyDictionary()
 
@@ -107,7 +107,7 @@ def _result(leaf: Any, name: str) -> Any:
         ) from None
 
 
-# -- equal programs are one -------------------------------------------------------------------------------------------------------------
+# -- equal programs are one ------------------------------------------------------------------------------------------
 
 _programs: dict[Any, Program] = {}
 _LIMIT = 4096
@@ -197,7 +197,7 @@ def program_effects(params: Any) -> bool:
     return any(e.op.has_effects(e.params) for _, p in subprograms(params) for e in p.equations)
 
 
-# -- carries ------------------------------------------------------------------------------------------------------------------------------
+# -- carries ---------------------------------------------------------------------------------------------------------
 
 
 def flat_values(tree: Any) -> tuple[list[Any], PyTreeDef]:

@@ -36,7 +36,7 @@ from shardwise.runtime.env import Env
 _INT32 = np.dtype(np.int32)
 
 
-# -- the op -------------------------------------------------------------------------------------------------------------------------------
+# -- the op ----------------------------------------------------------------------------------------------------------
 # Operands: the int32 index of the branch, then the inputs that all branches have in common.
 
 
@@ -102,7 +102,7 @@ cond_p = define_op("cond", type_rule=_cond_type, multiple_results=True, typed=Tr
                    partition=_cond_partition, compile=_cond_compile, effects=program_effects)  # fmt: skip
 
 
-# -- branches ---------------------------------------------------------------------------------------------------------------------------------
+# -- branches --------------------------------------------------------------------------------------------------------
 
 
 def _unified(bodies: Sequence[Body], num_operands: int) -> tuple[tuple[Program, ...], list[Any]]:
@@ -181,7 +181,7 @@ def _branch(
     return tree_unflatten(bodies[0].out_tree, outs)
 
 
-# -- public -------------------------------------------------------------------------------------------------------------------------------------
+# -- public ----------------------------------------------------------------------------------------------------------
 
 
 def _predicate(pred: Any) -> Any:

@@ -28,7 +28,7 @@ def no_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule(tuple(((),) * t.ndim for t in in_types), tuple(((),) * t.ndim for t in out_types), (), ())
 
 
-# -- partitioning -------------------------------------------------------------------------------------------------------------------------
+# -- partitioning ----------------------------------------------------------------------------------------------------
 
 
 def layout(region: Any, var: Atom) -> DimAxes:
@@ -95,7 +95,7 @@ def check_uniform(name: str, programs: Sequence[Program], varying: frozenset[str
             check_uniform(name, [p for _, p in subprograms(eqn.params)], varying)
 
 
-# -- running ------------------------------------------------------------------------------------------------------------------------------
+# -- running ---------------------------------------------------------------------------------------------------------
 
 
 def plan_of(program: Program, env: Env) -> Callable[..., tuple[Ndarray, ...]]:

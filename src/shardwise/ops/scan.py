@@ -31,7 +31,7 @@ from shardwise.ops.slicing import index_in_dim
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 
-# -- the op -------------------------------------------------------------------------------------------------------------------------------
+# -- the op ----------------------------------------------------------------------------------------------------------
 # Operands: the values that the body captured, the carry, the arrays scanned over. Results: the carry, the stacked outputs.
 
 
@@ -166,7 +166,7 @@ scan_p = define_op("scan", type_rule=_scan_type, multiple_results=True, typed=Tr
                    partition=_scan_partition, compile=_scan_compile, effects=program_effects)  # fmt: skip
 
 
-# -- public -------------------------------------------------------------------------------------------------------------------------------
+# -- public ----------------------------------------------------------------------------------------------------------
 
 
 def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None, reverse: bool = False,

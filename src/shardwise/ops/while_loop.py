@@ -41,7 +41,7 @@ from shardwise.runtime.env import Env
 _BOOL = np.dtype(np.bool_)
 
 
-# -- the op -------------------------------------------------------------------------------------------------------------------------------
+# -- the op ----------------------------------------------------------------------------------------------------------
 # Operands: the values that `cond` captured, those that `body` captured, the carry.
 
 
@@ -124,7 +124,7 @@ while_p = define_op("while", type_rule=_while_type, multiple_results=True, typed
                     partition=_while_partition, compile=_while_compile, effects=program_effects)  # fmt: skip
 
 
-# -- public -------------------------------------------------------------------------------------------------------------------------------
+# -- public ----------------------------------------------------------------------------------------------------------
 
 
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
