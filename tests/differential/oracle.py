@@ -210,8 +210,7 @@ def _unit_in_the_last_place(x: np.ndarray) -> np.ndarray:
     """The spacing of floats at each element, taken at no less than 1/1000 of the largest finite one."""
     import ml_dtypes
 
-    magnitude = np.abs(x.astype(np.float64))
-    magnitude[~np.isfinite(magnitude)] = 0
+    magnitude = np.nan_to_num(np.abs(x.astype(np.float64)), nan=0, posinf=0)
     floor = magnitude.max(initial=0) / 1000
     info = ml_dtypes.finfo(x.dtype)
     return float(info.eps) * np.maximum(np.maximum(magnitude, floor), float(info.smallest_normal))

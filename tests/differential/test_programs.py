@@ -351,6 +351,10 @@ result.append(any(z is y for z in jax.live_arrays()))
 }
 
 
+# JAX indexes with general gathers outside of jit, which loses layouts that slices keep; the values are what counts.
+ELSEWHERE = {"indexing"}
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_as_jax(name):
-    compare(SETUP + PROGRAMS[name], printed=True, committed=True, indices=True, types=True, ulps=16)
+    compare(SETUP + PROGRAMS[name], printed=True, committed=True, indices=name not in ELSEWHERE, types=True, ulps=16)

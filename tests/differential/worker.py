@@ -55,7 +55,7 @@ def describe(jax: Any, x: Any) -> Any:
 
 
 def _describe_array(jax: Any, x: Any) -> dict[str, Any]:
-    data = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+    data = jax.random.key_data(x) if str(x.dtype).startswith("key<") else x
     indices = x.sharding.devices_indices_map(x.shape)
     return {
         "kind": "Array",
