@@ -1,0 +1,215 @@
+"""Activations: elementwise functions between layers.
+
+In: arrays and scalars. Out: arrays of the same shape (`glu`: of half the size along one dim).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.ir import Array, bind, literal
+from shardwise.nn._calls import define_call
+from shardwise.numpy._promote import array, canonical_axis, promote_inexact, value, values
+from shardwise.transforms.jit import jit
+
+# One computation when called on arrays, the body's ops when called while tracing.
+_fused = functools.partial(jit, inline=True)
+
+
+# -- rectifiers ------------------------------------------------------------------------------------------------
+
+
+def _relu_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (x,), (t,) = primals, tangents
+    y = bind(_relu, x)
+    return y, jnp.where(y > 0, t, literal(0, t.dtype))
+
+
+_relu = define_call("relu", lambda x: jnp.maximum(x, 0), _relu_jvp)
+
+
+def relu(x: Any) -> Array:
+    """``max(x, 0)``; the derivative at 0 is 0."""
+    return bind(_relu, value("relu", x))
+
+
+@_fused
+def relu6(x: Any) -> Array:
+    """``min(max(x, 0), 6)``."""
+    return jnp.minimum(jnp.maximum(value("relu6", x), 0), 6.0)
+
+
+@_fused
+def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
+    """`x` where it is at least 0, else ``negative_slope * x``."""
+    x, slope = values("leaky_relu", x, negative_slope)
+    return jnp.where(jnp.greater_equal(x, 0), x, jnp.multiply(slope, x))
+
+
+@_fused
+def elu(x: Any, alpha: Any = 1.0) -> Array:
+    """`x` where it is positive, else ``alpha * (exp(x) - 1)``."""
+    return _elu(array("elu", x), alpha)
+
+
+def _elu(x: Array, alpha: Any) -> Array:
+    positive = x > 0
+    # Where the exponential is not chosen it must not overflow: its derivative would be inf times 0.
+    return jnp.where(positive, x, alpha * jnp.expm1(jnp.where(positive, 0.0, x)))
+
+
+@_fused
+def celu(x: Any, alpha: Any = 1.0) -> Array:
+    """``max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1)``: like `elu`, with a continuous derivative."""
+    x, alpha = values("celu", x, alpha)
+    return jnp.maximum(x, 0.0) + jnp.multiply(alpha, jnp.expm1(jnp.divide(jnp.minimum(x, 0.0), alpha)))
+
+
+@_fused
+def selu(x: Any) -> Array:
+    """`elu` scaled so that layers keep mean 0 and variance 1."""
+    return 1.0507009873554805 * _elu(array("selu", x), 1.6732632423543772)
+
+
+# -- sigmoids --------------------------------------------------------------------------------------------------
+
+
+def sigmoid(x: Any) -> Array:
+    """``1 / (1 + exp(-x))``."""
+    return lax.logistic(*promote_inexact(value("sigmoid", x)))
+
+
+@_fused
+def log_sigmoid(x: Any) -> Array:
+    """``log(sigmoid(x))`` without underflow."""
+    return -_softplus(-array("log_sigmoid", x))
+
+
+@_fused
+def silu(x: Any) -> Array:
+    """``x * sigmoid(x)``."""
+    x = array("silu", x)
+    return x * sigmoid(x)
+
+
+swish = silu
+
+
+@_fused
+def softplus(x: Any) -> Array:
+    """``log(1 + exp(x))`` without overflow."""
+    return _softplus(value("softplus", x))
+
+
+def _softplus(x: Any) -> Array:
+    return jnp.logaddexp(x, 0)
+
+
+@_fused
+def squareplus(x: Any, b: Any = 4) -> Array:
+    """``(x + sqrt(x**2 + b)) / 2``: like `softplus`, from algebraic functions alone."""
+    x, b = values("squareplus", x, b)
+    return jnp.add(x, jnp.sqrt(jnp.add(jnp.square(x), b))) / 2
+
+
+@_fused
+def mish(x: Any) -> Array:
+    """``x * tanh(softplus(x))``."""
+    x = array("mish", x)
+    return x * jnp.tanh(_softplus(x))
+
+
+@_fused
+def soft_sign(x: Any) -> Array:
+    """``x / (abs(x) + 1)``."""
+    x = array("soft_sign", x)
+    return x / (jnp.abs(x) + 1)
+
+
+tanh = jnp.tanh
+
+
+@functools.partial(_fused, static_argnames="approximate")
+def gelu(x: Any, approximate: bool = True) -> Array:
+    """`x` times the normal distribution function of `x`: by tanh if `approximate`, else by the error function."""
+    (x,) = promote_inexact(array("gelu", x))
+    if approximate:
+        inner = np.sqrt(2 / np.pi).astype(x.dtype) * (x + 0.044715 * x**3)
+        return x * (0.5 * (1.0 + jnp.tanh(inner)))
+    half = np.sqrt(0.5).astype(x.dtype)
+    return (0.5 * x * lax.erfc(-x * half)).astype(x.dtype)
+
+
+@functools.partial(_fused, static_argnames="axis")
+def glu(x: Any, axis: int = -1) -> Array:
+    """The first half of `x` along `axis` times the sigmoid of the second half. ValueError for an odd size."""
+    x = array("glu", x)
+    n = x.shape[canonical_axis(axis, x.ndim)]
+    if n % 2:
+        raise ValueError(f"glu splits dim {axis} in halves, so its size must be divisible by 2, got {n}.")
+    first, second = jnp.split(x, 2, axis)
+    return first * sigmoid(second)
+
+
+# -- piecewise linear or quadratic ones ------------------------------------------------------------------------
+
+
+@_fused
+def hard_tanh(x: Any) -> Array:
+    """`x` moved into the range from -1 to 1."""
+    x = array("hard_tanh", x)
+    return jnp.where(x > 1, 1, jnp.where(x < -1, -1, x))
+
+
+@_fused
+def hard_sigmoid(x: Any) -> Array:
+    """``relu6(x + 3) / 6``."""
+    return _hard_sigmoid(value("hard_sigmoid", x))
+
+
+def _hard_sigmoid(x: Any) -> Array:
+    return jnp.minimum(jnp.maximum(jnp.add(x, 3.0), 0), 6.0) / 6.0
+
+
+@_fused
+def hard_silu(x: Any) -> Array:
+    """``x * hard_sigmoid(x)``."""
+    x = array("hard_silu", x)
+    return x * _hard_sigmoid(x)
+
+
+hard_swish = hard_silu
+
+
+@_fused
+def sparse_plus(x: Any) -> Array:
+    """0 below -1, `x` above 1, and ``(x + 1)**2 / 4`` between."""
+    x = array("sparse_plus", x)
+    return jnp.where(x <= -1.0, 0.0, jnp.where(x >= 1.0, x, (x + 1.0) ** 2 / 4))
+
+
+@_fused
+def sparse_sigmoid(x: Any) -> Array:
+    """0 below -1, 1 above 1, and ``(x + 1) / 2`` between."""
+    return 0.5 * jnp.clip(jnp.add(value("sparse_sigmoid", x), 1.0), 0.0, 2.0)
+
+
+# -- others ----------------------------------------------------------------------------------------------------
+
+
+def identity(x: Any) -> Array:
+    """`x` as an array."""
+    return array("identity", x)
+
+
+@_fused
+def log1mexp(x: Any) -> Array:
+    """``log(1 - exp(-x))`` for positive `x`, exact for small and for large ones."""
+    x = array("log1mexp", x)
+    small = x < np.log(2.0).astype(np.float32)
+    return jnp.where(small, jnp.log(-jnp.expm1(-x)), jnp.log1p(-jnp.exp(-x)))

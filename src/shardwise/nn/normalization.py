@@ -1,0 +1,217 @@
+"""Functions of all elements along a dim: softmax and its logarithm, log-sum-exp, standardisation, one-hot codes.
+
+In: arrays; `axis` one or several dims, `where` a mask of the elements that count. Out: arrays. Exponentials are taken of
+distances from the greatest element, so nothing overflows.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import numpy as np
+
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.base.dtypes import check_requested, default_dtype
+from shardwise.ir import Array, bind, literal
+from shardwise.nn._calls import define_call
+from shardwise.numpy._promote import (
+    Axis,
+    array,
+    as_array,
+    astype,
+    canonical_axes,
+    canonical_axis,
+    concrete_int,
+    is_complex,
+    is_integer,
+    promote_inexact,
+    value,
+)
+from shardwise.transforms.jit import jit
+
+
+def _fused(*static: str) -> Any:
+    """One computation when called on arrays, the body's ops when called while tracing."""
+    return functools.partial(jit, inline=True, static_argnames=static)
+
+
+def _greatest(x: Array, axes: tuple[int, ...], where: Any) -> Array:
+    """The greatest element over `axes`, which stay with size 1; where none counts, the least value of the type."""
+    if where is not None:
+        return jnp.max(x, axes, keepdims=True, where=where, initial=-np.inf)
+    return lax.expand_dims(lax.reduce_max(astype(x, x.dtype), axes), axes)
+
+
+def _axes(axis: Axis, x: Array) -> tuple[int, ...]:
+    """`axis` from the front, sorted; a list is as good as a tuple."""
+    return tuple(sorted(canonical_axes(axis, x.ndim)))
+
+
+# -- softmax ---------------------------------------------------------------------------------------------------
+
+
+def _softmax_body(x: Array, *mask: Array, axes: tuple[int, ...]) -> Array:
+    where = mask[0] if mask else None
+    greatest = _greatest(x, axes, where)
+    kept = x if where is None else jnp.where(where, x, -np.inf)
+    powers = jnp.exp(kept - greatest)
+    result = powers / jnp.sum(powers, axes, keepdims=True, where=where)
+    return result if where is None else jnp.where(where, result, 0)
+
+
+def _softmax_jvp(primals: Any, tangents: Any, *, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    y = bind(_softmax, *primals, axes=axes)
+    weighted = y * tangents[0]
+    where = primals[1] if len(primals) > 1 else None
+    return y, weighted - y * jnp.sum(weighted, axes, keepdims=True, where=where)
+
+
+_softmax = define_call("softmax", _softmax_body, _softmax_jvp)
+
+
+def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
+    """``exp(x) / sum(exp(x))`` over `axis`; 0 where the mask is false, which leaves these elements out of the sum."""
+    v = array("softmax", x)
+    mask = () if where is None else (array("softmax", where, 2),)
+    return bind(_softmax, v, *mask, axes=_axes(axis, v))
+
+
+@_fused("axis")
+def _log_softmax(x: Any, axis: Any, where: Any) -> Array:
+    x = array("log_softmax", x)
+    axes = _axes(axis, x)
+    greatest = lax.stop_gradient(_greatest(x, axes, where))
+    shifted = (x if where is None else jnp.where(where, x, -np.inf)) - greatest
+    result = shifted - jnp.log(jnp.sum(jnp.exp(shifted), axes, keepdims=True, where=where))
+    return result if where is None else jnp.where(where, result, -np.inf)
+
+
+def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
+    """The logarithm of `softmax`, exact also where that underflows; -inf where the mask is false."""
+    return _log_softmax(x, _static(axis), where)
+
+
+def _static(axis: Axis) -> Any:
+    return tuple(axis) if isinstance(axis, list) else axis
+
+
+# -- log-sum-exp -----------------------------------------------------------------------------------------------
+
+
+@_fused("axis", "keepdims", "return_sign")
+def _logsumexp(a: Any, axis: Any, b: Any, keepdims: bool, return_sign: bool, where: Any) -> Any:
+    v = value("logsumexp", a)
+    if where is not None:
+        v = jnp.where(where, v, 0)
+    if b is None:
+        (x,) = promote_inexact(v)
+        factor = None
+    else:
+        x, factor = promote_inexact(v, value("logsumexp", b, 2))
+        x = jnp.where(jnp.not_equal(factor, 0), x, -np.inf)
+    x = as_array(x)
+    axes = _axes(axis, x)
+    greatest = _greatest(lax.real(x) if is_complex(x.dtype) else x, axes, where)
+    greatest = lax.stop_gradient(jnp.where(lax.is_finite(greatest), greatest, literal(0, greatest.dtype)))
+    powers = jnp.exp(x - astype(greatest, x.dtype))
+    if factor is not None:
+        powers = powers * factor
+    total = jnp.sum(powers, axes, keepdims=keepdims, where=where)
+    sign = lax.sign(total)
+    if return_sign or not is_complex(x.dtype):
+        total = jnp.abs(total)
+    if not keepdims:
+        greatest = lax.squeeze(greatest, axes)
+    result = jnp.log(total) + astype(greatest, total.dtype)
+    if return_sign:
+        return result, sign
+    if factor is not None and not is_complex(result.dtype):
+        result = jnp.where(sign < 0, literal(np.nan, result.dtype), result)
+    return result
+
+
+def logsumexp(a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False,
+              where: Any = None) -> Any:  # fmt: skip
+    """``log(sum(b * exp(a)))`` over `axis` without overflow; with `return_sign` also the sum's sign.
+
+    Without it, a negative sum of reals gives NaN. `where` masks elements out.
+    """
+    return _logsumexp(a, _static(axis), b, keepdims, return_sign, where)
+
+
+@_fused("axis", "keepdims")
+def _logmeanexp(x: Any, axis: Any, where: Any, keepdims: bool) -> Array:
+    x = array("logmeanexp", x)
+    total = _logsumexp(x, axis, None, keepdims, False, where)
+    if where is None:
+        count: Any = np.prod([x.shape[d] for d in _axes(axis, x)], dtype=np.float64)
+        return total - np.log(count).astype(np.float32)
+    ones = jnp.broadcast_to(where, np.broadcast_shapes(np.shape(where), x.shape))
+    return total - jnp.log(jnp.sum(ones, axis, total.dtype, keepdims=keepdims))
+
+
+def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Array:
+    """``log(mean(exp(x)))`` over `axis` without overflow."""
+    return _logmeanexp(x, _static(axis), where, keepdims)
+
+
+# -- standardisation -------------------------------------------------------------------------------------------
+
+
+@_fused("axis", "algorithm")
+def _standardize(x: Any, axis: Any, mean: Any, variance: Any, epsilon: Any, where: Any, algorithm: str) -> Array:
+    x = value("standardize", x)
+    if mean is None:
+        mean = jnp.mean(x, axis, keepdims=True, where=where)
+    if variance is None:
+        if algorithm == "stable":
+            variance = jnp.mean(jnp.square(jnp.subtract(x, mean)), axis, keepdims=True, where=where)
+        else:
+            variance = jnp.mean(jnp.square(x), axis, keepdims=True, where=where) - jnp.square(mean)
+            variance = jnp.clip(variance, 0)
+    return jnp.subtract(x, mean) * lax.rsqrt(jnp.add(variance, epsilon))
+
+
+def standardize(x: Any, axis: Axis = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None, *,
+                algorithm: str = "fast") -> Array:  # fmt: skip
+    """``(x - mean) / sqrt(variance + epsilon)``, with the mean and variance over `axis` unless given.
+
+    algorithm: 'fast' finds both in one pass, 'stable' the variance from distances to the mean. ValueError for others.
+    """
+    if algorithm not in ("fast", "stable"):
+        raise ValueError(f"standardize: algorithm must be 'fast' or 'stable', got {algorithm!r}.")
+    return _standardize(x, _static(axis), mean, variance, epsilon, where, algorithm)
+
+
+normalize = standardize
+
+
+# -- codes -----------------------------------------------------------------------------------------------------
+
+
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1) -> Array:
+    """For each integer of `x` a vector along a new dim `axis` with 1 at that position, else 0; all 0 if out of range.
+
+    `axis` may name a mesh axis inside of `shard_map`: then each device has its own element of the vector.
+    """
+    classes = concrete_int(num_classes, "num_classes of one_hot")
+    code = jnp.asarray(x)
+    if not is_integer(code.dtype):
+        warnings.warn(f"jax.nn.one_hot input should be integer-typed; got dtype={code.dtype}.", DeprecationWarning,
+                      stacklevel=2)  # fmt: skip
+    wanted = default_dtype("f") if dtype is None else check_requested(dtype, "one_hot")
+    if isinstance(axis, str):
+        devices = lax.axis_size(axis)
+        if classes != devices:
+            raise ValueError(f"one_hot over mesh axis {axis!r} of size {devices} needs as many classes, got {classes}.")
+        return as_array(astype(jnp.equal(code, lax.axis_index(axis)), wanted))
+    d = canonical_axis(axis, code.ndim + 1)
+    sizes = [1] * (code.ndim + 1)
+    sizes[d] = classes
+    numbers = lax.broadcasted_iota(code.dtype, sizes, d)
+    return as_array(astype(lax.eq(lax.expand_dims(astype(code, code.dtype), (d,)), numbers), wanted))
+
+

@@ -1,0 +1,323 @@
+"""Arrays joined and taken apart: concatenate, stack and their kin, block, split, append, delete, insert.
+
+In: sequences of arrays, or one array whose rows are meant. Out: one array with the common dtype, or a list of parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.ir import Array, Tracer
+from shardwise.numpy._promote import array as checked
+from shardwise.numpy._promote import (
+    as_array,
+    astype,
+    broadcast_to_shape,
+    canonical_axis,
+    concrete,
+    concrete_int,
+    convert,
+    is_bool,
+    is_integer,
+    no_out,
+    promote_dtypes,
+    requested,
+)
+from shardwise.numpy.creation import asarray
+from shardwise.numpy.indexing import take
+from shardwise.numpy.shapes import flat, moveaxis, new_dims, with_rank
+from shardwise.numpy.ufuncs import where_, zero_like
+from shardwise.ops.search import searchsorted
+from shardwise.ops.sorting import argsorted
+
+__all__ = [
+    "append", "array_split", "block", "column_stack", "concat", "concatenate", "delete", "dsplit", "dstack", "hsplit",
+    "hstack", "insert", "split", "stack", "unstack", "vsplit", "vstack",
+]  # fmt: skip
+
+Arrays = Any  # a sequence of arrays, or an array whose rows are meant
+
+
+# -- joining ---------------------------------------------------------------------------------------------------
+
+
+def _items(name: str, arrays: Arrays) -> list[Array] | Array:
+    """The arrays of a sequence; one array with rows stays as it is. ValueError for none, TypeError for what is no array."""
+    if isinstance(arrays, Array | np.ndarray):
+        items: list[Array] | Array = checked(name, arrays)
+        if not items.ndim or not items.shape[0]:
+            raise ValueError(
+                f"{name}: need at least one array, got an array of shape {items.shape}, which has no rows."
+            )
+        return items
+    items = [checked(name, a, i) for i, a in enumerate(arrays)]
+    if not items:
+        raise ValueError(f"{name}: need at least one array, got none.")
+    return items
+
+
+def _rank(items: list[Array] | Array) -> int:
+    return items.ndim - 1 if isinstance(items, Array) else items[0].ndim
+
+
+def _raised(items: list[Array] | Array, rank: int) -> list[Array] | Array:
+    """Each array as `atleast_1d` or its kin makes it."""
+    if not isinstance(items, Array):
+        return [with_rank(x, rank) for x in items]
+    return lax.expand_dims(items, [d + 1 for d in new_dims(items.ndim - 1, rank)])
+
+
+def _joined(name: str, items: list[Array] | Array, axis: int, dtype: Any = None) -> Array:
+    rank = _rank(items)
+    if not rank:
+        raise ValueError(f"{name}: Zero-dimensional arrays cannot be concatenated. Use jnp.stack.")
+    d = canonical_axis(axis, rank)
+    if not isinstance(items, Array):
+        return lax.concatenate(_one_dtype(name, items, dtype), d)
+    x = _one_dtype(name, [items], dtype)[0]
+    sizes = items.shape[1:]
+    return lax.reshape(moveaxis(x, 0, d), (*sizes[:d], items.shape[0] * sizes[d], *sizes[d + 1 :]))
+
+
+def _one_dtype(name: str, xs: Sequence[Array], dtype: Any) -> Sequence[Any]:
+    wanted = requested(name, dtype)
+    return promote_dtypes(*xs) if wanted is None else [astype(x, wanted) for x in xs]
+
+
+def concatenate(arrays: Arrays, axis: int | None = 0, dtype: Any = None) -> Array:
+    """The arrays joined along a dim that they have (None: flattened), in their common dtype or in `dtype`.
+
+    Raises TypeError unless all other dims agree, ValueError for no arrays or arrays without dims.
+    """
+    items = _items("concatenate", arrays)
+    if axis is not None:
+        return _joined("concatenate", items, axis, dtype)
+    if isinstance(items, Array):
+        return flat(_one_dtype("concatenate", [items], dtype)[0])
+    return _joined("concatenate", [flat(x) for x in items], 0, dtype)
+
+
+def concat(arrays: Arrays, /, *, axis: int | None = 0) -> Array:
+    """`concatenate` by the name of the array API."""
+    return concatenate(arrays, axis)
+
+
+def stack(arrays: Arrays, axis: int = 0, out: None = None, dtype: Any = None) -> Array:
+    """Arrays of one shape joined along a new dim. ValueError for none, or where shapes differ."""
+    no_out("stack", out)
+    items = _items("stack", arrays)
+    d = canonical_axis(axis, _rank(items) + 1)
+    if isinstance(items, Array):
+        return moveaxis(_one_dtype("stack", [items], dtype)[0], 0, d)
+    if len({x.shape for x in items}) > 1:
+        raise ValueError(f"stack takes arrays of one shape, got {', '.join(str(x.shape) for x in items)}.")
+    return lax.concatenate([lax.expand_dims(x, (d,)) for x in _one_dtype("stack", items, dtype)], d)
+
+
+def vstack(tup: Arrays, dtype: Any = None) -> Array:
+    """The arrays joined along their first dim; those with fewer than two dims are rows."""
+    return _joined("vstack", _raised(_items("vstack", tup), 2), 0, dtype)
+
+
+def hstack(tup: Arrays, dtype: Any = None) -> Array:
+    """The arrays joined along their second dim; those of one dim along that one."""
+    items = _raised(_items("hstack", tup), 1)
+    return _joined("hstack", items, 0 if _rank(items) == 1 else 1, dtype)
+
+
+def dstack(tup: Arrays, dtype: Any = None) -> Array:
+    """The arrays joined along their third dim, after `atleast_3d`."""
+    return _joined("dstack", _raised(_items("dstack", tup), 3), 2, dtype)
+
+
+def column_stack(tup: Arrays) -> Array:
+    """The arrays joined along their second dim; those of at most one dim are columns."""
+    items = _items("column_stack", tup)
+    if isinstance(items, Array):
+        columns: list[Array] | Array = lax.expand_dims(items, range(items.ndim, 3))
+    else:
+        columns = [lax.expand_dims(x, range(x.ndim, 2)) for x in items]
+    return _joined("column_stack", columns, 1)
+
+
+def block(arrays: Any) -> Array:
+    """An array put together from nested lists of blocks: the innermost lists join along the last dim, and so on outwards.
+
+    ValueError for tuples, empty lists, and lists of different depths.
+    """
+    return _block(arrays)[0]
+
+
+def _block(arrays: Any) -> tuple[Array, int]:
+    """The array, and the depth of the lists."""
+    if isinstance(arrays, tuple):
+        raise ValueError(f"block takes nested lists, not tuples, got {arrays}.")
+    if not isinstance(arrays, list):
+        return asarray(arrays), 0
+    if not arrays:
+        raise ValueError("block: lists of blocks cannot be empty.")
+    blocks, depths = zip(*map(_block, arrays), strict=True)
+    if len(set(depths)) > 1:
+        raise ValueError(
+            f"block: mismatched list depths, {' and '.join(map(str, sorted(set(depths))))} below one list."
+        )
+    depth = depths[0] + 1
+    rank = max(depth, *(x.ndim for x in blocks))
+    raised = [lax.expand_dims(x, range(rank - x.ndim)) for x in blocks]
+    return _joined("block", raised, rank - depth), depth
+
+
+# -- taking apart ----------------------------------------------------------------------------------------------
+
+
+def _parts(name: str, ary: Any, indices_or_sections: Any, axis: Any, uneven: bool = False) -> list[Array]:
+    x = checked(name, ary)
+    d = canonical_axis(concrete_int(axis, f"axis of {name}"), x.ndim)
+    n = x.shape[d]
+    given = indices_or_sections
+    if isinstance(given, tuple | list) or (isinstance(given, np.ndarray | Array) and given.ndim):
+        bounds = [0, *[concrete_int(i, f"an index of {name}") for i in given], n]
+        return _split(x, [b - a for a, b in itertools.pairwise(bounds)], d)
+    sections = int(concrete(given, f"the number of sections of {name}"))
+    size, rest = divmod(n, sections)
+    if rest and not uneven:
+        raise ValueError(f"array split does not result in an equal division: rest is {rest}. {n} elements do not split into "
+                         f"{sections} equal parts; use jnp.array_split.")  # fmt: skip
+    return _split(x, [size + 1] * rest + [size] * (sections - rest), d)
+
+
+def _split(x: Array, sizes: list[int], d: int) -> list[Array]:
+    return [x] if sizes == [x.shape[d]] else lax.split(x, sizes, d)
+
+
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """The parts of `ary` along `axis`: a number of equal ones, or those between the given positions.
+
+    ValueError where the dim does not split evenly; see `array_split`.
+    """
+    return _parts("split", ary, indices_or_sections, axis)
+
+
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """`split` into parts that may differ by one in size, the larger ones first."""
+    return _parts("array_split", ary, indices_or_sections, axis, uneven=True)
+
+
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """`split` along the first dim."""
+    return _parts("vsplit", ary, indices_or_sections, 0)
+
+
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """`split` along the second dim, or the only one."""
+    x = checked("hsplit", ary)
+    return _parts("hsplit", x, indices_or_sections, 0 if x.ndim == 1 else 1)
+
+
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+    """`split` along the third dim."""
+    return _parts("dsplit", ary, indices_or_sections, 2)
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
+    """The slices of `x` along `axis`, without that dim. ValueError for an array without dims."""
+    return lax.unstack(checked("unstack", x), axis)
+
+
+# -- adding and taking away ------------------------------------------------------------------------------------
+
+
+def append(arr: Any, values: Any, axis: int | None = None) -> Array:
+    """`values` joined to the end of `arr` along `axis` (None: both flattened)."""
+    return concatenate([checked("append", arr), checked("append", values, 1)], axis)
+
+
+def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
+    """`arr` without the slices at `obj` along `axis` (None: of the flattened array).
+
+    Args:
+        obj: an int, a slice, an array of integers or a mask. Known while tracing, unless `assume_unique_indices`.
+        assume_unique_indices: no position is named twice, so that the result's size does not depend on values.
+
+    Raises:
+        ConcretizationTypeError: `obj` is traced without that promise. ValueError: it has another dtype or does not fit.
+        IndexError: a known index is out of bounds.
+    """
+    x = checked("delete", arr)
+    x, d = (flat(x), 0) if axis is None else (x, canonical_axis(axis, x.ndim))
+    n = x.shape[d]
+    keep = np.ones(n, bool)
+    if isinstance(obj, slice):
+        keep[obj] = False
+        return _kept(x, keep, d)
+    if not isinstance(obj, Tracer) and not isinstance(obj, bool | np.bool_):
+        with contextlib.suppress(TypeError):
+            at = canonical_axis(operator.index(obj), n, "obj of delete")
+            return lax.concatenate([lax.slice_in_dim(x, 0, at, axis=d), lax.slice_in_dim(x, at + 1, n, axis=d)], d)
+    index = checked("delete", obj, 1)
+    if assume_unique_indices and is_integer(index.dtype):
+        return _without(x, flat(index), d)
+    known = concrete(index, "obj of delete, unless assume_unique_indices=True is passed,")
+    if is_integer(known.dtype):
+        keep[known] = False
+    elif not is_bool(known.dtype):
+        raise ValueError(f"delete takes positions or a mask as obj, got dtype {known.dtype}.")
+    elif known.shape != (n,):
+        raise ValueError(f"delete: a mask must have shape {(n,)}, one bool per slice along the dim, got {known.shape}.")
+    else:
+        keep = ~known
+    return _kept(x, keep, d)
+
+
+def _kept(x: Array, keep: np.ndarray[Any, Any], d: int) -> Array:
+    index = np.flatnonzero(keep).astype(np.int32)
+    return take(x, index, d, mode="clip", unique_indices=True, indices_are_sorted=True)
+
+
+def _without(x: Array, index: Array, d: int) -> Array:
+    """The slices that are not at `index`: each moves up by the number of gone ones before it."""
+    n, m = x.shape[d], index.size
+    index = lax.clamp(0, where_(lax.lt(index, zero_like(index)), lax.add(index, n), index), n)
+    before = lax.sub(lax.sort(index), lax.iota(index.dtype, m))
+    position = lax.iota(index.dtype, max(n - m, 0))
+    gone = searchsorted(before, position, right=True)
+    return take(x, lax.add(position, astype(gone, position.dtype)), d, mode="clip")
+
+
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
+    """`arr` with `values`, cast to its dtype, put in before the positions `obj` along `axis` (None: into the flattened array).
+
+    `obj`: an int, a slice or integers in one dim, clamped into the dim. ValueError for other dtypes or more dims.
+    """
+    x, new = checked("insert", arr), checked("insert", values, 2)
+    x, d = (flat(x), 0) if axis is None else (x, canonical_axis(concrete_int(axis, "axis of insert"), x.ndim))
+    n = x.shape[d]
+    if isinstance(obj, slice):
+        index = checked("insert", np.arange(*obj.indices(n), dtype=np.int32))
+    else:
+        index = checked("insert", obj, 1)
+    if index.ndim > 1:
+        raise ValueError(f"insert: obj must be a slice, an int or have one dim, got shape {index.shape}.")
+    if not is_integer(index.dtype):
+        if index.size or isinstance(obj, Array):
+            raise ValueError(f"insert: obj must have an integer dtype, got {index.dtype}.")
+        index = as_array(astype(index, np.dtype(np.int32)))
+    new = lax.expand_dims(convert(new, x.dtype, x.weak_type), range(max(x.ndim - new.ndim, 0)))
+    if index.size == 1:
+        if not index.ndim:
+            new = moveaxis(new, 0, d)
+        index = lax.broadcast_in_dim(flat(index), (new.shape[d],), (0,))
+    m = lax.broadcast_shapes(index.shape, (new.shape[d],))[0]
+    new = broadcast_to_shape(new, (*x.shape[:d], m, *x.shape[d + 1 :]))
+    index = lax.broadcast_in_dim(index, (m,), (0,))
+    index = lax.clamp(0, where_(lax.lt(index, zero_like(index)), lax.add(index, n), index), n)
+    # New slices get even keys and old ones odd keys, so that a stable sort puts each before the one it names.
+    keys = lax.concatenate([lax.mul(index, 2), lax.add(lax.mul(lax.iota(index.dtype, n), 2), 1)], 0)
+    return take(lax.concatenate([new, x], d), argsorted(keys), d, mode="clip", unique_indices=True)

@@ -1,0 +1,226 @@
+"""Elements repeated, rotated and turned around: repeat, tile, resize, roll, flip, rot90, trim_zeros.
+
+In: arrays and scalars. Out: arrays of the same elements in other places; static changes are slices and views.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.ir import Array, Literal
+from shardwise.numpy._promote import array as checked
+from shardwise.numpy._promote import as_array, astype, canonical_axes, canonical_axis, concrete, concrete_int, value
+from shardwise.numpy.indexing import take
+from shardwise.numpy.shapes import flat, index_tuple
+from shardwise.numpy.ufuncs import remainder
+from shardwise.ops.out_sharding import resolve_out_sharding
+from shardwise.ops.search import searchsorted
+from shardwise.transforms.explicit import auto_axes
+
+__all__ = ["flip", "fliplr", "flipud", "repeat", "resize", "roll", "rot90", "tile", "trim_zeros"]
+
+_INT32 = np.dtype(np.int32)
+
+
+# -- repetition ------------------------------------------------------------------------------------------------
+
+
+def repeat(a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None,
+           out_sharding: Any = None) -> Array:  # fmt: skip
+    """Each slice of `a` along `axis` (None: each element of the flattened array) repeated.
+
+    Args:
+        repeats: how often: an integer, or one per slice. Known while tracing, unless `total_repeat_length` is given.
+        total_repeat_length: the size of the result's dim: what is too much is cut off, what is missing is the last slice.
+        out_sharding: how the result is split over Explicit axes; needed if the dim is.
+
+    Raises:
+        ConcretizationTypeError: `repeats` is traced and there is no `total_repeat_length`.
+        ValueError: `repeats` does not fit the dim, or a repeated dim is explicitly split. TypeError for floats.
+    """
+    x, times = checked("repeat", a), value("repeat", repeats, 1)
+    if out_sharding is not None:
+        sharding = resolve_out_sharding(out_sharding, "repeat", 1 if axis is None else x.ndim)
+        assert sharding is not None
+        body = functools.partial(_repeat, axis=axis, total=total_repeat_length)
+        switched = functools.partial(auto_axes, axes=sharding.mesh.explicit_axes, out_sharding=out_sharding)  # type: ignore[union-attr]
+        if total_repeat_length is None:
+            return switched(lambda x: body(x, times))(x)
+        return switched(body)(x, as_array(times))
+    split = x.aval.spec if axis is None else (x.aval.spec[canonical_axis(axis, x.ndim)],) if x.ndim else ()
+    if any(split):
+        raise ValueError(f"repeat along a dim that is split, of {x.aval.str_short()}: please pass the sharding of the result to "
+                         "`jnp.repeat` via `out_sharding` parameter.")  # fmt: skip
+    return _repeat(x, times, axis, total_repeat_length)
+
+
+def _repeat(x: Array, times: Array | Literal, axis: int | None, total: int | None) -> Array:
+    if axis is None or not x.ndim:
+        axis, scalar, x = 0, not x.ndim, flat(x)
+    else:
+        axis, scalar = canonical_axis(axis, x.ndim), False
+    n = x.shape[axis]
+    if total is not None:
+        return _repeat_dynamic(x, as_array(times), axis, concrete_int(total, "total_repeat_length of repeat"))
+    counts = concrete(times, "repeats of repeat, if total_repeat_length is not given,")
+    if counts.dtype.kind not in "iub":
+        raise TypeError(f"repeat takes an integer number of repeats, got {counts.dtype}.")
+    if counts.size != 1 and counts.size != n:
+        what = "a scalar" if scalar else f"a dim of size {n}"
+        raise ValueError(f"repeat of {what}: operands could not be broadcast together, got {counts.size} repeats.")
+    if (counts < 0).any():
+        raise TypeError(f"repeat takes repeats of at least 0, got {counts.min()}.")
+    if counts.size == 1 and n != 1:
+        return _repeat_all(x, int(counts.reshape(())), axis)
+    if n == 1:
+        return _repeat_all(x, int(counts.sum()), axis)
+    index = np.repeat(np.arange(n, dtype=np.int32), counts.ravel())
+    return take(x, index, axis, indices_are_sorted=True, mode="clip")
+
+
+def _repeat_all(x: Array, times: int, axis: int) -> Array:
+    """Every slice `times` times: a broadcast, and a reshape."""
+    sizes = list(x.shape)
+    sizes.insert(axis + 1, times)
+    wide = lax.broadcast_in_dim(x, sizes, [d for d in range(len(sizes)) if d != axis + 1])
+    return lax.reshape(wide, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))
+
+
+def _repeat_dynamic(x: Array, times: Array, axis: int, total: int) -> Array:
+    n = x.shape[axis]
+    times = flat(times)
+    if times.shape[0] not in (1, n):
+        raise ValueError(f"repeat along a dim of size {n} takes one or {n} repeats, got {times.shape[0]}.")
+    if not n:
+        return x
+    ends = lax.cumsum(lax.broadcast_in_dim(times, (n,), (0,)))
+    index = searchsorted(ends, lax.iota(ends.dtype, total), right=True)
+    return take(x, index, axis, indices_are_sorted=True, mode="clip")
+
+
+def tile(A: Any, reps: Any) -> Array:
+    """`A` repeated ``reps[d]`` times along each dim; the shorter of shape and `reps` is filled up with ones in front."""
+    x = checked("tile", A)
+    times = index_tuple(reps)
+    rank = max(x.ndim, len(times))
+    times = (1,) * (rank - len(times)) + times
+    return lax.tile(lax.expand_dims(x, range(rank - x.ndim)), times)
+
+
+def resize(a: Any, new_shape: Any) -> Array:
+    """The elements of `a`, again and again or cut off, in a new shape; zeros if `a` is empty."""
+    x = flat(checked("resize", a))
+    sizes = index_tuple(new_shape)
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"all elements of `new_shape` of resize must be non-negative, got {new_shape}.")
+    wanted = math.prod(sizes)
+    if not wanted or not x.size:
+        return lax.full(sizes, 0, x.dtype)
+    if wanted > x.size:
+        x = lax.tile(x, (-(-wanted // x.size),))
+    return lax.reshape(lax.slice_in_dim(x, 0, wanted), sizes)
+
+
+# -- rotation --------------------------------------------------------------------------------------------------
+
+
+def roll(a: Any, shift: Any, axis: int | Sequence[int] | None = None) -> Array:
+    """`a` with its elements moved by `shift` places along `axis` (None: of the flattened array), around the end.
+
+    Shifts and axes may be several and broadcast; shifts may be traced. ValueError where they do not fit.
+    """
+    x = checked("roll", a)
+    if axis is None:
+        return lax.reshape(roll(flat(x), shift, 0), x.shape)
+    axes = tuple(canonical_axis(d, x.ndim) for d in index_tuple(axis))
+    try:
+        shifts: Any = index_tuple(shift)
+    except TypeError:
+        return _roll_dynamic(x, checked("roll", shift, 1), axes)
+    for d, by in zip(*_matched(axes, shifts), strict=True):
+        n = x.shape[d]
+        start = -by % n if n else 0
+        if start:
+            x = lax.concatenate([lax.slice_in_dim(x, start, n, axis=d), lax.slice_in_dim(x, 0, start, axis=d)], d)
+    return x
+
+
+def _matched(axes: tuple[int, ...], shifts: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    n = len(shifts) if len(axes) == 1 else len(axes)
+    if len(axes) not in (1, n) or len(shifts) not in (1, n):
+        raise ValueError(f"roll: shape mismatch, {len(shifts)} shifts do not broadcast against {len(axes)} axes.")
+    return (axes if len(axes) == n else axes * n), (shifts if len(shifts) == n else shifts * n)
+
+
+def _roll_dynamic(x: Array, shift: Array, axes: tuple[int, ...]) -> Array:
+    if shift.ndim > 1:
+        raise ValueError(f"roll: shift must be a scalar or have one dim, got shape {shift.shape}.")
+    shifts = [shift] if not shift.ndim else lax.unstack(shift)
+    for d, i in zip(*_matched(axes, tuple(range(len(shifts)))), strict=True):
+        n = x.shape[d]
+        if n:
+            start = remainder(lax.neg(astype(shifts[i], _INT32)), np.int32(n))
+            x = lax.dynamic_slice_in_dim(lax.concatenate([x, x], d), start, n, axis=d)
+    return x
+
+
+# -- turning around --------------------------------------------------------------------------------------------
+
+
+def flip(m: Any, axis: int | Sequence[int] | None = None) -> Array:
+    """`m` with the order of elements reversed along `axis` (None: along all)."""
+    x = checked("flip", m)
+    dims = range(x.ndim) if axis is None else [canonical_axis(d, x.ndim) for d in index_tuple(axis)]
+    return lax.rev(x, dims)
+
+
+def fliplr(m: Any) -> Array:
+    """`m` reversed along its second dim."""
+    return flip(checked("fliplr", m), 1)
+
+
+def flipud(m: Any) -> Array:
+    """`m` reversed along its first dim."""
+    return flip(checked("flipud", m), 0)
+
+
+def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
+    """`m` turned by `k` quarters in the plane of two dims, from the first towards the second."""
+    x = checked("rot90", m)
+    if x.ndim < 2:
+        raise ValueError(f"rot90 takes an array of at least two dims, got shape {x.shape}.")
+    first, second = (canonical_axis(d, x.ndim) for d in axes)
+    if first == second:
+        raise ValueError(f"rot90: Axes must be different, got {axes}.")
+    turns = operator.index(k) % 4
+    x = lax.rev(x, ((), (second,), (first, second), (first,))[turns])
+    if turns % 2 == 0:
+        return x
+    order = list(range(x.ndim))
+    order[first], order[second] = second, first
+    return lax.transpose(x, order)
+
+
+def trim_zeros(filt: Any, trim: str = "fb", axis: int | Sequence[int] | None = None) -> Array:
+    """`filt` without the zeros at its front ('f') and back ('b') along `axis` (None: all). Values must be known.
+
+    ConcretizationTypeError under jit, where the result's shape would depend on values.
+    """
+    x = checked("trim_zeros", filt)
+    present = concrete(x, "filt of trim_zeros, on whose values the result's shape depends,") != 0
+    sides = trim.lower()
+    if not set("fb") & set(sides):
+        return x
+    for d in canonical_axes(axis, x.ndim):
+        found = np.flatnonzero(present.any(axis=tuple(i for i in range(x.ndim) if i != d)))
+        first = int(found[0]) if len(found) and "f" in sides else 0
+        end = 0 if not len(found) else int(found[-1]) + 1 if "b" in sides else x.shape[d]
+        x = lax.slice_in_dim(x, first, end, axis=d)
+    return x

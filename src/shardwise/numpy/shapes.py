@@ -1,0 +1,256 @@
+"""Other shapes and orders of dims for the same elements: reshape, transpose, new and gone dims, broadcasts.
+
+In: arrays and scalars. Out: arrays of the same elements; nothing is copied that a view can show.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise import lax
+from shardwise.ir import Array
+from shardwise.numpy._promote import array as checked
+from shardwise.numpy._promote import (
+    broadcast_to_shape,
+    canonical_axis,
+    concrete_int,
+    insertion_axes,
+    value,
+    values,
+)
+from shardwise.ops.dims import shape_tuple
+
+__all__ = [
+    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "expand_dims",
+    "matrix_transpose", "moveaxis", "permute_dims", "ravel", "reshape", "rollaxis", "squeeze",
+    "swapaxes", "transpose",
+]  # fmt: skip
+
+Axes = int | Sequence[int]
+
+
+def index_tuple(axes: Any) -> tuple[int, ...]:
+    """An int or a sequence of ints as a tuple of ints. TypeError for anything else."""
+    try:
+        return (operator.index(axes),)
+    except TypeError:
+        return tuple(operator.index(a) for a in axes)
+
+
+# -- reshape ---------------------------------------------------------------------------------------------------
+
+
+def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Array:
+    """The elements of `a` in another shape, read and placed in row-major ('C') or column-major ('F') order.
+
+    Args:
+        shape: sizes; one may be -1 and is found from the others.
+        copy: without effect, arrays are immutable.
+        out_sharding: how the result is split over Explicit axes; needed where dims merge or split ambiguously.
+
+    Raises:
+        TypeError: the sizes do not multiply to that of `a`, or are no concrete ints. ValueError for another `order`.
+    """
+    del copy
+    x = checked("reshape", a)
+    sizes = _completed(x, shape)
+    if order == "C":
+        return lax.reshape(x, sizes, out_sharding=out_sharding)
+    if order == "F":
+        backwards = lax.reshape(_reversed_dims(x), sizes[::-1], out_sharding=_reversed_spec(out_sharding, len(sizes)))
+        return _reversed_dims(backwards)
+    if order == "A":
+        raise NotImplementedError("reshape: order='A' is not supported; arrays have no memory order. Use 'C' or 'F'.")
+    raise ValueError(f"Unexpected value for 'order' argument of reshape: {order!r}. Expected 'C' or 'F'.")
+
+
+def _completed(x: Array, shape: Any) -> tuple[int, ...]:
+    """`shape` with a size for -1."""
+    try:
+        sizes = index_tuple(shape)
+    except TypeError:
+        return shape_tuple(shape, "reshape")  # says what is wrong
+    missing = sizes.count(-1)
+    if missing > 1:
+        raise TypeError(f"reshape finds one size given as -1, got {sizes}.")
+    if missing:
+        known = -math.prod(sizes)
+        if not known or x.size % known:
+            raise TypeError(
+                f"cannot reshape array of shape {x.shape} (size {x.size}) into shape {sizes}: the size at -1 would have to "
+                f"be {x.size} / {known}."
+            )
+        sizes = tuple(x.size // known if n == -1 else n for n in sizes)
+    if any(n < 0 for n in sizes):
+        raise TypeError(f"reshape takes sizes of at least 0, and one -1, got {shape}.")
+    if math.prod(sizes) != x.size:
+        raise TypeError(
+            f"cannot reshape array of shape {x.shape} (size {x.size}) into shape {sizes} (size {math.prod(sizes)})"
+        )
+    return sizes
+
+
+def _reversed_dims(x: Array) -> Array:
+    return lax.transpose(x, range(x.ndim)[::-1])
+
+
+def _reversed_spec(out_sharding: Any, ndim: int) -> Any:
+    if out_sharding is None:
+        return None
+    from shardwise.sharding import NamedSharding, PartitionSpec
+
+    spec = out_sharding.spec if isinstance(out_sharding, NamedSharding) else out_sharding
+    entries = [*spec, *[None] * (ndim - len(spec))][::-1]
+    turned = PartitionSpec(*entries)
+    return NamedSharding(out_sharding.mesh, turned) if isinstance(out_sharding, NamedSharding) else turned
+
+
+def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
+    """The elements of `a` as one dim, in row-major ('C') or column-major ('F') order."""
+    x = checked("ravel", a)
+    if order == "K":
+        raise NotImplementedError("ravel: order='K' is not supported; arrays have no memory order. Use 'C' or 'F'.")
+    return reshape(x, (x.size,), order, out_sharding=out_sharding)
+
+
+def flat(x: Array) -> Array:
+    """`x` as one dim."""
+    return x if x.ndim == 1 else lax.reshape(x, (x.size,))
+
+
+# -- order of dims ---------------------------------------------------------------------------------------------
+
+
+def transpose(a: Any, axes: Sequence[int] | None = None) -> Array:
+    """`a` with its dims in the order `axes` (None: reversed). Raises where `axes` is no permutation of the dims."""
+    x = checked("transpose", a)
+    return _reversed_dims(x) if axes is None else lax.transpose(x, [canonical_axis(d, x.ndim) for d in axes])
+
+
+def permute_dims(a: Any, /, axes: tuple[int, ...]) -> Array:
+    """`a` with its dims in the order `axes`, counted from the front."""
+    return lax.transpose(checked("permute_dims", a), axes)
+
+
+def matrix_transpose(x: Any, /) -> Array:
+    """`x` with its last two dims swapped. ValueError below two dims."""
+    m = checked("matrix_transpose", x)
+    if m.ndim < 2:
+        raise ValueError(f"matrix_transpose takes an array of at least two dims, got shape {m.shape}.")
+    return lax.transpose(m, (*range(m.ndim - 2), m.ndim - 1, m.ndim - 2))
+
+
+def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
+    """`a` with two dims exchanged."""
+    x = checked("swapaxes", a)
+    first, second = canonical_axis(axis1, x.ndim), canonical_axis(axis2, x.ndim)
+    order = list(range(x.ndim))
+    order[first], order[second] = second, first
+    return lax.transpose(x, order)
+
+
+def moveaxis(a: Any, source: Axes, destination: Axes) -> Array:
+    """`a` with the dims `source` moved to the positions `destination`, the others keeping their order."""
+    x = checked("moveaxis", a)
+    sources, targets = index_tuple(source), index_tuple(destination)
+    if len(sources) != len(targets):
+        raise ValueError(
+            f"moveaxis: source and destination name {len(sources)} and {len(targets)} dims; expected as many."
+        )
+    origin = dict(
+        zip((canonical_axis(d, x.ndim) for d in targets), (canonical_axis(d, x.ndim) for d in sources), strict=True)
+    )
+    if len(origin) != len(targets) or len(set(origin.values())) != len(sources):
+        raise TypeError(f"moveaxis takes each dim once, got source {source} and destination {destination}.")
+    rest = iter([d for d in range(x.ndim) if d not in origin.values()])
+    return lax.transpose(x, [origin[d] if d in origin else next(rest) for d in range(x.ndim)])
+
+
+def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
+    """`a` with the dim `axis` moved to stand before the dim `start`. Prefer `moveaxis`."""
+    x = checked("rollaxis", a)
+    start = concrete_int(start, "start of rollaxis")
+    axis = canonical_axis(axis, x.ndim)
+    if not -x.ndim <= start <= x.ndim:
+        raise ValueError(f"rollaxis: start={start} must lie between {-x.ndim} and {x.ndim}.")
+    target = start + x.ndim if start < 0 else start
+    return moveaxis(x, axis, target - (target > axis))
+
+
+# -- dims that come and go -------------------------------------------------------------------------------------
+
+
+def squeeze(a: Any, axis: Axes | None = None) -> Array:
+    """`a` without the dims `axis` (None: without any) of size 1. ValueError if one has another size."""
+    x = checked("squeeze", a)
+    return lax.squeeze(x, [d for d, n in enumerate(x.shape) if n == 1] if axis is None else index_tuple(axis))
+
+
+def expand_dims(a: Any, axis: Axes) -> Array:
+    """`a` with new dims of size 1 at the positions `axis` of the result."""
+    x = checked("expand_dims", a)
+    return lax.expand_dims(x, insertion_axes(index_tuple(axis), x.ndim))
+
+
+def atleast_1d(*arys: Any) -> Any:
+    """Each array with one dim if it has none; a list if there are several."""
+    return _at_least("atleast_1d", 1, arys)
+
+
+def atleast_2d(*arys: Any) -> Any:
+    """Each array with new dims in front, to have at least two; a list if there are several."""
+    return _at_least("atleast_2d", 2, arys)
+
+
+def atleast_3d(*arys: Any) -> Any:
+    """Each array with at least three dims: shapes (), (n,), (n, m) become (1, 1, 1), (1, n, 1), (n, m, 1)."""
+    return _at_least("atleast_3d", 3, arys)
+
+
+def _at_least(name: str, rank: int, arys: Sequence[Any]) -> Any:
+    xs = [with_rank(checked(name, a, i), rank) for i, a in enumerate(arys)]
+    return xs[0] if len(xs) == 1 else xs
+
+
+def with_rank(x: Array, rank: int) -> Array:
+    """What `atleast_1d` and its like make of `x`."""
+    return lax.expand_dims(x, new_dims(x.ndim, rank)) if x.ndim < rank else x
+
+
+def new_dims(ndim: int, rank: int) -> Sequence[int]:
+    """Where an array of `ndim` dims gets new ones, to have at least `rank`."""
+    if rank == 3:
+        return {0: (0, 1, 2), 1: (0, 2), 2: (2,)}.get(ndim, ())
+    return range(max(rank - ndim, 0))
+
+
+# -- broadcasts ------------------------------------------------------------------------------------------------
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape to which these broadcast together. ValueError if they do not."""
+    return lax.broadcast_shapes(*shapes)
+
+
+def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
+    """`array` repeated to `shape`: its dims line up with the last ones, and those of size 1 grow. ValueError otherwise.
+
+    `out_sharding`: how the result is split over Explicit axes.
+    """
+    x = value("broadcast_to", array)
+    sizes = shape_tuple(shape, "broadcast_to")
+    if out_sharding is None:
+        return broadcast_to_shape(x, sizes)
+    if lax.broadcast_shapes(x.shape, sizes) != sizes:
+        raise ValueError(f"Incompatible shapes for broadcasting: {x.shape} and requested shape {sizes}.")
+    return lax.broadcast_in_dim(x, sizes, range(len(sizes) - x.ndim, len(sizes)), out_sharding=out_sharding)
+
+
+def broadcast_arrays(*args: Any) -> list[Array]:
+    """All arguments repeated to the one shape to which they broadcast. ValueError if there is none."""
+    xs = values("broadcast_arrays", *args)
+    sizes = lax.broadcast_shapes(*[x.shape for x in xs])
+    return [broadcast_to_shape(x, sizes) for x in xs]
