@@ -21,6 +21,7 @@ from shardwise.runtime.env import Env
 
 Operands = Sequence[tuple[Ndarray, ...]]
 Params = Mapping[str, Any]
+Mapped = tuple[tuple[bool, ...], ...]
 
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply,
@@ -28,8 +29,25 @@ COMBINE: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def exchange(op: Op | str, operands: Operands, params: Params) -> list[Ndarray]:
-    """The result of a collective on each device of one group."""
+def unwrapped(op: Op, params: Params) -> tuple[Op, Params, Mapped]:
+    """The op that runs under any number of vmaps, its params, and for each vmap which operands have its dim (in front)."""
+    mapped: list[tuple[bool, ...]] = []
+    while isinstance(params.get("op"), Op):
+        mapped.append(params["mapped"])
+        op, params = params["op"], dict(params["inner"])
+    return op, params, tuple(mapped)
+
+
+def exchange(op: Op | str, operands: Operands, params: Params, mapped: Mapped = ()) -> list[Ndarray]:
+    """The result of a collective on each device of one group; under vmaps, element by element of their dims."""
+    if mapped:
+        having = mapped[0]
+        size = next(len(x) for x, m in zip(operands[0], having, strict=True) if m)
+        rows = [
+            exchange(op, [tuple(x[i] if m else x for x, m in zip(xs, having, strict=True)) for xs in operands], params, mapped[1:])
+            for i in range(size)
+        ]
+        return [np.stack(parts) for parts in zip(*rows, strict=True)]
     name = op if isinstance(op, str) else op.name
     meaning = _MEANINGS.get(name)
     if meaning is not None:

@@ -16,7 +16,7 @@ from shardwise.base.errors import JaxRuntimeError
 from shardwise.ir.op import Op
 from shardwise.ir.program import Source
 from shardwise.runtime.blocks import Ndarray
-from shardwise.runtime.exchange import exchange
+from shardwise.runtime.exchange import Mapped, exchange
 
 Place = frozenset[tuple[str, int]]  # mesh axis names with the device's coordinates
 
@@ -36,6 +36,7 @@ class Call:
     operands: tuple[Ndarray, ...]
     params: Mapping[str, Any]
     source: Source | None = None
+    mapped: Mapped = ()  # the vmaps around it
 
     @property
     def name(self) -> str:
@@ -45,7 +46,7 @@ class Call:
     def matches(self, other: Call) -> bool:
         """Whether both are the same collective on operands of the same type; source lines may differ."""
         return (
-            self.name == other.name and dict(self.params) == dict(other.params)
+            self.name == other.name and dict(self.params) == dict(other.params) and self.mapped == other.mapped
             and [(x.shape, x.dtype) for x in self.operands] == [(x.shape, x.dtype) for x in other.operands]
         )  # fmt: skip
 
@@ -82,7 +83,7 @@ class Meeting:
         calls = [self.waiting.get(p) for p in group]
         if any(c is None or not c.matches(call) for c in calls):
             return []
-        results = exchange(call.op, [c.operands for c in calls if c is not None], call.params)
+        results = exchange(call.op, [c.operands for c in calls if c is not None], call.params, call.mapped)
         for p in group:
             del self.waiting[p]
         return list(zip(group, results, strict=True))

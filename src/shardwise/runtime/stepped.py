@@ -20,7 +20,7 @@ from shardwise.base.errors import JaxRuntimeError
 from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.exchange import alone
+from shardwise.runtime.exchange import alone, unwrapped
 from shardwise.runtime.meeting import Call, Meeting, Place
 from shardwise.runtime.plan import kernel_of
 
@@ -85,12 +85,15 @@ def device_steps(program: Program, values: Sequence[Ndarray], env: DeviceEnv) ->
 
 def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> Steps:
     """Run one equation on one device's arrays; returns the list of its results."""
-    op, params = eqn.op, eqn.params
+    op, params, mapped = unwrapped(eqn.op, eqn.params)
     if op.collective:
-        out = alone(op.name, env.position(params["axes"]), operands, params)
+        out = None if mapped else alone(op.name, env.position(params["axes"]), operands, params)
         if out is None:
-            out = yield Call(op, tuple(operands), params, eqn.source)
+            out = yield Call(op, tuple(operands), params, eqn.source, mapped)
         return [out]
+    op, params = eqn.op, eqn.params
+    if op.inline is not None:
+        return (yield from device_steps(op.inline(eqn), operands, env))
     if op.absorbs_sum and params.get("sum_axes"):
         part = np.asarray(op.kernel(env, *operands, **{**params, "sum_axes": ()}))  # type: ignore[misc]
         axes = params["sum_axes"]

@@ -45,7 +45,7 @@ from shardwise.ops.convert import as_array
 from shardwise.ops.layout import reshard_op, sharding_constraint
 from shardwise.ops.parallel import AXIS_ENV, CHECK_VMA
 from shardwise.runtime.blocks import Ndarray, block_form
-from shardwise.runtime.exchange import alone
+from shardwise.runtime.exchange import unwrapped
 from shardwise.runtime.meeting import Call, Meeting, Place
 from shardwise.runtime.stepped import DeviceEnv, equation_steps
 from shardwise.sharding import (
@@ -132,8 +132,10 @@ class Group:
 class Worker(Runner):
     """One device (or, where some mesh axes stay automatic, one sub-mesh of devices) and its thread."""
 
-    def __init__(self, crew: Crew, group: Group, number: int, place: Place, mesh: Mesh, body: Callable[[], Any]) -> None:
+    def __init__(self, call: ShardMap, crew: Crew, group: Group, number: int, place: Place, mesh: Mesh,
+                 body: Callable[[], Any]) -> None:  # fmt: skip
         super().__init__()
+        self.call = call
         self.crew = crew
         self.group = group
         self.number = number
@@ -216,9 +218,19 @@ class Worker(Runner):
             sig = self.signatures[aval] = signature(plain.update(vma=aval.vma), self.home, True)
         return sig
 
+    def signature_like(self, aval: ShapedArray, operands: Sequence[Any]) -> Signature:
+        """The signature of a collective's result: over automatic axes it lies as an operand of its shape does."""
+        if self.mesh.axis_names:
+            for x in operands:
+                if isinstance(x, ArrayImpl) and x.shape == aval.shape and x._sig.devices == self.devices:
+                    own = array_type(aval.shape, aval.dtype, aval.weak_type, x.sharding).update(vma=aval.vma)
+                    return signature(own, x.sharding, True)
+        return self.signature_of(aval)
+
     def own(self, x: Any) -> Any:
         """An operand on this device: a captured array that lies elsewhere is whole on every device."""
         if isinstance(x, ArrayImpl) and x.committed and x._sig.devices != self.devices:
+            errors.check_captured(self.call, [x], self.mesh)
             return ArrayImpl(self.signature_of(ShapedArray(x.shape, x.dtype, x.weak_type, vma=x.aval.vma)), dense=x.dense)
         return x
 
@@ -246,7 +258,7 @@ class SteppedTrace(Trace):
         worker = self.worker
         worker.check()
         args = tuple(worker.own(a) for a in args)
-        if op.collective or _needs_others(op, tuple(p for _, p in subprograms(params)), params):
+        if op.collective or unwrapped(op, params)[0].collective or _needs_others(params):
             outs = self._together(op, args, params)
             return outs if op.multiple_results else outs[0]
         if any(isinstance(v, NamedSharding) for v in params.values()):
@@ -271,13 +283,10 @@ class SteppedTrace(Trace):
         sizes = worker.crew.meeting.sizes
         at = worker.coordinates
         env = DeviceEnv(tuple(at), tuple(sizes[a] for a in at), 0, tuple(at.values()))
-        if op.collective:
-            out = alone(op.name, env.position(params["axes"]), operands, params)
-            results = [worker.meet(Call(op, tuple(operands), params, source)) if out is None else out]
-        else:
-            equation = Equation(op, tuple(Var(a.aval) for a in args), tuple(Var(t) for t in types), params, source)
-            results = self._drive(equation, operands, env)
-        return [ArrayImpl(worker.signature_of(t), dense=np.asarray(x)) for t, x in zip(types, results, strict=True)]
+        equation = Equation(op, tuple(Var(a.aval) for a in args), tuple(Var(t) for t in types), params, source)
+        results = self._drive(equation, operands, env)
+        sigs = [worker.signature_like(t, args) for t in types]
+        return [ArrayImpl(sig, dense=np.asarray(x)) for sig, x in zip(sigs, results, strict=True)]
 
     def _drive(self, equation: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> list[Ndarray]:
         steps = equation_steps(equation, operands, env)
@@ -305,18 +314,19 @@ def _default(device: Device) -> SingleDeviceSharding:
     return SingleDeviceSharding(device)
 
 
-def _needs_others(op: Op, programs: tuple[Program, ...], params: Mapping[str, Any]) -> bool:
+def _needs_others(params: Mapping[str, Any]) -> bool:
     """Whether a program inside of an equation exchanges values over axes that the equation does not bind itself."""
     bound = params.get("manual") or frozenset()
-    return any(axes - bound for axes in map(_axes_used, programs))
+    return any(_axes_used(p) - bound for _, p in subprograms(params))
 
 
 @functools.lru_cache(maxsize=1024)
 def _axes_used(program: Program) -> frozenset[str]:
     used: set[str] = set()
     for eqn in program.equations:
-        if eqn.op.collective:
-            used.update(eqn.params["axes"])
+        op, params, _ = unwrapped(eqn.op, eqn.params)
+        if op.collective:
+            used.update(params["axes"])
         for _, inner in subprograms(eqn.params):
             used |= _axes_used(inner) - (eqn.params.get("manual") or frozenset())
     return frozenset(used)
@@ -346,7 +356,7 @@ def step(call: ShardMap, mesh: Mesh | AbstractMesh, manual: frozenset[str], valu
         sub_mesh = meshes[at]
         blocks = [_block(part[at], t, sub_mesh, rest) for part, t, rest in zip(parts, types, rests, strict=True)]
         body = functools.partial(_body, call, whole, manual, sub_mesh, in_tree, blocks)
-        workers.append(Worker(crew, group, number, place, sub_mesh, body))
+        workers.append(Worker(call, crew, group, number, place, sub_mesh, body))
     crew.ready.extend(workers)
     _wait(crew, group, outer)
     for worker in workers:
@@ -490,6 +500,9 @@ def _result(first: ArrayImpl, block: Ndarray, aval: ShapedArray, dims: DimAxes, 
     sharding = first.sharding
     rest = spec_dims(sharding.spec, len(shape)) if isinstance(sharding, NamedSharding) else ((),) * len(shape)
     entries = [m + r for m, r in zip(dims, rest, strict=True)]
+    if not mesh.explicit_axes:  # explicit types repeat the spec at full rank
+        while entries and not entries[-1]:
+            entries.pop()
     placed = NamedSharding(mesh, PartitionSpec(*[e if len(e) > 1 else e[0] if e else None for e in entries]))
     vma = aval.vma - set(axes) if outer is not None else frozenset()
     own = array_type(shape, aval.dtype, aval.weak_type, placed).update(vma=vma)
