@@ -21,7 +21,8 @@ CALLS = [
     (name + suffix, options)
     for name in ("fft", "ifft", "rfft", "irfft")
     for suffix in ("2", "n")
-    for options in ({}, dict(s=(4, 7), axes=(0, 1)), dict(axes=(1, 0)), dict(norm="ortho"), dict(norm="forward"), dict(s=(3, 8), axes=(-2, -1)))
+    for options in ({}, dict(s=(4, 7), axes=(0, 1)), dict(axes=(1, 0)), dict(norm="ortho"), dict(norm="forward"),
+                    dict(s=(3, 8), axes=(-2, -1)))
 ]  # fmt: skip
 
 
@@ -53,7 +54,11 @@ def test_frequencies_and_shifts():
             for name in ("fftfreq", "rfftfreq"):
                 want, got = getattr(theirs, name)(n, **options), getattr(fft, name)(n, **options)
                 assert got.dtype == want.dtype
-                np.testing.assert_allclose(np.asarray(got).astype("c8"), np.asarray(want).astype("c8"), rtol=1e-3 if "dtype" in options else 1e-6)
+                np.testing.assert_allclose(
+                    np.asarray(got).astype("c8"),
+                    np.asarray(want).astype("c8"),
+                    rtol=1e-3 if "dtype" in options else 1e-6,
+                )
         x = np.arange(n * 3).reshape(n, 3)
         for axes in (None, 0, (0, 1), (-1,)):
             np.testing.assert_array_equal(np.asarray(fft.fftshift(x, axes)), np.fft.fftshift(x, axes))

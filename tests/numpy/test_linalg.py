@@ -49,7 +49,10 @@ def test_what_describes_a_matrix(x):
             close(linalg.matrix_norm(x, ord=ord, keepdims=keepdims), np.linalg.norm(w, ord, (-2, -1), keepdims))
     for ord in (None, 0, 1, 2, 3, -1, 0.5, np.inf, -np.inf):
         close(linalg.norm(x, ord, axis=-1, keepdims=True), np.linalg.norm(w, ord, axis=-1, keepdims=True))
-        close(linalg.vector_norm(x, ord=2 if ord is None else ord), np.linalg.vector_norm(w, ord=2 if ord is None else ord))
+        close(
+            linalg.vector_norm(x, ord=2 if ord is None else ord),
+            np.linalg.vector_norm(w, ord=2 if ord is None else ord),
+        )
     close(linalg.norm(x), np.linalg.norm(w))
     close(linalg.norm(x, "fro", axis=(0, 1)), np.linalg.norm(w, "fro", axis=(0, 1)))
     close(linalg.diagonal(x, offset=1), np.linalg.diagonal(w, offset=1))
@@ -93,7 +96,14 @@ def test_decompositions(x):
 
 
 def test_systems():
-    for a, b in ((A, normal(4)), (A, normal(4, 2)), (B, normal(4, 2)), (B, normal(3, 4, 1)), (B[0, :1], normal(5, 4, 2)), (C, normal(4, 3))):
+    for a, b in (
+        (A, normal(4)),
+        (A, normal(4, 2)),
+        (B, normal(4, 2)),
+        (B, normal(3, 4, 1)),
+        (B[0, :1], normal(5, 4, 2)),
+        (C, normal(4, 3)),
+    ):
         vector = b.ndim == 1
         want = np.linalg.solve(wide(a), wide(b)[..., None] if vector else wide(b))
         close(linalg.solve(a, b), want[..., 0] if vector else want)
@@ -112,7 +122,10 @@ def test_systems():
     close(linalg.tensorinv(a), np.linalg.tensorinv(wide(a)))
     a, b = normal(2, 3, 2, 3), normal(2, 3)
     close(linalg.tensorsolve(a, b), np.linalg.tensorsolve(wide(a), b))
-    close(linalg.tensorsolve(np.moveaxis(a, 2, 0), b, axes=(0, 3)), np.linalg.tensorsolve(wide(np.moveaxis(a, 2, 0)), b, axes=(0, 3)))
+    close(
+        linalg.tensorsolve(np.moveaxis(a, 2, 0), b, axes=(0, 3)),
+        np.linalg.tensorsolve(wide(np.moveaxis(a, 2, 0)), b, axes=(0, 3)),
+    )
 
 
 def test_products():
@@ -138,7 +151,9 @@ def test_types_are_the_oracles(dtype):
         want = jax.eval_shape(getattr(jax.numpy.linalg, name), x)
         got = getattr(linalg, name)(x)
         flat = lambda v: list(v) if isinstance(v, tuple) else [v]  # noqa: E731
-        assert [(g.shape, g.dtype, g.weak_type) for g in flat(got)] == [(w.shape, w.dtype, w.weak_type) for w in flat(want)], name
+        assert [(g.shape, g.dtype, g.weak_type) for g in flat(got)] == [
+            (w.shape, w.dtype, w.weak_type) for w in flat(want)
+        ], name
         if isinstance(want, tuple):
             assert type(got)._fields == type(want)._fields
     two = lambda f: f(x, x)  # noqa: E731

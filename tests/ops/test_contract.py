@@ -40,7 +40,19 @@ def test_shapes_and_weak_types():
     assert typed(f32(3, 4, weak_type=True), f32(4, 5, weak_type=True)).weak_type
 
 
-NAMES = ["bool", "int4", "int8", "uint8", "int32", "uint32", "bfloat16", "float16", "float32", "complex64", "float8_e4m3fn"]
+NAMES = [
+    "bool",
+    "int4",
+    "int8",
+    "uint8",
+    "int32",
+    "uint32",
+    "bfloat16",
+    "float16",
+    "float32",
+    "complex64",
+    "float8_e4m3fn",
+]
 
 
 def test_result_types_are_those_of_the_oracle():
@@ -55,7 +67,9 @@ def test_result_types_are_those_of_the_oracle():
                     return jax.lax.dot_general(a, b, MATMUL, preferred_element_type=p)
 
                 try:
-                    want = jax.eval_shape(theirs, jax.ShapeDtypeStruct((2, 3), dt[0]), jax.ShapeDtypeStruct((3, 4), dt[1])).dtype
+                    want = jax.eval_shape(
+                        theirs, jax.ShapeDtypeStruct((2, 3), dt[0]), jax.ShapeDtypeStruct((3, 4), dt[1])
+                    ).dtype
                 except TypeError:
                     want = TypeError
                 try:
@@ -188,7 +202,7 @@ def test_precision():
     assert canonicalize_precision("BF16_BF16_F32") is DotAlgorithmPreset.BF16_BF16_F32
     with config.override("jax_default_matmul_precision", "float32"):
         assert canonicalize_precision(None) == (Precision.HIGHEST, Precision.HIGHEST)
-    with pytest.raises(ValueError, match="lax.Precision"):
+    with pytest.raises(ValueError, match=r"lax\.Precision"):
         canonicalize_precision("sharp")
     a = np.full((1, 1), 1 + 2**-10, "f")
     rounded = dot_general_p.kernel(SINGLE, a, a, dimension_numbers=MATMUL, precision=DotAlgorithmPreset.BF16_BF16_F32,

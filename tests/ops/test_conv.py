@@ -58,8 +58,9 @@ CASES = {
 
 def arrays(case, dtype=np.float32):
     left, right, options = CASES[case]
-    make = lambda s: (RNG.normal(size=s) * (5 if np.dtype(dtype).kind in "iu" else 1)).astype(dtype)
-    return make(left), make(right), params(**options)
+    scale = 5 if np.dtype(dtype).kind in "iu" else 1
+    x, w = ((RNG.normal(size=s) * scale).astype(dtype) for s in (left, right))
+    return x, w, params(**options)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -76,7 +77,9 @@ def test_values_are_those_of_the_oracle(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("extents", [((2,), (1,)), ((1,), (2,)), ((2,), (2,)), ((2, 1), (2, 3)), ((3, 1), (1, 2)), ((1,), (1,))])
+@pytest.mark.parametrize(
+    "extents", [((2,), (1,)), ((1,), (2,)), ((2,), (2,)), ((2, 1), (2, 3)), ((3, 1), (1, 2)), ((1,), (1,))]
+)
 def test_loop_dims_are_independent_convolutions(case, extents):
     x, w, p = arrays(case, np.float64)
     left, right = extents
@@ -84,9 +87,9 @@ def test_loop_dims_are_independent_convolutions(case, extents):
     env = Env(tuple("xyz"[: len(left)]), tuple(np.broadcast_shapes(left, right)))
     got = conv_general_dilated_p.kernel(env, xs, ws, **p)
     for at in itertools.product(*map(range, env.axis_sizes)):
-        pick = lambda a: a[tuple(min(i, n - 1) for i, n in zip(at, a.shape, strict=False))]
-        want = conv_general_dilated_p.kernel(SINGLE, pick(xs), pick(ws), **p)
-        np.testing.assert_allclose(pick(got), want, rtol=1e-9, atol=1e-9)
+        one_x, one_w, one = (a[tuple(min(i, n - 1) for i, n in zip(at, a.shape, strict=False))] for a in (xs, ws, got))
+        want = conv_general_dilated_p.kernel(SINGLE, one_x, one_w, **p)
+        np.testing.assert_allclose(one, want, rtol=1e-9, atol=1e-9)
 
 
 def test_strided_and_read_only_operands():
@@ -112,7 +115,9 @@ def test_chunks_make_no_difference(monkeypatch):
 
 def test_a_split_batch_stays_one_dense_array():
     x, w = RNG.normal(size=(8, 9, 9, 3)), RNG.normal(size=(3, 3, 3, 4))
-    window = Window((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), conv_dimension_numbers(x.shape, w.shape, ("NHWC", "HWIO", "NHWC")))
+    window = Window(
+        (1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), conv_dimension_numbers(x.shape, w.shape, ("NHWC", "HWIO", "NHWC"))
+    )
     block = x.reshape(4, 2, 9, 9, 3)
     got = convolve(block, w[None], 1, window, x.dtype)
     whole = got.reshape(8, 9, 9, 4)
@@ -189,7 +194,9 @@ def test_types_that_do_not_fit():
 def test_padding_modes_are_those_of_the_oracle():
     jax = pytest.importorskip("jax")
     for n, k, s, mode in itertools.product((1, 5, 8), (1, 2, 5), (1, 2, 3), ("SAME", "same_lower", "VALID")):
-        assert padtype_to_pads((n,), (k,), (s,), mode) == [tuple(p) for p in jax.lax.padtype_to_pads((n,), (k,), (s,), mode)]
+        assert padtype_to_pads((n,), (k,), (s,), mode) == [
+            tuple(p) for p in jax.lax.padtype_to_pads((n,), (k,), (s,), mode)
+        ]
     with pytest.raises(RuntimeError, match="Unrecognized"):
         padtype_to_pads((3,), (3,), (1,), "FULL")
 
@@ -204,7 +211,10 @@ def test_rule():
     kinds = [rule.kinds[f] for dim in rule.inputs[0] for f in dim]
     assert kinds == [Kind.PASS, Kind.PASS, Kind.REDUCE, Kind.PERMUTE, Kind.PASS]
     local = (ShapedArray((2, 3, 9, 8), np.dtype("f")), ShapedArray((4, 3, 3, 1), np.dtype("f")))
-    assert conv_general_dilated_p.localize(p, local, (ShapedArray((2, 4, 7, 8), np.dtype("f")),))["feature_group_count"] == 1
+    assert (
+        conv_general_dilated_p.localize(p, local, (ShapedArray((2, 4, 7, 8), np.dtype("f")),))["feature_group_count"]
+        == 1
+    )
 
 
 def test_explicit_shardings():

@@ -14,7 +14,9 @@ RNG = np.random.default_rng(0)
 
 
 def typed(shape, dtype, kind, lengths):
-    return infer_types(fft_p, (ShapedArray(shape, np.dtype(dtype)),), dict(fft_type=FftType[kind], fft_lengths=lengths))[0]
+    return infer_types(
+        fft_p, (ShapedArray(shape, np.dtype(dtype)),), dict(fft_type=FftType[kind], fft_lengths=lengths)
+    )[0]
 
 
 def test_types():

@@ -65,7 +65,9 @@ def shapes(dims, n=3):
 
 
 @pytest.mark.parametrize("dims", DIMS)
-@pytest.mark.parametrize("lead", [((), ()), ((3,), (3,)), ((3,), (1,)), ((1,), (3,)), ((2, 1), (2, 3)), ((1, 3), (2, 1)), ((1, 1), (1, 1))])
+@pytest.mark.parametrize(
+    "lead", [((), ()), ((3,), (3,)), ((3,), (1,)), ((1,), (3,)), ((2, 1), (2, 3)), ((1, 3), (2, 1)), ((1, 1), (1, 1))]
+)
 def test_loop_dims_are_independent_products(dims, lead):
     left, right = shapes(dims)
     a, b = block(lead[0], left, np.float64), block(lead[1], right, np.float64)
@@ -129,7 +131,10 @@ MATMUL = DIMS[0]
 def operand_copies(a, b, lead, dims, sum_dims=()):
     plan = gemm_plan(lead, dims, sum_dims, a.shape, a.strides, b.shape, b.strides, a.itemsize, True)
     moved = []
-    for x, perm, shape, copy in ((a, plan.a_perm, plan.a_shape, plan.a_copy), (b, plan.b_perm, plan.b_shape, plan.b_copy)):
+    for x, perm, shape, copy in (
+        (a, plan.a_perm, plan.a_shape, plan.a_copy),
+        (b, plan.b_perm, plan.b_shape, plan.b_copy),
+    ):
         y = x if perm is None else x.transpose(perm)
         y = y if shape is None else y.reshape(shape)
         moved.append(copy or not np.shares_memory(x, y))
@@ -202,7 +207,10 @@ def test_dims_that_do_not_merge_are_looped_over():
 def test_integers_are_exact_and_wrap(dtype, size):
     info = np.iinfo(dtype)
     for high in (100, None):
-        a, b = (RNG.integers(max(info.min, -high) if high else info.min, high or info.max, (2, size, size), dtype) for _ in "ab")
+        a, b = (
+            RNG.integers(max(info.min, -high) if high else info.min, high or info.max, (2, size, size), dtype)
+            for _ in "ab"
+        )
         got = contract_as(np.dtype(dtype), a, b, 1, MATMUL)
         assert got.dtype == dtype
         with np.errstate(all="ignore"):
@@ -276,6 +284,7 @@ def test_a_sharded_product_costs_what_the_whole_does(ways):
         x, y, sums = split(a, 1, 8), split(b, 0, 8), (0,)
     else:
         x, y, sums = split(a, 0, 8), np.ascontiguousarray(split(b, 1, 8)), ()
+
     def best(f):
         times = []
         for _ in range(8):
@@ -283,4 +292,5 @@ def test_a_sharded_product_costs_what_the_whole_does(ways):
             f()
             times.append(time.perf_counter() - start)
         return min(times)
+
     assert best(lambda: contract(x, y, 1, MATMUL, sums)) < 3 * best(lambda: a @ b)

@@ -68,7 +68,9 @@ def test_decompositions_are_the_oracles(dtype, batch):
     assert [(g.shape, g.dtype) for g in got] == [(w.shape, w.dtype) for w in want]
     w, vl, vr = map(np.asarray, got)
     np.testing.assert_allclose(x @ vr, vr * w[..., None, :], rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(np.conj(np.swapaxes(vl, -1, -2)) @ x, w[..., :, None] * np.conj(np.swapaxes(vl, -1, -2)), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        np.conj(np.swapaxes(vl, -1, -2)) @ x, w[..., :, None] * np.conj(np.swapaxes(vl, -1, -2)), rtol=1e-3, atol=1e-3
+    )
     (only,) = linalg.eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=False)
     np.testing.assert_allclose(np.sort_complex(np.asarray(only)), np.sort_complex(w), rtol=1e-3, atol=1e-3)
     close(linalg.hessenberg(x), theirs.hessenberg(x))
@@ -87,7 +89,9 @@ def test_triangular_solve(dtype, batch, left):
         for transpose in (True, False):
             for conjugate in (True, False):
                 for unit in (True, False):
-                    options = dict(left_side=left, lower=lower, transpose_a=transpose, conjugate_a=conjugate, unit_diagonal=unit)
+                    options = dict(
+                        left_side=left, lower=lower, transpose_a=transpose, conjugate_a=conjugate, unit_diagonal=unit
+                    )
                     full = np.tril(a) if lower else np.triu(a)
                     if unit:
                         full = full - full * np.eye(4, dtype=dtype) + np.eye(4, dtype=dtype)
@@ -127,7 +131,13 @@ def test_other_solvers_and_products():
 
 def test_failures_are_nan_and_stay_with_their_matrix():
     bad = np.stack([np.eye(3), -np.eye(3), np.full((3, 3), np.nan)]).astype("f")
-    for got in (linalg.cholesky(bad), *linalg.eigh(bad), linalg.svd(bad, compute_uv=False), *linalg.eig(bad), *linalg.schur(bad)):
+    for got in (
+        linalg.cholesky(bad),
+        *linalg.eigh(bad),
+        linalg.svd(bad, compute_uv=False),
+        *linalg.eig(bad),
+        *linalg.schur(bad),
+    ):
         nan = np.isnan(np.asarray(got)).reshape(3, -1).any(1)
         assert not nan[0] and nan[2]
     assert np.isnan(np.asarray(linalg.cholesky(bad))[1]).any()
@@ -216,7 +226,10 @@ def test_one_factorisation_serves_all_columns(monkeypatch):
         (lambda: linalg.triangular_solve(np.ones((3, 3), "f"), np.ones((2, 4, 3), "f")), TypeError),
         (lambda: linalg.triangular_solve(np.ones((3, 3), "f"), np.ones((3, 3), "complex64")), TypeError),
         (lambda: linalg.householder_product(np.ones((3, 4), "f"), np.ones(3, "f")), ValueError),
-        (lambda: linalg.tridiagonal_solve(np.ones(3, "f"), np.ones(4, "f"), np.ones(3, "f"), np.ones((3, 1), "f")), TypeError),
+        (
+            lambda: linalg.tridiagonal_solve(np.ones(3, "f"), np.ones(4, "f"), np.ones(3, "f"), np.ones((3, 1), "f")),
+            TypeError,
+        ),
         (lambda: linalg.lu_pivots_to_permutation(np.arange(3), 2), ValueError),
         (lambda: linalg.svd(np.ones((3, 4), "f"), subset_by_index=(0, 2)), ValueError),
         (lambda: linalg.svd(np.ones((3, 4), "f"), algorithm=linalg.SvdAlgorithm.JACOBI), NotImplementedError),
@@ -234,7 +247,9 @@ def test_narrow_floats():
     x = definite(n=3).astype(ml_dtypes.bfloat16)
     assert linalg.cholesky(x).dtype == ml_dtypes.bfloat16
     q, r = linalg.qr(x)
-    np.testing.assert_allclose((np.asarray(q).astype("f") @ np.asarray(r).astype("f")), x.astype("f"), rtol=0.1, atol=0.2)
+    np.testing.assert_allclose(
+        (np.asarray(q).astype("f") @ np.asarray(r).astype("f")), x.astype("f"), rtol=0.1, atol=0.2
+    )
 
 
 def test_matrices_must_be_whole_in_explicit_mode():

@@ -32,7 +32,12 @@ SHAPE = (4, 12, 11)
 
 
 def monoids(module):
-    return {"add": (module.add, 0.0), "max": (module.max, -np.inf), "min": (module.min, np.inf), "mul": (module.mul, 1.0)}
+    return {
+        "add": (module.add, 0.0),
+        "max": (module.max, -np.inf),
+        "min": (module.min, np.inf),
+        "mul": (module.mul, 1.0),
+    }
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -79,7 +84,13 @@ def test_other_types(dtype):
         if (name == "add" and dtype.kind == "b") or (name == "max" and dtype.kind == "c"):
             continue
         op = window.reduce_window_sum_p if name == "add" else window.reduce_window_max_p
-        p = dict(window_dimensions=(1, 9), window_strides=(1, 1), padding=((0, 0), (2, 1)), base_dilation=(1, 1), window_dilation=(1, 1))
+        p = dict(
+            window_dimensions=(1, 9),
+            window_strides=(1, 1),
+            padding=((0, 0), (2, 1)),
+            base_dilation=(1, 1),
+            window_dilation=(1, 1),
+        )
         got = op.kernel(SINGLE, x, **p)
         assert got.dtype == dtype and init is not None
         wide = x.astype("c16" if dtype.kind == "c" else "f4" if dtype.itemsize == 2 else dtype)
@@ -109,7 +120,9 @@ def test_any_computation():
     for g, w in zip(got, want, strict=True):
         np.testing.assert_allclose(np.asarray(g), w)
     plus = window.reduce_window(x, np.float32(2), core.add, (1, 3))
-    np.testing.assert_allclose(np.asarray(plus), jax.lax.reduce_window(x, np.float32(2), jax.lax.add, (1, 3)), rtol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(plus), jax.lax.reduce_window(x, np.float32(2), jax.lax.add, (1, 3)), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize(

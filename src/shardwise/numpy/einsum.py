@@ -61,7 +61,9 @@ def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: str |
     sharding = resolve_out_sharding(out_sharding, "einsum", len(expression.output))
     steps = _Steps(dtype, precision, _dot_general, asked=sharding is not None)
 
-    named = [steps.without_ones(x, labels, expression.sizes) for x, labels in zip(values, expression.inputs, strict=True)]
+    named = [
+        steps.without_ones(x, labels, expression.sizes) for x, labels in zip(values, expression.inputs, strict=True)
+    ]
     path = _path(expression, optimize if isinstance(optimize, str | bool) else tuple(map(tuple, optimize)))
     for i, chosen in enumerate(path):
         picked = [named[j] for j in chosen]
@@ -96,7 +98,7 @@ def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> t
                                     optimize="optimal" if optimize is True else optimize)  # type: ignore  # fmt: skip
 
 
-# -- reading subscripts --------------------------------------------------------------------------------------------------
+# -- reading subscripts ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,9 @@ def _read(subscripts: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, .
         raise ValueError("einsum takes subscripts and operands: einsum('ij,jk', a, b) or einsum(a, [0, 1], b, [1, 2]).")
     arrays, lists = items[0 : len(items) - len(items) % 2 : 2], items[1::2]
     output = items[-1] if len(items) % 2 else None
-    if any(isinstance(x, str) or not isinstance(x, Sequence | np.ndarray) for x in (*lists, *([output] if output else []))):
+    if any(
+        isinstance(x, str) or not isinstance(x, Sequence | np.ndarray) for x in (*lists, *([output] if output else []))
+    ):
         raise ValueError("einsum with lists takes array, labels, array, labels, ..., and at last the output's labels.")
     labels = {x for entries in lists for x in entries if x is not Ellipsis}
     try:
@@ -211,7 +215,7 @@ def _best_path(inputs: tuple[str, ...], output: str, sizes: tuple[tuple[str, int
     return tuple(map(tuple, path))
 
 
-# -- contracting -----------------------------------------------------------------------------------------------------------
+# -- contracting -----------------------------------------------------------------------------------------------
 
 Named = tuple[Array, str]  # an array and the label of each dim
 
@@ -255,7 +259,9 @@ class _Steps:
             x = convert(x, self.dtype)  # type: ignore[assignment]
         return lax.reduce_sum(x, dims)
 
-    def two(self, lhs: Named, rhs: Named, wanted: Any, output: str | None, sharding: NamedSharding | None = None) -> Named:
+    def two(
+        self, lhs: Named, rhs: Named, wanted: Any, output: str | None, sharding: NamedSharding | None = None
+    ) -> Named:
         """The product of two operands with the labels that are wanted."""
         x, left = self.one(*lhs, {*wanted, *rhs[1]})
         y, right = self.one(*rhs, {*wanted, *left})

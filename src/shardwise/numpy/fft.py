@@ -106,7 +106,9 @@ def irfftn(a: Any, s: Shape | None = None, axes: Sequence[int] | None = None, no
 
 def _along_one(name: str, kind: FftType, a: Any, n: int | None, axis: int | None, norm: str | None) -> Array:
     if isinstance(axis, list | tuple):
-        raise ValueError(f"jnp.fft.{name} does not support multiple axes. Please use jnp.fft.{name}n. Got axis = {axis!r}.")
+        raise ValueError(
+            f"jnp.fft.{name} does not support multiple axes. Please use jnp.fft.{name}n. Got axis = {axis!r}."
+        )
     return _along(name, kind, a, None if n is None else (n,), None if axis is None else (axis,), norm)
 
 

@@ -31,6 +31,7 @@ from shardwise.numpy.norms import matrix_norm as matrix_norm
 from shardwise.numpy.norms import norm as norm
 from shardwise.numpy.norms import not_a_number, real_scalar
 from shardwise.numpy.norms import vector_norm as vector_norm
+from shardwise.numpy.products import last as _last
 from shardwise.numpy.products import matmul as _matmul
 from shardwise.numpy.products import tensordot as _tensordot
 from shardwise.numpy.products import vecdot as _vecdot
@@ -124,8 +125,12 @@ def _hermitian_svd(x: Array, compute_uv: bool, subset: tuple[int, int] | None) -
     minus, _ = lax.sort((negative, w), w.ndim - 1, num_keys=1)
     # Sorting every row by the same keys permutes the columns.
     batch = tuple(range(w.ndim - 1))
-    spread = lambda v: lax.broadcast_in_dim(v, vectors.shape, (*batch, vectors.ndim - 1))
-    keys = (spread(negative), vectors, spread(signs))
+    dims = (*batch, vectors.ndim - 1)
+    keys = (
+        lax.broadcast_in_dim(negative, vectors.shape, dims),
+        vectors,
+        lax.broadcast_in_dim(signs, vectors.shape, dims),
+    )
     _, u, signs = lax.sort(keys, vectors.ndim - 1, num_keys=1)
     return SVDResult(u, lax.neg(minus), ops.adjoint(lax.mul(u, signs)))
 
@@ -171,7 +176,9 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     """
     (x,) = _inexact("qr", a)
     if mode == "raw":
-        raise NotImplementedError("qr(mode='raw') is not supported; use mode='reduced', or lax.linalg.householder_product.")
+        raise NotImplementedError(
+            "qr(mode='raw') is not supported; use mode='reduced', or lax.linalg.householder_product."
+        )
     if mode not in ("reduced", "r", "full", "complete"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'; expected 'reduced', 'complete' or 'r'.")
     q, r = ops.qr(x, full_matrices=mode == "complete")
@@ -394,7 +401,9 @@ def matmul(x1: Any, x2: Any, /, *, precision: PrecisionLike = None, preferred_el
     return _matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
 
 
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
+def vecdot(
+    x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
+) -> Array:
     """Sums of products along `axis`; see `shardwise.numpy.vecdot`."""
     return _vecdot(x1, x2, axis=axis, precision=precision, preferred_element_type=preferred_element_type)
 
@@ -422,11 +431,15 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
         raise ValueError("Both input arrays must be (arrays of) 3-dimensional vectors, but they have "
                          f"x1.shape[axis]={x.shape[a]} and x2.shape[axis]={y.shape[b]}")  # fmt: skip
     x, y = promote_dtypes(x, y)  # type: ignore[assignment]
-    last = lambda v, d: lax.transpose(v, (*(i for i in range(v.ndim) if i != d), d))
-    x, y = promote_shapes("jnp.linalg.cross", last(x, a), last(y, b))  # type: ignore[assignment]
+    x, y = promote_shapes("jnp.linalg.cross", _last(x, a), _last(y, b))  # type: ignore[assignment]
     end = x.ndim - 1
-    part = lambda v, i: lax.slice_in_dim(v, i % 3, i % 3 + 1, axis=end)
-    parts = [lax.sub(lax.mul(part(x, i + 1), part(y, i + 2)), lax.mul(part(x, i + 2), part(y, i + 1))) for i in range(3)]
+
+    def part(v: Array, i: int) -> Array:
+        return lax.slice_in_dim(v, i % 3, i % 3 + 1, axis=end)
+
+    parts = [
+        lax.sub(lax.mul(part(x, i + 1), part(y, i + 2)), lax.mul(part(x, i + 2), part(y, i + 1))) for i in range(3)
+    ]
     out = lax.concatenate(parts, end)
     to = canonical_axis(axis, out.ndim)
     order = [*range(to), end, *range(to, end)]

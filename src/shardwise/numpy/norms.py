@@ -64,7 +64,9 @@ def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: fl
     return lax.pow(powers, literal(1 / ord, size.dtype))
 
 
-def norm(x: Any, ord: float | str | None = None, axis: tuple[int, ...] | int | None = None, keepdims: bool = False) -> Array:
+def norm(
+    x: Any, ord: float | str | None = None, axis: tuple[int, ...] | int | None = None, keepdims: bool = False
+) -> Array:
     """The norm of a vector (one axis) or matrix (two axes); without `ord` and `axis` the length of all elements.
 
     Matrix norms: 'fro' (default), 'nuc', 1 and inf (largest column and row sums), 2 (largest singular value), and their
@@ -92,7 +94,9 @@ def _matrix_norm(x: Array, ord: float | str | None, axes: tuple[int, ...], keepd
     if ord in (1, -1, math.inf, -math.inf):
         summed, compared = (row, column) if ord in (1, -1) else (column, row)
         sums = total(lax.abs(x), axis=summed, keepdims=True)
-        out = amax(sums, axis=compared, keepdims=True, initial=0) if ord > 0 else amin(sums, axis=compared, keepdims=True)  # type: ignore
+        out = (
+            amax(sums, axis=compared, keepdims=True, initial=0) if ord > 0 else amin(sums, axis=compared, keepdims=True)
+        )  # type: ignore
         return out if keepdims else lax.squeeze(out, axes)
     if ord not in (2, -2, "nuc"):
         raise ValueError(f"Invalid order '{ord}' for matrix norm.")

@@ -127,13 +127,13 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = No
         raise ValueError(f"vecdot: axes must match; got shapes {a.shape} and {b.shape} with {axis=!r}")
     if is_complex(a.dtype):
         a = lax.conj(a)
-    a, b = _last(a, a_axis), _last(b, b_axis)
+    a, b = last(a, a_axis), last(b, b_axis)
     row, column = lax.expand_dims(a, (a.ndim - 1,)), lax.expand_dims(b, (b.ndim,))
     out = matmul(row, column, precision=precision, preferred_element_type=preferred_element_type)
     return lax.squeeze(out, (out.ndim - 2, out.ndim - 1))
 
 
-def _last(x: Array, axis: int) -> Array:
+def last(x: Array, axis: int) -> Array:
     """`x` with one dim moved to the end."""
     return x if axis == x.ndim - 1 else lax.transpose(x, (*(d for d in range(x.ndim) if d != axis), axis))
 
@@ -173,9 +173,13 @@ def tensordot(a: Any, b: Any, axes: int | Sequence[int] | Sequence[Sequence[int]
         try:
             n = operator.index(axes)  # type: ignore[arg-type]
         except TypeError:
-            raise TypeError(f"tensordot axes must be an int, a pair of ints, or a pair of lists of ints, got {axes!r}.") from None
+            raise TypeError(
+                f"tensordot axes must be an int, a pair of ints, or a pair of lists of ints, got {axes!r}."
+            ) from None
         if n > min(a.ndim, b.ndim):
-            raise TypeError(f"tensordot over {n} axes exceeds the ranks of the operands, of shapes {a.shape} and {b.shape}.")
+            raise TypeError(
+                f"tensordot over {n} axes exceeds the ranks of the operands, of shapes {a.shape} and {b.shape}."
+            )
         contracted = (tuple(range(a.ndim - n, a.ndim)), tuple(range(n)))
     else:
         contracted = _axis_pairs(axes, a.ndim, b.ndim)
@@ -192,7 +196,9 @@ def _axis_pairs(axes: Any, a_ndim: int, b_ndim: int) -> tuple[tuple[int, ...], t
     elif lists != [True, True]:
         raise TypeError(f"tensordot axes must be both ints or both lists of ints, got {axes!r}.")
     if len(axes[0]) != len(axes[1]):
-        raise TypeError(f"tensordot pairs the axes of both operands, so their lists must have equal lengths, got {axes!r}.")
+        raise TypeError(
+            f"tensordot pairs the axes of both operands, so their lists must have equal lengths, got {axes!r}."
+        )
     return tuple(canonical_axis(x, a_ndim) for x in axes[0]), tuple(canonical_axis(x, b_ndim) for x in axes[1])
 
 

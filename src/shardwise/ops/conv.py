@@ -60,7 +60,11 @@ def _conv_type(lhs: ShapedArray, rhs: ShapedArray, *, window_strides: Ints, padd
         raise ValueError(f"conv_general_dilated takes operands of one rank, got shapes {lhs.shape} and {rhs.shape}.")
     left, right = [lhs.shape[d] for d in dims.lhs_spec], [rhs.shape[d] for d in dims.rhs_spec]
     _check_groups(left, right, feature_group_count, batch_group_count)
-    for name, entries in (("window_strides", window_strides), ("lhs_dilation", lhs_dilation), ("rhs_dilation", rhs_dilation)):
+    for name, entries in (
+        ("window_strides", window_strides),
+        ("lhs_dilation", lhs_dilation),
+        ("rhs_dilation", rhs_dilation),
+    ):
         if len(entries) != lhs.ndim - 2:
             raise ValueError(f"conv_general_dilated window and {name} must have the same number of dimensions, but got "
                              f"{lhs.ndim - 2} and {len(entries)}.")  # fmt: skip
@@ -293,7 +297,9 @@ def conv_transpose(lhs: Any, rhs: Any, strides: Sequence[int], padding: str | Se
     x, w = as_array(lhs), as_array(rhs)
     if dimension_numbers is None:
         if x.ndim not in _TRANSPOSE_LAYOUTS:
-            raise ValueError(f"conv_transpose has no default layout for {x.ndim - 2} dims of space; give dimension_numbers.")
+            raise ValueError(
+                f"conv_transpose has no default layout for {x.ndim - 2} dims of space; give dimension_numbers."
+            )
         dimension_numbers = _TRANSPOSE_LAYOUTS[x.ndim]  # type: ignore[assignment]
     dims = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
     space = len(strides)

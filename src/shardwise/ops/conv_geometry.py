@@ -86,12 +86,16 @@ def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Ints, I
     pairs = (("N", "C"), ("O", "I"), ("N", "C"))
     for i, (layout, (a, b)) in enumerate(zip(dimension_numbers, pairs, strict=True)):
         if not layout.count(a) == layout.count(b) == 1:
-            raise TypeError(f"convolution dimension_numbers[{i}] must contain {a!r} and {b!r} exactly once, got {layout!r}.")
+            raise TypeError(
+                f"convolution dimension_numbers[{i}] must contain {a!r} and {b!r} exactly once, got {layout!r}."
+            )
         if len(set(layout)) != len(layout):
             raise TypeError(f"convolution dimension_numbers[{i}] cannot have duplicate letters, got {layout!r}.")
     spatial = [set(layout) - set(pair) for layout, pair in zip(dimension_numbers, pairs, strict=True)]
     if not spatial[0] == spatial[1] == spatial[2]:
-        raise TypeError(f"convolution dimension_numbers must share one set of spatial letters, got {dimension_numbers}.")
+        raise TypeError(
+            f"convolution dimension_numbers must share one set of spatial letters, got {dimension_numbers}."
+        )
     order = [c for c in dimension_numbers[1] if c not in "OI"]
     lhs, rhs, out = (tuple(layout.index(c) for c in (*pair, *order))
                      for layout, pair in zip(dimension_numbers, pairs, strict=True))  # fmt: skip
@@ -126,10 +130,14 @@ def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides
     if isinstance(pads, str):
         pads = padtype_to_pads(lhs_shape[2:], rhs_shape[2:], strides, pads)
     if len(pads) != len(lhs_shape) - 2:
-        raise TypeError(f"Wrong number of explicit pads for convolution: expected {len(lhs_shape) - 2}, got {len(pads)}.")
+        raise TypeError(
+            f"Wrong number of explicit pads for convolution: expected {len(lhs_shape) - 2}, got {len(pads)}."
+        )
     padded = [n + low + high for n, (low, high) in zip(lhs_shape[2:], pads, strict=True)]
     if any(n < 0 for n in padded):
-        raise ValueError(f"Negative padding is larger than the dim that it cuts: padding {pads} for sizes {lhs_shape[2:]}.")
+        raise ValueError(
+            f"Negative padding is larger than the dim that it cuts: padding {pads} for sizes {lhs_shape[2:]}."
+        )
     space = (window_count(n, k, s) for n, k, s in zip(padded, rhs_shape[2:], strides, strict=True))
     return (lhs_shape[0] // batch_group_count, rhs_shape[0], *space)
 

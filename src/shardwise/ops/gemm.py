@@ -201,7 +201,12 @@ def gemm_plan(lead: int, dims: DotDims, sum_dims: Ints, a_shape: Ints, a_strides
     position = {entry: p for p, entry in enumerate(memory)}
     plan.result_perm = _unless_identity(tuple(position[entry] for entry in wanted))
     lead_sizes = tuple({"one": 1, "batch": a_shape[i], "row": a_shape[i], "column": b_shape[i]}[g] for g, i in out_lead)
-    result = (*lead_sizes, *(a_shape[i] for i, _ in own_batch), *(a_shape[d] for d in a_own), *(b_shape[d] for d in b_own))
+    result = (
+        *lead_sizes,
+        *(a_shape[i] for i, _ in own_batch),
+        *(a_shape[d] for d in a_own),
+        *(b_shape[d] for d in b_own),
+    )
     plan.result_shape = result if result != tuple(sizes[position[e]] for e in wanted) else None
     return plan
 
@@ -248,7 +253,9 @@ def contract(lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, sum_dims: Int
             else:
                 rhs = rhs.sum(axis=d, keepdims=True, dtype=rhs.dtype)
     dtype = lhs.dtype
-    plan = gemm_plan(lead, dims, sum_dims, lhs.shape, lhs.strides, rhs.shape, rhs.strides, dtype.itemsize, dtype.kind in "fc")
+    plan = gemm_plan(
+        lead, dims, sum_dims, lhs.shape, lhs.strides, rhs.shape, rhs.strides, dtype.itemsize, dtype.kind in "fc"
+    )
     out = plan.run(lhs, rhs)
     if sum_size != 1:
         out *= dtype.type(sum_size)

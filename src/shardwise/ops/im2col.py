@@ -153,10 +153,14 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
     out = np.empty(shape, x.dtype)
     if channels == 1 and window.feature_groups > 1:
         own = x.strides[: nb + 2]
-        return _by_taps(as_strided(x, (*x.shape[: nb + 2], *counts, *taps), (*own, *moved, *inner)), w, out, nb, features_last)
+        return _by_taps(
+            as_strided(x, (*x.shape[: nb + 2], *counts, *taps), (*own, *moved, *inner)), w, out, nb, features_last
+        )
     depth = channels * prod(taps)
     if features_last:  # batch, group, N, counts | taps, C
-        view = as_strided(x, (*x.shape[: nb + 2], *counts, *taps, channels), (*x.strides[: nb + 2], *moved, *inner, x.strides[-1]))
+        view = as_strided(
+            x, (*x.shape[: nb + 2], *counts, *taps, channels), (*x.strides[: nb + 2], *moved, *inner, x.strides[-1])
+        )
         weights = np.moveaxis(np.moveaxis(w, nb + 1, -1), nb + 1, -2).reshape(*batch, groups, depth, features)
         target = np.moveaxis(out, -2, nb)  # batch, group, N, counts, O
     else:  # batch, group, N | C, taps | counts

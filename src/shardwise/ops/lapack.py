@@ -25,7 +25,9 @@ def _gufunc(name: str, *operands: NDArray) -> Any:
         return getattr(_umath_linalg, name)(*operands)
 
 
-def each(function: Callable[..., Sequence[Any]], ranks: Ints, operands: Sequence[NDArray], cores: Sequence[Core]) -> list[NDArray]:
+def each(
+    function: Callable[..., Sequence[Any]], ranks: Ints, operands: Sequence[NDArray], cores: Sequence[Core]
+) -> list[NDArray]:
     """Call `function` for every stack index on the operands' last dims; its results are stacked as `cores` say."""
     loops = np.broadcast_shapes(*(x.shape[: x.ndim - r] for x, r in zip(operands, ranks, strict=True)))
     outs = [np.empty(loops + shape, dtype) for shape, dtype in cores]
@@ -97,7 +99,9 @@ def eig(x: NDArray, left: bool, right: bool) -> tuple[NDArray, ...]:
     else:
         outs = _gufunc("eig", wide) if right else (_gufunc("eigvals", wide),)
     nan = result.type(complex(np.nan, np.nan))
-    return tuple(np.where(valid if o.ndim == x.ndim else valid[..., 0], o.astype(result, copy=False), nan) for o in outs)
+    return tuple(
+        np.where(valid if o.ndim == x.ndim else valid[..., 0], o.astype(result, copy=False), nan) for o in outs
+    )
 
 
 def lu(x: NDArray) -> tuple[NDArray, NDArray, NDArray]:
@@ -228,7 +232,9 @@ def solve(a: NDArray, b: NDArray) -> NDArray:
     return _folded(a, b, lambda p, q: _gufunc("solve", p, q))
 
 
-def triangular_solve(a: NDArray, b: NDArray, left: bool, lower: bool, transpose: bool, conjugate: bool, unit: bool) -> NDArray:
+def triangular_solve(
+    a: NDArray, b: NDArray, left: bool, lower: bool, transpose: bool, conjugate: bool, unit: bool
+) -> NDArray:
     """x with op(a) x = b, or x op(a) = b unless `left`; op transposes and conjugates."""
     if conjugate:
         a = a.conj()

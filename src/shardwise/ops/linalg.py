@@ -55,16 +55,22 @@ def define_matrix_op(name: str, ranks: Ints, results: Callable[..., list[Result]
             if t.ndim < r:
                 raise TypeError(f"Input {i} to {name} must have rank at least {r}, but got shape={t.shape}")
             if dtype_kind(t.dtype) not in accepts or t.dtype.name.startswith("float8"):
-                raise TypeError(f"{name} does not accept dtype {t.dtype.name}; cast to float32 or another floating type first.")
+                raise TypeError(
+                    f"{name} does not accept dtype {t.dtype.name}; cast to float32 or another floating type first."
+                )
             if t.dtype != types[0].dtype:
-                raise TypeError(f"{name} requires arguments of one dtype, got {', '.join(u.dtype.name for u in types)}.")
+                raise TypeError(
+                    f"{name} requires arguments of one dtype, got {', '.join(u.dtype.name for u in types)}."
+                )
             batches.append(t.shape[: t.ndim - r])
         batch = batches[0]
         if broadcasts and len(set(map(len, batches))) == 1:
             batch = tuple(max(sizes, key=lambda n: n != 1) for sizes in zip(*batches, strict=True))
             batches = [tuple(m if n == 1 else n for n, m in zip(b, batch, strict=True)) for b in batches]
         if len(set(batches)) > 1:
-            raise TypeError(f"All inputs to {name} must have the same batch dims, got shapes {', '.join(str(t.shape) for t in types)}.")
+            raise TypeError(
+                f"All inputs to {name} must have the same batch dims, got shapes {', '.join(str(t.shape) for t in types)}."
+            )
         cores = results(*(t.shape[t.ndim - r :] for t, r in zip(types, ranks, strict=True)), **params)
         weak = all(t.weak_type for t in types)
         outs = [ShapedArray(batch + core, _element(types[0].dtype, kind), weak) for core, kind in cores]
@@ -237,7 +243,9 @@ def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, sort_eige
     come sorted whatever `sort_eigenvalues` says. NotImplementedError for implementations other than QR.
     """
     if implementation not in (None, EighImplementation.QR):
-        raise NotImplementedError(f"eigh with {implementation} does not exist on CPUs; leave it out, or use EighImplementation.QR.")
+        raise NotImplementedError(
+            f"eigh with {implementation} does not exist on CPUs; leave it out, or use EighImplementation.QR."
+        )
     del sort_eigenvalues  # False allows any order
     value = as_array(x)
     vectors, values = bind(eigh_p, symmetrized(value) if symmetrize_input else value, lower=bool(lower))
@@ -298,13 +306,17 @@ def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Arr
 
 def _householder_results(a: Ints, taus: Ints) -> list[Result]:
     if a[0] < a[1]:
-        raise ValueError(f"The first argument to householder_product must have at least as many rows as columns, got shape {a}")
+        raise ValueError(
+            f"The first argument to householder_product must have at least as many rows as columns, got shape {a}"
+        )
     if taus[0] > a[1]:
         raise ValueError(f"householder_product takes at most as many taus as columns, got {taus[0]} for shape {a}.")
     return [(a, "same")]
 
 
-householder_product_p = define_matrix_op("householder_product", (2, 1), _householder_results, lapack.householder_product, multiple=False)
+householder_product_p = define_matrix_op(
+    "householder_product", (2, 1), _householder_results, lapack.householder_product, multiple=False
+)
 
 
 def householder_product(a: Any, taus: Any) -> Array:
@@ -354,7 +366,9 @@ def _qr_results(shape: Ints, *, full: bool, pivoting: bool) -> list[Result]:
 qr_p = define_matrix_op("qr", (2,), _qr_results, lapack.qr)
 
 
-def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Array, ...]:
+def qr(
+    x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
+) -> tuple[Array, ...]:
     """q and r with x = q r, and with `pivoting` the order p of columns with x[..., p] = q r.
 
     q is square unless `full_matrices` is False. NotImplementedError for `use_magma`.
@@ -417,7 +431,9 @@ def _triangular_results(a: Ints, b: Ints, *, left: bool, **_: Any) -> list[Resul
     return [(b, "same")]
 
 
-triangular_solve_p = define_matrix_op("triangular_solve", (2, 2), _triangular_results, lapack.triangular_solve, multiple=False)
+triangular_solve_p = define_matrix_op(
+    "triangular_solve", (2, 2), _triangular_results, lapack.triangular_solve, multiple=False
+)
 
 
 def triangular_solve(a: Any, b: Any, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False,
@@ -437,9 +453,13 @@ def triangular_solve(a: Any, b: Any, *, left_side: bool = False, lower: bool = F
 
 def _tridiagonal_solve_results(dl: Ints, d: Ints, du: Ints, b: Ints, *, perturb: bool = False) -> list[Result]:
     if not dl == d == du:
-        raise TypeError(f"tridiagonal_solve requires that all diagonal arguments have the same shape, got {dl}, {d} and {du}.")
+        raise TypeError(
+            f"tridiagonal_solve requires that all diagonal arguments have the same shape, got {dl}, {d} and {du}."
+        )
     if d != b[:-1]:
-        raise TypeError(f"tridiagonal_solve requires that the leading dims of b equal the dims of the diagonals, got {b} and {d}.")
+        raise TypeError(
+            f"tridiagonal_solve requires that the leading dims of b equal the dims of the diagonals, got {b} and {d}."
+        )
     return [(b, "same")]
 
 
@@ -450,7 +470,9 @@ tridiagonal_solve_p = define_matrix_op("tridiagonal_solve", (1, 1, 1, 2), _tridi
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
     """x of tridiagonal systems: diagonals f[..., n] (first of `dl` and last of `du` unused), b f[..., n, k] -> f[..., n, k]."""
     if perturb_singular:
-        raise NotImplementedError("tridiagonal_solve does not perturb singular systems; add a small multiple of the identity.")
+        raise NotImplementedError(
+            "tridiagonal_solve does not perturb singular systems; add a small multiple of the identity."
+        )
     return bind(tridiagonal_solve_p, *map(as_array, (dl, d, du, b)))
 
 
@@ -503,7 +525,9 @@ def symmetric_product(a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta:
     a, c = as_array(a_matrix), as_array(c_matrix)
     rows = a.shape[-2]
     if a.ndim < 2 or c.shape != (*a.shape[:-2], rows, rows):
-        raise ValueError(f"symmetric_product takes a f[..., n, k] and c f[..., n, n], got shapes {a.shape} and {c.shape}.")
+        raise ValueError(
+            f"symmetric_product takes a f[..., n, k] and c f[..., n, n], got shapes {a.shape} and {c.shape}."
+        )
     batch = tuple(range(a.ndim - 2))
     product = dot_general(a, a, (((a.ndim - 1,), (a.ndim - 1,)), (batch, batch)))
     out = add(mul(product, literal(alpha, a.dtype)), mul(c, literal(beta, a.dtype)))

@@ -34,7 +34,9 @@ def _expm(x: NDArray, max_squarings: int) -> NDArray:
     if not x.size:
         return x
     # Beyond this norm, scaling down to where the approximation holds would take more squarings than allowed.
-    largest = (5.371920351148152 if x.dtype.itemsize // (2 if x.dtype.kind == "c" else 1) == 8 else 3.92572478313866) * 2.0**max_squarings
+    largest = (
+        5.371920351148152 if x.dtype.itemsize // (2 if x.dtype.kind == "c" else 1) == 8 else 3.92572478313866
+    ) * 2.0**max_squarings
     norms = np.abs(x).sum(axis=-2).max(axis=-1)
     valid = (norms <= largest)[..., None, None]
     with np.errstate(all="ignore"):

@@ -81,7 +81,9 @@ class DotAlgorithmPreset(enum.Enum):
         return self.name
 
 
-PrecisionLike = None | str | Precision | tuple[str, str] | tuple[Precision, Precision] | DotAlgorithm | DotAlgorithmPreset
+PrecisionLike = (
+    None | str | Precision | tuple[str, str] | tuple[Precision, Precision] | DotAlgorithm | DotAlgorithmPreset
+)
 CanonicalPrecision = None | tuple[Precision, Precision] | DotAlgorithm | DotAlgorithmPreset
 
 # Emulating algorithms (X3, TF32) are at least as exact in full float32, so they round nothing.

@@ -64,7 +64,9 @@ def _window_type(name: str, accepts: str) -> Callable[..., ShapedArray]:
         check_kind(name, x, accepts)
         _check_window(x, window_dimensions, window_strides=window_strides, padding=padding, base_dilation=base_dilation,
                       window_dilation=window_dilation)  # fmt: skip
-        shape = reduce_window_shape_tuple(x.shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
+        shape = reduce_window_shape_tuple(
+            x.shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
+        )
         return ShapedArray(shape, x.dtype, x.weak_type)
 
     return rule
@@ -122,7 +124,9 @@ def _slide(ufunc: Any, x: Block, dim: int, size: int, stride: int, gap: int) -> 
     count = window_count(x.shape[dim], dilated(size, gap), stride)
 
     def part(y: Block, start: int, number: int, step: int) -> Block:
-        return y[(np.s_[:],) * dim + (np.s_[start : start + max(number - 1, 0) * step + 1 : step] if number else np.s_[:0],)]
+        return y[
+            (np.s_[:],) * dim + (np.s_[start : start + max(number - 1, 0) * step + 1 : step] if number else np.s_[:0],)
+        ]
 
     if size < 8 or size.bit_length() * stride > size:
         out = part(x, 0, count, stride)
@@ -198,7 +202,9 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable[..., Any]
     leaves, tree = tree_flatten(operand)
     inits, init_tree = tree_flatten(init_value)
     if tree != init_tree:
-        raise ValueError(f"reduce_window operands must have the same tree structure as init_values: {tree} vs. {init_tree}.")
+        raise ValueError(
+            f"reduce_window operands must have the same tree structure as init_values: {tree} vs. {init_tree}."
+        )
     if not leaves:
         raise ValueError("reduce_window must have at least one operand.")
     values = [as_value(x) for x in leaves]
@@ -213,12 +219,16 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable[..., Any]
         pads: Pads = tuple(padtype_to_pads(values[0].shape, tuple(map(dilated, windows, spread)), strides, padding))
     else:
         pads = explicit_pads("reduce_window", padding)
-    params = dict(window_dimensions=windows, window_strides=strides, padding=pads, base_dilation=gaps, window_dilation=spread)
+    params = dict(
+        window_dimensions=windows, window_strides=strides, padding=pads, base_dilation=gaps, window_dilation=spread
+    )
     program, consts = _trace(computation, tree, values)
     op = _monoid(program, starts, values)
     if op is not None:
         return tree_unflatten(tree, [bind(op, values[0], **params)])
-    _check_window(values[0].aval, windows, window_strides=strides, padding=pads, base_dilation=gaps, window_dilation=spread)
+    _check_window(
+        values[0].aval, windows, window_strides=strides, padding=pads, base_dilation=gaps, window_dilation=spread
+    )
     return tree_unflatten(tree, _by_slices(program, consts, values, starts, params))
 
 
@@ -242,7 +252,9 @@ def _trace(computation: Callable[..., Any], tree: Any, values: Sequence[Value]) 
         out = computation(tree_unflatten(tree, scalars[:n]), tree_unflatten(tree, scalars[n:]))
         flat, out_tree = tree_flatten(out)
         if out_tree != tree:
-            raise ValueError(f"reduce_window output must have the same tree structure as the operands: {out_tree} vs. {tree}.")
+            raise ValueError(
+                f"reduce_window output must have the same tree structure as the operands: {out_tree} vs. {tree}."
+            )
         return [as_value(x) for x in flat]
 
     scalars = [ShapedArray((), x.dtype) for x in values]
@@ -275,10 +287,14 @@ def _concrete(x: Array) -> Any:
     return None if isinstance(x, Tracer) else np.asarray(x)[()]
 
 
-def _by_slices(program: Program, consts: list[Any], xs: list[Any], inits: list[Any], params: dict[str, Any]) -> list[Any]:
+def _by_slices(
+    program: Program, consts: list[Any], xs: list[Any], inits: list[Any], params: dict[str, Any]
+) -> list[Any]:
     """Any computation: dim by dim, shifted slices combine; at last with the initial value."""
     if any(e.op.rule is not None or e.op.multiple_results for e in program.equations):
-        raise NotImplementedError("reduce_window: computation must be elementwise. Use conv_general_dilated_patches and reduce.")
+        raise NotImplementedError(
+            "reduce_window: computation must be elementwise. Use conv_general_dilated_patches and reduce."
+        )
     run = lambda left, right: eval_program(program, [*consts, *left, *right])  # noqa: E731
     edges = [(low, high, gap - 1) for (low, high), gap in zip(params["padding"], params["base_dilation"], strict=True)]
     if any(edge != (0, 0, 0) for edge in edges):

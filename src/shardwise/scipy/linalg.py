@@ -65,7 +65,9 @@ def _system(name: str, a: Array, b: Array) -> tuple[Array, Array, bool]:
     if vector:
         b = lax.expand_dims(b, (b.ndim,))
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != a.shape[-2] or a.shape[-1] != b.shape[-2]:
-        raise ValueError(f"{name} takes matrices [..., n, n] and right sides [n] or [..., n, k], got shapes {a.shape} and {b.shape}.")
+        raise ValueError(
+            f"{name} takes matrices [..., n, n] and right sides [n] or [..., n, k], got shapes {a.shape} and {b.shape}."
+        )
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return broadcast_to_shape(a, (*batch, *a.shape[-2:])), broadcast_to_shape(b, (*batch, *b.shape[-2:])), vector
 
@@ -77,7 +79,9 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> t
     return factors, pivots
 
 
-def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True) -> Array:
+def lu_solve(
+    lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
+) -> Array:
     """x with op(a) x = b, given the LU factors of a; op transposes for `trans` 1 and takes the adjoint for 2."""
     if trans not in (0, 1, 2):
         raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}")
@@ -86,7 +90,9 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: b
     f, y, vector = _system("lu_solve", f, y)
     n = f.shape[-1]
     order = ops.lu_pivots_to_permutation(array("lu_solve", pivots), n)
-    p = broadcast_to_shape(_permutation(order, f.dtype), f.shape)  # rows of p x are those of x in the order of the factors
+    p = broadcast_to_shape(
+        _permutation(order, f.dtype), f.shape
+    )  # rows of p x are those of x in the order of the factors
     batch = tuple(range(f.ndim - 2))
     if trans == 0:
         y = lax.dot_general(p, y, (((p.ndim - 1,), (p.ndim - 2,)), (batch, batch)))
@@ -173,7 +179,9 @@ def eigh_tridiagonal(d: Any, e: Any, *, eigvals_only: bool = False, select: str 
     `select` 'i' keeps the indices of `select_range`, both ends included. NotImplementedError for 'v'.
     """
     if select == "v":
-        raise NotImplementedError("eigh_tridiagonal selects by index ('i') only: how many lie in a range depends on values.")
+        raise NotImplementedError(
+            "eigh_tridiagonal selects by index ('i') only: how many lie in a range depends on values."
+        )
     if select not in ("a", "i"):
         raise ValueError(f"select must be 'a', 'i' or 'v', got {select!r}.")
     x, y = _inexact("eigh_tridiagonal", d, e)
@@ -338,7 +346,9 @@ def block_diag(*arrs: Any) -> Array:
     values = [array("block_diag", x, i) for i, x in enumerate(arrs)] or [array("block_diag", np.zeros((1, 0), "f"))]
     for i, x in enumerate(values):
         if x.ndim > 2:
-            raise ValueError(f"Arguments to block_diag must have at most 2 dimensions, got shape {x.shape} at argument {i}.")
+            raise ValueError(
+                f"Arguments to block_diag must have at most 2 dimensions, got shape {x.shape} at argument {i}."
+            )
     blocks = [lax.reshape(x, (1,) * (2 - x.ndim) + x.shape) for x in promote_dtypes(*values)]
     width, column, rows = sum(b.shape[1] for b in blocks), 0, []
     for b in blocks:

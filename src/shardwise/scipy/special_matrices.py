@@ -26,7 +26,9 @@ def _by_index(values: Array, positions: np.ndarray[Any, Any]) -> Array:
     """Matrices of elements of the last dim: entry (i, j) is ``values[..., positions[i, j]]``."""
     flat = positions.reshape(-1, 1).astype(np.int32)
     batch = tuple(range(values.ndim - 1))
-    numbers = lax.GatherDimensionNumbers(offset_dims=batch, collapsed_slice_dims=(values.ndim - 1,), start_index_map=(values.ndim - 1,))
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=batch, collapsed_slice_dims=(values.ndim - 1,), start_index_map=(values.ndim - 1,)
+    )
     out = lax.gather(values, flat, numbers, slice_sizes=(*values.shape[:-1], 1))
     return lax.reshape(out, (*values.shape[:-1], *positions.shape))
 
@@ -56,7 +58,10 @@ def hankel(c: Any, r: Any = None) -> Array:
     column, row = promote_dtypes(column, row)  # type: ignore[assignment]
     m, n = column.shape[-1], row.shape[-1]
     batch = np.broadcast_shapes(column.shape[:-1], row.shape[:-1])
-    parts = [broadcast_to_shape(column, (*batch, m)), lax.slice_in_dim(broadcast_to_shape(row, (*batch, n)), min(1, n), n, axis=-1)]
+    parts = [
+        broadcast_to_shape(column, (*batch, m)),
+        lax.slice_in_dim(broadcast_to_shape(row, (*batch, n)), min(1, n), n, axis=-1),
+    ]
     return _by_index(lax.concatenate(parts, len(batch)), np.arange(m)[:, None] + np.arange(n))
 
 
@@ -92,13 +97,17 @@ def companion(a: Any) -> Array:
 
 def _row(x: Array, n: int) -> Array:
     """Square matrices with first row x, zero elsewhere."""
-    return lax.pad(lax.expand_dims(x, (x.ndim - 1,)), literal(0, x.dtype), [*[(0, 0, 0)] * (x.ndim - 1), (0, n - 1, 0), (0, 0, 0)])
+    return lax.pad(
+        lax.expand_dims(x, (x.ndim - 1,)), literal(0, x.dtype), [*[(0, 0, 0)] * (x.ndim - 1), (0, n - 1, 0), (0, 0, 0)]
+    )
 
 
 def _below(x: Array, n: int) -> Array:
     """Square matrices with x below the diagonal, zero elsewhere."""
     shape = (*x.shape, n - 1)
-    inner = lax.mul(lax.broadcast_in_dim(x, shape, range(x.ndim)), broadcast_to_shape(as_array(np.eye(n - 1, dtype=x.dtype)), shape))
+    inner = lax.mul(
+        lax.broadcast_in_dim(x, shape, range(x.ndim)), broadcast_to_shape(as_array(np.eye(n - 1, dtype=x.dtype)), shape)
+    )
     return lax.pad(inner, literal(0, x.dtype), [*[(0, 0, 0)] * (x.ndim - 1), (1, 0, 0), (0, 1, 0)])
 
 
@@ -108,7 +117,9 @@ def fiedler(a: Any) -> Array:
     n = x.shape[-1]
     shape = (*x.shape, n)
     batch = tuple(range(x.ndim - 1))
-    return lax.abs(lax.sub(lax.broadcast_in_dim(x, shape, (*batch, x.ndim - 1)), lax.broadcast_in_dim(x, shape, (*batch, x.ndim))))
+    return lax.abs(
+        lax.sub(lax.broadcast_in_dim(x, shape, (*batch, x.ndim - 1)), lax.broadcast_in_dim(x, shape, (*batch, x.ndim)))
+    )
 
 
 def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
@@ -156,7 +167,7 @@ def _binomials(n: int) -> np.ndarray[Any, Any]:
     out = np.zeros((n, n))
     for i in range(n):
         out[i, 0] = 1
-        out[i, 1 : i + 1] = out[i - 1, : i] + out[i - 1, 1 : i + 1] if i else 0
+        out[i, 1 : i + 1] = out[i - 1, :i] + out[i - 1, 1 : i + 1] if i else 0
     return out
 
 

@@ -1,0 +1,169 @@
+"""scipy.special: values of SciPy's, types of the oracle's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.special as theirs
+
+import shardwise as sw
+from shardwise.scipy import special
+from shardwise.sharding import NamedSharding, PartitionSpec
+
+RNG = np.random.default_rng(0)
+ANY = np.r_[RNG.normal(size=40) * 3, 0.0, 1.0, -1.5].astype("f")
+POSITIVE = np.abs(ANY) + 0.1
+UNIT = RNG.uniform(0.05, 0.95, ANY.shape).astype("f")
+
+CASES = {
+    "gammaln": (POSITIVE,),
+    "gammasgn": (ANY,),
+    "loggamma": (POSITIVE,),
+    "gamma": (POSITIVE,),
+    "betaln": (POSITIVE, UNIT),
+    "beta": (POSITIVE, UNIT),
+    "betainc": (POSITIVE, UNIT * 3, UNIT),
+    "gammainc": (POSITIVE, UNIT),
+    "gammaincc": (POSITIVE, UNIT),
+    "digamma": (POSITIVE,),
+    "zeta": (POSITIVE + 1, POSITIVE),
+    "factorial": (POSITIVE,),
+    "comb": (np.round(POSITIVE * 3), np.round(POSITIVE)),
+    "poch": (POSITIVE, UNIT),
+    "erf": (ANY,),
+    "erfc": (ANY,),
+    "erfinv": (UNIT,),
+    "erfcx": (UNIT,),
+    "dawsn": (ANY,),
+    "ndtr": (ANY,),
+    "ndtri": (UNIT,),
+    "log_ndtr": (ANY * 3,),
+    "logit": (UNIT,),
+    "expit": (ANY,),
+    "xlogy": (np.r_[ANY], POSITIVE),
+    "xlog1py": (ANY, POSITIVE),
+    "entr": (ANY,),
+    "rel_entr": (POSITIVE, UNIT),
+    "kl_div": (ANY, UNIT),
+    "boxcox": (POSITIVE, ANY),
+    "boxcox1p": (POSITIVE, ANY),
+    "i0": (ANY,),
+    "i0e": (ANY,),
+    "i1": (ANY,),
+    "i1e": (ANY,),
+    "expi": (ANY,),
+    "exp1": (POSITIVE,),
+    "expn": (np.round(POSITIVE), POSITIVE),
+    "sici": (ANY,),
+    "fresnel": (ANY,),
+    "spence": (POSITIVE,),
+    "hyp1f1": (POSITIVE, UNIT, ANY),
+    "hyp2f1": (POSITIVE, UNIT, POSITIVE, UNIT - 0.5),
+    "owens_t": (ANY, UNIT),
+    "wofz": (ANY + 1j * UNIT,),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_those_of_scipy(name):
+    xs = CASES[name]
+    wide = [x.astype("c16" if x.dtype.kind == "c" else "d") for x in xs]
+    got, want = getattr(special, name)(*xs), getattr(theirs, name)(*wide)
+    for g, w in zip(
+        got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True
+    ):
+        assert g.dtype == ("complex64" if w.dtype.kind == "c" else "float32")
+        np.testing.assert_allclose(np.asarray(g), w, rtol=1e-4, atol=1e-5)
+
+
+def test_a_few_more():
+    np.testing.assert_allclose(
+        np.asarray(special.multigammaln(POSITIVE + 3, 3)),
+        [theirs.multigammaln(float(a), 3) for a in POSITIVE + 3],
+        rtol=1e-4,
+    )
+    np.testing.assert_allclose(
+        np.asarray(special.polygamma(np.int32(2), POSITIVE)), theirs.polygamma(2, POSITIVE.astype("d")), rtol=1e-4
+    )
+    np.testing.assert_allclose(np.asarray(special.bernoulli(8)), theirs.bernoulli(8), rtol=1e-5)
+    assert special.bernoulli(1).shape == (2,)
+    np.testing.assert_allclose(
+        np.asarray(special.bessel_jn(POSITIVE, v=3)),
+        [theirs.jv(n, POSITIVE.astype("d")) for n in range(4)],
+        rtol=1e-4,
+        atol=1e-6,
+    )
+    np.testing.assert_allclose(
+        np.asarray(special.comb(5, 2, repetition=True)), theirs.comb(5, 2, repetition=True), rtol=1e-5
+    )
+    z = (ANY + 1j * UNIT).astype("c8")
+    for name in ("gamma", "loggamma", "erfcx"):
+        np.testing.assert_allclose(
+            np.asarray(getattr(special, name)(z)), getattr(theirs, name)(z.astype("c16")), rtol=1e-3, atol=1e-4
+        )
+    assert float(special.xlogy(0.0, 0.0)) == 0 and np.isnan(special.xlogy(0.0, np.nan))
+    np.testing.assert_array_equal(
+        np.asarray(special.gammasgn(np.array([-0.0, 0.0, -1.0, -0.5], "f"))), [-1, 1, np.nan, -1]
+    )
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1, (0, 2)])
+def test_sums_of_exponentials(axis):
+    x = (RNG.normal(size=(3, 4, 5)) * 50).astype("f")
+    b = RNG.normal(size=(4, 5)).astype("f")
+    wide = x.astype("d")
+    close = lambda g, w: np.testing.assert_allclose(np.asarray(g), w, rtol=1e-4, atol=1e-5)  # noqa: E731
+    for keepdims in (False, True):
+        close(special.logsumexp(x, axis, keepdims=keepdims), theirs.logsumexp(wide, axis, keepdims=keepdims))
+        got, sign = special.logsumexp(x, axis, b, keepdims, return_sign=True)
+        want, want_sign = theirs.logsumexp(wide, axis, b.astype("d"), keepdims, return_sign=True)
+        close(got, want)
+        close(sign, want_sign)
+    close(special.softmax(x, axis=axis), theirs.softmax(wide, axis=axis))
+    close(special.log_softmax(x, axis=axis), theirs.log_softmax(wide, axis=axis))
+    mask = x > 0
+    with np.errstate(divide="ignore"):
+        close(special.logsumexp(x, axis, where=mask), np.log(np.sum(np.exp(wide), axis=axis, where=mask)))
+    z = (x / 50 + 1j * x / 60).astype("c8")
+    close(np.exp(np.asarray(special.logsumexp(z, axis))), np.sum(np.exp(z.astype("c16")), axis=axis))
+    assert float(special.logsumexp(np.full(3, -np.inf, "f"))) == -np.inf
+
+
+def test_types_and_weakness_are_the_oracles():
+    jax = pytest.importorskip("jax")
+    for name in ("gammaln", "digamma", "erf", "expit", "logit", "i0", "entr", "logsumexp", "gamma", "factorial"):
+        for x in (np.ones(3, "int32"), np.ones(3, "float16"), 2, 0.5, np.float32(0.5)):
+            want = jax.eval_shape(getattr(jax.scipy.special, name), x)
+            got = getattr(special, name)(x)
+            assert (got.shape, got.dtype) == (want.shape, want.dtype), (name, x)
+    for name in ("xlogy", "betaln", "gammainc"):
+        want = jax.eval_shape(getattr(jax.scipy.special, name), np.ones((3, 1), "int8"), np.ones(4, "float16"))
+        got = getattr(special, name)(np.ones((3, 1), "int8"), np.ones(4, "float16"))
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda: special.ndtr(np.ones(3, "int32")), TypeError),
+        (lambda: special.log_ndtr(np.ones(3, "f"), 31), ValueError),
+        (lambda: special.log_ndtr(np.ones(3, "f"), 1.5), TypeError),
+        (lambda: special.polygamma(1.0, 2.0), ValueError),
+        (lambda: special.zeta(2.0), NotImplementedError),
+        (lambda: special.factorial(3, exact=True), NotImplementedError),
+        (lambda: special.beta(1j, 1.0), ValueError),
+        (lambda: special.bernoulli(-1), ValueError),
+        (lambda: special.erf([1.0]), TypeError),
+    ],
+)
+def test_errors(call, error):
+    with pytest.raises(error):
+        call()
+
+
+def test_sharding_never_changes_values():
+    mesh = sw.sharding.Mesh(np.array(sw.devices()).reshape(2, 4), ("x", "y"))
+    x = RNG.uniform(0.1, 2, (8, 8)).astype("f")
+    split = sw.device_put(x, NamedSharding(mesh, PartitionSpec("x", "y")))
+    for f in (special.logsumexp, lambda v: special.softmax(v, axis=1), special.expi, lambda v: special.sici(v)[1]):
+        np.testing.assert_allclose(np.asarray(sw.jit(f)(split)), np.asarray(f(x)), rtol=1e-4, atol=1e-5)
