@@ -169,7 +169,7 @@ def eagerly() -> Any:
     return tracing(_EAGER[0])
 
 
-def bind(op: Op, *args: Any, **params: Any) -> Any:
+def bind(op: Op, /, *args: Any, **params: Any) -> Any:
     """Apply `op` under the current trace. Values are `Array`s or `Literal`s; params are hashable."""
     return _state.trace.process(op, args, params)
 
