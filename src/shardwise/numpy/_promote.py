@@ -1,0 +1,310 @@
+"""What the functions of this package do with their arguments first: check, promote dtypes, align ranks.
+
+In: what users pass (arrays, tracers, NumPy arrays, scalars). Out: values for `lax` functions. Python scalars stay
+`Literal`s and broadcasts stay implicit, so neither costs anything.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base import config
+from shardwise.base.dtypes import (
+    SCALAR_TYPES,
+    check_requested,
+    default_dtype,
+    isdtype,
+    issubdtype,
+    lattice_result_type,
+    to_complex,
+    to_inexact,
+)
+from shardwise.base.errors import ConcretizationTypeError
+from shardwise.ir import Array, Literal, ShapedArray, Tracer, literal
+from shardwise.ops.casts import convert as convert
+from shardwise.ops.convert import as_array as as_array
+from shardwise.ops.convert import as_value
+
+Value: TypeAlias = Array | Literal
+DType: TypeAlias = Any
+Axis: TypeAlias = int | Sequence[int] | None
+
+_SCALARS = (bool, int, float, complex, np.generic)
+_BOOL = np.dtype(np.bool_)
+_NUMBERS = frozenset(t.dtype for t in SCALAR_TYPES.values() if isdtype(t.dtype, "numeric"))
+_FLOATING = frozenset(d for d in _NUMBERS if not isdtype(d, "integral"))
+
+
+_INT_LIMIT = 2**31
+_constants: dict[Any, Literal] = {}
+
+
+def number(x: int | float, t: ShapedArray) -> Literal | None:
+    """A Python number as a constant next to operands of type `t`; None where promotion has to decide the dtype."""
+    kind = x.__class__
+    # Zeros have a sign that hashing does not see.
+    key = (x or str(x), kind, t.dtype, t.weak_type)
+    found = _constants.get(key)
+    if found is not None:
+        return found
+    if t.dtype not in (_FLOATING if kind is float else _NUMBERS):
+        return None
+    if kind is int and not -_INT_LIMIT <= x < _INT_LIMIT:  # too wide for a Python int's default dtype
+        return None
+    return _remembered(key, literal(x, t.dtype, t.weak_type))
+
+
+def constant(x: Value, number: Any) -> Literal:
+    """A constant of the dtype and weakness of `x`."""
+    t = x.aval
+    if number.__class__ is not int and number.__class__ is not float:
+        return literal(number, t.dtype, t.weak_type)
+    key = (number or str(number), number.__class__, t.dtype, t.weak_type)
+    found = _constants.get(key)
+    return found if found is not None else _remembered(key, literal(number, t.dtype, t.weak_type))
+
+
+def _remembered(key: Any, made: Literal) -> Literal:
+    if len(_constants) > 4096:
+        _constants.clear()
+    _constants[key] = made
+    return made
+
+
+def zero_like(x: Value) -> Literal:
+    """Zero, of the dtype and weakness of `x`."""
+    return constant(x, 0)
+
+
+# -- arguments -------------------------------------------------------------------------------------------------
+
+
+def value(name: str, x: Any, position: int = 0) -> Value:
+    """`x` as a value; TypeError naming the function unless it is an array or a scalar (a list is neither)."""
+    if isinstance(x, Array | Literal):
+        return x
+    if not isinstance(x, (np.ndarray, *_SCALARS)) and not hasattr(x, "__jax_array__"):
+        raise TypeError(
+            f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}. "
+            "Turn sequences into arrays with jnp.asarray."
+        )
+    return as_value(x)
+
+
+def values(name: str, *xs: Any) -> list[Value]:
+    """`xs` as values; TypeError naming function and position unless all are arrays or scalars."""
+    return [value(name, x, i) for i, x in enumerate(xs)]
+
+
+def array(name: str, x: Any, position: int = 0) -> Array:
+    """`x` as an array: like `value`, but a scalar becomes an array without dims that keeps its weak type."""
+    return as_array(value(name, x, position))
+
+
+def shape_of(x: Any) -> tuple[int, ...]:
+    """The shape of an array-like, without making an array of it."""
+    return x.shape if hasattr(x, "shape") else np.shape(x)
+
+
+def sequence(name: str, xs: Any) -> list[Any]:
+    """The items of a sequence of arrays, or the rows of one array; TypeError for a scalar."""
+    if isinstance(xs, Array | np.ndarray):
+        if not xs.ndim:
+            raise TypeError(f"{name} requires a sequence of arrays, got one without dims.")
+        return list(xs)
+    if isinstance(xs, Iterable) and not isinstance(xs, str):
+        return list(xs)
+    raise TypeError(f"{name} requires a sequence of arrays, got {type(xs)}.")
+
+
+def concrete(x: Any, what: str) -> np.ndarray[Any, Any]:
+    """The value of `x` as a NumPy array; ConcretizationTypeError saying what needs it if `x` is traced."""
+    if isinstance(x, Tracer):
+        raise ConcretizationTypeError(
+            f"{what} must be known while tracing, but it is a traced array ({x.aval.str_short()}){x.describe()}. "
+            "Pass it as a static argument, or compute it outside of the transformed function."
+        )
+    return np.asarray(x.value if isinstance(x, Literal) else x)
+
+
+def concrete_int(x: Any, what: str) -> int:
+    """`x` as a Python int; TypeError unless it is an integer, ConcretizationTypeError if it is traced."""
+    if isinstance(x, Tracer):
+        concrete(x, what)
+    return operator.index(x)
+
+
+def no_out(name: str, out: Any) -> None:
+    """NotImplementedError if the caller asks for a result in place."""
+    if out is not None:
+        raise NotImplementedError(f"{name}: arrays are immutable, so out= is not supported. Use the returned array.")
+
+
+def requested(name: str, dtype: Any) -> DType | None:
+    """A dtype= argument resolved, None staying None."""
+    return None if dtype is None else check_requested(dtype, name)
+
+
+# -- axes ------------------------------------------------------------------------------------------------------
+
+
+def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
+    """`axis` counted from the front; AxisError (a ValueError and IndexError) unless -ndim <= axis < ndim."""
+    try:
+        axis = operator.index(axis)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {axis!r} of type {type(axis).__name__}.") from None
+    if not -ndim <= axis < ndim:
+        # NumPy's class is both a ValueError and an IndexError; JAX raises now one, now the other.
+        raise np.exceptions.AxisError(f"{name} {axis} is out of bounds for array of dimension {ndim}.")
+    return axis + ndim if axis < 0 else axis
+
+
+def canonical_axes(axis: Axis, ndim: int, name: str = "axis") -> tuple[int, ...]:
+    """`axis` as a tuple counted from the front, None meaning all; ValueError for repeated or missing ones."""
+    if axis is None:
+        return tuple(range(ndim))
+    if isinstance(axis, tuple | list):
+        axes = tuple(canonical_axis(a, ndim, name) for a in axis)
+        if len(set(axes)) != len(axes):
+            raise ValueError(f"duplicate value in {name}: {axis} for an array of dimension {ndim}.")
+        return axes
+    return (canonical_axis(axis, ndim, name),)
+
+
+def insertion_axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Where new dims go: `axis` as a tuple, counted in the result of rank ndim + len(axis)."""
+    axes = tuple(axis) if isinstance(axis, Iterable) else (axis,)
+    return canonical_axes(axes, ndim + len(axes))
+
+
+# -- dtypes ----------------------------------------------------------------------------------------------------
+
+
+def astype(x: Value, dtype: DType) -> Any:
+    """`x` with this dtype, strongly typed."""
+    return convert(x, dtype, False)
+
+
+def promote_dtypes(*xs: Value) -> list[Value]:
+    """`xs` with the dtype, and the weakness, that promotion gives them together."""
+    dtype, weak = lattice_result_type(*xs)
+    return [convert(x, dtype, weak) for x in xs]
+
+
+def promote_inexact(*xs: Value) -> list[Value]:
+    """`xs` with one floating or complex dtype."""
+    dtype, weak = lattice_result_type(*xs)
+    inexact = to_inexact(dtype)
+    # A weak integer becomes a weak float of the default width, bool a strong one.
+    return [convert(x, default_dtype("f") if weak and inexact != dtype else inexact, weak) for x in xs]
+
+
+def promote_numeric(*xs: Value) -> list[Value]:
+    """`xs` with one dtype that is not bool."""
+    dtype, weak = lattice_result_type(*xs)
+    return [convert(x, default_dtype("i") if dtype == _BOOL else dtype, weak) for x in xs]
+
+
+def promote_complex(*xs: Value) -> list[Value]:
+    """`xs` with one complex dtype."""
+    dtype, weak = lattice_result_type(*xs)
+    return [convert(x, to_complex(dtype), weak) for x in xs]
+
+
+def is_float(dtype: DType) -> bool:
+    """Whether `dtype` is a real floating type."""
+    return issubdtype(dtype, np.floating)
+
+
+def is_inexact(dtype: DType) -> bool:
+    """Whether `dtype` is a real or complex floating type."""
+    return issubdtype(dtype, np.inexact)
+
+
+def is_complex(dtype: DType) -> bool:
+    """Whether `dtype` is a complex type."""
+    return issubdtype(dtype, np.complexfloating)
+
+
+def is_integer(dtype: DType) -> bool:
+    """Whether `dtype` is a signed or unsigned integer type."""
+    return issubdtype(dtype, np.integer)
+
+
+def is_bool(dtype: DType) -> bool:
+    """Whether `dtype` is bool."""
+    return dtype == _BOOL
+
+
+# -- shapes ----------------------------------------------------------------------------------------------------
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape to which all of these broadcast; ValueError if there is none."""
+    result: list[int] = []
+    rank = max(map(len, shapes), default=0)
+    for d in range(-rank, 0):
+        sizes = {s[d] for s in shapes if len(s) >= -d and s[d] != 1}
+        if len(sizes) > 1:
+            raise ValueError(
+                f"Incompatible shapes for broadcasting: {', '.join(map(str, shapes))}. "
+                "Counted from the last dim, sizes must be equal or 1."
+            )
+        result.append(sizes.pop() if sizes else 1)
+    return tuple(result)
+
+
+def promote_shapes(name: str, *xs: Value) -> Sequence[Value]:
+    """`xs` with equal ranks, those of rank 0 aside, by new dims of size 1 in front; sizes are left to broadcast.
+
+    ValueError if ranks differ and the shapes do not broadcast; ops themselves check operands of equal rank.
+    """
+    ranks = {x.ndim for x in xs}
+    ranks.discard(0)
+    if len(ranks) <= 1:
+        return xs
+    shapes = [x.shape for x in xs]
+    broadcast_shapes(*shapes)
+    policy = config.jax_numpy_rank_promotion
+    if policy != "allow":
+        message = (
+            f"{name} raises ranks to broadcast shapes {', '.join(map(str, shapes))}, and jax_numpy_rank_promotion="
+        )
+        if policy == "raise":
+            raise ValueError(f"{message}'raise' forbids it. Reshape the operands to one rank first.")
+        warnings.warn(f"{message}'warn' asks to be told.", UserWarning, stacklevel=4)
+    rank = max(ranks)
+    return [lax.expand_dims(x, range(rank - x.ndim)) if 0 < x.ndim < rank else x for x in xs]
+
+
+def broadcast_to_shape(x: Value, shape: Sequence[int]) -> Array:
+    """`x` broadcast to `shape` as NumPy does; its dims line up with the last ones."""
+    shape = tuple(shape)
+    if x.shape == shape:
+        return as_array(x)
+    first = len(shape) - x.ndim
+    if first < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[first:], strict=True)):
+        raise ValueError(f"Incompatible shapes for broadcasting: {x.shape} and requested shape {shape}.")
+    return lax.broadcast_in_dim(x, shape, range(first, len(shape)))
+
+
+def promote(name: str, *xs: Any) -> Sequence[Value]:
+    """Checked arguments with one dtype and rank."""
+    return promote_shapes(name, *promote_dtypes(*values(name, *xs)))
+
+
+def promote_to_inexact(name: str, *xs: Any) -> Sequence[Value]:
+    """Checked arguments with one floating or complex dtype, and one rank."""
+    return promote_shapes(name, *promote_inexact(*values(name, *xs)))
+
+
+def promote_to_numeric(name: str, *xs: Any) -> Sequence[Value]:
+    """Checked arguments with one dtype other than bool, and one rank."""
+    return promote_shapes(name, *promote_numeric(*values(name, *xs)))

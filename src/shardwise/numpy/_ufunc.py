@@ -1,0 +1,203 @@
+"""`ufunc`: a function of elements with NumPy's methods reduce, accumulate, at, reduceat and outer."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.ir import Array
+from shardwise.numpy._promote import (
+    array,
+    as_array,
+    astype,
+    broadcast_to_shape,
+    canonical_axes,
+    canonical_axis,
+    concrete,
+    no_out,
+    requested,
+    values,
+)
+
+
+class ufunc:
+    """A function of elements, broadcast over arrays. `frompyfunc` makes one; `add` and some others are ufuncs too.
+
+    Attributes:
+        nin, nout, nargs: the numbers of operands, results and both.
+        identity: the value that `reduce` gives for nothing; None if there is none.
+    """
+
+    def __init__(self, func: Callable[..., Any], /, nin: int, nout: int, *, name: str | None = None,
+                 nargs: int | None = None, identity: Any = None, call: Callable[..., Any] | None = None,
+                 reduce: Callable[..., Any] | None = None, accumulate: Callable[..., Any] | None = None,
+                 at: Callable[..., Any] | None = None, reduceat: Callable[..., Any] | None = None) -> None:  # fmt: skip
+        if not callable(func):
+            raise TypeError(f"ufunc needs a function of {nin} elements, got {func!r}.")
+        self.__name__ = name or getattr(func, "__name__", "ufunc")
+        self.__qualname__ = self.__name__
+        self.__doc__ = func.__doc__
+        self.__wrapped__ = func
+        self.nin = operator.index(nin)
+        self.nout = operator.index(nout)
+        self.nargs = self.nin if nargs is None else operator.index(nargs)
+        self.identity = identity
+        self._call = call or _vectorized(func)
+        self._reduce = reduce
+        self._accumulate = accumulate
+        self._at = at
+        self._reduceat = reduceat
+
+    def __repr__(self) -> str:
+        return f"<jnp.ufunc '{self.__name__}'>"
+
+    def __hash__(self) -> int:
+        return hash((self.__wrapped__, self.nin, self.nout))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ufunc) and (self.__wrapped__, self.nin, self.nout, self.__name__) == (
+            other.__wrapped__, other.nin, other.nout, other.__name__)  # fmt: skip
+
+    def __call__(self, *args: Any, out: Any = None, where: Any = None) -> Any:
+        """The function applied to each group of elements of the broadcast arguments."""
+        if out is not None or where is not None:
+            no_out(self.__name__, out)
+            raise NotImplementedError(f"{self.__name__}: where= is not supported. Use jnp.where on the result.")
+        return self._call(*args)
+
+    def _binary(self, method: str) -> None:
+        if self.nin != 2 or self.nout != 1:
+            raise ValueError(f"{self.__name__}.{method} needs a function of two operands and one result; this one has "
+                             f"nin={self.nin}, nout={self.nout}.")  # fmt: skip
+
+    def reduce(self, a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
+               initial: Any = None, where: Any = None) -> Array:  # fmt: skip
+        """The elements along `axis` (one, several, or None for all) joined, from the left.
+
+        ValueError for `where` without an identity or `initial`, and for nothing to reduce without these.
+        """
+        self._binary("reduce")
+        no_out(f"{self.__name__}.reduce", out)
+        if where is not None and self.identity is None and initial is None:
+            raise ValueError(f"reduction operation '{self.__name__}' does not have an identity, so to use a where mask "
+                             "one has to specify 'initial'.")  # fmt: skip
+        if self._reduce is not None:
+            return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
+        x = array(f"{self.__name__}.reduce", a)
+        dtype = requested(f"{self.__name__}.reduce", dtype) or x.dtype
+        x = astype(x, dtype)
+        axes = canonical_axes(axis, x.ndim)
+        if len(axes) > 1 and axes == tuple(range(x.ndim)):
+            flat = lax.reshape(x, (x.size,))
+            mask = (
+                None if where is None else lax.reshape(broadcast_to_shape(array("reduce", where), x.shape), (x.size,))
+            )
+            result = self._fold(flat, 0, initial, mask)
+        elif len(axes) == 1:
+            mask = None if where is None else broadcast_to_shape(array("reduce", where), x.shape)
+            result = self._fold(x, axes[0], initial, mask)
+        else:
+            raise NotImplementedError(
+                f"{self.__name__}.reduce over some of several axes; reduce one axis after the other."
+            )
+        result = astype(result, dtype)
+        return lax.expand_dims(result, axes) if keepdims else result
+
+    def _fold(self, x: Array, axis: int, initial: Any, where: Array | None) -> Any:
+        items = [lax.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis])]
+        masks = None if where is None else [lax.index_in_dim(where, i, axis, keepdims=False) for i in range(len(items))]
+        start = initial
+        if start is None and (masks is not None or not items):
+            start = self.identity
+            if start is None:
+                raise ValueError(f"zero-size array to reduction operation {self.__name__} which has no identity")
+        shape = x.shape[:axis] + x.shape[axis + 1 :]
+        result: Any = None if start is None else lax.full(shape, start, x.dtype)
+        for i, item in enumerate(items):
+            joined = item if result is None else self._call(result, item)
+            result = joined if masks is None else lax.select(masks[i], astype(joined, x.dtype), result)
+        return result
+
+    def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
+        """The results of reducing the first 1, 2, ... elements along `axis`."""
+        self._binary("accumulate")
+        no_out(f"{self.__name__}.accumulate", out)
+        x = array(f"{self.__name__}.accumulate", a)
+        if axis is None or isinstance(axis, tuple):
+            raise ValueError(f"{self.__name__}.accumulate takes one axis, got {axis!r}.")
+        axis = canonical_axis(axis, x.ndim)
+        dtype = requested(f"{self.__name__}.accumulate", dtype)
+        if self._accumulate is not None:
+            return self._accumulate(x, axis=axis, dtype=dtype)
+        x = astype(x, dtype or x.dtype)
+        if not x.size:
+            return x
+        items = [lax.index_in_dim(x, i, axis) for i in range(x.shape[axis])]
+        for i in range(1, len(items)):
+            items[i] = astype(self._call(items[i - 1], items[i]), x.dtype)
+        return lax.concatenate(items, axis)
+
+    def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Array:
+        """`a` with the function applied at `indices`, once for each time an index occurs. Needs ``inplace=False``."""
+        if inplace:
+            raise NotImplementedError(
+                f"{self.__name__}.at: arrays are immutable, so nothing is updated in place. "
+                f"Pass inplace=False and use the result: x = jnp.{self.__name__}.at(x, idx, y, inplace=False)."
+            )
+        x = array(f"{self.__name__}.at", a)
+        if self._at is not None:
+            return self._at(x, indices, b)
+        given = [] if b is None else [array(f"{self.__name__}.at", b)]
+        index = indices if isinstance(indices, tuple) else (indices,)
+        places = np.arange(x.size).reshape(x.shape)[tuple(
+            i if isinstance(i, slice | int | type(None) | type(Ellipsis)) else concrete(i, f"indices of {self.__name__}.at")
+            for i in index)]  # fmt: skip
+        updates = [lax.reshape(broadcast_to_shape(y, places.shape), (places.size,)) for y in given]
+        flat = lax.reshape(x, (x.size,))
+        for i, place in enumerate(places.ravel()):
+            ys = [lax.index_in_dim(y, i, keepdims=False) for y in updates]
+            new = astype(as_array(self._call(lax.index_in_dim(flat, int(place), keepdims=False), *ys)), x.dtype)
+            flat = lax.dynamic_update_slice(flat, lax.expand_dims(new, (0,)), (int(place),))
+        return lax.reshape(flat, x.shape)
+
+    def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
+        """`reduce` over slices: from each of `indices` to the next one, or one element where that is no slice."""
+        self._binary("reduceat")
+        no_out(f"{self.__name__}.reduceat", out)
+        x = array(f"{self.__name__}.reduceat", a)
+        axis = canonical_axis(axis, x.ndim)
+        starts = concrete(indices, f"indices of {self.__name__}.reduceat")
+        if starts.ndim != 1 or starts.dtype.kind not in "iu":
+            raise ValueError(f"{self.__name__}.reduceat takes a 1-d array of integer indices, got shape {starts.shape} "
+                             f"of {starts.dtype}.")  # fmt: skip
+        pieces = []
+        for start, stop in zip(starts, [*starts[1:], x.shape[axis]], strict=True):
+            piece = lax.slice_in_dim(x, int(start), max(int(stop), int(start) + 1), axis=axis)
+            pieces.append(self.reduce(piece, axis, dtype, keepdims=True))
+        return lax.concatenate(pieces, axis)
+
+    def outer(self, A: Any, B: Any, /) -> Array:
+        """The function applied to each pair of an element of `A` and one of `B`: shape ``A.shape + B.shape``."""
+        if self.nin != 2:
+            raise ValueError(f"{self.__name__}.outer needs a function of two operands; this one has nin={self.nin}.")
+        a, b = values(f"{self.__name__}.outer", A, B)
+        left = lax.expand_dims(as_array(a), range(a.ndim, a.ndim + b.ndim)) if a.ndim and b.ndim else a
+        return self._call(left, b)
+
+
+def _vectorized(func: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        from shardwise.numpy.functional import vectorize
+
+        return vectorize(func)(*args)
+
+    return call
+
+
+def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
+    """A ufunc of `func`, a traceable function of `nin` scalars with `nout` results."""
+    return ufunc(func, nin, nout, identity=identity)

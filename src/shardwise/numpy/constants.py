@@ -1,0 +1,90 @@
+"""Names of types and numbers: dtypes, constants, and questions about dtypes and shapes.
+
+In: dtype specifications, array-likes. Out: dtypes, bools and ints, never arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import dtypes as _dtypes
+from shardwise.base.dtypes import finfo as finfo
+from shardwise.base.dtypes import iinfo as iinfo
+from shardwise.base.dtypes import isdtype as isdtype
+from shardwise.base.dtypes import issubdtype as issubdtype
+from shardwise.base.dtypes import promote_types as promote_types
+from shardwise.base.dtypes import result_type as result_type
+from shardwise.ir import Array, Literal
+from shardwise.numpy._promote import canonical_axes
+from shardwise.numpy.creation import scalar_array
+
+_dtypes.set_array_constructor(scalar_array)
+
+ndarray = Array
+dtype = np.dtype
+
+e = np.e
+euler_gamma = np.euler_gamma
+inf = np.inf
+nan = np.nan
+newaxis = None
+pi = np.pi
+
+character = np.character
+complexfloating = np.complexfloating
+flexible = np.flexible
+floating = np.floating
+generic = np.generic
+inexact = np.inexact
+integer = np.integer
+number = np.number
+object_ = np.object_
+signedinteger = np.signedinteger
+unsignedinteger = np.unsignedinteger
+ComplexWarning = np.exceptions.ComplexWarning
+
+iterable = np.iterable
+set_printoptions = np.set_printoptions
+get_printoptions = np.get_printoptions
+printoptions = np.printoptions
+array_repr = np.array_repr
+array_str = np.array_str
+
+
+def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
+    """Whether values of dtype `from_` may be cast to `to` under NumPy's rule `casting`."""
+    if isinstance(from_, Array | Literal):
+        from_ = from_.dtype
+    return np.can_cast(getattr(from_, "dtype", from_), getattr(to, "dtype", to), casting)  # type: ignore[arg-type]
+
+
+def shape(a: Any) -> tuple[int, ...]:
+    """The shape of an array-like."""
+    return tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
+
+
+def ndim(a: Any) -> int:
+    """The number of dims of an array-like."""
+    return len(shape(a))
+
+
+def size(a: Any, axis: Any = None) -> int:
+    """The number of elements of an array-like, or the product of its sizes along `axis`."""
+    sizes = shape(a)
+    result = 1
+    for d in range(len(sizes)) if axis is None else canonical_axes(axis, len(sizes)):
+        result *= sizes[d]
+    return result
+
+
+globals().update(_dtypes.SCALAR_TYPES | _dtypes.SCALAR_ALIASES)
+
+__all__ = [
+    *_dtypes.SCALAR_TYPES, *_dtypes.SCALAR_ALIASES, "ComplexWarning", "array_repr", "array_str", "can_cast", "character",
+    "complexfloating", "dtype", "e", "euler_gamma", "finfo", "flexible", "floating", "generic", "get_printoptions", "iinfo",
+    "inexact", "inf", "integer", "isdtype", "issubdtype", "iterable", "nan", "ndarray", "ndim", "newaxis", "number", "object_",
+    "pi", "printoptions", "promote_types", "result_type", "set_printoptions", "shape", "signedinteger", "size",
+    "unsignedinteger",
+]  # fmt: skip

@@ -1,0 +1,342 @@
+"""Arrays from host values, and arrays of one value.
+
+In: Python and NumPy values, shapes, dtypes; a place (`device=`) or a type-level split (`out_sharding=`). Out: arrays.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import IO, Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.array import host_array
+from shardwise.base.dtypes import (
+    as_dtype,
+    canonicalize,
+    check_requested,
+    default_dtype,
+    dtype_of,
+    is_weak,
+    lattice_result_type,
+)
+from shardwise.device_put import place_created
+from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind, literal
+from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
+from shardwise.numpy._promote import astype as cast
+from shardwise.ops.casts import copy_p
+from shardwise.ops.dims import shape_tuple
+from shardwise.ops.fill import filled
+from shardwise.ops.out_sharding import resolve_out_sharding
+from shardwise.sharding import NamedSharding, get_abstract_mesh
+
+_PYTHON_KINDS: dict[type, str] = {bool: "b", int: "i", float: "f", complex: "c"}
+
+
+# -- from host values ------------------------------------------------------------------------------------------
+
+
+def array(object: Any, dtype: Any = None, copy: bool = True, order: str | None = "K", ndmin: int = 0, *,
+          device: Any = None, out_sharding: Any = None) -> Array:  # fmt: skip
+    """An array of `object`: a scalar, an array, or nested sequences of these.
+
+    Args:
+        dtype: the result's; by default Python scalars give weakly typed arrays, sequences the dtype of their items.
+        copy: False may share memory with `object`.
+        order: only None and 'K'.
+        ndmin: at least this number of dims, by new ones in front.
+        device: where the result lives: a Device, Sharding or PartitionSpec.
+        out_sharding: how the result is split over Explicit axes: a NamedSharding or PartitionSpec.
+
+    Raises:
+        TypeError: an item is no number. ValueError: an item is None, or sequences are ragged.
+        OverflowError: an integer does not fit the dtype.
+    """
+    if order not in (None, "K"):
+        raise NotImplementedError(
+            f"array: order={order!r} is not supported; arrays have no memory order. Use order='K'."
+        )
+    wanted = requested("array", dtype)
+    if isinstance(object, Array):
+        result = _copied(object, wanted) if copy else as_array(value("array", object))
+        if wanted is not None:
+            result = as_array(cast(result, wanted))
+    else:
+        result = _from_host(object, wanted)
+        if not isinstance(result, Tracer) and not get_abstract_mesh().empty:
+            result = bind(copy_p, result)  # new arrays live on the mesh in context
+    if result.ndim < ndmin:
+        result = lax.expand_dims(result, range(ndmin - result.ndim))
+    if out_sharding is not None:
+        resolve_out_sharding(out_sharding, "array", result.ndim)
+        return place_created(result, out_sharding)
+    return place_created(result, device)
+
+
+def _copied(x: Array, wanted: Any) -> Array:
+    changes = wanted is not None and (wanted != x.dtype or x.weak_type)
+    return x if changes else bind(copy_p, x)
+
+
+def _from_host(x: Any, wanted: Any) -> Array:
+    if type(x) in _PYTHON_KINDS:
+        if wanted is None:
+            return as_array(literal(x))
+        return _host(np.asarray(x, wanted if np.dtype(wanted).kind != "b" else None), wanted)
+    if isinstance(x, list | tuple):
+        return _from_sequence(x, wanted)
+    if isinstance(x, Literal):
+        return as_array(x if wanted is None else cast(x, wanted))
+    if not isinstance(x, np.ndarray | np.generic) and hasattr(x, "__jax_array__"):
+        return array(x.__jax_array__(), wanted)
+    if x is None:
+        raise ValueError("None is not a valid value for jnp.array")
+    return _host(np.asarray(x), wanted)
+
+
+def _host(x: np.ndarray[Any, Any], wanted: Any) -> Array:
+    try:
+        full = as_dtype(x.dtype)
+    except TypeError:
+        raise TypeError(
+            f"{_shown(x)} has dtype {x.dtype}, which arrays cannot hold. Expected bools or numbers; "
+            "convert it first, for example with np.asarray(x, float)."
+        ) from None
+    dtype = canonicalize(full) if wanted is None else wanted
+    if dtype != x.dtype:
+        x = x.astype(dtype)
+    return host_array(x)
+
+
+def _shown(x: Any) -> str:
+    text = repr(x)
+    return text if len(text) < 60 else text[:57] + "..."
+
+
+def _from_sequence(x: Any, wanted: Any) -> Array:
+    leaves: list[Any] = []
+    _collect(x, leaves)
+    kinds = {type(leaf) for leaf in leaves}
+    if any(issubclass(kind, Array) or hasattr(kind, "__jax_array__") for kind in kinds):
+        dtype = wanted if wanted is not None else lattice_result_type(*leaves)[0]
+        return _stacked(x, dtype)
+    if wanted is None:
+        if not leaves:
+            wanted = default_dtype("f")
+        elif kinds <= _PYTHON_KINDS.keys():
+            wanted = default_dtype(max((_PYTHON_KINDS[kind] for kind in kinds), key="bifc".index))
+        elif type(None) in kinds:
+            raise ValueError("None is not a valid value for jnp.array")
+        elif all(isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray) for leaf in leaves):
+            wanted = lattice_result_type(*leaves)[0]
+    if wanted is not None and np.dtype(wanted).kind in "iufc":
+        return host_array(np.array(x, dtype=wanted))  # raises OverflowError where a Python int does not fit
+    return _host(np.array(x), wanted)
+
+
+def _collect(x: Any, leaves: list[Any]) -> None:
+    for item in x:
+        if isinstance(item, list | tuple):
+            _collect(item, leaves)
+        else:
+            leaves.append(item)
+
+
+def _stacked(x: Any, dtype: Any) -> Array:
+    """Nested sequences with arrays among their items."""
+    if isinstance(x, list | tuple):
+        rows = [_stacked(item, dtype) for item in x]
+        if not rows:
+            return as_array(_from_host(np.zeros((0,)), dtype))
+        shapes = {row.shape for row in rows}
+        if len(shapes) > 1:
+            raise ValueError(f"array: items of one sequence have different shapes: {sorted(shapes)}.")
+        return lax.concatenate([lax.expand_dims(row, (0,)) for row in rows], 0)
+    return as_array(cast(value("array", x), dtype))
+
+
+def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None,
+            out_sharding: Any = None) -> Array:  # fmt: skip
+    """`a` as an array; an array of the right dtype as it is, unless `copy` is true. See `array`."""
+    return array(a, dtype, bool(copy), order, device=device, out_sharding=out_sharding)
+
+
+def copy(a: Any, order: str | None = None) -> Array:
+    """A copy of the array `a` with its sharding."""
+    value("copy", a)
+    return array(a, copy=True, order=order)
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
+    """`x` cast to `dtype` (None: the default float). Complex values lose their imaginary part with a UserWarning."""
+    v = value("astype", x)
+    wanted = default_dtype("f") if dtype is None else check_requested(dtype, "astype")
+    if np.issubdtype(v.dtype, np.complexfloating) and np.dtype(wanted).kind not in "cb":
+        import warnings
+
+        warnings.warn("Casting from complex to real dtypes will discard the imaginary part.", UserWarning, stacklevel=3)
+        v = lax.real(v)
+    result = as_array(v)
+    if copy and result.dtype == wanted and not result.weak_type:
+        result = bind(copy_p, result)
+    return place_created(as_array(cast(result, wanted)), device)
+
+
+def scalar_array(x: Any, dtype: Any) -> Array:
+    """What calling a dtype gives: ``float32(3)``."""
+    return asarray(x, dtype=dtype)
+
+
+# -- one value everywhere --------------------------------------------------------------------------------------
+
+
+def _filled(name: str, shape: Any, number: Literal, device: Any, out_sharding: Any) -> Array:
+    sizes = shape_tuple(shape, name)
+    if out_sharding is None:
+        return place_created(filled(sizes, number), device)
+    return filled(sizes, number, resolve_out_sharding(out_sharding, name, len(sizes)))
+
+
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """Zeros of this shape and dtype (default float), placed or split as asked."""
+    wanted = requested("zeros", dtype) or default_dtype("f")
+    return _filled("zeros", shape, literal(0, wanted), device, out_sharding)
+
+
+def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """Ones of this shape and dtype (default float), placed or split as asked."""
+    wanted = requested("ones", dtype) or default_dtype("f")
+    return _filled("ones", shape, literal(1, wanted), device, out_sharding)
+
+
+def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """An array of this shape and dtype with any contents: here zeros."""
+    wanted = requested("empty", dtype) or default_dtype("f")
+    return _filled("empty", shape, literal(0, wanted), device, out_sharding)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """`fill_value`, a scalar or an array to broadcast, in this shape; weakly typed if it is a Python number."""
+    wanted = requested("full", dtype)
+    v = value("full", fill_value, 1)
+    if wanted is not None:
+        v = cast(v, wanted)
+    if isinstance(v, Literal):
+        return _filled("full", shape, v, device, out_sharding)
+    sizes = shape_tuple(shape, "full")
+    if not v.ndim:
+        result = filled(sizes, v, resolve_out_sharding(out_sharding, "full", len(sizes)))
+    else:
+        result = broadcast_to_shape(v, sizes)
+        if out_sharding is not None:
+            return place_created(result, out_sharding)
+    return place_created(result, device)
+
+
+def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+              out_sharding: Any = None) -> Array:  # fmt: skip
+    """`fill_value` with the shape, dtype and place of `a` (an array or anything with shape and dtype) unless given."""
+    return _like("full_like", a, fill_value, dtype, shape, device, out_sharding)
+
+
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """Zeros with the shape, dtype and place of `a` (an array or anything with shape and dtype) unless given."""
+    return _like("zeros_like", a, 0, dtype, shape, device, out_sharding)
+
+
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+    """Ones with the shape, dtype and place of `a` (an array or anything with shape and dtype) unless given."""
+    return _like("ones_like", a, 1, dtype, shape, device, out_sharding)
+
+
+def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
+               out_sharding: Any = None) -> Array:  # fmt: skip
+    """An array like `prototype` with any contents: here zeros."""
+    return _like("empty_like", prototype, 0, dtype, shape, device, out_sharding)
+
+
+def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out_sharding: Any) -> Array:
+    if not (hasattr(a, "shape") and hasattr(a, "dtype")):
+        value(name, a)
+    wanted, weak = requested(name, dtype), False
+    if wanted is None:
+        wanted, weak = dtype_of(a), is_weak(a)
+    sizes = shape_of(a) if shape is None else shape_tuple(shape, name)
+    number = value(name, fill, 1)
+    number = literal(number.value, wanted, weak) if isinstance(number, Literal) else cast(number, wanted)
+    if isinstance(number, Array) and number.ndim:
+        return place_created(broadcast_to_shape(number, sizes), device)
+    if out_sharding is not None:
+        return filled(sizes, number, resolve_out_sharding(out_sharding, name, len(sizes)))
+    if device is not None:
+        return place_created(filled(sizes, number), device)
+    if isinstance(a, Array) and sizes == a.shape:
+        if isinstance(a, Tracer):
+            return filled(sizes, number, _typed_split(a.aval))
+        if getattr(a, "committed", False):  # made where `a` is
+            return place_created(filled(sizes, number), a.sharding)  # type: ignore[attr-defined]
+    return filled(sizes, number)
+
+
+def _typed_split(aval: ShapedArray) -> NamedSharding | None:
+    return aval.sharding if any(aval.spec) else None
+
+
+# -- from other libraries, text and files ----------------------------------------------------------------------
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+    """The array of an object with `__dlpack__` in host memory. NotImplementedError for other memory."""
+    kind = x.__dlpack_device__()
+    if int(kind[0]) != 1:
+        raise NotImplementedError(
+            f"from_dlpack takes arrays in host memory (device type 1), got {kind}. Copy it there first."
+        )
+    return place_created(host_array(np.from_dlpack(x)), device)
+
+
+def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
+    """A 1-d array of the numbers of type `dtype` in a buffer."""
+    return asarray(np.frombuffer(buffer, dtype=_host_dtype(dtype), count=count, offset=offset))
+
+
+def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
+    """A 1-d array of the numbers in a text, separated by `sep`."""
+    return asarray(np.fromstring(string, dtype=_host_dtype(dtype), count=count, sep=sep))
+
+
+def _host_dtype(dtype: Any) -> np.dtype[Any]:
+    return np.dtype(getattr(dtype, "dtype", dtype))
+
+
+def fromiter(*args: Any, **kwargs: Any) -> Array:
+    """Not offered: an iterator may give other values when a function is traced again."""
+    raise NotImplementedError("fromiter is not pure and so unsafe while tracing. Use jnp.asarray(np.fromiter(...)).")
+
+
+def fromfile(*args: Any, **kwargs: Any) -> Array:
+    """Not offered: a file may change between tracing and running."""
+    raise NotImplementedError("fromfile is not pure and so unsafe while tracing. Use jnp.asarray(np.fromfile(...)).")
+
+
+def load(file: IO[bytes] | str | os.PathLike[Any], *args: Any, **kwargs: Any) -> Any:
+    """The array in a ``.npy`` file; the arrays of a ``.npz`` file by name, as NumPy gives them."""
+    out = np.load(file, *args, **kwargs)
+    return asarray(out) if isinstance(out, np.ndarray) else out
+
+
+def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
+    """Write an array to a ``.npy`` file."""
+    np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
+
+
+def savez(file: Any, *args: Any, **kwds: Any) -> None:
+    """Write several arrays to a ``.npz`` file."""
+    np.savez(file, *map(np.asarray, args), **{name: np.asarray(x) for name, x in kwds.items()})
+
+
+__all__ = [
+    "array", "asarray", "astype", "copy", "empty", "empty_like", "from_dlpack", "frombuffer", "fromfile", "fromiter",
+    "fromstring", "full", "full_like", "load", "ones", "ones_like", "save", "savez", "zeros", "zeros_like",
+]  # fmt: skip

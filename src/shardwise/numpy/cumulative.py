@@ -1,0 +1,264 @@
+"""Running sums and products, differences, and what follows from them.
+
+In: an array and an axis. Out: an array of the same rank.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import default_dtype, reduction_dtype
+from shardwise.ir import Array, literal
+from shardwise.numpy._promote import (
+    array,
+    as_array,
+    astype,
+    broadcast_to_shape,
+    canonical_axes,
+    canonical_axis,
+    concrete_int,
+    constant,
+    is_bool,
+    is_inexact,
+    is_integer,
+    no_out,
+    promote_dtypes,
+    promote_inexact,
+    promote_shapes,
+    requested,
+    value,
+    zero_like,
+)
+from shardwise.numpy.predicates import isnan, not_equal
+from shardwise.numpy.ufuncs import remainder, where_
+
+
+def _running(
+    name: str, a: Any, axis: int | None, dtype: Any, out: None, accumulate: Any, promote: bool = True
+) -> Array:
+    no_out(name, out)
+    x = array(name, a)
+    wanted = requested(name, dtype)
+    if axis is None or not x.ndim:
+        if axis is not None:
+            canonical_axis(axis, max(x.ndim, 1))
+        x, d = lax.reshape(x, (x.size,)), 0
+    else:
+        d = canonical_axis(axis, x.ndim)
+    if wanted is None:
+        wanted = reduction_dtype(x.dtype) if promote else default_dtype("i") if is_bool(x.dtype) else x.dtype
+    if is_bool(wanted):
+        return as_array(astype(accumulate(as_array(astype(x, default_dtype("i"))), d), wanted))
+    return accumulate(as_array(astype(x, wanted)), d)
+
+
+def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
+    """The sums of the first 1, 2, ... elements along `axis` (None: of the flattened array)."""
+    return _running("cumsum", a, axis, dtype, out, lax.cumsum, promote=False)
+
+
+def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
+    """The products of the first 1, 2, ... elements along `axis` (None: of the flattened array)."""
+    return _running("cumprod", a, axis, dtype, out, lax.cumprod, promote=False)
+
+
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
+    """`cumsum` with NaN as 0."""
+    return cumsum(_replaced("nancumsum", a, 0), axis, dtype, out)
+
+
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
+    """`cumprod` with NaN as 1."""
+    return cumprod(_replaced("nancumprod", a, 1), axis, dtype, out)
+
+
+def _replaced(name: str, a: Any, number: int) -> Array:
+    x = array(name, a)
+    return where_(isnan(x), constant(x, number), x) if is_inexact(x.dtype) else x
+
+
+def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """`cumsum` as in the array API: `axis` is needed unless `x` is 1-d; `include_initial` puts a 0 in front."""
+    return _cumulative("cumulative_sum", x, axis, dtype, include_initial, lax.cumsum, 0)
+
+
+def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """`cumprod` as in the array API: `axis` is needed unless `x` is 1-d; `include_initial` puts a 1 in front."""
+    return _cumulative("cumulative_prod", x, axis, dtype, include_initial, lax.cumprod, 1)
+
+
+def _cumulative(
+    name: str, x: Any, axis: int | None, dtype: Any, include_initial: bool, accumulate: Any, first: int
+) -> Array:
+    v = array(name, x)
+    if not v.ndim:
+        raise ValueError(
+            f"The input must be non-scalar to take {name}, however a scalar value or scalar array was given."
+        )
+    if axis is None:
+        if v.ndim > 1:
+            raise ValueError(f"The input array has rank {v.ndim}, however axis was not set to an explicit value. "
+                             f"The axis argument is only optional for one-dimensional arrays; give one to {name}.")  # fmt: skip
+        axis = 0
+    d = canonical_axis(axis, v.ndim)
+    out = _running(name, v, d, dtype, None, accumulate)
+    if include_initial:
+        shape = tuple(1 if i == d else n for i, n in enumerate(out.shape))
+        out = lax.concatenate([lax.full(shape, first, out.dtype), out], d)
+    return out
+
+
+# -- differences -----------------------------------------------------------------------------------------------
+
+
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
+    """The `n`-th differences of neighbours along `axis`; `prepend` and `append` are joined to `a` first."""
+    x = array("diff", a)
+    n = concrete_int(n, "n of diff")
+    if n == 0:
+        return x
+    if n < 0:
+        raise ValueError(f"order must be non-negative but got {n}")
+    if not x.ndim:
+        raise ValueError("diff requires input that is at least one dimensional; got a scalar.")
+    d = canonical_axis(axis, x.ndim)
+    parts = []
+    for extra in (prepend, None, append):
+        part = x if extra is None else array("diff", extra)
+        if extra is None and part is x and len(parts) != (1 if prepend is not None else 0):
+            continue
+        if not part.ndim:
+            part = broadcast_to_shape(part, tuple(1 if i == d else m for i, m in enumerate(x.shape)))
+        parts.append(part)
+    if len(parts) > 1:
+        x = lax.concatenate(promote_dtypes(*parts), d)
+    for _ in range(n):
+        size = x.shape[d]
+        high, low = lax.slice_in_dim(x, min(1, size), size, axis=d), lax.slice_in_dim(x, 0, max(size - 1, 0), axis=d)
+        x = not_equal(high, low) if is_bool(x.dtype) else lax.sub(high, low)
+    return x
+
+
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
+    """The differences of neighbours in the flattened array, with `to_begin` in front and `to_end` behind."""
+    x = array("ediff1d", ary)
+    x = diff(lax.reshape(x, (x.size,)))
+    parts = []
+    for extra, place in ((to_begin, 0), (to_end, 1)):
+        if extra is not None:
+            e = array("ediff1d", extra, place + 1)
+            parts.append((place, as_array(astype(lax.reshape(e, (e.size,)), x.dtype))))
+    before = [e for place, e in parts if place == 0]
+    after = [e for place, e in parts if place == 1]
+    return lax.concatenate([*before, x, *after], 0) if parts else x
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
+    """Derivatives by central differences inside and one-sided ones at the ends: one array per axis (a list for several).
+
+    `varargs`: nothing for distance 1, one distance for all axes, or per axis a distance or the coordinates (1-d).
+    """
+    if edge_order is not None:
+        raise NotImplementedError("gradient: edge_order is not supported; the ends use first differences.")
+    (x,) = promote_inexact(array("gradient", f))
+    x = as_array(x)
+    axes = canonical_axes(axis, x.ndim)
+    if any(x.shape[d] < 2 for d in axes):
+        raise ValueError(
+            "Shape of array too small to calculate a numerical gradient, at least 2 elements are required."
+        )
+    if not axes:
+        return []
+    steps: list[Any] = [1.0] * len(axes) if not varargs else list(varargs) * (len(axes) if len(varargs) == 1 else 1)
+    if len(steps) != len(axes):
+        raise TypeError(f"gradient takes 0, 1 or {len(axes)} distances for {len(axes)} axes, got {len(varargs)}.")
+    results = [_gradient_along(x, h, d) for h, d in zip(steps, axes, strict=True)]
+    return results[0] if len(axes) == 1 else results
+
+
+def _gradient_along(x: Array, h: Any, d: int) -> Array:
+    n = x.shape[d]
+
+    def part(start: int, stop: int) -> Array:
+        return lax.slice_in_dim(x, start, stop, axis=d)
+
+    step = value("gradient", h)
+    if step.ndim > 1:
+        raise ValueError(f"gradient: distances are scalars or 1-d coordinates, got shape {step.shape}.")
+    if not step.ndim:
+        h_ = astype(step, x.dtype)
+        inner = lax.div(lax.sub(part(2, n), part(0, n - 2)), lax.mul(h_, constant(x, 2)))
+        first, last = (
+            lax.div(lax.sub(part(1, 2), part(0, 1)), h_),
+            lax.div(lax.sub(part(n - 1, n), part(n - 2, n - 1)), h_),
+        )
+        return lax.concatenate([first, inner, last], d)
+    if step.shape[0] != n:
+        raise ValueError(f"Spacing arrays must have the same length as the dimension along which the gradient is calculated: "
+                         f"got {step.shape[0]}, expected {n}.")  # fmt: skip
+    gaps = lax.broadcast_in_dim(astype(diff(step), x.dtype), tuple(n - 1 if i == d else 1 for i in range(x.ndim)), (d,))
+    left, right = lax.slice_in_dim(gaps, 0, n - 2, axis=d), lax.slice_in_dim(gaps, 1, n - 1, axis=d)
+    slopes = lax.div(lax.sub(part(1, n), part(0, n - 1)), gaps)
+    slope_left, slope_right = lax.slice_in_dim(slopes, 0, n - 2, axis=d), lax.slice_in_dim(slopes, 1, n - 1, axis=d)
+    weighted = lax.add(lax.mul(slope_left, right), lax.mul(slope_right, left))
+    inner = lax.div(weighted, lax.add(left, right))
+    ends = lax.slice_in_dim(slopes, 0, 1, axis=d), lax.slice_in_dim(slopes, n - 2, n - 1, axis=d)
+    return lax.concatenate([ends[0], inner, ends[1]], d)
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
+    """The integral of `y` along `axis` by the trapezoidal rule, at the points `x` or at distance `dx`."""
+    if x is None:
+        (y_,) = promote_inexact(array("trapezoid", y))
+        y_ = as_array(y_)
+        d = canonical_axis(axis, y_.ndim)
+        widths: Any = astype(value("trapezoid", dx), y_.dtype)
+    else:
+        y_, x_ = map(as_array, promote_inexact(array("trapezoid", y), array("trapezoid", x, 1)))
+        d = canonical_axis(axis, y_.ndim)
+        if x_.ndim == 1:
+            x_ = lax.broadcast_in_dim(x_, tuple(x_.shape[0] if i == d else 1 for i in range(y_.ndim)), (d,))
+            widths = diff(x_, axis=d)
+        else:
+            widths = diff(x_, axis=axis)
+    n = y_.shape[d]
+    sums = lax.add(lax.slice_in_dim(y_, 1, n, axis=d), lax.slice_in_dim(y_, 0, n - 1, axis=d))
+    areas = lax.mul(*promote_shapes("trapezoid", widths, sums))
+    return lax.mul(lax.reduce_sum(areas, (d,)), constant(areas, 0.5))
+
+
+def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi) -> Array:
+    """`p` with jumps of more than `discont` (default half a period) along `axis` taken out by adding whole periods."""
+    x = array("unwrap", p)
+    if np.issubdtype(x.dtype, np.complexfloating):
+        raise ValueError("unwrap takes real numbers, got complex values.")
+    x, whole = map(as_array, promote_dtypes(x, value("unwrap", period, 3)))
+    if is_bool(x.dtype):
+        x, whole = as_array(astype(x, default_dtype("i"))), as_array(astype(whole, default_dtype("i")))
+    d = canonical_axis(axis, x.ndim)
+    if not x.shape[d]:
+        return x
+    if is_integer(x.dtype):
+        half, odd = (
+            lax.div(whole, literal(2, x.dtype)),
+            lax.eq(lax.rem(whole, literal(2, x.dtype)), literal(0, x.dtype)),
+        )
+    else:
+        half, odd = lax.div(whole, constant(whole, 2)), as_array(literal(np.True_))
+    limit = half if discont is None else astype(value("unwrap", discont, 1), x.dtype)
+    jumps = diff(x, axis=d)
+    wrapped = lax.sub(remainder(lax.add(jumps, half), whole), half)
+    # A jump of exactly half a period keeps its direction.
+    at_edge = lax.bitwise_and(lax.bitwise_and(lax.eq(wrapped, lax.neg(half)), lax.gt(jumps, zero_like(jumps))), odd)
+    wrapped = where_(at_edge, half, wrapped)
+    correction = where_(lax.lt(lax.abs(jumps), limit), zero_like(jumps), lax.sub(wrapped, jumps))
+    first = lax.slice_in_dim(x, 0, 1, axis=d)
+    rest = lax.add(lax.slice_in_dim(x, 1, x.shape[d], axis=d), lax.cumsum(correction, d))
+    return lax.concatenate([first, rest], d)
+
+
+__all__ = ["cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "ediff1d", "gradient", "nancumprod", "nancumsum",
+           "trapezoid", "unwrap"]  # fmt: skip

@@ -1,0 +1,275 @@
+"""Diagonals and triangles: matrices made from them, parts taken out, and the indices where they lie.
+
+In: sizes, offsets, arrays. Out: arrays; masks are never stored larger than one matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import default_dtype
+from shardwise.device_put import place_created
+from shardwise.ir import Array, literal
+from shardwise.numpy._promote import (
+    Value,
+    array,
+    as_array,
+    astype,
+    canonical_axes,
+    concrete_int,
+    is_integer,
+    no_out,
+    promote_shapes,
+    requested,
+    shape_of,
+    value,
+    zero_like,
+)
+from shardwise.numpy.creation import asarray
+from shardwise.numpy.ufuncs import power, where_
+
+_INT32 = np.dtype(np.int32)
+
+
+def _rows_and_columns(n: int, m: int, dtype: Any = _INT32) -> tuple[Array, Array]:
+    """Row numbers as a column, column numbers as a row."""
+    return lax.broadcasted_iota(dtype, (n, 1), 0), lax.broadcasted_iota(dtype, (1, m), 1)
+
+
+def _offset(k: Any) -> Value:
+    v = value("offset", k)
+    if v.ndim or not is_integer(v.dtype):
+        raise TypeError(f"the offset k of a diagonal must be an integer, got {k!r}.")
+    return astype(v, _INT32)
+
+
+def _triangle(n: int, m: int, k: Any) -> Array:
+    """bool[n, m]: at and below the k-th diagonal."""
+    rows, columns = _rows_and_columns(n, m)
+    return lax.ge(lax.add(rows, _offset(k)), columns)
+
+
+def _diagonal_mask(n: int, m: int, k: Any) -> Array:
+    """bool[n, m]: on the k-th diagonal."""
+    rows, columns = _rows_and_columns(n, m)
+    return lax.eq(lax.add(rows, _offset(k)), columns)
+
+
+# -- matrices --------------------------------------------------------------------------------------------------
+
+
+def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
+    """An N x M matrix (square unless `M` is given) with ones on the k-th diagonal and zeros elsewhere."""
+    wanted = requested("eye", dtype) or default_dtype("f")
+    n, m = _sizes("eye", N, M)
+    return place_created(as_array(astype(_diagonal_mask(n, m, k), wanted)), device)
+
+
+def _sizes(name: str, N: Any, M: Any) -> tuple[int, int]:
+    n = concrete_int(N, f"N of {name}")
+    m = n if M is None else concrete_int(M, f"M of {name}")
+    if n < 0 or m < 0:
+        raise ValueError(f"negative dimensions are not allowed, got {n} and {m}")
+    return n, m
+
+
+def identity(n: int, dtype: Any = None) -> Array:
+    """The n x n identity matrix."""
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
+    """An N x M matrix with ones at and below the k-th diagonal and zeros above."""
+    wanted = requested("tri", dtype) or default_dtype("f")
+    return as_array(astype(_triangle(*_sizes("tri", N, M), k), wanted))
+
+
+def tril(m: Any, k: int = 0) -> Array:
+    """The matrices `m` (the last two dims) with zeros above the k-th diagonal. ValueError below two dims."""
+    x = _matrices("tril", m)
+    mask, x = promote_shapes("tril", _triangle(*x.shape[-2:], k), x)
+    return where_(mask, x, zero_like(x))
+
+
+def triu(m: Any, k: int = 0) -> Array:
+    """The matrices `m` (the last two dims) with zeros below the k-th diagonal. ValueError below two dims."""
+    x = _matrices("triu", m)
+    mask, x = promote_shapes("triu", _triangle(*x.shape[-2:], k - 1), x)
+    return where_(mask, zero_like(x), x)
+
+
+def _matrices(name: str, m: Any) -> Array:
+    x = array(name, m)
+    if x.ndim < 2:
+        raise ValueError(f"Argument to jax.numpy.{name} must be at least 2D, got shape {x.shape}.")
+    return x
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
+    """The powers 0 to N - 1 of the 1-d `x` as columns, the highest first unless `increasing`."""
+    v = array("vander", x)
+    if v.ndim != 1:
+        raise ValueError(f"x must be a one-dimensional array, got shape {v.shape}.")
+    n = v.shape[0] if N is None else concrete_int(N, "N of vander")
+    if n < 0:
+        raise ValueError(f"N must be nonnegative, got {n}.")
+    powers = lax.broadcasted_iota(_INT32, (1, n), 1)
+    if not increasing:
+        powers = lax.sub(literal(n - 1, _INT32), powers)
+    out = power(lax.expand_dims(v, (1,)), powers)
+    return as_array(astype(out, v.dtype))
+
+
+# -- parts -----------------------------------------------------------------------------------------------------
+
+
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The diagonals of `a` in the plane of two axes, along a new last dim: [n, m, ...] -> [..., min(n, m)]."""
+    x = array("diagonal", a)
+    if x.ndim < 2:
+        raise ValueError(f"diagonal requires an array of at least two dimensions, got shape {x.shape}.")
+    first, second = canonical_axes((axis1, axis2), x.ndim)
+    k = concrete_int(offset, "offset of diagonal")
+    others = [d for d in range(x.ndim) if d not in (first, second)]
+    x = lax.transpose(x, [*others, first, second])
+    n, m = x.shape[-2:]
+    count = max(0, min(n, m - k) if k >= 0 else min(n + k, m))
+    batch = x.shape[:-2]
+    if not count:
+        return lax.full((*batch, 0), 0, x.dtype)
+    # In a flattened matrix the diagonal's elements have a fixed distance.
+    flat = lax.reshape(x, (*batch, n * m))
+    start = k if k >= 0 else -k * m
+    return lax.slice_in_dim(flat, start, start + (count - 1) * (m + 1) + 1, m + 1, axis=len(batch))
+
+
+def diag(v: Any, k: int = 0) -> Array:
+    """The k-th diagonal of a matrix, or the matrix with the 1-d `v` on its k-th diagonal. ValueError for other ranks."""
+    x = array("diag", v)
+    k = concrete_int(k, "k of diag")
+    if x.ndim == 2:
+        return diagonal(x, k)
+    if x.ndim != 1:
+        raise ValueError(f"diag input must be 1d or 2d, got shape {x.shape}")
+    n = x.shape[0] + abs(k)
+    column = lax.expand_dims(lax.pad(x, zero_like(x), [(max(-k, 0), max(k, 0), 0)]), (1,))
+    return where_(_diagonal_mask(n, n, k), column, zero_like(x))
+
+
+def diagflat(v: Any, k: int = 0) -> Array:
+    """The matrix with the elements of `v`, of any shape, on its k-th diagonal."""
+    x = array("diagflat", v)
+    return diag(lax.reshape(x, (x.size,)), k)
+
+
+def trace(a: Any, offset: Any = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
+    """The sums of the diagonals of `a` in the plane of two axes."""
+    from shardwise.numpy.reductions import sum
+
+    no_out("trace", out)
+    wanted = requested("trace", dtype)
+    return sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=wanted)
+
+
+def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:
+    """`a` with `val` (a scalar, or an array repeated as needed) on its main diagonal. Needs ``inplace=False``.
+
+    ValueError below two dims, and for more dims of unequal sizes. `wrap`: in a tall matrix begin again below the square.
+    """
+    if inplace:
+        raise NotImplementedError("fill_diagonal: arrays are immutable; pass inplace=False and use the result.")
+    x, filling = array("fill_diagonal", a), array("fill_diagonal", val, 1)
+    if x.ndim < 2:
+        raise ValueError("array must be at least 2-d")
+    if x.ndim > 2 and len(set(x.shape)) > 1:
+        raise ValueError(f"All dimensions of input must be of equal length, got shape {x.shape}.")
+    columns = x.shape[-1]
+    step = 1 + sum(columns**i for i in range(1, x.ndim)) if x.ndim > 2 else columns + 1
+    end = x.size if wrap or x.ndim > 2 else min(x.size, columns * columns)
+    places = np.arange(0, end, step)
+    flat = lax.reshape(as_array(astype(filling, x.dtype)), (filling.size,))
+    if filling.size != 1:
+        rounds = -(-len(places) // filling.size)
+        flat = lax.slice_in_dim(lax.concatenate([flat] * rounds, 0), 0, len(places), axis=0)
+    else:
+        flat = lax.reshape(flat, ())
+    mask = np.zeros(x.size, bool)
+    mask[places] = True
+    if flat.ndim:
+        # Element i of the filling goes to places[i]: spread it with gaps of step - 1 zeros.
+        flat = lax.pad(flat, zero_like(flat), [(0, x.size - ((len(places) - 1) * step + 1), step - 1)])
+        flat = lax.reshape(flat, x.shape)
+    return where_(asarray(mask.reshape(x.shape)), flat, x)
+
+
+# -- indices ---------------------------------------------------------------------------------------------------
+
+
+def _index_arrays(found: tuple[np.ndarray[Any, Any], ...]) -> tuple[Array, ...]:
+    return tuple(asarray(i.astype(default_dtype("i"))) for i in found)
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The row and column indices at and below the k-th diagonal of an n x m matrix."""
+    n, m = _sizes("tril_indices", n, m)
+    return _index_arrays(np.tril_indices(n, concrete_int(k, "k"), m))  # type: ignore[return-value]
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The row and column indices at and above the k-th diagonal of an n x m matrix."""
+    n, m = _sizes("triu_indices", n, m)
+    return _index_arrays(np.triu_indices(n, concrete_int(k, "k"), m))  # type: ignore[return-value]
+
+
+def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
+    """`tril_indices` for the shape of a matrix. ValueError unless it has two dims."""
+    return tril_indices(*_two_sizes(arr, k))  # type: ignore[arg-type]
+
+
+def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
+    """`triu_indices` for the shape of a matrix. ValueError unless it has two dims."""
+    return triu_indices(*_two_sizes(arr, k))  # type: ignore[arg-type]
+
+
+def _two_sizes(arr: Any, k: int) -> tuple[int, int, int]:
+    shape = shape_of(arr)
+    if len(shape) != 2:
+        raise ValueError(f"Only 2-D inputs are accepted, got shape {shape}.")
+    return shape[0], k, shape[1]
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
+    """The indices of the main diagonal of an array with `ndim` dims of size `n`."""
+    n, ndim = concrete_int(n, "n of diag_indices"), concrete_int(ndim, "ndim of diag_indices")
+    if n < 0 or ndim < 0:
+        raise ValueError(f"n and ndim of diag_indices must be nonnegative, got {n} and {ndim}.")
+    return (lax.iota(default_dtype("i"), n),) * ndim
+
+
+def diag_indices_from(arr: Any) -> tuple[Array, ...]:
+    """`diag_indices` for an array. ValueError unless it has two or more dims of one size."""
+    shape = shape_of(arr)
+    if len(shape) < 2:
+        raise ValueError("input array must be at least 2-d")
+    if len(set(shape)) != 1:
+        raise ValueError(f"All dimensions of input must be of equal length, got shape {shape}.")
+    return diag_indices(shape[0], len(shape))
+
+
+def mask_indices(n: int, mask_func: Callable[..., Any], k: int = 0, *, size: int | None = None) -> tuple[Array, Array]:
+    """The indices where ``mask_func(ones((n, n)), k)``, for example `triu`, is not 0."""
+    from shardwise.numpy.creation import ones
+    from shardwise.numpy.selection import nonzero
+
+    n = concrete_int(n, "n of mask_indices")
+    return nonzero(mask_func(ones((n, n)), k), size=size)  # type: ignore[return-value]
+
+
+__all__ = [
+    "diag", "diag_indices", "diag_indices_from", "diagflat", "diagonal", "eye", "fill_diagonal", "identity", "mask_indices",
+    "trace", "tri", "tril", "tril_indices", "tril_indices_from", "triu", "triu_indices", "triu_indices_from", "vander",
+]  # fmt: skip

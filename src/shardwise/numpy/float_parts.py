@@ -1,0 +1,132 @@
+"""Floats taken apart: signs, exponents, mantissas, neighbours.
+
+In: real arrays and scalars; integers become floats. Out: the parts, computed on the bits where rounding must not enter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.ir import Array, literal
+from shardwise.numpy._promote import (
+    Value,
+    as_array,
+    astype,
+    constant,
+    is_bool,
+    is_complex,
+    is_float,
+    is_integer,
+    no_out,
+    promote_inexact,
+    promote_shapes,
+    promote_to_inexact,
+    value,
+    values,
+    zero_like,
+)
+from shardwise.numpy.ufuncs import where_
+
+
+def signbit(x: Any, /) -> Array:
+    """Elementwise whether the sign bit is set: for negative numbers, -0.0 and some NaNs. ValueError for complex values."""
+    v = value("signbit", x)
+    if is_complex(v.dtype):
+        raise ValueError(f"signbit is not well defined for {v.dtype}.")
+    if is_float(v.dtype):
+        v = lax.bitcast_convert_type(v, _bits_dtype(v.dtype))
+    else:
+        v = astype(v, np.dtype(np.int8)) if is_bool(v.dtype) else astype(v, v.dtype)
+    return lax.lt(v, zero_like(v))
+
+
+def _bits_dtype(dtype: Any) -> np.dtype[Any]:
+    return np.dtype(f"i{dtype.itemsize}")
+
+
+def copysign(x1: Any, x2: Any, /) -> Array:
+    """Elementwise `x1` with the sign of `x2`, as a float. TypeError for complex values."""
+    x, y = promote_to_inexact("copysign", x1, x2)
+    if is_complex(x.dtype):
+        raise TypeError("copysign does not support complex-valued inputs")
+    return where_(lax.ne(signbit(x), signbit(y)), lax.neg(x), x)
+
+
+def ldexp(x1: Any, x2: Any, /) -> Array:
+    """Elementwise ``x1 * 2**x2`` for an integer `x2`. ValueError for other dtypes."""
+    x, n = values("ldexp", x1, x2)
+    if is_complex(x.dtype) or not (is_integer(n.dtype) or is_bool(n.dtype)):
+        raise ValueError(f"ldexp takes a real number and an integer, got {x.dtype} and {n.dtype}.")
+    (x,) = promote_inexact(x)
+    dtype = x.dtype
+    wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+    info = np.finfo(wide)
+    x, n = promote_shapes("ldexp", astype(x, wide), astype(n, np.dtype(np.int32)))
+    # Three factors that are normal floats reach every exponent, from the least subnormal to the largest number.
+    limit = 3 * (info.maxexp - 2)
+    n = lax.min(lax.max(n, np.int32(-limit)), np.int32(limit))
+    third = lax.div(n, np.int32(3))
+    result = lax.mul(lax.mul(x, _power_of_two(third, wide)), _power_of_two(third, wide))
+    result = lax.mul(result, _power_of_two(lax.sub(n, lax.mul(third, np.int32(2))), wide))
+    return as_array(astype(result, dtype))
+
+
+def _power_of_two(n: Value, dtype: np.dtype[Any]) -> Array:
+    """2**n for int32 `n` within the exponents of normal floats, exactly."""
+    info = np.finfo(dtype)
+    bits = _bits_dtype(dtype)
+    exponent = lax.add(astype(n, bits), bits.type(info.maxexp - 1))
+    return lax.bitcast_convert_type(lax.shift_left(exponent, bits.type(info.nmant)), dtype)
+
+
+def frexp(x: Any, /) -> tuple[Array, Array]:
+    """Elementwise (mantissa, exponent) with ``x == mantissa * 2**exponent`` and 0.5 <= abs(mantissa) < 1."""
+    (v,) = promote_inexact(value("frexp", x))
+    if is_complex(v.dtype):
+        raise TypeError(f"frexp takes real numbers, got {v.dtype}.")
+    dtype = v.dtype
+    wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+    info, bits = np.finfo(wide), _bits_dtype(wide)
+    v = astype(v, wide)
+    subnormal = lax.lt(lax.abs(v), wide.type(info.tiny))
+    scaled = where_(subnormal, lax.mul(v, wide.type(2.0**info.nmant * 2)), v)
+    raw = lax.bitcast_convert_type(scaled, bits)
+    mask = bits.type((1 << (info.bits - 1 - info.nmant)) - 1)
+    exponent = lax.bitwise_and(lax.shift_right_logical(raw, bits.type(info.nmant)), mask)
+    exponent = lax.sub(exponent, bits.type(info.maxexp - 2))
+    shift = where_(subnormal, literal(info.nmant + 1, bits), literal(0, bits))
+    exponent = lax.sub(exponent, shift)
+    half = bits.type((info.maxexp - 2) << info.nmant)
+    keep = bits.type(~(int(mask) << info.nmant))
+    mantissa = lax.bitcast_convert_type(lax.bitwise_or(lax.bitwise_and(raw, keep), half), wide)
+    as_is = lax.bitwise_or(lax.eq(v, wide.type(0)), lax.bitwise_not(lax.is_finite(v)))
+    mantissa = where_(as_is, v, mantissa)
+    exponent = where_(as_is, literal(0, bits), exponent)
+    return as_array(astype(mantissa, dtype)), as_array(astype(exponent, np.dtype(np.int32)))
+
+
+def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
+    """Elementwise (fraction, whole part), both with the sign of `x`."""
+    no_out("modf", out)
+    (v,) = promote_inexact(value("modf", x))
+    whole = where_(lax.lt(v, zero_like(v)), lax.ceil(v), lax.floor(v))
+    return lax.sub(v, whole), whole
+
+
+def spacing(x: Any, /) -> Array:
+    """Elementwise distance to the next float further from 0, with the sign of `x`. ValueError for complex values."""
+    (v,) = promote_inexact(value("spacing", x))
+    if is_complex(v.dtype):
+        raise ValueError(f"spacing takes real numbers, got {v.dtype}.")
+    v = astype(v, v.dtype)
+    outward = copysign(constant(v, np.inf), v)
+    step = lax.sub(lax.nextafter(v, outward), v)
+    return where_(lax.is_finite(v), step, constant(v, np.nan))
+
+
+__all__ = [
+    "copysign", "frexp", "ldexp", "modf", "signbit", "spacing",
+]  # fmt: skip

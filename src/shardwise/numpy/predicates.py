@@ -1,0 +1,270 @@
+"""Elementwise questions: comparisons, logic, tests for NaN, infinity and closeness.
+
+In: arrays and scalars of any dtypes. Out: bool arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import default_dtype, dtype_of
+from shardwise.ir import Array, Op, bind
+from shardwise.numpy._promote import (
+    Value,
+    as_array,
+    astype,
+    broadcast_shapes,
+    constant,
+    is_bool,
+    is_complex,
+    is_float,
+    is_inexact,
+    no_out,
+    promote,
+    promote_shapes,
+    value,
+    values,
+    zero_like,
+)
+from shardwise.numpy.ufuncs import where_
+from shardwise.ops import binary as two
+from shardwise.ops import unary as one
+
+_BOOL = np.dtype(np.bool_)
+
+
+def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    function.__module__ = "shardwise.numpy"
+    return function
+
+
+# -- comparisons -----------------------------------------------------------------------------------------------
+
+
+def _equality(name: str, op: Op, doc: str) -> Callable[[Any, Any], Array]:
+    def function(x: Any, y: Any, /) -> Array:
+        if isinstance(x, Array) and isinstance(y, Array) and x.aval is y.aval:
+            return bind(op, x, y)
+        return bind(op, *promote(name, x, y))
+
+    return _named(function, name, doc)
+
+
+def _order(name: str, op: Op, strict: Op, doc: str) -> Callable[[Any, Any], Array]:
+    """A comparison that orders complex values by their real, then their imaginary part."""
+
+    def function(x: Any, y: Any, /) -> Array:
+        a, b = promote(name, x, y)
+        if not is_complex(a.dtype):
+            return bind(op, a, b)
+        real_a, real_b = lax.real(a), lax.real(b)
+        return where_(lax.eq(real_a, real_b), bind(op, lax.imag(a), lax.imag(b)), bind(strict, real_a, real_b))
+
+    return _named(function, name, doc)
+
+
+equal = _equality("equal", two.eq_p, "Elementwise ``x == y``.")
+not_equal = _equality("not_equal", two.ne_p, "Elementwise ``x != y``.")
+less = _order("less", two.lt_p, two.lt_p, "Elementwise ``x < y``; complex values by real, then imaginary part.")
+less_equal = _order(
+    "less_equal", two.le_p, two.lt_p, "Elementwise ``x <= y``; complex values by real, then imaginary part."
+)
+greater = _order("greater", two.gt_p, two.gt_p, "Elementwise ``x > y``; complex values by real, then imaginary part.")
+greater_equal = _order("greater_equal", two.ge_p, two.gt_p,
+                       "Elementwise ``x >= y``; complex values by real, then imaginary part.")  # fmt: skip
+
+
+# -- logic -----------------------------------------------------------------------------------------------------
+
+
+def to_bool(x: Value) -> Value:
+    """Elementwise ``x != 0``."""
+    return x if is_bool(x.dtype) else bind(two.ne_p, x, zero_like(x))
+
+
+def _logical(name: str, op: Op, doc: str) -> Callable[[Any, Any], Array]:
+    def function(x: Any, y: Any, /) -> Array:
+        a, b = values(name, x, y)
+        return bind(op, *promote_shapes(name, to_bool(a), to_bool(b)))
+
+    return _named(function, name, doc)
+
+
+_logical_and = _logical("logical_and", two.and_p, "Elementwise and of truth values; what is not 0 is true.")
+_logical_or = _logical("logical_or", two.or_p, "Elementwise or of truth values; what is not 0 is true.")
+_logical_xor = _logical("logical_xor", two.xor_p, "Elementwise exclusive or of truth values; what is not 0 is true.")
+
+
+def logical_not(x: Any, /) -> Array:
+    """Elementwise whether `x` is 0."""
+    return bind(one.not_p, to_bool(value("logical_not", x)))
+
+
+# -- NaN, infinity, complex ------------------------------------------------------------------------------------
+
+
+def isnan(x: Any, /) -> Array:
+    """Elementwise whether `x` is NaN."""
+    v = value("isnan", x)
+    return bind(two.ne_p, v, v)
+
+
+def isfinite(x: Any, /) -> Array:
+    """Elementwise whether `x` is neither NaN nor infinite."""
+    v = value("isfinite", x)
+    if is_float(v.dtype):
+        return lax.is_finite(v)
+    if is_complex(v.dtype):
+        return lax.bitwise_and(lax.is_finite(lax.real(v)), lax.is_finite(lax.imag(v)))
+    return lax.full_like(v, True, np.bool_)
+
+
+def isinf(x: Any, /) -> Array:
+    """Elementwise whether `x` is infinite, in either part."""
+    v = value("isinf", x)
+    if is_float(v.dtype):
+        v = astype(v, v.dtype)
+        return lax.eq(lax.abs(v), constant(v, np.inf))
+    if is_complex(v.dtype):
+        return lax.bitwise_or(isinf(lax.real(v)), isinf(lax.imag(v)))
+    return lax.full_like(v, False, np.bool_)
+
+
+def isposinf(x: Any, /, out: None = None) -> Array:
+    """Elementwise whether `x` is +infinity. ValueError for complex values."""
+    return _is_infinity("isposinf", x, np.inf, out)
+
+
+def isneginf(x: Any, /, out: None = None) -> Array:
+    """Elementwise whether `x` is -infinity. ValueError for complex values."""
+    return _is_infinity("isneginf", x, -np.inf, out)
+
+
+def _is_infinity(name: str, x: Any, infinity: float, out: None) -> Array:
+    no_out(name, out)
+    v = value(name, x)
+    if is_complex(v.dtype):
+        raise ValueError(f"{name} is not well defined for complex values; test real and imag apart.")
+    if is_float(v.dtype):
+        v = astype(v, v.dtype)
+        return lax.eq(v, constant(v, infinity))
+    return lax.full_like(v, False, np.bool_)
+
+
+def isreal(x: Any) -> Array:
+    """Elementwise whether the imaginary part is 0."""
+    v = value("isreal", x)
+    if is_complex(v.dtype):
+        part = lax.imag(v)
+        return lax.eq(part, zero_like(part))
+    return lax.eq(v, v) if not is_inexact(v.dtype) else bind(one.not_p, iscomplex(v))
+
+
+def iscomplex(x: Any) -> Array:
+    """Elementwise whether the imaginary part is not 0."""
+    v = value("iscomplex", x)
+    if is_complex(v.dtype):
+        part = lax.imag(v)
+        return lax.ne(part, zero_like(part))
+    zero = lax.full_like(v, 0)
+    return lax.ne(zero, zero)
+
+
+def iscomplexobj(x: Any) -> bool:
+    """Whether `x` has a complex dtype."""
+    if x is None:
+        return False
+    try:
+        return is_complex(dtype_of(x))
+    except TypeError:
+        return np.iscomplexobj(x)
+
+
+def isrealobj(x: Any) -> bool:
+    """Whether `x` does not have a complex dtype."""
+    return not iscomplexobj(x)
+
+
+def isscalar(element: Any) -> bool:
+    """Whether `element` is a scalar: a Python or NumPy one, or an array without dims."""
+    return element.ndim == 0 if isinstance(element, Array | np.ndarray) else np.isscalar(element)
+
+
+# -- closeness -------------------------------------------------------------------------------------------------
+
+
+def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
+    """Elementwise ``abs(a - b) <= atol + rtol * abs(b)``; infinities are close if equal, NaN is close to NaN if asked."""
+    x, y = promote("isclose", a, b)
+    x, y = astype(x, x.dtype), astype(y, y.dtype)
+    if not is_inexact(x.dtype):
+        if not is_bool(x.dtype):
+            x, y = astype(x, default_dtype("f")), astype(y, default_dtype("f"))
+        else:
+            return lax.eq(x, y)
+    part = lax.real(x).dtype if is_complex(x.dtype) else x.dtype
+    rtol, atol = (astype(value("isclose", t, i + 2), part) for i, t in enumerate((rtol, atol)))
+    size = lax.abs(y)
+    bound, distance = promote_shapes("isclose", _tolerance(rtol, atol, size), lax.abs(lax.sub(x, y)))
+    close = lax.bitwise_and(lax.le(distance, bound), lax.bitwise_and(isfinite(x), isfinite(y)))
+    result = lax.bitwise_or(
+        close, lax.bitwise_and(lax.eq(x, y), bind(one.not_p, lax.bitwise_and(isfinite(x), isfinite(y))))
+    )
+    if equal_nan:
+        result = lax.bitwise_or(result, lax.bitwise_and(isnan(x), isnan(y)))
+    return result
+
+
+def _tolerance(rtol: Value, atol: Value, size: Value) -> Array:
+    r, s = promote_shapes("isclose", rtol, size)
+    product = lax.mul(r, s)
+    return lax.add(*promote_shapes("isclose", atol, product))
+
+
+def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
+    """Whether all elements are close; see `isclose`. A bool array without dims."""
+    return _all(isclose(a, b, rtol, atol, equal_nan))
+
+
+def _all(x: Array) -> Array:
+    return lax.reduce_and(x, tuple(range(x.ndim)))
+
+
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
+    """Whether two arrays (or nested sequences) have one shape and equal elements. A bool array without dims."""
+    x, y = _any_array(a1), _any_array(a2)
+    if x.shape != y.shape:
+        return as_array(value("array_equal", np.bool_(False)))
+    same = equal(x, y)
+    if equal_nan:
+        same = lax.bitwise_or(same, lax.bitwise_and(isnan(x), isnan(y)))
+    return _all(same)
+
+
+def array_equiv(a1: Any, a2: Any) -> Array:
+    """Whether two arrays (or nested sequences) broadcast to one shape with equal elements. A bool array without dims."""
+    x, y = _any_array(a1), _any_array(a2)
+    try:
+        broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        return as_array(value("array_equiv", np.bool_(False)))
+    return _all(equal(x, y))
+
+
+def _any_array(x: Any) -> Array:
+    from shardwise.numpy.creation import asarray
+
+    return asarray(x)
+
+
+__all__ = [
+    "allclose", "array_equal", "array_equiv", "equal", "greater", "greater_equal", "isclose", "iscomplex",
+    "iscomplexobj", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar", "less",
+    "less_equal", "logical_not", "not_equal",
+]  # fmt: skip

@@ -1,0 +1,358 @@
+"""Arrays of numbers in steps: ranges, grids and window functions.
+
+In: bounds and sizes known while tracing. Out: arrays, computed where they will live.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import canonicalize, default_dtype, finfo, result_type, to_inexact
+from shardwise.device_put import place_created
+from shardwise.ir import Array, literal
+from shardwise.numpy._promote import (
+    Value,
+    as_array,
+    astype,
+    broadcast_to_shape,
+    canonical_axis,
+    concrete,
+    concrete_int,
+    constant,
+    is_complex,
+    is_integer,
+    promote_dtypes,
+    promote_inexact,
+    promote_shapes,
+    requested,
+    value,
+    values,
+    zero_like,
+)
+from shardwise.numpy.creation import asarray
+from shardwise.numpy.ufuncs import where_
+
+
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
+           out_sharding: Any = None) -> Array:  # fmt: skip
+    """The numbers from `start` (default 0) to below `stop` in steps of `step`: ``ceil((stop - start) / step)`` of them.
+
+    Bounds must be known while tracing. ValueError for complex ones, TypeError for what is no number.
+    """
+    given = [x for x in (start, stop, step) if x is not None]
+    if start is None:
+        raise TypeError("arange requires ndarray, scalar, or None arguments; start must be a number, got None.")
+    bounds = values("arange", *given)
+    wanted = requested("arange", dtype)
+    if any(x.ndim for x in bounds):
+        raise TypeError(f"arange takes scalars, got shapes {', '.join(str(x.shape) for x in bounds)}.")
+    if any(is_complex(x.dtype) for x in bounds):
+        raise ValueError("arange does not take complex start, stop or step. Use jnp.linspace.")
+    if wanted is None:
+        wanted = result_type(*bounds)
+    numbers = [
+        None if x is None else concrete(value("arange", x), "a bound of arange").item() for x in (start, stop, step)
+    ]
+    first, last, width = (0, numbers[0], numbers[2]) if stop is None else numbers
+    width = 1 if width is None else width
+    assert first is not None and last is not None
+    n = max(0, math.ceil((last - first) / width))
+    out = lax.broadcasted_iota(wanted, (n,), 0, out_sharding=out_sharding)
+    if width != 1:
+        out = lax.mul(out, literal(width, wanted))
+    if first != 0:
+        out = lax.add(out, literal(first, wanted))
+    return place_created(out, device)
+
+
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
+             axis: int = 0, *, device: Any = None) -> Any:  # fmt: skip
+    """`num` numbers at equal distances from `start` to `stop` (arrays broadcast; the numbers go along a new dim `axis`).
+
+    Integers are rounded down. With `retstep` also the distance. ValueError for a negative `num`.
+    """
+    wanted = requested("linspace", dtype)
+    num = concrete_int(num, "num of linspace")
+    if num < 0:
+        raise ValueError(f"Number of samples, {num}, must be non-negative.")
+    lower, upper = values("linspace", start, stop)
+    if wanted is None:
+        wanted = to_inexact(result_type(lower, upper))
+    compute = canonicalize(to_inexact(wanted))
+    shape = lax.broadcast_shapes(lower.shape, upper.shape)
+    first = broadcast_to_shape(astype(lower, compute), shape)
+    last = broadcast_to_shape(astype(upper, compute), shape)
+    axis = canonical_axis(axis, len(shape) + 1)
+    divisions = num - 1 if endpoint else num
+    if num > 1:
+        delta = lax.div(lax.sub(last, first), literal(divisions, compute))
+        real = lax.real(first).dtype if is_complex(compute) else compute
+        part = lax.div(lax.iota(real, divisions), literal(divisions, real))
+        part = lax.expand_dims(astype(part, compute), range(1, len(shape) + 1))
+        low, high = lax.expand_dims(first, (0,)), lax.expand_dims(last, (0,))
+        out = lax.add(lax.mul(low, lax.sub(literal(1, compute), part)), lax.mul(high, part))
+        if endpoint:
+            out = lax.concatenate([out, high], 0)
+    else:
+        delta = as_array(literal(np.nan, compute) if endpoint else lax.sub(last, first))
+        out = broadcast_to_shape(lax.expand_dims(first, (0,)), (num, *shape))
+    if axis:
+        out = lax.transpose(out, [*range(1, axis + 1), 0, *range(axis + 1, out.ndim)])
+    if is_integer(wanted):
+        out = lax.floor(out)
+    out = place_created(as_array(astype(out, wanted)), device)
+    return (out, delta) if retstep else out
+
+
+def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None,
+             axis: int = 0) -> Array:  # fmt: skip
+    """`base` to powers at equal distances from `start` to `stop`; see `linspace`."""
+    wanted = requested("logspace", dtype) or to_inexact(result_type(*values("logspace", start, stop)))
+    compute = canonicalize(to_inexact(wanted))
+    powers = linspace(astype(value("logspace", start), compute), astype(value("logspace", stop), compute), num, endpoint,
+                      dtype=compute, axis=axis)  # fmt: skip
+    b, powers = promote_shapes("logspace", astype(value("logspace", base), compute), powers)
+    return as_array(astype(lax.pow(broadcast_to_shape(b, powers.shape), powers), wanted))
+
+
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
+    """`num` numbers with equal ratios from `start` to `stop`; see `linspace`."""
+    wanted = requested("geomspace", dtype) or to_inexact(result_type(*values("geomspace", start, stop)))
+    compute = canonicalize(to_inexact(wanted))
+    first, last = (astype(x, compute) for x in values("geomspace", start, stop))
+    first, last = promote_shapes("geomspace", first, last)
+    sign = literal(1, compute)
+    if not is_complex(compute):
+        both_negative = lax.bitwise_and(lax.lt(first, zero_like(first)), lax.lt(last, zero_like(last)))
+        sign = where_(both_negative, constant(first, -1), constant(first, 1))
+        first, last = lax.mul(first, sign), lax.mul(last, sign)
+    ten = literal(math.log(10), compute)
+    out = logspace(lax.div(lax.log(first), ten), lax.div(lax.log(last), ten), num, endpoint, 10.0, compute, 0)
+    if num > 0:  # the bounds exactly, whatever log10 and power made of them
+        shape = out.shape[1:]
+        ends = [lax.expand_dims(broadcast_to_shape(first, shape), (0,))]
+        middle = lax.slice_in_dim(out, 1, num - 1 if endpoint and num > 1 else num, axis=0)
+        if endpoint and num > 1:
+            out = lax.concatenate([*ends, middle, lax.expand_dims(broadcast_to_shape(last, shape), (0,))], 0)
+        else:
+            out = lax.concatenate([*ends, middle], 0)
+    if is_integer(wanted):  # rounding errors below an integer must not cost a whole one
+        out = lax.mul(out, constant(out, 1 + 8 * float(finfo(compute).eps)))
+    out = lax.mul(*promote_shapes("geomspace", out, sign))
+    axis = canonical_axis(axis, out.ndim)
+    if axis:
+        out = lax.transpose(out, [*range(1, axis + 1), 0, *range(axis + 1, out.ndim)])
+    return as_array(astype(out, wanted))
+
+
+# -- grids -----------------------------------------------------------------------------------------------------
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
+    """The coordinates of a grid from those along its sides, one array per side.
+
+    ValueError for arrays that are not 1-d or an `indexing` other than 'xy' and 'ij'; NotImplementedError for copy=False.
+    """
+    sides = values("meshgrid", *xi)
+    if not copy:
+        raise NotImplementedError("meshgrid: arrays are never views of each other here; use copy=True.")
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}.")
+    if any(x.ndim != 1 for x in sides):
+        raise ValueError(f"Arguments to jax.numpy.meshgrid must be 1D, got shapes {[x.shape for x in sides]}")
+    order = list(range(len(sides)))
+    if indexing == "xy" and len(sides) > 1:
+        order[:2] = [1, 0]
+    shape = [1] * len(sides)
+    for d, x in zip(order, sides, strict=True):
+        shape[d] = x.shape[0]
+    result = []
+    for d, x in zip(order, sides, strict=True):
+        sizes = [1] * len(sides)
+        sizes[d] = x.shape[0]
+        result.append(lax.broadcast_in_dim(x, tuple(sizes if sparse else shape), (d,)))
+    return result
+
+
+def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
+    """For each dim of a grid of these sizes, the index of every point along it; sparse: a tuple of broadcastable arrays."""
+    wanted = requested("indices", dtype) or default_dtype("i")
+    sizes = tuple(operator.index(n) for n in dimensions)
+    if sparse:
+        return tuple(
+            lax.broadcasted_iota(wanted, tuple(n if i == d else 1 for i in range(len(sizes))), d)
+            for d, n in enumerate(sizes)
+        )
+    if not sizes:
+        return asarray(np.zeros((0,)), wanted)
+    return lax.concatenate(
+        [lax.expand_dims(lax.broadcasted_iota(wanted, sizes, d), (0,)) for d in range(len(sizes))], 0
+    )
+
+
+def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+    """`function` called once with the coordinates of a grid: one array per dim of `shape`, each of that shape."""
+    sizes = tuple(operator.index(n) for n in (shape if hasattr(shape, "__iter__") else (shape,)))
+    wanted = requested("fromfunction", dtype)
+    return function(*[lax.broadcasted_iota(wanted, sizes, d) for d in range(len(sizes))], **kwargs)
+
+
+def ix_(*args: Any) -> tuple[Array, ...]:
+    """1-d arrays reshaped so that together they index a rectangle. NotImplementedError for bools."""
+    n = len(args)
+    result = []
+    for d, arg in enumerate(values("ix_", *args)):
+        x = as_array(arg)
+        if x.ndim != 1:
+            raise ValueError(f"Arguments to jax.numpy.ix_ must be 1-dimensional, got shape {x.shape}.")
+        if x.dtype == np.bool_:
+            raise NotImplementedError("ix_ of bools; use jnp.nonzero of them.")
+        if x.size == 0:
+            x = as_array(astype(x, default_dtype("i")))
+        result.append(lax.expand_dims(x, [i for i in range(n) if i != d]))
+    return tuple(result)
+
+
+def _step(key: slice) -> Array:
+    start = 0 if key.start is None else key.start
+    step = 1 if key.step is None else key.step
+    if isinstance(step, complex):
+        return linspace(start, key.stop, int(abs(step)))
+    return arange(start, key.stop, step)
+
+
+class _Grid:
+    """``mgrid[0:3, 0:1:5j]``: the coordinates of a grid; an imaginary step is the number of points."""
+
+    def __init__(self, sparse: bool) -> None:
+        self.sparse = sparse
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            return _step(key)
+        sides = [_step(k) for k in key]
+        dtype = result_type(*sides)
+        grid = meshgrid(*[astype(x, dtype) for x in sides], indexing="ij", sparse=self.sparse)
+        return grid if self.sparse else lax.concatenate([lax.expand_dims(x, (0,)) for x in grid], 0)
+
+
+mgrid = _Grid(sparse=False)
+ogrid = _Grid(sparse=True)
+
+
+class _Join:
+    """``r_[1:4, 0, x]``: ranges and arrays put together along an axis; a leading text chooses axis and rank."""
+
+    axis = 0
+    ndmin = 1
+    trans1d = -1
+
+    def __getitem__(self, key: Any) -> Array:
+        items = list(key) if isinstance(key, tuple) else [key]
+        axis, ndmin, trans1d = self.axis, self.ndmin, self.trans1d
+        if items and isinstance(items[0], str):
+            words = items.pop(0).split(",")
+            if words[0] in ("r", "c"):
+                raise NotImplementedError(f"r_ and c_ do not build matrices ({words[0]!r}). Use jnp.atleast_2d.")
+            if len(words) > 3:
+                raise ValueError(f"r_: expected up to three comma-separated integers, got {','.join(words)!r}.")
+            numbers = [int(w) for w in words]
+            axis, ndmin, trans1d = numbers + [axis, ndmin, trans1d][len(numbers) :]
+        parts = []
+        for item in items:
+            x = _step(item) if isinstance(item, slice) else asarray(item)
+            rank = x.ndim
+            if rank < ndmin:
+                new = ndmin - rank
+                place = new if rank == 0 or trans1d == -1 else trans1d % ndmin
+                dims = [d for d in range(ndmin) if not place <= d < place + rank] if rank else range(new)
+                x = lax.expand_dims(x, dims)
+            parts.append(x)
+        return lax.concatenate(promote_dtypes(*parts), axis % parts[0].ndim)
+
+
+class _JoinColumns(_Join):
+    """``c_[x, y]``: 1-d arrays put together as the columns of a matrix."""
+
+    axis = -1
+    ndmin = 2
+    trans1d = 0
+
+
+r_ = _Join()
+c_ = _JoinColumns()
+s_ = np.s_
+index_exp = np.index_exp
+
+
+# -- window functions ------------------------------------------------------------------------------------------
+
+
+def _window(name: str, M: Any, function: Callable[[Array, int], Array]) -> Array:
+    n = concrete_int(M, f"M of {name}")
+    dtype = default_dtype("f")
+    if n <= 1:
+        return lax.full((max(n, 0),), 1, dtype)
+    return function(lax.iota(dtype, n), n)
+
+
+def _cosines(n: Array, M: int, *weights: float) -> Array:
+    """weights[0] - weights[1] cos(2 pi n / (M - 1)) + weights[2] cos(4 pi n / (M - 1))."""
+    total: Value = constant(n, weights[0])
+    for k, weight in enumerate(weights[1:], 1):
+        wave = lax.cos(lax.div(lax.mul(n, constant(n, 2 * np.pi * k)), constant(n, M - 1)))
+        total = lax.add(total, lax.mul(wave, constant(n, weight if k % 2 == 0 else -weight)))
+    return as_array(total)
+
+
+def bartlett(M: int) -> Array:
+    """The triangular window of `M` points."""
+
+    def triangle(n: Array, M: int) -> Array:
+        one = constant(n, 1)
+        position = lax.sub(lax.div(lax.mul(n, constant(n, 2)), constant(n, M - 1)), one)
+        return lax.sub(one, lax.abs(position))
+
+    return _window("bartlett", M, triangle)
+
+
+def blackman(M: int) -> Array:
+    """The Blackman window of `M` points."""
+    return _window("blackman", M, lambda n, M: _cosines(n, M, 0.42, 0.5, 0.08))
+
+
+def hamming(M: int) -> Array:
+    """The Hamming window of `M` points."""
+    return _window("hamming", M, lambda n, M: _cosines(n, M, 0.54, 0.46))
+
+
+def hanning(M: int) -> Array:
+    """The Hann window of `M` points."""
+    return _window("hanning", M, lambda n, M: _cosines(n, M, 0.5, 0.5))
+
+
+def kaiser(M: int, beta: Any) -> Array:
+    """The Kaiser window of `M` points with shape parameter `beta`."""
+    from shardwise.numpy.ufuncs import i0
+
+    def bessel(n: Array, M: int) -> Array:
+        half = 0.5 * (M - 1)
+        position = lax.div(lax.sub(n, constant(n, half)), constant(n, half))
+        root = lax.sqrt(lax.sub(constant(n, 1), lax.square(position)))
+        (b,) = promote_inexact(value("kaiser", beta, 1))
+        b = astype(b, n.dtype)
+        return lax.div(i0(lax.mul(root, b)), i0(b))
+
+    return _window("kaiser", M, bessel)
+
+
+__all__ = [
+    "arange", "bartlett", "blackman", "c_", "fromfunction", "geomspace", "hamming", "hanning", "index_exp", "indices", "ix_",
+    "kaiser", "linspace", "logspace", "meshgrid", "mgrid", "ogrid", "r_", "s_",
+]  # fmt: skip

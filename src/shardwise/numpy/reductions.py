@@ -1,0 +1,452 @@
+"""Reductions: sums, products, extrema, means and their NaN-skipping kin; all take `axis`, `keepdims` and `where`.
+
+In: an array, the axes to remove. Out: an array without them. Sums of small integers and of half floats are computed in
+wider types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import (
+    accumulation_dtype,
+    default_dtype,
+    reduction_dtype,
+    to_inexact,
+)
+from shardwise.ir import Array, literal
+from shardwise.numpy._promote import (
+    Axis,
+    Value,
+    array,
+    as_array,
+    astype,
+    broadcast_shapes,
+    broadcast_to_shape,
+    canonical_axes,
+    canonical_axis,
+    constant,
+    is_bool,
+    is_complex,
+    is_inexact,
+    no_out,
+    promote_inexact,
+    promote_shapes,
+    requested,
+    value,
+    zero_like,
+)
+from shardwise.numpy.predicates import isnan, to_bool
+from shardwise.numpy.ufuncs import where_
+
+Reduce = Callable[[Any, tuple[int, ...]], Array]
+
+
+def _masked(name: str, x: Array, where: Any, neutral: Any) -> Array:
+    """`x` with `neutral` where the mask is false; both broadcast to one shape."""
+    if where is None:
+        return x
+    mask = to_bool(value(name, where))
+    mask, x_ = promote_shapes(name, mask, x)
+    shape = broadcast_shapes(mask.shape, x.shape)
+    return broadcast_to_shape(where_(mask, x_, neutral), shape) if shape != x.shape else where_(mask, x_, neutral)
+
+
+def _reduced(x: Array, axes: tuple[int, ...], keepdims: bool, reduce: Reduce) -> Array:
+    out = reduce(x, axes)
+    return lax.expand_dims(out, axes) if keepdims else out
+
+
+def _strong(x: Array) -> Array:
+    return as_array(astype(x, x.dtype))
+
+
+# -- sums and products -----------------------------------------------------------------------------------------
+
+
+def _accumulating(name: str, a: Any, axis: Axis, dtype: Any, out: None, keepdims: bool, initial: Any, where: Any,
+                  promote_integers: bool, neutral: int, reduce: Reduce, combine: Any) -> Array:  # fmt: skip
+    no_out(name, out)
+    wanted = requested(name, dtype)
+    x = array(name, a)
+    axes = canonical_axes(axis, x.ndim)
+    if wanted is None:
+        wanted = reduction_dtype(x.dtype) if promote_integers or is_bool(x.dtype) else x.dtype
+    compute = accumulation_dtype(wanted)
+    x = as_array(astype(x, compute))
+    x = _masked(name, x, where, literal(neutral, compute))
+    if is_bool(compute):
+        reduce, combine = (lax.reduce_and, lax.bitwise_and) if neutral else (lax.reduce_or, lax.bitwise_or)
+    result = _reduced(x, canonical_axes(axis, x.ndim) if where is not None else axes, keepdims, reduce)
+    if initial is not None:
+        result = combine(*promote_shapes(name, result, astype(_scalar(name, initial), compute)))
+    return as_array(astype(result, wanted))
+
+
+def _scalar(name: str, x: Any) -> Value:
+    v = value(name, x)
+    if v.ndim:
+        raise ValueError(f"initial value of {name} must be a scalar. Got array of shape {v.shape}")
+    return v
+
+
+def sum(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+        where: Any = None, promote_integers: bool = True) -> Array:  # fmt: skip
+    """The sum over `axis`. Bools and small integers are added as int32 (or uint32) unless told not to."""
+    return _accumulating(
+        "sum", a, axis, dtype, out, keepdims, initial, where, promote_integers, 0, lax.reduce_sum, lax.add
+    )
+
+
+def prod(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+         where: Any = None, promote_integers: bool = True) -> Array:  # fmt: skip
+    """The product over `axis`. Bools and small integers are multiplied as int32 (or uint32) unless told not to."""
+    return _accumulating(
+        "prod", a, axis, dtype, out, keepdims, initial, where, promote_integers, 1, lax.reduce_prod, lax.mul
+    )
+
+
+# -- extrema ---------------------------------------------------------------------------------------------------
+
+
+def _extremum(name: str, a: Any, axis: Axis, out: None, keepdims: bool, initial: Any, where: Any, reduce: Reduce,
+              combine: Any) -> Array:  # fmt: skip
+    no_out(name, out)
+    x = array(name, a)
+    if where is not None and initial is None:
+        raise ValueError(f"reduction operation {name} does not have an identity, so to use a where mask one has to "
+                         "specify 'initial'")  # fmt: skip
+    axes = canonical_axes(axis, x.ndim)
+    x = _strong(x)
+    if initial is None:
+        if 0 in [x.shape[d] for d in axes]:
+            raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+        return _reduced(x, axes, keepdims, reduce)
+    start = astype(_scalar(name, initial), x.dtype)
+    x = _masked(name, x, where, start)
+    result = _reduced(x, canonical_axes(axis, x.ndim), keepdims, reduce)
+    return combine(result, start)
+
+
+def max(
+    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """The greatest element over `axis`, NaN if one is. ValueError for none without `initial`, and `where` without it."""
+    return _extremum("max", a, axis, out, keepdims, initial, where, lax.reduce_max, lax.max)
+
+
+def min(
+    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """The least element over `axis`, NaN if one is. ValueError for none without `initial`, and `where` without it."""
+    return _extremum("min", a, axis, out, keepdims, initial, where, lax.reduce_min, lax.min)
+
+
+amax, amin = max, min
+
+
+def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> Array:
+    """The distance from the least to the greatest element over `axis`."""
+    no_out("ptp", out)
+    x = array("ptp", a)
+    return lax.sub(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
+
+
+def all(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
+    """Whether all elements over `axis` are true (not 0)."""
+    return _truth("all", a, axis, out, keepdims, where, True, lax.reduce_and)
+
+
+def any(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
+    """Whether some element over `axis` is true (not 0)."""
+    return _truth("any", a, axis, out, keepdims, where, False, lax.reduce_or)
+
+
+def _truth(
+    name: str, a: Any, axis: Axis, out: None, keepdims: bool, where: Any, neutral: bool, reduce: Reduce
+) -> Array:
+    no_out(name, out)
+    x = _strong(as_array(to_bool(value(name, a))))
+    x = _masked(name, x, where, literal(np.bool_(neutral)))
+    return _reduced(x, canonical_axes(axis, x.ndim), keepdims, reduce)
+
+
+def count_nonzero(a: Any, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The number of elements over `axis` that are not 0."""
+    return sum(to_bool(value("count_nonzero", a)), axis, default_dtype("i"), keepdims=keepdims)
+
+
+def reduce_bits(name: str, reduce: Reduce, neutral: int) -> Callable[..., Array]:
+    """A reduction over bits, for the `reduce` methods of `bitwise_and` and its like."""
+
+    def function(a: Any, axis: Axis = 0, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+                 where: Any = None) -> Array:  # fmt: skip
+        no_out(name, out)
+        x = array(name, a)
+        x = as_array(astype(x, requested(name, dtype) or x.dtype))
+        x = _masked(name, x, where, astype(literal(np.int32(neutral)), x.dtype))
+        axes = canonical_axes(axis, x.ndim)
+        if initial is not None:
+            raise NotImplementedError(f"{name}.reduce: initial= is not supported. Combine the result with it.")
+        return _reduced(x, axes, keepdims, reduce)
+
+    return function
+
+
+# -- positions -------------------------------------------------------------------------------------------------
+
+
+def _position(name: str, a: Any, axis: int | None, out: None, keepdims: bool | None, find: Any) -> Array:
+    no_out(name, out)
+    x = array(name, a)
+    ndim = x.ndim
+    if axis is None:
+        x, d = lax.reshape(x, (x.size,)), 0
+    else:
+        d = canonical_axis(axis, ndim)
+    if x.shape[d] == 0:
+        raise ValueError(f"attempt to get {name} of an empty sequence")
+    result = find(x, d, default_dtype("i"))
+    if keepdims:
+        result = lax.expand_dims(result, range(ndim) if axis is None else (d,))
+    return result
+
+
+def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+    """The index of the greatest element along `axis` (None: of the flattened array); the first of several, or of NaNs."""
+    return _position("argmax", a, axis, out, keepdims, lax.argmax)
+
+
+def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+    """The index of the least element along `axis` (None: of the flattened array); the first of several, or of NaNs."""
+    return _position("argmin", a, axis, out, keepdims, lax.argmin)
+
+
+def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+    """`argmax` that skips NaN; -1 where all are NaN."""
+    return _nan_position("nanargmax", a, axis, out, keepdims, -np.inf, argmax)
+
+
+def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+    """`argmin` that skips NaN; -1 where all are NaN."""
+    return _nan_position("nanargmin", a, axis, out, keepdims, np.inf, argmin)
+
+
+def _nan_position(
+    name: str, a: Any, axis: int | None, out: None, keepdims: bool | None, least: float, find: Any
+) -> Array:
+    no_out(name, out)
+    x = array(name, a)
+    if not is_inexact(x.dtype):
+        return find(x, axis, keepdims=keepdims)
+    missing = isnan(x)
+    found = find(where_(missing, constant(x, least), x), axis, keepdims=keepdims)
+    nothing = all(missing, axis, keepdims=bool(keepdims))
+    return where_(nothing, literal(-1, found.dtype), found)
+
+
+# -- means -----------------------------------------------------------------------------------------------------
+
+
+def _count(name: str, x: Array, axis: Axis, where: Any, dtype: Any, keepdims: bool) -> Value:
+    """How many elements are reduced: a constant, or with a mask an array."""
+    if where is None:
+        size = 1
+        for d in canonical_axes(axis, x.ndim):
+            size *= x.shape[d]
+        return literal(size, dtype)
+    mask = as_array(to_bool(value(name, where)))
+    return sum(broadcast_to_shape(mask, broadcast_shapes(mask.shape, x.shape)), axis, dtype, keepdims=keepdims)
+
+
+def mean(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
+         where: Any = None) -> Array:  # fmt: skip
+    """The mean over `axis`; NaN of nothing."""
+    no_out("mean", out)
+    x = array("mean", a)
+    wanted = requested("mean", dtype)
+    if wanted is None:
+        wanted = to_inexact(x.dtype) if is_inexact(x.dtype) else default_dtype("f")
+    compute = accumulation_dtype(wanted)
+    total = sum(x, axis, compute, keepdims=keepdims, where=where)
+    count = _count("mean", x, axis, where, compute, keepdims)
+    return as_array(astype(lax.div(total, count), wanted))
+
+
+def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+    """The mean over `axis` weighted by `weights` (of the shape of `a`, or 1-d along one axis); with `returned` also their sum."""
+    x = array("average", a)
+    if weights is None:
+        result = mean(x, axis, keepdims=keepdims)
+        size = _count("average", x, axis, None, result.dtype, keepdims)
+        total = broadcast_to_shape(size, result.shape)
+    else:
+        w = array("average", weights, 1)
+        x, w = map(as_array, promote_inexact(x, w))
+        if w.shape != x.shape:
+            if axis is None:
+                raise ValueError("Axis must be specified when shapes of a and weights differ.")
+            if isinstance(axis, tuple | list):
+                axes = canonical_axes(axis, x.ndim)
+                if w.shape != tuple(x.shape[d] for d in axes):
+                    raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
+                order = sorted(range(len(axes)), key=axes.__getitem__)
+                w = lax.broadcast_in_dim(lax.transpose(w, order), x.shape, sorted(axes))
+            else:
+                d = canonical_axis(axis, x.ndim)
+                if w.ndim != 1:
+                    raise TypeError("1D weights expected when shapes of a and weights differ.")
+                if w.shape[0] != x.shape[d]:
+                    raise ValueError("Length of weights not compatible with specified axis.")
+                w = lax.broadcast_in_dim(w, x.shape, (d,))
+        total = sum(w, axis, keepdims=keepdims)
+        result = lax.div(sum(lax.mul(x, w), axis, keepdims=keepdims), total)
+    return (result, total) if returned else result
+
+
+def var(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, *,
+        where: Any = None, mean: Any = None, correction: float | None = None) -> Array:  # fmt: skip
+    """The variance over `axis`: mean squared distance from the mean, dividing by the count less `correction` (or `ddof`)."""
+    no_out("var", out)
+    return _variance("var", a, axis, dtype, ddof, keepdims, where, mean, correction)
+
+
+def _variance(name: str, a: Any, axis: Axis, dtype: Any, ddof: Any, keepdims: bool, where: Any, center: Any,
+              correction: Any) -> Array:  # fmt: skip
+    if correction is not None:
+        if not isinstance(ddof, int) or ddof != 0:
+            raise ValueError(f"{name}: ddof and correction can't be provided simultaneously.")
+        ddof = correction
+    x = array(name, a)
+    wanted = requested(name, dtype)
+    if wanted is not None and is_complex(x.dtype) and not is_complex(wanted):
+        raise ValueError(f"{name} of complex values cannot have the real dtype {wanted}; give a complex one or none.")
+    base = x.dtype if is_inexact(x.dtype) else default_dtype("f")
+    if wanted is None:
+        wanted, compute = (_real(base)), base
+    else:
+        compute = wanted if is_inexact(wanted) else default_dtype("f")
+    compute = accumulation_dtype(compute)
+    x = as_array(astype(x, compute))
+    center = mean_of(x, axis, where) if center is None else astype(array(name, center), compute)
+    distance = lax.sub(*promote_shapes(name, x, center))
+    square = (
+        lax.add(lax.square(lax.real(distance)), lax.square(lax.imag(distance)))
+        if is_complex(compute)
+        else lax.square(distance)
+    )
+    real = _real(compute)
+    count = _count(name, x, axis, where, real, keepdims)
+    count = lax.sub(*promote_shapes(name, count, astype(value(name, ddof), real)))
+    total = sum(square, axis, real, keepdims=keepdims, where=where)
+    positive = lax.gt(count, zero_like(count))
+    safe = where_(positive, count, constant(count, 1))
+    result = where_(positive, lax.div(total, safe), constant(total, np.nan))
+    return as_array(astype(result, wanted))
+
+
+def mean_of(x: Array, axis: Axis, where: Any) -> Array:
+    """`mean` with keepdims, for use inside functions that have a parameter of that name."""
+    return mean(x, axis, keepdims=True, where=where)
+
+
+def _real(dtype: Any) -> np.dtype[Any]:
+    return np.dtype({"complex64": np.float32, "complex128": np.float64}.get(dtype.name, dtype))
+
+
+def std(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, *,
+        where: Any = None, mean: Any = None, correction: float | None = None) -> Array:  # fmt: skip
+    """The standard deviation over `axis`: the square root of `var`."""
+    no_out("std", out)
+    wanted = requested("std", dtype)
+    if wanted is not None and not is_inexact(wanted):
+        raise ValueError(f"dtype argument to std must be inexact; got {wanted}")
+    return lax.sqrt(_variance("std", a, axis, wanted, ddof, keepdims, where, mean, correction))
+
+
+# -- skipping NaN ----------------------------------------------------------------------------------------------
+
+
+def _without_nan(x: Array, replacement: Any) -> Array:
+    return where_(isnan(x), constant(x, replacement), x) if is_inexact(x.dtype) else x
+
+
+def nansum(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+           where: Any = None) -> Array:  # fmt: skip
+    """`sum` with NaN as 0."""
+    x = _without_nan(array("nansum", a), 0)
+    return sum(x, axis, dtype, out, keepdims, initial, where)
+
+
+def nanprod(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+            where: Any = None) -> Array:  # fmt: skip
+    """`prod` with NaN as 1."""
+    x = _without_nan(array("nanprod", a), 1)
+    return prod(x, axis, dtype, out, keepdims, initial, where)
+
+
+def nanmax(
+    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """`max` that skips NaN; NaN where all are."""
+    return _nan_extremum("nanmax", a, axis, out, keepdims, initial, where, -np.inf, max)
+
+
+def nanmin(
+    a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """`min` that skips NaN; NaN where all are."""
+    return _nan_extremum("nanmin", a, axis, out, keepdims, initial, where, np.inf, min)
+
+
+def _nan_extremum(name: str, a: Any, axis: Axis, out: None, keepdims: bool, initial: Any, where: Any, least: float,
+                  extremum: Any) -> Array:  # fmt: skip
+    x = array(name, a)
+    result = extremum(_without_nan(x, least), axis, out, keepdims, initial, where)
+    if not is_inexact(x.dtype) or initial is not None:
+        return result
+    return where_(all(isnan(x), axis, keepdims=keepdims), constant(result, np.nan), result)
+
+
+def nanmean(
+    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
+) -> Array:
+    """`mean` that skips NaN."""
+    no_out("nanmean", out)
+    x = array("nanmean", a)
+    if not is_inexact(x.dtype):
+        return mean(x, axis, dtype, keepdims=keepdims, where=where)
+    wanted = requested("nanmean", dtype) or x.dtype
+    count = sum(lax.bitwise_not(isnan(x)), axis, default_dtype("i"), keepdims=keepdims, where=where)
+    total = nansum(x, axis, wanted, keepdims=keepdims, where=where)
+    return lax.div(total, astype(count, wanted))
+
+
+def nanvar(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
+           where: Any = None, mean: Any = None) -> Array:  # fmt: skip
+    """`var` that skips NaN; NaN where fewer than `ddof` + 1 elements are left."""
+    no_out("nanvar", out)
+    x = array("nanvar", a)
+    if not is_inexact(x.dtype):
+        return var(x, axis, dtype, None, ddof, keepdims, where=where, mean=mean)
+    present = lax.bitwise_not(isnan(x))
+    if where is not None:
+        mask, present = promote_shapes("nanvar", to_bool(value("nanvar", where)), present)
+        present = lax.bitwise_and(mask, present)
+    return _variance("nanvar", x, axis, dtype, ddof, keepdims, present, mean, None)
+
+
+def nanstd(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
+           where: Any = None, mean: Any = None) -> Array:  # fmt: skip
+    """`std` that skips NaN."""
+    return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
+
+
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmin", "average", "count_nonzero", "max", "mean", "min", "nanargmax",
+    "nanargmin", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "prod", "ptp", "std", "sum", "var",
+]  # fmt: skip
