@@ -14,6 +14,9 @@ import numpy as np
 
 from shardwise.ir import ShapedArray, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops import collective_batching as batching
+from shardwise.ops.axis_scope import is_checked
+from shardwise.ops.derivative import do
 from shardwise.runtime.blocks import expanded
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -109,8 +112,26 @@ def _same_dims(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule(tuple(inputs), tuple(inputs), tuple(sizes), (Kind.PASS,) * len(sizes))
 
 
+def _all_reduce_jvp(primals: Any, tangents: Any, *, kind: str, **params: Any) -> tuple[Any, Any]:
+    if kind != "sum":
+        raise NotImplementedError(f"p{kind} over mesh axes has no derivative rule. Use stop_gradient on its operand, or all_gather "
+                                  "and reduce.")  # fmt: skip
+    return do.all_reduce(*primals, kind=kind, **params), do.all_reduce(*tangents, kind=kind, **params)
+
+
+def _all_reduce_transpose(ct: Any, x: Any, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> list[Any]:
+    """With checked types a sum is the same on all devices, and each gets its cotangent. Without, each holds a share of it."""
+    if groups is not None:
+        return [do.all_reduce(ct, axes=axes, kind=kind, groups=groups)]
+    shared = tuple(a for a in axes if not is_checked(a))
+    checked = tuple(a for a in axes if is_checked(a))
+    ct = do.all_reduce(ct, axes=shared, kind="sum", groups=None) if shared else ct
+    return [do.pvary(ct, axes=checked) if checked else ct]
+
+
 all_reduce = define_op("all_reduce", type_rule=_all_reduce_type, kernel=_all_reduce_kernel, rule=_same_dims,
-                       typed=True, collective=True)  # fmt: skip
+                       typed=True, collective=True, jvp=_all_reduce_jvp, transpose=_all_reduce_transpose,
+                       batch=batching.all_reduce)  # fmt: skip
 
 
 # -- casts of variance: free at run time ------------------------------------------------------------------------------------
@@ -120,8 +141,13 @@ def _pvary_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
     return x.update(vma=x.vma | set(axes))
 
 
+def _pvary_transpose(ct: Any, x: Any, *, axes: tuple[str, ...]) -> list[Any]:
+    new = tuple(a for a in axes if a not in x.aval.vma and is_checked(a))
+    return [do.all_reduce(ct, axes=new, kind="sum", groups=None) if new else ct]
+
+
 pvary_op = define_op("pvary", type_rule=_pvary_type, kernel=lambda env, x, axes: x, rule=_same_dims, typed=True,
-                     collective=True)  # fmt: skip
+                     collective=True, jvp="linear", transpose=_pvary_transpose, batch=batching.pointwise("pvary"))  # fmt: skip
 
 
 def _pcast_type(x: ShapedArray, *, axes: tuple[str, ...], to: str) -> ShapedArray:
@@ -131,7 +157,7 @@ def _pcast_type(x: ShapedArray, *, axes: tuple[str, ...], to: str) -> ShapedArra
 
 
 pcast_op = define_op("pcast", type_rule=_pcast_type, kernel=lambda env, x, axes, to: x, rule=_same_dims, typed=True,
-                     collective=True)  # fmt: skip
+                     collective=True, jvp="linear", batch=batching.pointwise("pcast"))  # fmt: skip
 
 
 def _first_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
@@ -147,7 +173,7 @@ def _first_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...]) -> Ndarray:
 
 # The value on the first device of `axes`: what unchecked out_specs promise to be the same everywhere.
 first_replica = define_op("first_replica", type_rule=_first_type, kernel=_first_kernel, rule=_same_dims, typed=True,
-                          collective=True)  # fmt: skip
+                          collective=True, jvp="linear", batch=batching.pointwise("first_replica"))  # fmt: skip
 
 
 # -- all-gather, reduce-scatter, all-to-all ----------------------------------------------------------------------------------
@@ -198,8 +224,18 @@ def _moved_dim_rule(changed: Callable[[Params], tuple[int, ...]]) -> Callable[[T
     return rule
 
 
+def _gather_transpose(ct: Any, x: Any, *, invariant: bool = False, **params: Any) -> list[Any]:
+    """The sum of what all devices say of each part; a value that is the same on all of them has one cotangent, to be cut."""
+    axes = params["axes"]
+    if not invariant or params.get("groups") or not all(map(is_checked, axes)):
+        return [do.reduce_scatter(ct, **params)]
+    own = do.all_slice(ct, axes=axes, sizes=params["sizes"], dim=params["dim"])
+    return [own if params["tiled"] else do.squeeze(own, dimensions=(params["dim"],))]
+
+
 all_gather_op = define_op("all_gather", type_rule=_gather_type, kernel=_gather_kernel, typed=True, collective=True,
-                          rule=_moved_dim_rule(lambda p: (p["dim"],)))  # fmt: skip
+                          rule=_moved_dim_rule(lambda p: (p["dim"],)), jvp="linear", transpose=_gather_transpose,
+                          batch=batching.all_gather)  # fmt: skip
 
 
 def _scatter_type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
@@ -239,7 +275,9 @@ def _scatter_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple
 
 
 psum_scatter_op = define_op("reduce_scatter", type_rule=_scatter_type, kernel=_scatter_kernel, typed=True, collective=True,
-                            rule=_moved_dim_rule(lambda p: (p["dim"],)))  # fmt: skip
+                            rule=_moved_dim_rule(lambda p: (p["dim"],)), jvp="linear",
+                            transpose=lambda ct, x, kind="sum", **params: [do.all_gather(ct, invariant=False, **params)],
+                            batch=batching.reduce_scatter)  # fmt: skip
 
 
 def _all_to_all_type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], split: int, concat: int,
@@ -288,8 +326,13 @@ def _all_to_all_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tu
     return unjoined(env, out, axes, dims)
 
 
+def _all_to_all_transpose(ct: Any, x: Any, *, split: int, concat: int, **params: Any) -> list[Any]:
+    return [do.all_to_all(ct, split=concat, concat=split, **params)]
+
+
 all_to_all_op = define_op("all_to_all", type_rule=_all_to_all_type, kernel=_all_to_all_kernel, typed=True, collective=True,
-                          rule=_moved_dim_rule(lambda p: (p["split"], p["concat"])))  # fmt: skip
+                          rule=_moved_dim_rule(lambda p: (p["split"], p["concat"])), jvp="linear",
+                          transpose=_all_to_all_transpose, batch=batching.all_to_all)  # fmt: skip
 
 
 # -- permutations ------------------------------------------------------------------------------------------------------------
@@ -311,8 +354,12 @@ def _ppermute_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], perm: tuple
     return unjoined(env, out, axes, dims)
 
 
+def _ppermute_transpose(ct: Any, x: Any, *, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> list[Any]:
+    return [do.ppermute(ct, axes=axes, perm=tuple((dst, src) for src, dst in perm))]
+
+
 ppermute_op = define_op("ppermute", type_rule=_ppermute_type, kernel=_ppermute_kernel, rule=_same_dims, typed=True,
-                        collective=True)  # fmt: skip
+                        collective=True, jvp="linear", transpose=_ppermute_transpose, batch=batching.ppermute)  # fmt: skip
 
 
 # -- the device's own place ----------------------------------------------------------------------------------------------------
@@ -323,7 +370,7 @@ def _axis_index_type(*, axes: tuple[str, ...]) -> ShapedArray:
 
 
 axis_index_op = define_op("axis_index", type_rule=_axis_index_type, kernel=lambda env, axes: env.index(axes),
-                          rule="-> ", typed=True, collective=True)  # fmt: skip
+                          rule="-> ", typed=True, collective=True, batch=batching.axis_index)  # fmt: skip
 
 
 # -- layout changes inserted by the partitioner ----------------------------------------------------------------------------------
@@ -347,8 +394,13 @@ def _all_slice_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tup
     return split.transpose(order + old).reshape([split.shape[i] for i in order])
 
 
+def _all_slice_transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
+    return [do.all_gather(ct, tiled=True, groups=None, invariant=True, **params)]
+
+
 all_slice = define_op("all_slice", type_rule=_all_slice_type, kernel=_all_slice_kernel, typed=True, collective=True,
-                      rule=_moved_dim_rule(lambda p: (p["dim"],)))  # fmt: skip
+                      rule=_moved_dim_rule(lambda p: (p["dim"],)), jvp="linear", transpose=_all_slice_transpose,
+                      batch=batching.all_slice)  # fmt: skip
 
 
 def _halo_type(

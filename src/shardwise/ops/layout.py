@@ -7,7 +7,9 @@ from typing import Any
 
 from shardwise.ir import Equation, ShapedArray, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops.axis_scope import SPMD_AXES
 from shardwise.ops.collective import _same_dims
+from shardwise.ops.derivative import cotangent_sharding, do
 from shardwise.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 
 DimAxes = tuple[tuple[str, ...], ...]
@@ -58,9 +60,25 @@ def _constraint_type(x: ShapedArray, *, sharding: Sharding, **on_grid: Any) -> S
     return x
 
 
+def _constraint_transpose(ct: Any, x: Any, *, sharding: Sharding) -> list[Any]:
+    return [do.sharding_constraint(ct, sharding=sharding)]
+
+
+def _constraint_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Any], list[int]]:
+    """The mapped dim is left to propagation, or split as vmap's `spmd_axis_name` says."""
+    ((x,), (dim,)), sharding = (values, dims), params["sharding"]
+    split = SPMD_AXES.get()
+    if not isinstance(sharding, NamedSharding):
+        return [x], [dim]
+    entries = list(sharding.spec) + [None] * (x.ndim - 1 - len(sharding.spec))
+    entries.insert(dim, split or PartitionSpec.UNCONSTRAINED)
+    return [do.sharding_constraint(x, sharding=NamedSharding(sharding.mesh, PartitionSpec(*entries)))], [dim]
+
+
 sharding_constraint = define_op(
     "sharding_constraint", type_rule=_constraint_type, kernel=lambda env, x, **_: x, rule=_same_dims,
-    to_grid=_layout_on_grid, partition=_partition, typed=True,
+    to_grid=_layout_on_grid, partition=_partition, typed=True, jvp="linear", transpose=_constraint_transpose,
+    batch=_constraint_batch,
 )  # fmt: skip
 
 
@@ -88,12 +106,42 @@ def _enter_auto_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
 
 
 # Explicit axes become automatic: a change of type only. From here on propagation decides where the value lies.
+def _enter_auto_transpose(ct: Any, x: Any, *, axes: tuple[str, ...]) -> list[Any]:
+    """Back on explicit axes, the cotangent lies as the value does."""
+    sharding = cotangent_sharding(x.aval)
+    return [ct if sharding is None else do.reshard(ct, sharding=sharding, concrete=None)]
+
+
+def _enter_auto_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Any], list[int]]:
+    return [do.enter_auto(*values, **params)], list(dims)
+
+
 enter_auto_op = define_op(
-    "enter_auto", type_rule=_enter_auto_type, kernel=lambda env, x, axes: x, rule=_same_dims, typed=True
-)
+    "enter_auto", type_rule=_enter_auto_type, kernel=lambda env, x, axes: x, rule=_same_dims, typed=True, jvp="linear",
+    transpose=_enter_auto_transpose, batch=_enter_auto_batch,
+)  # fmt: skip
+
+
+def _reshard_transpose(ct: Any, x: Any, *, sharding: NamedSharding, concrete: Sharding | None = None) -> list[Any]:
+    """Back to where the operand lay; whole, if its type does not say."""
+    back = cotangent_sharding(x.aval) or NamedSharding(sharding.mesh, PartitionSpec(*[None] * x.aval.ndim))
+    return [do.reshard(ct, sharding=back, concrete=_on_mesh_of(concrete, back))]
+
+
+def _on_mesh_of(concrete: Sharding | None, sharding: NamedSharding) -> Sharding | None:
+    return NamedSharding(concrete.mesh, sharding.spec) if isinstance(concrete, NamedSharding) else None
+
+
+def _reshard_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Any], list[int]]:
+    """The mapped dim stays split as it is."""
+    ((x,), (dim,)), sharding = (values, dims), params["sharding"]
+    entries = list(sharding.spec) + [None] * (x.ndim - 1 - len(sharding.spec))
+    entries.insert(dim, x.aval.spec[dim] or None)
+    spec = NamedSharding(sharding.mesh, PartitionSpec(*entries))
+    return [do.reshard(x, sharding=spec, concrete=_on_mesh_of(params["concrete"], spec))], [dim]
 
 
 reshard_op = define_op(
     "reshard", type_rule=_reshard_type, kernel=lambda env, x, **_: x, rule=_same_dims, to_grid=_layout_on_grid,
-    partition=_partition, typed=True,
+    partition=_partition, typed=True, jvp="linear", transpose=_reshard_transpose, batch=_reshard_batch,
 )  # fmt: skip

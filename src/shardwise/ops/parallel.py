@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.config import Setting
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ops import collective as ops
+from shardwise.ops.axis_scope import AXIS_ENV as AXIS_ENV
+from shardwise.ops.axis_scope import CHECK_VMA as CHECK_VMA
 from shardwise.ops.convert import as_array
 from shardwise.ops.elementwise import convert_element_type, div
 
@@ -25,9 +26,6 @@ __all__ = [
     "pshuffle", "psum", "psum_scatter", "pswapaxes", "pvary", "ragged_all_to_all",
 ]  # fmt: skip
 
-AxisEnv = tuple[tuple[str, int], ...]
-AXIS_ENV: Setting[AxisEnv] = Setting("axis_env", ())
-CHECK_VMA: Setting[bool] = Setting("check_vma", True)
 Axes = tuple[str, ...]
 
 

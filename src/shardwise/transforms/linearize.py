@@ -26,9 +26,9 @@ from shardwise.ir import (
 )
 from shardwise.ir.op import Op
 from shardwise.ops.binary import add_p
-from shardwise.ops.collective import all_reduce
+from shardwise.ops.axis_scope import CHECK_VMA
+from shardwise.ops.collective import all_reduce, pvary_op
 from shardwise.ops.layout import reshard_op
-from shardwise.ops.parallel import CHECK_VMA
 from shardwise.transforms.jvp import JVPTrace, JVPTracer, cotangent_type, is_differentiable, tangent_type, zeros
 
 
@@ -84,12 +84,28 @@ def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], ac
 
 def transpose_program(program: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
     """Cotangents of a linear program's inputs (after its residuals) from those of its outputs; None is zero."""
-    values: dict[Var, Any] = dict(zip(program.inputs, residuals, strict=False))
+    linear = [UndefinedPrimal(v.aval) for v in program.inputs[len(residuals) :]]
+    return transpose_linear(program, [*residuals, *linear], cotangents)[len(residuals) :]
+
+
+def transpose_linear(program: Program, args: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """One cotangent per input of a program that is linear in those given as `UndefinedPrimal`; None is zero.
+
+    Equations that touch no linear value are evaluated; the others are transposed, last one first.
+    """
+    values = {v: a for v, a in zip(program.inputs, args, strict=True) if not isinstance(a, UndefinedPrimal)}
+    linear = []
+    for eqn in program.equations:
+        if all(isinstance(a, Literal) or a in values for a in eqn.inputs):
+            outs = bind(eqn.op, *[a if isinstance(a, Literal) else values[a] for a in eqn.inputs], **eqn.params)
+            values.update(zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True))
+        else:
+            linear.append(eqn)
     cts: dict[Var, Any] = {}
     for atom, ct in zip(program.outputs, cotangents, strict=True):
-        if ct is not None and isinstance(atom, Var):
+        if ct is not None and isinstance(atom, Var) and atom not in values:
             accumulate(cts, atom, ct)
-    for eqn in reversed(program.equations):
+    for eqn in reversed(linear):
         out_cts = [cts.pop(v, None) for v in eqn.outputs]
         if all(c is None for c in out_cts):
             continue
@@ -100,7 +116,7 @@ def transpose_program(program: Program, residuals: Sequence[Any], cotangents: Se
         for atom, ct in zip(eqn.inputs, results, strict=True):
             if ct is not None and isinstance(atom, Var) and atom not in values:
                 accumulate(cts, atom, ct)
-    return [cts.get(v) for v in program.inputs[len(residuals) :]]
+    return [cts.get(v) for v in program.inputs]
 
 
 def apply_transpose(op: Op, cts: Sequence[Any], args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
@@ -122,10 +138,13 @@ def accumulate(cts: dict[Var, Any], var: Var, ct: Any) -> None:
 
 def fitted(ct: Any, aval: ShapedArray) -> Any:
     """A cotangent of a value of this type: where it varies over mesh axes that the value does not, the value was used on all
-    of them, so it is summed; on explicit axes it lies as the value does."""
-    extra = tuple(sorted(ct.aval.vma - aval.vma))
-    if extra and CHECK_VMA.get():
-        ct = bind(all_reduce, ct, axes=extra, kind="sum", groups=None)
+    of them, so it is summed; it varies where the value does; on explicit axes it lies as the value does."""
+    if ct.aval.vma != aval.vma and CHECK_VMA.get():
+        extra, missing = tuple(sorted(ct.aval.vma - aval.vma)), tuple(sorted(aval.vma - ct.aval.vma))
+        if extra:
+            ct = bind(all_reduce, ct, axes=extra, kind="sum", groups=None)
+        if missing:
+            ct = bind(pvary_op, ct, axes=missing)
     wanted = cotangent_type(aval)
     have = ct.aval
     if wanted.mesh is not None and (

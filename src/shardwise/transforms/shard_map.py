@@ -26,22 +26,19 @@ from shardwise.ir import Array, Equation, Program, ProgramTrace, ShapedArray, bi
 from shardwise.ir.op import Params, Types
 from shardwise.ops.collective import first_replica
 from shardwise.ops.convert import as_array, as_value
-from shardwise.ops.parallel import AXIS_ENV, CHECK_VMA
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.sharding import (
     AbstractMesh,
-    AxisType,
     Mesh,
     PartitionSpec,
     get_abstract_mesh,
     get_concrete_mesh,
-    use_abstract_mesh,
 )  # fmt: skip
 from shardwise.sharding.rule import Rule
 from shardwise.transforms import shard_map_errors as errors
-
-DimAxes = tuple[tuple[str, ...], ...]
-
+from shardwise.transforms.shard_map_rules import shard_map_batch, shard_map_jvp, shard_map_linearize, shard_map_transpose
+from shardwise.transforms.shard_map_scope import DimAxes, body_scope, global_type, local_type
+from shardwise.transforms.shard_map_scope import manual_mesh as manual_mesh
 
 class Infer:
     """in_specs taken from the types of the arguments."""
@@ -109,9 +106,7 @@ class ShardMap:
                 errors.check_output_type(self, leaf)
             return [as_array(o) for o in outs]
 
-        inner = manual_mesh(mesh, manual | outer_manual)
-        env = dict(AXIS_ENV.get()) | {a: mesh.shape[a] for a in mesh.axis_names if a in manual}
-        with use_abstract_mesh(inner), AXIS_ENV.override(tuple(env.items())), CHECK_VMA.override(self.check):
+        with body_scope(mesh, manual, self.check):
             program, consts = trace_program(flat, types, self.name, trace=ProgramTrace(self.name))
         errors.check_captured(self, consts, mesh)
         out_specs = self.flat_out_specs(out_tree)
@@ -164,35 +159,6 @@ class ShardMap:
             raise (
                 problems[0](f"shard_map {option}") if problems else ValueError(f"shard_map {option} is no prefix")
             ) from None
-
-
-def manual_mesh(mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> AbstractMesh:
-    """The abstract mesh as the body sees it: manual axes marked so."""
-    types = tuple(AxisType.Manual if a in manual else t for a, t in zip(mesh.axis_names, mesh.axis_types, strict=True))
-    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=types)
-
-
-def local_type(aval: ShapedArray, dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> ShapedArray:
-    """The type of one device's block: dims divided, varying over the axes of its spec, other explicit axes kept."""
-    shape = tuple(n // math.prod(mesh.shape[a] for a in axes) for n, axes in zip(aval.shape, dims, strict=True))
-    vma = aval.vma | {a for axes in dims for a in axes}
-    rest = tuple(tuple(a for a in axes if a not in manual) for axes in aval.spec)
-    explicit = set(mesh.explicit_axes) - manual
-    if not explicit:
-        return ShapedArray(shape, aval.dtype, aval.weak_type, vma=vma)
-    return ShapedArray(shape, aval.dtype, aval.weak_type, mesh=manual_mesh(mesh, manual), spec=rest, vma=vma)
-
-
-def global_type(aval: ShapedArray, dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> ShapedArray:
-    """The type of the result that the blocks form."""
-    shape = tuple(n * math.prod(mesh.shape[a] for a in axes) for n, axes in zip(aval.shape, dims, strict=True))
-    vma = aval.vma - manual
-    explicit = set(mesh.explicit_axes)
-    if not explicit:
-        return ShapedArray(shape, aval.dtype, aval.weak_type, vma=vma)
-    spec = tuple(tuple(a for a in axes if a in explicit) + rest for axes, rest in zip(dims, aval.spec, strict=True))
-    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
-    return ShapedArray(shape, aval.dtype, aval.weak_type, mesh=abstract, spec=spec, vma=vma)
 
 
 # -- the op --------------------------------------------------------------------------------------------------------------------
@@ -259,7 +225,8 @@ def _partition(region: Any, eqn: Equation) -> None:
 
 
 shard_map_op = define_op("shard_map", type_rule=_type, multiple_results=True, typed=True, rule=_rule, to_grid=_to_grid,
-                         partition=_partition)  # fmt: skip
+                         partition=_partition, jvp=shard_map_jvp, linearize=shard_map_linearize, transpose=shard_map_transpose,
+                         batch=shard_map_batch)  # fmt: skip
 
 
 # -- public --------------------------------------------------------------------------------------------------------------------

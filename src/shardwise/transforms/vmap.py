@@ -16,6 +16,7 @@ from shardwise.ir import (
     Array,
     Equation,
     Literal,
+    Program,
     ShapedArray,
     Trace,
     Tracer,
@@ -28,9 +29,9 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.op import Op, Params, Types, UndefinedPrimal
+from shardwise.ops.axis_scope import AXIS_ENV, MAPPED_AXES, SPMD_AXES
 from shardwise.ops.broadcast import broadcast_in_dim, expand_dims
 from shardwise.ops.convert import as_array, as_value
-from shardwise.ops.parallel import AXIS_ENV
 from shardwise.ops.reduce import reduce_sum
 from shardwise.ops.transpose import transpose
 from shardwise.runtime.env import Env
@@ -57,13 +58,14 @@ class BatchTracer(Tracer):
 class BatchTrace(Trace):
     """Applies each op to all elements of the mapped dim at once."""
 
-    __slots__ = ("axis_name", "parent", "size")
+    __slots__ = ("axis_name", "parent", "size", "spmd")
 
-    def __init__(self, size: int, axis_name: Any) -> None:
+    def __init__(self, size: int, axis_name: Any, spmd: tuple[str, ...] = ()) -> None:
         super().__init__()
         self.parent = current_trace()
         self.size = size
         self.axis_name = axis_name
+        self.spmd = spmd
 
     def unwrap(self, x: Any) -> tuple[Any, int | None]:
         """The parent's value, and its mapped dim or None."""
@@ -80,7 +82,8 @@ class BatchTrace(Trace):
                 return bind(op, *args, **params)
             values, dims = [v for v, _ in pairs], [d for _, d in pairs]
             if op.batch is not None:
-                outs, out_dims = op.batch(self.size, self.axis_name, values, dims, params)
+                with SPMD_AXES.override(self.spmd):
+                    outs, out_dims = op.batch(self.size, self.axis_name, values, dims, params)
             elif op.ufunc is not None or (op.rule is None and not op.multiple_results):
                 outs, out_dims = [_elementwise(op, values, dims, params)], [0]
             else:
@@ -113,6 +116,18 @@ def _general(op: Op, size: int, values: Sequence[Any], dims: Sequence[int | None
     return bind(
         vmapped_op, *fronts, op=op, size=size, mapped=tuple(d is not None for d in dims), inner=tuple(params.items())
     )
+
+
+def batch_program(program: Program, size: int, axis_name: Any, values: Sequence[Any],
+                  dims: Sequence[int | None]) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+    """Results of a program on values with a mapped dim each (or None), and the results' mapped dims, moved to the front."""
+    trace = BatchTrace(size, axis_name, SPMD_AXES.get())
+    with tracing(trace):
+        entered = [v if d is None else BatchTracer(trace, v, d) for v, d in zip(values, dims, strict=True)]
+        outs = eval_program(program, entered)
+    trace.closed = True
+    pairs = [trace.unwrap(o) for o in outs]
+    return [v if d is None else move_to_front(v, d) for v, d in pairs], [None if d is None else 0 for _, d in pairs]
 
 
 # -- the op that runs another with one more loop dim ---------------------------------------------------------------------------
@@ -256,7 +271,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
     """`fun` mapped over dim `in_axes` of its arguments, results stacked along `out_axes`.
 
     `in_axes` and `out_axes` are ints, None (not mapped) or prefix trees of them. Inside, `axis_name` may be used by
-    collectives. Raises ValueError where the mapped sizes differ or nothing is mapped and `axis_size` is not given.
+    collectives, and sharding constraints and shard_maps split the mapped dim over the mesh axes `spmd_axis_name`. Raises ValueError where the mapped sizes differ or nothing is mapped and `axis_size` is not given.
     """
     if not callable(fun):
         raise TypeError(f"vmap takes a callable, got {fun!r}")
@@ -266,6 +281,8 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         raise TypeError(
             f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments, got {in_axes!r}."
         )
+
+    spmd = () if spmd_axis_name is None else (spmd_axis_name,) if isinstance(spmd_axis_name, str) else tuple(spmd_axis_name)
 
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -277,9 +294,11 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         values = [as_value(x) for x in leaves]
         dims = [_checked_axis(v, a) for v, a in zip(values, axes, strict=True)]
         size = _map_size(values, dims, axis_size)
-        trace = BatchTrace(size, axis_name)
-        env = AXIS_ENV.get() + (((axis_name, size),) if axis_name is not None else ())
-        with tracing(trace), AXIS_ENV.override(env):
+        trace = BatchTrace(size, axis_name, spmd)
+        env, named = AXIS_ENV.get(), MAPPED_AXES.get()
+        if axis_name is not None:
+            env, named = (*env, (axis_name, size)), named | {axis_name}
+        with tracing(trace), AXIS_ENV.override(env), MAPPED_AXES.override(named):
             entered = [v if d is None else BatchTracer(trace, v, d) for v, d in zip(values, dims, strict=True)]
             inner_args, inner_kwargs = tree_unflatten(tree, entered)
             outs, out_tree = tree_flatten(fun(*inner_args, **inner_kwargs))
