@@ -14,6 +14,7 @@ SAMPLERS = {
     "normal": lambda key, **kw: random.normal(key, (16, 8, 6), **kw),
     "randint": lambda key, **kw: random.randint(key, (16, 8, 6), 0, 100, **kw),
     "gamma": lambda key, **kw: random.gamma(key, 2.5, (16, 8, 6), **kw),
+    "poisson": lambda key, **kw: random.poisson(key, 3.5, (16, 8, 6), **kw),
     "bernoulli": lambda key, **kw: random.bernoulli(key, 0.3, (16, 8, 6), mode="high", **kw),
     "permutation": lambda key, **kw: random.permutation(key, np.arange(16 * 8 * 6).reshape(16, 8, 6), **kw),
 }

@@ -11,6 +11,10 @@ from shardwise.random.continuous import logistic as logistic
 from shardwise.random.continuous import pareto as pareto
 from shardwise.random.continuous import rayleigh as rayleigh
 from shardwise.random.continuous import triangular as triangular
+from shardwise.random.counts import binomial as binomial
+from shardwise.random.counts import geometric as geometric
+from shardwise.random.counts import multinomial as multinomial
+from shardwise.random.counts import poisson as poisson
 from shardwise.random.gamma import ball as ball
 from shardwise.random.gamma import beta as beta
 from shardwise.random.gamma import chisquare as chisquare

@@ -35,7 +35,7 @@ def _shuffled(key: Array, x: Array, axis: int) -> Array:
     return x
 
 
-def _rows(x: Array, indices: Array, axis: int) -> Array:
+def rows_at(x: Array, indices: Array, axis: int) -> Array:
     """`x` at an index array along one dim, which the dims of the indices replace."""
     batch = indices.ndim
     offsets = (*range(axis), *range(axis + batch, x.ndim - 1 + batch))
@@ -60,7 +60,7 @@ def _permutation(key: Array, x: Array, *, axis: int, independent: bool, sharding
     if independent or x.ndim == 1:
         return moved(_shuffled(key, x, axis), sharding)
     order = _shuffled(key, lax.iota(default_dtype("i"), x.shape[axis]), 0)
-    return moved(_rows(x, order, axis), sharding)
+    return moved(rows_at(x, order, axis), sharding)
 
 
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, out_sharding: Any = None) -> Array:
@@ -102,11 +102,11 @@ def _choice(
         if items.ndim == 1:
             shuffled = _shuffled(key, items, axis)
         else:
-            shuffled = _rows(items, _shuffled(key, lax.iota(default_dtype("i"), n), 0), axis)
+            shuffled = rows_at(items, _shuffled(key, lax.iota(default_dtype("i"), n), 0), axis)
         return lax.reshape(lax.slice_in_dim(shuffled, 0, draws, axis=axis), _replaced(items.shape, axis, shape))
     index = default_dtype("i")
     indices = _weighted(key, arrays[-1], shape, replace, mode) if weighted else randint_between(key, 0, n, shape, index)
-    return indices if a is None else _rows(a, indices, axis)
+    return indices if a is None else rows_at(a, indices, axis)
 
 
 def _replaced(shape: Shape, axis: int, new: Shape) -> Shape:

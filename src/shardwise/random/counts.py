@@ -1,0 +1,315 @@
+"""Distributions of counts: Poisson, binomial, multinomial, geometric.
+
+The first two draw until every element is accepted, in a loop that all elements share.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import iinfo, result_type, to_inexact
+from shardwise.ir import Array, literal
+from shardwise.ops.casts import convert
+from shardwise.ops.control import scan, while_loop
+from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.dims import shape_tuple
+from shardwise.ops.random_bits import random_split
+from shardwise.ops.transpose import transpose
+from shardwise.random.arguments import (
+    Shape,
+    broadcast_to,
+    check_shape,
+    choose,
+    float_dtype,
+    int_dtype,
+    parameter,
+    sample_shape,
+    sampled,
+    sampler,
+)
+from shardwise.random.keys import checked_key
+from shardwise.random.permute import rows_at
+from shardwise.random.uniform import subkeys, unit
+from shardwise.sharding import NamedSharding
+
+__all__ = ["binomial", "geometric", "multinomial", "poisson"]
+
+_FLOAT32 = np.dtype(np.float32)
+_BOOL = np.dtype(np.bool_)
+
+
+def _any(x: Array) -> Array:
+    return lax.reduce_or(x, tuple(range(x.ndim)))
+
+
+def _filled(like: Array, value: float, dtype: Any = None) -> Array:
+    return lax.full_like(like, value, dtype)
+
+
+# -- Poisson -----------------------------------------------------------------------------------------------------------
+
+
+def _by_waiting(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | None) -> Array:
+    """D. Knuth's method: how many exponential times fit into an interval of length `lam`."""
+    limit = int(iinfo(dtype).max)
+
+    def waiting(state: Any) -> Array:
+        steps, _, _, log_product = state
+        return lax.bitwise_and(_any(lax.gt(log_product, lax.neg(lam))), lax.lt(steps, limit))
+
+    def step(state: Any) -> Any:
+        steps, count, key, log_product = state
+        key, subkey = subkeys(key, 2)
+        count = choose(lax.gt(log_product, lax.neg(lam)), lax.add(count, literal(1, dtype)), count)
+        floats = unit(subkey, lam.shape, _FLOAT32, sharding)
+        return lax.add(steps, 1), count, key, lax.add(log_product, lax.log(floats))
+
+    start = (0, _filled(lam, 0, dtype), key, _filled(lam, 0))
+    return lax.sub(while_loop(waiting, step, start)[1], literal(1, dtype))
+
+
+def _by_rejection(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | None) -> Array:
+    """W. Hoermann's transformed rejection (1993), for large `lam`."""
+    limit = int(iinfo(dtype).max)
+    log_lam = lax.log(lam)
+    b = lax.add(lax.mul(lax.sqrt(lam), 2.53), 0.931)
+    a = lax.sub(lax.mul(b, 0.02483), 0.059)
+    inverse_alpha = lax.add(lax.div(literal(1.1328, _FLOAT32), lax.sub(b, 3.4)), 1.1239)
+    v_r = lax.sub(literal(0.9277, _FLOAT32), lax.div(literal(3.6224, _FLOAT32), lax.sub(b, 2.0)))
+
+    def rejected(state: Any) -> Array:
+        steps, _, accepted, _ = state
+        return lax.bitwise_and(_any(lax.bitwise_not(accepted)), lax.lt(steps, limit))
+
+    def step(state: Any) -> Any:
+        steps, out, accepted, key = state
+        key, key_u, key_v = subkeys(key, 3)
+        u = lax.sub(unit(key_u, lam.shape, _FLOAT32, sharding), 0.5)
+        v = unit(key_v, lam.shape, _FLOAT32, sharding)
+        shifted = lax.sub(literal(0.5, _FLOAT32), lax.abs(u))
+        slope = lax.add(lax.div(lax.mul(a, 2.0), shifted), b)
+        k = lax.floor(lax.add(lax.add(lax.mul(slope, u), lam), 0.43))
+        s = lax.log(lax.div(lax.mul(v, inverse_alpha), lax.add(lax.div(a, lax.mul(shifted, shifted)), b)))
+        t = lax.sub(lax.sub(lax.mul(k, log_lam), lam), lax.lgamma(lax.add(k, 1.0)))
+        at_once = lax.bitwise_and(lax.ge(shifted, 0.07), lax.le(v, v_r))
+        outside = lax.bitwise_or(lax.lt(k, 0.0), lax.bitwise_and(lax.lt(shifted, 0.013), lax.gt(v, shifted)))
+        accept = lax.bitwise_or(at_once, lax.bitwise_and(lax.bitwise_not(outside), lax.le(s, t)))
+        return lax.add(steps, 1), choose(accept, k, out), lax.bitwise_or(accepted, accept), key
+
+    start = (0, _filled(lam, -1), _filled(lam, False, _BOOL), key)
+    return lax.convert_element_type(while_loop(rejected, step, start)[1], dtype)
+
+
+@sampler
+def _poisson(key: Array, lam: Any, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
+    lam = broadcast_to(parameter(lam, len(shape), _FLOAT32), shape, sharding)
+    small = lax.bitwise_or(lax.ne(lam, lam), lax.lt(lam, 10.0))
+    waited = _by_waiting(key, choose(small, lam, literal(0.0, _FLOAT32)), dtype, sharding)
+    rejected = _by_rejection(key, choose(small, literal(1e5, _FLOAT32), lam), dtype, sharding)
+    return choose(lax.eq(lam, 0.0), literal(0, dtype), choose(small, waited, rejected))
+
+
+def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
+    """Poisson numbers of mean `lam`: int[*shape].
+
+    Args:
+        lam: a number or an array, at least 0, that broadcasts to `shape`.
+        shape: the result's; that of `lam` by default.
+        dtype: an integer dtype; int32 by default.
+        out_sharding: how the result is split over Explicit axes.
+    """
+    checked, found = checked_key("poisson", key), int_dtype("poisson", dtype, TypeError)
+    wanted = sample_shape("poisson", shape, lam)
+    return sampled("poisson", out_sharding, len(wanted), lambda sharding: _poisson(
+        checked, lam, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip
+
+
+# -- binomial -----------------------------------------------------------------------------------------------------------
+
+_STIRLING = (0.0810614667953272, 0.0413406959554092, 0.0276779256849983, 0.02079067210376509, 0.0166446911898211,
+             0.0138761288230707, 0.0118967099458917, 0.0104112652619720, 0.00925546218271273, 0.00833056343336287)  # fmt: skip
+
+
+def _stirling_tail(k: Array) -> Array:
+    """log(k!) less Stirling's formula: from a table up to 9, by a series beyond."""
+    table = as_array(np.array(_STIRLING, k.dtype))
+    known = lax.le(k, 9.0)
+    k = lax.clamp(0.0, k, 9.0)
+    square = lax.square(lax.add(k, 1.0))
+    inner = lax.sub(literal(1 / 360, k.dtype), lax.div(literal(1 / 1260, k.dtype), square))
+    series = lax.div(lax.sub(literal(1 / 12, k.dtype), lax.div(inner, square)), lax.add(k, 1.0))
+    return choose(known, rows_at(table, lax.convert_element_type(lax.floor(k), np.int32), 0), series)
+
+
+def _by_inversion(key: Array, count: Array, prob: Array) -> Array:
+    """How many geometric numbers fit into `count`, for a small mean."""
+    dtype = prob.dtype
+    log_fail = lax.log1p(lax.neg(prob))
+
+    def fits(state: Any) -> Array:
+        return _any(lax.le(state[1], count))
+
+    def step(state: Any) -> Any:
+        number, total, key = state
+        subkey, key = subkeys(key, 2)
+        number = choose(lax.le(total, count), lax.add(number, 1.0), number)
+        trials = lax.ceil(lax.div(lax.log(unit(subkey, prob.shape, dtype)), log_fail))
+        return number, lax.add(total, trials), key
+
+    return lax.sub(while_loop(fits, step, (_filled(prob, 0), _filled(prob, 0), key))[0], 1.0)
+
+
+def _by_btrs(key: Array, count: Array, prob: Array) -> Array:
+    """W. Hoermann's transformed rejection with squeeze (1993), for a large mean."""
+    dtype = prob.dtype
+
+    def const(x: float) -> Any:
+        return literal(x, dtype)
+
+    fail = lax.sub(const(1), prob)
+    deviation = lax.sqrt(lax.mul(lax.mul(count, prob), fail))
+    b = lax.add(const(1.15), lax.mul(const(2.53), deviation))
+    a = lax.add(lax.add(const(-0.0873), lax.mul(const(0.0248), b)), lax.mul(const(0.01), prob))
+    c = lax.add(lax.mul(count, prob), const(0.5))
+    v_r = lax.sub(const(0.92), lax.div(const(4.2), b))
+    ratio = lax.div(prob, fail)
+    alpha = lax.mul(lax.add(const(2.83), lax.div(const(5.1), b)), deviation)
+    m = lax.floor(lax.mul(lax.add(count, const(1)), prob))
+    rest = lax.add(lax.sub(count, m), const(1))
+    at_mode = lax.mul(lax.add(m, const(0.5)), lax.log(lax.div(lax.add(m, const(1)), lax.mul(ratio, rest))))
+    tails = lax.add(_stirling_tail(m), _stirling_tail(lax.sub(count, m)))
+
+    def rejected(state: Any) -> Array:
+        return _any(lax.bitwise_not(state[1]))
+
+    def step(state: Any) -> Any:
+        out, accepted, key = state
+        key, key_u, key_v = subkeys(key, 3)
+        u = lax.sub(unit(key_u, prob.shape, dtype), const(0.5))
+        v = unit(key_v, prob.shape, dtype)
+        shifted = lax.sub(const(0.5), lax.abs(u))
+        at_once = lax.bitwise_and(lax.ge(shifted, const(0.07)), lax.le(v, v_r))
+        slope = lax.add(lax.div(lax.mul(const(2), a), shifted), b)
+        k = lax.floor(lax.add(lax.mul(slope, u), c))
+        outside = lax.bitwise_or(lax.lt(k, const(0)), lax.gt(k, count))
+        left = lax.add(lax.sub(count, k), const(1))
+        v = lax.log(lax.div(lax.mul(v, alpha), lax.add(lax.div(a, lax.mul(shifted, shifted)), b)))
+        bound = lax.add(at_mode, lax.mul(lax.add(count, const(1)), lax.log(lax.div(rest, left))))
+        tilt = lax.log(lax.div(lax.mul(ratio, left), lax.add(k, const(1))))
+        bound = lax.add(bound, lax.mul(lax.add(k, const(0.5)), tilt))
+        bound = lax.sub(lax.sub(lax.add(bound, tails), _stirling_tail(k)), _stirling_tail(lax.sub(count, k)))
+        accept = lax.bitwise_or(at_once, lax.bitwise_and(lax.bitwise_not(outside), lax.le(v, bound)))
+        return choose(accept, k, out), lax.bitwise_or(accepted, accept), key
+
+    return while_loop(rejected, step, (_filled(prob, -1), _filled(prob, False, _BOOL), key))[0]
+
+
+def _binomial_of(key: Array, n: Any, p: Any, shape: Shape, dtype: Any) -> Array:
+    prob = broadcast_to(p, shape)
+    count = broadcast_to(convert(as_value(n), prob.dtype), shape)
+    inner = prob.dtype
+
+    def const(x: float) -> Any:
+        return literal(x, inner)
+
+    below_half = lax.lt(prob, const(0.5))
+    q = choose(below_half, prob, lax.sub(const(1), prob))
+    bad_count = lax.bitwise_or(lax.ne(count, count), lax.lt(count, const(0)))
+    endless = lax.eq(lax.abs(count), const(np.inf))
+    q_is_nan, q_negative = lax.ne(q, q), lax.lt(q, const(0))
+    q = choose(lax.bitwise_or(q_is_nan, q_negative), const(0.01), q)
+    few = lax.bitwise_or(bad_count, lax.le(lax.mul(count, q), const(10)))
+    count = lax.floor(count)
+    inverted = _by_inversion(key, choose(few, count, const(0)), q)
+    transformed = _by_btrs(key, choose(few, const(1e4), count), choose(few, const(0.5), q))
+    samples = convert(choose(few, inverted, transformed), dtype)
+    invalid = lax.bitwise_or(lax.bitwise_or(q_negative, q_is_nan), bad_count)
+    samples = choose(invalid, literal(np.nan, dtype), samples)
+    samples = choose(lax.bitwise_and(endless, lax.bitwise_not(invalid)), literal(np.inf, dtype), samples)
+    as_is = lax.bitwise_or(lax.bitwise_or(below_half, bad_count), lax.bitwise_or(q_is_nan, endless))
+    return choose(as_is, samples, lax.sub(convert(count, dtype), samples))
+
+
+@sampler
+def _binomial(key: Array, n: Any, p: Any, *, shape: Shape, dtype: Any) -> Array:
+    return _binomial_of(key, n, p, shape, dtype)
+
+
+def _probabilities(p: Any) -> Any:
+    value = as_value(p)
+    return convert(value, to_inexact(value.dtype))
+
+
+def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+    """How many of `n` trials succeed, each with probability `p`: f[*shape] of whole numbers.
+
+    Args:
+        n, p: numbers or arrays that broadcast to `shape`. NaN comes back where they make no sense.
+        shape: the result's; that to which `n` and `p` broadcast by default.
+        dtype: a float dtype; float32 by default.
+    """
+    checked, found = checked_key("binomial", key), float_dtype("binomial", dtype)
+    wanted = sample_shape("binomial", shape, n, p)
+    return _binomial(checked, n, _probabilities(p), shape=wanted, dtype=found)
+
+
+@sampler
+def _multinomial(key: Array, n: Any, p: Array, *, dtype: Any) -> Array:
+    last = p.ndim - 1
+    fronts = transpose(p, (last, *range(last)))
+    left = lax.cumsum(fronts, 0, reverse=True)
+    shares = lax.div(fronts, choose(lax.eq(left, 0.0), literal(1.0, p.dtype), left))
+
+    def step(remaining: Any, entry: Any) -> Any:
+        share, key = entry
+        count = _binomial_of(key, remaining, lax.clamp(0.0, share, 1.0), remaining.shape, remaining.dtype)
+        return lax.sub(remaining, count), count
+
+    _, counts = scan(step, n, (shares, random_split(key, (fronts.shape[0],))))
+    return convert(transpose(counts, (*range(1, counts.ndim), 0)), dtype)
+
+
+def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1) -> Array:
+    """How often each of several outcomes comes up in `n` trials: f[*batch, outcomes] of whole numbers.
+
+    Args:
+        n: the numbers of trials; broadcast to the leading dims of `shape`.
+        p: the probability of each outcome along the last dim.
+        shape: the shape of the result, to which `p` broadcasts; that of `p` by default.
+        dtype: a float dtype; float32 by default.
+        unroll: as in `scan`: changes nothing.
+    """
+    checked, found = checked_key("multinomial", key), float_dtype("multinomial", dtype)
+    operator.index(unroll)
+    p, n = as_array(p), as_value(n)
+    common = to_inexact(result_type(n, p))
+    wanted = p.shape if shape is None else shape_tuple(shape, "multinomial")
+    check_shape("multinomial", wanted, p.shape)
+    check_shape("multinomial", wanted[:-1], tuple(n.shape))
+    return _multinomial(checked, broadcast_to(convert(n, common), wanted[:-1]), broadcast_to(convert(p, common), wanted),
+                        dtype=found)  # fmt: skip
+
+
+# -- geometric -----------------------------------------------------------------------------------------------------------
+
+
+@sampler
+def _geometric(key: Array, p: Any, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
+    p = parameter(p, len(shape), p.dtype)
+    floats = unit(key, shape, p.dtype, sharding)
+    floats = choose(lax.eq(floats, literal(0, p.dtype)), literal(1, p.dtype), floats)
+    trials = lax.floor(lax.div(lax.log(floats), lax.log1p(lax.neg(p))))
+    return lax.convert_element_type(lax.add(trials, literal(1, p.dtype)), dtype)
+
+
+def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
+    """The trial at which the first success comes, each with probability `p`: int[*shape], at least 1."""
+    checked, found = checked_key("geometric", key), int_dtype("geometric", dtype)
+    wanted = sample_shape("geometric", shape, p)
+    value = _probabilities(p)
+    return sampled("geometric", out_sharding, len(wanted), lambda sharding: _geometric(
+        checked, value, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip
