@@ -248,3 +248,37 @@ def test_diagonals_and_sums_of_split_arrays():
         x = put(a, *spec)
         for text in ("ii->i", "ii->", "ij->j", "ij->ji"):
             np.testing.assert_allclose(np.asarray(face.einsum(text, x)), np.einsum(text, a), rtol=1e-4, atol=1e-4)
+
+
+def explicit(x, *spec):
+    axis_types = (sw.sharding.AxisType.Explicit,) * 2
+    grid = sw.sharding.Mesh(np.array(sw.devices()).reshape(2, 4), ("x", "y"), axis_types=axis_types)
+    return sw.device_put(x, NamedSharding(grid, P(*spec))), grid
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("spec", [(None, None), ("x", None), ("x", "y")])
+def test_out_sharding_decides(spec, jit):
+    a, b, c = normal(8, 8), normal(8, 8), normal(8, 8)
+    (x, grid), (y, _), (z, _) = explicit(a, "x", "y"), explicit(b, "y", None), explicit(c, None, "y")
+    wanted = NamedSharding(grid, P(*spec))
+    calls = [
+        (lambda *xs: face.einsum("ij,jk->ik", *xs, out_sharding=wanted), (x, y), a @ b),
+        (lambda *xs: face.einsum("ij,jk->ki", *xs, out_sharding=wanted), (x, y), (a @ b).T),
+        (lambda *xs: face.einsum("ij,jk,kl->il", *xs, out_sharding=wanted), (x, y, z), a @ b @ c),
+        (lambda *xs: face.einsum("ij->ji", *xs, out_sharding=wanted), (x,), a.T),
+        (lambda *xs: face.dot(*xs, out_sharding=wanted), (x, y), a @ b),
+        (lambda *xs: face.matmul(*xs, out_sharding=wanted), (x, y), a @ b),
+        (lambda *xs: face.tensordot(*xs, axes=1, out_sharding=wanted), (x, y), a @ b),
+    ]
+    for f, operands, want in calls:
+        got = (sw.jit(f) if jit else f)(*operands)
+        assert got.aval.sharding.spec == P(*spec)
+        np.testing.assert_allclose(np.asarray(got), want, rtol=1e-4, atol=1e-4)
+
+
+def test_products_of_split_contracting_dims_ask_for_out_sharding():
+    (x, _), (y, _) = explicit(normal(8, 8), "x", "y"), explicit(normal(8, 8), "y", None)
+    with pytest.raises(sw.errors.ShardingTypeError, match="out_sharding"):
+        face.matmul(x, y)
+    assert face.matmul(x, explicit(normal(8, 8), None, None)[0]).aval.sharding.spec == P("x", None)

@@ -71,15 +71,17 @@ def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: str |
         last = i == len(path) - 1
         while len(picked) > 2:  # a path may ask for several at once
             wanted = _needed(expression.output, picked[2:] + named)
-            picked = [steps.two(*picked[:2], wanted, None), *picked[2:]]
+            picked = [steps.two(picked[0], picked[1], wanted, None), *picked[2:]]
         wanted = expression.output if last else _needed(expression.output, named)
         out_labels = expression.output if last else None
         if len(picked) == 2:
-            result = steps.two(*picked, wanted, out_labels, sharding if last else None)
+            result = steps.two(picked[0], picked[1], wanted, out_labels, sharding if last else None)
         else:
             result = steps.one(*picked[0], wanted, out_labels)
             if last and sharding is not None:
-                result = lax.reshard(result[0], sharding), result[1]
+                from shardwise.transforms.explicit import reshard
+
+                result = reshard(result[0], sharding), result[1]
         named.append(result)
     ((value, _),) = named
     return convert(value, dtype, weak)  # type: ignore[return-value]
@@ -211,7 +213,8 @@ def _best_path(inputs: tuple[str, ...], output: str, sizes: tuple[tuple[str, int
 
     size = dict(sizes)
     shapes = [tuple(size[c] for c in labels) for labels in inputs]
-    path, _ = opt_einsum.contract_path(",".join(inputs) + "->" + output, *shapes, shapes=True, optimize=optimize)
+    text = ",".join(inputs) + "->" + output
+    path, _ = opt_einsum.contract_path(text, *shapes, shapes=True, optimize=optimize)  # type: ignore[call-overload]
     return tuple(map(tuple, path))
 
 

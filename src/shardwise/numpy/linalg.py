@@ -272,7 +272,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
         one = lax.full_like(s, 1)
         weights = convert(lax.select(kept, lax.div(one, lax.select(kept, s, one)), lax.full_like(s, 0)), x.dtype)
         out = matmul(ops.adjoint(vh), lax.mul(lax.expand_dims(weights, (1,)), matmul(ops.adjoint(u), y)))
-    if numpy_resid and (int(rank) < n or m <= n):
+    if numpy_resid and (int(np.asarray(rank)) < n or m <= n):
         residuals = lax.full((0,), 0, real)
     else:
         miss = norm(lax.sub(y, matmul(x, out)), axis=0)
@@ -434,7 +434,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     x, y = promote_shapes("jnp.linalg.cross", _last(x, a), _last(y, b))  # type: ignore[assignment]
     end = x.ndim - 1
 
-    def part(v: Array, i: int) -> Array:
+    def part(v: Any, i: int) -> Array:
         return lax.slice_in_dim(v, i % 3, i % 3 + 1, axis=end)
 
     parts = [

@@ -130,14 +130,23 @@ def _dot_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     lhs_free, rhs_free = free_dims(params["dimension_numbers"], lhs.ndim, rhs.ndim)
     left, right = [0] * lhs.ndim, [0] * rhs.ndim
     sizes: list[int] = []
-    for pairs in (zip(lhs_batch, rhs_batch, strict=True), ((d, None) for d in lhs_free), ((None, d) for d in rhs_free),
-                  zip(lhs_con, rhs_con, strict=True)):  # fmt: skip
-        for d, e in pairs:
-            if d is not None:
-                left[d] = len(sizes)
-            if e is not None:
-                right[e] = len(sizes)
-            sizes.append(lhs.shape[d] if d is not None else rhs.shape[e])
+
+    def factor(d: int | None, e: int | None) -> None:
+        """One more factor: dim d of lhs and dim e of rhs."""
+        if d is not None:
+            left[d] = len(sizes)
+        if e is not None:
+            right[e] = len(sizes)
+        sizes.append(lhs.shape[d] if d is not None else rhs.shape[e] if e is not None else 1)
+
+    for d, e in zip(lhs_batch, rhs_batch, strict=True):
+        factor(d, e)
+    for d in lhs_free:
+        factor(d, None)
+    for e in rhs_free:
+        factor(None, e)
+    for d, e in zip(lhs_con, rhs_con, strict=True):
+        factor(d, e)
     factors = lambda entries: tuple((f,) if sizes[f] != 1 else () for f in entries)  # noqa: E731
     kept = len(sizes) - len(lhs_con)
     kinds = (Kind.PASS,) * kept + (Kind.REDUCE,) * len(lhs_con)
@@ -267,6 +276,7 @@ def _dot_batch(size: int, axis_name: Any, values: Sequence[Array], dims: Sequenc
     elif left is not None:
         at = len(lhs_batch) + sum(d < left for d in range(lhs.ndim) if d not in lhs_con and d not in lhs_batch)
     else:
+        assert right is not None
         lhs_free, _ = free_dims(numbers, lhs.ndim, rhs.ndim - 1)
         before = sum(d < right for d in range(rhs.ndim) if d not in rhs_con and d not in rhs_batch)
         at = len(lhs_batch) + len(lhs_free) + before

@@ -43,7 +43,8 @@ from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Rule, make_rule
 
 __all__ = ["conv", "conv_general_dilated", "conv_general_dilated_p", "conv_general_dilated_patches", "conv_transpose",
-           "conv_with_general_padding", *conv_geometry.__all__]  # fmt: skip
+           "conv_with_general_padding"]  # fmt: skip
+__all__ += conv_geometry.__all__
 
 Ints = tuple[int, ...]
 

@@ -95,8 +95,9 @@ def _fft_kernel(env: Env, x: Block, *, fft_type: FftType, fft_lengths: tuple[int
         if fft_type is FftType.RFFT:
             shape = (*shape[:-1], fft_lengths[-1] // 2 + 1)
         dtype = to_complex(x.dtype) if fft_type is FftType.RFFT else x.dtype
-        return np.zeros(shape, to_floating(dtype) if fft_type is FftType.IRFFT else dtype)
-    transform = (scipy.fft.fftn, scipy.fft.ifftn, scipy.fft.rfftn, scipy.fft.irfftn)[fft_type]
+        real: Any = to_floating(dtype)
+        return np.zeros(shape, real if fft_type is FftType.IRFFT else dtype)
+    transform: Any = (scipy.fft.fftn, scipy.fft.ifftn, scipy.fft.rfftn, scipy.fft.irfftn)[fft_type]
     return transform(x, s=fft_lengths, axes=axes, workers=-1 if prod(x.shape) >= _THREADED else None)
 
 

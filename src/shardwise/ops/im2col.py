@@ -42,8 +42,8 @@ class Window:
 def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: Window, dtype: np.dtype[Any]) -> NDArray:
     """The convolution of blocks with `lead` loop dims, as a block of element type `dtype`."""
     if not window.strides:  # no space at all: a matrix product, here over one place
-        dims = ConvDimensionNumbers(*((*spec, 2) for spec in window.dims))
-        place = replace(window, strides=(1,), pads=((0, 0),), lhs_dilation=(1,), rhs_dilation=(1,), dims=dims)
+        flat = ConvDimensionNumbers(*((*spec, 2) for spec in window.dims))
+        place = replace(window, strides=(1,), pads=((0, 0),), lhs_dilation=(1,), rhs_dilation=(1,), dims=flat)
         return convolve(lhs[..., None], rhs[..., None], lead, place, dtype)[..., 0]
     compute = compute_dtype(lhs.dtype, rhs.dtype, dtype)
     depth = prod(rhs.shape[lead + d] for d in window.dims.rhs_spec[1:])

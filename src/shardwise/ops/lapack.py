@@ -83,7 +83,7 @@ def svd(x: NDArray, full: bool, vectors: bool) -> tuple[NDArray, ...]:
 def eig(x: NDArray, left: bool, right: bool) -> tuple[NDArray, ...]:
     """Eigenvalues and the wanted eigenvectors of general matrices, complex."""
     result = np.result_type(x.dtype, np.complex64)
-    valid = np.isfinite(x).all(axis=(-2, -1), keepdims=True)
+    valid: NDArray = np.isfinite(x).all(axis=(-2, -1), keepdims=True)  # type: ignore[assignment]
     x = np.where(valid, x, x.dtype.type(0))  # LAPACK may not return from infinities
     wide = x.astype(np.complex128) if x.dtype == np.complex64 else x
     n = x.shape[-1]
@@ -91,7 +91,7 @@ def eig(x: NDArray, left: bool, right: bool) -> tuple[NDArray, ...]:
         from scipy.linalg import eig as one
 
         def both(a: NDArray) -> Sequence[NDArray]:
-            return one(a, left=True, right=True, check_finite=False)
+            return one(a, left=True, right=True, check_finite=False)  # type: ignore[return-value]
 
         core = [((n,), result), ((n, n), result), ((n, n), result)]
         w, vl, vr = each(both, (2,), (wide,), core) if n else [np.zeros((*x.shape[:-2], *c), result) for c, _ in core]
@@ -195,7 +195,7 @@ def schur(x: NDArray, vectors: bool) -> tuple[NDArray, ...]:
     def call(a: NDArray) -> Sequence[NDArray]:
         if not _finite(a):
             return (np.full_like(a, np.nan),) * 2
-        return one(a, output="complex" if a.dtype.kind == "c" else "real", check_finite=False)
+        return one(a, output="complex" if a.dtype.kind == "c" else "real", check_finite=False)  # type: ignore[return-value]
 
     t, z = each(call, (2,), (x,), [((n, n), x.dtype)] * 2)
     return (t, z) if vectors else (t,)
@@ -255,7 +255,7 @@ def _triangular(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray:
         return _substitute(a, b, lower, unit, loops)
     from scipy.linalg import get_blas_funcs
 
-    trsm = get_blas_funcs("trsm", dtype=a.dtype)
+    trsm: Any = get_blas_funcs("trsm", dtype=a.dtype)
 
     def one(p: NDArray, q: NDArray) -> tuple[NDArray]:
         # BLAS thinks in columns, so it is given the transposes: x.T op(a).T = b.T, read from row-major memory as it is.

@@ -23,7 +23,8 @@ from shardwise.scipy.special_matrices import __all__ as _special_matrices
 
 __all__ = ["block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "eigh_tridiagonal", "expm", "expm_frechet",
            "hessenberg", "inv", "lu", "lu_factor", "lu_solve", "polar", "qr", "qr_multiply", "rsf2csf", "schur", "solve",
-           "solve_sylvester", "solve_triangular", "sqrtm", "svd", *_special_matrices]  # fmt: skip
+           "solve_sylvester", "solve_triangular", "sqrtm", "svd"]  # fmt: skip
+__all__ += _special_matrices
 
 
 def _inexact(name: str, *xs: Any) -> list[Any]:

@@ -95,14 +95,14 @@ def companion(a: Any) -> Array:
     return lax.add(_row(first, n), _below(ones, n))
 
 
-def _row(x: Array, n: int) -> Array:
+def _row(x: Any, n: int) -> Array:
     """Square matrices with first row x, zero elsewhere."""
     return lax.pad(
         lax.expand_dims(x, (x.ndim - 1,)), literal(0, x.dtype), [*[(0, 0, 0)] * (x.ndim - 1), (0, n - 1, 0), (0, 0, 0)]
     )
 
 
-def _below(x: Array, n: int) -> Array:
+def _below(x: Any, n: int) -> Array:
     """Square matrices with x below the diagonal, zero elsewhere."""
     shape = (*x.shape, n - 1)
     inner = lax.mul(
