@@ -1,0 +1,207 @@
+"""`shardwise.profiler`: a timeline of compiled programs and their equations, as a Chrome trace.
+
+While a trace runs, Python tells it of each generated plan that is entered and of each of its lines, and a plan has one
+line per equation; nothing is recorded or slowed down otherwise. Open the file at chrome://tracing or ui.perfetto.dev.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import gzip
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ContextDecorator, contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from shardwise.array import live_arrays
+from shardwise.sharding import devices, process_index
+from shardwise.transforms.naming import SCOPES
+
+__all__ = [
+    "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "device_memory_profile", "save_device_memory_profile",
+    "start_server", "start_trace", "stop_server", "stop_trace", "trace",
+]  # fmt: skip
+
+_PLAN = "<plan of "
+
+
+class _Recording:
+    """The events of one trace."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.start = time.perf_counter()
+        self.events: list[dict[str, Any]] = []
+        self.before = (sys.gettrace(), threading.gettrace())
+
+    def add(self, name: str, kind: str, begin: float, end: float, args: dict[str, Any]) -> None:
+        scope = "/".join(SCOPES.get())
+        event = {"name": name, "cat": kind, "ph": "X", "ts": 1e6 * (begin - self.start), "dur": 1e6 * (end - begin),
+                 "pid": process_index(), "tid": threading.get_native_id()}  # fmt: skip
+        if scope:
+            args = {**args, "scope": scope}
+        self.events.append(event | {"args": args} if args else event)
+
+    def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """Python's trace function: follows plans, and nothing else."""
+        code = frame.f_code
+        return _PlanTimer(self, code) if code.co_filename.startswith(_PLAN) else None
+
+    def write(self) -> Path:
+        names = {thread.native_id: thread.name for thread in threading.enumerate()}
+        known = [{"name": "thread_name", "ph": "M", "pid": process_index(), "tid": i, "args": {"name": n}} for i, n in names.items()]
+        folder = self.directory / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S")
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{socket.gethostname()}.trace.json.gz"
+        with gzip.open(path, "wt", encoding="utf-8") as file:
+            json.dump({"displayTimeUnit": "ms", "traceEvents": known + self.events}, file)
+        return path
+
+
+class _PlanTimer:
+    """Times one run of a plan, line by line."""
+
+    def __init__(self, recording: _Recording, code: CodeType) -> None:
+        self.recording = recording
+        self.code = code
+        self.begin = self.since = time.perf_counter()
+        self.line = 0
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
+        now = time.perf_counter()
+        op = _ops_by_line(self.code).get(self.line)
+        if op is not None:
+            self.recording.add(op, "equation", self.since, now, {})
+        self.line, self.since = frame.f_lineno, now
+        if event == "return":
+            name = self.code.co_filename.removeprefix(_PLAN).removesuffix(">")
+            self.recording.add(name, "program", self.begin, now, {})
+        return self
+
+
+@functools.lru_cache(maxsize=1024)
+def _ops_by_line(code: CodeType) -> dict[int, str]:
+    """The op that each line of a plan calls: plans name their kernels after the ops, with a number."""
+    found: dict[int, str] = {}
+    for instruction in dis.get_instructions(code):
+        line = instruction.positions.lineno if instruction.positions else None
+        name, _, number = str(instruction.argval).rpartition("_")
+        if instruction.opname == "LOAD_GLOBAL" and line is not None and number.isdigit() and name != "c":
+            found.setdefault(line, name)
+    return found
+
+
+_recording: list[_Recording] = []
+
+
+def start_trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = False, create_perfetto_trace: bool = False,
+                profiler_options: Any = None) -> None:  # fmt: skip
+    """Record what compiled programs do from now on, for a file below `log_dir`. RuntimeError if that is going on already.
+
+    The file is a Chrome trace whether or not `create_perfetto_trace` asks for one.
+    """
+    if create_perfetto_link:
+        raise NotImplementedError("create_perfetto_link: nothing is served. Open the file that stop_trace writes at ui.perfetto.dev.")
+    if profiler_options is not None:
+        raise NotImplementedError("profiler_options belong to XLA's profiler; leave them out.")
+    if _recording:
+        raise RuntimeError("Profile has already been started. Only one profile may be run at a time; call stop_trace first.")
+    recording = _Recording(Path(log_dir))
+    _recording.append(recording)
+    threading.settrace(recording.enter)
+    sys.settrace(recording.enter)
+
+
+def stop_trace() -> None:
+    """End the recording and write ``plugins/profile/<time>/<host>.trace.json.gz`` below its directory."""
+    if not _recording:
+        raise RuntimeError("No profile started: call start_trace first.")
+    recording = _recording.pop()
+    own, new = recording.before
+    sys.settrace(own)
+    threading.settrace(new)  # type: ignore[arg-type]
+    recording.write()
+
+
+@contextmanager
+def trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = False, create_perfetto_trace: bool = False,
+          profiler_options: Any = None) -> Iterator[None]:  # fmt: skip
+    """`start_trace` and, at the end of the block, `stop_trace`."""
+    start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)
+    try:
+        yield
+    finally:
+        stop_trace()
+
+
+class TraceAnnotation(ContextDecorator):
+    """A context manager (and decorator): an event of that name in the timeline, with `kwargs` as its arguments."""
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        self.name = name
+        self.kwargs = kwargs
+        self._begins: list[float] = []
+
+    def __enter__(self) -> TraceAnnotation:
+        self._begins.append(time.perf_counter())
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        begin = self._begins.pop()
+        if _recording:
+            _recording[0].add(self.name, "annotation", begin, time.perf_counter(), {k: str(v) for k, v in self.kwargs.items()})
+
+
+class StepTraceAnnotation(TraceAnnotation):
+    """A `TraceAnnotation` for one step of a loop: give its number as `step_num`."""
+
+
+def annotate_function(func: Callable[..., Any], name: str | None = None, **decorator_kwargs: Any) -> Callable[..., Any]:
+    """`func` with a `TraceAnnotation` around each call."""
+    shown = name or getattr(func, "__qualname__", None) or func.__name__
+
+    @functools.wraps(func)
+    def annotated(*args: Any, **kwargs: Any) -> Any:
+        with TraceAnnotation(shown, **decorator_kwargs):
+            return func(*args, **kwargs)
+
+    return annotated
+
+
+def device_memory_profile(backend: str | None = None) -> bytes:
+    """JSON text of what is alive: bytes per device, and each array with its shape, dtype, sharding and bytes per device."""
+    held = {str(d): 0 for d in devices(backend)}
+    arrays = []
+    for x in live_arrays():
+        shape = x.sharding.shard_shape(x.shape)
+        size = x.itemsize
+        for n in shape:
+            size *= n
+        for d in x._sig.devices:
+            held[str(d)] = held.get(str(d), 0) + size
+        arrays.append({"type": x.aval.str_short(), "sharding": str(x.sharding), "bytes_per_device": size})
+    arrays.sort(key=lambda a: -a["bytes_per_device"])
+    return json.dumps({"bytes_per_device": held, "arrays": arrays}, indent=1).encode()
+
+
+def save_device_memory_profile(filename: str | os.PathLike[str], backend: str | None = None) -> None:
+    """Write `device_memory_profile` to a file. It counts what the sharding puts on a device; replicas are stored once."""
+    Path(filename).write_bytes(device_memory_profile(backend))
+
+
+def start_server(port: int) -> Any:
+    """Not available: nothing collects profiles over the network. NotImplementedError names `trace`."""
+    raise NotImplementedError(f"start_server({port}): profiles are not served. Use profiler.trace(log_dir) in the program.")
+
+
+def stop_server() -> None:
+    """Not available, like `start_server`."""
+    raise NotImplementedError("stop_server: there is no profiler server. Use profiler.trace(log_dir).")

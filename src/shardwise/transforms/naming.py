@@ -1,0 +1,42 @@
+"""Names for parts of programs, shown in profiles: `named_scope` and `named_call`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from shardwise.base.config import Setting
+
+# The names around what runs in this thread, outermost first. Not traced: a name changes no program.
+SCOPES: Setting[tuple[str, ...]] = Setting("named_scopes", (), traced=False)
+
+
+@contextmanager
+def named_scope(name: str) -> Iterator[None]:
+    """A context manager and decorator under which profiles file what runs, and what is traced, under `name`.
+
+    TypeError if `name` is no text.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"named_scope: name argument must be a string, got {name!r} of type {type(name).__name__}.")
+    with SCOPES.override((*SCOPES.get(), name)):
+        yield
+
+
+def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
+    """`fun` under a `named_scope` of that name, by default its own."""
+    if not callable(fun):
+        raise TypeError(f"named_call takes a callable, got {fun!r}")
+    if name is None:
+        name = getattr(fun, "__name__", type(fun).__name__)
+    elif not isinstance(name, str):
+        raise TypeError(f"named_call: name argument must be a string, got {name!r} of type {type(name).__name__}.")
+
+    @functools.wraps(fun)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        with named_scope(name):
+            return fun(*args, **kwargs)
+
+    return named
