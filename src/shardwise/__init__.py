@@ -7,6 +7,7 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from shardwise import eager as _eager  # installs the executor of single ops
+from shardwise import operators_on_demand as _operators_on_demand
 from shardwise.array import Shard as Shard
 from shardwise.array import live_arrays as live_arrays
 from shardwise.base import config as config
@@ -101,3 +102,6 @@ def __getattr__(name: str) -> _Any:
 
 def __dir__() -> list[str]:
     return sorted({*(n for n in globals() if not n.startswith("_")), *_LAZY_MODULES, *_LAZY_NAMES})
+
+
+_operators_on_demand.install()

@@ -96,16 +96,18 @@ def check_fits(sharding: Sharding, aval: ShapedArray, what: str, path: str = "")
             raise _indivisible(sharding, aval, what, path, dim, ways)
 
 
-def _indivisible(sharding: Sharding, aval: ShapedArray, what: str, path: str, dim: int, ways: int) -> IndivisibleError:
+def _indivisible(sharding: Sharding, aval: ShapedArray, what: str, path: str, dim: int, ways: int) -> ValueError:
     size = aval.shape[dim]
     shown = str(sharding)
     if isinstance(sharding, NamedSharding):  # as the migration guide prints it
         shown = f"NamedSharding(mesh={dict(sharding.mesh.shape)}, partition_spec={sharding.spec})"
-    error = IndivisibleError(
+    text = (
         f"One of {what} was given the sharding of {shown}, which implies that the global size of its dimension {dim} should be "
         f"divisible by {ways}, but it is equal to {size}"
     )
+    if not config.latest:  # the documents' text, to the letter
+        return ValueError(text)
     good = -(-size // ways) * ways
-    subject = f"It is {path} with" if path else "It has"
-    error.add_note(f"{subject} full shape {aval.shape}; the next size of dimension {dim} that works is {good}.")
-    return error
+    return IndivisibleError(
+        f"{text} ({path + ' has ' if path else ''}full shape {aval.shape}); the next size of dimension {dim} that works is {good}"
+    )

@@ -162,7 +162,7 @@ def _dot_explicit(in_types: Types, out_types: Types, params: Any, rule: Rule) ->
     for what, left, right in (("batch", lhs_batch, rhs_batch), ("contracting", lhs_con, rhs_con)):
         specs = tuple(_names(lhs, left)), tuple(_names(rhs, right))
         if any(a and b and a != b for a, b in zip(*specs, strict=True)):
-            raise type_error(f"dot_general requires lhs and rhs {what} dimensions to have consistent sharding, got "
+            raise elementwise_error(f"dot_general requires lhs and rhs {what} dimensions to have consistent sharding, got "
                              f"{specs[0]} and {specs[1]}. Reshard one operand, or give out_sharding=.")  # fmt: skip
     specs = tuple(_names(lhs, lhs_con)), tuple(_names(rhs, rhs_con))
     if any(a and b for a, b in zip(*specs, strict=True)):
