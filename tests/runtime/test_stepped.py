@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import ml_dtypes
 import numpy as np
@@ -15,12 +16,12 @@ from shardwise import lax
 from shardwise.base import config
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.ir import Program, ShapedArray, Var
-from shardwise.ops import parallel
+from shardwise.ops import control, parallel
 from shardwise.runtime.env import Env
 from shardwise.runtime.exchange import alone, exchange
 from shardwise.runtime.meeting import Call, DivergenceError, Meeting
 from shardwise.runtime.stepped import DeviceEnv, SteppedPlan, run_stepped
-from shardwise.sharding import AxisType, Mesh, NamedSharding
+from shardwise.sharding import AxisType, Mesh, NamedSharding, use_mesh
 from shardwise.sharding import PartitionSpec as P
 from tests.differential.programs import FAMILIES, placed
 
@@ -80,6 +81,15 @@ def assert_close(a, b, ulps):
 # -- programs that the partitioner makes -------------------------------------------------------------------------------------
 
 
+class LikeJax:
+    """What the programs of the differential tests find under the name `jax`."""
+
+    set_mesh = staticmethod(use_mesh)
+
+    def __getattr__(self, name):
+        return getattr(sw, name)
+
+
 @pytest.mark.parametrize("axis_type", ["Auto", "Explicit"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_partitioned_programs(family, axis_type):
@@ -92,7 +102,7 @@ def test_partitioned_programs(family, axis_type):
         whole = rng.integers(0 if dtype.startswith("u") else -9, 10, shape)
         return whole.astype(dtype) if "int" in dtype else np.asarray(0.25 * whole, jnp.dtype(dtype))
 
-    scope = {"jax": sw, "jnp": jnp, "np": np, "lax": lax, "NamedSharding": NamedSharding, "P": P, "data": data,
+    scope = {"jax": LikeJax(), "jnp": jnp, "np": np, "lax": lax, "NamedSharding": NamedSharding, "P": P, "data": data,
              "mesh_of": mesh_of}  # fmt: skip
 
     @few
@@ -103,7 +113,8 @@ def test_partitioned_programs(family, axis_type):
             exec(case.source(axis_type, "jax.jit(f)(*args)"), namespace)
         except Exception:  # what batched execution refuses is not the matter here
             assume(False)
-        assert_agree(namespace["f"], *namespace["args"], ulps=max(case.case.ulps, 8))
+        with use_mesh(namespace["mesh"]) if axis_type == "Explicit" else nullcontext():
+            assert_agree(namespace["f"], *namespace["args"], ulps=max(case.case.ulps, 8))
 
     law()
 
@@ -225,6 +236,64 @@ def test_nested(mesh):
 
     mapped = sw.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}, check_vma=False)
     assert_agree(mapped, put(host(8, 8), mesh, P("x", "y")))
+
+
+def ring_scan(x):
+    def step(carry, row):
+        carry = parallel.ppermute(lax.add(carry, row), "y", [(i, (i + 1) % 4) for i in range(4)])
+        return carry, parallel.psum(row, "x")
+
+    carry, ys = control.scan(step, lax.mul(lax.index_in_dim(x, 0, keepdims=False), 0.0), x, reverse=True)
+    return lax.add(ys, lax.broadcast_in_dim(carry, ys.shape, (1,)))
+
+
+def halving(x):
+    """Each device goes on for its own number of steps."""
+    limit = lax.convert_element_type(parallel.axis_index("y"), np.float32)
+    state = control.while_loop(lambda s: lax.gt(lax.reduce_max(s[0], (0, 1)), limit), lambda s: (lax.mul(s[0], 0.5), lax.add(s[1], 1)),
+                           (x, lax.convert_element_type(parallel.axis_index("x"), np.int32)))  # fmt: skip
+    return lax.add(state[0], lax.convert_element_type(state[1], np.float32))
+
+
+def together(x):
+    """All devices go on while any must: the predicate is reduced, and the body communicates."""
+    going = lambda v: lax.gt(parallel.pmax(lax.reduce_max(v, (0, 1)), ("x", "y")), np.float32(3))  # noqa: E731
+    return control.while_loop(going, lambda v: lax.mul(parallel.ppermute(v, "x", [(0, 1), (1, 0)]), 0.5), x)
+
+
+def branching(x):
+    index = lax.rem(parallel.axis_index(("x", "y")), np.int32(3))
+    return control.switch(index, [lax.sin, lambda v: lax.mul(v, 2.0), lax.neg], x)
+
+
+def branching_together(x):
+    big = lax.gt(parallel.psum(lax.reduce_sum(x, (0, 1)), ("x", "y")), np.float32(0))
+    return control.cond(big, lambda v: parallel.psum(v, "x"), lambda v: parallel.pmax(v, "x"), x)
+
+
+@pytest.mark.parametrize("body", [ring_scan, halving, together, branching, branching_together])
+def test_control_flow_in_bodies(mesh, body):
+    mapped = sw.shard_map(body, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"), check_vma=False)
+    assert_agree(mapped, put(host(8, 8), mesh, P("x", "y")), ulps=64)
+
+
+def test_scan_over_sharded_arrays(mesh):
+    def f(x, w):
+        step = lambda c, row: (lax.add(c, row), lax.dot_general(row, w, (((0,), (0,)), ((), ()))))  # noqa: E731
+        return control.scan(step, lax.index_in_dim(x, 0, keepdims=False), x)
+
+    assert_agree(f, put(host(8, 8), mesh, P("x", "y")), put(host(8, 8), mesh, P("y", "x")), ulps=64)
+
+
+def test_collectives_under_vmap(mesh):
+    vmap = pytest.importorskip("shardwise.transforms.vmap").vmap
+
+    def loop(row):
+        return control.scan(lambda c, v: (lax.add(c, parallel.psum(v, "y")), c), lax.index_in_dim(row, 0, keepdims=False), row)[1]
+
+    for body in (lambda row: parallel.psum(row, "y"), lambda row: parallel.all_gather(row, "x"), loop):
+        mapped = sw.shard_map(vmap(body), mesh=mesh, in_specs=P("x", "y"), out_specs=P(("x", "y")), check_vma=False)
+        assert_agree(mapped, put(host(16, 8), mesh, P("x", "y")))
 
 
 @given(st.data())

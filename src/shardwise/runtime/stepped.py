@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwise.base.dtypes import physical
 from shardwise.base.errors import JaxRuntimeError
-from shardwise.ir import Atom, Equation, Literal, Program, Var
+from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, subprograms
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.exchange import alone, unwrapped
@@ -91,9 +93,13 @@ def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -
         if out is None:
             out = yield Call(op, tuple(operands), params, eqn.source, mapped)
         return [out]
+    if mapped and any(axes_used(p) for _, p in subprograms(params)):
+        return (yield from _element_steps(eqn, operands, env))
     op, params = eqn.op, eqn.params
     if op.inline is not None:
         return (yield from device_steps(op.inline(eqn), operands, env))
+    if op.name in _CONTROL:
+        return (yield from _CONTROL[op.name](eqn, operands, env))
     if op.absorbs_sum and params.get("sum_axes"):
         part = np.asarray(op.kernel(env, *operands, **{**params, "sum_axes": ()}))  # type: ignore[misc]
         axes = params["sum_axes"]
@@ -107,6 +113,19 @@ def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -
     except NeedsGridError:
         return _on_grid(eqn, operands, env)
     return list(out) if op.multiple_results else [out]
+
+
+@lru_cache(maxsize=4096)
+def axes_used(program: Program) -> frozenset[str]:
+    """The mesh axes over which collectives of a program exchange values, without those that it binds itself."""
+    used: set[str] = set()
+    for eqn in program.equations:
+        op, params, _ = unwrapped(eqn.op, eqn.params)
+        if op.collective:
+            used.update(params["axes"])
+        for _, inner in subprograms(params):
+            used |= axes_used(inner) - (params.get("manual") or frozenset())
+    return frozenset(used)
 
 
 def _on_grid(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> list[Ndarray]:
@@ -125,10 +144,65 @@ def _own_part(block: Ndarray, coordinates: tuple[int, ...]) -> Ndarray:
 
 def _checked(eqn: Equation, var: Var, out: Any) -> Ndarray:
     out = np.asarray(out)
-    declared = getattr(var.aval.dtype, "physical", var.aval.dtype)
-    if out.shape != var.aval.shape or out.dtype != declared:
+    if out.shape != var.aval.shape or out.dtype != physical(var.aval.dtype):
         raise JaxRuntimeError(f"{eqn}: on one device the result is {out.dtype}{list(out.shape)}")
     return out
+
+
+# -- loops and branches ----------------------------------------------------------------------------------------------------
+
+
+def _scan_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> Steps:
+    params = eqn.params
+    first, n = params["num_consts"], params["num_carry"]
+    consts, carry, xs = operands[:first], operands[first : first + n], operands[first + n :]
+    rows: list[Sequence[Ndarray]] = [()] * params["length"]
+    for i in reversed(range(len(rows))) if params["reverse"] else range(len(rows)):
+        outs = yield from device_steps(params["body"], [*consts, *carry, *[np.asarray(x[i]) for x in xs]], env)
+        carry, rows[i] = outs[:n], outs[n:]
+    stacked = [
+        np.stack([row[k] for row in rows]) if rows else np.empty(v.aval.shape, physical(v.aval.dtype))
+        for k, v in enumerate(eqn.outputs[n:])
+    ]
+    return [*carry, *stacked]
+
+
+def _while_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> Steps:
+    params = eqn.params
+    first, second = params["cond_consts"], params["body_consts"]
+    for_test, for_body = operands[:first], operands[first : first + second]
+    carry = operands[first + second :]
+    while True:
+        (going,) = yield from device_steps(params["cond"], [*for_test, *carry], env)
+        if not going.item():
+            return list(carry)
+        carry = yield from device_steps(params["body"], [*for_body, *carry], env)
+
+
+def _cond_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> Steps:
+    branches = eqn.params["branches"]
+    chosen = branches[min(max(operands[0].item(), 0), len(branches) - 1)]
+    return (yield from device_steps(chosen, operands[1:], env))
+
+
+_CONTROL = {"scan": _scan_steps, "while": _while_steps, "cond": _cond_steps}
+
+
+def _element_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> Steps:
+    """A mapped op whose body meets other devices: element by element of the mapped dim."""
+    params = eqn.params
+    mapped, rows = params["mapped"], []
+    ins = [Var(_element(a.aval)) if m else Var(a.aval) for a, m in zip(eqn.inputs, mapped, strict=True)]
+    outs = tuple(Var(_element(v.aval)) for v in eqn.outputs)
+    inner = Equation(params["op"], tuple(ins), outs, dict(params["inner"]), eqn.source)
+    for i in range(params["size"]):
+        row = yield from equation_steps(inner, [x[i] if m else x for x, m in zip(operands, mapped, strict=True)], env)
+        rows.append(row)
+    return [np.stack(parts) for parts in zip(*rows, strict=True)]
+
+
+def _element(aval: ShapedArray) -> ShapedArray:
+    return aval.update(shape=aval.shape[1:])
 
 
 # -- all devices -----------------------------------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ from shardwise.ir import (
     Array,
     Equation,
     Literal,
-    Program,
     ShapedArray,
     Trace,
     Var,
@@ -47,7 +46,7 @@ from shardwise.ops.parallel import AXIS_ENV, CHECK_VMA
 from shardwise.runtime.blocks import Ndarray, block_form
 from shardwise.runtime.exchange import unwrapped
 from shardwise.runtime.meeting import Call, Meeting, Place
-from shardwise.runtime.stepped import DeviceEnv, equation_steps
+from shardwise.runtime.stepped import DeviceEnv, axes_used, equation_steps
 from shardwise.sharding import (
     AbstractMesh,
     Device,
@@ -317,19 +316,7 @@ def _default(device: Device) -> SingleDeviceSharding:
 def _needs_others(params: Mapping[str, Any]) -> bool:
     """Whether a program inside of an equation exchanges values over axes that the equation does not bind itself."""
     bound = params.get("manual") or frozenset()
-    return any(_axes_used(p) - bound for _, p in subprograms(params))
-
-
-@functools.lru_cache(maxsize=1024)
-def _axes_used(program: Program) -> frozenset[str]:
-    used: set[str] = set()
-    for eqn in program.equations:
-        op, params, _ = unwrapped(eqn.op, eqn.params)
-        if op.collective:
-            used.update(params["axes"])
-        for _, inner in subprograms(eqn.params):
-            used |= _axes_used(inner) - (eqn.params.get("manual") or frozenset())
-    return frozenset(used)
+    return any(axes_used(p) - bound for _, p in subprograms(params))
 
 
 # -- one call of shard_map ---------------------------------------------------------------------------------------------------
