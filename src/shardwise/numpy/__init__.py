@@ -8,8 +8,8 @@ import importlib as _importlib
 from shardwise.numpy.operators import install_operators as _install_operators
 
 _MODULES = (
-    "creation ranges diagonals ufuncs float_parts predicates named_ufuncs reductions cumulative indexing at selection einsum "
-    "manipulation joining padding sorting_search sets statistics histograms polynomial signal functional constants bits"
+    "creation ranges diagonals ufuncs float_parts predicates named_ufuncs reductions quantiles cumulative indexing at selection einsum "
+    "manipulation joining padding sorting_search sets statistics histograms polynomial signal functional constants"
 ).split()
 for _name in _MODULES:
     try:

@@ -1,0 +1,205 @@
+"""Medians, quantiles and percentiles, with and without NaN: positions in sorted arrays.
+
+In: an array, probabilities, axes. Out: for each probability (dims in front) the array without these axes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import default_dtype
+from shardwise.ir import Array, literal
+from shardwise.numpy._promote import (
+    Axis,
+    array,
+    as_array,
+    astype,
+    broadcast_to_shape,
+    canonical_axes,
+    constant,
+    is_complex,
+    promote_inexact,
+    promote_shapes,
+    value,
+    zero_like,
+)
+from shardwise.numpy.predicates import isnan
+from shardwise.numpy.ufuncs import where_
+
+_METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
+
+
+def quantile(a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+             keepdims: bool = False, *, weights: Any = None) -> Array:  # fmt: skip
+    """The values below which the parts `q` (0 to 1, a scalar or 1-d) of the elements over `axis` lie; NaN if one is NaN.
+
+    `method` says what to do between two elements: 'linear', 'lower', 'higher', 'midpoint', 'nearest', 'inverted_cdf';
+    only the last one takes `weights`. ValueError for other methods and for complex values.
+    """
+    return _quantile("quantile", a, q, axis, out, overwrite_input, method, keepdims, weights, skip_nan=False)
+
+
+def nanquantile(a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+                keepdims: bool = False, *, weights: Any = None) -> Array:  # fmt: skip
+    """`quantile` that skips NaN."""
+    return _quantile("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, weights, skip_nan=True)
+
+
+def percentile(a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+               keepdims: bool = False, *, weights: Any = None, out_sharding: Any = None) -> Array:  # fmt: skip
+    """`quantile` with `q` from 0 to 100."""
+    result = _quantile(
+        "percentile", a, _hundredth(q), axis, out, overwrite_input, method, keepdims, weights, skip_nan=False
+    )
+    if out_sharding is None:
+        return result
+    from shardwise.transforms.explicit import reshard
+
+    return reshard(result, out_sharding)
+
+
+def nanpercentile(a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False,
+                  method: str = "linear", keepdims: bool = False, *, weights: Any = None) -> Array:  # fmt: skip
+    """`nanquantile` with `q` from 0 to 100."""
+    return _quantile(
+        "nanpercentile", a, _hundredth(q), axis, out, overwrite_input, method, keepdims, weights, skip_nan=True
+    )
+
+
+def median(a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
+    """The middle of the sorted elements over `axis`, the mean of the two middle ones for an even number."""
+    return _quantile("median", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, None, skip_nan=False)
+
+
+def nanmedian(
+    a: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Array:
+    """`median` that skips NaN."""
+    return _quantile("nanmedian", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, None, skip_nan=True)
+
+
+def _hundredth(q: Any) -> Array:
+    (v,) = promote_inexact(value("percentile", q, 1))
+    return lax.div(v, constant(v, 100))
+
+
+def _quantile(name: str, a: Any, q: Any, axis: Axis, out: None, overwrite_input: bool, method: str, keepdims: bool,
+              weights: Any, skip_nan: bool) -> Array:  # fmt: skip
+    if overwrite_input or out is not None:
+        raise ValueError(f"{name}: arrays are immutable, so overwrite_input=True and out= are not supported.")
+    if method not in _METHODS:
+        raise ValueError(f"{name}: method can only be one of {', '.join(map(repr, _METHODS))}, got {method!r}.")
+    if weights is not None and method != "inverted_cdf":
+        raise NotImplementedError(f"{name}: method {method!r} does not take weights; only 'inverted_cdf' does.")
+    x, probabilities = array(name, a), array(name, q, 1)
+    if is_complex(x.dtype) or is_complex(probabilities.dtype):
+        raise ValueError(f"{name} does not support complex values, which have no order.")
+    if probabilities.ndim > 1:
+        raise ValueError(f"q must have rank <= 1, got shape {probabilities.shape}.")
+    (x_,) = promote_inexact(x)
+    x = as_array(astype(x_, x_.dtype))
+    dtype = x.dtype
+    axes = canonical_axes(axis, x.ndim)
+    kept = [d for d in range(x.ndim) if d not in axes]
+    shape = tuple(x.shape[d] for d in kept)
+    n = x.size // max(1, int(np.prod(shape)))
+    if not n:
+        raise ValueError(f"{name}: no elements lie over axes {axes} of shape {x.shape}.")
+    rows = lax.reshape(lax.transpose(x, [*kept, *axes]), (*shape, n))
+    p = as_array(astype(probabilities, np.dtype(np.float64 if dtype == np.float64 else np.float32)))
+    if weights is not None:
+        w = _rows(name, weights, x, axes, kept, shape, n)
+        result = _weighted(rows, w, p, skip_nan)
+    else:
+        result = _interpolated(rows, p, method, skip_nan)
+    # The probabilities' dim goes to the front.
+    if p.ndim:
+        result = lax.transpose(result, [result.ndim - 1, *range(result.ndim - 1)])
+    if keepdims:
+        result = lax.expand_dims(result, [d + p.ndim for d in axes])
+    return as_array(astype(result, dtype))
+
+
+def _rows(
+    name: str, weights: Any, x: Array, axes: tuple[int, ...], kept: list[int], shape: tuple[int, ...], n: int
+) -> Array:
+    """Weights, of the shape of `x` or of its reduced dims, laid out as the rows are."""
+    w = array(name, weights, 2)
+    if w.shape != x.shape:
+        if w.shape != tuple(x.shape[d] for d in axes):
+            raise ValueError(f"{name}: weights of shape {w.shape} fit neither the array {x.shape} nor its axes {axes}.")
+        w = lax.broadcast_in_dim(w, x.shape, axes)
+    return lax.reshape(lax.transpose(as_array(astype(w, x.dtype)), [*kept, *axes]), (*shape, n))
+
+
+def _interpolated(rows: Array, p: Array, method: str, skip_nan: bool) -> Array:
+    """f[..., n] and probabilities f[k] (or f[]) -> f[..., k] (or f[...])."""
+    n = rows.shape[-1]
+    missing = isnan(rows)
+    ordered = lax.sort(rows)  # NaN comes last
+    probabilities = lax.reshape(p, (1,) * (rows.ndim - 1) + (p.size,))
+    if skip_nan:
+        present = lax.reduce_sum(lax.convert_element_type(lax.bitwise_not(missing), p.dtype), (rows.ndim - 1,))
+        last = lax.expand_dims(lax.sub(present, constant(present, 1)), (rows.ndim - 1,))
+        last = lax.max(last, zero_like(last))
+    else:
+        last = literal(n - 1, p.dtype)
+    probabilities = lax.clamp(zero_like(p), probabilities, constant(p, 1))
+    if method == "inverted_cdf":
+        count = lax.add(last, literal(1, p.dtype))
+        position = lax.max(lax.sub(lax.ceil(lax.mul(probabilities, count)), literal(1, p.dtype)), zero_like(p))
+    else:
+        position = lax.mul(probabilities, last)
+    below, above = lax.floor(position), lax.ceil(position)
+    low, high = _at_rank(ordered, below), _at_rank(ordered, above)
+    weight = as_array(astype(lax.sub(position, below), rows.dtype))
+    if method == "linear":
+        one = constant(weight, 1)
+        result = lax.add(lax.mul(low, lax.sub(one, weight)), lax.mul(high, weight))
+    elif method == "midpoint":
+        result = lax.mul(lax.add(low, high), constant(low, 0.5))
+    elif method == "higher":
+        result = high
+    elif method == "nearest":
+        result = where_(lax.le(weight, constant(weight, 0.5)), low, high)
+    else:
+        result = low
+    if not skip_nan:
+        poisoned = lax.expand_dims(lax.reduce_or(missing, (rows.ndim - 1,)), (rows.ndim - 1,))
+        result = where_(poisoned, constant(result, np.nan), result)
+    return result if p.ndim else lax.squeeze(result, (result.ndim - 1,))
+
+
+def _at_rank(ordered: Array, position: Array) -> Array:
+    """The elements of each row at these places: f[..., n] and f[... or 1, k] -> f[..., k]."""
+    from shardwise.numpy.indexing import take_along_axis
+
+    index = lax.convert_element_type(position, default_dtype("i"))
+    index = broadcast_to_shape(index, (*ordered.shape[:-1], index.shape[-1]))
+    return take_along_axis(ordered, index, -1)
+
+
+def _weighted(rows: Array, weights: Array, p: Array, skip_nan: bool) -> Array:
+    """The first element at which the part of the weights seen reaches the probability."""
+    missing = isnan(rows)
+    weights = where_(missing, zero_like(weights), weights)
+    ordered, sorted_weights = lax.sort((rows, weights), num_keys=1)
+    last = rows.ndim - 1
+    seen = lax.cumsum(sorted_weights, last)
+    total = lax.slice_in_dim(seen, rows.shape[-1] - 1, rows.shape[-1], axis=last)
+    share = lax.expand_dims(lax.div(seen, total), (last,))  # f[..., 1, n]
+    wanted = lax.reshape(as_array(astype(p, rows.dtype)), (1,) * last + (p.size, 1))
+    smaller = lax.lt(*promote_shapes("quantile", share, wanted))
+    position = lax.reduce_sum(lax.convert_element_type(smaller, p.dtype), (smaller.ndim - 1,))
+    position = lax.min(position, literal(rows.shape[-1] - 1, p.dtype))
+    result = _at_rank(ordered, position)
+    if not skip_nan:
+        poisoned = lax.expand_dims(lax.reduce_or(missing, (last,)), (last,))
+        result = where_(poisoned, constant(result, np.nan), result)
+    return result if p.ndim else lax.squeeze(result, (result.ndim - 1,))
+
+
+__all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]

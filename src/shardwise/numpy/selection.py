@@ -1,0 +1,299 @@
+"""Choosing elements: by condition, by number, by position of what is not 0.
+
+In: masks or indices, and arrays. Out: arrays; where the size of a result depends on values it must be given (`size=`)
+while tracing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import default_dtype
+from shardwise.ir import Array, Tracer, bind, literal
+from shardwise.numpy._promote import (
+    Value,
+    array,
+    as_array,
+    astype,
+    broadcast_shapes,
+    broadcast_to_shape,
+    canonical_axis,
+    concrete,
+    concrete_int,
+    constant,
+    is_bool,
+    is_integer,
+    no_out,
+    promote_dtypes,
+    promote_shapes,
+    requested,
+    value,
+    values,
+)
+from shardwise.numpy.creation import asarray
+from shardwise.numpy.indexing import take
+from shardwise.numpy.predicates import to_bool
+from shardwise.numpy.ufuncs import floor_divide, remainder, where_
+from shardwise.ops.select import select_n_p
+
+
+def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """Elementwise `x` where `condition` is true (not 0), else `y`; with `condition` alone `nonzero` of it."""
+    if x is None and y is None:
+        return nonzero(value("where", condition), size=size, fill_value=fill_value)
+    c, a, b = values("where", condition, x, y)
+    if size is not None or fill_value is not None:
+        raise ValueError("size and fill_value arguments cannot be used in three-term where function.")
+    return where_(*promote_shapes("where", to_bool(c), *promote_dtypes(a, b)))
+
+
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
+    """Elementwise the choice that belongs to the first condition that is true, else `default`."""
+    if len(condlist) != len(choicelist):
+        raise ValueError(f"condlist must have length equal to choicelist ({len(condlist)} vs {len(choicelist)})")
+    if len(condlist) == 0:
+        raise ValueError("condlist must be non-empty")
+    conditions = values("select", *condlist)
+    *choices, result = promote_dtypes(*values("select", *choicelist, default))
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        result = where_(*promote_shapes("select", to_bool(condition), choice, result))
+    shape = broadcast_shapes(*[v.shape for v in (*conditions, *choices, result)])
+    return broadcast_to_shape(result, shape)
+
+
+def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
+    """Elementwise ``choices[a]``; indices out of range raise, wrap around or are clipped.
+
+    With mode 'raise' the indices must be known while tracing. ValueError for one out of range, or not of integers.
+    """
+    no_out("choose", out)
+    index = array("choose", a)
+    if not is_integer(index.dtype):
+        raise ValueError(f"choose takes integer indices, got {index.dtype}.")
+    n = len(choices)
+    cases = list(choices) if not hasattr(choices, "shape") else [as_array(value("choose", c)) for c in choices]
+    if mode == "raise":
+        known = concrete(index, "the indices of choose with mode='raise'")
+        if not n or (known < 0).any() or (known >= n).any():
+            raise ValueError("invalid entry in choice array")
+    elif mode == "wrap":
+        index = remainder(index, n)
+    elif mode == "clip":
+        index = lax.clamp(constant(index, 0), index, constant(index, n - 1))
+    else:
+        raise ValueError(f"choose: mode must be 'raise', 'wrap' or 'clip', got {mode!r}.")
+    if not cases:
+        raise ValueError("choose needs at least one choice.")
+    chosen = promote_dtypes(*values("choose", *cases))
+    which, *chosen = promote_shapes("choose", astype(index, np.dtype(np.int32)), *chosen)
+    shape = broadcast_shapes(which.shape, *[c.shape for c in chosen])
+    result = bind(select_n_p, which, *chosen) if len(chosen) > 1 else as_array(chosen[0])
+    return as_array(astype(broadcast_to_shape(result, shape), result.dtype))
+
+
+def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
+    """Elementwise the value of the function that belongs to the last condition that is true.
+
+    `funclist` holds functions of `x` (called with `args` and `kw`) and scalars, one for each condition and perhaps one
+    more for where none is true (default 0). ValueError for another number of them.
+    """
+    v = array("piecewise", x)
+    count, given = len(condlist), len(funclist)
+    if given not in (count, count + 1):
+        raise ValueError(
+            f"with {count} condition(s), either {count} or {count + 1} functions are expected; got {given}"
+        )
+    functions = list(funclist)
+    default = functions.pop() if given == count + 1 else 0
+
+    def computed(function: Any) -> Value:
+        result = function(v, *args, **kw) if callable(function) else function
+        return astype(value("piecewise", result), v.dtype)
+
+    result = computed(default)
+    for condition, function in zip(condlist, functions, strict=True):
+        mask = to_bool(value("piecewise", np.asarray(condition) if isinstance(condition, list) else condition))
+        result = where_(*promote_shapes("piecewise", mask, computed(function), result))
+    return broadcast_to_shape(result, v.shape)
+
+
+# -- positions -------------------------------------------------------------------------------------------------
+
+
+def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
+    """The indices of the elements that are not 0, one array per dim.
+
+    Args:
+        size: the number of indices: more are cut off, missing ones filled up. Needed while tracing.
+        fill_value: what to fill up with, a scalar or one per dim; default 0.
+
+    Raises:
+        ValueError: `a` has no dims. ConcretizationTypeError: `a` is traced and `size` not given.
+    """
+    x = array("nonzero", a)
+    if not x.ndim:
+        raise ValueError("Calling nonzero on 0d arrays is not allowed. Use jnp.atleast_1d(scalar).nonzero() instead.")
+    index = default_dtype("i")
+    if size is None:
+        found = np.nonzero(concrete(x, "the argument of nonzero without size="))
+        return tuple(asarray(i.astype(index)) for i in found)
+    size = concrete_int(size, "size of nonzero")
+    if x.size == 0 or size == 0:
+        return tuple(lax.full((size,), 0, index) for _ in range(x.ndim))
+    fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * x.ndim
+    if len(fills) != x.ndim:
+        raise ValueError(
+            f"nonzero: fill_value must be a scalar or have one value for each of {x.ndim} dims, got {fills}."
+        )
+    flat = lax.reshape(as_array(to_bool(x)), (x.size,))
+    places, count = _true_places(flat, size)
+    missing = lax.ge(lax.iota(index, size), count)
+    result = []
+    for stride, n, fill in zip(_strides(x.shape), x.shape, fills, strict=True):
+        along = lax.rem(lax.div(places, literal(stride, index)), literal(n, index))
+        filling = literal(0, index) if fill is None else astype(value("nonzero", fill), index)
+        result.append(where_(missing, filling, along))
+    return tuple(result)
+
+
+def _true_places(mask: Array, size: int) -> tuple[Array, Array]:
+    """The positions of the first `size` true elements of a 1-d mask (0 where there are fewer), and how many are true."""
+    from shardwise.numpy.at import at
+
+    index = default_dtype("i")
+    rank = lax.cumsum(lax.convert_element_type(mask, index), 0)
+    # Each true element writes its position at its rank; the others, and those beyond `size`, write nowhere.
+    target = where_(mask, lax.sub(rank, literal(1, index)), literal(size, index))
+    places = at(lax.full((size,), 0, index))[target].set(lax.iota(index, mask.shape[0]), mode="drop")
+    return places, lax.index_in_dim(rank, mask.shape[0] - 1, keepdims=False)
+
+
+def _strides(shape: tuple[int, ...]) -> list[int]:
+    return [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+
+
+def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The indices of the elements of the flattened array that are not 0; see `nonzero`."""
+    x = array("flatnonzero", a)
+    return nonzero(lax.reshape(x, (x.size,)), size=size, fill_value=fill_value)[0]
+
+
+def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The indices of the elements that are not 0 as the rows of a matrix; see `nonzero`."""
+    x = array("argwhere", a)
+    found = nonzero(lax.reshape(x, (1,)) if not x.ndim else x, size=size, fill_value=fill_value)
+    if not x.ndim:
+        return lax.full((found[0].shape[0], 0), 0, default_dtype("i"))
+    return lax.concatenate([lax.expand_dims(i, (1,)) for i in found], 1)
+
+
+def compress(condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0,
+             out: None = None) -> Array:  # fmt: skip
+    """The slices along `axis` (None: elements of the flattened array) where the 1-d `condition` is true.
+
+    With `size` that many slices: more are cut off, missing ones filled with `fill_value`.
+    """
+    no_out("compress", out)
+    c, x = array("compress", condition), array("compress", a, 1)
+    if c.ndim != 1:
+        raise ValueError(f"condition must be a 1D array, got shape {c.shape}.")
+    if axis is None:
+        x, d = lax.reshape(x, (x.size,)), 0
+    else:
+        d = canonical_axis(axis, x.ndim)
+    mask = as_array(to_bool(c))
+    n = x.shape[d]
+    if mask.shape[0] > n:
+        if not isinstance(mask, Tracer) and concrete(mask, "condition")[n:].any():
+            raise ValueError("condition contains entries that are out of bounds")
+        mask = lax.slice_in_dim(mask, 0, n)
+    if size is None:
+        places = nonzero(mask)[0]
+        return take(x, places, axis=d)
+    places = nonzero(mask, size=size, fill_value=n)[0]
+    return take(x, places, axis=d, mode="fill", fill_value=fill_value)
+
+
+def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
+    """The elements of the flattened array where the flattened condition is true; see `compress`."""
+    c, x = array("extract", condition), array("extract", arr, 1)
+    return compress(lax.reshape(c, (c.size,)), lax.reshape(x, (x.size,)), size=size, fill_value=fill_value)
+
+
+def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
+    """`arr` with its elements where `mask` is true replaced by those of `vals`, repeated as needed. Needs inplace=False."""
+    x, m, v = (array("place", y, i) for i, y in enumerate((arr, mask, vals)))
+    if inplace:
+        raise ValueError("place cannot modify arrays in-place, because arrays are immutable. Pass inplace=False and use the "
+                         "returned array.")  # fmt: skip
+    if m.size != x.size:
+        raise ValueError(f"place: arr and mask must be the same size, got shapes {x.shape} and {m.shape}.")
+    if not v.size:
+        raise ValueError("Cannot place values from an empty array")
+    index = default_dtype("i")
+    flat_mask = lax.reshape(as_array(to_bool(m)), (m.size,))
+    rank = lax.sub(lax.cumsum(lax.convert_element_type(flat_mask, index), 0), literal(1, index))
+    flat = lax.reshape(as_array(astype(v, x.dtype)), (v.size,))
+    new = take(flat, remainder(rank, v.size), axis=0, mode="clip")
+    return lax.reshape(where_(flat_mask, new, lax.reshape(x, (x.size,))), x.shape)
+
+
+# -- flat and multiple indices ---------------------------------------------------------------------------------
+
+
+def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
+    """The indices along each dim of `shape` for indices into the flattened array; out of range they are clipped."""
+    x = value("unravel_index", indices)
+    sizes = tuple(int(n) for n in (shape if hasattr(shape, "__iter__") else (shape,)))
+    total = math.prod(sizes)
+    if is_bool(x.dtype) or not is_integer(x.dtype):
+        raise TypeError(f"unravel_index takes integers, got {x.dtype}.")
+    x = where_(lax.lt(x, constant(x, 0)), lax.add(x, constant(x, total)), x)
+    x = lax.max(lax.min(x, constant(x, total - 1)), constant(x, 0))
+    return tuple(remainder(floor_divide(x, constant(x, stride)), constant(x, n))
+                 for stride, n in zip(_strides(sizes), sizes, strict=True))  # fmt: skip
+
+
+def ravel_multi_index(multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C", *,
+                      dtype: Any = None) -> Array:  # fmt: skip
+    """The indices into the flattened array for indices along each dim; those out of range raise, wrap or are clipped."""
+    sizes = [int(n) for n in dims]
+    parts = values("ravel_multi_index", *multi_index)
+    if len(parts) != len(sizes):
+        raise AssertionError(
+            f"ravel_multi_index: multi_index has {len(parts)} arrays, but dims has {len(sizes)} sizes."
+        )
+    wanted = requested("ravel_multi_index", dtype) or default_dtype("i")
+    for part in parts:
+        if not is_integer(part.dtype):
+            raise ValueError(f"ravel_multi_index takes integers, got {part.dtype}.")
+    if mode == "raise":
+        for part, n in zip(parts, sizes, strict=True):
+            known = concrete(part, "the indices of ravel_multi_index with mode='raise'")
+            if (known < 0).any() or (known >= n).any():
+                raise ValueError("invalid entry in coordinates array")
+    elif mode == "clip":
+        parts = [lax.clamp(constant(p, 0), p, constant(p, n - 1)) for p, n in zip(parts, sizes, strict=True)]
+    elif mode == "wrap":
+        parts = [remainder(p, n) for p, n in zip(parts, sizes, strict=True)]
+    else:
+        raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")
+    if order not in ("C", "F"):
+        raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
+    strides = _strides(tuple(sizes)) if order == "C" else _strides(tuple(sizes[::-1]))[::-1]
+    total: Value = literal(0, wanted)
+    for part, stride in zip(parts, strides, strict=True):
+        scaled = lax.mul(astype(part, wanted), literal(stride, wanted))
+        total = lax.add(*promote_shapes("ravel_multi_index", total, scaled))
+    return as_array(total)
+
+
+__all__ = [
+    "argwhere", "choose", "compress", "extract", "flatnonzero", "nonzero", "piecewise", "place", "ravel_multi_index", "select",
+    "unravel_index", "where",
+]  # fmt: skip
