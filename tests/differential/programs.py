@@ -53,15 +53,19 @@ class Placed:
             put = f"jax.device_put({operand}, NamedSharding(mesh, {spec}))" if axis_type else f"jnp.asarray({operand})"
             lines.append(f"{'abc'[i]} = {put}")
         parameters = ", ".join("abc"[: len(self.specs)])
-        lines += [f"f = lambda {parameters}: {self.case.expression}", f"args = ({parameters},)", f"result = {calls}"]
+        lines += [f"f = lambda {parameters}: {self.case.expression}", f"args = ({parameters},)"]
+        # Explicit programs say which mesh they are on; arrays that they make then have types on it too.
+        lines += (
+            ["with jax.set_mesh(mesh):", f"    result = {calls}"] if axis_type == "Explicit" else [f"result = {calls}"]
+        )
         return "\n".join(lines)
 
 
 @st.composite
-def placed(draw: st.DrawFn, cases: st.SearchStrategy[Case]) -> Placed:
-    """A case of `cases`, on a random mesh, each operand with a random spec that divides it."""
+def placed(draw: st.DrawFn, cases: st.SearchStrategy[Case], meshes: Sequence[Shape] = MESHES) -> Placed:
+    """A case of `cases`, on one of `meshes`, each operand with a random spec that divides it."""
     case = draw(cases)
-    mesh = draw(st.sampled_from(MESHES))
+    mesh = draw(st.sampled_from(meshes))
     return Placed(case, mesh, tuple(draw(specs(shape, mesh)) for shape, _ in case.operands))
 
 
@@ -83,6 +87,8 @@ def specs(draw: st.DrawFn, shape: Shape, mesh: Shape) -> str:
 
 
 FAMILIES: dict[str, st.SearchStrategy[Case]] = {}
+# Families in which JAX's explicit types tell more of how it builds a function than of the function.
+AUTOMATIC_ONLY = {"composed_of_two"}
 
 
 def family(make: Callable[..., Case]) -> Callable[..., Case]:
@@ -146,11 +152,20 @@ def functions_of_two(draw: st.DrawFn) -> Case:
     """Named elementwise functions of two or three arrays of one shape."""
     name = one_of(
         draw,
-        ("jnp.maximum", "jnp.minimum", "jnp.arctan2", "jnp.logaddexp", "jnp.hypot", "jnp.copysign", "where", "clip"),
+        ("jnp.maximum", "jnp.minimum", "jnp.arctan2", "jnp.logaddexp", "jnp.hypot", "where", "clip"),
     )
     shape = draw(shapes())
     expression = {"where": "jnp.where(a > 0, a, b)", "clip": "jnp.clip(a, -1, b)"}.get(name, f"{name}(a, b)")
     return Case(expression, ((shape, "float32"), (shape, "float32")), ulps=64)
+
+
+@family
+def composed_of_two(draw: st.DrawFn) -> Case:
+    """Functions that JAX composes of several ops, each with its own idea of explicit shardings."""
+    name = one_of(draw, ("copysign", "heaviside", "fmax", "fmod", "nextafter", "isclose", "logical_xor", "ldexp"))
+    shape = draw(shapes())
+    second = "int32" if name == "ldexp" else "float32"
+    return Case(f"jnp.{name}(a, b)", ((shape, "float32"), (shape, second)), ulps=16)
 
 
 @family
@@ -305,8 +320,9 @@ def basic_indexing(draw: st.DrawFn) -> Case:
         if draw(st.booleans()):
             parts.append(str(draw(st.integers(-size, size - 1))))
         else:
-            start, stop = draw(st.integers(-size, size)), draw(st.integers(-size, size))
+            first, last = sorted(draw(st.tuples(*[st.integers(0, size - 1)] * 2)))
             step = draw(st.sampled_from((1, 1, 2, -1, 3)))
+            start, stop = (first, last + 1) if step > 0 else (last, first - size - 1)
             parts.append(f"{start}:{stop}:{step}")
         if draw(st.integers(0, 5)) == 0:
             parts.append("None")

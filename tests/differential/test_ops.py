@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.differential.oracle import compare
-from tests.differential.programs import FAMILIES, placed
+from tests.differential.programs import AUTOMATIC_ONLY, FAMILIES, MESHES, placed
 
 # Enough examples to find a broken rule within a few runs and quick enough for every run; the seed is fixed, so that
 # a run that passes does so again. HYPOTHESIS_PROFILE=thorough looks further.
@@ -15,6 +15,7 @@ few = settings(
     max_examples=15,
     deadline=None,
     derandomize=True,
+    report_multiple_bugs=False,
     database=None,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
     suppress_health_check=list(HealthCheck),
@@ -31,14 +32,19 @@ def test_layouts_change_no_values(family):
     law()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - AUTOMATIC_ONLY))
 def test_explicit_types(family):
-    """In explicit mode types carry shardings: they agree with JAX's, or both refuse the operation."""
+    """In explicit mode types carry shardings: they agree with JAX's, or both refuse the operation.
+
+    What JAX only has not implemented may work here, with the right values.
+    """
+    splitting = [mesh for mesh in MESHES if 1 not in mesh]  # JAX counts dims over an axis of size 1 as split
 
     @few
-    @given(placed(FAMILIES[family]), st.booleans())
+    @given(placed(FAMILIES[family], splitting), st.booleans())
     def law(case, jit):
         calls = "jax.jit(f)(*args)" if jit else "f(*args)"
-        compare(case.source("Explicit", calls), ulps=case.case.ulps, types=True)
+        source, plain = case.source("Explicit", calls), case.source(None, calls)
+        compare(source, if_not_implemented=plain, ulps=case.case.ulps, types=True)
 
     law()
