@@ -14,20 +14,11 @@ import numpy as np
 
 from shardwise.ir import literal
 from shardwise.ir.op import Params
-from shardwise.ops.derivative import do
+from shardwise.ops.derivative import do, full_in_front
 
 Batched = tuple[list[Any], list[int | None]]
 _REDUCE = {"sum": "reduce_sum", "max": "reduce_max", "min": "reduce_min", "prod": "reduce_prod", "and": "reduce_and",
            "or": "reduce_or", "xor": "reduce_xor"}  # fmt: skip
-
-
-def _mapped_first(size: int, x: Any, dim: int | None) -> Any:
-    """The value with its mapped dim in front, repeated if it has none."""
-    if dim is None:
-        return do.broadcast_in_dim(x, shape=(size, *x.shape), broadcast_dimensions=tuple(range(1, x.ndim + 1)), out_sharding=None)
-    if dim == 0:
-        return x
-    return do.transpose(x, permutation=(dim, *(d for d in range(x.ndim) if d != dim)))
 
 
 def _moved(x: Any, source: int, target: int) -> Any:
@@ -80,20 +71,20 @@ def all_reduce(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int |
     elif kind == "sum":
         x = do.mul(x, literal(size, x.dtype, weak_type=True))
     elif kind not in ("max", "min", "and", "or"):
-        x = getattr(do, _REDUCE[kind])(_mapped_first(size, x, None), axes=(0,))
+        x = getattr(do, _REDUCE[kind])(full_in_front(size, x, None), axes=(0,))
     return [do.all_reduce(x, axes=rest, kind=kind, groups=None) if rest else x], [None]
 
 
 def _grouped_reduce(size: int, axis: Any, x: Any, dim: int | None, params: Params) -> Batched:
     if params["axes"] != (axis,):
         _alone("all_reduce", axis, params)
-    rows = do.split(_mapped_first(size, x, dim), sizes=(1,) * size, axis=0)
+    rows = do.split(full_in_front(size, x, dim), sizes=(1,) * size, axis=0)
     out: list[Any] = [None] * size
     for group in params["groups"]:
         joined = do.concatenate(*[rows[i] for i in group], dimension=0)
         total = getattr(do, _REDUCE[params["kind"]])(joined, axes=(0,))
         for i in group:
-            out[i] = _mapped_first(1, total, None)
+            out[i] = full_in_front(1, total, None)
     return [do.concatenate(*out, dimension=0)], [0]
 
 
@@ -108,11 +99,11 @@ def all_gather(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int |
     if axis not in params["axes"]:
         assert dim is not None
         if not tiled:  # the result has the gathered dim before or behind the mapped one
-            front = _mapped_first(size, x, dim)
+            front = full_in_front(size, x, dim)
             return [do.all_gather(front, **{**params, "dim": at + 1})], [0]
         return [do.all_gather(x, **{**params, "dim": _shifted(at, dim)})], [dim]
     rest = [a for a in params["axes"] if a != axis]
-    x = _mapped_first(size, x, dim)
+    x = full_in_front(size, x, dim)
     if not rest and params.get("groups") is None:
         out = _moved(x, 0, at)
         return [_merged(out, at) if tiled else out], [None]
@@ -138,17 +129,17 @@ def reduce_scatter(size: int, axis: Any, values: Sequence[Any], dims: Sequence[i
     """Over the mapped dim: the sum over it, of which a dim becomes the mapped one."""
     (x,), (dim,), at = values, dims, params["dim"]
     if axis not in params["axes"]:
-        front = _mapped_first(size, x, dim)
+        front = full_in_front(size, x, dim)
         return [do.reduce_scatter(front, **{**params, "dim": at + 1})], [0]
     _alone("psum_scatter", axis, params)
-    total = getattr(do, _REDUCE[params.get("kind", "sum")])(_mapped_first(size, x, dim), axes=(0,))
+    total = getattr(do, _REDUCE[params.get("kind", "sum")])(full_in_front(size, x, dim), axes=(0,))
     return [_unmerged(total, at, size) if params["tiled"] else total], [at]
 
 
 def all_to_all(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
     """Over the mapped dim: it changes places with the dim that is split."""
     (x,), (dim,), split, concat, tiled = values, dims, params["split"], params["concat"], params["tiled"]
-    x = _mapped_first(size, x, dim)
+    x = full_in_front(size, x, dim)
     if axis not in params["axes"]:
         return [do.all_to_all(x, **{**params, "split": split + 1, "concat": concat + 1})], [0]
     _alone("all_to_all", axis, params)
@@ -165,7 +156,7 @@ def ppermute(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | N
     if axis not in params["axes"]:
         return [do.ppermute(x, **params)], [dim]
     _alone("ppermute", axis, params)
-    x = _mapped_first(size, x, dim)
+    x = full_in_front(size, x, dim)
     source_of = {dst: src for src, dst in params["perm"]}
     pieces = []
     # Runs of rows that stay neighbours move together.
@@ -202,7 +193,7 @@ def axis_index(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int |
 def all_slice(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
     """Over the mapped dim: each element keeps its own part."""
     (x,), (dim,), at = values, dims, params["dim"]
-    x = _mapped_first(size, x, dim)
+    x = full_in_front(size, x, dim)
     if axis not in params["axes"]:
         return [do.all_slice(x, **{**params, "dim": at + 1})], [0]
     _alone("all_slice", axis, params)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from shardwise.ir import Array, Op, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops.derivative import do, scalar
 from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
 from shardwise.ops.transpose import dim_factors
 from shardwise.runtime.env import Env
@@ -57,18 +58,75 @@ def accumulate(ufunc: Any, x: Block, dim: int, reverse: bool) -> Block:
     return ufunc.accumulate(x, axis=dim, dtype=x.dtype)
 
 
-def _define(name: str, ufunc: Any, accepts: str) -> Op:
+# -- derivatives: pairs (value, tangent) combined over distances 1, 2, 4, ... ---------------------------------------------
+
+
+def _shifted(x: Any, axis: int, by: int, reverse: bool) -> Any:
+    """`x` moved by so many places along `axis`, zeros behind it."""
+    edges = (-by, by, 0) if reverse else (by, -by, 0)
+    return do.pad(x, 0, padding_config=tuple(edges if d == axis else (0, 0, 0) for d in range(x.ndim)))
+
+
+def _inside(x: Any, axis: int, by: int, reverse: bool) -> Any:
+    """Where `_shifted` has elements of `x`."""
+    n = x.shape[axis]
+    place = do.iota(dtype=np.dtype(np.int32), shape=x.shape, dimension=axis, out_sharding=None)
+    return do.lt(place, scalar(n - by, place.dtype)) if reverse else do.ge(place, scalar(by, place.dtype))
+
+
+def _scan_jvp(name: str, combine: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
+    """The jvp rule where ``combine(x, t, y, s) -> value, tangent`` is the pair of a reduction's two parts."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axis: int, reverse: bool) -> tuple[Any, Any]:
+        (x,), (t,) = primals, tangents
+        out = getattr(do, name)(x, axis=axis, reverse=reverse)
+        by = 1
+        while by < x.shape[axis]:
+            inside = _inside(x, axis, by, reverse)
+            y, s = (_shifted(v, axis, by, reverse) for v in (x, t))
+            both, slope = combine(x, t, y, s)
+            x, t = do.select_n(inside, x, both), do.select_n(inside, t, slope)
+            by *= 2
+        return out, t
+
+    return jvp
+
+
+def _product(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
+    return do.mul(x, y), do.add(do.mul(t, y), do.mul(s, x))
+
+
+def _extremum(name: str) -> Callable[..., tuple[Any, Any]]:
+    def combine(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
+        out = getattr(do, name)(x, y)
+        ours, theirs = (do.convert_element_type(do.eq(v, out), new_dtype=out.dtype, weak_type=False) for v in (x, y))
+        return out, do.div(do.add(do.mul(t, ours), do.mul(s, theirs)), do.add(ours, theirs))
+
+    return combine
+
+
+def _log_sum(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
+    top = do.max(x, y)
+    out = do.add(top, do.log1p(do.exp(do.neg(do.abs(do.sub(x, y))))))
+    return out, do.add(do.mul(t, do.exp(do.sub(x, out))), do.mul(s, do.exp(do.sub(y, out))))
+
+
+def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
+    return [do.cumsum(ct, axis=axis, reverse=not reverse)]
+
+
+def _define(name: str, ufunc: Any, accepts: str, **derivative: Any) -> Op:
     def kernel(env: Env, x: Block, *, axis: int, reverse: bool) -> Block:
         return accumulate(ufunc, x, env.lead + axis, reverse)
 
-    return define_op(name, type_rule=_type(name, accepts), kernel=kernel, rule=_rule)
+    return define_op(name, type_rule=_type(name, accepts), kernel=kernel, rule=_rule, **derivative)
 
 
-cumsum_p = _define("cumsum", np.add, "iufc")
-cumprod_p = _define("cumprod", np.multiply, "iufc")
-cummax_p = _define("cummax", np.maximum, "iufc")
-cummin_p = _define("cummin", np.minimum, "iufc")
-cumlogsumexp_p = _define("cumlogsumexp", np.logaddexp, "f")
+cumsum_p = _define("cumsum", np.add, "iufc", jvp="linear", transpose=_sum_transpose)
+cumprod_p = _define("cumprod", np.multiply, "iufc", jvp=_scan_jvp("cumprod", _product))
+cummax_p = _define("cummax", np.maximum, "iufc", jvp=_scan_jvp("cummax", _extremum("max")))
+cummin_p = _define("cummin", np.minimum, "iufc", jvp=_scan_jvp("cummin", _extremum("min")))
+cumlogsumexp_p = _define("cumlogsumexp", np.logaddexp, "f", jvp=_scan_jvp("cumlogsumexp", _log_sum))
 
 
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:

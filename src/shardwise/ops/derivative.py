@@ -114,6 +114,18 @@ def unbroadcast(ct: Array, aval: ShapedArray) -> Array:
     return do.broadcast_in_dim(do.reduce_sum(ct, axes=axes), shape=shape, broadcast_dimensions=kept, out_sharding=None)
 
 
+def moved_to_front(x: Any, dim: int) -> Any:
+    """`x` with dim `dim` first."""
+    return x if dim == 0 else do.transpose(x, permutation=(dim, *(d for d in range(x.ndim) if d != dim)))
+
+
+def full_in_front(size: int, x: Any, dim: int | None) -> Any:
+    """`x` with its mapped dim first; repeated along a new one if it has none."""
+    if dim is not None:
+        return moved_to_front(x, dim)
+    return do.broadcast_in_dim(x, shape=(size, *x.shape), broadcast_dimensions=tuple(range(1, x.ndim + 1)), out_sharding=None)
+
+
 def with_dtype(x: Any, aval: ShapedArray) -> Any:
     """`x` converted to the dtype of `aval`."""
     if x.dtype == aval.dtype:

@@ -16,6 +16,7 @@ from shardwise.ir.explicit import check_divisible
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.casts import convert
+from shardwise.ops.derivative import do, scalar
 from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -101,7 +102,26 @@ def _fft_kernel(env: Env, x: Block, *, fft_type: FftType, fft_lengths: tuple[int
     return transform(x, s=fft_lengths, axes=axes, workers=-1 if prod(x.shape) >= _THREADED else None)
 
 
-fft_p = define_op("fft", type_rule=_fft_type, kernel=_fft_kernel, rule=_fft_rule, explicit=_fft_explicit)
+def _fft_transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> list[Any]:
+    """The transforms are symmetric matrices; of half a spectrum the other half is zero, or each inner element counts twice."""
+    if fft_type in (FftType.FFT, FftType.IFFT):
+        return [do.fft(ct, fft_type=fft_type, fft_lengths=fft_lengths)]
+    last = ct.ndim - 1
+    edges = lambda more: tuple((0, more if d == last else 0, 0) for d in range(ct.ndim))  # noqa: E731
+    if fft_type is FftType.RFFT:
+        full = do.pad(ct, 0, padding_config=edges(fft_lengths[-1] - ct.shape[last]))
+        return [do.real(do.fft(full, fft_type=FftType.FFT, fft_lengths=fft_lengths))]
+    half = do.conj(do.fft(ct, fft_type=FftType.RFFT, fft_lengths=fft_lengths))
+    place = do.iota(dtype=np.dtype(np.int32), shape=half.shape, dimension=last, out_sharding=None)
+    middle = scalar((fft_lengths[-1] + 1) // 2, place.dtype)
+    twice = do.and_(do.gt(place, scalar(0, place.dtype)), do.lt(place, middle))
+    out = do.mul(half, do.select_n(twice, scalar(1 / prod(fft_lengths), half.dtype), 2 / prod(fft_lengths)))
+    missing = x.aval.shape[last] - out.shape[last]
+    return [do.pad(out, 0, padding_config=edges(missing)) if missing else out]
+
+
+fft_p = define_op("fft", type_rule=_fft_type, kernel=_fft_kernel, rule=_fft_rule, explicit=_fft_explicit, jvp="linear",
+                  transpose=_fft_transpose)  # fmt: skip
 
 
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:

@@ -21,6 +21,7 @@ from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.convert import as_array
+from shardwise.ops.derivative import do, filled, moved_to_front
 from shardwise.ops.windows import Block, linear_index, read_windows
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -455,6 +456,53 @@ def _gather_specs(ins: Types, outs: Types, params: Mapping[str, Any], rule: Rule
     return (tuple(spec),)
 
 
+# -- derivative and batching -------------------------------------------------------------------------------------
+
+
+def _gather_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    """The windows of the tangent; nothing where there is a fill value."""
+    operand, indices = primals
+    fill = 0 if params["mode"] is GatherScatterMode.FILL_OR_DROP else None
+    return do.gather(operand, indices, **params), do.gather(tangents[0], indices, **{**params, "fill_value": fill})
+
+
+def _gather_transpose(ct: Any, operand: Any, indices: Any, *, dimension_numbers: GatherDimensionNumbers,
+                      mode: GatherScatterMode, **params: Any) -> list[Any]:  # fmt: skip
+    """Every window is added where it was read."""
+    from shardwise.ops.scatter import ScatterDimensionNumbers
+
+    n = dimension_numbers
+    numbers = ScatterDimensionNumbers(n.offset_dims, n.collapsed_slice_dims, n.start_index_map, n.operand_batching_dims,
+                                      n.start_indices_batching_dims)  # fmt: skip
+    mode = GatherScatterMode.CLIP if mode is GatherScatterMode.PROMISE_IN_BOUNDS else mode
+    kept = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "wrap_negative")}
+    return [do.scatter_add(filled(operand.aval), indices, ct, dimension_numbers=numbers, mode=mode, operand_axes=None, update_axes=(),
+                           combine="add", **kept), None]  # fmt: skip
+
+
+def _gather_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Any:
+    """One gather: a mapped dim of the operand is a dim of every window, of the indices a dim of their batch, of both a pair."""
+    (operand, indices), (left, right) = values, dims
+    n: GatherDimensionNumbers = params["dimension_numbers"]
+    up = lambda ds: tuple(d + 1 for d in ds)  # noqa: E731
+    offset, collapsed, mapped = up(n.offset_dims), n.collapsed_slice_dims, n.start_index_map
+    ours, theirs, sizes = n.operand_batching_dims, n.start_indices_batching_dims, params["slice_sizes"]
+    if left is not None:
+        operand = moved_to_front(operand, left)
+        collapsed, mapped, ours = up(collapsed), up(mapped), up(ours)
+        sizes = (1 if right is not None else size, *sizes)
+    if right is not None:
+        indices = moved_to_front(indices, right)
+        theirs = up(theirs)
+    if left is not None and right is not None:
+        ours, theirs = (0, *ours), (0, *theirs)
+    elif left is not None:
+        offset = (0, *offset)
+    numbers = GatherDimensionNumbers(offset, collapsed, mapped, ours, theirs)
+    promises = {} if right is None else {"indices_are_sorted": False, "unique_indices": False}
+    return [do.gather(operand, indices, **{**params, **promises, "dimension_numbers": numbers, "slice_sizes": sizes})], [0]
+
+
 gather_p = define_op(
     "gather",
     type_rule=_gather_type,
@@ -463,6 +511,9 @@ gather_p = define_op(
     localize=_localize,
     place=_place,
     explicit=_gather_specs,
+    jvp=_gather_jvp,
+    transpose=_gather_transpose,
+    batch=_gather_batch,
 )
 
 

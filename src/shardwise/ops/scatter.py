@@ -19,7 +19,16 @@ from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.convert import as_array
-from shardwise.ops.gather import GatherScatterMode, as_tuples, check_batching, check_dims, check_indices, in_bounds
+from shardwise.ops.derivative import do, filled, full_in_front, is_linear, linear_jvp, moved_to_front
+from shardwise.ops.gather import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    as_tuples,
+    check_batching,
+    check_dims,
+    check_indices,
+    in_bounds,
+)
 from shardwise.ops.windows import Block, combine_rows, linear_index, write_windows
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -331,7 +340,108 @@ def _scatter_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple
     return (operand.spec,)
 
 
-def _define(combine: str, reduction: str) -> Op:
+# -- derivatives and batching -------------------------------------------------------------------------------------
+
+
+def _read(x: Any, indices: Any, updates: ShapedArray, params: Params) -> Any:
+    """What `x` holds where the windows of updates of this type are written; zeros where they are left out."""
+    n: ScatterDimensionNumbers = params["dimension_numbers"]
+    numbers = GatherDimensionNumbers(n.update_window_dims, n.inserted_window_dims, n.scatter_dims_to_operand_dims,
+                                     n.operand_batching_dims, n.scatter_indices_batching_dims)  # fmt: skip
+    sizes = [1] * x.ndim
+    for d, u in zip(window_dims(n, x.ndim), n.update_window_dims, strict=True):
+        sizes[d] = updates.shape[u]
+    clips = params["mode"] is GatherScatterMode.CLIP
+    mode = GatherScatterMode.CLIP if clips else GatherScatterMode.FILL_OR_DROP
+    kept = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "wrap_negative")}
+    return do.gather(x, indices, dimension_numbers=numbers, slice_sizes=tuple(sizes), mode=mode,
+                     fill_value=None if clips else 0, operand_axes=None, **kept)  # fmt: skip
+
+
+def _last_written(x: ShapedArray, indices: Any, updates: ShapedArray, params: Params) -> Any:
+    """True for the elements of the updates that no later one overwrites."""
+    order = do.reshape(do.iota(dtype=np.dtype(np.int32), shape=(updates.size,), dimension=0, out_sharding=None),
+                       new_sizes=updates.shape, out_sharding=None)  # fmt: skip
+    numbered = do.scatter(filled(ShapedArray(x.shape, np.dtype(np.int32)), -1), indices, order, **params)
+    return do.eq(_read(numbered, indices, updates, params), order)
+
+
+def _put_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> list[Any]:
+    """Operand elements that are overwritten have no influence; nor have updates that others overwrite."""
+    left, right = None, None
+    if is_linear(operand):
+        left = do.scatter(ct, indices, filled(updates.aval), **params)
+    if is_linear(updates):
+        right = _read(ct, indices, updates.aval, params)
+        if not params["unique_indices"]:
+            right = do.select_n(_last_written(operand.aval, indices, updates.aval, params), 0, right)
+    return [left, None, right]
+
+
+def _sum_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> list[Any]:
+    right = _read(ct, indices, updates.aval, params) if is_linear(updates) else None
+    if right is not None and params["combine"] == "sub":
+        right = do.neg(right)
+    return [ct if is_linear(operand) else None, None, right]
+
+
+def _product_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    operand, indices, updates = primals
+    t, _, s = tangents
+    out = do.scatter_mul(*primals, **params)
+    total = None if t is None else do.scatter_mul(t, indices, updates, **params)
+    if s is not None:
+        if not params["unique_indices"]:
+            raise NotImplementedError("scatter_mul is differentiable in its updates only with unique_indices=True.")
+        added = do.scatter_add(filled(operand.aval), indices, s, **{**params, "combine": "add"})
+        part = do.mul(operand, added)
+        total = part if total is None else do.add(total, part)
+    return out, total
+
+
+def _product_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> list[Any]:
+    return [do.scatter_mul(ct, indices, updates, **params), None, None]
+
+
+def _extremum_jvp(name: str) -> Callable[..., Any]:
+    """The mean of the tangents of the elements that are the extremum."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        operand, indices, updates = primals
+        t, _, s = tangents
+        out = getattr(do, name)(*primals, **params)
+        weight = lambda mask: do.convert_element_type(mask, new_dtype=out.dtype, weak_type=False)  # noqa: E731
+        adding = {**params, "combine": "add"}
+        stays, enters = weight(do.eq(operand, out)), weight(do.eq(updates, _read(out, indices, updates.aval, params)))
+        count = do.scatter_add(stays, indices, enters, **adding)
+        kept = filled(operand.aval) if t is None else do.mul(t, stays)
+        if s is not None:
+            kept = do.scatter_add(kept, indices, do.mul(s, enters), **adding)
+        return out, do.div(kept, count)
+
+    return jvp
+
+
+def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Any:
+    """One scatter: with mapped indices the mapped dims run in step, else operand and windows have one more dim."""
+    operand, indices, updates = (
+        full_in_front(size, x, d) if i != 1 else x if d is None else moved_to_front(x, d)
+        for i, (x, d) in enumerate(zip(values, dims, strict=True))
+    )
+    n: ScatterDimensionNumbers = params["dimension_numbers"]
+    up = lambda ds: tuple(d + 1 for d in ds)  # noqa: E731
+    window, ours, theirs = up(n.update_window_dims), up(n.operand_batching_dims), n.scatter_indices_batching_dims
+    if dims[1] is None:
+        window = (0, *window)
+    else:
+        ours, theirs = (0, *ours), (0, *up(theirs))
+    numbers = ScatterDimensionNumbers(window, up(n.inserted_window_dims), up(n.scatter_dims_to_operand_dims), ours, theirs)
+    promises = {} if dims[1] is None else {"indices_are_sorted": False}
+    out = bind(_OPS[params["combine"]], operand, indices, updates, **{**params, **promises, "dimension_numbers": numbers})
+    return [out], [0]
+
+
+def _define(combine: str, reduction: str, **derivative: Any) -> Op:
     name = f"scatter_{combine}" if combine else "scatter"
     return define_op(
         name,
@@ -341,15 +451,17 @@ def _define(combine: str, reduction: str) -> Op:
         reduction=reduction,
         place=_place,
         explicit=_scatter_specs,
+        batch=_batch,
+        **derivative,
     )
 
 
-scatter_p = _define("", "sum")
-scatter_add_p = _define("add", "sum")
-scatter_sub_p = _define("sub", "sum")
-scatter_mul_p = _define("mul", "prod")
-scatter_min_p = _define("min", "min")
-scatter_max_p = _define("max", "max")
+scatter_p = _define("", "sum", jvp=linear_jvp("scatter", (0, 2)), transpose=_put_transpose)
+scatter_add_p = _define("add", "sum", jvp=linear_jvp("scatter_add", (0, 2)), transpose=_sum_transpose)
+scatter_sub_p = _define("sub", "sum", jvp=linear_jvp("scatter_sub", (0, 2)), transpose=_sum_transpose)
+scatter_mul_p = _define("mul", "prod", jvp=_product_jvp, transpose=_product_transpose)
+scatter_min_p = _define("min", "min", jvp=_extremum_jvp("scatter_min"))
+scatter_max_p = _define("max", "max", jvp=_extremum_jvp("scatter_max"))
 _OPS = {
     "": scatter_p,
     "add": scatter_add_p,

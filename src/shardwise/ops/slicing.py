@@ -19,6 +19,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.broadcast import expand_dims
 from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.derivative import do, filled, is_linear, linear_jvp
 from shardwise.ops.gather import GatherDimensionNumbers, gather
 from shardwise.ops.pieces import concatenate, slice_in_dim
 from shardwise.ops.reshape import reshape
@@ -123,8 +124,21 @@ def cut_specs(name: str, in_types: Types, outs: Types) -> tuple[Spec, ...]:
     return (operand.spec,) * len(outs)
 
 
+def _slice_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    return do.dynamic_slice(*primals, **params), do.dynamic_slice(tangents[0], *primals[1:], **params)
+
+
+def _slice_transpose(
+    ct: Any, operand: Any, *starts: Any, slice_sizes: tuple[int, ...], wrap: tuple[bool, ...]
+) -> list[Any]:
+    whole = do.dynamic_update_slice(filled(operand.aval), ct, *starts, wrap=wrap, operand_axes=None)
+    return [whole, *[None] * len(starts)]
+
+
 dynamic_slice_p = define_op(
     "dynamic_slice",
+    jvp=_slice_jvp,
+    transpose=_slice_transpose,
     type_rule=_slice_type,
     kernel=_slice_kernel,
     rule=lambda ins, outs, params: window_rule(ins[0].shape, outs[0].shape, len(ins) - 1),
@@ -288,8 +302,21 @@ def _update_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[
     return (operand.spec,) * len(outs)
 
 
+def _update_transpose(
+    ct: Any, operand: Any, update: Any, *starts: Any, wrap: tuple[bool, ...], operand_axes: DimAxes | None
+) -> list[Any]:
+    rest, window = None, None
+    if is_linear(operand):
+        rest = do.dynamic_update_slice(ct, filled(update.aval), *starts, wrap=wrap, operand_axes=operand_axes)
+    if is_linear(update):
+        window = do.dynamic_slice(ct, *starts, slice_sizes=update.aval.shape, wrap=wrap)
+    return [rest, window, *[None] * len(starts)]
+
+
 dynamic_update_slice_p = define_op(
     "dynamic_update_slice",
+    jvp=linear_jvp("dynamic_update_slice", (0, 1)),
+    transpose=_update_transpose,
     type_rule=_update_type,
     kernel=_update_kernel,
     rule=_update_rule,

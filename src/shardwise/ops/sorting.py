@@ -7,6 +7,7 @@ NaNs come last and are equal to each other, -0.0 equals 0.0; `top_k` ranks by th
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.convert import as_array
+from shardwise.ops.derivative import do
+from shardwise.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_params
 from shardwise.ops.iota import broadcasted_iota
 from shardwise.ops.unary import neg
 from shardwise.runtime.env import Env
@@ -100,8 +103,26 @@ def _sort_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[Sp
     return specs_from_rule("sort", ins, outs, rule)
 
 
+def _sort_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, dimension: int, **params: Any) -> tuple[Any, Any]:
+    """The tangents in the order that the keys take."""
+    place = do.iota(dtype=np.dtype(np.int32), shape=primals[0].shape, dimension=dimension, out_sharding=None)
+    *outs, order = do.sort(*primals, place, dimension=dimension, **params)
+    return outs, [None if t is None else take_along(t, order, dimension) for t in tangents]
+
+
+def take_along(x: Any, places: Any, dim: int) -> Any:
+    """The elements of `x` at these places along `dim`; all other dims run in step."""
+    others = tuple(d for d in range(x.ndim) if d != dim)
+    numbers = GatherDimensionNumbers((), (dim,), (dim,), others, others)
+    params = gather_params(numbers, (1,) * x.ndim, GatherScatterMode.PROMISE_IN_BOUNDS)
+    shape = (*places.shape, 1)
+    indices = do.broadcast_in_dim(places, shape=shape, broadcast_dimensions=tuple(range(x.ndim)), out_sharding=None)
+    return do.gather(x, indices, **params)
+
+
 sort_p = define_op(
     "sort",
+    jvp=_sort_jvp,
     type_rule=_sort_type,
     kernel=_sort_kernel,
     rule=_sort_rule,
@@ -199,8 +220,14 @@ def _top_k_kernel(env: Env, x: Block, *, k: int, axis: int) -> tuple[Block, ...]
     return np.moveaxis(values, -1, at), np.moveaxis(order.astype(np.int32), -1, at)
 
 
+def _top_k_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, k: int, axis: int) -> tuple[Any, Any]:
+    values, places = do.top_k(*primals, k=k, axis=axis)
+    return [values, places], [take_along(tangents[0], places, axis), None]
+
+
 top_k_p = define_op(
     "top_k",
+    jvp=_top_k_jvp,
     type_rule=_top_k_type,
     kernel=_top_k_kernel,
     rule=lambda ins, outs, params: along_rule(ins[0].shape, params["axis"], 1, 2, outs[0].shape),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from shardwise.ir import Array, Op, bind
+from shardwise.ops.derivative import Pushes, do, scalar
 from shardwise.ops.operands import Block, elementwise_op, operand, operands
 
 __all__ = [
@@ -30,8 +32,8 @@ def _scipy(name: str) -> Callable[..., Block]:
     return function
 
 
-def _define(name: str, function: Callable[..., Block], arity: int) -> Op:
-    return elementwise_op(name, function, *("f",) * arity)
+def _define(name: str, function: Callable[..., Block], arity: int, push: Pushes | None = None) -> Op:
+    return elementwise_op(name, function, *("f",) * arity, push=push)
 
 
 def _lgamma(x: Block) -> Block:
@@ -83,20 +85,66 @@ def _random_gamma_grad(a: Block, x: Block) -> Block:
     return (-_gamma_derivative(a64, x64) / density).astype(x.dtype)
 
 
-erf_p = _define("erf", _scipy("erf"), 1)
-erfc_p = _define("erfc", _scipy("erfc"), 1)
-erf_inv_p = _define("erf_inv", _scipy("erfinv"), 1)
-lgamma_p = _define("lgamma", _lgamma, 1)
-digamma_p = _define("digamma", _digamma, 1)
-polygamma_p = _define("polygamma", _polygamma, 2)
-igamma_p = _define("igamma", _scipy("gammainc"), 2)
-igammac_p = _define("igammac", _scipy("gammaincc"), 2)
+# -- derivatives -----------------------------------------------------------------------------------------------------
+
+_TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
+
+
+def _bell(x: Any) -> Any:
+    return do.mul(_TWO_OVER_ROOT_PI, do.exp(do.neg(do.square(x))))
+
+
+def _gamma_density(a: Any, x: Any) -> Any:
+    """The derivative of igamma in `x`."""
+    return do.exp(do.sub(do.sub(do.mul(do.sub(a, 1), do.log(x)), x), do.lgamma(a)))
+
+
+def _beta_density(t: Any, y: Any, a: Any, b: Any, x: Any) -> Any:
+    norm = do.sub(do.add(do.lgamma(a), do.lgamma(b)), do.lgamma(do.add(a, b)))
+    powers = do.add(do.mul(do.sub(b, 1), do.log1p(do.neg(x))), do.mul(do.sub(a, 1), do.log(x)))
+    return do.mul(t, do.exp(do.sub(powers, norm)))
+
+
+def _i1e_push(t: Any, y: Any, x: Any) -> Any:
+    zero = do.eq(x, 0)
+    safe = do.select_n(zero, x, 1)
+    slope = do.sub(do.bessel_i0e(x), do.mul(y, do.add(do.sign(x), do.div(1, safe))))
+    return do.mul(t, do.select_n(zero, slope, 0.5))
+
+
+def _unknown(name: str, operands: str) -> Callable[..., Any]:
+    def refuse(t: Any, *rest: Any) -> Any:
+        raise NotImplementedError(f"{name} has no derivative in {operands}. Use stop_gradient there, or custom_jvp.")
+
+    return refuse
+
+
+erf_p = _define("erf", _scipy("erf"), 1, lambda t, y, x: do.mul(t, _bell(x)))
+erfc_p = _define("erfc", _scipy("erfc"), 1, lambda t, y, x: do.mul(t, do.neg(_bell(x))))
+erf_inv_p = _define("erf_inv", _scipy("erfinv"), 1,
+                    lambda t, y, x: do.mul(t, do.mul(1 / _TWO_OVER_ROOT_PI, do.exp(do.square(y)))))  # fmt: skip
+lgamma_p = _define("lgamma", _lgamma, 1, lambda t, y, x: do.mul(t, do.digamma(x)))
+digamma_p = _define("digamma", _digamma, 1, lambda t, y, x: do.mul(t, do.polygamma(scalar(1, x.dtype), x)))
+polygamma_p = _define("polygamma", _polygamma, 2,
+                      (_unknown("polygamma", "its order"), lambda t, y, m, x: do.mul(t, do.polygamma(do.add(m, 1), x))))  # fmt: skip
+igamma_p = _define("igamma", _scipy("gammainc"), 2,
+                   (lambda t, y, a, x: do.mul(t, do.igamma_grad_a(a, x)),
+                    lambda t, y, a, x: do.mul(t, _gamma_density(a, x))))  # fmt: skip
+igammac_p = _define("igammac", _scipy("gammaincc"), 2,
+                    (lambda t, y, a, x: do.mul(t, do.neg(do.igamma_grad_a(a, x))),
+                     lambda t, y, a, x: do.mul(t, do.neg(_gamma_density(a, x)))))  # fmt: skip
 igamma_grad_a_p = _define("igamma_grad_a", _igamma_grad_a, 2)
 random_gamma_grad_p = _define("random_gamma_grad", _random_gamma_grad, 2)
-bessel_i0e_p = _define("bessel_i0e", _scipy("i0e"), 1)
-bessel_i1e_p = _define("bessel_i1e", _scipy("i1e"), 1)
-zeta_p = _define("zeta", _scipy("zeta"), 2)
-regularized_incomplete_beta_p = _define("regularized_incomplete_beta", _scipy("betainc"), 3)
+bessel_i0e_p = _define("bessel_i0e", _scipy("i0e"), 1,
+                       lambda t, y, x: do.mul(t, do.sub(do.bessel_i1e(x), do.mul(do.sign(x), y))))  # fmt: skip
+bessel_i1e_p = _define("bessel_i1e", _scipy("i1e"), 1, _i1e_push)
+zeta_p = _define("zeta", _scipy("zeta"), 2,
+                 (_unknown("zeta", "its exponent"),
+                  lambda t, y, x, q: do.mul(t, do.mul(do.neg(x), do.zeta(do.add(x, 1), q)))))  # fmt: skip
+regularized_incomplete_beta_p = _define(
+    "regularized_incomplete_beta", _scipy("betainc"), 3,
+    (_unknown("betainc", "a"), _unknown("betainc", "b"), _beta_density),
+)  # fmt: skip
 
 
 def erf(x: Any) -> Array:

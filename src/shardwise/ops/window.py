@@ -18,6 +18,7 @@ from shardwise.ops.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.broadcast import broadcast_in_dim
 from shardwise.ops.conv_geometry import Pads, dilated, explicit_pads, padtype_to_pads, window_count
 from shardwise.ops.convert import as_value
+from shardwise.ops.derivative import do
 from shardwise.ops.im2col import spread_out
 from shardwise.ops.operands import Block, Value, check_kind, dtype_kind
 from shardwise.ops.pieces import pad, slice
@@ -167,16 +168,71 @@ def _window_halo(reduction: str) -> Callable[..., Halo | None]:
     return halo
 
 
-def _define(reduction: str, ufunc: Any, accepts: str) -> Op:
+# -- derivatives ---------------------------------------------------------------------------------------------------------------
+
+
+def _sum_transpose(ct: Any, x: Any, *, window_dimensions: Ints, window_strides: Ints, padding: Pads, base_dilation: Ints,
+                   window_dilation: Ints) -> list[Any]:  # fmt: skip
+    """Each element gets the cotangents of the windows that it lies in: those of the windows of the spread cotangent."""
+    edges = []
+    for n, m, window, stride, (low, _), base, gap in zip(x.aval.shape, ct.shape, window_dimensions, window_strides, padding,
+                                                        base_dilation, window_dilation, strict=True):  # fmt: skip
+        reach = dilated(window, gap) - 1
+        edges.append((reach - low, dilated(n, base) + low - dilated(m, stride), stride - 1))
+    ones = (1,) * ct.ndim
+    spread = do.pad(ct, 0, padding_config=tuple(edges))
+    return [do.reduce_window_sum(spread, window_dimensions=window_dimensions, window_strides=base_dilation,
+                                 padding=((0, 0),) * ct.ndim, base_dilation=ones, window_dilation=window_dilation)]  # fmt: skip
+
+
+def _window_jvp(reduction: str) -> Callable[..., Any]:
+    """The tangents follow the elements that win, or the product rule, as shifted slices combine dim by dim."""
+    beats = {"max": "gt", "min": "lt"}.get(reduction, "")
+
+    def combine(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
+        if not beats:
+            return do.mul(x, y), do.add(do.mul(t, y), do.mul(s, x))
+        wins = getattr(do, beats)(y, x)
+        return do.select_n(wins, x, y), do.select_n(wins, t, s)
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        out = getattr(do, f"reduce_window_{reduction}")(*primals, **params)
+        edges = tuple((low, high, gap - 1) for (low, high), gap in zip(params["padding"], params["base_dilation"], strict=True))
+        pair = [do.pad(*primals, identity_of(reduction, out.dtype).item(), padding_config=edges),
+                do.pad(*tangents, 0, padding_config=edges)]  # fmt: skip
+        steps = zip(params["window_dimensions"], params["window_strides"], params["window_dilation"], strict=True)
+        for d, step in enumerate(steps):
+            first, *others = [[do.slice(v, **part) for v in pair] for part in _taps(pair[0].shape, d, *step)]
+            for other in others:
+                first = combine(*first, *other)
+            pair = first
+        return out, pair[1]
+
+    return jvp
+
+
+def _taps(shape: Ints, dim: int, size: int, stride: int, gap: int) -> list[dict[str, Any]]:
+    """The slices that hold the first, second, ... element of every window along `dim`."""
+    count = window_count(shape[dim], dilated(size, gap), stride)
+    parts = []
+    for tap in range(size):
+        starts, limits, steps = [0] * len(shape), list(shape), [1] * len(shape)
+        first = tap * gap if count else 0
+        starts[dim], limits[dim], steps[dim] = first, first + max(count - 1, 0) * stride + min(count, 1), stride
+        parts.append(dict(start_indices=tuple(starts), limit_indices=tuple(limits), strides=tuple(steps)))
+    return parts
+
+
+def _define(reduction: str, ufunc: Any, accepts: str, **derivative: Any) -> Op:
     name = f"reduce_window_{reduction}"
     return define_op(name, type_rule=_window_type(name, accepts), kernel=_window_kernel(ufunc, reduction), rule=_window_rule,
-                     reduction=reduction, localize=_localize, halo=_window_halo(reduction))  # fmt: skip
+                     reduction=reduction, localize=_localize, halo=_window_halo(reduction), **derivative)  # fmt: skip
 
 
-reduce_window_sum_p = _define("sum", np.add, "iufc")
-reduce_window_prod_p = _define("prod", np.multiply, "iufc")
-reduce_window_max_p = _define("max", np.maximum, "biuf")
-reduce_window_min_p = _define("min", np.minimum, "biuf")
+reduce_window_sum_p = _define("sum", np.add, "iufc", jvp="linear", transpose=_sum_transpose)
+reduce_window_prod_p = _define("prod", np.multiply, "iufc", jvp=_window_jvp("prod"))
+reduce_window_max_p = _define("max", np.maximum, "biuf", jvp=_window_jvp("max"))
+reduce_window_min_p = _define("min", np.minimum, "biuf", jvp=_window_jvp("min"))
 reduce_window_and_p = _define("and", np.bitwise_and, "biu")
 reduce_window_or_p = _define("or", np.bitwise_or, "biu")
 reduce_window_xor_p = _define("xor", np.bitwise_xor, "biu")
@@ -301,16 +357,9 @@ def _by_slices(
         xs = [pad(x, v, edges) for x, v in zip(xs, inits, strict=True)]
     steps = zip(params["window_dimensions"], params["window_strides"], params["window_dilation"], strict=True)
     for d, (size, stride, gap) in enumerate(steps):
-        shape = xs[0].shape
-        count = window_count(shape[d], dilated(size, gap), stride)
         parts = None
-        for tap in range(size):
-            start, stop = [0] * len(shape), list(shape)
-            start[d], stop[d] = tap * gap, tap * gap + max(count - 1, 0) * stride + 1 if count else tap * gap
-            if not count:
-                start[d] = stop[d] = 0
-            strides = [stride if i == d else 1 for i in range(len(shape))]
-            shifted = [slice(x, start, stop, strides) for x in xs]
+        for part in _taps(xs[0].shape, d, size, stride, gap):
+            shifted = [slice(x, **part) for x in xs]
             parts = shifted if parts is None else run(parts, shifted)
         assert parts is not None
         xs = parts
