@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.array import ArrayImpl, signature
+from shardwise.array import ArrayImpl, Signature, signature
 from shardwise.base import config
+from shardwise.base.config import context_token
 from shardwise.base.tree import broadcast_prefix, prefix_errors, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.inspection import ShapeDtypeStruct
-from shardwise.ir import Array, ShapedArray, Tracer, is_eager
+from shardwise.ir import Array, ShapedArray, is_eager
 from shardwise.ops.broadcast import expand_dims
 from shardwise.ops.convert import as_array
 from shardwise.ops.parallel import axes_in_scope
@@ -41,7 +42,8 @@ from shardwise.sharding import (
 )
 from shardwise.transforms.aot import Lowered, Traced, struct_of
 from shardwise.transforms.arguments import StaticValue, argument_names, as_nums
-from shardwise.transforms.jit import JitWrapped, jit
+from shardwise.transforms.jit import Entry, JitWrapped, jit
+from shardwise.transforms.jit_shardings import moved
 from shardwise.transforms.shard_map import ShardMap
 
 HIDDEN_AXIS = "_internal_pmap_axis_name"
@@ -101,20 +103,23 @@ class PmapWrapped:
         self._fun = fun
         self._options = options
         self._compiled: dict[Any, JitWrapped] = {}
+        self._ready: dict[Any, Ready] = {}
 
     def __repr__(self) -> str:
         return f"<PmapFunction of {self._fun!r}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        call = self._bind(args, kwargs)
-        inner = self._inner(call)
-        if not is_eager():
-            return inner(*call.args, **call.kwargs)
-        placed_args, placed_kwargs = self._placed(call)
-        with use_mesh(call.mesh):
-            result = inner(*placed_args, **placed_kwargs)
-        self._delete_donated((call.args, call.kwargs), (placed_args, placed_kwargs))
-        return result if config.latest or config.jax_disable_jit else self._with_pmap_shardings(result, call.mesh)
+        if not is_eager() or config.jax_disable_jit:
+            call = self._bind(args, kwargs)
+            return self._inner(call)(*call.args, **call.kwargs)
+        statics, dynamic = self._statics(args)
+        leaves, tree = tree_flatten((dynamic, kwargs))
+        values = [as_array(x) for x in leaves]
+        key = (tree, statics, context_token(), *[getattr(x, "_sig", None) for x in values])
+        ready = self._ready.get(key)
+        if ready is None:
+            ready = self._ready[key] = self._prepared(self._bind(args, kwargs))
+        return ready.run(values)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments (arrays or ShapeDtypeStructs) without running."""
@@ -136,16 +141,8 @@ class PmapWrapped:
     # -- arguments -------------------------------------------------------------------------------------------------------------
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PmapCall:
-        options = self._options
-        for n in options.static_nums:
-            if not -len(args) <= n < len(args):
-                raise ValueError(
-                    f"pmapped function has static_broadcasted_argnums={options.static_nums} but was called with only {len(args)} "
-                    "positional arguments. All static broadcasted arguments must be passed positionally."
-                )
-        nums = {n % len(args) for n in options.static_nums}
-        statics = tuple((i, StaticValue(args[i])) for i in sorted(nums))
-        dynamic = tuple(a for i, a in enumerate(args) if i not in nums)
+        statics, dynamic = self._statics(args)
+        nums = {i for i, _ in statics}
         leaves = [_shaped(x) for x in tree_leaves((dynamic, kwargs))]
         if not leaves:
             raise ValueError("pmap wrapped function must be passed at least one argument containing an array, got only "
@@ -155,6 +152,20 @@ class PmapWrapped:
         size = self._axis_size(leaves, axes, names)
         ranked = tuple(a if a is None else a % x.ndim for a, x in zip(axes, leaves, strict=True))
         return PmapCall(dynamic, kwargs, statics, ranked, self._mesh(size))
+
+    def _statics(self, args: tuple[Any, ...]) -> tuple[tuple[tuple[int, StaticValue], ...], tuple[Any, ...]]:
+        """The static arguments with their positions, and the others."""
+        static = self._options.static_nums
+        if not static:
+            return (), args
+        for n in static:
+            if not -len(args) <= n < len(args):
+                raise ValueError(
+                    f"pmapped function has static_broadcasted_argnums={static} but was called with only {len(args)} "
+                    "positional arguments. All static broadcasted arguments must be passed positionally."
+                )
+        nums = {n % len(args) for n in static}
+        return tuple((i, StaticValue(args[i])) for i in sorted(nums)), tuple(a for i, a in enumerate(args) if i not in nums)
 
     def _flat_in_axes(self, args: tuple[Any, ...], kwargs: dict[str, Any], static: set[int]) -> list[Axis]:
         tree = self._options.in_axes
@@ -287,10 +298,21 @@ class PmapWrapped:
             error.add_note("out_axes must be a tree prefix of the mapped function's result.")
             raise error from None
 
-    # -- placement -------------------------------------------------------------------------------------------------------------
+    # -- running ---------------------------------------------------------------------------------------------------------------
 
-    def _placed(self, call: PmapCall) -> tuple[Any, Any]:
-        """The arguments laid out over the devices, wherever they were."""
+    def _prepared(self, call: PmapCall) -> Ready:
+        """The compiled function for arguments like these."""
+        with use_mesh(call.mesh):
+            placed_args, placed_kwargs = self._placed(call)
+            traced = self._inner(call).trace(*placed_args, **placed_kwargs)
+            entry = traced.lower()._entry
+        sigs = [x._sig for x in tree_leaves((placed_args, placed_kwargs))]
+        axes = self._flat_out_axes(traced.out_avals)
+        outs = [_out_signature(s, a, call.mesh) for s, a in zip(entry.executable.out_sigs, axes, strict=True)]
+        return Ready(entry, sigs, outs)
+
+    def _placed(self, call: PmapCall) -> Any:
+        """(args, kwargs) laid out over the devices, wherever they were."""
         leaves, tree = tree_flatten((call.args, call.kwargs))
         return tree_unflatten(tree, [self._place(x, a, call.mesh) for x, a in zip(leaves, call.axes, strict=True)])
 
@@ -299,31 +321,40 @@ class PmapWrapped:
         if isinstance(x, ShapeDtypeStruct):
             return struct_of(ShapedArray(x.shape, x.dtype, x.weak_type), sharding)
         value = as_array(x)
-        if isinstance(value, Tracer):
-            return value
         assert isinstance(value, ArrayImpl)
-        if value._sig.sharding is sharding:
-            return value
         value._check_alive()
-        return ArrayImpl(signature(ShapedArray(value.shape, value.dtype, value.weak_type), sharding, True), dense=value.dense)
+        aval = ShapedArray(value.shape, value.dtype, value.weak_type)
+        return moved(value, signature(aval, sharding, True))
 
-    def _delete_donated(self, given: Any, placed: Any) -> None:
-        if self._options.donate_nums:
-            for x, y in zip(tree_leaves(given), tree_leaves(placed), strict=True):
-                if isinstance(x, ArrayImpl) and isinstance(y, ArrayImpl) and y.is_deleted() and not x.is_deleted():
-                    x.delete()
 
-    def _with_pmap_shardings(self, result: Any, mesh: Mesh) -> Any:
-        """The seed era's results carry PmapSharding."""
+class Ready:
+    """A compiled function with the layouts that its arguments take and its results get."""
+
+    def __init__(self, entry: Entry, in_sigs: Sequence[Signature], out_sigs: Sequence[Signature]) -> None:
+        self.entry = entry
+        self.in_sigs = in_sigs
+        self.out_sigs = out_sigs
+
+    def run(self, values: Sequence[Any]) -> Any:
+        """The results for these argument leaves."""
+        placed = [x if x._sig is sig else moved(x, sig) for x, sig in zip(values, self.in_sigs, strict=True)]
+        result = self.entry.call(placed)
+        for i, usable in self.entry.donated:
+            if usable:
+                values[i].delete()
         outs, tree = tree_flatten(result)
-        axes = self._flat_out_axes(result)
-        return tree_unflatten(tree, [_resigned(x, a, mesh) for x, a in zip(outs, axes, strict=True)])
+        return tree_unflatten(tree, [_resigned(x, sig) for x, sig in zip(outs, self.out_sigs, strict=True)])
 
 
-def _resigned(x: ArrayImpl, axis: Axis, mesh: Mesh) -> ArrayImpl:
-    sharding = pmap_sharding(mesh, x.ndim, axis)
-    sig = signature(ShapedArray(x.shape, x.dtype, x.weak_type), sharding, True)
-    return ArrayImpl(sig, block=x.block) if sig.form is x._sig.form else ArrayImpl(sig, dense=x.dense)
+def _resigned(x: ArrayImpl, sig: Signature) -> ArrayImpl:
+    return ArrayImpl(sig, block=x.block) if sig.form is x._sig.form else moved(x, sig)
+
+
+def _out_signature(sig: Signature, axis: Axis, mesh: Mesh) -> Signature:
+    """Results carry PmapSharding in the seed era."""
+    if config.latest:
+        return sig
+    return signature(sig.aval, pmap_sharding(mesh, sig.aval.ndim, axis), True)
 
 
 def pmap_sharding(mesh: Mesh, ndim: int, axis: Axis) -> Sharding:
