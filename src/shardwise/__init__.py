@@ -104,4 +104,13 @@ def __dir__() -> list[str]:
     return sorted({*(n for n in globals() if not n.startswith("_")), *_LAZY_MODULES, *_LAZY_NAMES})
 
 
+def _extend_sharding() -> None:
+    """`sharding` also names the switches between modes, which need the floors above it."""
+    from shardwise import sharding
+    from shardwise.transforms import explicit
+
+    sharding.reshard, sharding.auto_axes, sharding.explicit_axes = explicit.reshard, explicit.auto_axes, explicit.explicit_axes  # type: ignore[attr-defined]
+
+
 _operators_on_demand.install()
+_extend_sharding()

@@ -126,13 +126,8 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     times["propagate"] = time.perf_counter() - start
 
     start = time.perf_counter()
-    out_dims = []
-    for atom, spec in zip(program.outputs, fixed, strict=True):
-        none = ((),) * atom.aval.ndim
-        out_dims.append(
-            spec.dims if spec is not None else none if isinstance(atom, Literal) else placed.get(atom, none)
-        )
-    device_program, transfers = partition(program, grid, placed, in_dims, out_dims)
+    wished = [None if spec is None else spec.dims for spec in fixed]
+    device_program, out_dims, transfers = partition(program, grid, placed, in_dims, wished)
     times["partition"] = time.perf_counter() - start
 
     start = time.perf_counter()

@@ -296,8 +296,8 @@ def _missing(n: int, local: int, halo: Halo) -> int:
 
 
 def partition(program: Program, grid: Grid, placements: Mapping[Var, DimAxes], in_dims: Sequence[DimAxes],
-              out_dims: Sequence[DimAxes]) -> tuple[Program, tuple[Transfer, ...]]:  # fmt: skip
-    """The per-device program, and every transfer it makes."""
+              out_dims: Sequence[DimAxes | None]) -> tuple[Program, tuple[DimAxes, ...], tuple[Transfer, ...]]:  # fmt: skip
+    """The per-device program, the layouts of its outputs (where `out_dims` is None, as they come), and every transfer."""
     region = Region(grid, placements)
     inputs = []
     for var, dims in zip(program.inputs, in_dims, strict=True):
@@ -305,6 +305,7 @@ def partition(program: Program, grid: Grid, placements: Mapping[Var, DimAxes], i
         inputs.append(local)
         region.define(var, local, dims)
     region.run(program)
-    outputs = [region.output(a, d) for a, d in zip(program.outputs, out_dims, strict=True)]
+    found = tuple(region.read(a)[1] if d is None else d for a, d in zip(program.outputs, out_dims, strict=True))
+    outputs = [region.output(a, d) for a, d in zip(program.outputs, found, strict=True)]
     local_program = Program(tuple(inputs), tuple(region.equations), tuple(outputs), program.num_consts, program.name)
-    return local_program, tuple(region.transfers)
+    return local_program, found, tuple(region.transfers)

@@ -198,7 +198,7 @@ class JitWrapped:
             try:
                 values.append(as_value(leaf))  # type: ignore[arg-type]
             except TypeError:
-                names = names or argument_names(self._fun, args, kwargs, tuple(nums))
+                names = names or argument_names(self._fun, args, dynamic_kwargs, tuple(nums))
                 raise TypeError(
                     f"Error interpreting argument to {self._fun} as an abstract array. The problematic value is of type "
                     f"{type(leaf)} and was passed to the function at path {names[i]}. Pass arrays and scalars, or mark the "
@@ -261,7 +261,7 @@ class JitWrapped:
     def _trace_new(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall:
         fun = self._fun
         name = getattr(fun, "__name__", type(fun).__name__)
-        names = argument_names(fun, call.args, call.kwargs, tuple(i for i, _ in call.statics.args))
+        names = argument_names(fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
         out_tree: PyTreeDef | None = None
 
         def flat(*tracers: Any) -> list[Any]:
@@ -319,7 +319,7 @@ class JitWrapped:
         ins = self._in_shardings(call)
         api = self._options.api
         if any(s is not None for s in ins):
-            names = argument_names(self._fun, call.args, call.kwargs, tuple(i for i, _ in call.statics.args))
+            names = argument_names(self._fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
             if self._options.device is None:
                 placed = [placed_signature(s, sh, n, api) for s, sh, n in zip(sigs, ins, names, strict=True)]
             else:

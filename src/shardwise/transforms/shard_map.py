@@ -220,8 +220,7 @@ def _partition(region: Any, eqn: Equation) -> None:
         extra = tuple(a for a in sorted(atom.aval.vma & manual) if not any(a in axes for axes in layout))
         if extra:
             atom = body.emit(first_replica, [atom], {"axes": extra})[0]
-        placed = region.placements.get(var, layout)
-        region.define(var, region.reshard(atom, layout, placed, var.aval), placed)
+        region.define(var, atom, layout)  # automatic axes that the body left on it stay
 
 
 shard_map_op = define_op("shard_map", type_rule=_type, multiple_results=True, typed=True, rule=_rule, to_grid=_to_grid,

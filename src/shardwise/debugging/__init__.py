@@ -1,1 +1,0 @@
-"""Pictures and reports about programs that are run: where arrays lie."""
