@@ -8,7 +8,7 @@ import pytest
 import shardwise as sw
 from shardwise import lax
 from shardwise.base.config import use_dialect
-from shardwise.ops import parallel
+from shardwise.ops import control, parallel
 from shardwise.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from shardwise.transforms.aot import eval_shape, make_jaxpr
@@ -147,7 +147,9 @@ def test_explain_names_each_collective_its_bytes_and_its_cause(mesh):
 
 def test_explain_of_written_collectives(mesh):
     body = sw.shard_map(lambda x: parallel.psum(x, "x"), mesh=mesh, in_specs=P("x", "y"), out_specs=P(None, "y"))
-    text = sw.jit(body).lower(placed(mesh, P("x", "y"), 8, 8)).explain()
+    lowered = sw.jit(body).lower(placed(mesh, P("x", "y"), 8, 8))
+    assert lowered.cost_analysis()["flops"] > 0
+    text = lowered.explain()
     assert "all_reduce over x" in text
     assert "written by the program" in text
 
@@ -161,6 +163,17 @@ def test_costs(mesh):
     assert cost["transcendentals"] == 8
     assert cost["collective bytes"] == 224
     assert cost["bytes accessed"] == 4 * (8 + 8 + 8 + 16 + 8 + 16 + 32)
+
+
+def test_costs_of_loops_and_halos(mesh):
+    def loop(x):
+        return control.scan(lambda c, row: (lax.add(c, row), lax.reduce_sum(row, (0,))), lax.index_in_dim(x, 0, keepdims=False), x)
+
+    cost = sw.jit(loop).lower(placed(mesh, P(None, "y"), 5, 8)).compile().cost_analysis()
+    assert cost["collective bytes"] == 5 * (2 * 3 * 4 // 4)  # an all-reduce of one float over 4 devices per step
+    assert cost["flops"] == 5 * (2 + 2 + 1)
+    shifted = sw.jit(lambda x: lax.slice(x, (1,), (9,))).lower(placed(mesh, P("y"), 12)).compile()
+    assert shifted.cost_analysis()["collective bytes"] == sum(t.bytes for t in shifted.runtime_executable().transfers) > 0
 
 
 def test_memory(mesh):

@@ -385,7 +385,7 @@ class Compiled(Stage):
     def cost_analysis(self) -> dict[str, float]:
         """Per device: 'flops', 'transcendentals', 'bytes accessed', and 'collective bytes' sent."""
         executable = self._entry.executable
-        return cost_of(executable.device_program, executable.transfers)
+        return cost_of(executable.device_program, executable.grid.axis_sizes)
 
     def memory_analysis(self) -> MemoryStats:
         """Bytes per device: arguments, results, temporaries, donated (alias), code, and the peak."""

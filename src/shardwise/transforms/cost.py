@@ -1,17 +1,17 @@
 """What a compiled program costs: arithmetic, bytes touched, bytes sent, and the memory one device needs.
 
-Comes in: a Program and the transfers of its partitioning. Goes out: numbers that depend on shapes alone, counted as XLA
-counts them where it has a convention: a transcendental is not a flop, a multiply-add is two.
+Comes in: a Program, global or per-device. Goes out: numbers that depend on shapes alone, counted as XLA counts them where
+it has a convention: a transcendental is not a flop, a multiply-add is two.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardwise.ir import Atom, Equation, Literal, Program, Var, subprograms
-from shardwise.passes.partition import Transfer
+from shardwise.passes.reshard import collective_bytes
 from shardwise.sharding.rule import Kind
 
 TRANSCENDENTAL = frozenset(
@@ -27,25 +27,31 @@ class Work:
     flops: float = 0.0
     transcendentals: float = 0.0
     bytes_accessed: float = 0.0
+    bytes_sent: float = 0.0
 
     def add(self, other: Work, times: float = 1.0) -> None:
         """Count `other` as well, `times` over."""
         self.flops += times * other.flops
         self.transcendentals += times * other.transcendentals
         self.bytes_accessed += times * other.bytes_accessed
+        self.bytes_sent += times * other.bytes_sent
 
 
-def program_work(program: Program) -> Work:
-    """What running the program once takes; a loop of unknown length counts once, of a conditional every branch."""
+def program_work(program: Program, sizes: Mapping[str, int]) -> Work:
+    """What running the program once takes; a loop of unknown length counts once, of a conditional every branch.
+
+    `sizes` are those of the mesh axes that its collectives name.
+    """
     work = Work()
     for eqn in program.equations:
         inner = [p for _, p in subprograms(eqn.params)]
         if inner:
             times = eqn.params.get("length", 1)
             for body in inner:
-                work.add(program_work(body), times)
+                work.add(program_work(body, sizes), times)
             continue
         work.add(equation_work(eqn))
+        work.bytes_sent += equation_bytes(eqn, sizes)
     return work
 
 
@@ -72,13 +78,49 @@ def equation_work(eqn: Equation) -> Work:
     return Work(sum(t.size for t in in_types), 0.0, moved)
 
 
-def cost_of(program: Program, transfers: Sequence[Transfer] | None = None) -> dict[str, float]:
-    """'flops', 'transcendentals', 'bytes accessed' and, given the transfers, 'collective bytes' sent per device."""
-    work = program_work(program)
+_KINDS = {"all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "all_reduce": "all_reduce", "all_to_all": "all_to_all",
+          "ppermute": "permute"}  # fmt: skip
+
+
+def equation_bytes(eqn: Equation, sizes: Mapping[str, int]) -> int:
+    """The bytes that a device sends to others in one equation."""
+    params = eqn.params
+    folded = params.get("sum_axes") if eqn.op.absorbs_sum else None
+    if folded:
+        return collective_bytes("all_reduce", eqn.outputs[0].aval.nbytes, _ways(folded, sizes))
+    if not eqn.op.collective:
+        return 0
+    n = _ways(params["axes"], sizes)
+    if eqn.op.name == "halo_exchange":
+        return _halo_bytes(eqn, n)
+    kind = _KINDS.get(eqn.op.name)
+    return sum(collective_bytes(kind, a.aval.nbytes, n) for a in eqn.inputs) if kind else 0
+
+
+def _ways(axes: tuple[str, ...], sizes: Mapping[str, int]) -> int:
+    return math.prod(sizes.get(a, 1) for a in axes)
+
+
+def _halo_bytes(eqn: Equation, n: int) -> int:
+    """Of the device that misses most of its window."""
+    params, aval = eqn.params, eqn.inputs[0].aval
+    local = aval.shape[params["dim"]]
+    most = 0
+    for i in range(n):
+        start = params["step"] * i + params["start"]
+        low, high = max(start, 0), min(start + params["width"], n * local)
+        own = max(0, min(high, (i + 1) * local) - max(low, i * local))
+        most = max(most, high - low - own)
+    return most * aval.nbytes // max(local, 1)
+
+
+def cost_of(program: Program, sizes: Mapping[str, int] | None = None) -> dict[str, float]:
+    """'flops', 'transcendentals', 'bytes accessed' and, given the sizes of mesh axes, 'collective bytes' sent per device."""
+    work = program_work(program, sizes or {})
     cost = {"flops": float(work.flops), "transcendentals": float(work.transcendentals),
             "bytes accessed": float(work.bytes_accessed)}  # fmt: skip
-    if transfers is not None:
-        cost["collective bytes"] = float(sum(t.bytes for t in transfers))
+    if sizes is not None:
+        cost["collective bytes"] = float(work.bytes_sent)
     return cost
 
 

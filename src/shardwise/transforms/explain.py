@@ -6,6 +6,7 @@ Comes in: an Executable. Goes out: text, or the global program with its layouts 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from shardwise.compile import Executable
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, source_text
@@ -32,12 +33,25 @@ def program_with_layouts(executable: Executable) -> Program:
             known[atom] = Var(_with_layout(atom.aval, layouts.get(atom), mesh))
         return known[atom]
 
-    inputs = tuple(shown(v) for v in program.inputs)
-    equations = tuple(
-        Equation(e.op, tuple(map(shown, e.inputs)), tuple(map(shown, e.outputs)), e.params, e.source)  # type: ignore[arg-type]
-        for e in program.equations
-    )
-    return Program(inputs, equations, tuple(map(shown, program.outputs)), program.num_consts, program.name)  # type: ignore[arg-type]
+    def rewritten(program: Program) -> Program:
+        equations = tuple(
+            Equation(e.op, tuple(map(shown, e.inputs)), tuple(map(shown, e.outputs)), params(e), e.source)  # type: ignore[arg-type]
+            for e in program.equations
+        )
+        inputs, outputs = tuple(map(shown, program.inputs)), tuple(map(shown, program.outputs))
+        return Program(inputs, equations, outputs, program.num_consts, program.name)  # type: ignore[arg-type]
+
+    def params(eqn: Equation) -> dict[str, Any]:
+        if "manual" in eqn.params:  # a shard_map's body has local types
+            return dict(eqn.params)
+        return {k: inner(v) for k, v in eqn.params.items()}
+
+    def inner(value: Any) -> Any:
+        if isinstance(value, Program):
+            return rewritten(value)
+        return tuple(map(inner, value)) if isinstance(value, tuple) else value
+
+    return rewritten(program)
 
 
 def _with_layout(aval: ShapedArray, dims: DimAxes | None, mesh: AbstractMesh) -> ShapedArray:
