@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from shardwise import sharding as sw
-from shardwise.debugging.visualize import visualize_sharding
+from shardwise.debug.visualize import visualize_sharding
 
 XY = {"x": 2, "y": 4}
 WIDE = {"a": 1, "b": 8}
@@ -155,5 +155,5 @@ def test_without_rich(monkeypatch):
 
 
 def test_rich_is_imported_only_to_draw(shell):
-    code = "import sys, shardwise.debugging.visualize; print('rich' in sys.modules)"
+    code = "import sys, shardwise.debug.visualize; print('rich' in sys.modules)"
     assert shell("-c", code).stdout == "False\n"

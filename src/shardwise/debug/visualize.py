@@ -61,13 +61,7 @@ def visualize_sharding(
         ValueError: for other ranks, empty arrays, shardings that are no grid of blocks, and if `rich` is missing.
     """
     shape = tuple(shape)
-    if len(shape) not in (1, 2):
-        raise ValueError(
-            f"`visualize_sharding` draws arrays of 1 and 2 dimensions, got shape {shape}. "
-            "Show a slice or a reshaped view of the array."
-        )
-    if 0 in shape:
-        raise ValueError(f"`visualize_sharding` has nothing to draw: an array of shape {shape} is empty.")
+    check_drawable(shape)
     try:
         from rich.box import SQUARE
         from rich.console import Console
@@ -102,6 +96,17 @@ def visualize_sharding(
             cells.append(_cell(text, height, width, next(colors) if colors else None))
         table.add_row(*cells)
     console.print(table, end="\n\n")
+
+
+def check_drawable(shape: tuple[int, ...]) -> None:
+    """ValueError for shapes that are not drawn: ranks other than 1 and 2, and empty arrays."""
+    if len(shape) not in (1, 2):
+        raise ValueError(
+            f"`visualize_sharding` draws arrays of 1 and 2 dimensions, got shape {shape}. "
+            "Show a slice or a reshaped view of the array."
+        )
+    if 0 in shape:
+        raise ValueError(f"`visualize_sharding` has nothing to draw: an array of shape {shape} is empty.")
 
 
 def _grid_of_blocks(shape: tuple[int, ...], sharding: HasIndices) -> tuple[str, list[list[_Block]]]:
