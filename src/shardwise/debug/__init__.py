@@ -1,5 +1,9 @@
-"""`shardwise.debug`: see where arrays lie, and print from inside compiled functions."""
+"""`shardwise.debug`: see where arrays lie, print and stop inside compiled functions."""
 
-from shardwise.debug.layouts import inspect_array_sharding as inspect_array_sharding
-from shardwise.debug.layouts import visualize_array_sharding as visualize_array_sharding
-from shardwise.debugging.visualize import visualize_sharding as visualize_sharding
+from shardwise.debug.inspection import inspect_array_sharding as inspect_array_sharding
+from shardwise.debug.inspection import visualize_array_sharding as visualize_array_sharding
+from shardwise.debug.printing import callback as callback
+from shardwise.debug.printing import log as log
+from shardwise.debug.printing import print as print
+from shardwise.debug.stopping import breakpoint as breakpoint
+from shardwise.debug.visualize import visualize_sharding as visualize_sharding
