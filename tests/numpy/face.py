@@ -1,4 +1,7 @@
-"""Expressions in `jnp`, evaluated by shardwise (eagerly, traced, on 8 devices) and by JAX, and compared.
+"""Expressions in `jnp`, evaluated by shardwise (eagerly, traced, on 8 devices) and compared with what JAX gives.
+
+JAX takes a tenth of a second to compile one, so its answers are kept in ``recorded.jsonl``: ``python -m tests.numpy.face``
+writes it anew, and a slow test compares it with the installed JAX. Expressions that it lacks are asked for at once.
 
 A table of cases is a text with one expression per line. Names of `DATA` in it are the operands: arrays in the first run,
 traced arguments in the second, split arrays in the third. ``# static`` behind an expression says that the shape of its
@@ -8,7 +11,17 @@ result depends on values, so that tracing it raises ConcretizationTypeError.
 from __future__ import annotations
 
 import ast
+import builtins
+import functools
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import ml_dtypes
 import numpy as np
@@ -100,10 +113,6 @@ def weak_types(value: Any) -> list[bool]:
 
 def check_case(line: str) -> None:
     """One line of a table: JAX's values and types eagerly, and the same ones traced and split over devices."""
-    jax = pytest.importorskip("jax")
-    import jax.nn
-    import jax.numpy
-
     expression, _, mark = line.partition("#")
     expression = expression.strip()
     static = mark.strip() == "static"
@@ -111,12 +120,9 @@ def check_case(line: str) -> None:
     arrays = {name: x for name, x in host.items() if isinstance(x, np.ndarray)}
     scalars = {name: x for name, x in host.items() if name not in arrays}
 
-    want = evaluate(expression, jax, {**scalars, **{k: jax.numpy.asarray(x) for k, x in arrays.items()}})
-    got = evaluate(expression, shardwise, {**scalars, **{k: shardwise.numpy.asarray(x) for k, x in arrays.items()}})
-    check_values(got, want)
-    assert weak_types(got) == weak_types(want), f"weak types {weak_types(got)} instead of {weak_types(want)}"
-    check_values(evaluate(expression, shardwise, host), want)
-
+    got = evaluate(expression, shardwise, _own(host))
+    check_answer(got, jaxs_answer(expression))
+    check_values(evaluate(expression, shardwise, host), got)
     if not arrays:
         return
     traced = shardwise.jit(lambda given: evaluate(expression, shardwise, {**scalars, **given}))
@@ -133,6 +139,21 @@ def check_case(line: str) -> None:
     check_values(traced(split), got)
 
 
+def check_error(line: str) -> None:
+    """An expression that JAX refuses: shardwise raises an exception of the same builtin class."""
+    answer = jaxs_answer(line)
+    assert answer[0][0] == "raises", f"JAX answers {answer}"
+    _, name, builtin = answer[0]
+    with pytest.raises(getattr(builtins, builtin)) as raised:
+        evaluate(line, shardwise, _own(operands(line)))
+    if name == "ConcretizationTypeError":
+        assert isinstance(raised.value, ConcretizationTypeError)
+
+
+def _own(host: dict[str, Any]) -> dict[str, Any]:
+    return {name: shardwise.numpy.asarray(x) if isinstance(x, np.ndarray) else x for name, x in host.items()}
+
+
 def _split(x: np.ndarray[Any, Any], mesh: Any) -> Any:
     spec = SPECS.get(x.ndim)
     if spec is None:
@@ -144,18 +165,95 @@ def _split(x: np.ndarray[Any, Any], mesh: Any) -> Any:
         return shardwise.device_put(x, NamedSharding(mesh, P()))
 
 
-def check_error(line: str) -> None:
-    """An expression that JAX refuses: shardwise raises an exception of the same builtin class."""
-    jax = pytest.importorskip("jax")
-    import jax.nn
-    import jax.numpy
+# -- JAX's answers ---------------------------------------------------------------------------------------------
 
-    host = operands(line)
-    with pytest.raises(Exception) as theirs:  # noqa: PT011
-        evaluate(line, jax, {k: jax.numpy.asarray(x) if isinstance(x, np.ndarray) else x for k, x in host.items()})
-    builtin = next(c for c in theirs.type.__mro__ if c.__module__ == "builtins")
-    with pytest.raises(builtin) as ours:
-        evaluate(line, shardwise, {k: shardwise.numpy.asarray(x) if isinstance(x, np.ndarray) else x for k, x in host.items()})
-    if theirs.type.__name__ == "ConcretizationTypeError":
-        assert isinstance(ours.value, ConcretizationTypeError)
-    assert not isinstance(ours.value, AssertionError)
+RECORD = Path(__file__).parent / "recorded.jsonl"
+
+
+@functools.cache
+def recorded() -> dict[str, list[Any]]:
+    """The answers by expression."""
+    return dict(json.loads(line) for line in RECORD.read_text().splitlines()) if RECORD.exists() else {}
+
+
+def jaxs_answer(expression: str) -> list[Any]:
+    """What JAX gives: per leaf [dtype, weak, shape, values], or ["raises", class, builtin class]."""
+    found = recorded().get(expression)
+    return live_answer(expression) if found is None else found
+
+
+def live_answer(expression: str) -> list[Any]:
+    """The same, from the JAX that is installed."""
+    jax = pytest.importorskip("jax")
+    pytest.importorskip("jax.nn")
+    host = operands(expression)
+    given = {name: jax.numpy.asarray(x) if isinstance(x, np.ndarray) else x for name, x in host.items()}
+    try:
+        value = evaluate(expression, jax, given)
+    except Exception as error:
+        builtin = next(c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins")
+        return [["raises", type(error).__name__, builtin]]
+    return [_written(leaf) for leaf in leaves(value)]
+
+
+def _written(leaf: Any) -> list[Any]:
+    if not hasattr(leaf, "dtype"):
+        return ["python", False, [], leaf]
+    x = np.asarray(leaf)
+    values = x.ravel().view(np.float32) if x.dtype.kind == "c" else x.ravel()
+    wide = values.astype(np.float64) if values.dtype.kind not in "biu" else values
+    rounded = [float(f"{n:.7g}") if isinstance(n, float) else n for n in wide.tolist()]
+    return [x.dtype.name, bool(getattr(leaf, "weak_type", False)), list(x.shape), rounded]
+
+
+def check_answer(got: Any, answer: list[Any]) -> None:
+    """`got` has the types and values of JAX's answer."""
+    got = leaves(got)
+    assert answer == [] or answer[0][0] != "raises", f"JAX raises {answer[0][1]}"
+    assert len(got) == len(answer)
+    for leaf, (dtype, weak, shape, values) in zip(got, answer, strict=True):
+        if dtype == "python":
+            assert leaf == values
+            continue
+        assert leaf.dtype.name == dtype, f"{leaf.dtype} instead of {dtype}"
+        assert list(leaf.shape) == shape
+        assert leaf.weak_type == weak, f"weak_type {leaf.weak_type}"
+        want = np.array(values, np.float64)
+        if dtype.startswith("complex"):
+            want = want.view(np.complex128)
+        want = want.reshape(shape)
+        have = np.asarray(leaf).astype(want.dtype)
+        small = leaf.dtype.itemsize == 2 and leaf.dtype.kind not in "iu"
+        tolerance = 2e-2 if small else 0 if leaf.dtype.kind in "biu" else 2e-5
+        np.testing.assert_allclose(have, want, rtol=tolerance, atol=tolerance)
+
+
+TABLES = (
+    "numpy.test_manipulation numpy.test_joining numpy.test_padding numpy.test_selection numpy.test_sorting_search "
+    "numpy.test_sets numpy.test_statistics numpy.test_histograms numpy.test_polynomial nn.test_activations "
+    "nn.test_normalization nn.test_attention"
+).split()
+
+
+def all_expressions() -> list[str]:
+    """Every expression of the tables, sorted."""
+    found = set()
+    for name in TABLES:
+        path = Path(__file__).parent.parent / f"{name.replace('.', '/')}.py"
+        if not path.exists():
+            continue
+        module = importlib.import_module(f"tests.{name}")
+        for table in (module.CASES, module.ERRORS):
+            found |= {param.values[0].partition("#")[0].strip() for param in cases(table)}
+    return sorted(found)
+
+
+def write_record(keep: bool) -> None:
+    """Ask JAX about every expression, or with `keep` only about new ones, and write the answers."""
+    old = recorded() if keep else {}
+    lines = [json.dumps([e, old[e] if e in old else live_answer(e)]) for e in all_expressions()]
+    RECORD.write_text("".join(line + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    write_record(keep="--all" not in sys.argv)

@@ -62,7 +62,9 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
     _check("query_seq_lengths", lengths[0], (batch,), np.dtype(np.int32))
     _check("key_value_seq_lengths", lengths[1], (batch,), np.dtype(np.int32))
     if q.shape[2] % heads:
-        raise ValueError(f"The number of query heads must be a multiple of key/value heads, but got {q.shape[2]} vs {heads}")
+        raise ValueError(
+            f"The number of query heads must be a multiple of key/value heads, but got {q.shape[2]} vs {heads}"
+        )
     window = (local_window_size,) * 2 if isinstance(local_window_size, int) else local_window_size
     out, residual = _attend(q, k, v, bias, mask, lengths[0], lengths[1], 1 / math.sqrt(size) if scale is None else scale,
                             is_causal=is_causal, window=window, with_residual=return_residual)  # fmt: skip

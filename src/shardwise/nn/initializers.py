@@ -115,10 +115,14 @@ def _size(shape: Sequence[int], axes: AxisOrAxes) -> int:
     return shape[axes] if isinstance(axes, int) else math.prod(shape[d] for d in axes)
 
 
-def _fans(shape: Sequence[int], in_axis: AxisOrAxes, out_axis: AxisOrAxes, batch_axis: AxisOrAxes) -> tuple[float, float]:
+def _fans(
+    shape: Sequence[int], in_axis: AxisOrAxes, out_axis: AxisOrAxes, batch_axis: AxisOrAxes
+) -> tuple[float, float]:
     """How many values enter into an output of the layer, and into how many outputs a value enters."""
     if in_axis == -2 and len(shape) <= 1:
-        raise ValueError(f"weights of shape {shape} have no dim -2 for their inputs. Give them two dims, or pass in_axis.")
+        raise ValueError(
+            f"weights of shape {shape} have no dim -2 for their inputs. Give them two dims, or pass in_axis."
+        )
     inputs, outputs = _size(shape, in_axis), _size(shape, out_axis)
     receptive = math.prod(shape) / inputs / outputs / _size(shape, batch_axis)
     return inputs * receptive, outputs * receptive
@@ -150,14 +154,18 @@ def variance_scaling(scale: Any, mode: str, distribution: str, in_axis: AxisOrAx
         wanted = _dtype(dtype)
         fans = _fans(sizes, in_axis, out_axis, batch_axis)
         if mode not in _MODES:
-            raise ValueError(f"invalid mode for variance scaling initializer: {mode!r}; expected one of {', '.join(_MODES)}.")
+            raise ValueError(
+                f"invalid mode for variance scaling initializer: {mode!r}; expected one of {', '.join(_MODES)}."
+            )
         variance = jnp.array(scale / _MODES[mode](*fans), wanted)
         return _scaled(distribution, key, sizes, wanted, variance, out_sharding)
 
     return init
 
 
-def _scaled(distribution: str, key: Array, shape: tuple[int, ...], dtype: Any, variance: Array, out_sharding: Any) -> Array:
+def _scaled(
+    distribution: str, key: Array, shape: tuple[int, ...], dtype: Any, variance: Array, out_sharding: Any
+) -> Array:
     from shardwise import random
 
     is_real = issubdtype(dtype, np.floating)
@@ -285,7 +293,9 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
         if len(sizes) not in (3, 4, 5):
             raise ValueError(f"Delta orthogonal initializer requires a 3D, 4D or 5D shape, got {sizes}.")
         if sizes[-1] < sizes[-2]:
-            raise ValueError(f"delta_orthogonal: `fan_in` must be less or equal than `fan_out`, got {sizes[-2]} and {sizes[-1]}.")
+            raise ValueError(
+                f"delta_orthogonal: `fan_in` must be less or equal than `fan_out`, got {sizes[-2]} and {sizes[-1]}."
+            )
         matrix = orthogonal(scale, column_axis, wanted)(key, sizes[-2:])
         middle = tuple((n - 1) // 2 for n in sizes[:-2])
         around = [(at, n - 1 - at) for at, n in zip(middle, sizes[:-2], strict=True)]
@@ -296,4 +306,6 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
 
 def _no_out_sharding(name: str, out_sharding: Any) -> None:
     if out_sharding is not None:
-        raise NotImplementedError(f"{name}: the matrix is found as a whole, so out_sharding= is not supported. Reshard the result.")
+        raise NotImplementedError(
+            f"{name}: the matrix is found as a whole, so out_sharding= is not supported. Reshard the result."
+        )

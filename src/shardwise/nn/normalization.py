@@ -213,5 +213,3 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1
     sizes[d] = classes
     numbers = lax.broadcasted_iota(code.dtype, sizes, d)
     return as_array(astype(lax.eq(lax.expand_dims(astype(code, code.dtype), (d,)), numbers), wanted))
-
-

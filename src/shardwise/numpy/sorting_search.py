@@ -1,0 +1,152 @@
+"""Sorted arrays: sort and its kin, the order of elements, and where values belong in a sorted array.
+
+In: arrays. Out: arrays. NaNs come last; complex values are ordered by their real, then their imaginary parts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import check_requested, default_dtype, to_complex
+from shardwise.ir import Array, literal
+from shardwise.numpy._promote import array as checked
+from shardwise.numpy._promote import as_array, astype, canonical_axis, concrete, is_complex, promote_dtypes, value
+from shardwise.numpy.indexing import take
+from shardwise.numpy.shapes import flat
+from shardwise.numpy.ufuncs import where_
+from shardwise.ops.search import searchsorted as search
+from shardwise.ops.sorting import argsorted
+
+__all__ = [
+    "argpartition", "argsort", "digitize", "lexsort", "partition", "searchsorted", "sort", "sort_complex",
+]  # fmt: skip
+
+_METHODS = ("compare_all", "scan", "scan_unrolled", "sort")
+
+
+def _operand(name: str, a: Any, axis: int | None, kind: Any, order: Any) -> tuple[Array, int]:
+    """The array (flattened for axis None) and the dim."""
+    x = checked(name, a)
+    if kind is not None:
+        raise TypeError(f"'kind' argument to {name} is not supported. Use stable=True or stable=False instead.")
+    if order is not None:
+        raise TypeError(f"'order' argument to {name} is not supported; arrays have no fields.")
+    return (flat(x), 0) if axis is None else (x, canonical_axis(axis, x.ndim))
+
+
+# -- order -----------------------------------------------------------------------------------------------------
+
+
+def sort(a: Any, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
+         descending: bool = False) -> Array:  # fmt: skip
+    """`a` sorted along `axis` (None: flattened), by `descending` from the greatest on."""
+    x, d = _operand("sort", a, axis, kind, order)
+    result = lax.sort(x, d, is_stable=stable)
+    return lax.rev(result, (d,)) if descending else result
+
+
+def argsort(a: Any, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
+            descending: bool = False, dtype: Any = None) -> Array:  # fmt: skip
+    """The indices along `axis` (None: of the flattened array) that sort `a`; equal elements keep their order."""
+    x, d = _operand("argsort", a, axis, kind, order)
+    wanted = default_dtype("i") if dtype is None else check_requested(dtype, "argsort")
+    if not descending:
+        return argsorted(x, d, is_stable=stable, dtype=wanted)
+    if not stable:
+        return lax.rev(argsorted(x, d, is_stable=False, dtype=wanted), (d,))
+    # Sorted backwards twice: equal elements change their order twice.
+    found = lax.rev(argsorted(lax.rev(x, (d,)), d, dtype=wanted), (d,))
+    return lax.sub(literal(x.shape[d] - 1, wanted), found)
+
+
+def lexsort(keys: Any, axis: int = -1) -> Array:
+    """The indices along `axis` that sort by the last key, equal ones by the last but one, and so on.
+
+    TypeError for no keys, ValueError for keys of different shapes.
+    """
+    arrays = [checked("lexsort", key, i) for i, key in enumerate(keys)]
+    if not arrays:
+        raise TypeError("lexsort: need sequence of keys with len > 0.")
+    if len({key.shape for key in arrays}) > 1:
+        raise ValueError(f"lexsort: all keys need to be the same shape, got {', '.join(str(k.shape) for k in arrays)}.")
+    wanted = default_dtype("i")
+    first = arrays[0]
+    if not first.ndim:
+        return lax.full((), 0, wanted)
+    d = canonical_axis(axis, first.ndim)
+    positions = lax.broadcasted_iota(wanted, first.shape, d)
+    return lax.sort((*arrays[::-1], positions), d, num_keys=len(arrays))[-1]
+
+
+def sort_complex(a: Any) -> Array:
+    """`a` sorted along its last dim, as complex values."""
+    x = lax.sort(checked("sort_complex", a))
+    return as_array(astype(x, to_complex(x.dtype)))
+
+
+def _partition(name: str, a: Any, kth: int, axis: int) -> tuple[Array, int, int]:
+    x = checked(name, a)
+    if is_complex(x.dtype):
+        raise NotImplementedError(f"{name} of complex values, which have no order of their own. Use jnp.sort_complex.")
+    d = canonical_axis(axis, x.ndim)
+    return x, d, canonical_axis(kth, x.shape[d], "kth")
+
+
+def partition(a: Any, kth: int, axis: int = -1) -> Array:
+    """`a` with the `kth` smallest element along `axis` at its place, smaller ones before and greater ones behind it."""
+    x, d, k = _partition("partition", a, kth, axis)
+    result = lax.sort(x, d)
+    below, above = lax.split(result, [k + 1, x.shape[d] - k - 1], d)
+    return lax.concatenate([below, lax.rev(above, (d,))], d)
+
+
+def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
+    """The indices along `axis` that partition `a`, those of greater elements in ascending order."""
+    x, d, k = _partition("argpartition", a, kth, axis)
+    below, above = lax.split(argsorted(x, d, dtype=np.dtype(np.int32)), [k + 1, x.shape[d] - k - 1], d)
+    return lax.concatenate([below, lax.sort(above, d)], d)
+
+
+# -- places in a sorted array ----------------------------------------------------------------------------------
+
+
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array:
+    """The positions in the sorted 1-d `a` before which (`side` 'right': after whose equals) the values `v` belong.
+
+    `sorter`: indices that sort `a`. `method` has no effect: there is one binary search. ValueError for other texts.
+    """
+    sorted_, values = checked("searchsorted", a), value("searchsorted", v, 1)
+    if side not in ("left", "right"):
+        raise ValueError(f"searchsorted: invalid argument side={side!r}, expected 'left' or 'right'")
+    if method not in _METHODS:
+        raise ValueError(f"searchsorted: invalid argument method={method!r}, expected one of {', '.join(_METHODS)}")
+    if sorted_.ndim != 1:
+        raise ValueError(f"searchsorted: a should be 1-dimensional, got shape {sorted_.shape}.")
+    sorted_, values = promote_dtypes(sorted_, values)
+    if sorter is not None:
+        sorted_ = take(sorted_, checked("searchsorted", sorter, 2), mode="clip")
+    return search(sorted_, values, right=side == "right")
+
+
+def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
+    """The number of the bin of each element: i where ``bins[i-1] <= x < bins[i]`` (`right`: ``< x <=``).
+
+    `bins` is 1-d, ascending or descending. ValueError for another rank.
+    """
+    v, edges = value("digitize", x), checked("digitize", bins, 1)
+    right = bool(concrete(right, "right of digitize"))
+    if edges.ndim != 1:
+        raise ValueError(f"digitize: bins must be a 1-dimensional array; got shape {edges.shape}.")
+    if method is not None and method not in _METHODS:
+        raise ValueError(f"digitize: invalid argument method={method!r}, expected one of {', '.join(_METHODS)}")
+    n = edges.shape[0]
+    if not n:
+        return lax.full(v.shape, 0, np.int32)
+    edges, v = promote_dtypes(edges, v)
+    upwards = search(edges, v, right=not right)
+    downwards = lax.sub(np.int32(n), search(lax.rev(edges, (0,)), v, right=not right))
+    first, last = lax.index_in_dim(edges, 0, keepdims=False), lax.index_in_dim(edges, n - 1, keepdims=False)
+    return where_(lax.ge(last, first), upwards, downwards)
