@@ -49,7 +49,9 @@ def test_trace_has_programs_equations_and_annotations(tmp_path, mesh):
     assert [e["name"] for e in events if e["cat"] == "equation"] == ["all_reduce", "sin"] * 2
     first = next(e for e in events if e["name"] == "sin")
     assert first["args"] == {"scope": "layer"}
-    assert by_name["train"]["args"] == {"step_num": "3", "scope": "layer"} or by_name["train"]["args"] == {"step_num": "3"}
+    assert by_name["train"]["args"] == {"step_num": "3", "scope": "layer"} or by_name["train"]["args"] == {
+        "step_num": "3"
+    }
     program = next(e for e in events if e["cat"] == "program")
     assert program["ts"] <= first["ts"]
     assert first["ts"] + first["dur"] <= program["ts"] + program["dur"] + 1e-3

@@ -57,7 +57,10 @@ class _Recording:
 
     def write(self) -> Path:
         names = {thread.native_id: thread.name for thread in threading.enumerate()}
-        known = [{"name": "thread_name", "ph": "M", "pid": process_index(), "tid": i, "args": {"name": n}} for i, n in names.items()]
+        known = [
+            {"name": "thread_name", "ph": "M", "pid": process_index(), "tid": i, "args": {"name": n}}
+            for i, n in names.items()
+        ]
         folder = self.directory / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S")
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{socket.gethostname()}.trace.json.gz"
@@ -109,11 +112,15 @@ def start_trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = Fa
     The file is a Chrome trace whether or not `create_perfetto_trace` asks for one.
     """
     if create_perfetto_link:
-        raise NotImplementedError("create_perfetto_link: nothing is served. Open the file that stop_trace writes at ui.perfetto.dev.")
+        raise NotImplementedError(
+            "create_perfetto_link: nothing is served. Open the file that stop_trace writes at ui.perfetto.dev."
+        )
     if profiler_options is not None:
         raise NotImplementedError("profiler_options belong to XLA's profiler; leave them out.")
     if _recording:
-        raise RuntimeError("Profile has already been started. Only one profile may be run at a time; call stop_trace first.")
+        raise RuntimeError(
+            "Profile has already been started. Only one profile may be run at a time; call stop_trace first."
+        )
     recording = _Recording(Path(log_dir))
     _recording.append(recording)
     threading.settrace(recording.enter)
@@ -157,7 +164,9 @@ class TraceAnnotation(ContextDecorator):
     def __exit__(self, *exc: object) -> None:
         begin = self._begins.pop()
         if _recording:
-            _recording[0].add(self.name, "annotation", begin, time.perf_counter(), {k: str(v) for k, v in self.kwargs.items()})
+            _recording[0].add(
+                self.name, "annotation", begin, time.perf_counter(), {k: str(v) for k, v in self.kwargs.items()}
+            )
 
 
 class StepTraceAnnotation(TraceAnnotation):
@@ -199,7 +208,9 @@ def save_device_memory_profile(filename: str | os.PathLike[str], backend: str | 
 
 def start_server(port: int) -> Any:
     """Not available: nothing collects profiles over the network. NotImplementedError names `trace`."""
-    raise NotImplementedError(f"start_server({port}): profiles are not served. Use profiler.trace(log_dir) in the program.")
+    raise NotImplementedError(
+        f"start_server({port}): profiles are not served. Use profiler.trace(log_dir) in the program."
+    )
 
 
 def stop_server() -> None:

@@ -232,7 +232,9 @@ def test_nested(mesh):
         return lax.add(parallel.psum(x, "y"), parallel.psum(x, "x"))
 
     def body(x):
-        return sw.shard_map(inner, in_specs=P(None, "y"), out_specs=P(None, "y"), axis_names={"y"}, check_vma=False)(lax.sin(x))
+        return sw.shard_map(inner, in_specs=P(None, "y"), out_specs=P(None, "y"), axis_names={"y"}, check_vma=False)(
+            lax.sin(x)
+        )
 
     mapped = sw.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}, check_vma=False)
     assert_agree(mapped, put(host(8, 8), mesh, P("x", "y")))
@@ -289,7 +291,9 @@ def test_collectives_under_vmap(mesh):
     vmap = pytest.importorskip("shardwise.transforms.vmap").vmap
 
     def loop(row):
-        return control.scan(lambda c, v: (lax.add(c, parallel.psum(v, "y")), c), lax.index_in_dim(row, 0, keepdims=False), row)[1]
+        return control.scan(
+            lambda c, v: (lax.add(c, parallel.psum(v, "y")), c), lax.index_in_dim(row, 0, keepdims=False), row
+        )[1]
 
     for body in (lambda row: parallel.psum(row, "y"), lambda row: parallel.all_gather(row, "x"), loop):
         mapped = sw.shard_map(vmap(body), mesh=mesh, in_specs=P("x", "y"), out_specs=P(("x", "y")), check_vma=False)
@@ -356,7 +360,9 @@ def test_exchange_gives_each_device_its_own():
         np.testing.assert_array_equal(out, total)
     first, second = exchange("reduce_scatter", vectors(2), {"dim": 0, "tiled": True})
     np.testing.assert_array_equal(np.concatenate([first, second]), total)
-    np.testing.assert_array_equal(exchange("all_gather", vectors(2), {"dim": 0, "tiled": False})[1], [x for (x,) in vectors(2)])
+    np.testing.assert_array_equal(
+        exchange("all_gather", vectors(2), {"dim": 0, "tiled": False})[1], [x for (x,) in vectors(2)]
+    )
     first, second = exchange("all_to_all", vectors(2), {"split": 0, "concat": 0, "tiled": True})
     np.testing.assert_array_equal(first, [0, 1, 10, 11])
     np.testing.assert_array_equal(second, [2, 3, 12, 13])

@@ -74,11 +74,24 @@ def test_later_stages_repeat_the_signature(traced):
 def test_stages_print_as_in_jax(traced, mesh):
     jax = pytest.importorskip("jax")
     with use_dialect("latest"):
-        theirs = jax.jit(lambda x, w, n, *, k: {"a": jax.lax.sin(x) * n, "b": w["p"]}, static_argnums=2, donate_argnums=0)
-        spec = jax.sharding.NamedSharding(jax.make_mesh((2, 4), ("x", "y"), (jax.sharding.AxisType.Auto,) * 2), jax.P("x", "y"))
+        theirs = jax.jit(
+            lambda x, w, n, *, k: {"a": jax.lax.sin(x) * n, "b": w["p"]}, static_argnums=2, donate_argnums=0
+        )
+        spec = jax.sharding.NamedSharding(
+            jax.make_mesh((2, 4), ("x", "y"), (jax.sharding.AxisType.Auto,) * 2), jax.P("x", "y")
+        )
         struct = jax.ShapeDtypeStruct((8, 8), np.float32)
         stage = theirs.trace(jax.device_put(host(8, 8), spec), {"p": struct}, 3, k=1.0)
-        for member in ("jaxpr", "in_avals", "out_avals", "out_info", "args_info", "in_tree", "out_tree", "donate_argnums"):
+        for member in (
+            "jaxpr",
+            "in_avals",
+            "out_avals",
+            "out_info",
+            "args_info",
+            "in_tree",
+            "out_tree",
+            "donate_argnums",
+        ):
             assert str(getattr(traced, member)) == str(getattr(stage, member)), member
         ours, theirs_compiled = traced.lower().compile(), stage.lower().compile()
         for member in ("input_shardings", "output_shardings"):
@@ -167,13 +180,17 @@ def test_costs(mesh):
 
 def test_costs_of_loops_and_halos(mesh):
     def loop(x):
-        return control.scan(lambda c, row: (lax.add(c, row), lax.reduce_sum(row, (0,))), lax.index_in_dim(x, 0, keepdims=False), x)
+        return control.scan(
+            lambda c, row: (lax.add(c, row), lax.reduce_sum(row, (0,))), lax.index_in_dim(x, 0, keepdims=False), x
+        )
 
     cost = sw.jit(loop).lower(placed(mesh, P(None, "y"), 5, 8)).compile().cost_analysis()
     assert cost["collective bytes"] == 5 * (2 * 3 * 4 // 4)  # an all-reduce of one float over 4 devices per step
     assert cost["flops"] == 5 * (2 + 2 + 1)
     shifted = sw.jit(lambda x: lax.slice(x, (1,), (9,))).lower(placed(mesh, P("y"), 12)).compile()
-    assert shifted.cost_analysis()["collective bytes"] == sum(t.bytes for t in shifted.runtime_executable().transfers) > 0
+    assert (
+        shifted.cost_analysis()["collective bytes"] == sum(t.bytes for t in shifted.runtime_executable().transfers) > 0
+    )
 
 
 def test_memory(mesh):
@@ -204,7 +221,9 @@ def test_call_leaves_static_arguments_out(traced, mesh):
 
 
 def test_uncommitted_arguments_are_moved(mesh):
-    compiled = sw.jit(lax.sin).lower(sw.ShapeDtypeStruct((8, 8), np.float32, sharding=NamedSharding(mesh, P("x")))).compile()
+    compiled = (
+        sw.jit(lax.sin).lower(sw.ShapeDtypeStruct((8, 8), np.float32, sharding=NamedSharding(mesh, P("x")))).compile()
+    )
     for x in (host(8, 8), lax.add(host(8, 8), 0.0)):
         out = compiled(x)
         assert out.sharding == NamedSharding(mesh, P("x"))
@@ -226,7 +245,9 @@ def test_captured_arrays_stay_captured(mesh):
 def test_wrong_tree(traced, mesh):
     compiled = traced.lower().compile()
     x = placed(mesh, P("x", "y"), 8, 8)
-    with pytest.raises(TypeError, match=r"at args, compiled for tuple of length 2 but called with tuple of length 3[\s\S]*Static"):
+    with pytest.raises(
+        TypeError, match=r"at args, compiled for tuple of length 2 but called with tuple of length 3[\s\S]*Static"
+    ):
         compiled(x, {"p": x}, 3, k=1.0)
     with pytest.raises(TypeError, match=r"does not match the input pytree.*\n.*at args\[1\].*'p'.*'q'"):
         compiled(x, {"q": x}, k=1.0)
@@ -301,7 +322,9 @@ def test_eval_shape_keeps_explicit_shardings():
 
 def test_make_jaxpr_prints_programs():
     assert str(make_jaxpr(lax.sin)(host(3))) == "{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }"
-    closed, shape = make_jaxpr(lambda x, n: {"r": lax.mul(x, float(n))}, static_argnums=1, return_shape=True)(host(3), 2)
+    closed, shape = make_jaxpr(lambda x, n: {"r": lax.mul(x, float(n))}, static_argnums=1, return_shape=True)(
+        host(3), 2
+    )
     assert [e.op.name for e in closed.eqns] == ["mul"]
     assert shape == {"r": sw.ShapeDtypeStruct((3,), np.float32)}
     assert (str(closed.in_avals), str(closed.out_avals)) == ("[ShapedArray(float32[3])]",) * 2

@@ -143,7 +143,12 @@ def test_latest_results_lie_on_a_hidden_mesh():
     ("options", "args", "kind", "message"),
     [
         ({}, (np.ones((9, 2)),), ValueError, "requires 9 logical devices, but only 8"),
-        ({}, (X, np.ones((4, 2))), ValueError, r"one axis had size 8: axis 0 of argument x[\s\S]*size 4: axis 0 of argument y"),
+        (
+            {},
+            (X, np.ones((4, 2))),
+            ValueError,
+            r"one axis had size 8: axis 0 of argument x[\s\S]*size 4: axis 0 of argument y",
+        ),
         ({}, ({"a": X, "b": np.ones(3)}, X), ValueError, r"size 3: axis 0 of argument x\['b'\] of type float"),
         ({"in_axes": None}, (X, X), ValueError, "at least one non-None value in in_axes"),
         ({}, ((), ()), ValueError, "at least one argument containing an array"),

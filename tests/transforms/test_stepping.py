@@ -132,7 +132,9 @@ def test_captured_arrays_are_whole_on_every_device(mesh):
     spread, single, on_host = put(host(8), mesh, P("x")), sw.device_put(host(8), sw.devices()[3]), host(8)
 
     def body(x):
-        return lax.add(lax.add(x, lax.reduce_sum(spread, (0,))), lax.mul(lax.reduce_sum(single, (0,)), float(on_host.sum())))
+        return lax.add(
+            lax.add(x, lax.reduce_sum(spread, (0,))), lax.mul(lax.reduce_sum(single, (0,)), float(on_host.sum()))
+        )
 
     x = host(8, 8)
     out = stepped(mapped(body, mesh), put(x, mesh, P("x", "y")))
@@ -279,7 +281,9 @@ def test_nested(mesh):
         return lax.add(parallel.psum(x, "y"), parallel.psum(x, "x"))  # an outer axis too
 
     def body(x):
-        return sw.shard_map(inner, in_specs=P(None, "y"), out_specs=P(None, "y"), axis_names={"y"}, check_vma=False)(lax.sin(x))
+        return sw.shard_map(inner, in_specs=P(None, "y"), out_specs=P(None, "y"), axis_names={"y"}, check_vma=False)(
+            lax.sin(x)
+        )
 
     fun = mapped(body, mesh, P("x"), P("x"), axis_names={"x"}, check_vma=False)
     x = put(host(8, 8), mesh, P("x", "y"))
@@ -294,7 +298,10 @@ def test_nested(mesh):
 
 @pytest.mark.parametrize("dialect", ["seed", "latest"])
 def test_replication_is_checked_by_type(mesh, dialect):
-    with use_dialect(dialect), pytest.raises(ValueError, match="require replication which can't be statically inferred"):
+    with (
+        use_dialect(dialect),
+        pytest.raises(ValueError, match="require replication which can't be statically inferred"),
+    ):
         stepped(mapped(lambda x: x, mesh, out_specs=P("x")), put(host(8, 8), mesh, P("x", "y")))
 
 
@@ -347,7 +354,9 @@ def test_other_permutations(mesh):
 
 
 def test_results_of_other_types(mesh):
-    diverging(mesh, lambda x: x if place() != (0, 1) else (x, x), r"TFRT_CPU_0 .* returned .* but TFRT_CPU_1", ValueError)
+    diverging(
+        mesh, lambda x: x if place() != (0, 1) else (x, x), r"TFRT_CPU_0 .* returned .* but TFRT_CPU_1", ValueError
+    )
     diverging(mesh, lambda x: x if place() != (0, 1) else lax.reduce_sum(x, (0,)), r"float32\[2\]", ValueError)
 
 

@@ -44,7 +44,12 @@ def exchange(op: Op | str, operands: Operands, params: Params, mapped: Mapped = 
         having = mapped[0]
         size = next(len(x) for x, m in zip(operands[0], having, strict=True) if m)
         rows = [
-            exchange(op, [tuple(x[i] if m else x for x, m in zip(xs, having, strict=True)) for xs in operands], params, mapped[1:])
+            exchange(
+                op,
+                [tuple(x[i] if m else x for x, m in zip(xs, having, strict=True)) for xs in operands],
+                params,
+                mapped[1:],
+            )
             for i in range(size)
         ]
         return [np.stack(parts) for parts in zip(*rows, strict=True)]

@@ -55,7 +55,11 @@ class Call:
         if self.name == "all_reduce":
             name = _REDUCTIONS.get(self.params["kind"], f"all_reduce({self.params['kind']})")
         axes = ", ".join(repr(a) for a in self.params["axes"])
-        extra = [f"{k}={self.params[k]}" for k in ("perm", "dim", "split", "concat", "groups") if self.params.get(k) is not None]
+        extra = [
+            f"{k}={self.params[k]}"
+            for k in ("perm", "dim", "split", "concat", "groups")
+            if self.params.get(k) is not None
+        ]
         shown = ", ".join(f"{short_name(x.dtype)}[{','.join(map(str, x.shape))}]" for x in self.operands)
         where = f" at {self.source[0]}:{self.source[1]}" if self.source else ""
         return f"{name} over {axes} of {shown}{' with ' + ', '.join(extra) if extra else ''}{where}"

@@ -255,7 +255,10 @@ class SteppedPlan:
             if axis in varying or sizes[d] == 1:
                 continue
             first = block.take([0], d)
-            if np.ascontiguousarray(np.broadcast_to(first, block.shape)).tobytes() != np.ascontiguousarray(block).tobytes():
+            if (
+                np.ascontiguousarray(np.broadcast_to(first, block.shape)).tobytes()
+                != np.ascontiguousarray(block).tobytes()
+            ):
                 raise JaxRuntimeError(f"{self.program.name}: output {number} ({atom.aval.str_short()}) should be the same on all devices "
                                       f"along {axis!r}, but is not")  # fmt: skip
             block = first

@@ -164,8 +164,12 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Sequ
     if not callable(fun):
         raise TypeError(f"make_jaxpr: the first argument must be callable, got {fun!r}")
     if abstracted_axes is not None:
-        raise NotImplementedError("abstracted_axes (shape polymorphism) is not supported: every shape has its own program.")
-    wrapped = jit(fun, static_argnums=tuple(static_argnums) if isinstance(static_argnums, (list, tuple)) else static_argnums)
+        raise NotImplementedError(
+            "abstracted_axes (shape polymorphism) is not supported: every shape has its own program."
+        )
+    wrapped = jit(
+        fun, static_argnums=tuple(static_argnums) if isinstance(static_argnums, (list, tuple)) else static_argnums
+    )
 
     @functools.wraps(fun, updated=())
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -275,10 +279,14 @@ class Traced(Stage):
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
         """Lay the program out over the devices of its arguments; raises where they disagree."""
         if lowering_platforms is not None and tuple(lowering_platforms) != ("cpu",):
-            raise NotImplementedError(f"lowering_platforms={lowering_platforms!r}: programs run on 'cpu' only. Leave it out.")
+            raise NotImplementedError(
+                f"lowering_platforms={lowering_platforms!r}: programs run on 'cpu' only. Leave it out."
+            )
         for leaf in self._call.leaves:
             if isinstance(leaf, Tracer):
-                raise TypeError(f"lower() needs arrays or ShapeDtypeStructs, got a traced array ({leaf.aval.str_short()}).")
+                raise TypeError(
+                    f"lower() needs arrays or ShapeDtypeStructs, got a traced array ({leaf.aval.str_short()})."
+                )
         return Lowered(self, self._wrapped._compile(self._call, self._sigs))
 
 
@@ -286,7 +294,9 @@ class Lowered(Stage):
     """A program laid out over devices: each value has its sharding, each needed collective is known."""
 
     def __init__(self, traced: Traced, entry: Entry) -> None:
-        super().__init__(traced._call, traced._avals, traced.donate_argnums, traced.out_tree, traced._out_avals, traced.fun_name)
+        super().__init__(
+            traced._call, traced._avals, traced.donate_argnums, traced.out_tree, traced._out_avals, traced.fun_name
+        )
         self._entry = entry
         self._names = traced._traced.names
 
@@ -318,12 +328,16 @@ class Lowered(Stage):
 
     def _input_names(self) -> list[str]:
         entry = self._entry
-        return [f"captured constant {i}" for i in range(len(entry.consts))] + [self._names[i] or f"args[{i}]" for i in entry.kept]
+        return [f"captured constant {i}" for i in range(len(entry.consts))] + [
+            self._names[i] or f"args[{i}]" for i in entry.kept
+        ]
 
     def compile(self, compiler_options: Any = None) -> Compiled:
         """The callable for this signature."""
         if compiler_options:
-            raise ValueError(f"compiler_options are XLA's and mean nothing here: {compiler_options!r}. Drop the argument.")
+            raise ValueError(
+                f"compiler_options are XLA's and mean nothing here: {compiler_options!r}. Drop the argument."
+            )
         return Compiled(self)
 
 
@@ -375,7 +389,9 @@ class Compiled(Stage):
     def out_info(self) -> Any:
         """The results' ShapeDtypeStructs with their shardings."""
         sigs = self._entry.executable.out_sigs
-        return tree_unflatten(self.out_tree, [struct_of(t, s.sharding) for t, s in zip(self._out_avals, sigs, strict=True)])
+        return tree_unflatten(
+            self.out_tree, [struct_of(t, s.sharding) for t, s in zip(self._out_avals, sigs, strict=True)]
+        )
 
     def as_text(self) -> str:
         """The program that each device runs, with its collectives."""
@@ -438,7 +454,11 @@ class Compiled(Stage):
     def _moves(self, values: Sequence[Any]) -> list[tuple[int, Signature]]:
         entry = self._entry
         own = entry.executable.in_sigs[len(entry.consts) :]
-        return [(k, sig) for k, (i, sig) in enumerate(zip(entry.kept, own, strict=True)) if getattr(values[i], "_sig", None) is not sig]
+        return [
+            (k, sig)
+            for k, (i, sig) in enumerate(zip(entry.kept, own, strict=True))
+            if getattr(values[i], "_sig", None) is not sig
+        ]
 
     def _tree_error(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
         expected_args, expected_kwargs = tree_unflatten(self.in_tree, [0] * self.in_tree.num_leaves)

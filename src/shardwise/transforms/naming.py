@@ -29,14 +29,13 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     """`fun` under a `named_scope` of that name, by default its own."""
     if not callable(fun):
         raise TypeError(f"named_call takes a callable, got {fun!r}")
-    if name is None:
-        name = getattr(fun, "__name__", type(fun).__name__)
-    elif not isinstance(name, str):
+    if name is not None and not isinstance(name, str):
         raise TypeError(f"named_call: name argument must be a string, got {name!r} of type {type(name).__name__}.")
+    scope: str = getattr(fun, "__name__", type(fun).__name__) if name is None else name
 
     @functools.wraps(fun)
     def named(*args: Any, **kwargs: Any) -> Any:
-        with named_scope(name):
+        with named_scope(scope):
             return fun(*args, **kwargs)
 
     return named

@@ -165,7 +165,9 @@ class PmapWrapped:
                     "positional arguments. All static broadcasted arguments must be passed positionally."
                 )
         nums = {n % len(args) for n in static}
-        return tuple((i, StaticValue(args[i])) for i in sorted(nums)), tuple(a for i, a in enumerate(args) if i not in nums)
+        return tuple((i, StaticValue(args[i])) for i in sorted(nums)), tuple(
+            a for i, a in enumerate(args) if i not in nums
+        )
 
     def _flat_in_axes(self, args: tuple[Any, ...], kwargs: dict[str, Any], static: set[int]) -> list[Axis]:
         tree = self._options.in_axes
@@ -175,7 +177,9 @@ class PmapWrapped:
             flat = broadcast_prefix(tree, args, is_leaf=_is_none)
         except ValueError:
             problems = prefix_errors(tree, args, is_leaf=_is_none)
-            error = problems[0]("pmap in_axes") if problems else ValueError("pmap in_axes is no prefix of the arguments.")
+            error = (
+                problems[0]("pmap in_axes") if problems else ValueError("pmap in_axes is no prefix of the arguments.")
+            )
             error.add_note("in_axes must be a tree prefix of the tuple of positional arguments.")
             raise error from None
         return [*flat, *[0] * len(tree_leaves(kwargs))]
@@ -294,7 +298,9 @@ class PmapWrapped:
             return broadcast_prefix(tree, result, is_leaf=_is_none)
         except ValueError:
             problems = prefix_errors(tree, result, is_leaf=_is_none)
-            error = problems[0]("pmap out_axes") if problems else ValueError("pmap out_axes is no prefix of the result.")
+            error = (
+                problems[0]("pmap out_axes") if problems else ValueError("pmap out_axes is no prefix of the result.")
+            )
             error.add_note("out_axes must be a tree prefix of the mapped function's result.")
             raise error from None
 
@@ -403,7 +409,9 @@ def pmap(fun: Callable[..., Any], axis_name: Any = None, *, in_axes: Any = 0, ou
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}")
     if global_arg_shapes is not None:
-        raise ValueError("global_arg_shapes belonged to sharded_jit, which is long gone. Use jit with in_shardings and drop it.")
+        raise ValueError(
+            "global_arg_shapes belonged to sharded_jit, which is long gone. Use jit with in_shardings and drop it."
+        )
     in_axes, out_axes = _checked_axes(in_axes, "in_axes"), _checked_axes(out_axes, "out_axes")
     if devices is not None and len(devices) == 0:
         raise ValueError("'devices' argument to pmap must be non-empty, or None.")

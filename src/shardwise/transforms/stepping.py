@@ -142,7 +142,9 @@ class Worker(Runner):
         self.coordinates = dict(place)
         self.mesh = mesh  # over the axes that stay automatic
         self.devices: tuple[Device, ...] = tuple(mesh.devices.flat)
-        self.home: Sharding = NamedSharding(mesh, PartitionSpec()) if mesh.axis_names else SingleDeviceSharding(self.devices[0])
+        self.home: Sharding = (
+            NamedSharding(mesh, PartitionSpec()) if mesh.axis_names else SingleDeviceSharding(self.devices[0])
+        )
         self.result: Any = None
         self.signatures: dict[ShapedArray, Signature] = {}
         self._body = body
@@ -175,7 +177,9 @@ class Worker(Runner):
         except BaseException as error:
             crew.meeting.waiting.pop(self.place, None)
             if crew.error is None:
-                error.add_note(f"Raised on {crew.meeting.label(self.place)}, which ran the body of shard_map on its own.")
+                error.add_note(
+                    f"Raised on {crew.meeting.label(self.place)}, which ran the body of shard_map on its own."
+                )
             crew.fail(error)
         finally:
             crew.meeting.end(self.place)
@@ -230,7 +234,9 @@ class Worker(Runner):
         """An operand on this device: a captured array that lies elsewhere is whole on every device."""
         if isinstance(x, ArrayImpl) and x.committed and x._sig.devices != self.devices:
             errors.check_captured(self.call, [x], self.mesh)
-            return ArrayImpl(self.signature_of(ShapedArray(x.shape, x.dtype, x.weak_type, vma=x.aval.vma)), dense=x.dense)
+            return ArrayImpl(
+                self.signature_of(ShapedArray(x.shape, x.dtype, x.weak_type, vma=x.aval.vma)), dense=x.dense
+            )
         return x
 
     def sharding_here(self, sharding: Any) -> NamedSharding | None:
@@ -238,7 +244,9 @@ class Worker(Runner):
         if not self.mesh.axis_names:
             return None
         kept = [
-            entry if entry is PartitionSpec.UNCONSTRAINED else tuple(a for a in axes if a in self.mesh.axis_names) or None
+            entry
+            if entry is PartitionSpec.UNCONSTRAINED
+            else tuple(a for a in axes if a in self.mesh.axis_names) or None
             for entry, axes in zip(sharding.spec, spec_dims(sharding.spec, len(sharding.spec)), strict=True)
         ]
         return NamedSharding(self.mesh, PartitionSpec(*kept))
@@ -270,7 +278,9 @@ class SteppedTrace(Trace):
         out = EAGER.process(op, tuple(map(_anywhere, args)) if alone_on_device else args, params)
         for i, x in enumerate(out if op.multiple_results else (out,)):
             aval = x._sig.aval if types is None else x._sig.aval.update(vma=types[i].vma)
-            x._sig = worker.signature_of(aval) if alone_on_device else signature(aval, x._sig.sharding, x._sig.committed)
+            x._sig = (
+                worker.signature_of(aval) if alone_on_device else signature(aval, x._sig.sharding, x._sig.committed)
+            )
         return out
 
     def _together(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> list[ArrayImpl]:
@@ -303,7 +313,9 @@ def _anywhere(x: Any) -> Any:
     if not isinstance(x, ArrayImpl):
         return x
     sig = x._sig
-    plain = ArrayImpl(signature(ShapedArray(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type), _default(default_device()), False))
+    plain = ArrayImpl(
+        signature(ShapedArray(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type), _default(default_device()), False)
+    )
     plain._block, plain._dense = x._block, x._dense
     return plain
 
@@ -340,7 +352,7 @@ def step(call: ShardMap, mesh: Mesh | AbstractMesh, manual: frozenset[str], valu
     workers = []
     for number, at in enumerate(np.ndindex(*sizes)):
         place = (outer.place if outer else frozenset()) | frozenset(zip(axes, at, strict=True))
-        sub_mesh = meshes[at]
+        sub_mesh: Mesh = meshes[at]  # type: ignore[assignment]
         blocks = [_block(part[at], t, sub_mesh, rest) for part, t, rest in zip(parts, types, rests, strict=True)]
         body = functools.partial(_body, call, whole, manual, sub_mesh, in_tree, blocks)
         workers.append(Worker(call, crew, group, number, place, sub_mesh, body))
@@ -365,7 +377,9 @@ def _wait(crew: Crew, group: Group, outer: Worker | None) -> None:
         raise
 
 
-def _body(call: ShardMap, mesh: Mesh, manual: frozenset[str], sub_mesh: Mesh, in_tree: PyTreeDef, blocks: Sequence[Array]) -> Any:
+def _body(
+    call: ShardMap, mesh: Mesh, manual: frozenset[str], sub_mesh: Mesh, in_tree: PyTreeDef, blocks: Sequence[Array]
+) -> Any:
     """What one device runs."""
     env = dict(AXIS_ENV.get()) | {a: mesh.shape[a] for a in mesh.axis_names if a in manual}
     context = use_mesh(sub_mesh if sub_mesh.axis_names else EMPTY_MESH)
@@ -388,7 +402,9 @@ def _concrete(mesh: Mesh | AbstractMesh) -> Mesh:
         return mesh
     known = get_concrete_mesh()
     if known.axis_names != mesh.axis_names:
-        raise ValueError(f"shard_map under disable_jit runs on devices, but got {mesh}, which has none. Pass a Mesh, or set one.")
+        raise ValueError(
+            f"shard_map under disable_jit runs on devices, but got {mesh}, which has none. Pass a Mesh, or set one."
+        )
     return known
 
 
