@@ -1,4 +1,4 @@
-"""`shardwise.debug`: see where arrays lie, print and stop inside compiled functions."""
+"""`shardwise.debug`, named as jax.debug: look into programs while they run, and at where arrays lie."""
 
 from shardwise.debug.inspection import inspect_array_sharding as inspect_array_sharding
 from shardwise.debug.inspection import visualize_array_sharding as visualize_array_sharding
