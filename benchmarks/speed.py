@@ -195,10 +195,13 @@ def main() -> None:
     from rich.console import Console
     from rich.table import Table
 
+    console = Console()
+    if not console.is_terminal:
+        console.width = 60 + 30 * len(options.devices)  # as wide as the table gets
     table = Table(title="median per call: shardwise / JAX", title_justify="left")
-    table.add_column("case")
+    table.add_column("case", no_wrap=True)
     for count in options.devices:
-        table.add_column(f"{count} device{'s' * (count > 1)}", justify="right")
+        table.add_column(f"{count} device{'s' * (count > 1)}", justify="right", no_wrap=True)
     figures: dict[str, Any] = {}
     for name in options.cases or CASES:
         cells = []
@@ -210,7 +213,7 @@ def main() -> None:
     if not options.cases:
         figures["import"] = {library: _import_seconds(library) for library in LIBRARIES}
         table.add_row("import", " / ".join(_shown(seconds) for seconds in figures["import"].values()))
-    Console().print(table)
+    console.print(table)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
 

@@ -170,7 +170,7 @@ def main():
     panels = [Panel(picture(test_x[i]), title=title, width=14) for i, title in zip(shown, titles, strict=True)]
     console.print("\nSome that it read right, and the first it read wrong:", Columns(panels))
 
-    console.print("\nThe images, split over the four rows of devices (each holds one copy per column):")
+    console.print("\nThe images, split over the four rows of devices, a copy in each column:")
     jax.debug.visualize_array_sharding(jax.device_put(x, NamedSharding(auto_mesh, IMAGES)), scale=0.4)
     console.print("The first layer's weights, split over the two columns:")
     jax.debug.visualize_array_sharding(weights[0], scale=0.4)
@@ -178,7 +178,8 @@ def main():
     console.print("\nWhat the compiler put between the devices in the automatic style:")
     place = partial(put, auto_mesh)
     state = (place(first_weights(), WEIGHTS), place(first_weights(), WEIGHTS), *place((x, y), (IMAGES, LABELS)))
-    print(automatic_step.lower(*state).explain())
+    explanation = automatic_step.lower(*state).explain()
+    print(explanation[explanation.index("collectives:") :])  # before it: the whole program, with each value's layout
 
     if len(accuracies) != 1 or min(accuracies) < 0.95:
         raise SystemExit(f"the three styles should agree on more than 95 % of the test images: {accuracies}")
