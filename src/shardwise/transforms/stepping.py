@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextvars
 import functools
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -44,8 +43,9 @@ from shardwise.ops.convert import as_array
 from shardwise.ops.layout import reshard_op, sharding_constraint
 from shardwise.ops.parallel import AXIS_ENV, CHECK_VMA
 from shardwise.runtime.blocks import Ndarray, block_form
+from shardwise.runtime.crew import Crew, Group, Runner, Stopped
 from shardwise.runtime.exchange import unwrapped
-from shardwise.runtime.meeting import Call, Meeting, Place
+from shardwise.runtime.meeting import Call, Place
 from shardwise.runtime.stepped import DeviceEnv, axes_used, equation_steps
 from shardwise.sharding import (
     AbstractMesh,
@@ -73,59 +73,7 @@ def wanted() -> bool:
     return config.jax_disable_jit and (is_eager() or isinstance(current_trace(), SteppedTrace))
 
 
-# -- who runs when ---------------------------------------------------------------------------------------------------------
-
-
-class Stopped(BaseException):
-    """Unwinds a device's thread after another one has failed."""
-
-
-class Runner:
-    """A thread that can be told to go on: a device's, or the one that called shard_map."""
-
-    def __init__(self) -> None:
-        self._wake = threading.Lock()
-        self._wake.acquire()
-
-    def resume(self) -> None:
-        """Let the thread go on."""
-        self._wake.release()
-
-    def pause(self) -> None:
-        """Wait to be resumed."""
-        self._wake.acquire()
-
-
-class Crew:
-    """All devices of one outermost call. Only one thread runs at a time, so nothing here needs a lock."""
-
-    def __init__(self) -> None:
-        self.meeting = Meeting({})
-        self.workers: dict[Place, Worker] = {}
-        self.ready: deque[Runner] = deque()
-        self.error: BaseException | None = None
-
-    def pass_on(self) -> None:
-        """Resume the next runner; if all wait in collectives that never complete, end them all with an error."""
-        if not self.ready:
-            self.fail(self.meeting.stuck())
-        self.ready.popleft().resume()
-
-    def fail(self, error: BaseException) -> None:
-        """Remember the first error, and let waiting devices unwind."""
-        if self.error is None:
-            self.error = error
-        self.ready.extend(self.workers[place] for place in self.meeting.waiting)
-        self.meeting.waiting.clear()
-
-
-class Group:
-    """The devices of one shard_map call and what they return."""
-
-    def __init__(self, parent: Runner, size: int) -> None:
-        self.parent = parent
-        self.running = size
-        self.results: list[tuple[list[Array], PyTreeDef] | None] = [None] * size
+# -- one device --------------------------------------------------------------------------------------------------------------
 
 
 class Worker(Runner):
@@ -145,7 +93,6 @@ class Worker(Runner):
         self.home: Sharding = (
             NamedSharding(mesh, PartitionSpec()) if mesh.axis_names else SingleDeviceSharding(self.devices[0])
         )
-        self.result: Any = None
         self.signatures: dict[ShapedArray, Signature] = {}
         self._body = body
         self._settings = dict(thread_settings.state.overrides)

@@ -1,0 +1,161 @@
+"""Programs as users see them: `make_jaxpr`, and arguments of which only the type is known.
+
+Comes in: a function, and arguments or their `ShapeDtypeStruct`s. Goes out: a `ClosedProgram`, which prints readably.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.array import Signature, signature
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
+from shardwise.inspection import ShapeDtypeStruct
+from shardwise.ir import Array, Equation, Program, ShapedArray, trace_program
+from shardwise.ops.convert import as_value
+from shardwise.ops.parallel import AXIS_ENV
+from shardwise.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
+from shardwise.sharding.device import default_device
+from shardwise.transforms.explain import program_text
+from shardwise.transforms.jit import BoundCall, JitWrapped, check_output, jit
+
+# -- arguments without data --------------------------------------------------------------------------------------------------
+
+
+class Abstract(Array):
+    """An argument of which only the type and perhaps the sharding are known."""
+
+    __slots__ = ("_sig", "aval")
+
+    def __init__(self, aval: ShapedArray, sig: Signature) -> None:
+        self.aval = aval
+        self._sig = sig
+
+
+def abstract_leaf(x: Any) -> Any:
+    """`x` if it is a value; an `Abstract` for a ShapeDtypeStruct, or for anything else with a shape and a dtype."""
+    if isinstance(x, ShapeDtypeStruct):
+        struct = x
+    elif isinstance(x, Array) or hasattr(x, "__array__") or not (hasattr(x, "shape") and hasattr(x, "dtype")):
+        return x
+    else:
+        sharding = getattr(x, "sharding", None)
+        struct = ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding if isinstance(sharding, Sharding) else None)
+    sharding = struct.sharding
+    if isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh):
+        mesh = get_concrete_mesh()
+        known = not mesh.empty and mesh.abstract_mesh.shape_tuple == sharding.mesh.shape_tuple
+        sharding = NamedSharding(mesh, sharding.spec) if known else None
+    if sharding is None:
+        return Abstract(struct.aval, signature(struct.aval, SingleDeviceSharding(default_device()), False))
+    sharding.check_compatible_aval(struct.shape)
+    sharding.shard_shape(struct.shape)  # raises where it does not divide
+    return Abstract(struct.aval, signature(struct.aval, sharding, True))
+
+
+def struct_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtypeStruct:
+    """A type as a ShapeDtypeStruct; explicit axes show as a sharding."""
+    if sharding is None and aval.mesh is not None and aval.mesh.explicit_axes:
+        sharding = aval.sharding
+    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, vma=aval.vma)
+
+
+def bind_abstract(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
+    """A call's arguments taken apart, with `Abstract`s where only types are given."""
+    chosen = wrapped._options.args
+    static = {n % len(args) if -len(args) <= n < 0 else n for n in chosen.static_nums}
+    typed = tuple(a if i in static else tree_map(abstract_leaf, a) for i, a in enumerate(args))
+    named = {k: a if k in chosen.static_names else tree_map(abstract_leaf, a) for k, a in kwargs.items()}
+    return wrapped._bind_arguments(typed, named)
+
+
+# -- programs as users see them ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedProgram:
+    """A program with the values that it captured."""
+
+    jaxpr: Program
+    consts: tuple[Any, ...] = ()
+
+    literals = property(lambda self: self.consts, doc="The captured values, under their old name.")
+
+    @property
+    def in_avals(self) -> list[ShapedArray]:
+        """Types of the arguments."""
+        return list(self.jaxpr.in_types[self.jaxpr.num_consts :])
+
+    @property
+    def out_avals(self) -> list[ShapedArray]:
+        """Types of the results."""
+        return list(self.jaxpr.out_types)
+
+    @property
+    def eqns(self) -> tuple[Equation, ...]:
+        """The equations."""
+        return self.jaxpr.equations
+
+    @property
+    def effects(self) -> frozenset[str]:
+        """Names of the ops that are kept for what they do rather than for their results."""
+        return frozenset(e.op.name for e in self.eqns if e.op.has_effects(e.params))
+
+    def pretty_print(self, *, source_info: bool = False, **_: Any) -> str:
+        """The text; `source_info` adds the user's line to each equation. XLA's other options change nothing."""
+        return program_text(self.jaxpr, source_info) if source_info else str(self)
+
+    def __str__(self) -> str:
+        text = str(self.jaxpr)
+        head, *body, tail = text.split("\n")
+        joined = f"{head} {'; '.join(line.strip() for line in body)} {tail.strip()}"
+        nested = any(line.startswith("     ") for line in body)
+        return joined if len(joined) <= 80 and not nested else text
+
+    __repr__ = __str__
+
+
+def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Sequence[tuple[str, int]] | None = None,
+               return_shape: bool = False, abstracted_axes: Any = None) -> Callable[..., Any]:  # fmt: skip
+    """A function that takes `fun`'s arguments and gives the program that they make `fun` into.
+
+    `axis_env` lists (name, size) of mesh axes that collectives in `fun` may use. With `return_shape` the result is a
+    pair: the program, and the tree of the results' ShapeDtypeStructs. Nothing is computed, and arguments may be
+    ShapeDtypeStructs.
+    """
+    if not callable(fun):
+        raise TypeError(f"make_jaxpr: the first argument must be callable, got {fun!r}")
+    if abstracted_axes is not None:
+        raise NotImplementedError(
+            "abstracted_axes (shape polymorphism) is not supported: every shape has its own program."
+        )
+    wrapped = jit(
+        fun, static_argnums=tuple(static_argnums) if isinstance(static_argnums, (list, tuple)) else static_argnums
+    )
+
+    @functools.wraps(fun, updated=())
+    def make(*args: Any, **kwargs: Any) -> Any:
+        call = bind_abstract(wrapped, args, kwargs)
+        out_tree: PyTreeDef | None = None
+        name = getattr(fun, "__name__", type(fun).__name__)
+
+        def flat(*tracers: Any) -> list[Any]:
+            nonlocal out_tree
+            call_args, call_kwargs = call.rebuild(tracers)
+            leaves, out_tree = tree_flatten(fun(*call_args, **call_kwargs))
+            for leaf in leaves:
+                check_output(leaf, name, ())
+            return [as_value(leaf) for leaf in leaves]
+
+        scope = dict(AXIS_ENV.get()) | dict(axis_env or ())
+        with AXIS_ENV.override(tuple(scope.items())):
+            program, consts = trace_program(flat, [x.aval for x in call.leaves], name)
+        closed = ClosedProgram(program, tuple(consts))
+        if not return_shape:
+            return closed
+        assert out_tree is not None
+        return closed, tree_unflatten(out_tree, [struct_of(t) for t in program.out_types])
+
+    return make
