@@ -71,7 +71,8 @@ def as_target(device: Any) -> Sharding | None:
     kind = getattr(device, "sharding", None) if type(device).__name__ in ("Format", "Layout") else None
     if isinstance(kind, Sharding):
         return kind
-    raise ValueError("`jax.device_put` only accepts `None`, `jax.sharding.Sharding`, `jax.Device`, `jax.sharding.PartitionSpec` or a pytree "
+    raise ValueError("`jax.device_put` only accepts `None`, `jax.sharding.Sharding`, `jax.Device`, "
+                     "`jax.sharding.PartitionSpec` or a pytree "
                      f"of these values. Received invalid value: {device}")  # fmt: skip
 
 

@@ -157,7 +157,8 @@ def make_array_from_callback(
                 f"Input buffers to `Array` must have matching dtypes. Got {part.dtype}, expected {want} for buffer: {part}"
             )
         if part.shape != shard_shape:
-            raise ValueError(f"Expected shard shape {shard_shape} doesn't match the single device array shape {part.shape}. Shape of Array is "
+            raise ValueError(f"Expected shard shape {shard_shape} doesn't match the single device array shape "
+                             f"{part.shape}. Shape of Array is "
                              f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}")  # fmt: skip
     sig = signature(array_type(shape, want, False, sharding), sharding, True)
     if sharding.is_fully_replicated:

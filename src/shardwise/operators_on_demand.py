@@ -10,8 +10,8 @@ import importlib
 import sys
 from typing import Any
 
-from shardwise.ir import Array, Tracer
 from shardwise.array import ArrayImpl
+from shardwise.ir import Array, Tracer
 
 _FACE = "shardwise.numpy"
 _BINARY = "add sub mul truediv floordiv mod pow matmul divmod and or xor lshift rshift".split()

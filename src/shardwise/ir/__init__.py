@@ -3,8 +3,8 @@
 Comes in: op calls on arrays, tracers and literals (`bind`). Goes out: `Program`s, or executed results.
 """
 
-from shardwise.ir.op import Op as Op
 from shardwise.ir.op import Halo as Halo
+from shardwise.ir.op import Op as Op
 from shardwise.ir.op import UndefinedPrimal as UndefinedPrimal
 from shardwise.ir.op import all_ops as all_ops
 from shardwise.ir.op import define_op as define_op

@@ -56,8 +56,8 @@ class Op:
     to_grid         ``(params, grid, in_types, out_types) -> params``: mesh-related params (shardings, specs) as layouts over the
                     axes of the computation's device grid, before propagation.
     absorbs_sum     the op has a param `sum_axes`: mesh axes over which its result is summed in the same kernel.
-    halo            ``(params, dim, in_types, out_local) -> Halo | None``: for a PERMUTE factor that stays split: which window of dim `dim` of
-                    operand 0 each device needs for its part of the result, and the params of the op on that window.
+    halo            ``(params, dim, in_types, out_local) -> Halo | None``: for a PERMUTE factor that stays split: which window of dim `dim`
+                    of operand 0 each device needs for its part of the result, and the params of the op on that window.
     partition       ``(ctx, eqn, ...)`` custom partitioning for ops whose local form is more than themselves
                     (see passes.partition).
     explicit        ``(in_types, out_types, params, rule) -> tuple[Spec, ...]`` the type-level sharding rule where it differs

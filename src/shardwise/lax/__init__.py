@@ -5,6 +5,7 @@ from shardwise.ops.control import *  # noqa: F403
 from shardwise.ops.conv import *  # noqa: F403
 from shardwise.ops.cumulative import *  # noqa: F403
 from shardwise.ops.elementwise import *  # noqa: F403
+from shardwise.ops.fft import *  # noqa: F403
 from shardwise.ops.gather import *  # noqa: F403
 from shardwise.ops.parallel import *  # noqa: F403
 from shardwise.ops.reduce import *  # noqa: F403
@@ -14,5 +15,4 @@ from shardwise.ops.slicing import *  # noqa: F403
 from shardwise.ops.sorting import *  # noqa: F403
 from shardwise.ops.special import *  # noqa: F403
 from shardwise.ops.window import *  # noqa: F403
-from shardwise.ops.fft import *  # noqa: F403
 from shardwise.transforms.constraints import with_sharding_constraint as with_sharding_constraint

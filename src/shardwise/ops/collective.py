@@ -193,7 +193,7 @@ def _gather_type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...
 
 def _gather_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
                    groups: Groups | None = None, invariant: bool = False) -> Ndarray:  # fmt: skip
-    front, n, dims = joined(env, x, axes)
+    front, _, dims = joined(env, x, axes)
     lead = env.lead - len(dims)
 
     def fold(part: Ndarray) -> Ndarray:
@@ -435,7 +435,8 @@ def _halo_kernel(
     high = max(0, max(start, step * (n - 1) + start) + width - size)
     if low or high:
         shape = (*whole.shape[:at], low + size + high, *whole.shape[at + 1 :])
-        value = np.squeeze(fill, dims).reshape([n for d, n in enumerate(fill.shape) if d not in dims] + [1] * (whole.ndim - fill.ndim + len(dims)))
+        lead = [n for d, n in enumerate(fill.shape) if d not in dims]
+        value = fill.reshape(lead + [1] * (whole.ndim - len(lead)))
         padded = np.empty(np.broadcast_shapes(shape, value.shape), whole.dtype)
         padded[...] = value
         padded[(slice(None),) * at + (slice(low, low + size),)] = whole

@@ -123,7 +123,7 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
         total = psum(_operand(leaf, "pmean"), names, axis_index_groups=groups)
         if total.dtype.kind not in "fcV" and total.dtype.kind in "iub":
             total = convert_element_type(total, np.dtype(np.float32))
-        return div(total, literal(n, total.dtype))
+        return div(total, literal(n, total.dtype, weak_type=True))
 
     return tree_map(one, x)
 

@@ -101,7 +101,8 @@ def _by_weight(
 
 
 def _move_off_whole_dims(rule: Rule, factors: FactorAxes, sizes: Mapping[str, int], split: set[int]) -> None:
-    """Factors that must be whole (all of those kinds but `split`) give their axes to a batch factor that every tensor has, where one fits."""
+    """Factors that must be whole (all of those kinds but `split`) give their axes to a batch factor that fits and that
+    every tensor has."""
     for f in [f for f in factors if rule.kinds[f] in (Kind.REPLICATE, Kind.PERMUTE) and f not in split]:
         for a in factors.pop(f):
             for g, kind in enumerate(rule.kinds):

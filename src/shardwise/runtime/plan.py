@@ -68,7 +68,8 @@ class _Writer:
                 lines.append(f"    del {', '.join(dead)}")
         body = lines[1:]
         if program.equations:
-            lines[1:] = ["    before = errors.set(quiet)", "    try:", *("    " + b for b in body), "    finally:", "        errors.reset(before)"]
+            guarded = ["    try:", *("    " + line for line in body), "    finally:", "        errors.reset(before)"]
+            lines[1:] = ["    before = errors.set(quiet)", *guarded]
         outs = ", ".join(self.output(a) for a in program.outputs)
         lines.append(f"    return ({outs}{',' if len(program.outputs) == 1 else ''})")
         return "\n".join(lines)

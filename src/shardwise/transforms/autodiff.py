@@ -57,8 +57,10 @@ def _tangent_in(primal: Any, tangent: Any, what: str) -> Any:
         raise ValueError(f"{what} called with different primal and tangent shapes; got primal shape {primal.shape} and tangent shape "
                          f"{value.shape}.")  # fmt: skip
     if value.dtype != primal.dtype:
-        raise TypeError(f"primal and tangent arguments to {what} do not match; dtypes must be equal, or in case of int/bool primal dtype the "
-                        f"tangent dtype must be float0. Got primal dtype {primal.dtype} and so expected tangent dtype {primal.dtype}, but got "
+        raise TypeError(f"primal and tangent arguments to {what} do not match; dtypes must be equal, or in case of "
+                        f"int/bool primal dtype the "
+                        f"tangent dtype must be float0. Got primal dtype {primal.dtype} and so expected tangent dtype "
+                        f"{primal.dtype}, but got "
                         f"tangent dtype {value.dtype} instead.")  # fmt: skip
     return value
 
@@ -150,11 +152,13 @@ def _cotangent_in(result: Any, ct: Any) -> Any:
         return None
     value = as_array(as_value(ct))
     if value.shape != result.shape:
-        raise ValueError(f"Shape of cotangent input to vjp pullback function {value.shape} must be the same as the shape of corresponding primal "
+        raise ValueError(f"Shape of cotangent input to vjp pullback function {value.shape} must be the same as the "
+                         f"shape of corresponding primal "
                          f"input {result.shape}.")  # fmt: skip
     if value.dtype != result.dtype:
         raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got {value.aval.str_short()}, but expected "
-                         f"{result.aval.str_short()} because the corresponding output of the differentiated function had that type.")  # fmt: skip
+                         f"{result.aval.str_short()} because the corresponding output of the differentiated function "
+                         f"had that type.")  # fmt: skip
     if result.aval.mesh is not None and value.aval.mesh is not None and value.aval.spec != result.aval.spec:
         raise ValueError(f"the cotangent {value.aval.str_short()} is laid out otherwise than the result {result.aval.str_short()}; "
                          "reshard it first.")  # fmt: skip
@@ -178,7 +182,8 @@ def _check_argnums(argnums: Any, args: tuple[Any, ...], name: str) -> tuple[int,
     nums = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for n in nums:
         if not -len(args) <= n < len(args):
-            raise ValueError(f"differentiating with respect to argnums={argnums} requires at least {max(n, -n - 1) + 1} positional arguments to be "
+            raise ValueError(f"differentiating with respect to argnums={argnums} requires at least "
+                             f"{max(n, -n - 1) + 1} positional arguments to be "
                              f"passed by the caller, but got only {len(args)} positional arguments.")  # fmt: skip
     return tuple(n % len(args) for n in nums)
 
@@ -192,7 +197,8 @@ def _check_input(x: Any, holomorphic: bool, allow_int: bool, name: str) -> None:
         raise TypeError(f"{name} requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got {dtype.name}. For "
                         "holomorphic differentiation, pass holomorphic=True; for complex functions use vjp.")  # fmt: skip
     elif not allow_int and not issubdtype(dtype, np.floating):
-        raise TypeError(f"{name} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), but got {dtype.name}. "
+        raise TypeError(f"{name} requires real- or complex-valued inputs (input dtype that is a sub-dtype of "
+                        f"np.inexact), but got {dtype.name}. "
                         "If you want to use Boolean- or integer-valued inputs, use vjp or set allow_int to True.")  # fmt: skip
 
 
@@ -363,7 +369,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
         raise NotImplementedError("reduce_axes is not supported; sum with psum inside shard_map instead.")
     leaves, structure = tree_flatten(primals)
     types = [x.aval if hasattr(x, "aval") else as_value(x).aval for x in leaves]
-    flat, notes = _flat_function(fun, structure)
+    flat, _ = _flat_function(fun, structure)
     program, consts = trace_program(flat, types, "linear")
 
     def transposed(cotangent: Any) -> Any:

@@ -83,12 +83,14 @@ def _explicit(sharding: NamedSharding, x: Array) -> bool:
     bad = [a for axes in dims for a in axes if types[a] is not AxisType.Auto]
     if config.latest and mesh.axis_names and all(t is AxisType.Explicit for t in mesh.axis_types):
         if x.aval.spec != dims:
-            raise AssertionError(f"with_sharding_constraint on explicit axes asserts the type, but the value is {x.aval.str_short()} and the "
+            raise AssertionError(f"with_sharding_constraint on explicit axes asserts the type, but the value is "
+                                 f"{x.aval.str_short()} and the "
                                  f"constraint {sharding.spec}. Use reshard to move it.")  # fmt: skip
         return True
     if bad:
         raise ValueError(f"The spec of NamedSharding passed to with_sharding_constraint can only refer to Auto axes of the mesh. Got spec="
-                         f"{sharding.spec} and mesh={mesh}: axis {bad[0]!r} is {types[bad[0]].name}. Use reshard for Explicit axes.")  # fmt: skip
+                         f"{sharding.spec} and mesh={mesh}: axis {bad[0]!r} is {types[bad[0]].name}. Use reshard for "
+                         f"Explicit axes.")  # fmt: skip
     return False
 
 
@@ -99,7 +101,8 @@ def _even(x: Array, sharding: NamedSharding) -> NamedSharding:
         ways = math.prod(sharding.mesh.shape[a] for a in axes)
         if n % ways:
             warnings.warn(f"with_sharding_constraint: dim {d} of {x.aval.str_short()} (size {n}) is not divisible by the {ways} devices of "
-                          f"{axes}, so it stays whole on each. Pad it to {-(-n // ways) * ways} to split it.", UserWarning, stacklevel=4)  # fmt: skip
+                          f"{axes}, so it stays whole on each. Pad it to {-(-n // ways) * ways} to split "
+                          f"it.", UserWarning, stacklevel=4)  # fmt: skip
             axes = ()
         entries.append(
             PartitionSpec.UNCONSTRAINED if free else None if not axes else axes[0] if len(axes) == 1 else axes

@@ -74,10 +74,7 @@ def _reshard_leaf(x: Any, target: Any) -> Array:
 
 
 def _axes_of(axes: Any, mesh: AbstractMesh, api: str) -> tuple[str, ...]:
-    if axes is None:
-        names = mesh.axis_names
-    else:
-        names = (axes,) if isinstance(axes, str) else tuple(axes)
+    names = mesh.axis_names if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
     for name in names:
         if name not in mesh.axis_names:
             raise ValueError(f"{api}: axis {name!r} is not in the mesh {mesh}.")

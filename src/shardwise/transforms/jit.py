@@ -10,7 +10,7 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardwise.array import ArrayImpl, Signature
@@ -37,6 +37,7 @@ from shardwise.ir import (
     trace_program,
 )  # fmt: skip
 from shardwise.ops.convert import as_value
+from shardwise.ops.derivative import later
 from shardwise.ops.layout import sharding_constraint
 from shardwise.sharding import Device, Mesh, Sharding, SingleDeviceSharding, devices
 from shardwise.transforms.arguments import ArgSelection, StaticValue, argument_names, select_arguments
@@ -60,7 +61,7 @@ class JitOptions:
     api: str = "jit"
     in_shardings: Any = UNSPECIFIED
     out_shardings: Any = UNSPECIFIED
-    args: ArgSelection = ArgSelection()
+    args: ArgSelection = field(default_factory=ArgSelection)
     keep_unused: bool = False
     device: Device | None = None
     inline: bool = False
@@ -338,7 +339,8 @@ class JitWrapped:
         used = [i - len(consts) for i in kept if i >= len(consts)]
         in_sigs = [c._sig for c in used_consts] + [placed[i] for i in used]
         names = ["a captured constant"] * len(used_consts) + [traced.names[i] for i in used]
-        executable = compile_program(program, in_sigs, outs, names=names, default_mesh=context_mesh(self._options.api) or typed_mesh(program, placed))
+        mesh = context_mesh(self._options.api) or typed_mesh(program, placed)
+        executable = compile_program(program, in_sigs, outs, names=names, default_mesh=mesh)
         changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]
         if config.jax_log_compiles:
             _log(f"Compiled {program.name} in {sum(executable.seconds.values()) * 1e3:.1f} ms")
@@ -522,7 +524,13 @@ def _jit_type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedAr
     return program.out_types
 
 
-jit_op = define_op("jit", type_rule=_jit_type, multiple_results=True, typed=True, inline=_jit_inline)
+def _jit_effects(params: Any) -> bool:
+    return any(e.op.has_effects(e.params) for e in params["program"].equations)
+
+
+jit_op = define_op("jit", type_rule=_jit_type, multiple_results=True, typed=True, inline=_jit_inline, effects=_jit_effects, **{
+    rule: later("shardwise.transforms.jit_rules", f"jit_{rule}") for rule in ("jvp", "linearize", "transpose", "batch")
+})  # fmt: skip
 
 
 # -- public ----------------------------------------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.op import Op
-from shardwise.ops.binary import add_p
 from shardwise.ops.axis_scope import CHECK_VMA
+from shardwise.ops.binary import add_p
 from shardwise.ops.collective import all_reduce, pvary_op
 from shardwise.ops.layout import reshard_op
 from shardwise.transforms.jvp import JVPTrace, JVPTracer, cotangent_type, is_differentiable, tangent_type, zeros

@@ -7,7 +7,6 @@ partitioned by resharding its operands to `in_specs` and splicing the body in.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +25,7 @@ from shardwise.ir import Array, Equation, Program, ProgramTrace, ShapedArray, bi
 from shardwise.ir.op import Params, Types
 from shardwise.ops.collective import first_replica
 from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.derivative import later
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.sharding import (
     AbstractMesh,
@@ -36,9 +36,9 @@ from shardwise.sharding import (
 )  # fmt: skip
 from shardwise.sharding.rule import Rule
 from shardwise.transforms import shard_map_errors as errors
-from shardwise.transforms.shard_map_rules import shard_map_batch, shard_map_jvp, shard_map_linearize, shard_map_transpose
 from shardwise.transforms.shard_map_scope import DimAxes, body_scope, global_type, local_type
 from shardwise.transforms.shard_map_scope import manual_mesh as manual_mesh
+
 
 class Infer:
     """in_specs taken from the types of the arguments."""
@@ -224,8 +224,9 @@ def _partition(region: Any, eqn: Equation) -> None:
 
 
 shard_map_op = define_op("shard_map", type_rule=_type, multiple_results=True, typed=True, rule=_rule, to_grid=_to_grid,
-                         partition=_partition, jvp=shard_map_jvp, linearize=shard_map_linearize, transpose=shard_map_transpose,
-                         batch=shard_map_batch)  # fmt: skip
+                         partition=_partition, **{
+    rule: later("shardwise.transforms.shard_map_rules", f"shard_map_{rule}") for rule in ("jvp", "linearize", "transpose", "batch")
+})  # fmt: skip
 
 
 # -- public --------------------------------------------------------------------------------------------------------------------

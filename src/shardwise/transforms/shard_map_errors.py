@@ -54,7 +54,8 @@ class _MissingAxisError(KeyError, ValueError):
 def _too_long(call: Any, side: str, lines: Sequence[str], scalar: bool) -> ValueError:
     text = (f"shard_map applied to the function '{call.name}' was given an {side}_specs entry which is too long to be compatible "
             f"with the corresponding {side}put value from the function:\n\n" + "\n\n".join(lines) +
-            f"\n\nEntries in {side}_specs must be of length no greater than the number of axes in the corresponding {side}put value.")  # fmt: skip
+            f"\n\nEntries in {side}_specs must be of length no greater than the number of axes in the corresponding "
+            f"{side}put value.")  # fmt: skip
     text += " Either revise the spec to be shorter, or modify the function so that the value has enough dims."
     if scalar and side == "out":
         text += ("\n\nFor a scalar value (rank 0), consider using an out_specs entry of `P()`; if it differs between devices, add "
@@ -162,7 +163,8 @@ def check_replication(call: Any, mesh: Any, manual: frozenset[str], specs: Seque
             continue
         text = f"* out_specs is {spec} which implies that the corresponding output value is "
         if config.latest:
-            text += (f"only varying across mesh axes {{{','.join(sorted(mentioned))}}} and not {{{','.join(varying)}}}, but it was inferred "
+            text += (f"only varying across mesh axes {{{','.join(sorted(mentioned))}}} and not "
+                     f"{{{','.join(varying)}}}, but it was inferred "
                      f"to be possibly varying over {{{','.join(sorted(aval.vma & manual))}}}")  # fmt: skip
         elif len(unmentioned) > 1:
             known = [a for a in unmentioned if a not in aval.vma]

@@ -271,7 +271,9 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
     """`fun` mapped over dim `in_axes` of its arguments, results stacked along `out_axes`.
 
     `in_axes` and `out_axes` are ints, None (not mapped) or prefix trees of them. Inside, `axis_name` may be used by
-    collectives, and sharding constraints and shard_maps split the mapped dim over the mesh axes `spmd_axis_name`. Raises ValueError where the mapped sizes differ or nothing is mapped and `axis_size` is not given.
+    collectives, and sharding constraints and shard_maps split the mapped dim over the mesh axes `spmd_axis_name`.
+
+    Raises ValueError where the mapped sizes differ, or nothing is mapped and `axis_size` is not given.
     """
     if not callable(fun):
         raise TypeError(f"vmap takes a callable, got {fun!r}")
@@ -287,7 +289,8 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-            raise ValueError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments passed to "
+            raise ValueError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
+                             f"positional arguments passed to "
                              f"the function, but got len(in_axes)={len(in_axes)}, len(args)={len(args)}")  # fmt: skip
         leaves, tree = tree_flatten((args, kwargs))
         axes = _flat_axes(in_axes, args, kwargs)

@@ -1,0 +1,248 @@
+"""Machine code for fused loops: LLVM functions that compute a group of elementwise equations in one pass over memory.
+
+Comes in: a group's `Program`, and how the inner loop meets each operand and result. Goes out: a `Kernel`, called through
+ctypes without the GIL. A kernel takes chunks of work from a shared counter until none is left, so any number of threads may
+run the same call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.ir import Atom, Literal, Program, Var
+from shardwise.runtime.lanes import STORED, TYPES, Lane, Lanes
+
+CONTIGUOUS, REPEATED, STRIDED = "c", "0", "s"  # how an inner loop meets an operand
+
+Kernel = Callable[..., None]  # (job, pointers, counter): arrays of 64-bit integers
+
+
+@functools.cache
+def available() -> bool:
+    """Whether kernels can be compiled: llvmlite is there, and the processor multiplies and adds in one step."""
+    return importlib.util.find_spec("llvmlite") is not None and _host() is not None
+
+
+class _Host:
+    """The compiler for this machine."""
+
+    def __init__(self, binding: Any, features: dict[str, bool]) -> None:
+        self.binding = binding
+        self.wide = features.get("avx512f", False) and features.get("avx512vl", False) and features.get("avx512dq", False)
+        self.bytes = 64 if self.wide else 32 if features.get("avx2") else 16
+        self.half = not features.get("sse2") or features.get("f16c", False)
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        names = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(features.items()))
+        self.machine = binding.Target.from_default_triple().create_target_machine(
+            cpu=binding.get_host_cpu_name(), features=names, opt=2, jit=True
+        )
+        self.lock = threading.Lock()
+        self.engines: list[Any] = []  # they own the code
+        self.kernels: dict[str, Kernel] = {}
+        for name in ("sin", "cos", "erf"):
+            binding.add_symbol(name, _address(name))
+
+
+def _address(name: str) -> int:
+    for library in (None, "libm.so.6", "libm.dylib", "libm.so"):
+        try:
+            return ctypes.cast(getattr(ctypes.CDLL(library), name), ctypes.c_void_p).value or 0
+        except (OSError, AttributeError):
+            continue
+    raise OSError(f"the C library's function {name} was not found")
+
+
+_host_lock = threading.Lock()
+_hosts: list[_Host | None] = []
+
+
+def _host() -> _Host | None:
+    """The compiler, made at the first call; None where there is none for this machine."""
+    if not _hosts:
+        with _host_lock:
+            if not _hosts:
+                _hosts.append(_find_host())
+    return _hosts[0]
+
+
+def _find_host() -> _Host | None:
+    try:
+        import llvmlite.binding as binding
+
+        if binding.llvm_version_info[0] < 15:  # opaque pointers
+            return None
+        features = dict(binding.get_host_cpu_features())
+        if "arm" not in binding.get_process_triple() and "aarch64" not in binding.get_process_triple() and not features.get("fma"):
+            return None
+        return _Host(binding, features)
+    except (ImportError, OSError, RuntimeError):
+        return None
+
+
+def width_of(program: Program) -> int:
+    """Lanes per vector: a register of 32-bit values, fewer where all values are wider."""
+    host = _host()
+    assert host is not None
+    types = {TYPES[_name(v)] for e in program.equations for v in (*e.inputs, *e.outputs)}
+    return host.bytes // (8 if types <= {"double", "i64"} else 4)
+
+
+def compiled(program: Program, access: Sequence[str], outer: int) -> Kernel:
+    """The kernel of a group whose inner loop meets inputs, then outputs, as `access` says, inside of `outer` loops."""
+    host = _host()
+    assert host is not None
+    text = kernel_text(program, access, outer, width_of(program), host.wide)
+    kernel = host.kernels.get(text)
+    if kernel is None:
+        with host.lock:
+            kernel = host.kernels.get(text)
+            if kernel is None:
+                kernel = host.kernels[text] = _assembled(host, text)
+    return kernel
+
+
+def _assembled(host: _Host, text: str) -> Kernel:
+    module = host.binding.parse_assembly(text)
+    module.verify()
+    engine = host.binding.create_mcjit_compiler(module, host.machine)
+    engine.finalize_object()
+    host.engines.append(engine)
+    pointers = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
+    return ctypes.CFUNCTYPE(None, *pointers)(engine.get_function_address("kernel"))
+
+
+def _name(atom: Atom) -> str:
+    return atom.aval.dtype.name
+
+
+def kernel_text(program: Program, access: Sequence[str], outer: int, width: int, wide: bool) -> str:
+    """The LLVM module of a kernel `void kernel(i64 *job, void **pointers, i64 *counter)`.
+
+    The job: units of work, units per chunk, segments per row, elements per segment, elements per row, the extents of the
+    outer loops, then the strides in bytes of each operand and result: outer ones, inner one.
+    """
+    w = Lanes(width)
+    atoms: list[Any] = [*program.inputs, *program.outputs]
+    w.start("entry")
+    fields = 5 + outer + len(atoms) * (outer + 1)
+    job = []
+    for i in range(fields):
+        w.line(f"%at{i} = getelementptr i64, ptr %job, i64 {i}")
+        w.line(f"%job{i} = load i64, ptr %at{i}, align 8")
+        job.append(f"%job{i}")
+    units, per_chunk, segments, segment, row_size = job[:5]
+    extents, strides = job[5 : 5 + outer], job[5 + outer :]
+    for k in range(len(atoms)):
+        w.line(f"%from{k} = getelementptr ptr, ptr %pointers, i64 {k}")
+        w.line(f"%base{k} = load ptr, ptr %from{k}, align 8")
+    w.line(f"%limit0 = sub i64 {row_size}, {width}")
+    w.line("br label %chunks")
+    w.start("chunks")
+    w.line("%chunk_number = atomicrmw add ptr %counter, i64 1 monotonic")
+    w.line(f"%first = mul i64 %chunk_number, {per_chunk}")
+    w.line(f"%more = icmp ult i64 %first, {units}")
+    w.line("br i1 %more, label %chunk, label %exit")
+    w.start("chunk")
+    w.line(f"%full = add i64 %first, {per_chunk}")
+    w.line(f"%cut = icmp ult i64 %full, {units}")
+    w.line(f"%last = select i1 %cut, i64 %full, i64 {units}")
+    w.line("br label %unit")
+    w.start("unit")
+    w.line("%u = phi i64 [ %first, %chunk ], [ %u_next, %unit_end ]")
+    w.line(f"%part = urem i64 %u, {segments}")
+    w.line(f"%row{outer} = udiv i64 %u, {segments}")
+    w.line(f"%start = mul i64 %part, {segment}")
+    for d in reversed(range(outer)):
+        w.line(f"%i{d} = urem i64 %row{d + 1}, {extents[d]}")
+        w.line(f"%row{d} = udiv i64 %row{d + 1}, {extents[d]}")
+    values: dict[Var, Lane] = {}
+    for k, atom in enumerate(atoms):
+        place = f"%base{k}"
+        steps = strides[k * (outer + 1) : (k + 1) * (outer + 1)]
+        for index, stride in [*((f"%i{d}", steps[d]) for d in range(outer)), ("%start", steps[outer])]:
+            offset, moved = "%" + w.name("o"), "%" + w.name("p")
+            w.line(f"{offset} = mul i64 {index}, {stride}")
+            w.line(f"{moved} = getelementptr i8, ptr {place}, i64 {offset}")
+            place = moved
+        w.line(f"%here{k} = getelementptr i8, ptr {place}, i64 0")
+        if access[k] == REPEATED and k < len(program.inputs):
+            stored = STORED[_name(atom)]
+            w.line(f"%scalar{k} = load {stored}, ptr %here{k}, align 1")
+            values[atom] = w.loaded(f"%scalar{k}", _name(atom), scalar=True)
+    w.line(f"%rest = sub i64 {row_size}, %start")
+    w.line(f"%whole = icmp ult i64 {segment}, %rest")
+    w.line(f"%count = select i1 %whole, i64 {segment}, i64 %rest")
+    w.line("%limit = sub i64 %limit0, %start")
+    w.line("br label %loop")
+    w.start("loop")
+    w.line("%i = phi i64 [ 0, %unit ], [ %i_next, %latch ]")
+    # The last vector ends with the row: it computes some elements twice instead of fewer.
+    w.line("%inside = icmp slt i64 %i, %limit")
+    w.line("%j = select i1 %inside, i64 %i, i64 %limit")
+    for k, var in enumerate(program.inputs):
+        if access[k] != REPEATED:
+            values[var] = _load(w, k, _name(var), access[k], strides[k * (outer + 1) + outer])
+    _write_group(w, program, values)
+    for k, atom in enumerate(program.outputs, len(program.inputs)):
+        stored = STORED[_name(atom)]
+        raw = w.storable(_read(w, atom, values))
+        w.line(f"%to{k} = getelementptr {stored}, ptr %here{k}, i64 %j")
+        w.line(f"store {w.vector(stored)} {raw}, ptr %to{k}, align 1")
+    w.line("br label %latch")
+    w.start("latch")
+    w.line(f"%i_next = add i64 %i, {width}")
+    w.line("%again = icmp ult i64 %i_next, %count")
+    w.line("br i1 %again, label %loop, label %unit_end")
+    w.start("unit_end")
+    w.line("%u_next = add i64 %u, 1")
+    w.line("%units_left = icmp ult i64 %u_next, %last")
+    w.line("br i1 %units_left, label %unit, label %chunks")
+    w.start("exit")
+    w.line("ret void")
+    bits = 512 if wide else 256
+    head = "\n".join(w.declared.values())
+    body = "\n".join(w.lines)
+    return (
+        f"{head}\ndefine void @kernel(ptr noalias %job, ptr noalias %pointers, ptr %counter) #0 {{\n{body}\n}}\n"
+        f'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" }}\n'
+        '!0 = !{!"branch_weights", i32 1, i32 100000}\n'
+    )
+
+
+def _load(w: Lanes, k: int, dtype: str, access: str, stride: str) -> Lane:
+    """Operand k at element %j of the row."""
+    stored = STORED[dtype]
+    if access == CONTIGUOUS:
+        w.line(f"%at_j{k} = getelementptr {stored}, ptr %here{k}, i64 %j")
+        w.line(f"%raw{k} = load {w.vector(stored)}, ptr %at_j{k}, align 1")
+        return w.loaded(f"%raw{k}", dtype)
+    w.line(f"%off{k} = mul i64 %j, {stride}")
+    w.line(f"%lane{k}.0 = getelementptr i8, ptr %here{k}, i64 %off{k}")
+    raw = "poison"
+    for lane in range(w.width):
+        w.line(f"%one{k}.{lane} = load {stored}, ptr %lane{k}.{lane}, align 1")
+        w.line(f"%raw{k}.{lane} = insertelement {w.vector(stored)} {raw}, {stored} %one{k}.{lane}, i64 {lane}")
+        raw = f"%raw{k}.{lane}"
+        if lane + 1 < w.width:
+            w.line(f"%lane{k}.{lane + 1} = getelementptr i8, ptr %lane{k}.{lane}, i64 {stride}")
+    return w.loaded(raw, dtype)
+
+
+def _read(w: Lanes, atom: Atom, values: dict[Var, Lane]) -> Lane:
+    return w.constant(atom.value, _name(atom)) if isinstance(atom, Literal) else values[atom]
+
+
+def _write_group(w: Lanes, program: Program, values: dict[Var, Lane]) -> None:
+    """The equations' instructions. Narrow floats are computed as float32 and rounded after each op, as NumPy does."""
+    for eqn in program.equations:
+        assert eqn.op.emit is not None
+        operands = [_read(w, a, values) for a in eqn.inputs]
+        out = eqn.op.emit.write(w, *operands, **eqn.params)
+        var = eqn.outputs[0]
+        values[var] = w.narrowed(Lane(out.ref, _name(var)), out.dtype if not eqn.op.emit.rounds else None)

@@ -1,0 +1,329 @@
+"""`Lanes`: writes LLVM instructions on vectors, one element per lane, as text.
+
+Ops say with it how they are computed in a fused loop (`Op.emit`): an emitter takes the writer and one `Lane` value per
+operand, and gives back the result's. Types are those of NumPy by name; float16 and bfloat16 live in float32 lanes, bools in
+single bits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+TYPES = {
+    "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
+    "int64": "i64", "uint64": "i64", "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double",
+}  # fmt: skip
+STORED = {**TYPES, "bool": "i8", "float16": "half", "bfloat16": "i16"}  # types in memory
+_SHORT = {"float": "f32", "double": "f64"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lane:
+    """A vector value: its name or constant in the text, and the dtype's name."""
+
+    ref: str
+    dtype: str
+
+    @property
+    def type(self) -> str:
+        """The LLVM type of one lane."""
+        return TYPES[self.dtype]
+
+    @property
+    def signed(self) -> bool:
+        """Whether an integer has a sign."""
+        return self.dtype.startswith("int")
+
+    @property
+    def floating(self) -> bool:
+        """Whether lanes hold floats."""
+        return self.type in ("float", "double")
+
+    @property
+    def bits(self) -> int:
+        """Bits per lane."""
+        return {"float": 32, "double": 64}.get(self.type) or int(self.type[1:])
+
+
+class Lanes:
+    """Writes the body of one function, `width` lanes per vector."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.lines: list[str] = []
+        self.declared: dict[str, str] = {}
+        self.label = "entry"
+        self._count = 0
+        self._constants: dict[tuple[Any, str], Lane] = {}
+
+    # -- text ------------------------------------------------------------------------------------------------------------
+
+    def name(self, hint: str = "v") -> str:
+        """A name that nothing else has."""
+        self._count += 1
+        return f"{hint}{self._count}"
+
+    def vector(self, type: str) -> str:
+        """The LLVM type of a vector of `type`."""
+        return f"<{self.width} x {type}>"
+
+    def line(self, text: str) -> None:
+        """Append an instruction."""
+        self.lines.append("  " + text)
+
+    def let(self, text: str, dtype: str) -> Lane:
+        """Append an instruction with a result."""
+        name = "%" + self.name()
+        self.lines.append(f"  {name} = {text}")
+        return Lane(name, dtype)
+
+    def start(self, label: str) -> None:
+        """Begin a block."""
+        self.lines.append(f"{label}:")
+        self.label = label
+
+    def declare(self, name: str, text: str) -> str:
+        """Name an outside function (or one whose definition is `text`), once."""
+        self.declared.setdefault(name, text)
+        return name
+
+    # -- values ----------------------------------------------------------------------------------------------------------
+
+    def constant(self, value: Any, dtype: str) -> Lane:
+        """`value` in every lane."""
+        item = np.asarray(value).item()
+        key = (struct.pack("<d", item) if isinstance(item, float) else item, dtype)
+        found = self._constants.get(key)
+        if found is None:
+            type = TYPES[dtype]
+            word = _scalar(item, type)
+            found = self._constants[key] = Lane("<" + ", ".join([f"{type} {word}"] * self.width) + ">", dtype)
+        return found
+
+    def like(self, value: Any, x: Lane) -> Lane:
+        """`value` in every lane, of the dtype of `x`."""
+        return self.constant(value, x.dtype)
+
+    def splat(self, scalar: str, dtype: str) -> Lane:
+        """A scalar register in every lane."""
+        v = self.vector(TYPES[dtype])
+        first = self.let(f"insertelement {v} poison, {TYPES[dtype]} {scalar}, i64 0", dtype)
+        return self.let(f"shufflevector {v} {first.ref}, {v} poison, <{self.width} x i32> zeroinitializer", dtype)
+
+    # -- instructions ----------------------------------------------------------------------------------------------------
+
+    def binary(self, instruction: str, x: Lane, y: Lane, dtype: str | None = None) -> Lane:
+        """`instruction` of two vectors of one type."""
+        return self.let(f"{instruction} {self.vector(x.type)} {x.ref}, {y.ref}", dtype or x.dtype)
+
+    def call(self, intrinsic: str, *args: Lane, dtype: str | None = None, more: str = "") -> Lane:
+        """An LLVM intrinsic overloaded on the type of its first argument, which is its result's too."""
+        x = args[0]
+        v = self.vector(x.type)
+        name = f"llvm.{intrinsic}.v{self.width}{_SHORT.get(x.type, x.type)}"
+        types = ", ".join([v] * len(args)) + (", i1" if more else "")
+        self.declare(name, f"declare {v} @{name}({types})")
+        given = ", ".join(f"{v} {a.ref}" for a in args) + more
+        return self.let(f"call {v} @{name}({given})", dtype or x.dtype)
+
+    def add(self, x: Lane, y: Lane) -> Lane:
+        """Sum; of bools, or."""
+        return self.binary("fadd" if x.floating else "or" if x.type == "i1" else "add", x, y)
+
+    def sub(self, x: Lane, y: Lane) -> Lane:
+        """Difference."""
+        return self.binary("fsub" if x.floating else "sub", x, y)
+
+    def mul(self, x: Lane, y: Lane) -> Lane:
+        """Product; of bools, and."""
+        return self.binary("fmul" if x.floating else "and" if x.type == "i1" else "mul", x, y)
+
+    def div(self, x: Lane, y: Lane) -> Lane:
+        """Quotient of floats."""
+        return self.binary("fdiv", x, y)
+
+    def fma(self, x: Lane, y: Lane, z: Lane) -> Lane:
+        """``x * y + z``, rounded once."""
+        return self.call("fma", x, y, z)
+
+    def neg(self, x: Lane) -> Lane:
+        """Negation."""
+        if x.floating:
+            return self.let(f"fneg {self.vector(x.type)} {x.ref}", x.dtype)
+        return self.sub(self.like(0, x), x)
+
+    def abs(self, x: Lane) -> Lane:
+        """Absolute value; the least integer stays."""
+        return self.call("fabs", x) if x.floating else self.call("abs", x, more=", i1 false")
+
+    def compare(self, condition: str, x: Lane, y: Lane) -> Lane:
+        """`condition` (eq, ne, lt, le, gt, ge) as bools; false where a float is NaN, but ne is true."""
+        v = self.vector(x.type)
+        if x.floating:
+            return self.let(f"fcmp {'une' if condition == 'ne' else 'o' + condition} {v} {x.ref}, {y.ref}", "bool")
+        order = condition if condition in ("eq", "ne") else ("s" if x.signed else "u") + condition
+        return self.let(f"icmp {order} {v} {x.ref}, {y.ref}", "bool")
+
+    def isnan(self, x: Lane) -> Lane:
+        """Where a float is NaN."""
+        return self.let(f"fcmp uno {self.vector(x.type)} {x.ref}, {x.ref}", "bool")
+
+    def select(self, mask: Lane, yes: Lane, no: Lane) -> Lane:
+        """`yes` where the bool `mask` is set."""
+        v = self.vector(yes.type)
+        return self.let(f"select {self.vector('i1')} {mask.ref}, {v} {yes.ref}, {v} {no.ref}", yes.dtype)
+
+    def bitcast(self, x: Lane, dtype: str) -> Lane:
+        """The same bits as another type of that size."""
+        if x.type == TYPES[dtype]:
+            return Lane(x.ref, dtype)
+        return self.let(f"bitcast {self.vector(x.type)} {x.ref} to {self.vector(TYPES[dtype])}", dtype)
+
+    def copysign(self, size: Lane, sign: Lane) -> Lane:
+        """`size` with the sign bit of `sign`."""
+        return self.call("copysign", size, sign)
+
+    def poly(self, x: Lane, coefficients: Sequence[float]) -> Lane:
+        """The polynomial with these coefficients, the highest power's first."""
+        out = self.like(coefficients[0], x)
+        for c in coefficients[1:]:
+            out = self.fma(out, x, self.like(c, x))
+        return out
+
+    # -- conversions -----------------------------------------------------------------------------------------------------
+
+    def convert(self, x: Lane, dtype: str) -> Lane:
+        """`x` cast as XLA does: floats saturate into integers (NaN gives 0), integers wrap, bools are 0 and 1."""
+        source, target = x.type, TYPES[dtype]
+        if dtype == "bool":
+            return x if source == "i1" else self.compare("ne", x, self.like(0, x))
+        if x.floating and target in ("float", "double"):
+            out = x if source == target else self._cast("fpext" if target == "double" else "fptrunc", x, dtype)
+            return self.narrowed(Lane(out.ref, dtype), x.dtype)
+        if x.floating:
+            return self._saturated(x, dtype)
+        if target in ("float", "double"):
+            out = self._cast("sitofp" if x.signed else "uitofp", x, dtype)
+            return self.narrowed(out, None)
+        size, wanted = x.bits, int(target[1:])
+        if size == wanted:
+            return Lane(x.ref, dtype)
+        return self._cast("trunc" if size > wanted else "sext" if x.signed else "zext", x, dtype)
+
+    def _cast(self, instruction: str, x: Lane, dtype: str) -> Lane:
+        return self.let(f"{instruction} {self.vector(x.type)} {x.ref} to {self.vector(TYPES[dtype])}", dtype)
+
+    def _saturated(self, x: Lane, dtype: str) -> Lane:
+        target = TYPES[dtype]
+        v, wide = self.vector(target), self.vector(x.type)
+        name = f"llvm.fpto{'s' if dtype.startswith('int') else 'u'}i.sat.v{self.width}{target}.v{self.width}{_SHORT[x.type]}"
+        self.declare(name, f"declare {v} @{name}({wide})")
+        return self.let(f"call {v} @{name}({wide} {x.ref})", dtype)
+
+    def narrowed(self, x: Lane, before: str | None = None) -> Lane:
+        """float32 lanes rounded to what `x.dtype` (float16, bfloat16) can hold; `before` names what they hold already."""
+        if x.dtype == before:
+            return x
+        if x.dtype == "float16":
+            half = self.let(f"fptrunc {self.vector('float')} {x.ref} to {self.vector('half')}", x.dtype)
+            return self.let(f"fpext {self.vector('half')} {half.ref} to {self.vector('float')}", x.dtype)
+        if x.dtype == "bfloat16":
+            bits = self._bfloat16_bits(x)
+            kept = self.binary("and", bits, self.constant(0xFFFF0000, "uint32"))
+            return self.bitcast(kept, "bfloat16")
+        return x
+
+    def _bfloat16_bits(self, x: Lane) -> Lane:
+        """uint32 lanes whose upper halves are `x` as bfloat16: to nearest, halves to even, NaN stays NaN."""
+        bits = Lane(self.bitcast(Lane(x.ref, "float32"), "uint32").ref, "uint32")
+        odd = self.binary("and", self.binary("lshr", bits, self.constant(16, "uint32")), self.constant(1, "uint32"))
+        rounded = self.add(bits, self.add(odd, self.constant(0x7FFF, "uint32")))
+        quiet = self.binary("or", bits, self.constant(0x00400000, "uint32"))
+        return self.select(self.isnan(x), quiet, rounded)
+
+    # -- memory ----------------------------------------------------------------------------------------------------------
+
+    def loaded(self, raw: str, dtype: str, scalar: bool = False) -> Lane:
+        """A register of the type in memory as lanes; `scalar`: one element for all lanes."""
+        stored = STORED[dtype]
+        if scalar:
+            v = self.vector(stored)
+            name = "%" + self.name()
+            self.line(f"{name} = insertelement {v} poison, {stored} {raw}, i64 0")
+            raw = "%" + self.name()
+            self.line(f"{raw} = shufflevector {v} {name}, {v} poison, <{self.width} x i32> zeroinitializer")
+        if dtype == "bool":
+            return self.let(f"icmp ne {self.vector('i8')} {raw}, zeroinitializer", "bool")
+        if dtype == "float16":
+            return self.let(f"fpext {self.vector('half')} {raw} to {self.vector('float')}", dtype)
+        if dtype == "bfloat16":
+            wide = self.let(f"zext {self.vector('i16')} {raw} to {self.vector('i32')}", "uint32")
+            return self.bitcast(self.binary("shl", wide, self.constant(16, "uint32")), dtype)
+        return Lane(raw, dtype)
+
+    def storable(self, x: Lane) -> str:
+        """`x` as a register of the type in memory."""
+        if x.dtype == "bool":
+            return self.let(f"zext {self.vector('i1')} {x.ref} to {self.vector('i8')}", "uint8").ref
+        if x.dtype == "float16":
+            return self.let(f"fptrunc {self.vector('float')} {x.ref} to {self.vector('half')}", "float16").ref
+        if x.dtype == "bfloat16":  # rounded when it was computed
+            bits = self.binary("lshr", self.bitcast(x, "uint32"), self.constant(16, "uint32"))
+            return self.let(f"trunc {self.vector('i32')} {bits.ref} to {self.vector('i16')}", "uint16").ref
+        return x.ref
+
+    # -- per lane --------------------------------------------------------------------------------------------------------
+
+    def each(self, function: str, x: Lane) -> Lane:
+        """The C library's `function` of every lane, one after the other: for what has no vector form, and rare cases."""
+        v, t, n = self.vector(x.type), x.type, self.width
+        self.declare(function, f"declare {t} @{function}({t})")
+        name = f"each.{function}"
+        body = f"""define internal {v} @{name}({v} %x) noinline {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %out = phi {v} [ poison, %entry ], [ %more, %loop ]
+  %lane = extractelement {v} %x, i64 %i
+  %y = call {t} @{function}({t} %lane)
+  %more = insertelement {v} %out, {t} %y, i64 %i
+  %next = add i64 %i, 1
+  %done = icmp eq i64 %next, {n}
+  br i1 %done, label %exit, label %loop
+exit:
+  ret {v} %more
+}}"""
+        self.declare(name, body)
+        return self.let(f"call {v} @{name}({v} {x.ref})", x.dtype)
+
+    def unless(self, rare: Lane, x: Lane, usual: Lane, function: str) -> Lane:
+        """`usual`, but `function` of `x` lane by lane if the bool `rare` is set in any lane."""
+        mask, v = self.vector("i1"), self.vector(usual.type)
+        name = f"llvm.vector.reduce.or.v{self.width}i1"
+        self.declare(name, f"declare i1 @{name}({mask})")
+        some = self.let(f"call i1 @{name}({mask} {rare.ref})", "bool")
+        before, slow, after = self.label, self.name("slow"), self.name("after")
+        self.line(f"br i1 {some.ref}, label %{slow}, label %{after}, !prof !0")
+        self.start(slow)
+        exact = self.each(function, x)
+        self.line(f"br label %{after}")
+        self.start(after)
+        return self.let(f"phi {v} [ {usual.ref}, %{before} ], [ {exact.ref}, %{slow} ]", usual.dtype)
+
+
+def _scalar(item: Any, type: str) -> str:
+    """A scalar constant as LLVM reads it."""
+    if type == "i1":
+        return "true" if item else "false"
+    if type == "float":
+        with np.errstate(all="ignore"):
+            item = float(np.float32(item))
+    if type in ("float", "double"):
+        return f"0x{struct.unpack('>Q', struct.pack('>d', float(item)))[0]:016X}"
+    return str(int(item))
