@@ -12,7 +12,7 @@ import numpy as np
 
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise.ir import Array, bind, literal
+from shardwise.ir import Array, literal
 from shardwise.nn._calls import define_call
 from shardwise.numpy._promote import array, canonical_axis, promote_inexact, value, values
 from shardwise.transforms.jit import jit
@@ -26,7 +26,7 @@ _fused = functools.partial(jit, inline=True)
 
 def _relu_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (x,), (t,) = primals, tangents
-    y = bind(_relu, x)
+    y = _relu(x)
     return y, jnp.where(y > 0, t, literal(0, t.dtype))
 
 
@@ -35,13 +35,20 @@ _relu = define_call("relu", lambda x: jnp.maximum(x, 0), _relu_jvp)
 
 def relu(x: Any) -> Array:
     """``max(x, 0)``; the derivative at 0 is 0."""
-    return bind(_relu, value("relu", x))
+    return _relu(value("relu", x))
 
 
-@_fused
+def _relu6_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (x,), (t,) = primals, tangents
+    return _relu6(x), jnp.where((x > 0) & (x < 6), t, literal(0, t.dtype))
+
+
+_relu6 = define_call("relu6", lambda x: jnp.minimum(jnp.maximum(x, 0), 6.0), _relu6_jvp)
+
+
 def relu6(x: Any) -> Array:
-    """``min(max(x, 0), 6)``."""
-    return jnp.minimum(jnp.maximum(value("relu6", x), 0), 6.0)
+    """``min(max(x, 0), 6)``; the derivative at 0 and 6 is 0."""
+    return _relu6(value("relu6", x))
 
 
 @_fused
@@ -80,8 +87,8 @@ def selu(x: Any) -> Array:
 
 
 def sigmoid(x: Any) -> Array:
-    """``1 / (1 + exp(-x))``."""
-    return lax.logistic(*promote_inexact(value("sigmoid", x)))
+    """``1 / (1 + exp(-x))``. TypeError for integers."""
+    return lax.logistic(value("sigmoid", x))
 
 
 @_fused
@@ -173,7 +180,7 @@ def hard_sigmoid(x: Any) -> Array:
 
 
 def _hard_sigmoid(x: Any) -> Array:
-    return jnp.minimum(jnp.maximum(jnp.add(x, 3.0), 0), 6.0) / 6.0
+    return _relu6(jnp.add(x, 3.0)) / 6.0
 
 
 @_fused
@@ -207,9 +214,19 @@ def identity(x: Any) -> Array:
     return array("identity", x)
 
 
-@_fused
+def _log1mexp_body(x: Any) -> Array:
+    small = jnp.less(x, np.float32(np.log(2.0)))
+    return jnp.where(small, jnp.log(-jnp.expm1(-x)), jnp.log1p(-jnp.exp(-x)))
+
+
+def _log1mexp_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (x,), (t,) = primals, tangents
+    return _log1mexp(x), t / jnp.expm1(x)
+
+
+_log1mexp = define_call("log1mexp", _log1mexp_body, _log1mexp_jvp)
+
+
 def log1mexp(x: Any) -> Array:
     """``log(1 - exp(-x))`` for positive `x`, exact for small and for large ones."""
-    x = array("log1mexp", x)
-    small = x < np.log(2.0).astype(np.float32)
-    return jnp.where(small, jnp.log(-jnp.expm1(-x)), jnp.log1p(-jnp.exp(-x)))
+    return _log1mexp(array("log1mexp", x))

@@ -15,7 +15,7 @@ import numpy as np
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.base.dtypes import check_requested, default_dtype
-from shardwise.ir import Array, bind, literal
+from shardwise.ir import Array, literal
 from shardwise.nn._calls import define_call
 from shardwise.numpy._promote import (
     Axis,
@@ -63,7 +63,7 @@ def _softmax_body(x: Array, *mask: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _softmax_jvp(primals: Any, tangents: Any, *, axes: tuple[int, ...]) -> tuple[Array, Array]:
-    y = bind(_softmax, *primals, axes=axes)
+    y = _softmax(*primals, axes=axes)
     weighted = y * tangents[0]
     where = primals[1] if len(primals) > 1 else None
     return y, weighted - y * jnp.sum(weighted, axes, keepdims=True, where=where)
@@ -76,7 +76,7 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     """``exp(x) / sum(exp(x))`` over `axis`; 0 where the mask is false, which leaves these elements out of the sum."""
     v = array("softmax", x)
     mask = () if where is None else (array("softmax", where, 2),)
-    return bind(_softmax, v, *mask, axes=_axes(axis, v))
+    return _softmax(v, *mask, axes=_axes(axis, v))
 
 
 @_fused("axis")
