@@ -177,7 +177,7 @@ class ArrayImpl(Array):
         """One Shard per device of this process, in the sharding's device order."""
         self._check_alive()
         if self._shards is None:
-            index_map = self.sharding.addressable_devices_indices_map(self.shape)
+            index_map: Any = self.sharding.addressable_devices_indices_map(self.shape)
             tiling = self._sig.tiling
             replicas = _replica_ids(index_map) if tiling is None else replica_ids(tiling, self.shape)
             self._shards = [Shard(self, device, index, replica)
@@ -289,7 +289,7 @@ class ArrayImpl(Array):
             raise BufferError("Python buffer protocol is only defined for buffers with a single shard.")
         if self.dtype.kind == "V" or not self.dtype.isbuiltin:
             raise BufferError(f"{self.dtype.name} is not supported by the Python buffer protocol; use np.asarray(x).")
-        return memoryview(self._value)
+        return memoryview(self._value)  # type: ignore[arg-type]  # ndarrays are buffers
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
@@ -454,12 +454,21 @@ def _unpickled(value: Ndarray, key_dtype: Any, weak_type: bool) -> ArrayImpl:
 def host_array(value: Ndarray, *, weak_type: bool = False, dtype: Any = None) -> ArrayImpl:
     """A host ndarray as an uncommitted Array on the default device: 64-bit types narrow when x64 is off.
 
-    Takes a copy unless narrowing made one, so that later writes to `value` do not show.
+    Takes a copy unless nobody can write to `value`, so that later writes to it do not show.
     """
-    want = canonicalize(value.dtype) if dtype is None else dtype
-    dense = value.astype(want, copy=True) if want != value.dtype or value.flags.writeable else value
+    want: Any = canonicalize(value.dtype) if dtype is None else dtype
+    dense = value if want == value.dtype and _is_frozen(value) else value.astype(want, copy=True)
     aval = ShapedArray(dense.shape, dense.dtype, weak_type)
     return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=dense)
+
+
+def _is_frozen(value: Any) -> bool:
+    """Whether the memory of an ndarray is read-only, seen from every array on it."""
+    while isinstance(value, np.ndarray):
+        if value.flags.writeable:
+            return False
+        value = value.base
+    return value is None
 
 
 def from_literal(x: Literal) -> ArrayImpl:

@@ -144,7 +144,7 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
         if wanted is not None:
             sharding = wanted
         elif not grid.names:
-            sharding = _one_device(devices[0], in_sigs)
+            sharding = _one_device(grid.devices[0], in_sigs)
         else:
             sharding = derive_sharding(grid, dims, atom.aval, in_sigs, named, mesh)
         aval = array_type(atom.aval.shape, atom.aval.dtype, atom.aval.weak_type, sharding)

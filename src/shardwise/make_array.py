@@ -62,27 +62,28 @@ def make_array_from_single_device_arrays(shape: Shape, sharding: Sharding, array
             raise TypeError(
                 f"Unsupported type for elements in `arrays`: {type(a)}. Make them with device_put(x, device)."
             )
-    want = canonicalize(dtype) if dtype is not None else arrays[0].dtype
-    if arrays and dtype is not None and want != arrays[0].dtype:
+    given = [a for a in arrays if isinstance(a, ArrayImpl)]
+    want = canonicalize(dtype) if dtype is not None else given[0].dtype
+    if given and dtype is not None and want != given[0].dtype:
         raise ValueError(f"If `dtype` is provided to `{SINGLE}`, it must match the dtype of the addressable shards. Got dtype={want} and "
-                         f"shard dtype={arrays[0].dtype}`.")  # fmt: skip
-    for a in arrays:
+                         f"shard dtype={given[0].dtype}`.")  # fmt: skip
+    for a in given:
         if len(a.sharding.device_set) != 1:
             raise ValueError("When making an array from single-device arrays the input arrays must have one shard each. An argument "
                              f"array had {len(a.sharding.device_set)} shard(s).")  # fmt: skip
     wanted = [d for d in sharding.device_list if d.is_local]
-    if len(arrays) != len(wanted):
+    if len(given) != len(wanted):
         raise ValueError(f"Expected {len(wanted)} per-device arrays (this is how many devices are addressable by the sharding), "
-                         f"but got {len(arrays)}")  # fmt: skip
-    by_device = {a._sig.devices[0]: a for a in arrays}
-    if len(by_device) != len(arrays):
+                         f"but got {len(given)}")  # fmt: skip
+    by_device = {a._sig.devices[0]: a for a in given}
+    if len(by_device) != len(given):
         raise ValueError("When making an array from single-device arrays, the input arrays must be from distinct devices, but got device "
-                         f"IDs {[a._sig.devices[0].id for a in arrays]}")  # fmt: skip
+                         f"IDs {[a._sig.devices[0].id for a in given]}")  # fmt: skip
     _check_devices(set(wanted), set(by_device))
     _check_divides(sharding, shape)
     shard_shape = sharding.shard_shape(shape)
-    aval = array_type(shape, want, arrays[0].weak_type if arrays else False, sharding)
-    for a in arrays:
+    aval = array_type(shape, want, given[0].weak_type if given else False, sharding)
+    for a in given:
         if a.dtype != want:
             raise ValueError(
                 f"Input buffers to `Array` must have matching dtypes. Got {a.dtype}, expected {want} for buffer: {a}"
