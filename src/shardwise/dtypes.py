@@ -1,0 +1,43 @@
+"""`shardwise.dtypes`: questions about dtypes, named as in jax.dtypes."""
+
+from typing import Any
+
+from shardwise.base.dtypes import DType, KeyDtype, canonicalize
+from shardwise.base.dtypes import bfloat16 as bfloat16
+from shardwise.base.dtypes import extended as extended
+from shardwise.base.dtypes import finfo as finfo
+from shardwise.base.dtypes import float0 as float0
+from shardwise.base.dtypes import iinfo as iinfo
+from shardwise.base.dtypes import issubdtype as issubdtype
+from shardwise.base.dtypes import itemsize_bits as itemsize_bits
+from shardwise.base.dtypes import prng_key as prng_key
+from shardwise.base.dtypes import result_type as result_type
+from shardwise.base.dtypes import scalar_type_of as scalar_type_of
+from shardwise.base.errors import TypePromotionError as TypePromotionError
+
+__all__ = [
+    "TypePromotionError",
+    "bfloat16",
+    "canonicalize_dtype",
+    "extended",
+    "finfo",
+    "float0",
+    "iinfo",
+    "issubdtype",
+    "itemsize_bits",
+    "prng_key",
+    "result_type",
+    "scalar_type_of",
+]
+
+
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> DType:
+    """The dtype that arrays get when `dtype` is asked for: its 32-bit counterpart unless 64-bit types are on.
+
+    Raises:
+        ValueError: `dtype` is that of random keys and `allow_extended_dtype` is False.
+    """
+    result = canonicalize(dtype)
+    if isinstance(result, KeyDtype) and not allow_extended_dtype:
+        raise ValueError(f"canonicalize_dtype({dtype}): keys have no NumPy dtype; pass allow_extended_dtype=True.")
+    return result
