@@ -370,7 +370,8 @@ def _axis_index_type(*, axes: tuple[str, ...]) -> ShapedArray:
 
 
 axis_index_op = define_op("axis_index", type_rule=_axis_index_type, kernel=lambda env, axes: env.index(axes),
-                          rule=lambda ins, outs, params: Rule((), ((),), (), ()), typed=True, collective=True, batch=batching.axis_index)  # fmt: skip
+                          rule=lambda ins, outs, params: Rule((), ((),), (), ()), typed=True, collective=True,
+                          batch=batching.axis_index)  # fmt: skip
 
 
 # -- layout changes inserted by the partitioner ----------------------------------------------------------------------------------
