@@ -295,16 +295,36 @@ def broadcast_to_shape(x: Value, shape: Sequence[int]) -> Array:
     return lax.broadcast_in_dim(x, shape, range(first, len(shape)))
 
 
+def _direct(xs: tuple[Any, ...], dtypes: frozenset[Any]) -> Sequence[Value] | None:
+    """Two operands that need no promotion, of one of these dtypes: an array beside another of its type, or a number."""
+    if len(xs) != 2:
+        return None
+    x, y = xs
+    if isinstance(x, Array):
+        t = x.aval
+        if t.dtype not in dtypes:
+            return None
+        if isinstance(y, Array):
+            return xs if t is y.aval else None
+        if y.__class__ is float or y.__class__ is int:
+            scalar = number(y, t)
+            return None if scalar is None else (x, scalar)
+    elif isinstance(y, Array) and (x.__class__ is float or x.__class__ is int) and y.aval.dtype in dtypes:
+        scalar = number(x, y.aval)
+        return None if scalar is None else (scalar, y)
+    return None
+
+
 def promote(name: str, *xs: Any) -> Sequence[Value]:
     """Checked arguments with one dtype and rank."""
-    return promote_shapes(name, *promote_dtypes(*values(name, *xs)))
+    return _direct(xs, _NUMBERS) or promote_shapes(name, *promote_dtypes(*values(name, *xs)))
 
 
 def promote_to_inexact(name: str, *xs: Any) -> Sequence[Value]:
     """Checked arguments with one floating or complex dtype, and one rank."""
-    return promote_shapes(name, *promote_inexact(*values(name, *xs)))
+    return _direct(xs, _FLOATING) or promote_shapes(name, *promote_inexact(*values(name, *xs)))
 
 
 def promote_to_numeric(name: str, *xs: Any) -> Sequence[Value]:
     """Checked arguments with one dtype other than bool, and one rank."""
-    return promote_shapes(name, *promote_numeric(*values(name, *xs)))
+    return _direct(xs, _NUMBERS) or promote_shapes(name, *promote_numeric(*values(name, *xs)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from shardwise.numpy._promote import (
     array,
     as_array,
     astype,
+    broadcast_shapes,
     broadcast_to_shape,
     canonical_axes,
     canonical_axis,
@@ -88,8 +90,10 @@ class ufunc:
         if self._reduce is not None:
             return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
         x = array(f"{self.__name__}.reduce", a)
-        dtype = requested(f"{self.__name__}.reduce", dtype) or x.dtype
-        x = astype(x, dtype)
+        dtype = requested(f"{self.__name__}.reduce", dtype)
+        if dtype is None:  # that of a result
+            dtype = self._call(lax.full((), 0, x.dtype), lax.full((), 0, x.dtype)).dtype
+        x = as_array(astype(x, dtype))
         axes = canonical_axes(axis, x.ndim)
         if len(axes) > 1 and axes == tuple(range(x.ndim)):
             flat = lax.reshape(x, (x.size,))
@@ -127,8 +131,10 @@ class ufunc:
         self._binary("accumulate")
         no_out(f"{self.__name__}.accumulate", out)
         x = array(f"{self.__name__}.accumulate", a)
-        if axis is None or isinstance(axis, tuple):
+        if isinstance(axis, tuple):
             raise ValueError(f"{self.__name__}.accumulate takes one axis, got {axis!r}.")
+        if axis is None:
+            x, axis = lax.reshape(x, (x.size,)), 0
         axis = canonical_axis(axis, x.ndim)
         dtype = requested(f"{self.__name__}.accumulate", dtype)
         if self._accumulate is not None:
@@ -153,16 +159,21 @@ class ufunc:
             return self._at(x, indices, b)
         given = [] if b is None else [array(f"{self.__name__}.at", b)]
         index = indices if isinstance(indices, tuple) else (indices,)
-        places = np.arange(x.size).reshape(x.shape)[tuple(
-            i if isinstance(i, slice | int | type(None) | type(Ellipsis)) else concrete(i, f"indices of {self.__name__}.at")
-            for i in index)]  # fmt: skip
-        updates = [lax.reshape(broadcast_to_shape(y, places.shape), (places.size,)) for y in given]
-        flat = lax.reshape(x, (x.size,))
-        for i, place in enumerate(places.ravel()):
-            ys = [lax.index_in_dim(y, i, keepdims=False) for y in updates]
-            new = astype(as_array(self._call(lax.index_in_dim(flat, int(place), keepdims=False), *ys)), x.dtype)
-            flat = lax.dynamic_update_slice(flat, lax.expand_dims(new, (0,)), (int(place),))
-        return lax.reshape(flat, x.shape)
+        if len(index) != x.ndim or any(isinstance(i, slice | type(None) | type(Ellipsis)) for i in index):
+            known = [i if isinstance(i, slice | int | type(None) | type(Ellipsis))
+                     else concrete(i, f"indices of {self.__name__}.at") for i in index]  # fmt: skip
+            places = np.arange(x.size).reshape(x.shape)[tuple(known)]
+            index = np.unravel_index(places, x.shape)
+        columns = [array(f"{self.__name__}.at", i) for i in index]
+        shape = broadcast_shapes(*[i.shape for i in columns])
+        count = math.prod(shape)
+        columns = [lax.reshape(broadcast_to_shape(i, shape), (count,)) for i in columns]
+        updates = [lax.reshape(broadcast_to_shape(y, shape), (count,)) for y in given]
+        for k in range(count):  # one after the other: an index may occur again
+            place = tuple(lax.index_in_dim(i, k, keepdims=False) for i in columns)
+            new = self._call(x[place], *[lax.index_in_dim(y, k, keepdims=False) for y in updates])  # type: ignore[index]
+            x = x.at[place].set(as_array(astype(new, x.dtype)))  # type: ignore[attr-defined]
+        return x
 
     def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """`reduce` over slices: from each of `indices` to the next one, or one element where that is no slice."""

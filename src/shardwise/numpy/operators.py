@@ -139,7 +139,7 @@ def _install_arithmetic(cls: type) -> None:
     _set(cls, "__pos__", lambda self: self)
     _set(cls, "__abs__", lambda self: ufuncs.absolute(self))
     _set(cls, "__invert__", lambda self: bind(one.not_p, self))
-    _set(cls, "__round__", lambda self, ndigits=0: ufuncs.round(self, ndigits or 0))
+    _set(cls, "__round__", _round)
 
 
 # -- methods ---------------------------------------------------------------------------------------------------
@@ -252,6 +252,12 @@ def _view_bits(x: Array, target: Any) -> Array:
     if x.shape[-1] % ratio:
         raise TypeError(f"view: the last dim of {x.shape} of {x.dtype} does not divide into {target}.")
     return lax.bitcast_convert_type(lax.reshape(x, (*x.shape[:-1], x.shape[-1] // ratio, ratio)), target)
+
+
+def _round(self: Array, ndigits: int | None = None) -> Array:
+    """Python's ``round(x)``: integers without `ndigits`, as for Python floats."""
+    rounded = ufuncs.round(self, ndigits or 0)
+    return rounded if ndigits is not None else _astype(rounded, int)
 
 
 def _flat(self: Array) -> Any:

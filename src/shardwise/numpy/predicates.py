@@ -211,13 +211,13 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     part = lax.real(x).dtype if is_complex(x.dtype) else x.dtype
     rtol, atol = (astype(value("isclose", t, i + 2), part) for i, t in enumerate((rtol, atol)))
     size = lax.abs(y)
-    bound, distance = promote_shapes("isclose", _tolerance(rtol, atol, size), lax.abs(lax.sub(x, y)))
-    close = lax.bitwise_and(lax.le(distance, bound), lax.bitwise_and(isfinite(x), isfinite(y)))
-    result = lax.bitwise_or(
-        close, lax.bitwise_and(lax.eq(x, y), bind(one.not_p, lax.bitwise_and(isfinite(x), isfinite(y))))
-    )
+    difference = lax.abs(lax.sub(*promote_shapes("isclose", x, y)))
+    bound, distance = promote_shapes("isclose", _tolerance(rtol, atol, size), difference)
+    finite = lax.bitwise_and(*promote_shapes("isclose", isfinite(x), isfinite(y)))
+    close = _logical_and(lax.le(distance, bound), finite)
+    result = _logical_or(close, _logical_and(equal(x, y), bind(one.not_p, finite)))
     if equal_nan:
-        result = lax.bitwise_or(result, lax.bitwise_and(isnan(x), isnan(y)))
+        result = _logical_or(result, _logical_and(isnan(x), isnan(y)))
     return result
 
 

@@ -81,7 +81,9 @@ def nanmedian(
     return _quantile("nanmedian", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, None, skip_nan=True)
 
 
-def _hundredth(q: Any) -> Array:
+def _hundredth(q: Any) -> Any:
+    if isinstance(q, int | float):
+        return q / 100
     (v,) = promote_inexact(value("percentile", q, 1))
     return lax.div(v, constant(v, 100))
 

@@ -43,6 +43,8 @@ from shardwise.numpy._promote import (
 from shardwise.numpy.predicates import isnan, to_bool
 from shardwise.numpy.ufuncs import where_
 
+_SUMMED_AS_THEY_ARE = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
+
 Reduce = Callable[[Any, tuple[int, ...]], Array]
 
 
@@ -70,6 +72,9 @@ def _strong(x: Array) -> Array:
 
 def _accumulating(name: str, a: Any, axis: Axis, dtype: Any, out: None, keepdims: bool, initial: Any, where: Any,
                   promote_integers: bool, neutral: int, reduce: Reduce, combine: Any) -> Array:  # fmt: skip
+    if isinstance(a, Array) and (dtype is out is initial is where is None) and a.aval.dtype in _SUMMED_AS_THEY_ARE:
+        result = _reduced(a, canonical_axes(axis, a.aval.ndim), keepdims, reduce)  # the everyday case
+        return _strong(result) if a.aval.weak_type else result
     no_out(name, out)
     wanted = requested(name, dtype)
     x = array(name, a)
@@ -299,7 +304,7 @@ def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
             else:
                 d = canonical_axis(axis, x.ndim)
                 if w.ndim != 1:
-                    raise TypeError("1D weights expected when shapes of a and weights differ.")
+                    raise ValueError(f"1D weights expected when shapes of a and weights differ, got shape {w.shape}.")
                 if w.shape[0] != x.shape[d]:
                     raise ValueError("Length of weights not compatible with specified axis.")
                 w = lax.broadcast_in_dim(w, x.shape, (d,))

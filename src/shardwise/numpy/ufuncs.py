@@ -27,7 +27,6 @@ from shardwise.numpy._promote import (
     is_inexact,
     is_integer,
     no_out,
-    number,
     promote,
     promote_inexact,
     promote_numeric,
@@ -63,12 +62,6 @@ def _binary(name: str, op: Op, promotion: Promotion, doc: str) -> Callable[[Any,
     """A function of two operands, promoted together."""
 
     def function(x: Any, y: Any, /) -> Array:
-        if isinstance(x, Array) and (t := x.aval).dtype in _FLOATING:
-            if isinstance(y, Array):
-                if t is y.aval:
-                    return bind(op, x, y)
-            elif (y.__class__ is float or y.__class__ is int) and (scalar := number(y, t)) is not None:
-                return bind(op, x, scalar)
         return bind(op, *promotion(name, x, y))
 
     return _named(function, name, doc)
@@ -369,16 +362,18 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
     if is_complex(x.dtype):
         raise TypeError("floor_divide does not support complex-valued inputs")
     if not is_integer(x.dtype):
-        return _float_quotient(x, y, lax.rem(x, y))
-    quotient = lax.div(x, y)  # towards zero: one too much where the signs differ and a remainder is left
+        return _float_quotient(x, y, bind(two.rem_p, x, y))
+    quotient = bind(two.div_p, x, y)  # towards zero: one too much where the signs differ and a remainder is left
     if isdtype(x.dtype, "unsigned integer"):
         return quotient
-    rest = lax.rem(x, y)
+    rest = bind(two.rem_p, x, y)
     if _is_positive(y):
-        below = lax.lt(rest, zero_like(rest))
+        below = bind(two.lt_p, rest, zero_like(rest))
     else:
-        below = lax.bitwise_and(lax.ne(lax.sign(x), lax.sign(y)), lax.ne(rest, zero_like(rest)))
-    return where_(below, lax.sub(quotient, constant(quotient, 1)), quotient)
+        below = bind(
+            two.and_p, bind(two.ne_p, bind(one.sign_p, x), bind(one.sign_p, y)), bind(two.ne_p, rest, zero_like(rest))
+        )
+    return where_(below, bind(two.sub_p, quotient, constant(quotient, 1)), quotient)
 
 
 def _is_positive(y: Value) -> bool:
@@ -390,20 +385,22 @@ def remainder(x1: Any, x2: Any, /) -> Array:
     """Elementwise remainder with the sign of the divisor; 0 for integers divided by 0."""
     x, y = promote_to_numeric("remainder", x1, x2)
     if is_integer(x.dtype) and not _is_positive(y):
-        y = where_(lax.eq(y, zero_like(y)), constant(y, 1), y)
-    return _with_sign_of(y, lax.rem(x, y))
+        y = where_(bind(two.eq_p, y, zero_like(y)), constant(y, 1), y)
+    return _with_sign_of(y, bind(two.rem_p, x, y))
 
 
 def _with_sign_of(y: Value, rest: Array) -> Array:
     """A truncated remainder moved to the side of zero where the divisor `y` lies."""
-    return where_(_on_other_side(y, rest), lax.add(rest, y), rest)
+    return where_(_on_other_side(y, rest), bind(two.add_p, rest, y), rest)
 
 
 def _on_other_side(y: Value, rest: Array) -> Array:
-    negative = lax.lt(rest, zero_like(rest))
+    negative = bind(two.lt_p, rest, zero_like(rest))
     if _is_positive(y):
         return negative
-    return lax.bitwise_and(lax.ne(negative, lax.lt(y, zero_like(y))), lax.ne(rest, zero_like(rest)))
+    return bind(
+        two.and_p, bind(two.ne_p, negative, bind(two.lt_p, y, zero_like(y))), bind(two.ne_p, rest, zero_like(rest))
+    )
 
 
 mod = remainder
@@ -413,8 +410,8 @@ def fmod(x1: Any, x2: Any, /) -> Array:
     """Elementwise remainder with the sign of the dividend; 0 for integers divided by 0."""
     x, y = promote_to_numeric("fmod", x1, x2)
     if is_integer(x.dtype):
-        y = where_(lax.eq(y, zero_like(y)), constant(y, 1), y)
-    return lax.rem(x, y)
+        y = where_(bind(two.eq_p, y, zero_like(y)), constant(y, 1), y)
+    return bind(two.rem_p, x, y)
 
 
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
@@ -428,15 +425,15 @@ def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
 def _float_divmod(x: Value, y: Value) -> tuple[Array, Array]:
     if is_complex(x.dtype):
         raise TypeError("floor_divide and divmod do not support complex-valued inputs")
-    rest = lax.rem(x, y)
+    rest = bind(two.rem_p, x, y)
     return _float_quotient(x, y, rest), _with_sign_of(y, rest)
 
 
 def _float_quotient(x: Value, y: Value, rest: Array) -> Array:
-    quotient = lax.div(lax.sub(x, rest), y)
-    quotient = where_(_on_other_side(y, rest), lax.sub(quotient, constant(quotient, 1)), quotient)
+    quotient = bind(two.div_p, bind(two.sub_p, x, rest), y)
+    quotient = where_(_on_other_side(y, rest), bind(two.sub_p, quotient, constant(quotient, 1)), quotient)
     quotient = lax.round(quotient, lax.RoundingMethod.AWAY_FROM_ZERO)
-    return quotient if _is_positive(y) else where_(lax.eq(y, zero_like(y)), lax.div(x, y), quotient)
+    return quotient if _is_positive(y) else where_(bind(two.eq_p, y, zero_like(y)), bind(two.div_p, x, y), quotient)
 
 
 def power(x1: Any, x2: Any, /) -> Array:

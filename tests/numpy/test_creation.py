@@ -1,0 +1,182 @@
+"""Arrays from host values and arrays of one value: values, dtypes and weak types as JAX has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise
+import shardwise.numpy as jnp
+from shardwise.sharding import NamedSharding, P, SingleDeviceSharding, make_mesh
+from tests.numpy.core_record import use
+from tests.numpy.face import cases, check_case, check_error
+
+CASES = """
+jnp.array(1)
+jnp.array(1.0)
+jnp.array(1j)
+jnp.array(True)
+jnp.array(np.float64(1))
+jnp.array(np.int8(1))
+jnp.array([1, 2])
+jnp.array([1, 2.0])
+jnp.array([True, 2])
+jnp.array([1j, 2])
+jnp.array([])
+jnp.array([[], []])
+jnp.array([1, np.int8(2)])
+jnp.array([1.0, np.float16(2)])
+jnp.array([1, jnp.float16(2)])
+jnp.array([[1, jnp.array(2)], [3, 4.0]])
+jnp.array((1, 2))
+jnp.array(range(3))
+jnp.array(memoryview(b"abc"))
+jnp.array([np.array([1, 2]), np.array([3, 4])])
+jnp.array([v, w])
+jnp.array(m)
+jnp.array(jnp.array(1))
+jnp.array(jnp.asarray(1.0), dtype=float)
+jnp.array(3.7, dtype=int)
+jnp.array([1.5, 2], dtype=int)
+jnp.array([0, 2], dtype=bool)
+jnp.array(3, dtype=bool)
+jnp.array([1, 2], dtype="bfloat16")
+jnp.array([1, 2], ndmin=3)
+jnp.array(n, dtype="int8")
+jnp.asarray(3)
+jnp.asarray(v)
+jnp.asarray(v, dtype="float16")
+jnp.asarray([1, 2], copy=False)
+jnp.asarray(v, copy=True)
+jnp.copy(m)
+jnp.copy(3)
+jnp.float32(3)
+jnp.float32([1, 2])
+jnp.int32(True)
+jnp.bool_(3)
+jnp.zeros(3)
+jnp.zeros((2, 3), int)
+jnp.zeros(())
+jnp.zeros([2, 3])
+jnp.zeros(np.array([2, 3]))
+jnp.zeros(jnp.array(2))
+jnp.ones((2, 3), "int8")
+jnp.empty(3)
+jnp.full(3, 1)
+jnp.full(3, 1.0)
+jnp.full(3, 1, float)
+jnp.full((2, 8), v)
+jnp.full((2,), np.float64(2))
+jnp.full((8,), i, "int8")
+jnp.ones_like(3)
+jnp.ones_like(k, dtype=float)
+jnp.zeros_like(m)
+jnp.zeros_like(m, shape=(2,))
+jnp.zeros_like(m, dtype=int)
+jnp.full_like(i, 2.5)
+jnp.full_like(3, 2.5)
+jnp.full_like(m, v)
+jnp.full_like(i, 2.5, dtype=float, shape=(2,))
+jnp.empty_like(u)
+jnp.zeros_like(jax.ShapeDtypeStruct((2,), np.int8))
+jnp.frombuffer(b"ab", dtype="uint8")
+jnp.fromstring("1 2", sep=" ")
+jnp.astype(m, int)
+jnp.astype(n, "float16")
+jnp.astype(c, bool)
+"""
+
+ERRORS = """
+jnp.array(None)
+jnp.array([None])
+jnp.array("a")
+jnp.array({1, 2})
+jnp.array(b"abc")
+jnp.array([2**40])
+jnp.array(2**40)
+jnp.array([300], dtype="uint8")
+jnp.array(-1, dtype="uint8")
+jnp.array([[1, 2], [3]])
+jnp.array(np.array(["a"]))
+jnp.array([1, 2], order="F")
+jnp.zeros(-1)
+jnp.zeros((2.5,))
+jnp.zeros(2.0)
+jnp.zeros("a")
+jnp.full((3,), v)
+jnp.full(2, [1, 2])
+jnp.zeros_like([1, 2])
+jnp.copy([1])
+jnp.fromiter(range(3), "int32")
+"""
+
+use()
+
+
+@pytest.mark.parametrize("line", cases(CASES))
+def test_as_jax(line):
+    check_case(line)
+
+
+@pytest.mark.parametrize("line", cases(ERRORS))
+def test_errors(line):
+    check_error(line)
+
+
+def test_requested_64_bit_types_warn():
+    with pytest.warns(UserWarning, match="truncated to dtype int32"):
+        assert jnp.zeros(3, "int64").dtype == np.int32
+    with pytest.warns(UserWarning, match="truncated to dtype float32"):
+        assert jnp.array([1.0], dtype="float64").dtype == np.float32
+
+
+def test_copies_do_not_share_memory_with_the_host():
+    host = np.arange(4, dtype=np.float32)
+    x = jnp.array(host)
+    host[0] = 7
+    assert x[0] == 0
+
+
+def test_device_and_sharding():
+    device = shardwise.devices()[3]
+    assert jnp.zeros(3, device=device).sharding == SingleDeviceSharding(device)
+    assert jnp.zeros(3, device=device).committed
+    assert not jnp.zeros(3).committed
+    mesh = make_mesh((2, 4), ("x", "y"))
+    split = NamedSharding(mesh, P("x", "y"))
+    for made in (jnp.ones((4, 8), device=split), jnp.full((4, 8), 2, device=split), jnp.asarray(np.eye(4, 8), device=split),
+                 jnp.arange(32.0, device=NamedSharding(mesh, P("x"))).reshape(4, 8)):  # fmt: skip
+        assert made.committed
+        assert made.sharding.mesh == mesh
+    x = shardwise.device_put(np.ones((4, 8), np.float32), split)
+    for like in (jnp.zeros_like(x), jnp.full_like(x, 3), jnp.copy(x), jnp.array(x), jnp.asarray(x)):
+        assert like.sharding == split
+        assert like.committed
+
+
+def test_save_and_load(tmp_path):
+    x = jnp.arange(6).reshape(2, 3)
+    jnp.save(tmp_path / "x.npy", x)
+    assert jnp.array_equal(jnp.load(tmp_path / "x.npy"), x)
+    jnp.savez(tmp_path / "x.npz", a=x)
+    assert np.array_equal(jnp.load(tmp_path / "x.npz")["a"], x)
+
+
+def test_dlpack():
+    x = np.arange(4, dtype=np.float32)
+    assert jnp.array_equal(jnp.from_dlpack(x), x)
+    assert np.array_equal(np.from_dlpack(jnp.arange(3)), [0, 1, 2])
+
+
+def test_questions_about_types_and_shapes():
+    x = jnp.zeros((2, 3))
+    assert (jnp.shape(x), jnp.ndim(x), jnp.size(x), jnp.size(x, 1), jnp.size(x, (0, 1))) == ((2, 3), 2, 6, 3, 6)
+    assert jnp.result_type(1, np.float16(2)) == np.float16
+    assert jnp.promote_types("int8", "uint8") == np.int16
+    assert not jnp.can_cast("int32", "int8")
+    assert jnp.can_cast(jnp.int8(1), "int32")
+    assert jnp.isscalar(jnp.array(1)) and jnp.isscalar("a") and not jnp.isscalar(x)
+    assert jnp.ndarray is shardwise.Array
+    assert jnp.issubdtype(jnp.bfloat16, jnp.floating)
+    assert jnp.iinfo(jnp.int8).max == 127
+    assert jnp.dtype("int8") == jnp.int8

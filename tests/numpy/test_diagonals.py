@@ -1,0 +1,82 @@
+"""Diagonals and triangles: values, dtypes and weak types as JAX has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.numpy.core_record import use
+from tests.numpy.face import cases, check_case, check_error
+
+CASES = """
+jnp.eye(3)
+jnp.eye(2, 3, 1, int)
+jnp.eye(3, k=jnp.array(1))
+jnp.eye(3, k=-1)
+jnp.identity(2)
+jnp.tri(3)
+jnp.tri(2, 3, 1, int)
+jnp.tril(m)
+jnp.triu(t, 1)
+jnp.triu(bm, -1)
+jnp.tril(n, 3)
+jnp.vander(a5)
+jnp.vander(i)
+jnp.vander(v, 2, True)
+jnp.diag(v)
+jnp.diag(i, 1)
+jnp.diag(v, -2)
+jnp.diag(m, 1)
+jnp.diag(m, -1)
+jnp.diag(m, 9)
+jnp.diagflat(sq, 1)
+jnp.diagonal(t)
+jnp.diagonal(t, 1, 1, 2)
+jnp.diagonal(t, -1, 2, 0)
+jnp.trace(m, 1)
+jnp.trace(bm)
+jnp.trace(t, axis1=1, axis2=2, dtype="float16")
+jnp.tril_indices(3)
+jnp.triu_indices(2, m=3)
+jnp.tril_indices(3, -1)
+jnp.tril_indices_from(m)
+jnp.triu_indices_from(m, 2)
+jnp.diag_indices(2)
+jnp.diag_indices(2, 3)
+jnp.diag_indices_from(sq)
+jnp.mask_indices(3, jnp.triu)  # static
+jnp.fill_diagonal(m, 5, inplace=False)
+jnp.fill_diagonal(sq, v[:4], inplace=False)
+jnp.fill_diagonal(sq, v[:2], inplace=False)
+"""
+
+ERRORS = """
+jnp.eye(-1)
+jnp.triu(v)
+jnp.diag(t)
+jnp.diag(3)
+jnp.diagonal(v)
+jnp.fill_diagonal(sq, 5)
+jnp.fill_diagonal(t, 4, inplace=False)
+"""
+
+use()
+
+
+@pytest.mark.parametrize("line", cases(CASES))
+def test_as_jax(line):
+    check_case(line)
+
+
+@pytest.mark.parametrize("line", cases(ERRORS))
+def test_errors(line):
+    check_error(line)
+
+
+def test_fill_diagonal_wraps():
+    import numpy as np
+
+    import shardwise.numpy as jnp
+
+    want = np.zeros((5, 2))
+    np.fill_diagonal(want, [1, 2, 3], wrap=True)
+    assert np.array_equal(jnp.fill_diagonal(jnp.zeros((5, 2)), jnp.array([1, 2, 3]), wrap=True, inplace=False), want)

@@ -1,0 +1,65 @@
+"""Signs, exponents and mantissas: values and dtypes as JAX has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.numpy.core_record import use
+from tests.numpy.face import cases, check_case, check_error
+
+CASES = """
+jnp.signbit(v)
+jnp.signbit(gap)
+jnp.signbit(i)
+jnp.signbit(k)
+jnp.signbit(h)
+jnp.frexp(v)
+jnp.frexp(gap)
+jnp.frexp(i)
+jnp.frexp(k)
+jnp.frexp(h)
+jnp.modf(v)
+jnp.modf(gap)
+jnp.modf(i)
+jnp.modf(k)
+jnp.modf(h)
+jnp.spacing(v)
+jnp.spacing(gap)
+jnp.spacing(i)
+jnp.spacing(k)
+jnp.signbit(b)
+jnp.signbit(u)
+jnp.signbit(bf)
+jnp.copysign(v, w)
+jnp.copysign(gap, v)
+jnp.copysign(i, n)
+jnp.copysign(m, -1.0)
+jnp.ldexp(v, i)
+jnp.ldexp(m, n)
+jnp.ldexp(w, -140)
+jnp.ldexp(w, 130)
+jnp.ldexp(h, 3)
+jnp.ldexp(k, 3)
+jnp.ldexp(gap, 2)
+jnp.frexp(w * 1e-30)
+jnp.frexp(bf)
+"""
+
+ERRORS = """
+jnp.signbit(c)
+jnp.ldexp(v, w)
+jnp.copysign(c, v)
+jnp.spacing(c)
+"""
+
+use()
+
+
+@pytest.mark.parametrize("line", cases(CASES))
+def test_as_jax(line):
+    check_case(line)
+
+
+@pytest.mark.parametrize("line", cases(ERRORS))
+def test_errors(line):
+    check_error(line)

@@ -1,0 +1,104 @@
+"""The methods of ufuncs: values and dtypes as JAX has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.numpy.core_record import use
+from tests.numpy.face import cases, check_case, check_error
+
+CASES = """
+jnp.add.reduce(m)
+jnp.add.reduce(n, axis=1)
+jnp.add.reduce(m, axis=None)
+jnp.add.reduce(m, axis=1, keepdims=True)
+jnp.add.accumulate(m, axis=1)
+jnp.add.accumulate(i)
+jnp.add.outer(v, i)
+jnp.add.at(v, i, 2.0, inplace=False)
+jnp.add.at(v, i, w, inplace=False)
+jnp.add.reduce(n, initial=2)
+jnp.multiply.reduce(m)
+jnp.multiply.reduce(n, axis=1)
+jnp.multiply.reduce(m, axis=None)
+jnp.multiply.reduce(m, axis=1, keepdims=True)
+jnp.multiply.accumulate(m, axis=1)
+jnp.multiply.accumulate(i)
+jnp.multiply.outer(v, i)
+jnp.multiply.at(v, i, 2.0, inplace=False)
+jnp.multiply.at(v, i, w, inplace=False)
+jnp.multiply.reduce(n, initial=2)
+jnp.maximum.reduce(m)
+jnp.maximum.reduce(n, axis=1)
+jnp.maximum.reduce(m, axis=None)
+jnp.maximum.reduce(m, axis=1, keepdims=True)
+jnp.maximum.accumulate(m, axis=1)
+jnp.maximum.accumulate(i)
+jnp.maximum.outer(v, i)
+jnp.maximum.at(v, i, 2.0, inplace=False)
+jnp.maximum.at(v, i, w, inplace=False)
+jnp.maximum.reduce(n, initial=2)
+jnp.minimum.reduce(m)
+jnp.minimum.reduce(n, axis=1)
+jnp.minimum.reduce(m, axis=None)
+jnp.minimum.reduce(m, axis=1, keepdims=True)
+jnp.minimum.accumulate(m, axis=1)
+jnp.minimum.accumulate(i)
+jnp.minimum.outer(v, i)
+jnp.minimum.at(v, i, 2.0, inplace=False)
+jnp.minimum.at(v, i, w, inplace=False)
+jnp.minimum.reduce(n, initial=2)
+jnp.add.reduceat(v, np.array([0, 3, 5]))
+jnp.add.reduce(m, where=bm)
+jnp.subtract.reduce(v)
+jnp.subtract.reduce(m, axis=1)
+jnp.subtract.accumulate(i)
+jnp.subtract.at(v, i, 1.0, inplace=False)
+jnp.logical_and.reduce(n)
+jnp.logical_or.reduce(n, axis=1)
+jnp.logical_xor.reduce(i)
+jnp.bitwise_and.reduce(i)
+jnp.bitwise_or.reduce(n)
+jnp.bitwise_xor.reduce(n, axis=1)
+jnp.logaddexp.reduce(v)
+jnp.logaddexp.accumulate(v)
+jnp.add.accumulate(m, axis=None)
+jnp.logaddexp2.reduce(m, axis=1)
+jnp.negative(v)
+jnp.frompyfunc(lambda a, b: a * b + 1, 2, 1)(m, v)
+jnp.frompyfunc(lambda a, b: a * b, 2, 1).reduce(v)
+jnp.frompyfunc(lambda a, b: a * b, 2, 1).accumulate(v)
+jnp.frompyfunc(lambda a, b: a * b, 2, 1).outer(v, i)
+jnp.frompyfunc(lambda a, b: a * b, 2, 1).at(v, i, 2.0, inplace=False)
+jnp.frompyfunc(lambda a, b: a * b, 2, 1, identity=1).reduce(v, where=b)
+"""
+
+ERRORS = """
+jnp.add.at(v, i, 1.0)
+jnp.maximum.reduce(z[:, 0])
+jnp.maximum.reduce(v, where=b)
+jnp.negative.reduce(v)
+jnp.add(v, w, out=v)
+jnp.add(v, w, where=b)
+"""
+
+use()
+
+
+@pytest.mark.parametrize("line", cases(CASES))
+def test_as_jax(line):
+    check_case(line)
+
+
+@pytest.mark.parametrize("line", cases(ERRORS))
+def test_errors(line):
+    check_error(line)
+
+
+def test_names():
+    import shardwise.numpy as jnp
+
+    assert repr(jnp.add) == "<jnp.ufunc 'add'>"
+    assert (jnp.add.nin, jnp.add.nout, jnp.add.nargs, jnp.add.identity) == (2, 1, 2, 0)
+    assert isinstance(jnp.maximum, jnp.ufunc)
+    assert jnp.frompyfunc(max, 2, 1) == jnp.frompyfunc(max, 2, 1)

@@ -1,0 +1,241 @@
+"""Python's operators and the methods of arrays: values, dtypes and weak types as JAX has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.numpy.core_record import check_on_arrays, use
+from tests.numpy.face import cases, check_error
+
+CASES = """
+v + w
+m + v
+v + f
+f + v
+k + v
+i + k
+i + f
+i / k
+k / i
+v / k
+m - n
+f - m
+i - 1
+m * 2
+2 * m
+u * 2
+u + 300
+b * 2
+b + b
+b & bm
+i & 3
+i | n
+i ^ j
+3 & i
+i << 2
+n >> 1
+2 << i
+~n
+~b
+-m
++m
+abs(n)
+m // 0.5
+n // 3
+7 // (i + 1)
+m % 0.5
+n % 3
+divmod(n, 3)
+divmod(7, i + 1)
+m ** 2
+m ** 3
+m ** -1
+2 ** i
+i ** 2
+w ** f
+w ** i
+2.0 ** v
+m @ v
+v @ w
+m @ m.T
+t @ v
+v @ sq[:, :0].repeat(2, 0)
+v == w
+i == 3
+v != w
+i < j
+v <= w
+m > 0
+0 > m
+m >= v
+n >= 0
+3 <= i
+round(m)
+round(m, 2)
+c + 1
+c * 2.0
+1j * v
+h + 1
+bf * f
+np.float32(2) * v
+v + np.ones(8)
+np.ones(8) + v
+v[None] + m
+(v + 1) * w - m / 2
+i == np.int8(3)
+b == True
+m.T
+t.mT
+t.T
+m.real
+c.imag
+c.real
+m.reshape(2, 16)
+m.reshape((8, 4))
+m.reshape(-1)
+m.reshape(2, -1)
+m.ravel()
+m.flatten()
+m.transpose()
+t.transpose(1, 0, 2)
+t.transpose((2, 0, 1))
+t.swapaxes(0, 1)
+m[:1].squeeze()
+m.astype(int)
+m.copy()
+m.view("int32")
+m.view("int16")
+i.view("uint8")
+c.view("float32")
+m.view("complex64")
+b.view("uint8")
+v.clip(0, 1)
+v.round(1)
+v.dot(w)
+m.take(i % 4, axis=0)
+v.repeat(2)
+v.sort()
+v.argsort()
+i.searchsorted(3)
+c.conj()
+b.all()
+len(m) + v
+sum(m)
+m.at[0].set(1)
+v.nonzero()  # static
+v.compress(b)  # static
+m.diagonal(1)
+m.max()
+m.min(0)
+m.prod(1)
+m.cumsum(0)
+m.argmin()
+m.argmax(1)
+m.sum()
+m.mean(0)
+m.std()
+n.max(axis=1)
+bm.any(0)
+m.ptp()
+(m * 2.0).sum(axis=0, keepdims=True)
+m.astype("int8")
+m.diagonal()
+v.cumsum()
+m.cumprod(1)
+"""
+
+ERRORS = """
+v + a5
+m + a5
+v == a5
+v + [1]
+v == [1, 2]
+[1] + v
+v + None
+v + "a"
+-b
+~v
+i ** -1
+v @ 2
+v << 1
+m.reshape(5)
+m.transpose(0)
+v.mT
+v.flat
+m.reshape(3, -1)
+float(v)
+i + 2**31
+m.squeeze(0)
+f[0] + v
+k.view("int8")
+"""
+
+use()
+
+
+@pytest.mark.parametrize("line", cases(CASES))
+def test_as_jax(line):
+    check_on_arrays(line)
+
+
+@pytest.mark.parametrize("line", cases(ERRORS))
+def test_errors(line):
+    check_error(line)
+
+
+@pytest.mark.xfail(reason="tracers have attributes of these names", strict=False)
+@pytest.mark.parametrize("line", ["m.trace()", "m.var(ddof=1)"])
+def test_methods_hidden_by_tracers(line):
+    check_on_arrays(line)
+
+
+def test_foreign_operands():
+    import numpy as np
+
+    import shardwise
+    import shardwise.numpy as jnp
+
+    x = jnp.arange(3.0)
+    assert (x == None) is False  # noqa: E711
+    assert (x != "a") is True
+    assert isinstance(np.ones(3) * x, shardwise.Array)
+    assert isinstance(np.float32(2) * x, shardwise.Array)
+
+    class Foreign:
+        def __radd__(self, other):
+            return "taken"
+
+    assert x + Foreign() == "taken"
+
+    class Convertible:
+        def __jax_array__(self):
+            return jnp.ones(3)
+
+    assert (x + Convertible()).shape == (3,)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(x)
+    with pytest.raises(TypeError, match="immutable"):
+        x[0] = 1
+
+
+def test_signed_zeros_are_kept_apart():
+    import numpy as np
+
+    import shardwise.numpy as jnp
+
+    x = jnp.ones(2)
+    assert not np.signbit((x - x) * 0.0).any()
+    assert np.signbit(x * -0.0).all()
+    assert not np.signbit(x * 0.0).any()
+
+
+def test_traced_iteration():
+    import shardwise
+    import shardwise.numpy as jnp
+
+    @shardwise.jit
+    def total(x):
+        assert len(x) == 3
+        return sum(row for row in x)
+
+    assert total(jnp.arange(6).reshape(3, 2)).tolist() == [6, 9]
