@@ -1,0 +1,377 @@
+"""Arrays as sets: distinct elements, unions, intersections, differences, membership.
+
+In: arrays, flattened unless `axis` is given. Out: sorted 1-d arrays (or slices). Their sizes depend on values, so under
+transformations `size=` says how large a result is: what is too much is cut off, what is missing is filled.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import default_dtype
+from shardwise.base.errors import ConcretizationTypeError
+from shardwise.ir import Array, Tracer, literal
+from shardwise.numpy._promote import array as checked
+from shardwise.numpy._promote import (
+    as_array,
+    astype,
+    canonical_axis,
+    concrete_int,
+    convert,
+    is_complex,
+    is_inexact,
+    promote_dtypes,
+    value,
+)
+from shardwise.numpy.indexing import take
+from shardwise.numpy.predicates import isnan
+from shardwise.numpy.shapes import flat, moveaxis
+from shardwise.numpy.ufuncs import constant, where_
+from shardwise.ops.search import searchsorted
+
+__all__ = [
+    "intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse",
+    "unique_values",
+]  # fmt: skip
+
+_METHODS = ("auto", "binary_search", "compare_all", "sort")
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------
+
+
+def _size(name: str, size: int | None, *operands: Any) -> int | None:
+    """`size` as an int; ConcretizationTypeError that names it if it is missing and an operand is traced."""
+    if size is not None:
+        return concrete_int(size, f"size of {name}")
+    for x in operands:
+        if isinstance(x, Tracer):
+            raise ConcretizationTypeError(
+                f"the shape of {name}'s result depends on values, but they are traced ({x.aval.str_short()}){x.describe()}. "
+                "Pass the static argument size=, or compute it outside of the transformed function."
+            )
+    return None
+
+
+def _places(mask: Array, size: int | None) -> tuple[Array, Array | None]:
+    """The positions of the true elements of a 1-d mask; with a `size` so many, and which of them exist."""
+    if size is None:
+        return checked("set", np.flatnonzero(np.asarray(mask)).astype(default_dtype("i"))), None
+    index = default_dtype("i")
+    number = lax.add(lax.iota(index, size), literal(1, index))
+    found = searchsorted(lax.cumsum(as_array(astype(mask, index))), number)
+    return found, lax.lt(found, literal(mask.shape[0], found.dtype))
+
+
+def _taken(x: Array, places: Array) -> Array:
+    return take(x, places, 0, mode="clip")
+
+
+def _filled(values: Array, exists: Array | None, fill: Any) -> Array:
+    """`values` with `fill` at the places that do not exist."""
+    if exists is None:
+        return values
+    mask = lax.broadcast_in_dim(exists, (exists.shape[0], *[1] * (values.ndim - 1)), (0,))
+    return where_(mask, values, convert(value("fill_value", fill), values.dtype, values.weak_type))
+
+
+def _least_or_zero(values: Array, exists: Array | None) -> Any:
+    """What fills results without a fill_value: their first element, 0 if there is none."""
+    if exists is None or not values.shape[0]:
+        return 0
+    first, some = (lax.index_in_dim(x, 0, keepdims=False) for x in (values, exists))
+    return where_(some, first, constant(first, 0))
+
+
+# -- distinct elements -----------------------------------------------------------------------------------------
+
+
+def _sorted_rows(rows: Array) -> tuple[Array, Array]:
+    """The slices in lexicographic order, and their old positions."""
+    n = rows.shape[0]
+    positions = lax.iota(default_dtype("i"), n)
+    if rows.ndim == 1:
+        return lax.sort((rows, positions), 0, num_keys=1)
+    columns = lax.unstack(lax.reshape(rows, (n, math.prod(rows.shape[1:]))), 1)
+    order = lax.sort((*columns, positions), 0, num_keys=len(columns))[-1]
+    return _taken(rows, order), order
+
+
+def _differs(rows: Array, equal_nan: bool) -> Array:
+    """Whether each slice but the first differs from the one before it."""
+    n = rows.shape[0]
+    after, before = lax.slice_in_dim(rows, 1, n), lax.slice_in_dim(rows, 0, n - 1)
+    different = lax.ne(after, before)
+    if equal_nan and is_inexact(rows.dtype):
+        different = lax.bitwise_and(different, lax.bitwise_not(lax.bitwise_and(isnan(after), isnan(before))))
+    return lax.reduce_or(different, tuple(range(1, rows.ndim)))
+
+
+def _starts(rows: Array, equal_nan: bool) -> Array:
+    """Which slices of sorted ones are the first of equal ones."""
+    return lax.concatenate([lax.full((1,), True, np.bool_), _differs(rows, equal_nan)], 0)
+
+
+def unique(ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
+           axis: int | None = None, *, equal_nan: bool = True, size: int | None = None, fill_value: Any = None,
+           sorted: bool = True) -> Any:  # fmt: skip
+    """The distinct elements of `ar`, sorted; with `axis` the distinct slices.
+
+    Args:
+        return_index: also the first position of each.
+        return_inverse: also for each element (slice) of `ar` the position of its like in the result.
+        return_counts: also how often each occurs.
+        equal_nan: NaNs are one element.
+        size: how many elements the result has; needed under transformations.
+        fill_value: what stands where there are fewer; by default the least element.
+        sorted: without effect, the result is always sorted.
+
+    Raises:
+        ConcretizationTypeError: `ar` is traced without `size`. ValueError: elements are asked of an empty array.
+    """
+    del sorted
+    x = checked("unique", ar)
+    count = _size("unique", size, x)
+    shape = x.shape
+    if axis is None:
+        results = _unique(flat(x), return_index, return_inverse, return_counts, equal_nan, count, fill_value)
+        if return_inverse:
+            at = 2 if return_index else 1
+            results[at] = lax.reshape(results[at], shape)
+    else:
+        d = canonical_axis(axis, x.ndim)
+        results = _unique(moveaxis(x, d, 0), return_index, return_inverse, return_counts, equal_nan, count, fill_value)
+        results[0] = moveaxis(results[0], 0, d)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _unique(rows: Array, return_index: bool, return_inverse: bool, return_counts: bool, equal_nan: bool,
+            size: int | None, fill_value: Any) -> list[Array]:  # fmt: skip
+    if not rows.size:
+        return _unique_of_nothing(rows, return_index, return_inverse, return_counts, size, fill_value)
+    index = default_dtype("i")
+    n = rows.shape[0]
+    if is_complex(rows.dtype):  # NaNs in one or both parts are alike
+        rows = where_(isnan(rows), constant(rows, np.nan), rows)
+    ordered, order = _sorted_rows(rows)
+    starts = _starts(ordered, equal_nan)
+    places, exists = _places(starts, size)
+    # Places that do not exist lie behind the end: they show the first element.
+    shown = places if exists is None else where_(exists, places, constant(places, 0))
+    values = _taken(ordered, shown)
+    results = [values if fill_value is None else _filled(values, exists, fill_value)]
+    if return_index:
+        results.append(_taken(order, shown))
+    if return_inverse:
+        group = lax.sub(lax.cumsum(as_array(astype(starts, index))), literal(1, index))
+        results.append(lax.sort_key_val(order, group)[1])
+    if return_counts:
+        if size is None:
+            following = lax.concatenate([lax.slice_in_dim(places, 1, None), lax.full((1,), n, places.dtype)], 0)
+        else:
+            following = lax.slice_in_dim(_places(starts, size + 1)[0], 1, None)
+        results.append(as_array(astype(lax.sub(following, places), index)))
+    return results
+
+
+def _unique_of_nothing(rows: Array, return_index: bool, return_inverse: bool, return_counts: bool, size: int | None,
+                       fill_value: Any) -> list[Array]:  # fmt: skip
+    """Of no slices, or of slices without elements, which are all alike."""
+    index = default_dtype("i")
+    n = rows.shape[0]
+    if not n and size and fill_value is None:
+        raise ValueError(
+            f"unique: an empty array has no element to fill a result of size {size} with. Pass fill_value."
+        )
+    if not n and size:
+        values = _filled(
+            lax.full((size, *rows.shape[1:]), 0, rows.dtype), lax.full((size,), False, np.bool_), fill_value
+        )
+    else:
+        values = lax.slice_in_dim(rows, 0, min(n, 1))
+    results = [values]
+    if return_index:
+        results.append(lax.full((min(n, 1),), 0, index))
+    if return_inverse:
+        results.append(lax.full((n,), 0, index))
+    if return_counts:
+        results.append(lax.full((min(n, 1),), n, index))
+    return results
+
+
+class UniqueAll(NamedTuple):
+    """What `unique_all` gives."""
+
+    values: Array
+    indices: Array
+    inverse_indices: Array
+    counts: Array
+
+
+class UniqueCounts(NamedTuple):
+    """What `unique_counts` gives."""
+
+    values: Array
+    counts: Array
+
+
+class UniqueInverse(NamedTuple):
+    """What `unique_inverse` gives."""
+
+    values: Array
+    inverse_indices: Array
+
+
+def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
+    """The distinct elements, their first positions, the inverse, and their counts; each NaN is one. See `unique`."""
+    return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
+    """The distinct elements and their counts; each NaN is one. See `unique`."""
+    return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
+    """The distinct elements and the inverse; each NaN is one. See `unique`."""
+    return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The distinct elements; each NaN is one. See `unique`."""
+    return unique(x, equal_nan=False, size=size, fill_value=fill_value)
+
+
+# -- two sets --------------------------------------------------------------------------------------------------
+
+
+def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *,
+         method: str = "auto") -> Array:  # fmt: skip
+    """Elementwise whether `element` is among `test_elements` (`invert`: is not); NaN never is.
+
+    `assume_unique` and `method` have no effect on the result: there is one way, by binary search. ValueError for other
+    texts than 'auto', 'compare_all', 'binary_search' and 'sort'.
+    """
+    del assume_unique
+    x, tests = checked("isin", element), checked("isin", test_elements, 1)
+    if method not in _METHODS:
+        raise ValueError(f"isin: method={method!r} is not known; expected one of {', '.join(_METHODS)}.")
+    found = _isin(x, flat(tests))
+    return lax.bitwise_not(found) if invert else found
+
+
+def _isin(x: Array, tests: Array) -> Array:
+    x, tests = promote_dtypes(x, tests)  # type: ignore[assignment]
+    if not tests.size:
+        return lax.full(x.shape, False, np.bool_)
+    tests = lax.sort(as_array(tests))
+    return lax.eq(x, take(tests, searchsorted(tests, x), mode="clip"))
+
+
+def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The elements of either array, sorted and distinct; `size` and `fill_value` as for `unique`."""
+    x, y = checked("union1d", ar1), checked("union1d", ar2, 1)
+    _size("union1d", size, x, y)
+    both = lax.concatenate(promote_dtypes(flat(x), flat(y)), 0)
+    return unique(both, size=size, fill_value=fill_value)
+
+
+def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None,
+              fill_value: Any = None) -> Array:  # fmt: skip
+    """The elements of `ar1` that are not in `ar2`, sorted and distinct; with `assume_unique` as they stand in `ar1`.
+
+    `size`: how many, needed under transformations; where there are fewer stands `fill_value`, by default 0.
+    """
+    x, y = flat(checked("setdiff1d", ar1)), flat(checked("setdiff1d", ar2, 1))
+    count = _size("setdiff1d", size, x, y)
+    fill = 0 if fill_value is None else fill_value
+    if not x.size:
+        return _filled(lax.full((count or 0,), 0, x.dtype), lax.full((count or 0,), False, np.bool_), fill)
+    if assume_unique:
+        keep = lax.bitwise_not(_isin(x, y))
+    else:
+        x = lax.sort(x)
+        keep = lax.bitwise_and(_starts(x, True), lax.bitwise_not(_isin(x, y)))
+    places, exists = _places(keep, count)
+    return _filled(_taken(x, places), exists, fill)
+
+
+class _Merged(NamedTuple):
+    """Two arrays sorted together, equal elements in their old order."""
+
+    values: Array
+    order: Array  # the positions in the first array, then in the second
+    second: Array  # which come from the second array
+    first_of_group: Array  # for each the place of the first of its equals
+
+
+def _merged(name: str, ar1: Any, ar2: Any) -> tuple[_Merged | None, Array, int]:
+    """Both arrays merged (None if there is nothing), joined, and the size of the first."""
+    x, y = flat(checked(name, ar1)), flat(checked(name, ar2, 1))
+    both = lax.concatenate(promote_dtypes(x, y), 0)
+    if not both.size:
+        return None, both, 0
+    index = default_dtype("i")
+    n = x.size
+    positions = lax.iota(index, both.size)
+    values, order = lax.sort((both, positions), 0, num_keys=1)
+    second = lax.ge(order, literal(n, index))
+    # NaNs of one array are alike, but differ from those of the other.
+    new = lax.bitwise_or(_differs(values, True), lax.bitwise_and(_differs(values, False), _differs(second, False)))
+    starts = lax.concatenate([lax.full((1,), True, np.bool_), new], 0)
+    first = lax.cummax(where_(starts, positions, literal(0, index)))
+    return _Merged(values, order, second, first), both, n
+
+
+def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False, *,
+                size: int | None = None, fill_value: Any = None) -> Any:  # fmt: skip
+    """The elements that are in both arrays, sorted and distinct; with `return_indices` also their first positions in each.
+
+    `assume_unique` has no effect on the result. `size`: how many, needed under transformations; where there are fewer
+    stands `fill_value` (by default the least element), and as position the size of the array.
+    """
+    del assume_unique
+    count = _size("intersect1d", size, ar1, ar2)
+    merged, both, n = _merged("intersect1d", ar1, ar2)
+    if merged is None:
+        empty = lax.full((count or 0,), 0, both.dtype)
+        return (empty, *(lax.full((count or 0,), 0, np.int32),) * 2) if return_indices else empty
+    # Among equal elements there is one place at which the second array's begin after the first array's.
+    size_ = both.size
+    after, before = lax.slice_in_dim(merged.second, 1, None), lax.slice_in_dim(merged.second, 0, size_ - 1)
+    turn = lax.bitwise_and(
+        lax.bitwise_not(_differs(merged.values, False)), lax.bitwise_and(after, lax.bitwise_not(before))
+    )
+    mask = lax.concatenate([lax.full((1,), False, np.bool_), turn], 0)
+    places, exists = _places(mask, count)
+    values = _taken(merged.values, places)
+    values = _filled(values, exists, _least_or_zero(values, exists) if fill_value is None else fill_value)
+    if not return_indices:
+        return values
+    first = _taken(merged.order, _taken(merged.first_of_group, places))
+    second = lax.sub(_taken(merged.order, places), literal(n, merged.order.dtype))
+    return values, _filled(first, exists, n), _filled(second, exists, size_ - n)
+
+
+def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None,
+             fill_value: Any = None) -> Array:  # fmt: skip
+    """The elements that are in exactly one of the arrays, sorted and distinct.
+
+    `assume_unique` has no effect on the result. `size`: how many, needed under transformations; where there are fewer
+    stands `fill_value`, by default the least element.
+    """
+    del assume_unique
+    count = _size("setxor1d", size, ar1, ar2)
+    merged, both, _ = _merged("setxor1d", ar1, ar2)
+    if merged is None:
+        return lax.full((count or 0,), 0, both.dtype)
+    # The last of equal elements comes from the same array as the first if all do.
+    ends = lax.concatenate([_differs(merged.first_of_group, False), lax.full((1,), True, np.bool_)], 0)
+    alone = lax.eq(_taken(merged.second, merged.first_of_group), merged.second)
+    places, exists = _places(lax.bitwise_and(ends, alone), count)
+    values = _taken(merged.values, places)
+    return _filled(values, exists, _least_or_zero(values, exists) if fill_value is None else fill_value)
