@@ -137,6 +137,13 @@ def test_switch_clamps_its_index(wrap, index, expected):
     assert np.asarray(wrap(lambda i: control.switch(i, branches, 1))(index)) == expected
 
 
+def test_platform_dependent_takes_the_function_for_cpus():
+    assert control.platform_dependent(3, cpu=lambda x: x + 1, tpu=lambda x: x) == 4
+    assert control.platform_dependent(3, tpu=lambda x: x, default=lambda x: x + 2) == 5
+    with pytest.raises(NotImplementedError, match="tpu"):
+        control.platform_dependent(3, tpu=lambda x: x)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 11])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_associative_scan(n, reverse):

@@ -38,6 +38,7 @@ CASES = [
     ("choice", (10, (2, 3)), {"replace": False}, 0),
     ("choice", (TABLE, (3,)), {"replace": False, "axis": 1}, 0),
     ("choice", (4, (3,)), {"replace": False, "p": np.array([0.1, 0.2, 0.3, 0.4], np.float32)}, 0),
+    ("choice", (TABLE, (5, 2)), {"axis": 0, "p": np.array([0.1, 0.2, 0.3, 0.4], np.float32)}, 0),
     ("categorical", (np.log(P),), {"shape": (40,)}, 0),
     ("categorical", (np.log(P.reshape(1, 7) * P[:, None]),), {"axis": 0, "shape": (5, 7)}, 0),
     ("categorical", (np.log(P),), {"shape": (5,), "replace": False}, 0),
@@ -73,6 +74,9 @@ CASES = [
     ("t", (P, MANY), {}, 1e-5),
     ("generalized_normal", (1.5, MANY), {}, 1e-5),
     ("ball", (3, 1.5, MANY), {}, 1e-5),
+    ("multivariate_normal", (P[:3], np.diag(P[:3]) + np.float32(0.1), (5,)), {}, 1e-4),
+    ("orthogonal", (3, (4,)), {}, 1e-4),
+    ("orthogonal", (2, (), "float32", 4), {}, 1e-4),
 ]
 
 

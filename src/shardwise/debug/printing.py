@@ -115,7 +115,7 @@ def callback(callback: Callable[..., Any] | None = None, *args: Any, ordered: bo
         TypeError: `callback` is no function.
         JaxRuntimeError: when it runs, if the function raised.
     """
-    options = dict(ordered=ordered, partitioned=partitioned)
+    options: dict[str, Any] = dict(ordered=ordered, partitioned=partitioned)
     if callback is None:
         return lambda callback, *args, **kwargs: debug_callback(callback, args, kwargs, **options)
     return debug_callback(callback, args, kwargs, **options)

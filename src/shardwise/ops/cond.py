@@ -274,4 +274,18 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
 
 
 def _int32(value: Any) -> Array:
-    return convert(as_array(value), _INT32)
+    return as_array(convert(value, _INT32))
+
+
+def platform_dependent(
+    *args: Any, default: Callable[..., Any] | None = None, **per_platform: Callable[..., Any]
+) -> Any:
+    """The result of the function given for this platform, ``cpu=``, or else of `default`, on `args`.
+
+    NotImplementedError if neither is given.
+    """
+    fun = per_platform.get("cpu", default)
+    if fun is None:
+        raise NotImplementedError(f"platform_dependent has functions for {', '.join(per_platform) or 'no platform'} only, and no "
+                                  "default; this platform is cpu.")  # fmt: skip
+    return fun(*args)

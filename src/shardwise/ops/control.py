@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from shardwise.base import config
-from shardwise.base.dtypes import dtype_of, is_weak
-from shardwise.ir import Literal, Tracer
+from shardwise.base.dtypes import is_weak
+from shardwise.ir import Tracer, literal
 from shardwise.ops.associative_scan import associative_scan as associative_scan
 from shardwise.ops.binary import add, lt
 from shardwise.ops.casts import convert
 from shardwise.ops.cond import cond as cond
 from shardwise.ops.cond import cond_p as cond_p
+from shardwise.ops.cond import platform_dependent as platform_dependent
 from shardwise.ops.cond import switch as switch
 from shardwise.ops.convert import as_value
 from shardwise.ops.operands import dtype_kind
@@ -24,7 +23,18 @@ from shardwise.ops.scan import scan_p as scan_p
 from shardwise.ops.while_loop import while_loop as while_loop
 from shardwise.ops.while_loop import while_p as while_p
 
-__all__ = ["associative_scan", "cond", "cond_p", "fori_loop", "scan", "scan_p", "switch", "while_loop", "while_p"]
+__all__ = [
+    "associative_scan",
+    "cond",
+    "cond_p",
+    "fori_loop",
+    "platform_dependent",
+    "scan",
+    "scan_p",
+    "switch",
+    "while_loop",
+    "while_p",
+]
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *,
@@ -45,7 +55,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
         raise TypeError(f"lax.fori_loop takes a function as its third argument, got {body_fun!r}.")
     dtype = _bounds_dtype(lower, upper)
     if not isinstance(lower, Tracer) and not isinstance(upper, Tracer):
-        return _counted(int(lower), int(upper), lower, body_fun, init_val, 1 if unroll is None else unroll, dtype)
+        return _counted(int(lower), int(upper), body_fun, init_val, 1 if unroll is None else unroll)
     if unroll not in (None, False, 1):
         raise ValueError("Can only use `unroll` in `fori_loop` if the loop bounds are statically known.")
     first, last = (convert(as_value(b), dtype, is_weak(lower) and is_weak(upper)) for b in (lower, upper))
@@ -74,8 +84,7 @@ def _bounds_dtype(lower: Any, upper: Any) -> Any:
     )
 
 
-def _counted(lower: int, upper: int, given: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, unroll: Any,
-             dtype: Any) -> Any:  # fmt: skip
+def _counted(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_val: Any, unroll: Any) -> Any:
     _check_unroll(unroll)
     length = max(upper - lower, 0)
     if config.jax_disable_jit and not length:
@@ -85,7 +94,7 @@ def _counted(lower: int, upper: int, given: Any, body_fun: Callable[[Any, Any], 
         i, value = state
         return (add(i, 1), body_fun(i, value)), None
 
-    start = Literal(np.asarray(lower, dtype_of(given)), as_value(given).aval)
+    start = literal(lower)
     if config.jax_disable_jit:
         return scan(step, (start, init_val), None, length)[0][1]
     _, tree = _no_arrays()

@@ -169,10 +169,11 @@ def _made(env: Env, keys: Block, shape: Shape, block_shape: Shape, shard_axes: S
     Where they share a key, their blocks are views of the whole, which is made in one go and in its own memory order.
     """
     if all(keys.shape[env.dim(a)] == 1 for axes in shard_axes for a in axes):
-        out = whole(keys, shape)
+        out, cut = whole(keys, shape), all_slice.kernel
+        assert cut is not None
         for d, axes in enumerate(shard_axes, keys.ndim - env.lead):
             if axes:
-                out = all_slice.kernel(env, out, axes=axes, sizes=tuple(env.size(a) for a in axes), dim=d)
+                out = cut(env, out, axes=axes, sizes=tuple(env.size(a) for a in axes), dim=d)
         return out
     starts: list[Any] = []
     for n, axes in zip(block_shape, shard_axes, strict=True):

@@ -148,6 +148,12 @@ def _scan_compile(env: Env, in_types: Types, out_types: Types, params: Params) -
     order = range(length - 1, -1, -1) if params["reverse"] else range(length)
     y_types = out_types[n:]
 
+    def run_carry(*blocks: Ndarray) -> tuple[Ndarray, ...]:
+        consts, carry, _ = _parts(blocks, params)
+        for _ in order:
+            carry = step(*consts, *carry)
+        return tuple(carry)
+
     def run(*blocks: Ndarray) -> tuple[Ndarray, ...]:
         consts, carry, xs = _parts(blocks, params)
         rows = [np.moveaxis(x, lead, 0) for x in xs]
@@ -159,7 +165,7 @@ def _scan_compile(env: Env, in_types: Types, out_types: Types, params: Params) -
                 s.put(i, y)
         return (*carry, *[s.block(lead, t) for s, t in zip(stacks, y_types, strict=True)])
 
-    return run
+    return run if y_types or len(in_types) > params["num_consts"] + n else run_carry
 
 
 scan_p = define_op("scan", type_rule=_scan_type, multiple_results=True, typed=True, rule=no_rule, edges=_scan_edges,

@@ -6,19 +6,22 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.ir import Array
+from shardwise.ops.convert import as_array
 from shardwise.transforms.jit import jit
 
 
 def compiled(sample: Callable[..., Any]) -> Callable[..., Any]:
     """``sample(*arrays, **static)`` under `jit`, the keyword arguments being static.
 
-    A call looks up its compiled form by the static values, so that nothing but arrays goes through `jit`'s fast path.
+    A call looks up its compiled form by the static values. Scalars become arrays, whose values a compiled form does not
+    depend on; so a call finds `jit`'s fast path.
     """
     forms: dict[tuple[Any, ...], Callable[..., Any]] = {}
     name = sample.__name__
 
     @functools.wraps(sample)
-    def call(*arrays: Any, **static: Any) -> Any:
+    def call(*values: Any, **static: Any) -> Any:
         key = tuple(static.values())
         form = forms.get(key)
         if form is None:
@@ -28,6 +31,6 @@ def compiled(sample: Callable[..., Any]) -> Callable[..., Any]:
 
             fixed.__name__ = fixed.__qualname__ = name
             form = forms[key] = jit(fixed)
-        return form(*arrays)
+        return form(*[v if isinstance(v, Array) else as_array(v) for v in values])
 
     return call

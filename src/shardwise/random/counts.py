@@ -270,7 +270,7 @@ def _multinomial(key: Array, n: Any, p: Array, *, dtype: Any) -> Array:
         return lax.sub(remaining, count), count
 
     _, counts = scan(step, n, (shares, random_split(key, (fronts.shape[0],))))
-    return convert(transpose(counts, (*range(1, counts.ndim), 0)), dtype)
+    return as_array(convert(transpose(counts, (*range(1, counts.ndim), 0)), dtype))
 
 
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1) -> Array:

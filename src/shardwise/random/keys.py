@@ -18,7 +18,7 @@ from shardwise.base.dtypes import KeyDtype
 from shardwise.base.dtypes import key_dtype as _fry
 from shardwise.ir import Array, Literal, literal
 from shardwise.ops.casts import convert
-from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.convert import as_value
 from shardwise.ops.random_bits import (
     random_clone_p,
     random_fold_in,
@@ -239,7 +239,7 @@ def fold_in(key: Any, data: Any) -> Array:
     """
     checked = checked_key("fold_in", key)
     if isinstance(data, int):
-        return _fold_in(checked, as_array(np.uint32(data)))
+        return _fold_in(checked, np.uint32(data))
     value = as_value(data)
     if value.ndim:
         raise TypeError(f"fold_in accepts a scalar, but was given an array of shape {value.shape} != (). "

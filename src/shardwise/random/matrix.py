@@ -11,7 +11,8 @@ from shardwise.ir import Array
 from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array
 from shardwise.ops.dims import shape_tuple
-from shardwise.random.arguments import Shape, check_shape, float_dtype, moved, sampled, sampler
+from shardwise.ops.transpose import transpose
+from shardwise.random.arguments import Shape, check_shape, float_dtype, moved, parameter, sampled, sampler
 from shardwise.random.keys import checked_key
 from shardwise.random.normal import _normal, normal_real
 from shardwise.sharding import NamedSharding
@@ -24,18 +25,24 @@ _METHODS = ("cholesky", "eigh", "svd")
 @sampler
 def _multivariate_normal(key: Array, mean: Array, cov: Array, *, shape: Shape, dtype: Any, method: str,
                          sharding: NamedSharding | None) -> Array:  # fmt: skip
-    import shardwise.numpy as jnp
+    from shardwise.numpy import linalg
+    from shardwise.numpy.einsum import einsum
 
     if method == "cholesky":
-        factor = jnp.linalg.cholesky(cov)
+        factor = linalg.cholesky(cov)
     elif method == "eigh":
-        values, vectors = jnp.linalg.eigh(cov)
+        values, vectors = linalg.eigh(cov)
         factor = lax.mul(vectors, lax.expand_dims(lax.sqrt(values), (values.ndim - 1,)))
     else:
-        left, values, _ = jnp.linalg.svd(cov)
+        left, values, _ = linalg.svd(cov)
         factor = lax.mul(left, lax.expand_dims(lax.sqrt(values), (values.ndim - 1,)))
     vectors = normal_real(key, (*shape, mean.shape[-1]), dtype)
-    return moved(jnp.add(mean, jnp.einsum("...ij,...j->...i", factor, vectors)), sharding)
+    return moved(_add_last(einsum("...ij,...j->...i", factor, vectors), mean), sharding)
+
+
+def _add_last(samples: Array, mean: Array) -> Array:
+    """`mean` moves vectors whose batch dims it may lack."""
+    return lax.add(samples, parameter(mean, samples.ndim, samples.dtype))
 
 
 def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky", *,
@@ -74,13 +81,16 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
 def _orthogonal(
     key: Array, *, rows: int, columns: int, shape: Shape, dtype: Any, sharding: NamedSharding | None
 ) -> Array:
-    import shardwise.numpy as jnp
+    from shardwise.numpy import linalg
+    from shardwise.numpy.diagonals import diagonal
 
     size = (*shape, max(rows, columns), min(rows, columns))
-    q, r = jnp.linalg.qr(_normal(key, shape=size, dtype=dtype, sharding=None))
+    q, r = linalg.qr(_normal(key, shape=size, dtype=dtype, sharding=None))
     # The sign of R's diagonal is the algorithm's whim; taken out, every orthogonal matrix is equally likely.
-    x = lax.mul(q, lax.expand_dims(lax.sign(jnp.diagonal(r, axis1=-2, axis2=-1)), (len(shape),)))
-    return moved(jnp.swapaxes(x, -1, -2) if rows < columns else x, sharding)
+    x = lax.mul(q, lax.expand_dims(lax.sign(diagonal(r, axis1=-2, axis2=-1)), (len(shape),)))
+    if rows < columns:
+        x = transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+    return moved(x, sharding)
 
 
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None, *,

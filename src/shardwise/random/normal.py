@@ -64,7 +64,8 @@ def _truncated_normal(
 ) -> Array:
     lower, upper = (parameter(x, len(shape), dtype) for x in (lower, upper))
     root2 = literal(np.sqrt(2), dtype)
-    floats = uniform_between(key, shape, dtype, *[lax.erf(lax.div(x, root2)) for x in (lower, upper)], sharding)
+    low, high = (lax.erf(lax.div(x, root2)) for x in (lower, upper))
+    floats = uniform_between(key, shape, dtype, low, high, sharding)
     out = lax.mul(root2, erf_inv(floats))
     # Rounding may have moved a number onto a bound or over it.
     least = lax.nextafter(lax.stop_gradient(lower), literal(np.inf, dtype))

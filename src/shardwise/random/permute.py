@@ -119,12 +119,12 @@ def _weighted(key: Array, p: Array, shape: Shape, replace: bool, mode: str) -> A
     if not replace:  # the largest of the perturbed logarithms are a sample without replacement
         perturbed = lax.add(gumbel_of(key, p.shape, p.dtype, mode), lax.log(p))
         return lax.reshape(convert(lax.top_k(perturbed, math.prod(shape))[1], index), shape)
-    import shardwise.numpy as jnp
+    from shardwise.numpy.sorting_search import searchsorted
 
     sums = lax.cumsum(p, 0)
     total = lax.index_in_dim(sums, p.shape[0] - 1, 0, keepdims=False)
     position = lax.mul(total, lax.sub(literal(1.0, p.dtype), unit(key, shape, p.dtype)))
-    return convert(jnp.searchsorted(sums, position), index)
+    return as_array(convert(searchsorted(sums, position), index))
 
 
 def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0,
@@ -164,7 +164,7 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
         if weights.shape != (n,):
             raise ValueError(f"choice: p must be None or a 1D vector with the same size as a.shape[axis]. p has shape "
                              f"{weights.shape} and a.shape[axis] is {n}.")  # fmt: skip
-        arrays.append(convert(weights, to_inexact(weights.dtype)))
+        arrays.append(as_array(convert(weights, to_inexact(weights.dtype))))
     return _choice(checked, *arrays, n=n, shape=wanted, replace=bool(replace), weighted=p is not None, axis=axis,
                    mode=gumbel_mode(mode, "choice"))  # fmt: skip
 

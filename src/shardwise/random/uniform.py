@@ -12,7 +12,7 @@ from shardwise.ir import Array, Literal, literal
 from shardwise.ops.binary import add, bitwise_and, gt, le, lt, mul, rem, sub
 from shardwise.ops.binary import max as maximum
 from shardwise.ops.casts import convert
-from shardwise.ops.convert import as_value
+from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.dims import shape_tuple
 from shardwise.ops.random_bits import random_bits, random_split
 from shardwise.ops.random_floats import mul_add, unit_floats
@@ -97,12 +97,12 @@ def uniform_between(
 
 
 @sampler
-def _uniform(key: Array, *, low: float, high: float, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
-    return uniform_between(key, shape, dtype, low, high, sharding)
+def _uniform(key: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
+    return unit(key, shape, dtype, sharding)
 
 
 @sampler
-def _uniform_bounds(
+def _uniform_between(
     key: Array, low: Array, high: Array, *, shape: Shape, dtype: Any, sharding: NamedSharding | None
 ) -> Array:
     return uniform_between(key, shape, dtype, low, high, sharding)
@@ -125,11 +125,9 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
     wanted = shape_tuple(shape, "uniform")
 
     def sample(sharding: NamedSharding | None) -> Array:
-        if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)):
-            return _uniform(
-                checked, low=float(minval), high=float(maxval), shape=wanted, dtype=found, sharding=sharding
-            )
-        return _uniform_bounds(checked, minval, maxval, shape=wanted, dtype=found, sharding=sharding)
+        if isinstance(minval, (int, float)) and isinstance(maxval, (int, float)) and minval == 0 and maxval == 1:
+            return _uniform(checked, shape=wanted, dtype=found, sharding=sharding)
+        return _uniform_between(checked, minval, maxval, shape=wanted, dtype=found, sharding=sharding)
 
     return sampled("uniform", out_sharding, len(wanted), sample)
 
@@ -196,7 +194,7 @@ def _randint(key: Array, low: Any, high: Any, *, shape: Shape, dtype: Any, shard
     least, most = (literal(int(n), int32) for n in (info.min, info.max))
     low = clamp(least, convert(as_value(low), int32), most)
     high = clamp(least, convert(as_value(high), int32), literal(int(info.max) + 1, int32))
-    return convert(randint_between(key, low, high, shape, int32, sharding), dtype)
+    return as_array(convert(randint_between(key, low, high, shape, int32, sharding), dtype))
 
 
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *, out_sharding: Any = None) -> Array:
