@@ -1,5 +1,9 @@
 """`shardwise.lax`: the strict layer of array functions (equal dtypes and ranks) and the collectives, named as in jax.lax."""
 
+import importlib as _importlib
+from typing import Any as _Any
+
+from shardwise.lax.mapping import map as map
 from shardwise.ops.contract import *  # noqa: F403
 from shardwise.ops.control import *  # noqa: F403
 from shardwise.ops.conv import *  # noqa: F403
@@ -16,3 +20,9 @@ from shardwise.ops.sorting import *  # noqa: F403
 from shardwise.ops.special import *  # noqa: F403
 from shardwise.ops.window import *  # noqa: F403
 from shardwise.transforms.constraints import with_sharding_constraint as with_sharding_constraint
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "linalg":
+        return _importlib.import_module("shardwise.lax.linalg")
+    raise AttributeError(f"module 'shardwise.lax' has no attribute {name!r}")
