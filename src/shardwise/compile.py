@@ -1,6 +1,6 @@
 """Compiling: a global Program and its arguments' signatures become an `Executable`.
 
-    inline -> propagate -> partition -> simplify -> Plan
+    inline -> propagate -> partition -> simplify -> schedule -> Plan
 
 Comes in: the program, one `Signature` per input, a sharding or None per output. Goes out: an Executable whose `call`
 takes Arrays and gives Arrays; the per-device program and its transfers are kept for `explain`.
@@ -19,6 +19,7 @@ from shardwise.passes.grid import DimAxes, Grid, MeshKey, make_grid
 from shardwise.passes.inline import inline_calls
 from shardwise.passes.partition import Transfer, partition
 from shardwise.passes.propagate import Placement, propagate
+from shardwise.passes.schedule import schedule
 from shardwise.passes.simplify import simplify
 from shardwise.placement import derive_sharding, incompatible_devices
 from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
@@ -52,7 +53,9 @@ class Executable:
         self.seconds = seconds
         self.placements = placements  # of the global program's values, in grid axes; empty on one device
         make_plan = SteppedPlan if config.shardwise_stepped else Plan
-        self.plan = make_plan(device_program, Env(grid.names, grid.sizes))
+        env = Env(grid.names, grid.sizes)
+        fuses = config.shardwise_fused == "auto" and not config.shardwise_stepped
+        self.plan = make_plan(schedule(device_program, env) if fuses else device_program, env)
         forms: list[BlockForm] = []
         for sig, dims in zip(in_sigs, in_dims, strict=True):
             forms.append(block_form(sig.aval.shape, grid.positions(dims), grid.sizes))

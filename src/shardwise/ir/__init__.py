@@ -3,6 +3,7 @@
 Comes in: op calls on arrays, tracers and literals (`bind`). Goes out: `Program`s, or executed results.
 """
 
+from shardwise.ir.op import Emit as Emit
 from shardwise.ir.op import Halo as Halo
 from shardwise.ir.op import Op as Op
 from shardwise.ir.op import UndefinedPrimal as UndefinedPrimal

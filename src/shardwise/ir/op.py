@@ -34,6 +34,20 @@ class Halo:
     fill_operand: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """How an elementwise op is written in a fused loop of vector code (see runtime.lanes).
+
+    `write` is ``(lanes, *values, **params) -> value``, for operands whose dtypes are of the `kinds` (b, i, u, f: real ones of
+    at most 64 bits). `exact`: results need no rounding to a narrow float type. `cost`: relative to an addition.
+    """
+
+    write: Callable[..., Any]
+    kinds: str = "biuf"
+    exact: bool = False
+    cost: int = 1
+
+
 @dataclass(eq=False, slots=True)
 class Op:
     """An operation. Made by `define_op`; compared by identity.
@@ -63,6 +77,7 @@ class Op:
     explicit        ``(in_types, out_types, params, rule) -> tuple[Spec, ...]`` the type-level sharding rule where it differs
                     from what the sharding rule implies.
     edges           ``(eqn) -> groups of values that share one sharding`` for ops with regions.
+    emit            for elementwise ops: how they are written as vector code, an `Emit`; without it they are not fused.
     compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
     effects         True, or a predicate of params: never removed nor merged.
     jvp             ``(primals, tangents, **params) -> (out, tangent)`` (tuples of both if `multiple_results`) in terms of other ops;
@@ -89,6 +104,7 @@ class Op:
     partition: Callable[..., Any] | None = None
     explicit: Callable[..., Any] | None = None
     edges: Callable[..., Any] | None = None
+    emit: Emit | None = None
     compile: Callable[..., Any] | None = None
     effects: bool | Callable[[Params], bool] = False
     typed: bool = False

@@ -8,6 +8,7 @@ import numpy as np
 
 from shardwise.base.dtypes import as_dtype, canonicalize
 from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.casts import convert
 from shardwise.ops.derivative import along, back, do, scalar
 from shardwise.ops.operands import (
@@ -137,39 +138,39 @@ def _pow_power(t: Any, z: Any, x: Any, y: Any) -> Any:
 
 # -- ops -------------------------------------------------------------------------------------------------------------
 
-add_p = elementwise_op("add", np.add, "biufc", "biufc",
+add_p = elementwise_op("add", np.add, "biufc", "biufc", emit=ir.ADD,
                        push=(lambda t, z, x, y: t, lambda t, z, x, y: t),
                        pull=(lambda ct, x, y: ct, lambda ct, x, y: ct))  # fmt: skip
-sub_p = elementwise_op("sub", np.subtract, "iufc", "iufc",
+sub_p = elementwise_op("sub", np.subtract, "iufc", "iufc", emit=ir.SUB,
                        push=(lambda t, z, x, y: t, lambda t, z, x, y: do.neg(t)),
                        pull=(lambda ct, x, y: ct, lambda ct, x, y: do.neg(ct)))  # fmt: skip
-mul_p = elementwise_op("mul", np.multiply, "biufc", "biufc",
+mul_p = elementwise_op("mul", np.multiply, "biufc", "biufc", emit=ir.MUL,
                        push=(lambda t, z, x, y: do.mul(t, y), lambda t, z, x, y: do.mul(x, t)),
                        pull=(lambda ct, x, y: do.mul(ct, y), lambda ct, x, y: do.mul(x, ct)))  # fmt: skip
-div_p = elementwise_op("div", _div, "iufc", "iufc",
+div_p = elementwise_op("div", _div, "iufc", "iufc", emit=ir.DIV,
                        push=(lambda t, z, x, y: do.div(t, y), lambda t, z, x, y: do.mul(t, do.neg(do.div(z, y)))),
                        pull=(lambda ct, x, y: do.div(ct, y), None))  # fmt: skip
 rem_p = elementwise_op("rem", _rem, "iuf", "iuf", push=(lambda t, z, x, y: t, _rem_push))
-max_p = elementwise_op("max", np.maximum, "biufc", "biufc", push=(_chosen_left, _chosen_right))
-min_p = elementwise_op("min", np.minimum, "biufc", "biufc", push=(_chosen_left, _chosen_right))
+max_p = elementwise_op("max", np.maximum, "biufc", "biufc", emit=ir.MAX, push=(_chosen_left, _chosen_right))
+min_p = elementwise_op("min", np.minimum, "biufc", "biufc", emit=ir.MIN, push=(_chosen_left, _chosen_right))
 atan2_p = elementwise_op("atan2", _atan2, "fc", "fc",
                          push=(lambda t, z, x, y: do.mul(t, do.div(y, _squares(x, y))),
                                lambda t, z, x, y: do.mul(t, do.div(do.neg(x), _squares(x, y)))))  # fmt: skip
 nextafter_p = elementwise_op("nextafter", np.nextafter, "f", "f", push=())
 mulhi_p = elementwise_op("mulhi", _mulhi, "iu", "iu")
-and_p = elementwise_op("and", np.bitwise_and, "biu", "biu")
-or_p = elementwise_op("or", np.bitwise_or, "biu", "biu")
-xor_p = elementwise_op("xor", np.bitwise_xor, "biu", "biu")
-shift_left_p = elementwise_op("shift_left", np.left_shift, "iu", "iu")
-shift_right_logical_p = elementwise_op("shift_right_logical", _shift_right_logical, "iu", "iu")
-shift_right_arithmetic_p = elementwise_op("shift_right_arithmetic", _shift_right_arithmetic, "iu", "iu")
+and_p = elementwise_op("and", np.bitwise_and, "biu", "biu", emit=ir.AND)
+or_p = elementwise_op("or", np.bitwise_or, "biu", "biu", emit=ir.OR)
+xor_p = elementwise_op("xor", np.bitwise_xor, "biu", "biu", emit=ir.XOR)
+shift_left_p = elementwise_op("shift_left", np.left_shift, "iu", "iu", emit=ir.SHIFT_LEFT)
+shift_right_logical_p = elementwise_op("shift_right_logical", _shift_right_logical, "iu", "iu", emit=ir.SHIFT_RIGHT_LOGICAL)
+shift_right_arithmetic_p = elementwise_op("shift_right_arithmetic", _shift_right_arithmetic, "iu", "iu", emit=ir.SHIFT_RIGHT_ARITHMETIC)
 
-eq_p = elementwise_op("eq", np.equal, "biufck", "biufck", result=lambda d: _BOOL, weak=False)
-ne_p = elementwise_op("ne", np.not_equal, "biufck", "biufck", result=lambda d: _BOOL, weak=False)
-lt_p = elementwise_op("lt", np.less, "biuf", "biuf", result=lambda d: _BOOL, weak=False)
-le_p = elementwise_op("le", np.less_equal, "biuf", "biuf", result=lambda d: _BOOL, weak=False)
-gt_p = elementwise_op("gt", np.greater, "biuf", "biuf", result=lambda d: _BOOL, weak=False)
-ge_p = elementwise_op("ge", np.greater_equal, "biuf", "biuf", result=lambda d: _BOOL, weak=False)
+eq_p = elementwise_op("eq", np.equal, "biufck", "biufck", emit=ir.EQ, result=lambda d: _BOOL, weak=False)
+ne_p = elementwise_op("ne", np.not_equal, "biufck", "biufck", emit=ir.NE, result=lambda d: _BOOL, weak=False)
+lt_p = elementwise_op("lt", np.less, "biuf", "biuf", emit=ir.LT, result=lambda d: _BOOL, weak=False)
+le_p = elementwise_op("le", np.less_equal, "biuf", "biuf", emit=ir.LE, result=lambda d: _BOOL, weak=False)
+gt_p = elementwise_op("gt", np.greater, "biuf", "biuf", emit=ir.GT, result=lambda d: _BOOL, weak=False)
+ge_p = elementwise_op("ge", np.greater_equal, "biuf", "biuf", emit=ir.GE, result=lambda d: _BOOL, weak=False)
 
 
 def _complex_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:

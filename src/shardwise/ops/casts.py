@@ -12,6 +12,7 @@ from shardwise.base.dtypes import KeyDtype, finfo, itemsize_bits, physical
 from shardwise.base.tree import tree_map
 from shardwise.ir import Array, Literal, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.derivative import along, back, do, with_dtype
 from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, int_limits, operand, requested_dtype
 from shardwise.runtime.env import Env
@@ -38,7 +39,7 @@ def _convert_compile(env: Env, in_types: Types, out_types: Types, params: Params
 
 
 convert_element_type_p = define_op(
-    "convert_element_type", type_rule=_convert_type, kernel=_convert_kernel, compile=_convert_compile,
+    "convert_element_type", type_rule=_convert_type, kernel=_convert_kernel, compile=_convert_compile, emit=ir.CONVERT,
     jvp=along("convert_element_type", lambda t, y, x, **params: do.convert_element_type(t, **params)),
     transpose=back(lambda ct, x, **params: with_dtype(ct, x.aval)),
 )  # fmt: skip
@@ -233,11 +234,11 @@ def _identity(env: Env, x: Block) -> Block:
     return x
 
 
-copy_p = define_op("copy", type_rule=_same_type, kernel=_identity, jvp=along("copy", lambda t, y, x: do.copy(t)),
+copy_p = define_op("copy", type_rule=_same_type, kernel=_identity, emit=ir.IDENTITY, jvp=along("copy", lambda t, y, x: do.copy(t)),
                    transpose=back(lambda ct, x: ct))  # fmt: skip
 
 
-stop_gradient_p = define_op("stop_gradient", type_rule=_same_type, kernel=_identity, jvp=along("stop_gradient", ()))
+stop_gradient_p = define_op("stop_gradient", type_rule=_same_type, kernel=_identity, emit=ir.IDENTITY, jvp=along("stop_gradient", ()))
 
 
 def copy(x: Any) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.base.config import config
 from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype
-from shardwise.ir import Array, Literal, Op, ShapedArray, define_op, literal
+from shardwise.ir import Array, Emit, Literal, Op, ShapedArray, define_op, literal
 from shardwise.ops.convert import as_value
 from shardwise.ops.derivative import Pushes, along, back
 from shardwise.runtime.env import Env
@@ -205,13 +205,14 @@ def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
 
 
 def elementwise_op(name: str, ufunc: Callable[..., Any], *accepts: str, result: DTypeMap | None = None,
-                   weak: bool = True, push: Pushes | None = None, pull: Pushes | None = None) -> Op:  # fmt: skip
+                   weak: bool = True, push: Pushes | None = None, pull: Pushes | None = None,
+                   emit: Emit | None = None) -> Op:  # fmt: skip
     """Define an elementwise op without params that computes `ufunc`; `push` and `pull` make its derivative (see `derivative`)."""
 
     def kernel(env: Env, *blocks: Block) -> Block:
         return ufunc(*aligned(env, blocks))
 
     return define_op(
-        name, type_rule=elementwise_type(name, *accepts, result=result, weak=weak), kernel=kernel, ufunc=ufunc,
+        name, type_rule=elementwise_type(name, *accepts, result=result, weak=weak), kernel=kernel, ufunc=ufunc, emit=emit,
         jvp=None if push is None else along(name, push), transpose=None if pull is None else back(pull),
     )  # fmt: skip

@@ -11,6 +11,7 @@ from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.explicit import specs_from_rule, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
+from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.derivative import along, do, is_linear, spread, unbroadcast
 from shardwise.ops.operands import Block, aligned, broadcast_shape, check_same_dtype, dtype_kind, operand, operands
 from shardwise.runtime.env import Env
@@ -90,7 +91,7 @@ def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
     return [None, *(pulled(i) if is_linear(c) else None for i, c in enumerate(cases))]
 
 
-select_n_p = define_op("select_n", type_rule=_select_type, kernel=_select_kernel, ufunc=_select, explicit=_select_explicit,
+select_n_p = define_op("select_n", type_rule=_select_type, kernel=_select_kernel, ufunc=_select, emit=ir.SELECT_N, explicit=_select_explicit,
                        jvp=_select_jvp, transpose=_select_transpose)  # fmt: skip
 
 
@@ -147,7 +148,8 @@ _CLAMP_PUSHES = (
     lambda t, out, low, x, high: do.select_n(do.and_(do.gt(x, low), do.lt(x, high)), 0, t),
     lambda t, out, low, x, high: do.select_n(do.lt(high, x), 0, t),
 )
-clamp_p = define_op("clamp", type_rule=_clamp_type, kernel=_clamp_kernel, ufunc=_clamp, jvp=along("clamp", _CLAMP_PUSHES))
+clamp_p = define_op("clamp", type_rule=_clamp_type, kernel=_clamp_kernel, ufunc=_clamp, emit=ir.CLAMP,
+                    jvp=along("clamp", _CLAMP_PUSHES))
 
 
 def clamp(min: Any, x: Any, max: Any) -> Array:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Op, bind
+from shardwise.ir import Array, Emit, Op, bind
+from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.derivative import Pushes, do, scalar
 from shardwise.ops.operands import Block, elementwise_op, operand, operands
 
@@ -32,8 +33,8 @@ def _scipy(name: str) -> Callable[..., Block]:
     return function
 
 
-def _define(name: str, function: Callable[..., Block], arity: int, push: Pushes | None = None) -> Op:
-    return elementwise_op(name, function, *("f",) * arity, push=push)
+def _define(name: str, function: Callable[..., Block], arity: int, push: Pushes | None = None, emit: Emit | None = None) -> Op:
+    return elementwise_op(name, function, *("f",) * arity, push=push, emit=emit)
 
 
 def _lgamma(x: Block) -> Block:
@@ -119,7 +120,7 @@ def _unknown(name: str, operands: str) -> Callable[..., Any]:
     return refuse
 
 
-erf_p = _define("erf", _scipy("erf"), 1, lambda t, y, x: do.mul(t, _bell(x)))
+erf_p = _define("erf", _scipy("erf"), 1, lambda t, y, x: do.mul(t, _bell(x)), ir.ERF)
 erfc_p = _define("erfc", _scipy("erfc"), 1, lambda t, y, x: do.mul(t, do.neg(_bell(x))))
 erf_inv_p = _define("erf_inv", _scipy("erfinv"), 1,
                     lambda t, y, x: do.mul(t, do.mul(1 / _TWO_OVER_ROOT_PI, do.exp(do.square(y)))))  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 
 from shardwise.base.dtypes import as_dtype
 from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.accuracy import check_accuracy
 from shardwise.ops.derivative import along, back, do
 from shardwise.ops.operands import Block, check_kind, dtype_kind, elementwise_op, operand
@@ -142,22 +143,22 @@ def _integer_pow_push(t: Any, z: Any, x: Any, *, y: int) -> Any:
 
 # -- ops -------------------------------------------------------------------------------------------------------------
 
-neg_p = elementwise_op("neg", np.negative, "iufc",
+neg_p = elementwise_op("neg", np.negative, "iufc", emit=ir.NEG,
                      push=lambda t, y, x: do.neg(t), pull=lambda ct, x: do.neg(ct))  # fmt: skip
-sign_p = elementwise_op("sign", _sign, "iufc", push=())
-floor_p = elementwise_op("floor", np.floor, "f", push=())
-ceil_p = elementwise_op("ceil", np.ceil, "f", push=())
-is_finite_p = elementwise_op("is_finite", np.isfinite, "f", result=lambda d: _BOOL, weak=False)
-exp_p = elementwise_op("exp", np.exp, "fc", push=lambda t, y, x: do.mul(t, y))
-exp2_p = elementwise_op("exp2", np.exp2, "fc", push=lambda t, y, x: do.mul(t, do.mul(y, math.log(2))))
-expm1_p = elementwise_op("expm1", np.expm1, "fc", push=lambda t, y, x: do.mul(t, do.add(y, 1)))
-log_p = elementwise_op("log", np.log, "fc", push=lambda t, y, x: do.div(t, x))
-log1p_p = elementwise_op("log1p", np.log1p, "fc", push=lambda t, y, x: do.div(t, do.add(x, 1)))
-sin_p = elementwise_op("sin", _through_double(np.sin), "fc", push=lambda t, y, x: do.mul(t, do.cos(x)))
-cos_p = elementwise_op("cos", _through_double(np.cos), "fc",
+sign_p = elementwise_op("sign", _sign, "iufc", emit=ir.SIGN, push=())
+floor_p = elementwise_op("floor", np.floor, "f", emit=ir.FLOOR, push=())
+ceil_p = elementwise_op("ceil", np.ceil, "f", emit=ir.CEIL, push=())
+is_finite_p = elementwise_op("is_finite", np.isfinite, "f", emit=ir.IS_FINITE, result=lambda d: _BOOL, weak=False)
+exp_p = elementwise_op("exp", np.exp, "fc", emit=ir.EXP, push=lambda t, y, x: do.mul(t, y))
+exp2_p = elementwise_op("exp2", np.exp2, "fc", emit=ir.EXP2, push=lambda t, y, x: do.mul(t, do.mul(y, math.log(2))))
+expm1_p = elementwise_op("expm1", np.expm1, "fc", emit=ir.EXPM1, push=lambda t, y, x: do.mul(t, do.add(y, 1)))
+log_p = elementwise_op("log", np.log, "fc", emit=ir.LOG, push=lambda t, y, x: do.div(t, x))
+log1p_p = elementwise_op("log1p", np.log1p, "fc", emit=ir.LOG1P, push=lambda t, y, x: do.div(t, do.add(x, 1)))
+sin_p = elementwise_op("sin", _through_double(np.sin), "fc", emit=ir.SIN, push=lambda t, y, x: do.mul(t, do.cos(x)))
+cos_p = elementwise_op("cos", _through_double(np.cos), "fc", emit=ir.COS,
                      push=lambda t, y, x: do.mul(t, do.neg(do.sin(x))))  # fmt: skip
 tan_p = elementwise_op("tan", np.tan, "fc", push=lambda t, y, x: do.mul(t, do.add(do.square(y), 1)))
-tanh_p = elementwise_op("tanh", np.tanh, "fc", push=lambda t, y, x: do.mul(t, do.sub(1, do.square(y))))
+tanh_p = elementwise_op("tanh", np.tanh, "fc", emit=ir.TANH, push=lambda t, y, x: do.mul(t, do.sub(1, do.square(y))))
 sinh_p = elementwise_op("sinh", np.sinh, "fc", push=lambda t, y, x: do.mul(t, do.cosh(x)))
 cosh_p = elementwise_op("cosh", np.cosh, "fc", push=lambda t, y, x: do.mul(t, do.sinh(x)))
 asin_p = elementwise_op("asin", np.arcsin, "fc",
@@ -171,20 +172,20 @@ acosh_p = elementwise_op("acosh", np.arccosh, "fc",
                        push=lambda t, y, x: do.mul(t, do.rsqrt(do.mul(do.sub(x, 1), do.add(x, 1)))))  # fmt: skip
 atanh_p = elementwise_op("atanh", np.arctanh, "fc",
                        push=lambda t, y, x: do.div(t, do.mul(do.add(x, 1), do.sub(1, x))))  # fmt: skip
-sqrt_p = elementwise_op("sqrt", np.sqrt, "fc", push=lambda t, y, x: do.mul(t, do.div(0.5, y)))
-rsqrt_p = elementwise_op("rsqrt", _rsqrt, "fc", push=lambda t, y, x: do.mul(t, do.mul(-0.5, do.div(y, x))))
+sqrt_p = elementwise_op("sqrt", np.sqrt, "fc", emit=ir.SQRT, push=lambda t, y, x: do.mul(t, do.div(0.5, y)))
+rsqrt_p = elementwise_op("rsqrt", _rsqrt, "fc", emit=ir.RSQRT, push=lambda t, y, x: do.mul(t, do.mul(-0.5, do.div(y, x))))
 cbrt_p = elementwise_op("cbrt", np.cbrt, "f", push=lambda t, y, x: do.mul(t, do.div(1 / 3, do.square(y))))
-logistic_p = elementwise_op("logistic", _logistic, "fc",
+logistic_p = elementwise_op("logistic", _logistic, "fc", emit=ir.LOGISTIC,
                           push=lambda t, y, x: do.mul(t, do.mul(y, do.sub(1, y))))  # fmt: skip
-abs_p = elementwise_op("abs", np.absolute, "ifc", result=real_part_dtype, push=_abs_push)
-square_p = elementwise_op("square", np.square, "iufc", push=lambda t, y, x: do.mul(t, do.mul(2, x)))
+abs_p = elementwise_op("abs", np.absolute, "ifc", emit=ir.ABS, result=real_part_dtype, push=_abs_push)
+square_p = elementwise_op("square", np.square, "iufc", emit=ir.SQUARE, push=lambda t, y, x: do.mul(t, do.mul(2, x)))
 real_p = elementwise_op("real", np.real, "c", result=real_part_dtype,
                       push=lambda t, y, x: do.real(t), pull=lambda ct, x: do.complex(ct, 0))  # fmt: skip
 imag_p = elementwise_op("imag", np.imag, "c", result=real_part_dtype,
                       push=lambda t, y, x: do.imag(t), pull=lambda ct, x: do.complex(0, do.neg(ct)))  # fmt: skip
 conj_p = define_op("conj", type_rule=_conj_type, kernel=lambda env, x: _conj(x), ufunc=_conj,
                    jvp=along("conj", lambda t, y, x: do.conj(t)), transpose=back(_conj_pull))  # fmt: skip
-not_p = elementwise_op("not", np.invert, "biu")
+not_p = elementwise_op("not", np.invert, "biu", emit=ir.NOT)
 population_count_p = elementwise_op("population_count", _population_count, "iu")
 clz_p = elementwise_op("clz", _clz, "iu")
 
@@ -205,7 +206,7 @@ def _round_kernel(env: Env, x: Block, *, rounding_method: RoundingMethod) -> Blo
     return _round_away(x) if rounding_method is RoundingMethod.AWAY_FROM_ZERO else np.rint(x)
 
 
-round_p = define_op("round", type_rule=_round_type, kernel=_round_kernel, jvp=along("round", ()))
+round_p = define_op("round", type_rule=_round_type, kernel=_round_kernel, emit=ir.ROUND, jvp=along("round", ()))
 
 
 def _integer_pow_type(x: ShapedArray, *, y: int) -> ShapedArray:
@@ -233,7 +234,7 @@ def _integer_pow_kernel(env: Env, x: Block, *, y: int) -> Block:
         x = np.multiply(x, x)
 
 
-integer_pow_p = define_op("integer_pow", type_rule=_integer_pow_type, kernel=_integer_pow_kernel,
+integer_pow_p = define_op("integer_pow", type_rule=_integer_pow_type, kernel=_integer_pow_kernel, emit=ir.INTEGER_POW,
                           jvp=along("integer_pow", _integer_pow_push))  # fmt: skip
 
 

@@ -33,7 +33,9 @@ class _Host:
 
     def __init__(self, binding: Any, features: dict[str, bool]) -> None:
         self.binding = binding
-        self.wide = features.get("avx512f", False) and features.get("avx512vl", False) and features.get("avx512dq", False)
+        self.wide = (
+            features.get("avx512f", False) and features.get("avx512vl", False) and features.get("avx512dq", False)
+        )
         self.bytes = 64 if self.wide else 32 if features.get("avx2") else 16
         self.half = not features.get("sse2") or features.get("f16c", False)
         binding.initialize_native_target()
@@ -78,7 +80,11 @@ def _find_host() -> _Host | None:
         if binding.llvm_version_info[0] < 15:  # opaque pointers
             return None
         features = dict(binding.get_host_cpu_features())
-        if "arm" not in binding.get_process_triple() and "aarch64" not in binding.get_process_triple() and not features.get("fma"):
+        if (
+            "arm" not in binding.get_process_triple()
+            and "aarch64" not in binding.get_process_triple()
+            and not features.get("fma")
+        ):
             return None
         return _Host(binding, features)
     except (ImportError, OSError, RuntimeError):
@@ -243,6 +249,6 @@ def _write_group(w: Lanes, program: Program, values: dict[Var, Lane]) -> None:
     for eqn in program.equations:
         assert eqn.op.emit is not None
         operands = [_read(w, a, values) for a in eqn.inputs]
-        out = eqn.op.emit.write(w, *operands, **eqn.params)
         var = eqn.outputs[0]
-        values[var] = w.narrowed(Lane(out.ref, _name(var)), out.dtype if not eqn.op.emit.rounds else None)
+        out = Lane(eqn.op.emit.write(w, *operands, **eqn.params).ref, _name(var))
+        values[var] = out if eqn.op.emit.exact else w.narrowed(out)

@@ -326,4 +326,5 @@ def _scalar(item: Any, type: str) -> str:
             item = float(np.float32(item))
     if type in ("float", "double"):
         return f"0x{struct.unpack('>Q', struct.pack('>d', float(item)))[0]:016X}"
-    return str(int(item))
+    half = 1 << (int(type[1:]) - 1)
+    return str((int(item) + half) % (2 * half) - half)

@@ -1,0 +1,160 @@
+"""Emitters: how elementwise ops are written as vector code, with the meaning that their NumPy kernels have.
+
+Each is an `Emit` that the op's definition names. What is a plain instruction is a method of `Lanes`, what needs a polynomial a
+function of `runtime.libm`; here stand those with a choice by dtype or params. Ops without an emitter are never fused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from shardwise.ir import Emit
+from shardwise.runtime import libm
+from shardwise.runtime.lanes import Lane, Lanes
+
+# -- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+def _extremum(condition: str) -> Callable[[Lanes, Lane, Lane], Lane]:
+    """The operand for which `condition` holds; NaN if either is, the first of equal ones."""
+
+    def write(w: Lanes, x: Lane, y: Lane) -> Lane:
+        if x.type == "i1":
+            return w.binary("or" if condition == "ge" else "and", x, y)
+        out = w.select(w.compare(condition, x, y), x, y)
+        return w.select(w.isnan(x), x, out) if x.floating else out
+
+    return write
+
+
+def _compare(condition: str) -> Emit:
+    return Emit(lambda w, x, y: w.compare(condition, x, y), exact=True)
+
+
+def _sign(w: Lanes, x: Lane) -> Lane:
+    zero, one = w.like(0, x), w.like(1, x)
+    if x.floating:
+        size = w.select(w.compare("eq", x, zero), zero, one)
+        return w.select(w.isnan(x), x, w.copysign(size, x))
+    if not x.signed:
+        return w.select(w.compare("ne", x, zero), one, zero)
+    return w.select(w.compare("gt", x, zero), one, w.binary("ashr", x, w.like(x.bits - 1, x)))
+
+
+def _rsqrt(w: Lanes, x: Lane) -> Lane:
+    return w.div(w.like(1, x), w.call("sqrt", x))
+
+
+def _power(w: Lanes, x: Lane, *, y: int) -> Lane:
+    """Repeated squaring, with the roundings of the NumPy kernel."""
+    if y < 0:
+        return w.div(w.like(1, x), _power(w, x, y=-y))
+    result: Lane | None = None
+    while y:
+        if y & 1:
+            result = x if result is None else w.mul(result, x)
+        y >>= 1
+        if y:
+            x = w.mul(x, x)
+    return w.like(1, x) if result is None else result
+
+
+def _round(w: Lanes, x: Lane, *, rounding_method: int) -> Lane:
+    if rounding_method == 1:
+        return w.call("rint", x)
+    # Adding the number below one half carries halves, and only them, to the next integer.
+    half = math.nextafter(0.5, 0.0) if x.type == "double" else 0.5 - 2.0**-25
+    return w.call("trunc", w.add(x, w.copysign(w.like(half, x), x)))
+
+
+def _is_finite(w: Lanes, x: Lane) -> Lane:
+    return w.compare("lt", w.abs(x), w.like(math.inf, x))
+
+
+# -- bits ------------------------------------------------------------------------------------------------------------
+
+
+def _not(w: Lanes, x: Lane) -> Lane:
+    return w.binary("xor", x, w.like(1 if x.type == "i1" else -1, x))
+
+
+def _shift(instruction: str) -> Callable[[Lanes, Lane, Lane], Lane]:
+    """Shifts; by as many bits as there are, or more, they leave nothing, or the sign."""
+
+    def write(w: Lanes, x: Lane, y: Lane) -> Lane:
+        last = w.like(x.bits - 1, x)
+        unsigned = Lane(y.ref, f"uint{x.bits}")
+        inside = w.compare("le", unsigned, Lane(last.ref, unsigned.dtype))
+        if instruction == "ashr":
+            return w.binary("ashr", x, w.select(inside, y, last))
+        return w.select(inside, w.binary(instruction, x, w.select(inside, y, last)), w.like(0, x))
+
+    return write
+
+
+# -- choices and casts -----------------------------------------------------------------------------------------------
+
+
+def _select(w: Lanes, which: Lane, *cases: Lane) -> Lane:
+    if which.type == "i1":
+        return w.select(which, cases[-1], cases[0])
+    out = cases[0]
+    for i, case in enumerate(cases[1:], 1):  # an index out of range takes the nearest case
+        out = w.select(w.compare("ge", which, w.like(i, which)), case, out)
+    return out
+
+
+def _clamp(w: Lanes, low: Lane, x: Lane, high: Lane) -> Lane:
+    return _extremum("le")(w, _extremum("ge")(w, x, low), high)
+
+
+def _convert(w: Lanes, x: Lane, *, new_dtype: Any, weak_type: bool) -> Lane:
+    return w.convert(x, new_dtype.name)
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+ADD = Emit(Lanes.add)
+SUB = Emit(Lanes.sub, "iuf")
+MUL = Emit(Lanes.mul)
+DIV = Emit(Lanes.div, "f", cost=4)
+MAX = Emit(_extremum("ge"), exact=True)
+MIN = Emit(_extremum("le"), exact=True)
+EQ, NE, LT, LE, GT, GE = map(_compare, ("eq", "ne", "lt", "le", "gt", "ge"))
+AND = Emit(lambda w, x, y: w.binary("and", x, y), "biu")
+OR = Emit(lambda w, x, y: w.binary("or", x, y), "biu")
+XOR = Emit(lambda w, x, y: w.binary("xor", x, y), "biu")
+NOT = Emit(_not, "biu")
+SHIFT_LEFT = Emit(_shift("shl"), "iu")
+SHIFT_RIGHT_LOGICAL = Emit(_shift("lshr"), "iu")
+SHIFT_RIGHT_ARITHMETIC = Emit(_shift("ashr"), "iu")
+
+NEG = Emit(Lanes.neg, "iuf", exact=True)
+ABS = Emit(Lanes.abs, "if", exact=True)
+SIGN = Emit(_sign, "iuf", exact=True)
+FLOOR = Emit(lambda w, x: w.call("floor", x), "f")
+CEIL = Emit(lambda w, x: w.call("ceil", x), "f")
+ROUND = Emit(_round, "f")
+IS_FINITE = Emit(_is_finite, "f", exact=True)
+SQUARE = Emit(lambda w, x: w.mul(x, x), "iuf")
+SQRT = Emit(lambda w, x: w.call("sqrt", x), "f", cost=5)
+RSQRT = Emit(_rsqrt, "f", cost=8)
+INTEGER_POW = Emit(_power, "f", cost=3)
+
+EXP = Emit(libm.exp, "f", cost=10)
+EXP2 = Emit(libm.exp2, "f", cost=12)
+EXPM1 = Emit(libm.expm1, "f", cost=12)
+LOG = Emit(libm.log, "f", cost=12)
+LOG1P = Emit(libm.log1p, "f", cost=18)
+SIN = Emit(libm.sin, "f", cost=18)
+COS = Emit(libm.cos, "f", cost=18)
+TANH = Emit(libm.tanh, "f", cost=16)
+LOGISTIC = Emit(libm.logistic, "f", cost=15)
+ERF = Emit(libm.erf, "f", cost=24)
+
+SELECT_N = Emit(_select, exact=True)
+CLAMP = Emit(_clamp, exact=True)
+CONVERT = Emit(_convert, exact=True)
+IDENTITY = Emit(lambda w, x: x, exact=True, cost=0)

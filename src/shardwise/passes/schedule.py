@@ -1,0 +1,194 @@
+"""Scheduling: elementwise equations that can run as one loop over memory become one equation, `fused`.
+
+Comes in: a per-device program and the sizes of its grid. Goes out: the same program with its groups replaced, in an order in
+which each value is made before it is used. Programs too small to gain anything come out as they are.
+
+Groups are found by stages. The stage of an equation is the longest way to it from the inputs, where a step costs 1 unless it
+stays within one kind of fusable equations (same shape, same varying axes). Connected fusable equations of one kind and stage
+are a group: a way that leaves a group and comes back would have cost a step, so groups never wait for each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.ir import Equation, Literal, Program, Var
+from shardwise.runtime.env import Env
+from shardwise.runtime.fused import FEWEST, fused
+from shardwise.runtime.fused_codegen import available
+from shardwise.runtime.lanes import TYPES
+
+_LARGEST = 96  # equations of a group: beyond, values no longer fit into registers
+_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": ("float", "bfloat")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What runs as one: an equation of its own, or the members of a group. Ordered by its last member."""
+
+    members: tuple[int, ...]
+
+
+def schedule(program: Program, env: Env) -> Program:
+    """`program` with its groups of elementwise equations fused, where they are large enough and can be compiled."""
+    devices = math.prod(env.axis_sizes)
+    kinds = [_kind(e, devices) for e in program.equations]
+    if env.extra or not any(k is not None for k in kinds) or not available():
+        return program
+    parts = _parts(program, kinds)
+    if all(len(p.members) == 1 and not _worth(program, p.members) for p in parts):
+        return program
+    kept = {v for v in program.outputs if isinstance(v, Var)}
+    users = _users(program)
+    equations = []
+    for part in _ordered(program, parts):
+        members = [program.equations[i] for i in part.members]
+        if kinds[part.members[0]] is None or not _worth(program, part.members):
+            equations.extend(members)
+        else:
+            equations.append(_fuse(members, set(part.members), kept, users))
+    return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
+
+
+def _kind(eqn: Equation, devices: int) -> Any:
+    """What equations of one group have in common; None for those that are never fused."""
+    emit = eqn.op.emit
+    if emit is None:
+        return None
+    out = eqn.outputs[0].aval
+    if out.size * devices < FEWEST or not all(_fits(a.aval.dtype.name, emit.kinds) for a in eqn.inputs):
+        return None
+    if out.dtype.name not in TYPES or all(isinstance(a, Literal) for a in eqn.inputs):
+        return None
+    if out.dtype.name == "float16" and any(a.aval.dtype.name == "float64" for a in eqn.inputs):
+        return None  # would be rounded twice
+    return out.shape, out.vma
+
+
+def _fits(name: str, kinds: str) -> bool:
+    return name in TYPES and any(name.startswith(_KINDS[k]) for k in kinds)
+
+
+def _worth(program: Program, members: Sequence[int]) -> bool:
+    """Whether a group computes anything: copies alone are free as they are."""
+    return any(e.emit.cost for e in (program.equations[i].op for i in members) if e.emit is not None)
+
+
+# -- groups ----------------------------------------------------------------------------------------------------------
+
+
+def _parts(program: Program, kinds: Sequence[Any]) -> list[_Part]:
+    stages = _stages(program, kinds)
+    leader = list(range(len(kinds)))
+
+    def find(i: int) -> int:
+        while leader[i] != i:
+            leader[i] = leader[leader[i]]
+            i = leader[i]
+        return i
+
+    made = _makers(program)
+    for i, eqn in enumerate(program.equations):
+        if kinds[i] is None:
+            continue
+        for atom in eqn.inputs:
+            j = made.get(atom) if isinstance(atom, Var) else None
+            if j is not None and kinds[j] == kinds[i] and stages[j] == stages[i]:
+                leader[find(i)] = find(j)
+    groups: dict[int, list[int]] = {}
+    for i in range(len(kinds)):
+        groups.setdefault(find(i), []).append(i)
+    # A group in program order may be cut anywhere: no piece waits for a later one.
+    return [_Part(tuple(g[k : k + _LARGEST])) for g in groups.values() for k in range(0, len(g), _LARGEST)]
+
+
+def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
+    """The stage of each equation: as early as possible, then moved to its users where they are all at one later stage."""
+    made, users = _makers(program), _users(program)
+    equations = program.equations
+    stages: list[int] = []
+    effects = -1  # the stage of the last equation with effects: their order stays
+
+    def step(i: int, j: int) -> int:
+        """What the way from equation i to its user j costs."""
+        return int(kinds[i] != kinds[j])
+
+    for i, eqn in enumerate(equations):
+        stage = 0
+        for atom in eqn.inputs:
+            j = made.get(atom) if isinstance(atom, Var) else None
+            if j is not None:
+                stage = max(stage, stages[j] + step(j, i))
+        if eqn.op.has_effects(eqn.params):
+            stage = effects = max(stage, effects)
+        stages.append(stage)
+    kept = {v for v in program.outputs if isinstance(v, Var)}
+    for i in reversed(range(len(equations))):
+        out = equations[i].outputs
+        if kinds[i] is None or out[0] in kept or not users.get(out[0]):
+            continue
+        waiting = {stages[j] if kinds[j] == kinds[i] else None for j in users[out[0]]}
+        later = waiting.pop()
+        if not waiting and later is not None:
+            stages[i] = later
+    return stages
+
+
+def _makers(program: Program) -> dict[Var, int]:
+    return {v: i for i, e in enumerate(program.equations) for v in e.outputs}
+
+
+def _users(program: Program) -> dict[Var, list[int]]:
+    users: dict[Var, list[int]] = {}
+    for i, eqn in enumerate(program.equations):
+        for atom in dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)):
+            users.setdefault(atom, []).append(i)
+    return users
+
+
+# -- the new program -------------------------------------------------------------------------------------------------
+
+
+def _ordered(program: Program, parts: list[_Part]) -> list[_Part]:
+    """The parts so that each comes after those it needs, else by their last members: values live no longer than before."""
+    made = _makers(program)
+    of = {i: p for p in parts for i in p.members}
+    last_effect: int | None = None
+    needs: dict[_Part, list[_Part]] = {p: [] for p in parts}
+    for i, eqn in enumerate(program.equations):
+        for atom in eqn.inputs:
+            j = made.get(atom) if isinstance(atom, Var) else None
+            if j is not None and of[j] is not of[i]:
+                needs[of[i]].append(of[j])
+        if eqn.op.has_effects(eqn.params):
+            if last_effect is not None:
+                needs[of[i]].append(of[last_effect])
+            last_effect = i
+    done: set[_Part] = set()
+    result: list[_Part] = []
+    for part in sorted(parts, key=lambda p: p.members[-1]):
+        stack = [part]
+        while stack:
+            top = stack[-1]
+            waiting = [p for p in needs[top] if p not in done]
+            if top in done or not waiting:
+                stack.pop()
+                if top not in done:
+                    done.add(top)
+                    result.append(top)
+            else:
+                stack.extend(waiting)
+    return result
+
+
+def _fuse(members: Sequence[Equation], numbers: set[int], kept: set[Var], users: dict[Var, list[int]]) -> Equation:
+    """One equation for a group: its inputs are the values from outside, its results those that are used outside."""
+    inside = {e.outputs[0] for e in members}
+    inputs = tuple(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in inside))
+    outputs = tuple(e.outputs[0] for e in members
+                    if e.outputs[0] in kept or not numbers.issuperset(users.get(e.outputs[0], ())))  # fmt: skip
+    group = Program(inputs, tuple(members), outputs, 0, "fused")
+    return Equation(fused, inputs, outputs, {"program": group}, members[-1].source)

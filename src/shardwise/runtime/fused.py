@@ -1,0 +1,224 @@
+"""The op 'fused': a group of elementwise equations as one loop over memory.
+
+Small calls run the group's NumPy functions, as without fusion. From `FEWEST` elements on, the group is compiled (see
+`runtime.fused_codegen`) for the way its blocks lie in memory: dims are put in memory order and merged where strides allow, and
+results keep that order, so that blocks of a split array stay dense.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Literal, Program, ShapedArray, Var, define_op
+from shardwise.ir.op import Params, Types
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STRIDED, Kernel, compiled, width_of
+from shardwise.runtime.memory import pool
+from shardwise.runtime.plan import Plan
+from shardwise.runtime.threads import helpers, thread_count
+
+FEWEST = 1 << 14  # elements from which a compiled loop pays
+_CHUNK = 1 << 14  # elements that a thread takes at a time
+_THREADED = 1 << 18  # work, in elements times what each costs beside an addition, from which a second thread pays
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """How a result is allocated: `shape` in memory order, then transposed and cut to the block."""
+
+    dtype: Any
+    shape: Shape
+    order: Shape | None  # None: memory order is the block's own
+    block: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A kernel and its job for blocks of given shapes and strides."""
+
+    kernel: Kernel
+    job: Any
+    pointers: Any  # the ctypes type of the array of pointers
+    results: tuple[_Result, ...]
+    threads: int
+
+
+class FusedKernel:
+    """A group of equations, callable on blocks; keeps a compiled layout per combination of shapes and strides."""
+
+    __slots__ = ("_cost", "_depends", "_env", "_layouts", "_plain", "_scalars", "program")
+
+    def __init__(self, env: Env, program: Program) -> None:
+        self.program = program
+        self._env = env
+        self._plain: Any = None
+        self._scalars = not env.lead and any(v.aval.ndim == 0 for v in program.inputs)
+        self._layouts: dict[Any, _Layout | None] = {}
+        self._depends = _dependencies(program)
+        self._cost = sum(e.op.emit.cost for e in program.equations if e.op.emit is not None)
+
+    def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
+        if self._scalars:  # NumPy functions of 0-d arrays give scalars
+            blocks = tuple([np.asarray(b) for b in blocks])
+        key = tuple([(b.shape, b.strides) for b in blocks])
+        try:
+            layout = self._layouts[key]
+        except KeyError:
+            layout = self._layouts[key] = self._layout(blocks)
+        if layout is None:
+            return self.plain(*blocks)
+        outs, addresses = [], [b.__array_interface__["data"][0] for b in blocks]
+        for result in layout.results:
+            dense = pool.empty(result.shape, result.dtype)
+            addresses.append(dense.__array_interface__["data"][0])
+            if result.order is not None:
+                dense = dense.transpose(result.order)
+            outs.append(dense.reshape(result.block) if dense.shape != result.block else dense)
+        pointers, counter = layout.pointers(*addresses), ctypes.c_int64(0)
+        job, at, count = layout.job, ctypes.addressof(pointers), ctypes.addressof(counter)
+        if layout.threads == 1:
+            layout.kernel(job, at, count)
+        else:
+            helpers.run(lambda: layout.kernel(job, at, count), layout.threads)
+        return tuple(outs)
+
+    @property
+    def plain(self) -> Any:
+        """The group by NumPy, one function after the other."""
+        if self._plain is None:
+            self._plain = Plan(self.program, self._env).run
+        return self._plain
+
+    def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
+        """The compiled layout for blocks like these; None where NumPy does as well."""
+        lead, program = self._env.lead, self.program
+        core = program.outputs[0].aval.shape
+        shapes, strides = [], []
+        for block in blocks:
+            if not block.dtype.isnative:
+                return None
+            missing = (1,) * (lead + len(core) - block.ndim)
+            shape = block.shape[:lead] + missing + block.shape[lead:]
+            steps = block.strides[:lead] + (0,) * len(missing) + block.strides[lead:]
+            shapes.append(shape)
+            strides.append(tuple(0 if n == 1 else s for n, s in zip(shape, steps, strict=True)))
+        full = np.broadcast_shapes(*shapes, (1,) * lead + core)
+        elements = math.prod(full)
+        if elements < FEWEST:
+            return None
+        order = memory_order(full, shapes, strides)
+        results = []
+        for var, needed in zip(program.outputs, self._depends, strict=True):
+            extents = np.broadcast_shapes(*(shapes[i][:lead] for i in needed)) + core
+            dtype = var.aval.dtype
+            sorted_extents = tuple(extents[d] for d in order)
+            strides.append(_dense_strides(extents, order, dtype.itemsize))
+            inverse = tuple(int(d) for d in np.argsort(order))
+            results.append(
+                _Result(dtype, sorted_extents, None if inverse == tuple(range(len(order))) else inverse, extents)
+            )
+        extents, steps = merged([full[d] for d in order], [[s[d] for d in order] for s in strides])
+        access = []
+        sizes = [b.itemsize for b in blocks] + [r.dtype.itemsize for r in results]
+        for own, size in zip(steps, sizes, strict=True):
+            access.append(REPEATED if own[-1] == 0 else CONTIGUOUS if own[-1] == size else STRIDED)
+        if extents[-1] < 2 * width_of(program) or any(a != CONTIGUOUS for a in access[len(blocks) :]):
+            return None
+        inner = extents[-1]
+        parts = max(1, inner // _CHUNK)
+        segment = -(-inner // parts // 64) * 64 if parts > 1 else inner  # whole cache lines
+        parts = -(-inner // segment)
+        rows = math.prod(extents[:-1])
+        job = [rows * parts, max(1, _CHUNK // segment), parts, segment, inner, *extents[:-1]]
+        for own in steps:
+            job.extend(own)
+        kernel = compiled(program, access, len(extents) - 1)
+        threads = thread_count() if elements * self._cost >= _THREADED and elements > 2 * _CHUNK else 1
+        return _Layout(
+            kernel, (ctypes.c_int64 * len(job))(*job), ctypes.c_void_p * len(access), tuple(results), threads
+        )
+
+
+def memory_order(full: Shape, shapes: Sequence[Shape], strides: Sequence[Shape]) -> list[int]:
+    """The dims of `full` from the farthest apart in memory to the nearest, by the largest operand that tells."""
+    judges = sorted(range(len(shapes)), key=lambda i: -math.prod(shapes[i]))
+
+    def outside(a: int, b: int) -> bool:
+        """Whether dim a belongs outside of dim b, for a < b."""
+        for i in judges:
+            if strides[i][a] and strides[i][b]:
+                return abs(strides[i][a]) >= abs(strides[i][b])
+        return True
+
+    ranked: list[int] = []
+    long = [d for d, n in enumerate(full) if n != 1]
+    for d in long:  # by insertion: where nothing tells, the dims keep their order
+        at = len(ranked)
+        while at and not outside(ranked[at - 1], d):
+            at -= 1
+        ranked.insert(at, d)
+    order = list(range(len(full)))
+    for slot, d in zip(long, ranked, strict=True):
+        order[slot] = d
+    return order
+
+
+def _dense_strides(extents: Shape, order: Sequence[int], itemsize: int) -> Shape:
+    """Strides of a dense array with these extents in this memory order; 0 where the extent is 1."""
+    strides = [0] * len(extents)
+    step = itemsize
+    for d in reversed(order):
+        if extents[d] != 1:
+            strides[d] = step
+            step *= extents[d]
+    return tuple(strides)
+
+
+def merged(extents: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """The same loops, with neighbours made one where every operand steps evenly through both; at least one loop."""
+    sizes: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for d, n in enumerate(extents):
+        if n == 1:
+            continue
+        if sizes and all(own[-1] == s[d] * n for own, s in zip(steps, strides, strict=True)):
+            sizes[-1] *= n
+            for own, s in zip(steps, strides, strict=True):
+                own[-1] = s[d]
+        else:
+            sizes.append(n)
+            for own, s in zip(steps, strides, strict=True):
+                own.append(s[d])
+    if not sizes:
+        return [1], [[0] for _ in strides]
+    return sizes, steps
+
+
+def _dependencies(program: Program) -> list[tuple[int, ...]]:
+    """Per output the positions of the inputs that it depends on."""
+    known: dict[Var, frozenset[int]] = {v: frozenset([i]) for i, v in enumerate(program.inputs)}
+    for eqn in program.equations:
+        needed = frozenset[int]().union(*[known[a] for a in eqn.inputs if not isinstance(a, Literal)])
+        for var in eqn.outputs:
+            known[var] = needed
+    return [tuple(sorted(known[v])) for v in program.outputs if isinstance(v, Var)]
+
+
+def _fused_type(*types: ShapedArray, program: Program) -> tuple[ShapedArray, ...]:
+    return program.out_types
+
+
+def _fused_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> FusedKernel:
+    return FusedKernel(env, params["program"])
+
+
+fused = define_op("fused", type_rule=_fused_type, compile=_fused_compile, multiple_results=True)

@@ -1,0 +1,154 @@
+"""A pool of large buffers: memory that has been touched before costs no page faults, which cost more than arithmetic.
+
+`pool.empty` gives an ndarray like `np.empty`. Its memory comes back when the last ndarray, memoryview or capsule that reaches
+it has died, and not before: every view holds its base, and at the end of that chain stands a `_Lease`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Ndarray = np.ndarray[Any, Any]
+
+LEAST = 1 << 18  # bytes; smaller arrays are left to NumPy
+_PAGE = 4096
+
+
+def _memory_limit() -> int:
+    """The bytes of memory this process may use."""
+    found = []
+    try:
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        found.append(4 << 30)
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                text = file.read().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            found.append(int(text))
+    return min(found)
+
+
+# NumPy makes the base of a view its base's base, as long as that is of the view's own type. Neither of these is.
+class _Buffer(np.ndarray):
+    """Bytes that the pool owns."""
+
+
+class _Lease(np.ndarray):
+    """The last array before the buffer in every chain of views. When it dies, nobody can reach the buffer."""
+
+    def __del__(self) -> None:
+        buffer = self.base
+        if buffer is not None and pool is not None:  # None as the interpreter ends
+            pool.put_back(buffer)
+
+
+class Pool:
+    """Buffers by size class, the least recently returned ones dropped first beyond `limit` bytes.
+
+    `held` counts the bytes that wait for use, `used` those in live arrays, `peak` the most that were.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = _memory_limit() // 4 if limit is None else limit
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as in a forked child; buffers in use stay valid."""
+        self._lock = threading.Lock()
+        self._free: dict[int, list[Ndarray]] = {}
+        self._order: OrderedDict[int, Ndarray] = OrderedDict()  # by identity, the oldest first
+        self._returned: deque[Ndarray] = deque()
+        self.held = self.used = self.peak = self.count = 0
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Ndarray:
+        """A C-contiguous array with arbitrary contents; raises MemoryError as `np.empty` does."""
+        dtype = np.dtype(dtype)
+        size = math.prod(shape) * dtype.itemsize
+        if size < LEAST:
+            return np.empty(shape, dtype)
+        room = _size_class(size)
+        buffer = self._take(room)
+        lease = buffer.view(_Lease)
+        return np.ndarray(shape, dtype, lease)  # type: ignore[arg-type]
+
+    def _take(self, room: int) -> Ndarray:
+        with self._lock:
+            self._drain()
+            waiting = self._free.get(room)
+            buffer = waiting.pop() if waiting else None
+            if buffer is not None:
+                del self._order[id(buffer)]
+                self.held -= room
+            self.used += room
+            self.count += 1
+            self.peak = max(self.peak, self.used)
+        if buffer is None:
+            try:
+                buffer = _Buffer(room, np.uint8)
+            except MemoryError:
+                self.trim(0)
+                buffer = _Buffer(room, np.uint8)
+        return buffer
+
+    def put_back(self, buffer: Ndarray) -> None:
+        """Take a buffer that nobody can reach any more. Safe to call from destructors, at any point of any thread."""
+        self._returned.append(buffer)
+        # The garbage collector may run a destructor inside of our own locked parts: then the next call drains.
+        if self._lock.acquire(blocking=False):
+            try:
+                self._drain()
+            finally:
+                self._lock.release()
+
+    def _drain(self) -> None:
+        while self._returned:
+            buffer = self._returned.popleft()
+            room = buffer.nbytes
+            self._free.setdefault(room, []).append(buffer)
+            self._order[id(buffer)] = buffer
+            self.held += room
+            self.used -= room
+            self.count -= 1
+        self._shrink(self.limit)
+
+    def _shrink(self, limit: int) -> None:
+        while self.held > limit and self._order:
+            _, buffer = self._order.popitem(last=False)
+            waiting = self._free[buffer.nbytes]
+            waiting[:] = [b for b in waiting if b is not buffer]
+            self.held -= buffer.nbytes
+
+    def trim(self, limit: int = 0) -> None:
+        """Give memory that waits for use back to the system, until at most `limit` bytes wait."""
+        with self._lock:
+            self._drain()
+            self._shrink(limit)
+
+    def stats(self) -> dict[str, int]:
+        """Bytes and counts under the names of `Device.memory_stats()`."""
+        with self._lock:
+            self._drain()
+            return {"num_allocs": self.count, "bytes_in_use": self.used, "peak_bytes_in_use": self.peak,
+                    "bytes_reserved": self.held, "bytes_reservable_limit": self.limit}  # fmt: skip
+
+
+def _size_class(size: int) -> int:
+    """`size` rounded up to one of eight steps per power of two: at most an eighth is wasted, and never touched."""
+    step = max(_PAGE, 1 << (size.bit_length() - 4))
+    return -(-size // step) * step
+
+
+pool = Pool()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.forget)

@@ -1,0 +1,97 @@
+"""A small pool of threads that help with one call of a kernel, for work big enough to pay for waking them.
+
+Kernels take their chunks from a shared counter, so a helper that comes late, or never, only leaves more to the caller.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+Work = Callable[[], object]
+
+
+def thread_count() -> int:
+    """How many threads a call may use: OMP_NUM_THREADS, at most the processors this process may run on."""
+    try:
+        allowed = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        allowed = os.cpu_count() or 1
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return max(1, min(int(wanted), allowed)) if wanted.isdigit() and int(wanted) else allowed
+
+
+class _Job:
+    """One call: helpers enter until the caller has closed it; the caller waits for those inside."""
+
+    __slots__ = ("closed", "inside", "left", "lock", "work")
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.lock = threading.Lock()
+        self.closed = False
+        self.inside = 0
+        self.left = threading.Semaphore(0)
+
+    def help(self) -> None:
+        with self.lock:
+            if self.closed:
+                return
+            self.inside += 1
+        try:
+            self.work()
+        finally:
+            self.left.release()
+
+    def close(self) -> None:
+        with self.lock:
+            self.closed = True
+        for _ in range(self.inside):
+            self.left.acquire()
+
+
+class Helpers:
+    """Daemon threads that wait for jobs; made at the first call, and anew in a forked child."""
+
+    def __init__(self) -> None:
+        self.forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self) -> None:
+        """Begin without threads: those of the parent do not exist in a child."""
+        self._started = 0
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[_Job] = SimpleQueue()
+
+    def run(self, work: Work, threads: int) -> None:
+        """Run `work` in this thread and at once in up to ``threads - 1`` others; returns when all that began are done."""
+        if threads <= 1:
+            work()
+            return
+        self._start(threads - 1)
+        job = _Job(work)
+        for _ in range(threads - 1):
+            self._queue.put(job)
+        try:
+            work()
+        finally:
+            job.close()
+
+    def _start(self, count: int) -> None:
+        if self._started >= count:
+            return
+        with self._lock:
+            while self._started < count:
+                threading.Thread(target=self._serve, args=(self._queue,), name="shardwise", daemon=True).start()
+                self._started += 1
+
+    @staticmethod
+    def _serve(queue: SimpleQueue[_Job]) -> None:
+        while True:
+            queue.get().help()
+
+
+helpers = Helpers()
