@@ -13,7 +13,7 @@ import numpy as np
 from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, ShapedArray, bind, define_op, literal
 from shardwise.ops import threefry
-from shardwise.ops.operands import Block, check_kind
+from shardwise.ops.operands import Block, aligned, broadcast_shape, check_kind
 from shardwise.ops.random_floats import erf_inv_block, unit_floats_block
 from shardwise.runtime.env import Env
 
@@ -22,9 +22,7 @@ _WIDE = {"float32": np.dtype(np.float64)}
 
 def _random_gamma_type(keys: ShapedArray, alpha: ShapedArray, *, log_space: bool) -> ShapedArray:
     check_kind("random_gamma", alpha, "f")
-    if keys.shape != alpha.shape:
-        raise TypeError(f"random_gamma takes a key per element, got {keys.str_short()} and {alpha.str_short()}.")
-    return ShapedArray(alpha.shape, alpha.dtype)
+    return ShapedArray(broadcast_shape("random_gamma", [keys.shape, alpha.shape]), alpha.dtype)
 
 
 def _uniform(keys: Block, dtype: Any) -> Block:
@@ -80,6 +78,7 @@ def _accepted(keys: Block, d: Block, c: Block) -> Block:
 
 
 def _random_gamma_kernel(env: Env, keys: Block, alpha: Block, *, log_space: bool) -> Block:
+    keys, alpha = aligned(env, (keys, alpha))
     shape = np.broadcast_shapes(keys.shape, alpha.shape)
     keys, alpha = (np.broadcast_to(x, shape).reshape(-1) for x in (keys, alpha))
     return _sample(keys, alpha, log_space).reshape(shape)
