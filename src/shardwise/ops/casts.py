@@ -238,7 +238,9 @@ copy_p = define_op("copy", type_rule=_same_type, kernel=_identity, emit=ir.IDENT
                    transpose=back(lambda ct, x: ct))  # fmt: skip
 
 
-stop_gradient_p = define_op("stop_gradient", type_rule=_same_type, kernel=_identity, emit=ir.IDENTITY, jvp=along("stop_gradient", ()))
+stop_gradient_p = define_op(
+    "stop_gradient", type_rule=_same_type, kernel=_identity, emit=ir.IDENTITY, jvp=along("stop_gradient", ())
+)
 
 
 def copy(x: Any) -> Array:

@@ -148,8 +148,9 @@ _CLAMP_PUSHES = (
     lambda t, out, low, x, high: do.select_n(do.and_(do.gt(x, low), do.lt(x, high)), 0, t),
     lambda t, out, low, x, high: do.select_n(do.lt(high, x), 0, t),
 )
-clamp_p = define_op("clamp", type_rule=_clamp_type, kernel=_clamp_kernel, ufunc=_clamp, emit=ir.CLAMP,
-                    jvp=along("clamp", _CLAMP_PUSHES))
+clamp_p = define_op(
+    "clamp", type_rule=_clamp_type, kernel=_clamp_kernel, ufunc=_clamp, emit=ir.CLAMP, jvp=along("clamp", _CLAMP_PUSHES)
+)
 
 
 def clamp(min: Any, x: Any, max: Any) -> Array:

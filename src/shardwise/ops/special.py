@@ -33,7 +33,9 @@ def _scipy(name: str) -> Callable[..., Block]:
     return function
 
 
-def _define(name: str, function: Callable[..., Block], arity: int, push: Pushes | None = None, emit: Emit | None = None) -> Op:
+def _define(
+    name: str, function: Callable[..., Block], arity: int, push: Pushes | None = None, emit: Emit | None = None
+) -> Op:
     return elementwise_op(name, function, *("f",) * arity, push=push, emit=emit)
 
 

@@ -173,7 +173,9 @@ acosh_p = elementwise_op("acosh", np.arccosh, "fc",
 atanh_p = elementwise_op("atanh", np.arctanh, "fc",
                        push=lambda t, y, x: do.div(t, do.mul(do.add(x, 1), do.sub(1, x))))  # fmt: skip
 sqrt_p = elementwise_op("sqrt", np.sqrt, "fc", emit=ir.SQRT, push=lambda t, y, x: do.mul(t, do.div(0.5, y)))
-rsqrt_p = elementwise_op("rsqrt", _rsqrt, "fc", emit=ir.RSQRT, push=lambda t, y, x: do.mul(t, do.mul(-0.5, do.div(y, x))))
+rsqrt_p = elementwise_op(
+    "rsqrt", _rsqrt, "fc", emit=ir.RSQRT, push=lambda t, y, x: do.mul(t, do.mul(-0.5, do.div(y, x)))
+)
 cbrt_p = elementwise_op("cbrt", np.cbrt, "f", push=lambda t, y, x: do.mul(t, do.div(1 / 3, do.square(y))))
 logistic_p = elementwise_op("logistic", _logistic, "fc", emit=ir.LOGISTIC,
                           push=lambda t, y, x: do.mul(t, do.mul(y, do.sub(1, y))))  # fmt: skip
