@@ -13,7 +13,6 @@ from shardwise.base.tree import SequenceKey as SequenceKey
 from shardwise.base.tree import all_leaves as all_leaves
 from shardwise.base.tree import flatten_one_level as flatten_one_level
 from shardwise.base.tree import flatten_one_level_with_keys as flatten_one_level_with_keys
-from shardwise.base.tree import generate_key_paths as generate_key_paths
 from shardwise.base.tree import is_tree_node as is_tree_node
 from shardwise.base.tree import keystr as keystr
 from shardwise.base.tree import register_dataclass as register_dataclass
@@ -40,7 +39,7 @@ from shardwise.base.tree import treedef_is_leaf as treedef_is_leaf
 from shardwise.base.tree import treedef_tuple as treedef_tuple
 
 
-class PyTreeRegistry:
+class _Registry:
     """The one registry of node types, as an object; JAX code reaches for its methods now and then."""
 
     flatten = staticmethod(tree_flatten)
@@ -56,4 +55,4 @@ class PyTreeRegistry:
             return None
 
 
-default_registry = PyTreeRegistry()
+default_registry = _Registry()

@@ -13,7 +13,6 @@ from shardwise.base import dtypes as _dtypes
 from shardwise.base.dtypes import finfo as finfo
 from shardwise.base.dtypes import iinfo as iinfo
 from shardwise.base.dtypes import isdtype as isdtype
-from shardwise.base.dtypes import issubdtype as issubdtype
 from shardwise.base.dtypes import promote_types as promote_types
 from shardwise.base.dtypes import result_type as result_type
 from shardwise.ir import Array, Literal
@@ -58,6 +57,11 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     if isinstance(from_, Array | Literal):
         from_ = from_.dtype
     return np.can_cast(getattr(from_, "dtype", from_), getattr(to, "dtype", to), casting)  # type: ignore[arg-type]
+
+
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """Whether `arg1` is the dtype `arg2`, or stands below it in NumPy's hierarchy of types."""
+    return _dtypes.issubdtype(arg1, arg2)
 
 
 def shape(a: Any) -> tuple[int, ...]:

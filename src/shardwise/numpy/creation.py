@@ -29,7 +29,7 @@ from shardwise.ops.casts import copy_p
 from shardwise.ops.dims import shape_tuple
 from shardwise.ops.fill import filled
 from shardwise.ops.out_sharding import resolve_out_sharding
-from shardwise.sharding import NamedSharding, get_abstract_mesh
+from shardwise.sharding import Mesh, NamedSharding, get_abstract_mesh
 
 _PYTHON_KINDS: dict[type, str] = {bool: "b", int: "i", float: "f", complex: "c"}
 
@@ -69,8 +69,10 @@ def array(object: Any, dtype: Any = None, copy: bool = True, order: str | None =
     if result.ndim < ndmin:
         result = lax.expand_dims(result, range(ndmin - result.ndim))
     if out_sharding is not None:
-        resolve_out_sharding(out_sharding, "array", result.ndim)
-        return place_created(result, out_sharding)
+        target = resolve_out_sharding(out_sharding, "array", result.ndim)
+        assert target is not None
+        whole = isinstance(out_sharding, NamedSharding) and isinstance(out_sharding.mesh, Mesh)
+        return place_created(result, NamedSharding(out_sharding.mesh, target.spec) if whole else target.spec)
     return place_created(result, device)
 
 
@@ -193,9 +195,23 @@ def scalar_array(x: Any, dtype: Any) -> Array:
 
 def _filled(name: str, shape: Any, number: Literal, device: Any, out_sharding: Any) -> Array:
     sizes = shape_tuple(shape, name)
-    if out_sharding is None:
-        return place_created(filled(sizes, number), device)
-    return filled(sizes, number, resolve_out_sharding(out_sharding, name, len(sizes)))
+    return (
+        _split(name, sizes, number, out_sharding)
+        if out_sharding is not None
+        else place_created(filled(sizes, number), device)
+    )
+
+
+def _split(name: str, sizes: tuple[int, ...], number: Any, out_sharding: Any) -> Array:
+    """A scalar everywhere in an array that is split as `out_sharding` says, over Explicit axes."""
+    target = resolve_out_sharding(out_sharding, name, len(sizes))
+    return on_its_mesh(filled(sizes, number, target), out_sharding)
+
+
+def on_its_mesh(x: Array, out_sharding: Any) -> Array:
+    """`x` on the devices that `out_sharding` names, if it does: without a context its type alone would not move it."""
+    named = isinstance(out_sharding, NamedSharding) and isinstance(out_sharding.mesh, Mesh)
+    return place_created(x, out_sharding) if named else x
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -226,7 +242,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
         return _filled("full", shape, v, device, out_sharding)
     sizes = shape_tuple(shape, "full")
     if not v.ndim:
-        result = filled(sizes, v, resolve_out_sharding(out_sharding, "full", len(sizes)))
+        result = filled(sizes, v) if out_sharding is None else _split("full", sizes, v, out_sharding)
     else:
         result = broadcast_to_shape(v, sizes)
         if out_sharding is not None:
@@ -268,7 +284,7 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
     if isinstance(number, Array) and number.ndim:
         return place_created(broadcast_to_shape(number, sizes), device)
     if out_sharding is not None:
-        return filled(sizes, number, resolve_out_sharding(out_sharding, name, len(sizes)))
+        return _split(name, sizes, number, out_sharding)
     if device is not None:
         return place_created(filled(sizes, number), device)
     if isinstance(a, Array) and sizes == a.shape:

@@ -23,13 +23,13 @@ from shardwise.numpy._promote import (
     concrete_int,
     is_integer,
     no_out,
-    promote_shapes,
     requested,
     shape_of,
     value,
     zero_like,
 )
 from shardwise.numpy.creation import asarray
+from shardwise.numpy.indexing import getitem
 from shardwise.numpy.ufuncs import power, where_
 
 _INT32 = np.dtype(np.int32)
@@ -91,15 +91,20 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
 def tril(m: Any, k: int = 0) -> Array:
     """The matrices `m` (the last two dims) with zeros above the k-th diagonal. ValueError below two dims."""
     x = _matrices("tril", m)
-    mask, x = promote_shapes("tril", _triangle(*x.shape[-2:], k), x)
-    return where_(mask, x, zero_like(x))
+    return where_(_mask_for(x, _triangle(*x.shape[-2:], k)), x, zero_like(x))
 
 
 def triu(m: Any, k: int = 0) -> Array:
     """The matrices `m` (the last two dims) with zeros below the k-th diagonal. ValueError below two dims."""
     x = _matrices("triu", m)
-    mask, x = promote_shapes("triu", _triangle(*x.shape[-2:], k - 1), x)
-    return where_(mask, zero_like(x), x)
+    return where_(_mask_for(x, _triangle(*x.shape[-2:], k - 1)), zero_like(x), x)
+
+
+def _mask_for(x: Array, mask: Array) -> Array:
+    """A mask of matrices with the rank of `x`, and split as `x` is where types say so."""
+    if any(x.aval.spec):
+        return lax.broadcast_in_dim(mask, x.shape, (x.ndim - 2, x.ndim - 1), out_sharding=x.aval.sharding)
+    return lax.expand_dims(mask, range(x.ndim - 2))
 
 
 def _matrices(name: str, m: Any) -> Array:
@@ -134,17 +139,13 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
         raise ValueError(f"diagonal requires an array of at least two dimensions, got shape {x.shape}.")
     first, second = canonical_axes((axis1, axis2), x.ndim)
     k = concrete_int(offset, "offset of diagonal")
-    others = [d for d in range(x.ndim) if d not in (first, second)]
-    x = lax.transpose(x, [*others, first, second])
+    x = lax.transpose(x, [*[d for d in range(x.ndim) if d not in (first, second)], first, second])
     n, m = x.shape[-2:]
     count = max(0, min(n, m - k) if k >= 0 else min(n + k, m))
-    batch = x.shape[:-2]
-    if not count:
-        return lax.full((*batch, 0), 0, x.dtype)
-    # In a flattened matrix the diagonal's elements have a fixed distance.
-    flat = lax.reshape(x, (*batch, n * m))
-    start = k if k >= 0 else -k * m
-    return lax.slice_in_dim(flat, start, start + (count - 1) * (m + 1) + 1, m + 1, axis=len(batch))
+    along = lax.iota(_INT32, count)
+    rows = lax.add(along, literal(max(-k, 0), _INT32))
+    columns = lax.add(along, literal(max(k, 0), _INT32))
+    return getitem(x, (..., rows, columns))
 
 
 def diag(v: Any, k: int = 0) -> Array:

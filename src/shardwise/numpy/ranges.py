@@ -35,7 +35,7 @@ from shardwise.numpy._promote import (
     values,
     zero_like,
 )
-from shardwise.numpy.creation import asarray
+from shardwise.numpy.creation import asarray, on_its_mesh
 from shardwise.numpy.ufuncs import where_
 
 
@@ -68,7 +68,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
         out = lax.mul(out, literal(width, wanted))
     if first != 0:
         out = lax.add(out, literal(first, wanted))
-    return place_created(out, device)
+    return place_created(out, device) if out_sharding is None else on_its_mesh(out, out_sharding)
 
 
 def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
