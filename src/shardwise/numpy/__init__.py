@@ -1,42 +1,45 @@
 """`shardwise.numpy`: NumPy's functions on arrays, traced or not, sharded or not; named as in jax.numpy.
 
-In: arrays, NumPy arrays, scalars. Out: arrays that lie as their operands do.
+In: arrays, NumPy arrays, scalars. Out: arrays that lie as their operands do. Each module says in `__all__` what it gives.
 """
 
 import importlib as _importlib
 from typing import Any as _Any
 
+from shardwise.numpy.at import *  # noqa: F403
+from shardwise.numpy.constants import *  # noqa: F403
+from shardwise.numpy.creation import *  # noqa: F403
+from shardwise.numpy.cumulative import *  # noqa: F403
+from shardwise.numpy.diagonals import *  # noqa: F403
+from shardwise.numpy.einsum import *  # noqa: F403
+from shardwise.numpy.float_parts import *  # noqa: F403
+from shardwise.numpy.functional import *  # noqa: F403
+from shardwise.numpy.histograms import *  # noqa: F403
+from shardwise.numpy.indexing import *  # noqa: F403
+from shardwise.numpy.joining import *  # noqa: F403
+from shardwise.numpy.manipulation import *  # noqa: F403
+from shardwise.numpy.named_ufuncs import *  # noqa: F403
 from shardwise.numpy.operators import install_operators as _install_operators
+from shardwise.numpy.padding import *  # noqa: F403
+from shardwise.numpy.polynomial import *  # noqa: F403
+from shardwise.numpy.predicates import *  # noqa: F403
+from shardwise.numpy.products import *  # noqa: F403
+from shardwise.numpy.quantiles import *  # noqa: F403
+from shardwise.numpy.ranges import *  # noqa: F403
+from shardwise.numpy.rearranging import *  # noqa: F403
+from shardwise.numpy.reductions import *  # noqa: F403
+from shardwise.numpy.selection import *  # noqa: F403
+from shardwise.numpy.sets import *  # noqa: F403
+from shardwise.numpy.shapes import *  # noqa: F403
+from shardwise.numpy.signal import *  # noqa: F403
+from shardwise.numpy.sorting_search import *  # noqa: F403
+from shardwise.numpy.statistics import *  # noqa: F403
+from shardwise.numpy.ufuncs import *  # noqa: F403
 
-# Each module says in `__all__` what it gives to this namespace.
-_PARTS = """
-    constants creation ranges diagonals shapes rearranging manipulation joining padding
-    ufuncs float_parts predicates named_ufuncs reductions quantiles cumulative statistics histograms
-    indexing at selection positions sorting_search sets einsum products signal bits polynomial functional
-""".split()
-_SUBMODULES = frozenset({"fft", "linalg"})
-
-
-def _collect() -> None:
-    for part in _PARTS:
-        try:
-            module = _importlib.import_module(f"shardwise.numpy.{part}")
-        except ModuleNotFoundError as error:
-            if error.name != f"shardwise.numpy.{part}":
-                raise
-            continue
-        globals().update({name: getattr(module, name) for name in module.__all__})
-
-
-_collect()
 _install_operators()
 
 
 def __getattr__(name: str) -> _Any:
-    if name in _SUBMODULES:
+    if name in ("fft", "linalg"):
         return _importlib.import_module(f"shardwise.numpy.{name}")
     raise AttributeError(f"module 'shardwise.numpy' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*(n for n in globals() if not n.startswith("_")), *_SUBMODULES})

@@ -20,7 +20,6 @@ from shardwise.base.dtypes import (
     check_requested,
     default_dtype,
     isdtype,
-    issubdtype,
     lattice_result_type,
     to_complex,
     to_inexact,
@@ -38,7 +37,10 @@ Axis: TypeAlias = int | Sequence[int] | None
 _SCALARS = (bool, int, float, complex, np.generic)
 _BOOL = np.dtype(np.bool_)
 _NUMBERS = frozenset(t.dtype for t in SCALAR_TYPES.values() if isdtype(t.dtype, "numeric"))
-_FLOATING = frozenset(d for d in _NUMBERS if not isdtype(d, "integral"))
+_INTEGERS = frozenset(d for d in _NUMBERS if isdtype(d, "integral"))
+_FLOATING = _NUMBERS - _INTEGERS
+_COMPLEX = frozenset(d for d in _FLOATING if isdtype(d, "complex floating"))
+_REAL_FLOATING = _FLOATING - _COMPLEX
 
 
 _INT_LIMIT = 2**31
@@ -220,22 +222,22 @@ def promote_complex(*xs: Value) -> list[Value]:
 
 def is_float(dtype: DType) -> bool:
     """Whether `dtype` is a real floating type."""
-    return issubdtype(dtype, np.floating)
+    return dtype in _REAL_FLOATING
 
 
 def is_inexact(dtype: DType) -> bool:
     """Whether `dtype` is a real or complex floating type."""
-    return issubdtype(dtype, np.inexact)
+    return dtype in _FLOATING
 
 
 def is_complex(dtype: DType) -> bool:
     """Whether `dtype` is a complex type."""
-    return issubdtype(dtype, np.complexfloating)
+    return dtype in _COMPLEX
 
 
 def is_integer(dtype: DType) -> bool:
     """Whether `dtype` is a signed or unsigned integer type."""
-    return issubdtype(dtype, np.integer)
+    return dtype in _INTEGERS
 
 
 def is_bool(dtype: DType) -> bool:

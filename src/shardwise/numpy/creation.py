@@ -105,7 +105,7 @@ def _host(x: np.ndarray[Any, Any], wanted: Any) -> Array:
             f"{_shown(x)} has dtype {x.dtype}, which arrays cannot hold. Expected bools or numbers; "
             "convert it first, for example with np.asarray(x, float)."
         ) from None
-    dtype = canonicalize(full) if wanted is None else wanted
+    dtype: Any = canonicalize(full) if wanted is None else wanted
     if dtype != x.dtype:
         x = x.astype(dtype)
     return host_array(x)
@@ -173,7 +173,7 @@ def copy(a: Any, order: str | None = None) -> Array:
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
     """`x` cast to `dtype` (None: the default float). Complex values lose their imaginary part with a UserWarning."""
     v = value("astype", x)
-    wanted = default_dtype("f") if dtype is None else check_requested(dtype, "astype")
+    wanted: Any = default_dtype("f") if dtype is None else check_requested(dtype, "astype")
     if np.issubdtype(v.dtype, np.complexfloating) and np.dtype(wanted).kind not in "cb":
         import warnings
 
@@ -349,7 +349,8 @@ def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
 
 def savez(file: Any, *args: Any, **kwds: Any) -> None:
     """Write several arrays to a ``.npz`` file."""
-    np.savez(file, *map(np.asarray, args), **{name: np.asarray(x) for name, x in kwds.items()})
+    named: dict[str, Any] = {name: np.asarray(x) for name, x in kwds.items()}
+    np.savez(file, *map(np.asarray, args), **named)
 
 
 __all__ = [

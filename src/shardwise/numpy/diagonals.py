@@ -91,13 +91,13 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
 def tril(m: Any, k: int = 0) -> Array:
     """The matrices `m` (the last two dims) with zeros above the k-th diagonal. ValueError below two dims."""
     x = _matrices("tril", m)
-    return where_(_mask_for(x, _triangle(*x.shape[-2:], k)), x, zero_like(x))
+    return where_(_mask_for(x, _triangle(x.shape[-2], x.shape[-1], k)), x, zero_like(x))
 
 
 def triu(m: Any, k: int = 0) -> Array:
     """The matrices `m` (the last two dims) with zeros below the k-th diagonal. ValueError below two dims."""
     x = _matrices("triu", m)
-    return where_(_mask_for(x, _triangle(*x.shape[-2:], k - 1)), zero_like(x), x)
+    return where_(_mask_for(x, _triangle(x.shape[-2], x.shape[-1], k - 1)), zero_like(x), x)
 
 
 def _mask_for(x: Array, mask: Array) -> Array:

@@ -6,6 +6,7 @@ wider types.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +14,12 @@ import numpy as np
 
 from shardwise import lax
 from shardwise.base.dtypes import (
-    accumulation_dtype,
+    bfloat16,
     default_dtype,
     reduction_dtype,
     to_inexact,
 )
-from shardwise.ir import Array, literal
+from shardwise.ir import Array, bind, literal
 from shardwise.numpy._promote import (
     Axis,
     Value,
@@ -42,7 +43,11 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy.predicates import isnan, to_bool
 from shardwise.numpy.ufuncs import where_
+from shardwise.ops import binary as two
+from shardwise.ops import unary as one
 
+_WIDER = {np.dtype(np.float16): np.dtype(np.float32), np.dtype(bfloat16.dtype): np.dtype(np.float32)}  # to add up in
+_PARTS = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.float64)}
 _SUMMED_AS_THEY_ARE = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
 
 Reduce = Callable[[Any, tuple[int, ...]], Array]
@@ -81,7 +86,7 @@ def _accumulating(name: str, a: Any, axis: Axis, dtype: Any, out: None, keepdims
     axes = canonical_axes(axis, x.ndim)
     if wanted is None:
         wanted = reduction_dtype(x.dtype) if promote_integers or is_bool(x.dtype) else x.dtype
-    compute = accumulation_dtype(wanted)
+    compute = _WIDER.get(wanted, wanted)
     x = as_array(astype(x, compute))
     x = _masked(name, x, where, literal(neutral, compute))
     if is_bool(compute):
@@ -257,13 +262,16 @@ def _nan_position(
 # -- means -----------------------------------------------------------------------------------------------------
 
 
+def _size(x: Array, axis: Axis) -> int:
+    """How many elements lie over the axes."""
+    shape = x.shape
+    return math.prod(shape) if axis is None else math.prod([shape[d] for d in canonical_axes(axis, len(shape))])
+
+
 def _count(name: str, x: Array, axis: Axis, where: Any, dtype: Any, keepdims: bool) -> Value:
     """How many elements are reduced: a constant, or with a mask an array."""
     if where is None:
-        size = 1
-        for d in canonical_axes(axis, x.ndim):
-            size *= x.shape[d]
-        return literal(size, dtype)
+        return literal(_size(x, axis), dtype)
     mask = as_array(to_bool(value(name, where)))
     return sum(broadcast_to_shape(mask, broadcast_shapes(mask.shape, x.shape)), axis, dtype, keepdims=keepdims)
 
@@ -276,10 +284,13 @@ def mean(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdim
     wanted = requested("mean", dtype)
     if wanted is None:
         wanted = to_inexact(x.dtype) if is_inexact(x.dtype) else default_dtype("f")
-    compute = accumulation_dtype(wanted)
-    total = sum(x, axis, compute, keepdims=keepdims, where=where)
-    count = _count("mean", x, axis, where, compute, keepdims)
-    return as_array(astype(lax.div(total, count), wanted))
+    compute = _WIDER.get(wanted, wanted)
+    total = sum(as_array(astype(x, compute)), axis, keepdims=keepdims, where=where)
+    if where is None and is_inexact(compute):
+        result = bind(two.div_p, total, constant(total, _size(x, axis)))
+    else:
+        result = lax.div(total, _count("mean", x, axis, where, total.dtype, keepdims))
+    return as_array(astype(result, wanted))
 
 
 def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
@@ -332,35 +343,34 @@ def _variance(name: str, a: Any, axis: Axis, dtype: Any, ddof: Any, keepdims: bo
         raise ValueError(f"{name} of complex values cannot have the real dtype {wanted}; give a complex one or none.")
     base = x.dtype if is_inexact(x.dtype) else default_dtype("f")
     if wanted is None:
-        wanted, compute = (_real(base)), base
+        wanted, compute = _PARTS.get(base, base), base
     else:
         compute = wanted if is_inexact(wanted) else default_dtype("f")
-    compute = accumulation_dtype(compute)
+    compute = _WIDER.get(compute, compute)
     x = as_array(astype(x, compute))
     center = mean_of(x, axis, where) if center is None else astype(array(name, center), compute)
-    distance = lax.sub(*promote_shapes(name, x, center))
-    square = (
-        lax.add(lax.square(lax.real(distance)), lax.square(lax.imag(distance)))
-        if is_complex(compute)
-        else lax.square(distance)
-    )
-    real = _real(compute)
-    count = _count(name, x, axis, where, real, keepdims)
-    count = lax.sub(*promote_shapes(name, count, astype(value(name, ddof), real)))
+    distance = bind(two.sub_p, *promote_shapes(name, x, center))
+    if is_complex(compute):
+        square = lax.add(lax.square(lax.real(distance)), lax.square(lax.imag(distance)))
+    else:
+        square = bind(one.square_p, distance)
+    real = _PARTS.get(compute, compute)
     total = sum(square, axis, real, keepdims=keepdims, where=where)
-    positive = lax.gt(count, zero_like(count))
-    safe = where_(positive, count, constant(count, 1))
-    result = where_(positive, lax.div(total, safe), constant(total, np.nan))
+    if where is None and isinstance(ddof, int | float):
+        left = _size(x, axis) - ddof
+        result = bind(two.div_p, total, constant(total, left)) if left > 0 else lax.full_like(total, np.nan)
+    else:
+        count = _count(name, x, axis, where, real, keepdims)
+        count = lax.sub(*promote_shapes(name, count, astype(value(name, ddof), real)))
+        positive = lax.gt(count, zero_like(count))
+        safe = where_(positive, count, constant(count, 1))
+        result = where_(positive, lax.div(total, safe), constant(total, np.nan))
     return as_array(astype(result, wanted))
 
 
 def mean_of(x: Array, axis: Axis, where: Any) -> Array:
     """`mean` with keepdims, for use inside functions that have a parameter of that name."""
     return mean(x, axis, keepdims=True, where=where)
-
-
-def _real(dtype: Any) -> np.dtype[Any]:
-    return np.dtype({"complex64": np.float32, "complex128": np.float64}.get(dtype.name, dtype))
 
 
 def std(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, *,
