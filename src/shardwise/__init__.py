@@ -63,13 +63,15 @@ __version__ = "0.1.0"
 
 # Faces that are imported when first used, so that `import shardwise` stays quick.
 _LAZY_MODULES = frozenset({
-    "debug", "distributed", "dtypes", "errors", "experimental", "lax", "nn", "numpy", "profiler", "random", "scipy", "sharding",
+    "ad_checkpoint", "custom_derivatives", "debug", "distributed", "dtypes", "errors", "experimental", "lax", "nn", "numpy", "profiler", "random", "scipy", "sharding",
     "tree", "tree_util", "typing",
 })  # fmt: skip
 _LAZY_NAMES = {
     **dict.fromkeys(("grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp"),
                     "shardwise.transforms.autodiff"),
     "vmap": "shardwise.transforms.vmap",
+    **dict.fromkeys(("closure_convert", "custom_gradient", "custom_jvp", "custom_vjp"), "shardwise.transforms.custom_derivatives"),
+    **dict.fromkeys(("checkpoint", "checkpoint_policies", "remat"), "shardwise.transforms.checkpoint"),
     "eval_shape": "shardwise.transforms.aot", "make_jaxpr": "shardwise.transforms.aot",
     "device_put_replicated": "shardwise.device_put", "device_put_sharded": "shardwise.device_put",
     "pmap": "shardwise.transforms.pmap", "reshard": "shardwise.transforms.explicit",

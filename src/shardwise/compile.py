@@ -95,8 +95,13 @@ class Executable:
         lines.append(f"    {', '.join(outs) + ', = ' if outs else ''}run({blocks})")
         for i, sig in enumerate(self.out_sigs):
             constants[f"s{i}"] = sig
-            lines += [f"    x{i} = new(ArrayImpl)", f"    x{i}._sig = s{i}", f"    x{i}._block = r{i}",
-                      f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]  # fmt: skip
+            lines += [f"    x{i} = new(ArrayImpl)", f"    x{i}._sig = s{i}"]
+            form = block_form(sig.aval.shape, self.grid.positions(self.out_dims[i]), self.grid.sizes)
+            if form is sig.form:
+                lines += [f"    x{i}._block = r{i}", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]
+            else:  # the result's own mesh cuts the devices otherwise than the grid
+                constants[f"dense{i}"] = form.to_dense
+                lines += [f"    x{i}._dense = dense{i}(r{i})", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]
         lines.append(f"    return [{', '.join(f'x{i}' for i in range(len(outs)))}]")
         exec(compile("\n".join(lines), f"<call of {self.name}>", "exec"), constants)
         return constants["call"]

@@ -40,7 +40,7 @@ def derive_sharding(grid: Grid, dims: DimAxes, aval: ShapedArray, in_sigs: Seque
         return _explicit(grid, tiling, aval, in_sigs, named, default_mesh)
     for sig in in_sigs:
         if sig.devices == grid.devices and sig.tiling is not None:
-            return sharding_like(sig.sharding, tiling)
+            return sharding_like(sig.sharding, tiling, reuse=sig.aval.ndim == aval.ndim)
     for item in named:
         if isinstance(item, Sharding) and item.device_list == grid.devices:
             return sharding_like(item, tiling)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,8 +92,17 @@ def _slice_transpose(
     return [do.pad(ct, 0, padding_config=config)]
 
 
+def _whole_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Op by op the starts count as values: a cut dim is taken whole, and its split does not spread."""
+    rule = cut_rule(in_types, out_types, params)
+    cut = frozenset(d for d, kind in enumerate(rule.kinds) if kind is Kind.PERMUTE)
+    kinds = tuple(Kind.REPLICATE if d in cut else kind for d, kind in enumerate(rule.kinds))
+    return Rule(rule.inputs, rule.outputs, rule.sizes, kinds, cut)
+
+
 slice_p = define_op("slice", type_rule=_slice_type, kernel=_slice_kernel, rule=cut_rule, localize=_slice_localize, halo=_slice_halo,
                     jvp="linear", transpose=_slice_transpose)  # fmt: skip
+slice_p.eager = replace(slice_p, rule=_whole_rule, halo=None)
 
 
 def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int],

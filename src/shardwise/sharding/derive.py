@@ -13,17 +13,17 @@ from shardwise.sharding.spec import PartitionSpec
 from shardwise.sharding.tiling import Tiling, common_refinement
 
 
-def sharding_like(like: Sharding, tiling: Tiling) -> Sharding:
+def sharding_like(like: Sharding, tiling: Tiling, *, reuse: bool = True) -> Sharding:
     """A sharding of the kind of `like`, over its devices, that places arrays as `tiling` does.
 
-    `like` itself if it already does. A `NamedSharding` gives one on the same mesh, its spec without trailing Nones and
+    `like` itself if it already does, unless `reuse` is False (`like` is that of an array of another rank). A `NamedSharding` gives one on the same mesh, its spec without trailing Nones and
     axes of size one; where its axes cannot express the tiling, and for shardings of users, a `GSPMDSharding` results.
     """
     try:
         own = like.tiling(tiling.ndim)
     except ValueError:  # `like` is for another rank
         own = None
-    if own is not None and own.same_placement(tiling):
+    if (reuse or not isinstance(like, NamedSharding)) and own is not None and own.same_placement(tiling):
         return like
     if isinstance(like, NamedSharding):
         spec = spec_of_tiling(like.mesh.axis_names, like.mesh.axis_sizes, tiling)

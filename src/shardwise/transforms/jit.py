@@ -39,7 +39,7 @@ from shardwise.ir import (
 from shardwise.ops.convert import as_value
 from shardwise.ops.derivative import later
 from shardwise.ops.layout import sharding_constraint
-from shardwise.sharding import Device, Mesh, Sharding, SingleDeviceSharding, devices
+from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding, devices
 from shardwise.transforms.arguments import ArgSelection, StaticValue, argument_names, select_arguments
 from shardwise.transforms.jit_shardings import (
     UNSPECIFIED,
@@ -250,8 +250,9 @@ class JitWrapped:
 
     # -- tracing ---------------------------------------------------------------------------------------------------------------
 
-    def _trace(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall:
-        key = (context_token(), call.in_tree, call.statics, *types)
+    def _trace(self, call: BoundCall, types: Sequence[ShapedArray], meshes: tuple[Any, ...] = ()) -> TracedCall:
+        """The trace for arguments of these types that lie on these meshes."""
+        key = (context_token(), call.in_tree, call.statics, meshes, *types)
         traced = self._traces.get(key)
         if traced is None:
             traced = self._trace_new(call, types)
@@ -327,7 +328,8 @@ class JitWrapped:
                 placed = [_on_device(s, sh) for s, sh in zip(sigs, ins, strict=True)]
         else:
             placed = list(sigs)
-        traced = self._trace(call, [s.aval for s in placed])
+        meshes = tuple(s.sharding.mesh.abstract_mesh if isinstance(s.sharding, NamedSharding) else None for s in placed)
+        traced = self._trace(call, [s.aval for s in placed], meshes if any(meshes) else ())
         _, outs = self._shardings(call, traced)
         return traced, placed, outs
 
