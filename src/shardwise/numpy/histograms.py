@@ -196,11 +196,11 @@ def histogramdd(sample: Any, bins: Any = 10, range: Sequence[Any] | None = None,
         # One more bin on each side takes what is out of range.
         place = bins_of if place is None else place * (edges[-1].shape[0] + 1) + bins_of
     sizes = tuple(e.shape[0] + 1 for e in edges)
-    counts = lax.reshape(bincount(place, *rest, length=math.prod(sizes)), sizes)
+    counts = lax.reshape(bincount(place, rest[0] if rest else None, length=math.prod(sizes)), sizes)
     counts = lax.slice(counts, (1,) * variables, tuple(size - 1 for size in sizes))
     if density:
         counts = as_array(astype(counts, rows.dtype))
         counts = counts / sum(counts)
         for d, e in enumerate(edges):
-            counts = counts / lax.expand_dims(diff(e), [i for i in np.arange(variables) if i != d])
+            counts = counts / lax.expand_dims(diff(e), [i for i in builtins.range(variables) if i != d])
     return counts, edges

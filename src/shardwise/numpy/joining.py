@@ -299,10 +299,8 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     x, new = checked("insert", arr), checked("insert", values, 2)
     x, d = (flat(x), 0) if axis is None else (x, canonical_axis(concrete_int(axis, "axis of insert"), x.ndim))
     n = x.shape[d]
-    if isinstance(obj, slice):
-        index = checked("insert", np.arange(*obj.indices(n), dtype=np.int32))
-    else:
-        index = checked("insert", obj, 1)
+    given = np.arange(*obj.indices(n), dtype=np.int32) if isinstance(obj, slice) else obj
+    index = checked("insert", given, 1)
     if index.ndim > 1:
         raise ValueError(f"insert: obj must be a slice, an int or have one dim, got shape {index.shape}.")
     if not is_integer(index.dtype):

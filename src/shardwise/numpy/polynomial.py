@@ -1,4 +1,4 @@
-"""Polynomials, given by their coefficients, the highest first: values, sums, products, roots, fits; and `interp`.
+"""Polynomials, given by their coefficients, the highest first: values, sums, products, roots, fits; `interp`, and `cross`.
 
 In: 1-d arrays of coefficients. Out: arrays; coefficients of products, quotients and integrals are floats.
 """
@@ -28,6 +28,7 @@ from shardwise.numpy._promote import (
     values,
 )
 from shardwise.numpy.creation import asarray
+from shardwise.numpy.cross import cross as cross
 from shardwise.numpy.diagonals import vander
 from shardwise.numpy.indexing import take
 from shardwise.numpy.products import dot
@@ -39,7 +40,7 @@ from shardwise.ops.search import searchsorted
 from shardwise.transforms.jit import jit
 
 __all__ = [
-    "interp", "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots",
+    "cross", "interp", "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots",
 ]  # fmt: skip
 
 
