@@ -285,7 +285,10 @@ def mean(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdim
     if wanted is None:
         wanted = to_inexact(x.dtype) if is_inexact(x.dtype) else default_dtype("f")
     compute = _WIDER.get(wanted, wanted)
-    total = sum(as_array(astype(x, compute)), axis, keepdims=keepdims, where=where)
+    if is_inexact(compute):
+        total = sum(as_array(astype(x, compute)), axis, keepdims=keepdims, where=where)
+    else:
+        total = sum(x, axis, compute, keepdims=keepdims, where=where)
     if where is None and is_inexact(compute):
         result = bind(two.div_p, total, constant(total, _size(x, axis)))
     else:
