@@ -1,0 +1,52 @@
+"""`shardwise.ad_checkpoint`: rematerialization, named as in jax.ad_checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shardwise.ir import Program, source_text
+from shardwise.ops.barrier import checkpoint_name as checkpoint_name
+from shardwise.transforms.checkpoint import checkpoint as checkpoint
+from shardwise.transforms.checkpoint import checkpoint_policies as checkpoint_policies
+from shardwise.transforms.checkpoint import remat as remat
+
+
+def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Any, str]]:
+    """What reverse mode of `f` at these arguments keeps between its passes: types, and where each value comes from."""
+    from shardwise.base.tree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
+    from shardwise.ir import ProgramTrace, tracing
+    from shardwise.ir.trace import ProgramTracer
+    from shardwise.ops.convert import as_array
+    from shardwise.transforms.linearize import linearize_flat
+
+    paths, tree = tree_flatten_with_path((args, kwargs))
+    trace = ProgramTrace(getattr(f, "__name__", "f"))
+    with tracing(trace):
+        values = [trace.new_arg(as_array(x).aval) for _, x in paths]
+
+        def flat(*leaves: Any) -> list[Any]:
+            inner_args, inner_kwargs = tree_unflatten(tree, leaves)
+            return [as_array(x) for x in tree_leaves(f(*inner_args, **inner_kwargs))]
+
+        lin = linearize_flat(flat, values)
+        program, _ = trace.finish([r for r in lin.residuals if isinstance(r, ProgramTracer)])
+    names = {v: f"from the argument {keystr(path)}" for v, (path, _) in zip(program.inputs[program.num_consts :], paths, strict=True)}
+    return [(r.aval, _origin(program, r, names)) for r in lin.residuals]
+
+
+def _origin(program: Program, residual: Any, names: dict[Any, str]) -> str:
+    var = getattr(residual, "var", None)
+    if var in names:
+        return names[var]
+    for eqn in program.equations:
+        if var in eqn.outputs:
+            named = f"named '{eqn.params['name']}'" if eqn.op.name == "name" else f"output of {eqn.op.name}"
+            return f"{named} from {source_text(eqn.source)}"
+    return "from a constant"
+
+
+def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Print `saved_residuals`, one per line."""
+    for aval, origin in saved_residuals(f, *args, **kwargs):
+        print(f"{aval.str_short(short_dtypes=True)} {origin}")

@@ -1,0 +1,330 @@
+"""`checkpoint` (alias `remat`): reverse mode computes a function again instead of keeping its intermediate values.
+
+The forward pass keeps the arguments, and those values that a policy asks for. What is recorded for the backward pass is one
+equation that holds the program; its transpose runs the program anew, behind a barrier that keeps it from being merged with
+the first run.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.base.errors import ConcretizationTypeError
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
+from shardwise.ir import (
+    Equation,
+    Literal,
+    Program,
+    ShapedArray,
+    Var,
+    bind,
+    current_trace,
+    define_op,
+    eval_program,
+    is_eager,
+    trace_program,
+    tracing,
+)
+from shardwise.ir.op import Params, find_op
+from shardwise.ops.barrier import optimization_barrier_p
+from shardwise.ops.convert import as_array, as_value
+from shardwise.transforms.arguments import StaticValue
+from shardwise.transforms.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
+from shardwise.transforms.linearize import linearize_flat, transpose_linear, transpose_program
+from shardwise.transforms.vmap import batch_program
+
+Policy = Callable[..., Any]
+
+
+# -- public ------------------------------------------------------------------------------------------------------------------
+
+
+def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = True, policy: Policy | None = None,
+               static_argnums: int | Sequence[int] = (), concrete: bool = False) -> Any:  # fmt: skip
+    """`fun`, but reverse mode keeps only its arguments and computes the rest again.
+
+    Args:
+        fun: the function; without it a decorator is returned.
+        prevent_cse: keep the second computation from being merged with the first (unneeded where a loop separates them).
+        policy: ``policy(op, *types, **params) -> bool`` says which results are kept nonetheless; see `checkpoint_policies`.
+        static_argnums: arguments that are constants of the trace (hashable).
+        concrete: not supported any more; use static_argnums.
+    """
+    if concrete:
+        raise NotImplementedError("the concrete option of checkpoint does not exist any more: mark arguments static with static_argnums, or "
+                                  "compute what Python branches on outside.")  # fmt: skip
+    if fun is None:
+        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
+    static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+
+    @functools.wraps(fun)
+    def remat(*args: Any, **kwargs: Any) -> Any:
+        if is_eager():
+            return fun(*args, **kwargs)
+        for n in static:
+            if not -len(args) <= n < len(args):
+                raise ValueError(f"the `static_argnums` argument to `jax.checkpoint` can only take integer values greater than or equal to "
+                                 f"`-len(args)` and less than `len(args)`, where `args` is the tuple of positional arguments; got {static} for "
+                                 f"{len(args)} arguments.")  # fmt: skip
+        fixed = {n % len(args): StaticValue(args[n]) for n in static}
+        dynamic = tuple(a for i, a in enumerate(args) if i not in fixed)
+        leaves, structure = tree_flatten((dynamic, kwargs))
+        values = [as_array(as_value(x)) for x in leaves]
+        out_tree: PyTreeDef | None = None
+
+        def flat(*xs: Any) -> list[Any]:
+            nonlocal out_tree
+            given, named = tree_unflatten(structure, xs)
+            rest = iter(given)
+            result = fun(*[fixed[i].value if i in fixed else next(rest) for i in range(len(args))], **named)
+            outs, out_tree = tree_flatten(result)
+            return [as_array(as_value(o)) for o in outs]
+
+        try:
+            program, consts = trace_program(flat, [v.aval for v in values], getattr(fun, "__name__", "checkpoint"))
+        except ConcretizationTypeError as error:
+            error.add_note("It happened inside a checkpointed function; arguments that Python code branches on can be marked static "
+                           "with the static_argnums parameter of checkpoint.")  # fmt: skip
+            raise
+        assert out_tree is not None
+        outs = bind(checkpoint_op, *consts, *values, program=program, policy=policy, prevent_cse=prevent_cse)
+        return tree_unflatten(out_tree, outs)
+
+    return remat
+
+
+remat = checkpoint
+
+
+# -- the op ------------------------------------------------------------------------------------------------------------------
+
+
+def _type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray, ...]:
+    return program.out_types
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, **params: Any) -> tuple[list[Any], list[Any]]:
+    """A checkpointed call for values and tangents."""
+    live = [i for i, t in enumerate(tangents) if t is not None]
+    moving: list[int] = []
+
+    def both(*values: Any) -> list[Any]:
+        ts: list[Any] = [None] * len(primals)
+        for i, t in zip(live, values[len(primals) :], strict=True):
+            ts[i] = t
+        outs, touts = jvp_program(program, values[: len(primals)], ts)
+        moving[:] = [i for i, t in enumerate(touts) if t is not None]
+        return [*outs, *[touts[i] for i in moving]]
+
+    body, consts = trace_program(both, [*program.in_types, *[program.in_types[i] for i in live]], program.name)
+    outs = bind(checkpoint_op, *consts, *primals, *[tangents[i] for i in live], program=body, **params)
+    count = len(program.outputs)
+    found = dict(zip(moving, outs[count:], strict=True))
+    return outs[:count], [found.get(i) for i in range(count)]
+
+
+def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
+           params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+    found: list[int | None] = []
+
+    def mapped(*xs: Any) -> list[Any]:
+        outs, found[:] = batch_program(params["program"], size, axis_name, xs, dims)
+        return outs
+
+    body, consts = trace_program(mapped, [v.aval for v in values], params["program"].name)
+    return bind(checkpoint_op, *consts, *values, **{**params, "program": body}), found
+
+
+def _linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], list[Any]]:
+    """The forward pass with the values that the policy keeps, and an equation that can compute the rest again."""
+    program: Program = params["program"]
+    policy = params["policy"]
+    kept: tuple[int, ...] = ()
+    if policy is not None:
+        program = without_jit(program)
+        kept = tuple(i for i, e in enumerate(program.equations)
+                     if _keeps(policy, e) and not all(v in program.outputs for v in e.outputs))  # fmt: skip
+    saved = [v for i in kept for v in program.equations[i].outputs]
+    forward = Program(program.inputs, program.equations, (*program.outputs, *saved), program.num_consts, program.name)
+    with tracing(trace.parent):
+        again = {**params, "program": forward}
+        outs = eval_program(forward, primals) if is_eager() else bind(checkpoint_op, *primals, **again)
+    count = len(program.outputs)
+    live = tuple(t is not None for t in tangents)
+    touts = bind(remat_op, *primals, *outs[count:], *[t for t in tangents if t is not None], program=program, kept=kept, live=live,
+                 prevent_cse=params["prevent_cse"])  # fmt: skip
+    moving = iter(touts)
+    return outs[:count], [next(moving) if has_tangent(t) else None for t in program.out_types]
+
+
+def _keeps(policy: Policy, eqn: Equation) -> bool:
+    found = policy(eqn.op, *[a.aval for a in eqn.inputs], **eqn.params)
+    if not isinstance(found, bool):
+        raise TypeError(f"a checkpoint policy must say True or False for each op, but said {found!r} for {eqn.op.name}.")
+    return found
+
+
+def without_jit(program: Program) -> Program:
+    """`program` with jitted calls replaced by what they call: policies see the ops inside."""
+    jit_op = find_op("jit")
+    if not any(e.op is jit_op for e in program.equations):
+        return program
+
+    def run(called: Program, values: Sequence[Any]) -> list[Any]:
+        env: dict[Var, Any] = dict(zip(called.inputs, values, strict=True))
+        for eqn in called.equations:
+            args = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+            if eqn.op is jit_op:
+                assert jit_op.inline is not None
+                outs = run(eqn.params["program"], args)
+            else:
+                outs = bind(eqn.op, *args, **eqn.params)
+                outs = outs if eqn.op.multiple_results else [outs]
+            env.update(zip(eqn.outputs, outs, strict=True))
+        return [a if isinstance(a, Literal) else env[a] for a in called.outputs]
+
+    body, _ = trace_program(lambda *xs: run(program, xs), program.in_types, program.name)
+    return body
+
+
+def _transpose(cts: Sequence[Any], *args: Any, program: Program, **_: Any) -> list[Any]:
+    return transpose_linear(program, args, cts)
+
+
+checkpoint_op = define_op("checkpoint", type_rule=_type, multiple_results=True, typed=True, jvp=_jvp, linearize=_linearize,
+                          transpose=_transpose, batch=_batch, inline=lambda eqn: eqn.params["program"],
+                          effects=lambda params: any(e.op.has_effects(e.params) for e in params["program"].equations))  # fmt: skip
+
+
+# -- tangents of a checkpointed call, for the backward pass -----------------------------------------------------------------
+
+
+def _remat_type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray, ...]:
+    return tuple(t for t in program.out_types if has_tangent(t))
+
+
+def _given(args: Sequence[Any], program: Program, kept: Sequence[int], live: Sequence[bool]) -> tuple[list[Any], dict[Var, Any], list[Any]]:
+    """The primals, the kept values by variable, and the rest: what stands for tangents."""
+    count = len(program.inputs)
+    names = [v for i in kept for v in program.equations[i].outputs]
+    values = dict(zip(names, args[count : count + len(names)], strict=True))
+    return list(args[:count]), values, list(args[count + len(names) :])
+
+
+def _run_again(program: Program, known: dict[Var, Any], values: Sequence[Any]) -> list[Any]:
+    """Evaluate `program` under a JVP trace, taking the values of `known` variables as they are: only their tangents are computed."""
+    trace = current_trace()
+    assert isinstance(trace, JVPTrace)
+    env: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
+    for eqn in program.equations:
+        outs = bind(eqn.op, *[a if isinstance(a, Literal) else env[a] for a in eqn.inputs], **eqn.params)
+        for var, out in zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True):
+            if var in known:
+                _, tangent = trace.unwrap(out)
+                out = known[var] if tangent is None else JVPTracer(trace, known[var], tangent)
+            env[var] = out
+    return [a if isinstance(a, Literal) else env[a] for a in program.outputs]
+
+
+def _remat_transpose(cts: Sequence[Any], *args: Any, program: Program, kept: tuple[int, ...], live: tuple[bool, ...],
+                     prevent_cse: bool) -> list[Any]:  # fmt: skip
+    """The second run of the program, linearized and transposed at once."""
+    primals, known, tangents = _given(args, program, kept, live)
+    values = [*primals, *known.values()]
+    if prevent_cse and values and not is_eager():
+        values = list(bind(optimization_barrier_p, *values))
+        primals, known = values[: len(primals)], dict(zip(known, values[len(primals) :], strict=True))
+    lin = linearize_flat(lambda *xs: [as_array(o) for o in _run_again(program, known, xs)], primals, live)
+    given = iter(cts)
+    full = [next(given) if has_tangent(t) else None for t in program.out_types]
+    found = dict(zip(lin.ins, transpose_program(lin.program, lin.residuals, [full[i] for i in lin.outs]), strict=True))
+    return [None] * (len(args) - len(tangents)) + [found.get(i) for i, alive in enumerate(live) if alive]
+
+
+def _remat_inline(eqn: Equation) -> Program:
+    """Where the tangents themselves are asked for: they are computed with the values, again."""
+    program, live = eqn.params["program"], eqn.params["live"]
+
+    def pushed(*args: Any) -> list[Any]:
+        primals, _, tangents = _given(args, program, eqn.params["kept"], live)
+        ts = iter(tangents)
+        _, touts = jvp_program(program, primals, [next(ts) if alive else None for alive in live])
+        return [instantiate(t, aval) for t, aval in zip(touts, program.out_types, strict=True) if has_tangent(aval)]
+
+    body, _ = trace_program(pushed, [a.aval for a in eqn.inputs], program.name)
+    return body
+
+
+remat_op = define_op("remat", type_rule=_remat_type, multiple_results=True, typed=True, transpose=_remat_transpose,
+                     inline=_remat_inline)  # fmt: skip
+
+
+# -- policies ------------------------------------------------------------------------------------------------------------------
+
+
+def everything_saveable(*_: Any, **__: Any) -> bool:
+    """Keep all: as without checkpoint."""
+    return True
+
+
+def nothing_saveable(*_: Any, **__: Any) -> bool:
+    """Keep only the arguments."""
+    return False
+
+
+def dots_saveable(op: Any, *_: Any, **__: Any) -> bool:
+    """Keep the results of matrix products and convolutions."""
+    return op.name in ("dot_general", "conv_general_dilated")
+
+
+def dots_with_no_batch_dims_saveable(op: Any, *_: Any, **params: Any) -> bool:
+    """Keep the results of matrix products without batch dims."""
+    return op.name == "dot_general" and not any(params["dimension_numbers"][1])
+
+
+def save_anything_except_these_names(*names: str) -> Policy:
+    """Keep everything but the values that `checkpoint_name` gave these names."""
+    return lambda op, *_, **params: op.name != "name" or params["name"] not in names
+
+
+def save_any_names_but_these(*names: str) -> Policy:
+    """Keep the values that `checkpoint_name` gave any names but these."""
+    return lambda op, *_, **params: op.name == "name" and params["name"] not in names
+
+
+def save_only_these_names(*names: str) -> Policy:
+    """Keep the values that `checkpoint_name` gave these names."""
+    return lambda op, *_, **params: op.name == "name" and params["name"] in names
+
+
+def save_from_both_policies(first: Policy, second: Policy) -> Policy:
+    """Keep what either policy keeps."""
+    return lambda op, *types, **params: first(op, *types, **params) or second(op, *types, **params)
+
+
+def _no_offload(name: str, instead: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Policy:
+        raise NotImplementedError(f"checkpoint_policies.{name}: a CPU has one memory, so there is nowhere to offload to. Use {instead} to keep "
+                                  "the values.")  # fmt: skip
+
+    refuse.__name__ = name
+    return refuse
+
+
+class checkpoint_policies:
+    """Policies for `checkpoint`, named as in jax.checkpoint_policies."""
+
+    everything_saveable = staticmethod(everything_saveable)
+    nothing_saveable = staticmethod(nothing_saveable)
+    dots_saveable = staticmethod(dots_saveable)
+    checkpoint_dots = staticmethod(dots_saveable)
+    dots_with_no_batch_dims_saveable = staticmethod(dots_with_no_batch_dims_saveable)
+    checkpoint_dots_with_no_batch_dims = staticmethod(dots_with_no_batch_dims_saveable)
+    save_anything_except_these_names = staticmethod(save_anything_except_these_names)
+    save_any_names_but_these = staticmethod(save_any_names_but_these)
+    save_only_these_names = staticmethod(save_only_these_names)
+    save_from_both_policies = staticmethod(save_from_both_policies)
+    offload_dot_with_no_batch_dims = staticmethod(_no_offload("offload_dot_with_no_batch_dims", "dots_with_no_batch_dims_saveable"))
+    save_and_offload_only_these_names = staticmethod(_no_offload("save_and_offload_only_these_names", "save_only_these_names"))

@@ -1,0 +1,153 @@
+"""checkpoint: the same gradients with less kept, as the policy says, under every composition."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.ad_checkpoint import checkpoint_name, print_saved_residuals, saved_residuals
+from shardwise.sharding import PartitionSpec as P
+
+RNG = np.random.default_rng(3)
+W = RNG.standard_normal((8, 8)).astype(np.float32)
+X = RNG.standard_normal((4, 8)).astype(np.float32)
+policies = sw.checkpoint_policies
+
+
+def layer(w: Any, x: Any) -> Any:
+    return jnp.tanh(checkpoint_name(x @ jnp.sin(w), "product"))
+
+
+def model(wrap: Any) -> Any:
+    def loss(w, x):
+        for _ in range(3):
+            x = wrap(layer)(w, x)
+        return jnp.sum(x * x)
+
+    return loss
+
+
+PLAIN = model(lambda f: f)
+POLICIES = {
+    "default": None,
+    "nothing": policies.nothing_saveable,
+    "everything": policies.everything_saveable,
+    "dots": policies.dots_saveable,
+    "dots_no_batch": policies.dots_with_no_batch_dims_saveable,
+    "names": policies.save_only_these_names("product"),
+    "other_names": policies.save_any_names_but_these("product"),
+    "but_names": policies.save_anything_except_these_names("product"),
+    "both": policies.save_from_both_policies(policies.save_only_these_names("product"), policies.nothing_saveable),
+}
+
+
+def rematted(name: str, **options: Any) -> Any:
+    return model(lambda f: sw.checkpoint(f, policy=POLICIES[name], **options))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_same_gradients(name: str) -> None:
+    loss = rematted(name)
+    expected = np.asarray(sw.grad(PLAIN)(W, X))
+    close = dict(rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(sw.grad(loss)(W, X), expected, **close)
+    np.testing.assert_allclose(sw.jit(sw.grad(loss))(W, X), expected, **close)
+    np.testing.assert_allclose(sw.grad(sw.jit(loss))(W, X), expected, **close)
+    stack = np.stack([X, 2 * X])
+    by_one = [np.asarray(sw.grad(PLAIN)(W, x)) for x in stack]
+    np.testing.assert_allclose(sw.vmap(sw.grad(loss), (None, 0))(W, stack), by_one, **close)
+    total = sw.jit(sw.grad(lambda w: jnp.sum(sw.vmap(loss, (None, 0))(w, stack))))(W)
+    np.testing.assert_allclose(total, np.sum(by_one, 0), rtol=1e-3, atol=1e-4)
+    forward = sw.jvp(PLAIN, (W, X), (W, X))[1]
+    np.testing.assert_allclose(sw.jvp(loss, (W, X), (W, X))[1], forward, **close)
+    second = lambda f: sw.jit(lambda w: sw.jvp(sw.grad(f), (w, X), (w, X))[1])(W)  # noqa: E731
+    np.testing.assert_allclose(second(loss), second(PLAIN), rtol=1e-3, atol=1e-3)
+    both = lambda f: sw.grad(lambda w: jnp.sum(sw.grad(f)(w, X) ** 2))(W)  # noqa: E731
+    np.testing.assert_allclose(both(loss), both(PLAIN), rtol=1e-3, atol=1e-2)
+
+
+def _kept(name: str) -> Counter[tuple[int, ...]]:
+    """Shapes of what is kept, arguments aside."""
+    return Counter(t.shape for t, origin in saved_residuals(rematted(name), W, X) if "argument" not in origin)
+
+
+def test_what_is_kept() -> None:
+    between_layers, after_loss = 2, 1
+    assert _kept("default") == _kept("nothing") == {(4, 8): between_layers + after_loss}
+    assert _kept("dots") == _kept("names") == _kept("both") == {(4, 8): between_layers + after_loss + 3}
+    assert _kept("other_names") == _kept("nothing")
+    assert _kept("everything")[(8, 8)] >= 1
+
+
+def _ops(function: Any, *args: Any) -> Counter[str]:
+    executable = sw.jit(function).lower(*args)._entry.executable
+    return Counter(e.op.name for e in executable.device_program.equations)
+
+
+def test_compiled_program_computes_again() -> None:
+    plain, again, kept, merged = (
+        _ops(sw.grad(f), W, X) for f in (PLAIN, rematted("nothing"), rematted("dots"), rematted("nothing", prevent_cse=False))
+    )
+    assert again["sin"] == plain["sin"] + 3
+    assert again["dot_general"] == plain["dot_general"] + 3
+    assert kept["dot_general"] == plain["dot_general"]
+    assert merged["dot_general"] == plain["dot_general"]
+
+
+def test_policy_sees_inside_jit() -> None:
+    loss = model(lambda f: sw.checkpoint(sw.jit(f), policy=policies.dots_saveable))
+    assert _ops(sw.grad(loss), W, X)["dot_general"] == _ops(sw.grad(PLAIN), W, X)["dot_general"]
+
+
+def test_sharded() -> None:
+    mesh = sw.make_mesh((4,), ("x",), axis_types=(sw.sharding.AxisType.Auto,))
+    loss = rematted("dots")
+    mapped = sw.shard_map(lambda w, x: lax.psum(loss(w, x), "x"), mesh=mesh, in_specs=(P(), P("x")), out_specs=P())
+    np.testing.assert_allclose(sw.jit(sw.grad(mapped))(W, X), sw.grad(PLAIN)(W, X), rtol=1e-4, atol=1e-5)
+    x = sw.device_put(X, sw.NamedSharding(mesh, P("x")))
+    np.testing.assert_allclose(sw.jit(sw.grad(loss))(W, x), sw.grad(PLAIN)(W, X), rtol=1e-4, atol=1e-5)
+
+
+def test_closures_statics_and_trees() -> None:
+    @sw.checkpoint
+    def f(tree, *, scale):
+        return {"out": tree["a"] * scale, "n": 3}
+
+    assert sw.grad(lambda a: f({"a": a}, scale=4.0)["out"])(2.0) == 4
+    g = sw.checkpoint(lambda n, x: x**2 if n > 1 else x, static_argnums=(0,))
+    assert sw.grad(g, 1)(2, 3.0) == 6 and sw.grad(g, 1)(1, 3.0) == 1
+    assert sw.grad(lambda a: sw.checkpoint(lambda x: x * a)(3.0) * a)(2.0) == 12
+    with pytest.raises(sw.errors.TracerBoolConversionError) as caught:
+        sw.grad(sw.checkpoint(lambda n, x: x**2 if n > 1 else x), 1)(2, 3.0)
+    assert "static_argnums" in "".join(caught.value.__notes__)
+    with pytest.raises(ValueError, match="static_argnums"):
+        sw.grad(sw.checkpoint(lambda x: x, static_argnums=(2,)))(3.0)
+    with pytest.raises(NotImplementedError, match="static_argnums"):
+        sw.checkpoint(lambda x: x, concrete=True)
+    assert sw.remat is sw.checkpoint
+
+
+def test_offloading_is_refused_by_name() -> None:
+    for refused in (policies.offload_dot_with_no_batch_dims, policies.save_and_offload_only_these_names):
+        with pytest.raises(NotImplementedError, match="one memory"):
+            refused("device", "pinned_host")
+
+
+def test_print_saved_residuals(capsys: Any) -> None:
+    print_saved_residuals(sw.checkpoint(layer, policy=POLICIES["names"]), W, X)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["f32[8,8] from the argument [0][0]", "f32[4,8] from the argument [0][1]"]
+    assert len(lines) == 3
+
+
+def test_same_as_jax() -> None:
+    jax = pytest.importorskip("jax")
+    theirs = jax.grad(lambda w, x: jax.numpy.sum(jax.checkpoint(lambda w, x: jax.numpy.tanh(x @ w))(w, x)))(W, X)
+    ours = sw.grad(lambda w, x: jnp.sum(sw.checkpoint(lambda w, x: jnp.tanh(x @ w))(w, x)))(W, X)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

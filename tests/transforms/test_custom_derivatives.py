@@ -1,0 +1,244 @@
+"""custom_jvp, custom_vjp, custom_gradient, closure_convert and linear_call: rules are used everywhere, errors name them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.custom_derivatives import SymbolicZero, linear_call
+from shardwise.sharding import PartitionSpec as P
+
+X = np.linspace(0.1, 1.0, 6, dtype=np.float32)
+
+
+def _jvp_function(jax: Any, jnp: Any) -> Any:
+    """sin(x) * y whose derivative in x is three times too big: whoever uses the rule shows it."""
+
+    @jax.custom_jvp
+    def f(x, y):
+        return jnp.sin(x) * y
+
+    @f.defjvp
+    def f_jvp(primals, tangents):
+        (x, y), (a, b) = primals, tangents
+        return f(x, y), 3 * jnp.cos(x) * y * a + jnp.sin(x) * b
+
+    return f
+
+
+def _vjp_function(jax: Any, jnp: Any) -> Any:
+    @jax.custom_vjp
+    def f(x, y):
+        return jnp.sin(x) * y
+
+    f.defvjp(lambda x, y: (jnp.sin(x) * y, (x, y)), lambda r, ct: (3 * jnp.cos(r[0]) * r[1] * ct, jnp.sin(r[0]) * ct))
+    return f
+
+
+COMPOSITIONS = {
+    "grad": lambda jax, jnp, f: jax.grad(f, (0, 1))(0.5, 2.0),
+    "jit(grad)": lambda jax, jnp, f: jax.jit(jax.grad(f, (0, 1)))(0.5, 2.0),
+    "grad(jit)": lambda jax, jnp, f: jax.grad(jax.jit(f), (0, 1))(0.5, 2.0),
+    "vmap(grad)": lambda jax, jnp, f: jax.vmap(jax.grad(f, (0, 1)), (0, None))(X, 2.0),
+    "grad(vmap)": lambda jax, jnp, f: jax.grad(lambda x, y: jnp.sum(jax.vmap(f, (0, None))(x, y)), (0, 1))(X, 2.0),
+    "grad(vmap) axes": lambda jax, jnp, f: jax.grad(lambda x, y: jnp.sum(jax.vmap(f, (1, 0))(x, y)), (0, 1))(
+        X.reshape(2, 3), X.reshape(3, 2)),
+    "jit(grad(vmap(jit)))": lambda jax, jnp, f: jax.jit(jax.grad(lambda y: jnp.sum(jax.vmap(jax.jit(f), (0, None))(X, y))))(2.0),
+    "grad(vmap(vmap))": lambda jax, jnp, f: jax.grad(
+        lambda x, y: jnp.sum(jax.vmap(jax.vmap(f, (0, None)), (None, 0))(x, y)), (0, 1))(X, X[:2]),
+    "second": lambda jax, jnp, f: jax.grad(jax.grad(f))(0.5, 2.0),
+    "jacfwd(grad)": lambda jax, jnp, f: jax.jacfwd(jax.grad(f))(0.5, 2.0),
+    "unused": lambda jax, jnp, f: jax.grad(lambda x: x * f(2.0, 3.0))(0.5),
+    "value": lambda jax, jnp, f: (f(0.5, 2.0), jax.jit(f)(0.5, 2.0), jax.vmap(f, (0, None))(X, 2.0)),
+    "checkpoint": lambda jax, jnp, f: jax.grad(jax.checkpoint(f), (0, 1))(0.5, 2.0),
+    "keywords": lambda jax, jnp, f: jax.grad(lambda x: f(y=2.0, x=x))(0.5),
+}  # fmt: skip
+FORWARD = {
+    "jvp": lambda jax, jnp, f: jax.jvp(f, (0.5, 2.0), (1.0, 0.5)),
+    "jvp(vmap)": lambda jax, jnp, f: jax.jvp(lambda x: jax.vmap(f, (0, None))(x, 2.0), (X,), (X,)),
+    "hessian": lambda jax, jnp, f: jax.hessian(f)(0.5, 2.0),
+}
+
+
+def _equal(ours: Any, theirs: Any) -> None:
+    for a, b in zip(sw.tree_util.tree_leaves(ours), sw.tree_util.tree_leaves(theirs), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make, name", [(m, n) for m in (_jvp_function, _vjp_function) for n in COMPOSITIONS]
+                         + [(_jvp_function, n) for n in FORWARD])  # fmt: skip
+def test_rule_is_used_as_by_jax(make: Any, name: str) -> None:
+    jax = pytest.importorskip("jax")
+    program = {**COMPOSITIONS, **FORWARD}[name]
+    _equal(program(sw, jnp, make(sw, jnp)), program(jax, jax.numpy, make(jax, jax.numpy)))
+
+
+@pytest.mark.parametrize("make", [_jvp_function, _vjp_function])
+def test_in_shard_map(make: Any) -> None:
+    mesh = sw.make_mesh((4,), ("x",), axis_types=(sw.sharding.AxisType.Auto,))
+    f = make(sw, jnp)
+    each = sw.vmap(f, (0, None))
+    mapped = sw.shard_map(lambda x, y: lax.psum(jnp.sum(each(x, y)), "x"), mesh=mesh, in_specs=(P("x"), P()), out_specs=P())
+    x = np.linspace(0, 1, 8, dtype=np.float32)
+    got = sw.jit(sw.grad(mapped, (0, 1)))(x, 2.0)
+    _equal(got, (3 * np.cos(x) * 2, np.sin(x).sum()))
+
+
+def test_forward_mode_of_custom_vjp_is_refused() -> None:
+    f = _vjp_function(sw, jnp)
+    with pytest.raises(TypeError, match=r"forward-mode.*custom_vjp"):
+        sw.jvp(f, (0.5, 2.0), (1.0, 0.5))
+    with pytest.raises(TypeError, match=r"forward-mode.*custom_vjp"):
+        sw.jit(lambda x: sw.jvp(f, (x, 2.0), (1.0, 0.5)))(0.5)
+
+
+def test_nondiff_arguments() -> None:
+    @sw.custom_jvp
+    def plain(x):
+        return x
+
+    f = sw.custom_jvp(lambda function, x: function(x), nondiff_argnums=(0,))
+    f.defjvp(lambda function, primals, tangents: (function(*primals), 5 * tangents[0]))
+    assert sw.grad(lambda x: f(jnp.sin, x))(1.0) == 5
+    g = sw.custom_jvp(lambda x, function: function(x), nondiff_argnames=("function",))
+    g.defjvp(lambda function, primals, tangents: (function(*primals), 6 * tangents[0]))
+    assert sw.jit(sw.grad(lambda x: g(x, jnp.sin)))(1.0) == 6
+    h = sw.custom_vjp(lambda n, x: x * n, nondiff_argnums=0)
+    h.defvjp(lambda n, x: (x * n, None), lambda n, residuals, ct: (ct * n * 10,))
+    assert sw.grad(h, 1)(3, 2.0) == 30
+    with pytest.raises(sw.errors.UnexpectedTracerError, match="nondiff_argnums"):
+        sw.jit(lambda n: sw.grad(h, 1)(n, 2.0))(3.0)
+    with pytest.raises(AttributeError, match="No JVP defined for custom_jvp function plain"):
+        plain(1.0)
+    with pytest.raises(AttributeError, match="No VJP defined for custom_vjp function"):
+        sw.custom_vjp(lambda x: x)(1.0)
+
+
+def test_defjvps() -> None:
+    f = sw.custom_jvp(lambda x, y: x * y)
+    f.defjvps(lambda t, out, x, y: 2 * t * y, None)
+    np.testing.assert_allclose(sw.jvp(f, (2.0, 3.0), (1.0, 1.0)), (6, 6))
+    with pytest.raises(TypeError, match="nondiff_argnums"):
+        sw.custom_jvp(lambda x, y: x, nondiff_argnums=(1,)).defjvps(None)
+
+
+def test_symbolic_zeros() -> None:
+    seen: list[Any] = []
+    f = sw.custom_jvp(lambda x, y: x * y)
+
+    def rule(primals, tangents):
+        seen.extend(tangents)
+        (x, y), (a, b) = primals, tangents
+        assert isinstance(b, SymbolicZero) and b.shape == () and b.dtype == np.float32
+        return x * y, a * y
+
+    f.defjvp(rule, symbolic_zeros=True)
+    assert sw.grad(f)(2.0, 3.0) == 3
+    g = sw.custom_vjp(lambda x, y: (x * y, y))
+
+    def fwd(x, y):
+        assert (x.perturbed, y.perturbed) == (True, False)
+        return (x.value * y.value, y.value), y.value
+
+    def bwd(y, cts):
+        assert isinstance(cts[1], SymbolicZero)
+        return cts[0] * y, None
+
+    g.defvjp(fwd, bwd, symbolic_zeros=True)
+    assert sw.grad(lambda x: g(x, 3.0)[0])(2.0) == 3
+
+
+def test_trees_integers_and_none() -> None:
+    @sw.custom_vjp
+    def f(params, i):
+        return {"out": params["w"] * i}
+
+    f.defvjp(lambda params, i: (f(params, i), i), lambda i, ct: ({"w": ct["out"] * i * 2, "b": None}, None))
+    got = sw.grad(lambda p: f(p, 3)["out"])({"w": 2.0, "b": 1.0})
+    assert got == {"w": 6, "b": 0}
+
+
+@pytest.mark.parametrize(
+    "rule, error",
+    [
+        (lambda p, t: 1.0, "must produce a pair"),
+        (lambda p, t: (p[0], (t[0], t[0])), "equal container"),
+        (lambda p, t: ((p[0], p[0]), (t[0], t[0])), "structure"),
+        (lambda p, t: (p[0], jnp.zeros(3)), "corresponding shapes and dtypes"),
+    ],
+)
+def test_bad_jvp_rules(rule: Any, error: str) -> None:
+    f = sw.custom_jvp(lambda x: x)
+    f.defjvp(rule)
+    with pytest.raises(TypeError, match=error):
+        sw.jit(sw.grad(lambda x: sw.jit(f)(x)))(1.0)
+
+
+@pytest.mark.parametrize(
+    "fwd, bwd, kind, error",
+    [
+        (lambda x: x, lambda r, ct: (ct,), TypeError, "must produce a pair"),
+        (lambda x: (x, None), lambda r, ct: ct, TypeError, "tuple of length equal"),
+        (lambda x: (x, None), lambda r, ct: (ct, ct), TypeError, "tuple of length equal"),
+        (lambda x: (x, None), lambda r, ct: ((ct, ct),), TypeError, "container"),
+        (lambda x: (x, None), lambda r, ct: (jnp.zeros(3),), ValueError, "shapes and dtypes"),
+        (lambda x: ((x, x), None), lambda r, ct: (ct,), TypeError, "structure"),
+    ],
+)
+def test_bad_vjp_rules(fwd: Any, bwd: Any, kind: type[Exception], error: str) -> None:
+    f = sw.custom_vjp(lambda x: x)
+    f.defvjp(fwd, bwd)
+    with pytest.raises(kind, match=error):
+        sw.grad(lambda x: sw.jit(f)(x))(1.0)
+
+
+def test_custom_gradient() -> None:
+    @sw.custom_gradient
+    def f(x):
+        return x * x, lambda ct: (ct * 5 * x,)
+
+    assert f(3.0) == 9 and sw.grad(f)(3.0) == 15 and sw.jit(sw.grad(f))(3.0) == 15
+    np.testing.assert_allclose(sw.vmap(sw.grad(f))(X), 5 * X, rtol=1e-6)
+    assert sw.grad(sw.grad(f))(3.0) == 5
+    bad = sw.custom_gradient(lambda x, y: (x * y, lambda ct: (ct,)))
+    with pytest.raises(TypeError, match="one cotangent per argument"):
+        sw.grad(bad)(1.0, 2.0)
+
+
+def test_closure_convert() -> None:
+    def minimize(objective, x):
+        """A root of the derivative by one Newton step, differentiable in what the objective closes over."""
+        converted, consts = sw.closure_convert(objective, x)
+
+        def step(x, *consts):
+            return x - sw.grad(converted)(x, *consts) / sw.hessian(converted)(x, *consts)
+
+        solve = sw.custom_vjp(step)
+        solve.defvjp(lambda x, *c: (step(x, *c), (x, c)), lambda r, ct: (None, *[2 * ct for _ in r[1]]))
+        return solve(x, *consts), len(consts)
+
+    counts: list[int] = []
+
+    def best(a):
+        result, count = minimize(lambda x: (x - a) ** 2, 0.3)
+        counts.append(count)
+        return result
+
+    assert best(2.0) == 2 and sw.grad(best)(2.0) == 2
+    assert counts == [0, 1]
+    converted, consts = sw.closure_convert(jnp.sin, 1.0)
+    assert consts == [] and converted(1.0) == jnp.sin(1.0)
+
+
+def test_linear_call() -> None:
+    f = lambda x, y: linear_call(lambda r, v: v / r, lambda r, ct: 7 * ct / r, x, y)  # noqa: E731
+    assert f(2.0, 8.0) == 4 and sw.jvp(lambda y: f(2.0, y), (8.0,), (4.0,))[1] == 2
+    assert sw.grad(lambda y: f(2.0, y))(8.0) == 3.5
+    assert sw.jit(sw.linear_transpose(lambda y: f(2.0, y), 1.0))(4.0) == (14.0,)
+    with pytest.raises(NotImplementedError, match="residual"):
+        sw.grad(f)(2.0, 8.0)
