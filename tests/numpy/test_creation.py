@@ -154,6 +154,16 @@ def test_device_and_sharding():
         assert like.committed
 
 
+def test_committed_arrays_are_not_moved():
+    here, there = shardwise.devices()[1:3]
+    x = shardwise.device_put(np.ones(8, np.float32), here)
+    for move in (lambda: jnp.asarray(x, device=there), lambda: jnp.array(x, device=there), lambda: x.astype(int, device=there)):
+        with pytest.raises(ValueError, match=r"incompatible devices.*\[1\].*\[2\]"):
+            move()
+    assert jnp.asarray(x, device=here).devices() == {here}
+    assert jnp.zeros_like(x, device=there).devices() == {there}
+
+
 def test_save_and_load(tmp_path):
     x = jnp.arange(6).reshape(2, 3)
     jnp.save(tmp_path / "x.npy", x)

@@ -9,6 +9,7 @@ from typing import Any as _Any
 from shardwise.numpy.at import *  # noqa: F403
 from shardwise.numpy.constants import *  # noqa: F403
 from shardwise.numpy.creation import *  # noqa: F403
+from shardwise.numpy.cross import *  # noqa: F403
 from shardwise.numpy.cumulative import *  # noqa: F403
 from shardwise.numpy.diagonals import *  # noqa: F403
 from shardwise.numpy.einsum import *  # noqa: F403

@@ -21,7 +21,7 @@ from shardwise.base.dtypes import (
     is_weak,
     lattice_result_type,
 )
-from shardwise.device_put import place_created
+from shardwise.device_put import as_target, place_created
 from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind, literal
 from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
 from shardwise.numpy._promote import astype as cast
@@ -29,6 +29,7 @@ from shardwise.ops.casts import copy_p
 from shardwise.ops.dims import shape_tuple
 from shardwise.ops.fill import filled
 from shardwise.ops.out_sharding import resolve_out_sharding
+from shardwise.placement import incompatible_devices
 from shardwise.sharding import Mesh, NamedSharding, get_abstract_mesh
 
 _PYTHON_KINDS: dict[type, str] = {bool: "b", int: "i", float: "f", complex: "c"}
@@ -59,6 +60,7 @@ def array(object: Any, dtype: Any = None, copy: bool = True, order: str | None =
         )
     wanted = requested("array", dtype)
     if isinstance(object, Array):
+        _refuse_move("array", object, device)
         result = _copied(object, wanted) if copy else as_array(value("array", object))
         if wanted is not None:
             result = as_array(cast(result, wanted))
@@ -74,6 +76,18 @@ def array(object: Any, dtype: Any = None, copy: bool = True, order: str | None =
         whole = isinstance(out_sharding, NamedSharding) and isinstance(out_sharding.mesh, Mesh)
         return place_created(result, NamedSharding(out_sharding.mesh, target.spec) if whole else target.spec)
     return place_created(result, device)
+
+
+def _refuse_move(name: str, x: Array, device: Any) -> None:
+    """ValueError if `x` is committed to other devices: only device_put moves such arrays."""
+    if device is None or isinstance(x, Tracer) or not x.committed:  # type: ignore[attr-defined]
+        return
+    target = as_target(device)
+    assert target is not None
+    here = x.sharding.device_list  # type: ignore[attr-defined]
+    if tuple(target.device_list) != tuple(here):
+        first = f"argument 0 of {name} with shape {x.aval.str_short(False)}"
+        raise incompatible_devices(name, first, here, "explicit output sharding", target.device_list)
 
 
 def _copied(x: Array, wanted: Any) -> Array:
@@ -180,6 +194,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
         warnings.warn("Casting from complex to real dtypes will discard the imaginary part.", UserWarning, stacklevel=3)
         v = lax.real(v)
     result = as_array(v)
+    _refuse_move("astype", result, device)
     if copy and result.dtype == wanted and not result.weak_type:
         result = bind(copy_p, result)
     return place_created(as_array(cast(result, wanted)), device)
