@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import shardwise as sw
 from shardwise import random
 from shardwise.base import config
 from tests.random.record import CASES, P, case_id, plain
@@ -38,8 +39,13 @@ def test_samples_equal_those_of_jax(case, latest):
     ("name", "args", "rtol"),
     [
         ("bits", ((1001,),), 0),
+        ("bits", ((150, 140), "uint8"), 0),  # large enough for a compiled loop
         ("uniform", ((1001,), np.float32, 0.3, 4.7), 0),
+        ("uniform", ((150, 140), np.float32, 0.3, 4.7), 0),
+        ("uniform", ((150, 140), np.float16, 0.3, 4.7), 0),
+        ("uniform", ((150, 140), "bfloat16", 0.3, 4.7), 0),
         ("normal", ((1001,),), 1e-6),
+        ("normal", ((150, 140),), 1e-6),
         ("randint", ((1001,), -5, 1000), 0),
         ("permutation", (1001,), 0),
     ],
@@ -49,7 +55,24 @@ def test_samples_equal_those_of_jax_itself(name, args, rtol):
     ours = np.asarray(getattr(random, name)(random.PRNGKey(11), *args))
     theirs = np.asarray(getattr(jax.random, name)(jax.random.PRNGKey(11), *args))
     assert ours.dtype == theirs.dtype
-    np.testing.assert_allclose(ours, theirs, rtol=rtol)
+    np.testing.assert_allclose(plain(ours), plain(theirs), rtol=rtol)
+
+
+@pytest.mark.parametrize("shape", [(3,), (130, 150)])
+def test_mapped_keys_draw_what_each_key_draws(shape):
+    keys = random.split(random.PRNGKey(5), (2, 3))
+    for sample in (random.bits, random.uniform, random.normal, lambda key, shape: random.gamma(key, 2.0, shape[:1])):
+        mapped = np.asarray(sw.vmap(sw.vmap(lambda key: sample(key, shape)))(keys))  # noqa: B023
+        alone = [[np.asarray(sample(random.wrap_key_data(k), shape)) for k in row] for row in np.asarray(keys)]
+        np.testing.assert_allclose(mapped, alone, rtol=2e-6)
+
+
+def test_the_same_bits_without_compiled_loops():
+    key = random.PRNGKey(5)
+    fused = [np.asarray(random.bits(key, (150, 140), dtype)) for dtype in ("uint8", "uint16", "uint32")]
+    with config.override("shardwise_fused", "off"):
+        plain_bits = [np.asarray(random.bits(key, (150, 140), dtype)) for dtype in ("uint8", "uint16", "uint32")]
+    assert all((a == b).all() for a, b in zip(fused, plain_bits, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -6,27 +6,38 @@ is free to be split over devices: the local form makes the same elements that a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.dtypes import KeyDtype, key_dtype
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, Emit, Equation, Program, ShapedArray, bind, define_op, infer_types, trace_program
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops import threefry
+from shardwise.ops.broadcast import expand_dims
 from shardwise.ops.collective import all_slice
 from shardwise.ops.operands import Block, aligned
 from shardwise.ops.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.out_sharding import in_context, sharding_spec, with_out_sharding
+from shardwise.ops.transpose import transpose
 from shardwise.runtime.env import Env
+from shardwise.runtime.fused import FEWEST
+from shardwise.runtime.fused_codegen import available
+from shardwise.runtime.lanes import Lane, Lanes
 from shardwise.sharding import NamedSharding
-from shardwise.sharding.rule import Kind, Rule
+from shardwise.sharding.rule import Kind, Rule, pointwise_rule
 
 Shape = tuple[int, ...]
 ShardAxes = tuple[tuple[str, ...], ...]
+
+PARITY = 0x1BD11BDA
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 _UINT32 = np.dtype(np.uint32)
 _BITS = {bits: np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
@@ -226,12 +237,159 @@ def _bits_kernel(env: Env, keys: Block, *, bit_width: int, shape: Shape, out_sha
     )  # fmt: skip
 
 
-random_bits_p = define_op(
-    "random_bits", type_rule=_bits_type, kernel=_bits_kernel, rule=_appended_rule, localize=_appended_localize,
+# The kernel makes all bits itself; where a fused loop can make them among what is done with them, see `_by_counters`.
+random_block_p = define_op(
+    "random_block", type_rule=_bits_type, kernel=_bits_kernel, rule=_appended_rule, localize=_appended_localize,
     place=_appended_place, explicit=_appended_explicit,
 )  # fmt: skip
+
+
+def _bits_inline(eqn: Equation) -> Program:
+    params = dict(eqn.params)
+    (keys,) = eqn.inputs
+    out = eqn.outputs[0].aval if eqn.outputs else infer_types(random_bits_p, (keys.aval,), params)[0]
+    return _bits_program(keys.aval, out, tuple(params.items()), _fusable(keys.aval, out, params["bit_width"]))
+
+
+def _fusable(keys: ShapedArray, out: ShapedArray, bit_width: int) -> bool:
+    fuses = config.shardwise_fused == "auto" and not config.shardwise_stepped
+    counters = math.prod(out.shape[keys.ndim :])
+    return fuses and bit_width <= 32 and out.size >= FEWEST and counters <= 1 << 32 and available()
+
+
+@lru_cache(maxsize=1024)
+def _bits_program(keys: ShapedArray, out: ShapedArray, items: tuple[tuple[str, Any], ...], fusable: bool) -> Program:
+    params = dict(items)
+
+    def make(keys: Array) -> list[Any]:
+        return [_by_counters(keys, out, params["bit_width"]) if fusable else bind(random_block_p, keys, **params)]
+
+    return trace_program(make, [keys], "random_bits")[0]
+
+
+def _bits_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Array], list[int]]:
+    """Keys of any rank are taken as they are: the mapped dim becomes the first of theirs."""
+    (keys,), (d,) = values, dims
+    if d:
+        keys = transpose(keys, (d, *(i for i in range(keys.ndim) if i != d)))
+    sharding = params["out_sharding"]
+    if sharding is not None:
+        partitions = (None,) * keys.ndim + tuple(sharding.spec)[keys.ndim - 1 :]
+        sharding = NamedSharding(sharding.mesh, sharding.spec.update(partitions=partitions))
+    return [bind(random_bits_p, keys, **{**params, "out_sharding": sharding})], [0]
+
+
+random_bits_p = define_op("random_bits", type_rule=_bits_type, rule=_appended_rule, explicit=_appended_explicit,
+                          inline=_bits_inline, batch=_bits_batch)  # fmt: skip
 
 
 def random_bits(keys: Any, bit_width: int, shape: Shape, out_sharding: NamedSharding | None = None) -> Array:
     """Random unsigned integers of 8, 16, 32 or 64 bits from each key: key[...] -> uint[..., *shape]."""
     return bind(random_bits_p, keys, bit_width=bit_width, shape=shape, out_sharding=out_sharding)
+
+
+# -- bits made where they are used ----------------------------------------------------------------------------------------
+
+
+def _by_counters(keys: Array, out: ShapedArray, bit_width: int) -> Array:
+    """The bits as an elementwise function of counters, which may join a loop with the steps that follow."""
+    words, n = bind(random_words_p, keys), keys.ndim
+    counters = bind(random_counters_p, shape=out.shape[n:], mesh=out.mesh, spec=out.spec[n:])
+    if n and out.ndim > n:
+        words = [expand_dims(w, tuple(range(n, out.ndim))) for w in words]
+        counters = expand_dims(counters, tuple(range(n)))
+    return bind(threefry_bits_p, *words, counters, bit_width=bit_width)
+
+
+def _words_type(key: ShapedArray) -> tuple[ShapedArray, ShapedArray]:
+    word = ShapedArray(key.shape, _UINT32)
+    return word, word
+
+
+def _words_kernel(env: Env, key: Block) -> tuple[Block, Block]:
+    words = threefry.key_words(key)
+    return words[..., 0], words[..., 1]
+
+
+def _words_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    return pointwise_rule((in_types[0].shape,), tuple(t.shape for t in out_types))
+
+
+random_words_p = define_op(
+    "random_words", type_rule=_words_type, multiple_results=True, kernel=_words_kernel, rule=_words_rule
+)
+
+_KEPT = 1 << 22  # so many counters stay in memory for the next call
+_kept = np.arange(0, dtype=np.uint32)
+
+
+def _counted(n: int) -> Block:
+    """0, 1, ..., n - 1, read only."""
+    global _kept
+    if n > _KEPT:
+        return np.arange(n, dtype=np.uint32)
+    if n > len(_kept):
+        _kept = np.arange(n, dtype=np.uint32)
+        _kept.flags.writeable = False
+    return _kept[:n]
+
+
+def _counters_type(*, shape: Shape, mesh: Any, spec: Spec, block_shape: Shape | None = None,
+                   shard_axes: ShardAxes = ()) -> ShapedArray:  # fmt: skip
+    if block_shape is not None:
+        return ShapedArray(block_shape, _UINT32, vma=frozenset(a for axes in shard_axes for a in axes))
+    return ShapedArray(shape, _UINT32, mesh=mesh, spec=spec)
+
+
+def _counters_kernel(env: Env, *, shape: Shape, mesh: Any, spec: Spec, block_shape: Shape | None = None,
+                     shard_axes: ShardAxes = ()) -> Block:  # fmt: skip
+    out, cut = _counted(math.prod(shape)).reshape((1,) * env.lead + shape), all_slice.kernel
+    assert cut is not None
+    for d, axes in enumerate(shard_axes):
+        if axes:
+            out = cut(env, out, axes=axes, sizes=tuple(env.size(a) for a in axes), dim=d)
+    return out
+
+
+def _counters_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    shape = out_types[0].shape
+    return Rule((), (tuple((d,) if n != 1 else () for d, n in enumerate(shape)),), shape, (Kind.PASS,) * len(shape))
+
+
+def _counters_place(params: Params, in_dims: Any, out_dims: tuple[ShardAxes, ...]) -> Params:
+    return {**params, "shard_axes": out_dims[0]}
+
+
+# The low words of an array's row-major indices.
+random_counters_p = define_op(
+    "random_counters", type_rule=_counters_type, kernel=_counters_kernel, rule=_counters_rule, typed=True,
+    localize=lambda params, in_types, out_types: {**params, "block_shape": out_types[0].shape}, place=_counters_place,
+)  # fmt: skip
+
+
+def _threefry_type(word0: ShapedArray, word1: ShapedArray, counters: ShapedArray, *, bit_width: int) -> ShapedArray:
+    return ShapedArray(broadcast_shape_of("threefry_bits", [word0.shape, counters.shape]), _BITS[bit_width])
+
+
+def _threefry_kernel(env: Env, *blocks: Block, bit_width: int) -> Block:
+    word0, word1, counters = aligned(env, blocks)
+    x0, x1 = threefry.threefry_2x32(word0, word1, np.zeros((), np.uint32), counters)
+    return np.bitwise_xor(x0, x1, out=x0).astype(_BITS[bit_width], copy=False)
+
+
+def _threefry_lanes(w: Lanes, word0: Lane, word1: Lane, counter: Lane, *, bit_width: int) -> Lane:
+    """Threefry-2x32 on the counter pair (0, counter): five times four rounds, each followed by a part of the key."""
+    parity = w.binary("xor", w.binary("xor", word0, word1), w.like(PARITY, word0))
+    keys = (word0, word1, parity)
+    x0, x1 = word0, w.add(counter, word1)
+    for i in range(5):
+        for r in ROTATIONS[i % 2]:
+            x0 = w.add(x0, x1)
+            x1 = w.binary("xor", w.call("fshl", x1, x1, w.like(r, x1)), x0)
+        x0 = w.add(x0, keys[(i + 1) % 3])
+        x1 = w.add(x1, w.add(keys[(i + 2) % 3], w.like(i + 1, x1)))
+    return w.convert(w.binary("xor", x0, x1), f"uint{bit_width}")
+
+
+threefry_bits_p = define_op("threefry_bits", type_rule=_threefry_type, kernel=_threefry_kernel,
+                            emit=Emit(_threefry_lanes, "u", exact=True, cost=80))  # fmt: skip

@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import finfo
-from shardwise.ir import Array, ShapedArray, bind, define_op, literal
+from shardwise.ir import Array, Emit, ShapedArray, bind, define_op, literal
 from shardwise.ops.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype
+from shardwise.runtime import libm
+from shardwise.runtime.env import Env
+from shardwise.runtime.lanes import Lane, Lanes
 
 _TILE = 1 << 15  # elements at a time: the steps of a kernel find them in the cache
 
@@ -57,8 +60,17 @@ def unit_floats_block(bits: Block, dtype: Any) -> Block:
     return _tiled(bits, dtype, step)
 
 
+def _unit_floats_lanes(w: Lanes, bits: Lane, *, dtype: Any) -> Lane:
+    """The same numbers as multiples of the step between them."""
+    mantissa = int(finfo(dtype).nmant)
+    whole = w.binary("lshr", bits, w.like(bits.bits - mantissa, bits))
+    floats = w.convert(whole, "float64" if dtype.name == "float64" else "float32")
+    return w.mul(floats, w.like(2.0**-mantissa, floats))
+
+
 unit_floats_p = define_op("unit_floats", type_rule=_unit_floats_type,
-                          kernel=lambda env, bits, dtype: unit_floats_block(bits, dtype))  # fmt: skip
+                          kernel=lambda env, bits, dtype: unit_floats_block(bits, dtype),
+                          emit=Emit(_unit_floats_lanes, "u", exact=True, cost=3))  # fmt: skip
 
 
 def unit_floats(bits: Any, dtype: Any) -> Array:
@@ -116,13 +128,25 @@ def _mul_add_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[A
     return mul_add(*primals), total
 
 
-mul_add_p = define_op("mul_add", type_rule=_mul_add_type, jvp=_mul_add_jvp,
-                      kernel=lambda env, *blocks: _mul_add(*aligned(env, blocks)))  # fmt: skip
+def _mul_add_kernel(env: Env, *blocks: Block) -> Block:
+    return _mul_add(*aligned(env, blocks))
+
+
+def _mul_add_lanes(w: Lanes, x: Lane, y: Lane, z: Lane) -> Lane:
+    if x.dtype == "bfloat16":
+        return w.add(w.narrowed(w.mul(x, y)), z)
+    return w.fma(x, y, z)
+
+
+mul_add_p = define_op("mul_add", type_rule=_mul_add_type, jvp=_mul_add_jvp, kernel=_mul_add_kernel,
+                      emit=Emit(_mul_add_lanes, "f"))  # fmt: skip
+# float16 in the float32 lanes of a fused loop would be rounded twice.
+mul_add_half_p = define_op("mul_add_half", type_rule=_mul_add_type, jvp=_mul_add_jvp, kernel=_mul_add_kernel)
 
 
 def mul_add(x: Any, y: Any, z: Any) -> Array:
     """``x * y + z`` elementwise for floats, rounded once as a fused instruction does (bfloat16 and narrower: twice)."""
-    return bind(mul_add_p, x, y, z)
+    return bind(mul_add_half_p if x.dtype == np.float16 else mul_add_p, x, y, z)
 
 
 # -- uniform to normal ------------------------------------------------------------------------------------------------------------------
@@ -189,11 +213,23 @@ def _erf_inv_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[A
     return out, None if dx is None else mul(dx, mul(half_root_pi, exp(square(out))))
 
 
-erf_inv_p = define_op(
-    "erf_inv_giles", type_rule=_erf_inv_type, kernel=lambda env, x: erf_inv_block(x), jvp=_erf_inv_jvp
-)
+def _erf_inv_lanes(w: Lanes, x: Lane) -> Lane:
+    v = w.neg(libm.log(w, w.sub(w.like(1, x), w.mul(x, x))))
+    centre = w.poly(w.sub(v, w.like(2.5, v)), _CENTRE)
+    tails = w.poly(w.sub(w.call("sqrt", v), w.like(3, v)), _TAILS)
+    infinity = w.like(np.inf, v)
+    tails = w.select(w.compare("eq", v, infinity), infinity, tails)  # of -1 and 1
+    return w.mul(w.select(w.compare("lt", v, w.like(5, v)), centre, tails), x)
+
+
+erf_inv_p = define_op("erf_inv_giles", type_rule=_erf_inv_type, kernel=lambda env, x: erf_inv_block(x), jvp=_erf_inv_jvp,
+                      emit=Emit(_erf_inv_lanes, "f", cost=40))  # fmt: skip
 
 
 def erf_inv(x: Any) -> Array:
-    """`lax.erf_inv` with the rounding errors that JAX's has, which normal samples show."""
+    """`lax.erf_inv`, for float32 and narrower with the rounding errors that JAX's has, which normal samples show."""
+    if x.dtype == np.float64:
+        from shardwise.ops.special import erf_inv as exact
+
+        return exact(x)
     return bind(erf_inv_p, x)
