@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.ir import Equation, Literal, Program, Var
+from shardwise.ir import Equation, Literal, Program, Var, live_equations
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import FEWEST, fused
 from shardwise.runtime.fused_codegen import available
@@ -34,6 +34,7 @@ class _Part:
 
 def schedule(program: Program, env: Env) -> Program:
     """`program` with its groups of elementwise equations fused, where they are large enough and can be compiled."""
+    program = live_equations(program)
     devices = math.prod(env.axis_sizes)
     kinds = [_kind(e, devices) for e in program.equations]
     if env.extra or not any(k is not None for k in kinds) or not available():

@@ -1,0 +1,162 @@
+"""Scheduling groups elementwise equations without changing what a program computes or in which order effects happen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardwise import lax
+from shardwise.ir import Program, ShapedArray, trace_program, verify
+from shardwise.passes import schedule as module
+from shardwise.passes.schedule import schedule
+from shardwise.runtime.env import Env
+from shardwise.runtime.fused_codegen import available
+from shardwise.runtime.plan import Plan
+
+pytestmark = pytest.mark.skipif(not available(), reason="no compiler for fused loops")
+
+SHAPE = (128, 128)
+X = ShapedArray(SHAPE, np.dtype("float32"))
+
+
+def scheduled(f, *types, env=None) -> tuple[Program, Program]:
+    program, _ = trace_program(f, types or (X, X))
+    return program, verify(schedule(program, env or Env()))
+
+
+def names(program: Program) -> list[str]:
+    return [e.op.name for e in program.equations]
+
+
+def groups(program: Program) -> list[list[str]]:
+    return [names(e.params["program"]) for e in program.equations if e.op.name == "fused"]
+
+
+def test_a_chain_is_one_group():
+    _, out = scheduled(lambda x, y: [lax.add(lax.mul(lax.sin(x), 2.0), y)])
+    assert groups(out) == [["sin", "mul", "add"]]
+    assert len(out.equations) == 1
+
+
+def test_values_used_outside_are_results():
+    def f(x, y):
+        s = lax.sin(x)
+        return [lax.add(s, y), s, lax.reduce_sum(lax.exp(s), (0,))]
+
+    _, out = scheduled(f)
+    assert groups(out) == [["sin", "exp", "add"]] or groups(out) == [["sin", "add", "exp"]]
+    assert len(out.equations[0].outputs) == 3
+
+
+def test_a_group_never_waits_for_itself():
+    """sin feeds a product that feeds the sum: sin and the sum are groups of their own."""
+
+    def f(x, y):
+        s = lax.sin(x)
+        return [lax.add(s, lax.dot(s, y))]
+
+    _, out = scheduled(f)
+    assert names(out) == ["fused", "dot_general", "fused"]
+
+
+def test_producers_move_to_their_only_user():
+    def f(x, y):
+        return [lax.add(lax.sin(x), lax.dot(x, y))]
+
+    _, out = scheduled(f)
+    assert names(out) == ["dot_general", "fused"]
+    assert groups(out) == [["sin", "add"]]
+
+
+def test_small_programs_stay_as_they_are():
+    small = ShapedArray((8, 8), np.dtype("float32"))
+    before, out = scheduled(lambda x: [lax.sin(lax.neg(x))], small)
+    assert out is before
+
+
+def test_many_devices_make_small_shards_large():
+    small = ShapedArray((8, 8), np.dtype("float32"))
+    _, out = scheduled(lambda x: [lax.sin(lax.neg(x))], small, env=Env(("x",), (512,)))
+    assert groups(out) == [["neg", "sin"]]
+
+
+def test_other_shapes_and_varying_axes_do_not_mix():
+    rows = ShapedArray((1, 128), np.dtype("float32"))
+    _, out = scheduled(lambda x, r: [lax.add(x, lax.exp(r))], X, rows)
+    assert names(out) == ["exp", "fused"]
+    varying = ShapedArray(SHAPE, np.dtype("float32"), vma=frozenset("x"))
+    _, out = scheduled(lambda x, y: [lax.add(lax.exp(x), y)], X, varying, env=Env(("x",), (2,)))
+    assert groups(out) == [["exp"], ["add"]]
+
+
+def test_complex_values_and_integer_division_are_left_alone():
+    c, i = ShapedArray(SHAPE, np.dtype("complex64")), ShapedArray(SHAPE, np.dtype("int32"))
+    before, out = scheduled(lambda c, i: [lax.exp(c), lax.div(i, 3)], c, i)
+    assert out is before
+
+
+def test_copies_alone_are_not_a_group():
+    before, out = scheduled(lambda x: [lax.stop_gradient(x)], X)
+    assert out is before
+
+
+def test_long_chains_are_cut():
+    def f(x):
+        for _ in range(250):
+            x = lax.sin(x)
+        return [x]
+
+    _, out = scheduled(f, X)
+    assert [len(g) for g in groups(out)] == [96, 96, 58]
+
+
+def test_without_a_compiler_nothing_is_fused(monkeypatch):
+    monkeypatch.setattr(module, "available", lambda: False)
+    before, out = scheduled(lambda x, y: [lax.add(lax.sin(x), y)])
+    assert out is before
+
+
+STEPS = {
+    "sin": lambda x, y: lax.sin(x), "add": lambda x, y: lax.add(x, y), "max": lambda x, y: lax.max(x, y),
+    "dot": lambda x, y: lax.mul(lax.dot(x, y), 1 / 128), "sum": lambda x, y: lax.broadcast_in_dim(lax.reduce_max(x, (1,)), SHAPE, (0,)),
+    "turn": lambda x, y: lax.transpose(x, (1, 0)), "tanh": lambda x, y: lax.tanh(lax.sub(x, y)),
+}  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 40), st.integers(0, 40)), min_size=2, max_size=14),
+       st.integers(1, 4))  # fmt: skip
+def test_programs_compute_the_same(graph, results):
+    def f(x, y):
+        known = [x, y]
+        for name, i, j in graph:
+            known.append(STEPS[name](known[i % len(known)], known[j % len(known)]))
+        return known[-results:]
+
+    before, out = scheduled(f)
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=SHAPE).astype(np.float32) for _ in range(2))
+    for got, want in zip(Plan(out, Env()).run(x, y), Plan(before, Env()).run(x, y), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_effects_keep_their_order():
+    import shardwise as jax
+
+    seen = []
+
+    def f(x):
+        jax.debug.callback(lambda v: seen.append("first"), x[0, 0])
+        y = lax.sin(x)
+        jax.debug.callback(lambda v: seen.append("second"), y[0, 0])
+        z = lax.add(y, lax.cos(x))
+        jax.debug.callback(lambda v: seen.append("third"), z[0, 0])
+        return lax.mul(z, lax.exp(x))
+
+    if not hasattr(getattr(jax, "debug", None), "callback"):
+        pytest.skip("no callbacks")
+    jax.jit(f)(np.ones(SHAPE, np.float32))
+    jax.effects_barrier() if hasattr(jax, "effects_barrier") else None
+    assert seen == ["first", "second", "third"]

@@ -1,0 +1,221 @@
+"""The pool gives memory back for use only when nobody can reach it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise.runtime import memory
+from shardwise.runtime.memory import LEAST, Pool, pool
+
+N = LEAST // 4  # float32 elements of the smallest pooled array
+
+
+def address(x: np.ndarray) -> int:
+    return x.__array_interface__["data"][0]
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """A pool of its own, which leases report to."""
+    made = Pool(limit=64 << 20)
+    monkeypatch.setattr(memory, "pool", made)
+    return made
+
+
+def test_buffers_are_used_again(fresh):
+    x = fresh.empty((N,), np.float32)
+    where = address(x)
+    assert x.flags.c_contiguous and x.flags.writeable and type(x) is np.ndarray and x.shape == (N,)
+    del x
+    assert address(fresh.empty((2, N // 2), np.int32)) == where
+
+
+def test_small_arrays_are_numpys(fresh):
+    assert fresh.empty((10,), np.float32).base is None
+    assert fresh.stats()["num_allocs"] == 0
+
+
+VIEWS = {
+    "itself": lambda x: x,
+    "slice": lambda x: x[5:7],
+    "slice of a slice": lambda x: x[5:][1:][::2],
+    "reshape": lambda x: x.reshape(4, -1).T[1:],
+    "other dtype": lambda x: x.view(np.uint8)[3:],
+    "asarray": lambda x: np.asarray(x)[None],
+    "memoryview": lambda x: memoryview(x[1:]),
+    "frombuffer": lambda x: np.frombuffer(memoryview(x), np.uint8),
+    "dlpack": lambda x: np.from_dlpack(x[2:]),
+    "capsule": lambda x: x.__dlpack__(),
+    "broadcast": lambda x: np.broadcast_to(x, (3, *x.shape)),
+    "subclass": lambda x: x.view(np.matrix),
+    "record": lambda x: x.view([("a", "f4")]).view(np.recarray),
+    "iterator": lambda x: iter(x.reshape(4, -1)),
+    "flat": lambda x: x.flat,
+    "base": lambda x: x[3:].base,
+    "strided": lambda x: np.lib.stride_tricks.as_strided(x, (4,), (4,)),
+    "window": lambda x: np.lib.stride_tricks.sliding_window_view(x, 3),
+    "ctypes": lambda x: x.ctypes,
+    "interface": lambda x: np.asarray(type("Holder", (), {"__array_interface__": x.__array_interface__, "kept": x})()),
+    "element by position": lambda x: x[...],
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*matrix.*:PendingDeprecationWarning")
+@pytest.mark.parametrize("kind", VIEWS)
+def test_views_keep_their_memory(fresh, kind):
+    x = fresh.empty((N,), np.float32)
+    x[:] = 1
+    where = address(x)
+    held = VIEWS[kind](x)
+    del x
+    gc.collect()
+    others = [fresh.empty((N,), np.float32) for _ in range(3)]
+    assert where not in [address(o) for o in others]
+    del held
+    gc.collect()
+    assert where in [address(fresh.empty((N,), np.float32))]
+
+
+def test_copies_do_not_keep_memory(fresh):
+    x = fresh.empty((N,), np.float32)
+    where, held = address(x), x.copy()
+    del x
+    assert address(fresh.empty((N,), np.float32)) == where
+    assert held.base is None
+
+
+def test_cycles_are_collected(fresh):
+    class Node:
+        pass
+
+    node = Node()
+    node.me, node.x = node, fresh.empty((N,), np.float32)
+    where, seen = address(node.x), weakref.ref(node)
+    del node
+    gc.collect()
+    assert seen() is None
+    assert address(fresh.empty((N,), np.float32)) == where
+
+
+def test_the_limit_drops_the_oldest():
+    local = Pool(limit=3 * LEAST)
+    buffers = [local._take(LEAST) for _ in range(5)]
+    for b in buffers:
+        local.put_back(b)
+    assert local.held <= 3 * LEAST
+    kept = [local._take(LEAST) for _ in range(3)]
+    assert {id(b) for b in kept} == {id(b) for b in buffers[2:]}
+    local.put_back(kept.pop())
+    local.trim()
+    assert local.stats()["bytes_reserved"] == 0
+
+
+def test_counts(fresh):
+    x, y = fresh.empty((N,), np.float32), fresh.empty((3 * N,), np.float32)
+    stats = fresh.stats()
+    assert stats["num_allocs"] == 2 and stats["bytes_in_use"] >= 16 * N
+    del x, y
+    stats = fresh.stats()
+    assert stats["num_allocs"] == 0 and stats["bytes_in_use"] == 0 and stats["peak_bytes_in_use"] >= 16 * N
+    assert stats["bytes_reserved"] >= 16 * N
+
+
+def test_size_classes_waste_at_most_an_eighth():
+    for size in (LEAST, LEAST + 1, 10**6, 10**7 + 3, 1 << 26, (1 << 26) + 1):
+        room = memory._size_class(size)
+        assert size <= room <= size * 1.13 + 4096
+        assert memory._size_class(room) == room
+
+
+def test_threads_never_share_a_buffer(fresh):
+    failures = []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        mine = []
+        for i in range(300):
+            x = fresh.empty((N + int(rng.integers(0, 3)) * N,), np.float32)
+            mark = seed * 1000 + i
+            x[0] = x[-1] = mark
+            mine.append((mark, x[::2] if i % 2 else x))
+            if len(mine) > 6:
+                mark, view = mine.pop(int(rng.integers(0, len(mine))))
+                if view[0] != mark:
+                    failures.append(mark)
+        failures.extend(mark for mark, view in mine if view[0] != mark)
+
+    workers = [threading.Thread(target=work, args=(s,)) for s in range(4)]
+    for t in workers:
+        t.start()
+    for t in workers:
+        t.join()
+    assert not failures
+
+
+def test_a_destructor_inside_of_the_lock_does_not_block(fresh):
+    x = fresh.empty((N,), np.float32)
+    with fresh._lock:
+        del x
+    assert fresh.stats()["num_allocs"] == 0
+
+
+# -- results that users hold -----------------------------------------------------------------------------------------
+
+
+def churn(f, x):
+    for _ in range(6):
+        f(x)
+
+
+HOLDERS = {
+    "array": lambda y: y,
+    "asarray": lambda y: np.asarray(y),
+    "view": lambda y: np.asarray(y)[1:][::-1],
+    "shard": lambda y: y.addressable_shards[1].data,
+    "shard as ndarray": lambda y: np.asarray(y.addressable_shards[3].data),
+    "dlpack": lambda y: np.from_dlpack(y.addressable_data(0)),
+    "memoryview": lambda y: memoryview(np.asarray(y)),
+    "element": lambda y: y[3],
+    "iterator": lambda y: list(iter(y))[2],
+    "reshaped": lambda y: y.reshape(-1)[::2],
+    "transposed": lambda y: y.T,
+    "resharded": lambda y: jax.device_put(y, jax.devices()[0]),
+    "identity jit": lambda y: jax.jit(lambda v: v)(y),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HOLDERS)
+@pytest.mark.parametrize("split", [False, True])
+def test_results_are_never_overwritten(kind, split):
+    x = jnp.arange(512 * 512, dtype=np.float32).reshape(512, 512) / 1000
+    if len(jax.devices()) < 4:
+        pytest.skip("needs 4 devices")
+    mesh = jax.make_mesh((4,), ("x",), devices=jax.devices()[:4])
+    spec = jax.sharding.PartitionSpec("x" if split else None)
+    x = jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
+    f = jax.jit(lambda x: jnp.sin(x) * 2 + 1)
+    held = HOLDERS[kind](f(x))
+    before = np.array(held, copy=True)
+    g = jax.jit(lambda x: x * 0 - 7)
+    for _ in range(3):
+        churn(g, x)
+        gc.collect()
+    np.testing.assert_array_equal(np.asarray(held), before)
+
+
+def test_buffers_of_dead_results_come_back():
+    x = jnp.ones(1 << 18, np.float32)
+    f = jax.jit(lambda x: jnp.tanh(x) + x)
+    f(x)
+    before = pool.stats()["bytes_reserved"] + pool.stats()["bytes_in_use"]
+    for _ in range(10):
+        f(x)
+    after = pool.stats()
+    assert after["bytes_reserved"] + after["bytes_in_use"] <= before + 3 * (1 << 20)
