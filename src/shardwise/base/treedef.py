@@ -60,7 +60,7 @@ class PyTreeDef:
         """The structures directly below the root."""
         return [PyTreeDef(child) for child in self.spec.children()]
 
-    def node_data(self) -> tuple[type, Any] | None:
+    def node_data(self) -> tuple[Any, Any] | None:
         """(type, metadata) of the root; None for a leaf."""
         return None if self.spec.is_leaf() else (self.spec.type, _metadata(self.spec))
 
@@ -126,9 +126,11 @@ def _sort_dicts(spec: optree.PyTreeSpec) -> optree.PyTreeSpec:
 
 def _sorted_node(node: optree.PyTreeSpec) -> optree.PyTreeSpec:
     if node.type is dict:
-        return flatten_spec(dict.fromkeys(node.entries(), 0))[1]
+        leaves: Any = dict.fromkeys(node.entries(), 0)
+        return flatten_spec(leaves)[1]
     if node.type is defaultdict:
-        return flatten_spec(defaultdict(_metadata(node)[0], dict.fromkeys(node.entries(), 0)))[1]
+        leaves = defaultdict(_metadata(node)[0], dict.fromkeys(node.entries(), 0))
+        return flatten_spec(leaves)[1]
     return node
 
 

@@ -87,7 +87,7 @@ def _reshard_type(
 ) -> ShapedArray:
     dims, _ = spec_axes(sharding, x.ndim)
     explicit = set(sharding.mesh.explicit_axes)
-    mesh = sharding.mesh if explicit else None
+    mesh: Any = sharding.mesh if explicit else None
     spec = tuple(tuple(a for a in axes if a in explicit) for axes in dims)
     unreduced = frozenset(getattr(sharding.spec, "unreduced", ()) or ())
     reduced = frozenset(getattr(sharding.spec, "reduced", ()) or ())

@@ -346,8 +346,13 @@ def _scatter_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple
 def _read(x: Any, indices: Any, updates: ShapedArray, params: Params) -> Any:
     """What `x` holds where the windows of updates of this type are written; zeros where they are left out."""
     n: ScatterDimensionNumbers = params["dimension_numbers"]
-    numbers = GatherDimensionNumbers(n.update_window_dims, n.inserted_window_dims, n.scatter_dims_to_operand_dims,
-                                     n.operand_batching_dims, n.scatter_indices_batching_dims)  # fmt: skip
+    numbers = GatherDimensionNumbers(
+        tuple(n.update_window_dims),
+        tuple(n.inserted_window_dims),
+        tuple(n.scatter_dims_to_operand_dims),
+        tuple(n.operand_batching_dims),
+        tuple(n.scatter_indices_batching_dims),
+    )
     sizes = [1] * x.ndim
     for d, u in zip(window_dims(n, x.ndim), n.update_window_dims, strict=True):
         sizes[d] = updates.shape[u]

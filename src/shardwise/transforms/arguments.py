@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -33,10 +34,10 @@ def as_nums(value: Any, option: str) -> Nums:
     """An int or an iterable of ints as a tuple."""
     if value is None:
         return ()
-    items = (value,) if not isinstance(value, Iterable) or isinstance(value, str) else tuple(value)
+    items: tuple[Any, ...] = (value,) if not isinstance(value, Iterable) or isinstance(value, str) else tuple(value)
     try:
-        return tuple(int(i.__index__()) for i in items)
-    except AttributeError:
+        return tuple(operator.index(i) for i in items)
+    except TypeError:
         raise TypeError(f"{option} takes an int or a collection of ints, got {value!r}") from None
 
 

@@ -432,11 +432,11 @@ def check_output(leaf: Any, name: str, path: Any) -> None:
 
 def typed_mesh(program: Program, sigs: Sequence[Signature]) -> Mesh | None:
     """The concrete mesh of explicitly typed results that no remaining argument lies on (``full_like(x, 0)``)."""
-    for aval in program.out_types:
-        for sig in sigs if aval.mesh is not None else ():
-            mesh = getattr(sig.sharding, "mesh", None)
-            if isinstance(mesh, Mesh) and mesh.axis_names == aval.mesh.axis_names and mesh.axis_sizes == aval.mesh.axis_sizes:
-                return mesh
+    typed = next((aval.mesh for aval in program.out_types if aval.mesh is not None), None)
+    for sig in sigs if typed is not None else ():
+        mesh = getattr(sig.sharding, "mesh", None)
+        if isinstance(mesh, Mesh) and typed is not None and mesh.shape_tuple == typed.shape_tuple:
+            return mesh
     return None
 
 
