@@ -6,17 +6,16 @@ In: an array, how much to add before and after each dim, and a mode. Out: an arr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from shardwise import lax
-from shardwise.base.errors import ConcretizationTypeError
-from shardwise.base.tree import tree_flatten
-from shardwise.ir import Array, Tracer
+from shardwise.base.errors import ConcretizationTypeError, TracerArrayConversionError
+from shardwise.ir import Array
 from shardwise.numpy._promote import array as checked
-from shardwise.numpy._promote import as_array, convert, is_integer
+from shardwise.numpy._promote import as_array, convert, is_integer, value
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.functional import apply_along_axis
 from shardwise.numpy.quantiles import median
@@ -26,7 +25,7 @@ from shardwise.numpy.ufuncs import round, zero_like
 
 __all__ = ["pad"]
 
-Pairs = tuple[tuple[Any, Any], ...]  # (before, after) for each dim
+Pairs = Sequence[Any]  # (before, after) for each dim
 
 _KEYWORDS = {
     "constant": "constant_values", "edge": "", "empty": "", "linear_ramp": "end_values", "maximum": "stat_length",
@@ -50,10 +49,10 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
         NotImplementedError: another mode. ConcretizationTypeError: `pad_width` is traced.
     """
     x = checked("pad", array)
-    widths = _pairs(pad_width, x.ndim, "pad_width")
-    if any(not is_integer(np.asarray(w).dtype) for w in itertools.chain(*widths)):
+    given = _pairs(pad_width, x.ndim, "pad_width")
+    if given.dtype.kind not in "iu":
         raise TypeError(f"pad: `pad_width` must be of integral type, got {pad_width!r}.")
-    widths = tuple((int(before), int(after)) for before, after in widths)
+    widths = [(before, after) for before, after in given.tolist()]
     if callable(mode):
         return _by_function(x, widths, mode, kwargs)
     if mode not in _KEYWORDS:
@@ -77,30 +76,31 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
     return _own_elements(x, widths, mode, kwargs.get("reflect_type", "even"))
 
 
-def _pairs(given: Any, ndim: int, name: str) -> Pairs:
-    """A number, a pair, or one of these per dim, as a pair per dim."""
-    for leaf in tree_flatten(given)[0]:
-        if isinstance(leaf, Tracer):
-            raise ConcretizationTypeError(
-                f"{name} of pad must be known while tracing, but it is traced ({leaf.aval.str_short()}){leaf.describe()}. "
-                "Pass it as a static argument."
-            )
+def _pairs(given: Any, ndim: int, name: str) -> np.ndarray[Any, Any]:
+    """A number, a pair, or one of these per dim, as an array with a pair per dim."""
     try:
         values = np.asarray(given)
     except ValueError as error:
         raise TypeError(f"pad: `{name}` entries must be the same shape, got {given!r}.") from error
+    except TracerArrayConversionError as error:
+        raise ConcretizationTypeError(
+            f"{name} of pad must be known while tracing, but it is traced. Pass it as a static argument."
+        ) from error
     if values.shape not in ((ndim, 2), (1, 2), (2,), (1,), ()):
         raise ValueError(
             f"pad: {name} of an array of {ndim} dims has unsupported shape {values.shape}; expected ({ndim}, 2), (1, 2), "
             "(2,), (1,) or ()."
         )
-    return tuple((before, after) for before, after in np.broadcast_to(values, (ndim, 2)))
+    return values if values.shape == (ndim, 2) else np.broadcast_to(values, (ndim, 2))
 
 
 # -- constants -------------------------------------------------------------------------------------------------
 
 
 def _constant(x: Array, widths: Pairs, constants: Any) -> Array:
+    if isinstance(constants, int | float):
+        number = convert(value("pad", constants), x.dtype, x.weak_type)
+        return lax.pad(x, number, [(before, after, 0) for before, after in widths])
     values = as_array(convert(asarray(constants), x.dtype, x.weak_type))
     if values.size == 1 and values.ndim < 2:
         return lax.pad(x, lax.reshape(values, ()), [(before, after, 0) for before, after in widths])
