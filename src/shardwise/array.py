@@ -20,13 +20,14 @@ from shardwise.ops.convert import install_array_constructor, install_literal_con
 from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
 from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.device import default_device
+from shardwise.sharding.ownership import local_index, local_part, owned_positions, ownership, spans_processes
 from shardwise.sharding.tiling import Tiling, replica_ids
 
 
 class Signature:
     """What a compiled call depends on of an argument: type, sharding, commitment. Interned: compared by identity."""
 
-    __slots__ = ("aval", "committed", "devices", "form", "sharding", "tiling")
+    __slots__ = ("aval", "committed", "devices", "form", "positions", "sharding", "spans", "tiling")
 
     aval: ShapedArray
     sharding: Sharding
@@ -34,6 +35,8 @@ class Signature:
     tiling: Tiling | None  # None: no device grid describes the sharding
     form: BlockForm
     devices: tuple[Device, ...]
+    spans: bool  # other processes own some of the devices: `form` and the data are of this process's part
+    positions: tuple[Ndarray | None, ...]  # then per dim the parts that this process holds; None: all of them
 
     def __init__(self, aval: ShapedArray, sharding: Sharding, committed: bool) -> None:
         self.aval = aval
@@ -41,10 +44,32 @@ class Signature:
         self.committed = committed
         self.devices = sharding.device_list
         self.tiling = sharding.tiling(aval.ndim)
-        if self.tiling is None:
+        self.spans = spans_processes(self.devices)
+        if self.spans:
+            self._own_part()
+        elif self.tiling is None:
             self.form = block_form(aval.shape, ((),) * aval.ndim, ())
         else:
             self.form = block_form(aval.shape, self.tiling.dims, self.tiling.mesh_shape)
+
+    def _own_part(self) -> None:
+        tiling, shape = self.tiling, self.aval.shape
+        if tiling is None:
+            raise NotImplementedError(
+                f"{self.sharding} spans several processes, but no device grid describes it. Use a NamedSharding over a mesh."
+            )
+        owned = ownership(self.devices, tiling.mesh_shape)
+        self.positions = owned_positions(tiling.dims, tiling.mesh_shape, owned.coordinates)
+        local = tuple(n if p is None else n // ways * len(p)
+                      for n, ways, p in zip(shape, tiling.ways, self.positions, strict=True))  # fmt: skip
+        self.form = block_form(local, tiling.dims, owned.extents)
+
+    def part_of(self, dense: Ndarray) -> Ndarray:
+        """Of a whole value the part that this process holds."""
+        if not self.spans:
+            return dense
+        assert self.tiling is not None
+        return local_part(dense, self.tiling.ways, self.positions)
 
 
 _signatures: dict[tuple[ShapedArray, Sharding, bool], Signature] = {}
@@ -96,7 +121,8 @@ class ArrayImpl(Array):
 
     @property
     def dense(self) -> Ndarray:
-        """The global value in physical dtype. For the library: never written to."""
+        """The global value in physical dtype (of an array over several processes, this one's part). For the library: never
+        written to."""
         dense = self._dense
         if dense is None:
             block = self._block
@@ -170,7 +196,13 @@ class ArrayImpl(Array):
     @property
     def global_shards(self) -> list[Shard]:
         """One Shard per device, those of other processes without data."""
-        return self.addressable_shards
+        if not self._sig.spans:
+            return self.addressable_shards
+        own = {shard.device: shard for shard in self.addressable_shards}
+        index_map = self.sharding.devices_indices_map(self.shape)
+        replicas = replica_ids(self._sig.tiling, self.shape)  # type: ignore[arg-type]
+        return [own.get(device) or Shard(self, device, index, replica)  # type: ignore[arg-type]
+                for (device, index), replica in zip(index_map.items(), replicas, strict=True)]  # fmt: skip
 
     @property
     def addressable_shards(self) -> list[Shard]:
@@ -179,7 +211,9 @@ class ArrayImpl(Array):
         if self._shards is None:
             index_map: Any = self.sharding.addressable_devices_indices_map(self.shape)
             tiling = self._sig.tiling
-            replicas = _replica_ids(index_map) if tiling is None else replica_ids(tiling, self.shape)
+            replicas: Any = _replica_ids(index_map) if tiling is None else replica_ids(tiling, self.shape)
+            if self._sig.spans:
+                replicas = [r for d, r in zip(self._sig.devices, replicas, strict=True) if d.is_local]
             self._shards = [Shard(self, device, index, replica)
                             for (device, index), replica in zip(index_map.items(), replicas, strict=True)]  # fmt: skip
         return list(self._shards)
@@ -191,7 +225,10 @@ class ArrayImpl(Array):
     def _shard_data(self, position: int, device: Device, index: tuple[slice, ...]) -> ArrayImpl:
         block = self._block
         tiling = self._sig.tiling
-        if block is not None and tiling is not None and tiling.mesh_shape:
+        if self._sig.spans:
+            assert tiling is not None
+            data = self.dense[(*local_index(index, self.shape, tiling.ways, self._sig.positions), ...)]
+        elif block is not None and tiling is not None and tiling.mesh_shape:
             at = np.unravel_index(position, tiling.mesh_shape)
             at = tuple(int(i) if n != 1 else 0 for i, n in zip(at, block.shape, strict=False))
             data = block[at]
@@ -236,7 +273,8 @@ class ArrayImpl(Array):
     def on_device_size_in_bytes(self) -> int:
         """Bytes that the shards take on this process's devices, replicas counted on each."""
         shape = self.sharding.shard_shape(self.shape)
-        return int(np.prod(shape, dtype=np.int64)) * self.itemsize * len(self._sig.devices)
+        count = len(self._sig.devices) if not self._sig.spans else sum(d.is_local for d in self._sig.devices)
+        return int(np.prod(shape, dtype=np.int64)) * self.itemsize * count
 
     def unsafe_buffer_pointer(self) -> int:
         """Address of the data of a single-device array; ValueError for others."""
@@ -257,7 +295,18 @@ class ArrayImpl(Array):
     @property
     def _value(self) -> Ndarray:
         self._key_guard()
+        if self._sig.spans:
+            self._check_whole()
         return self._host
+
+    def _check_whole(self) -> None:
+        """Raise RuntimeError if this process holds a part of the value only."""
+        if self._sig.spans and not self.is_fully_replicated:
+            raise RuntimeError(
+                "Fetching value for `jax.Array` that spans non-addressable (non process local) devices is not possible. Use "
+                "`jax.experimental.multihost_utils.process_allgather` for the whole value on every process, or the array's "
+                "`addressable_shards` for the parts that this process holds."
+            )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Ndarray:
         value = self._value
@@ -317,6 +366,8 @@ class ArrayImpl(Array):
         if not self.ndim:
             raise TypeError("iteration over a 0-d array")
         self._check_alive()
+        if self._sig.spans and not self.is_fully_replicated:
+            raise AssertionError("an array that spans several processes cannot be iterated over; index it instead.")
         aval = ShapedArray(self.shape[1:], self.dtype, self.weak_type)
         if len(self._sig.devices) == 1:
             sig = signature(aval, self.sharding, self.committed)
@@ -358,11 +409,14 @@ class ArrayImpl(Array):
         return str(self)
 
     def __str__(self) -> str:
-        if isinstance(self.dtype, KeyDtype):
+        if isinstance(self.dtype, KeyDtype) or (self._sig.spans and not self.is_fully_replicated):
             return repr(self)
         return str(self._value)
 
     def __repr__(self) -> str:
+        if self._sig.spans and not self.is_fully_replicated:
+            weak = ", weak_type=True" if self.weak_type else ""
+            return f"Array(shape={self.shape}, dtype={self.dtype.name}{weak})"
         if isinstance(self.dtype, KeyDtype):
             words = (
                 self.dense.view(np.uint32).reshape(*self.shape, 2)
@@ -386,6 +440,7 @@ class ArrayImpl(Array):
     # -- copies ------------------------------------------------------------------------------------------------------------------
 
     def __reduce__(self) -> Any:
+        self._check_whole()
         return _unpickled, (
             np.asarray(self._host),
             self.dtype if isinstance(self.dtype, KeyDtype) else None,
@@ -424,9 +479,11 @@ class Shard:
         self.replica_id = replica_id
 
     @property
-    def data(self) -> ArrayImpl:
-        """The part as a committed single-device array: a view, not a copy."""
+    def data(self) -> ArrayImpl | None:
+        """The part as a committed single-device array: a view, not a copy. None if another process holds it."""
         if self._data is None:
+            if not self.device.is_local:
+                return None
             self._array._check_alive()
             position = self._array._sig.devices.index(self.device)
             self._data = self._array._shard_data(position, self.device, self.index)

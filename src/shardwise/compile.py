@@ -22,7 +22,8 @@ from shardwise.passes.propagate import Placement, propagate
 from shardwise.passes.schedule import schedule
 from shardwise.passes.simplify import simplify
 from shardwise.placement import derive_sharding, incompatible_devices
-from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
+from shardwise.runtime.announce import announced
+from shardwise.runtime.blocks import BlockForm, Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.stepped import SteppedPlan
@@ -53,12 +54,12 @@ class Executable:
         self.seconds = seconds
         self.placements = placements  # of the global program's values, in grid axes; empty on one device
         make_plan = SteppedPlan if config.shardwise_stepped else Plan
-        env = Env(grid.names, grid.sizes)
+        env = Env(grid.names, grid.sizes, processes=grid.processes)
         fuses = config.shardwise_fused == "auto" and not config.shardwise_stepped
         self.plan = make_plan(schedule(device_program, env) if fuses else device_program, env)
         forms: list[BlockForm] = []
         for sig, dims in zip(in_sigs, in_dims, strict=True):
-            forms.append(block_form(sig.aval.shape, grid.positions(dims), grid.sizes))
+            forms.append(grid.form(sig.aval.shape, dims))
         # None: the array's own block already has the computation's form.
         self._forms: list[BlockForm | None] = [None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)]
         self.call = self._caller()
@@ -77,7 +78,8 @@ class Executable:
     def _caller(self) -> Any:
         """`call(args) -> list of Arrays`, written out for this program: the dispatch path has no loops."""
         names = [f"a{i}" for i in range(len(self.in_sigs))]
-        constants: dict[str, Any] = {"run": self.plan.run, "new": new_array, "ArrayImpl": ArrayImpl, "Literal": Literal}
+        run = self.plan.run if self.plan.env.processes is None else announced(self.plan, self.name)
+        constants: dict[str, Any] = {"run": run, "new": new_array, "ArrayImpl": ArrayImpl, "Literal": Literal}
         lines = ["def call(args):"]
         if names:
             lines.append(f"    {', '.join(names)}, = args")
@@ -96,7 +98,7 @@ class Executable:
         for i, sig in enumerate(self.out_sigs):
             constants[f"s{i}"] = sig
             lines += [f"    x{i} = new(ArrayImpl)", f"    x{i}._sig = s{i}"]
-            form = block_form(sig.aval.shape, self.grid.positions(self.out_dims[i]), self.grid.sizes)
+            form = self.grid.form(sig.aval.shape, self.out_dims[i])
             if form is sig.form:
                 lines += [f"    x{i}._block = r{i}", f"    x{i}._dense = x{i}._npy = x{i}._shards = None"]
             else:  # the result's own mesh cuts the devices otherwise than the grid
@@ -139,7 +141,9 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     times["partition"] = time.perf_counter() - start
 
     start = time.perf_counter()
-    device_program = simplify(device_program)
+    owners = grid.processes
+    crossing = frozenset() if owners is None else frozenset(grid.names[a] for a in owners.crossing())
+    device_program = simplify(device_program, crossing)
     if __debug__:
         verify(device_program, after="simplify")
     times["simplify"] = time.perf_counter() - start

@@ -14,10 +14,12 @@ from shardwise.array import ArrayImpl, array_type, host_array, signature
 from shardwise.base import config
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
-from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind
+from shardwise.compile import Executable, compile_program
+from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.layout import reshard_op, sharding_constraint
 from shardwise.placement import check_fits
+from shardwise.runtime.comm import checksum, number_of, the_world
 from shardwise.sharding import (
     Device,
     Mesh,
@@ -27,6 +29,7 @@ from shardwise.sharding import (
     SingleDeviceSharding,
     get_concrete_mesh,
 )
+from shardwise.sharding.ownership import spans_processes
 from shardwise.sharding.tiling import indivisible_text
 
 
@@ -133,8 +136,61 @@ def _put(x: Any, target: Sharding | None, copy: bool) -> Array:
         return value._copied() if copy else value
     if value.sharding == target and value.committed and not copy and len(value._sig.devices) > 1:
         return value
+    if value._sig.spans or spans_processes(target.device_list):
+        return _put_across(value, target)
     dense = value.dense.copy() if copy else value.dense
     return place(value, target, dense)
+
+
+def _put_across(value: ArrayImpl, target: Sharding) -> ArrayImpl:
+    """Onto, or away from, devices of several processes."""
+    if value._sig.spans:
+        if isinstance(target, SingleDeviceSharding):
+            raise ValueError(
+                f"device_put's first argument must be a fully addressable array to go to one device, but it lies on the devices of "
+                f"several processes: {value.sharding}. Use multihost_utils.process_allgather for its value."
+            )
+        if value._sig.devices != target.device_list:
+            raise NotImplementedError(
+                "Cannot reshard an input that is not fully addressable to another list of devices. Reshard it over its own "
+                "devices, or fetch it with multihost_utils.process_allgather first."
+            )
+        return resharded(value, target)
+    sig = signature(array_type(value.shape, value.dtype, value.weak_type, target), target, True)
+    check_same(value.dense, target, type(value).__name__)
+    return ArrayImpl(sig, dense=sig.part_of(value.dense))
+
+
+def check_same(value: np.ndarray, target: Sharding, kind: str) -> None:
+    """Raise AssertionError if the processes of `target` do not all pass the same value."""
+    ranks = tuple(sorted({d.process_index for d in target.device_list}))
+    world = the_world()
+    if len(ranks) == 1 or not config.shardwise_check_replicas:
+        return
+    text = f"device_put of {value.dtype.name}{list(value.shape)} to {target}"
+    world.meet(ranks, number_of(text), lambda: text)
+    sums = world.allgather(ranks, np.array([checksum(value)], np.int64))
+    if (sums != sums[0]).any():
+        differ = [r for r, s in zip(ranks, sums.ravel().tolist(), strict=True) if s != sums[0, 0]]
+        raise AssertionError(
+            f"{kind} passed to device_put is not the same on each process. Make sure you are passing the same value of {kind} on "
+            f"each process: the processes {differ} pass another one than process {ranks[0]}. For a value of which each process has "
+            "a part use make_array_from_process_local_data."
+        )
+
+
+def resharded(value: ArrayImpl, target: Sharding) -> ArrayImpl:
+    """An array over several processes laid out anew over the same devices: what must move is exchanged."""
+    key = (value._sig, target)
+    move = _moves.get(key)
+    if move is None:
+        var = Var(value.aval)
+        program = Program((var,), (), (var,), 0, "device_put")
+        move = _moves[key] = compile_program(program, [value._sig], [target])
+    return move.call([value])[0]
+
+
+_moves: dict[Any, Executable] = {}
 
 
 def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:

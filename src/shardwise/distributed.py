@@ -1,16 +1,14 @@
-"""`shardwise.distributed`: joining the processes of one program. This version runs programs as one process."""
+"""`shardwise.distributed`: joining the processes of one program, that `mpiexec` or `srun` started."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
-from shardwise.sharding import backend_initialized
+from shardwise.runtime import comm
+from shardwise.sharding import Topology, backend_initialized
+from shardwise.sharding.device import configured_device_count, install_topology, launched_processes
 
 __all__ = ["initialize", "is_initialized", "shutdown"]
-
-# What MPI launchers tell each process about how many there are.
-_SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 _initialized = False
 
@@ -28,15 +26,28 @@ def initialize(
     slice_index: int | None = None,
     partition_index: int | None = None,
 ) -> None:
-    """Begin a program of several processes, before any device is used.
+    """Begin a program of several processes, before any device is used: each then owns a part of the devices.
 
-    One process alone needs no address, timeout or partition, so that of the arguments only `num_processes`,
-    `process_id` and `local_device_ids` can be wrong.
+    The processes are those that the MPI launcher started, as in ``mpiexec -n 4 python program.py``; no argument is needed.
+    The addresses, the cluster detection and the partition of JAX's own service have nothing to say here.
+
+    Args:
+        coordinator_address: not needed: MPI knows where the processes are.
+        num_processes: must be MPI's count, if given.
+        process_id: must be MPI's rank of this process, if given.
+        local_device_ids: None; virtual devices have no numbers to choose by.
+        cluster_detection_method: not needed.
+        initialization_timeout: not needed: the launcher has its own.
+        heartbeat_timeout_seconds: how long a process waits for another before it ends the job and says for whom it waited.
+        shutdown_timeout_seconds: not needed: at the end, too, the limit is `heartbeat_timeout_seconds`.
+        coordinator_bind_address: not needed.
+        slice_index: not needed.
+        partition_index: not needed.
 
     Raises:
-        RuntimeError: called too late, or a second time.
-        ValueError: `process_id` is not below `num_processes`.
-        NotImplementedError: there is more than one process, or devices are to be chosen by number.
+        RuntimeError: called too late, or a second time, or several processes are asked for without mpi4py.
+        ValueError: `num_processes` or `process_id` is not what MPI says.
+        NotImplementedError: devices are to be chosen by number.
     """
     global _initialized
     if _initialized:
@@ -46,20 +57,44 @@ def initialize(
             "distributed.initialize() must be called before any device is used: before devices(), the first array and "
             "the first call of a jitted function."
         )
-    count = num_processes if num_processes is not None else _launched_processes()
-    if process_id is not None and not 0 <= process_id < count:
-        raise ValueError(f"process_id={process_id} is no number of one of {count} processes, which count from 0.")
-    if count > 1:
-        raise NotImplementedError(
-            f"{count} processes cannot work together yet. Run the program as one process with as many virtual devices: "
-            "config.update('jax_num_cpu_devices', n)."
-        )
     if local_device_ids is not None:
         raise NotImplementedError(
             "local_device_ids chooses among a process's accelerators; virtual CPU devices have no numbers to choose "
             "by. Say how many there are: config.update('jax_num_cpu_devices', n)."
         )
+    world = _join(heartbeat_timeout_seconds) if launched_processes() > 1 else None
+    rank, size = (0, 1) if world is None else (world.rank, world.size)
+    if process_id is not None and not 0 <= process_id < (num_processes or size):
+        raise ValueError(
+            f"process_id={process_id} is no number of one of {num_processes or size} processes, which count from 0."
+        )
+    if num_processes not in (None, size) or process_id not in (None, rank):
+        raise ValueError(
+            f"distributed.initialize was called with num_processes={num_processes} and process_id={process_id}, but this is "
+            f"process {rank} of {size}. Start the program with `mpiexec -n {num_processes or size} python program.py` (or srun) "
+            "and leave both arguments out."
+        )
+    if world is not None:
+        install_topology(lambda: _topology(world))
     _initialized = True
+
+
+def _join(limit: float) -> comm.World | None:
+    try:
+        return comm.join(limit=limit)
+    except ImportError as error:
+        raise RuntimeError(
+            f"this is one of {launched_processes()} processes, but mpi4py, over which they would talk, does not load ({error}). "
+            "Install it: pip install 'shardwise[mpi]'."
+        ) from error
+
+
+def _topology(world: comm.World) -> Topology:
+    """Asked for when the devices come to be, which happens on all processes."""
+    everyone = tuple(range(world.size))
+    world.meet(everyone, comm.number_of("devices"), lambda: "the first use of devices")
+    counts = world.comm.allgather(configured_device_count())
+    return Topology(world.rank, world.size, tuple(counts))
 
 
 def is_initialized() -> bool:
@@ -68,13 +103,7 @@ def is_initialized() -> bool:
 
 
 def shutdown() -> None:
-    """The end of what `initialize` began; does nothing if nothing was begun."""
+    """Wait for the other processes to end, too; does nothing if nothing was begun."""
     global _initialized
     _initialized = False
-
-
-def _launched_processes() -> int:
-    for variable in _SIZE_VARIABLES:
-        if (text := os.environ.get(variable, "")).isdecimal():
-            return int(text)
-    return 1
+    comm.leave()

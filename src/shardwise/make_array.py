@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from shardwise.array import ArrayImpl, array_type, signature
+from shardwise.array import ArrayImpl, Signature, array_type, signature
 from shardwise.base import config
 from shardwise.base.dtypes import canonicalize, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException
@@ -15,7 +15,8 @@ from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.device_put import check_placeable
 from shardwise.ir import Array, Tracer
 from shardwise.ops.convert import as_array, as_value
-from shardwise.sharding import Sharding, process_count
+from shardwise.sharding import Sharding
+from shardwise.sharding.ownership import local_index, local_part, owned_positions, ownership, spans_processes
 from shardwise.sharding.tiling import indivisible_text
 
 Shape = tuple[int, ...]
@@ -93,12 +94,25 @@ def make_array_from_single_device_arrays(shape: Shape, sharding: Sharding, array
                              f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}")  # fmt: skip
     sig = signature(aval, sharding, True)
     parts = [by_device[d].dense for d in wanted]
+    if sig.spans:
+        return _of_parts(sig, parts, want)
     if sig.tiling is None:
         return ArrayImpl(sig, dense=_assembled(shape, sharding, dict(zip(wanted, parts, strict=True)), want))
     if not sig.tiling.mesh_shape:
         return ArrayImpl(sig, dense=parts[0])
     block = np.stack(parts).reshape(*sig.tiling.mesh_shape, *shard_shape)
     return ArrayImpl(sig, block=_collapse_replicas(block, sig))
+
+
+def _of_parts(sig: Signature, parts: Sequence[Any], dtype: Any) -> ArrayImpl:
+    """This process's part of an array from the parts on its devices, in device order; of replicas the first counts."""
+    assert sig.tiling is not None
+    shape = sig.aval.shape
+    dense = np.empty(sig.form.shape, physical(dtype))
+    index_map = sig.sharding.addressable_devices_indices_map(shape)
+    for index, part in reversed(list(zip(index_map.values(), parts, strict=True))):
+        dense[local_index(index, shape, sig.tiling.ways, sig.positions)] = part  # type: ignore[arg-type]
+    return ArrayImpl(sig, dense=dense)
 
 
 def _collapse_replicas(block: np.ndarray[Any, Any], sig: Any) -> np.ndarray[Any, Any]:
@@ -164,6 +178,8 @@ def make_array_from_callback(
     sig = signature(array_type(shape, want, False, sharding), sharding, True)
     if sharding.is_fully_replicated:
         return ArrayImpl(sig, dense=parts[0].dense)
+    if sig.spans:
+        return _of_parts(sig, [part.dense for part in parts], want)
     dense = np.empty(shape, physical(want))  # each shard is written once, straight into its place
     for index, part in zip(indices, parts, strict=True):
         dense[index] = part.dense
@@ -184,12 +200,13 @@ def _callback_result(x: Any) -> ArrayImpl:
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
     """The global Array of which this process holds `local_data`. On one process that is all of it.
 
-    Both arguments may be trees, `sharding` a prefix. Under the latest dialect `global_shape` must then be None or the
-    data's own shape.
+    Both arguments may be trees, `sharding` a prefix. Without `global_shape` each dim grows by the number of different parts
+    that processes hold of it. A dim of `local_data` that has the global size already is cut to this process's part.
+
+    Raises:
+        ValueError: a dim is neither of the global size nor of this process's part; or processes hold parts of different
+            sizes and `global_shape` is not given.
     """
-    if process_count() > 1:
-        raise NotImplementedError("make_array_from_process_local_data over several processes needs the MPI engine, which this version "
-                                  "lacks; build the array with make_array_from_single_device_arrays.")  # fmt: skip
     from shardwise.device_put import as_target, device_put
 
     leaves, tree = tree_flatten(local_data)
@@ -201,11 +218,69 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
     out = []
     for leaf, target, shape in zip(leaves, shardings, shapes, strict=True):
         value = as_value(leaf)
+        resolved = as_target(target)
+        assert resolved is not None
+        if spans_processes(resolved.device_list):
+            out.append(_from_local(resolved, value, shape))
+            continue
         if config.latest and shape is not None and tuple(shape) != value.shape:
             raise ValueError("When calling `make_array_from_process_local_data` on a single process, global_shape must be None or equal to "
                              f"local_data.shape; got {shape} for data of shape {value.shape}.")  # fmt: skip
-        resolved = as_target(target)
-        assert resolved is not None
         check_placeable(resolved, value.aval, "device_put args")
         out.append(device_put(leaf, resolved))
     return tree_unflatten(tree, out)
+
+
+def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImpl:
+    """One array over several processes from this one's part."""
+    value = as_array(value)
+    if isinstance(value, Tracer):
+        raise TypeError("make_array_from_process_local_data takes host values; it cannot be used inside of jit.")
+    assert isinstance(value, ArrayImpl)
+    if not value.is_fully_addressable:
+        raise ValueError(f"make_array_from_process_local_data takes data of this process; got {value}.")
+    sharding.check_compatible_aval(value.shape)
+    tiling = sharding.tiling(value.ndim)
+    if tiling is None:
+        raise NotImplementedError(f"no device grid describes {sharding}; use make_array_from_single_device_arrays.")
+    owners = ownership(sharding.device_list, tiling.mesh_shape)
+    held = {r: owned_positions(tiling.dims, tiling.mesh_shape, c) for r, c in owners.owned.items()}
+    mine = held[owners.me]
+    if shape is None:
+        shape = _inferred_shape(value.shape, tiling.ways, mine, held.values())
+    shape = _checked_shape(shape, "jax.make_array_from_process_local_data")
+    if len(shape) != value.ndim:
+        raise ValueError(f"global_shape {shape} has another rank than the data, whose shape is {value.shape}.")
+    _check_divides(sharding, shape)
+    own = [n if p is None else n // w * len(p) for n, w, p in zip(shape, tiling.ways, mine, strict=True)]
+    take = []
+    for d, (have, part, whole) in enumerate(zip(value.shape, own, shape, strict=True)):
+        if have not in (part, whole):
+            raise ValueError(
+                "Invalid host data, each dimension should match either global or process shape. In dimension "
+                f"{d}, the process data has {have} elements. Process addresses {part} elements and global_shape={shape}. "
+            )
+        take.append(mine[d] if have != part else None)
+    sig = signature(array_type(shape, value.dtype, value.weak_type, sharding), sharding, True)
+    return ArrayImpl(sig, dense=local_part(value.dense, tiling.ways, take))
+
+
+def _inferred_shape(local: Shape, ways: Shape, mine: Sequence[Any], held: Iterable[Sequence[Any]]) -> Shape:
+    """The local shape times the number of different parts of each dim."""
+    everyone = list(held)
+    shape = []
+    for d, size in enumerate(local):
+        different = {tuple(h[d]) if h[d] is not None else None for h in everyone}
+        sizes = {len(p) for p in different if p is not None}
+        if None not in different and (len(sizes) > 1 or sum(map(len, filter(None, different))) != ways[d]):
+            raise ValueError(
+                "Unable to compute global_shape due to non-uniform sharding. Specify global shape directly. The processes hold "
+                f"{sorted(sizes)} of the {ways[d]} parts of dimension {d}, some of them the same."
+            )
+        if None in different and len(different) > 1:
+            raise ValueError(
+                "Unable to compute global_shape due to non-uniform sharding. Specify global shape directly. Some processes hold "
+                f"all of dimension {d}, others a part of it."
+            )
+        shape.append(size * len(different))
+    return tuple(shape)

@@ -137,6 +137,7 @@ OPTIONS = (
     Option("shardwise_dialect", "seed", _choice("seed", "latest")),
     Option("shardwise_on_reshard", "allow", _choice("allow", "raise")),
     Option("shardwise_stepped", False),
+    Option("shardwise_check_replicas", True),  # whether processes compare host values that must be equal on all of them
     Option("shardwise_fused", "auto", _choice("auto", "off")),
     Option("jax_num_cpu_devices", -1, _integer, traced=False, aliases=("SHARDWISE_NUM_CPU_DEVICES",)),
     Option("jax_platforms", None, _text, traced=False),

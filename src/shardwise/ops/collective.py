@@ -14,6 +14,7 @@ import numpy as np
 
 from shardwise.ir import ShapedArray, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops import across
 from shardwise.ops import collective_batching as batching
 from shardwise.ops.axis_scope import is_checked
 from shardwise.ops.derivative import do
@@ -131,7 +132,7 @@ def _all_reduce_transpose(ct: Any, x: Any, *, axes: tuple[str, ...], kind: str, 
 
 all_reduce = define_op("all_reduce", type_rule=_all_reduce_type, kernel=_all_reduce_kernel, rule=_same_dims,
                        typed=True, collective=True, jvp=_all_reduce_jvp, transpose=_all_reduce_transpose,
-                       batch=batching.all_reduce)  # fmt: skip
+                       batch=batching.all_reduce, across=across.all_reduce(_all_reduce_kernel, REDUCERS, _repeated))  # fmt: skip
 
 
 # -- casts of variance: free at run time ------------------------------------------------------------------------------------
@@ -235,7 +236,7 @@ def _gather_transpose(ct: Any, x: Any, *, invariant: bool = False, **params: Any
 
 all_gather_op = define_op("all_gather", type_rule=_gather_type, kernel=_gather_kernel, typed=True, collective=True,
                           rule=_moved_dim_rule(lambda p: (p["dim"],)), jvp="linear", transpose=_gather_transpose,
-                          batch=batching.all_gather)  # fmt: skip
+                          batch=batching.all_gather, across=across.gathering(_gather_kernel))  # fmt: skip
 
 
 def _scatter_type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
@@ -277,7 +278,7 @@ def _scatter_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple
 psum_scatter_op = define_op("reduce_scatter", type_rule=_scatter_type, kernel=_scatter_kernel, typed=True, collective=True,
                             rule=_moved_dim_rule(lambda p: (p["dim"],)), jvp="linear",
                             transpose=lambda ct, x, kind="sum", **params: [do.all_gather(ct, invariant=False, **params)],
-                            batch=batching.reduce_scatter)  # fmt: skip
+                            batch=batching.reduce_scatter, across=across.reduce_scatter(_scatter_kernel, REDUCERS))  # fmt: skip
 
 
 def _all_to_all_type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], split: int, concat: int,
@@ -332,7 +333,8 @@ def _all_to_all_transpose(ct: Any, x: Any, *, split: int, concat: int, **params:
 
 all_to_all_op = define_op("all_to_all", type_rule=_all_to_all_type, kernel=_all_to_all_kernel, typed=True, collective=True,
                           rule=_moved_dim_rule(lambda p: (p["split"], p["concat"])), jvp="linear",
-                          transpose=_all_to_all_transpose, batch=batching.all_to_all)  # fmt: skip
+                          transpose=_all_to_all_transpose, batch=batching.all_to_all,
+                          across=across.all_to_all(_all_to_all_kernel))  # fmt: skip
 
 
 # -- permutations ------------------------------------------------------------------------------------------------------------
@@ -359,7 +361,8 @@ def _ppermute_transpose(ct: Any, x: Any, *, axes: tuple[str, ...], perm: tuple[t
 
 
 ppermute_op = define_op("ppermute", type_rule=_ppermute_type, kernel=_ppermute_kernel, rule=_same_dims, typed=True,
-                        collective=True, jvp="linear", transpose=_ppermute_transpose, batch=batching.ppermute)  # fmt: skip
+                        collective=True, jvp="linear", transpose=_ppermute_transpose, batch=batching.ppermute,
+                        across=across.ppermute(_ppermute_kernel))  # fmt: skip
 
 
 # -- the device's own place ----------------------------------------------------------------------------------------------------
@@ -388,6 +391,9 @@ def _all_slice_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tup
     at = env.lead + dim
     shape = x.shape
     split = x.reshape(*shape[:at], *sizes, shape[at] // math.prod(sizes), *shape[at + 1 :])
+    if env.processes is not None:
+        for i, a in enumerate(axes):
+            split = across.own_entries(env, split, a, at + i)
     order = [i for i in range(split.ndim) if not at <= i < at + len(axes)]
     for i, a in enumerate(axes):
         order[env.dim(a)] = at + i  # the new grid dim takes the place of the old one, which has extent 1
@@ -453,5 +459,6 @@ def _halo_kernel(
 
 
 halo_exchange = define_op(
-    "halo_exchange", type_rule=_halo_type, kernel=_halo_kernel, typed=True, collective=True, rule=_moved_dim_rule(lambda p: (p["dim"],))
+    "halo_exchange", type_rule=_halo_type, kernel=_halo_kernel, typed=True, collective=True, rule=_moved_dim_rule(lambda p: (p["dim"],)),
+    across=across.gathering(_halo_kernel),
 )

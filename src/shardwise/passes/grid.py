@@ -10,7 +10,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from shardwise.runtime.blocks import BlockForm, block_form
 from shardwise.sharding import Device
+from shardwise.sharding.ownership import Ownership, owned_positions, ownership, spans_processes
 from shardwise.sharding.tiling import Tiling, common_refinement
 
 Axes = tuple[str, ...]
@@ -50,6 +52,21 @@ class Grid:
         parts = self.meshes[(names, sizes)]
         own = self.axis_sizes
         return tuple(tuple(g for a in axes for g in parts[a] if own[g] > 1) for axes in dims)
+
+    @property
+    def processes(self) -> Ownership | None:
+        """Who owns what, where the devices belong to several processes."""
+        return ownership(self.devices, self.sizes) if spans_processes(self.devices) else None
+
+    def form(self, shape: tuple[int, ...], dims: DimAxes) -> BlockForm:
+        """How a value of this (global) shape and layout lies in memory: this process's part of it."""
+        positions, owners = self.positions(dims), self.processes
+        if owners is None:
+            return block_form(shape, positions, self.sizes)
+        parts = owned_positions(positions, self.sizes, owners.coordinates)
+        local = tuple(n if p is None else n // math.prod(self.sizes[a] for a in axes) * len(p)
+                      for n, axes, p in zip(shape, positions, parts, strict=True))  # fmt: skip
+        return block_form(local, positions, owners.extents)
 
     def positions(self, dims: DimAxes) -> tuple[tuple[int, ...], ...]:
         """The layout in grid positions."""

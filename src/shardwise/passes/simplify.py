@@ -8,9 +8,9 @@ from shardwise.ir import Atom, Equation, Literal, Program, Var, live_equations
 from shardwise.ops.collective import all_reduce
 
 
-def simplify(program: Program) -> Program:
-    """The same program with less to do."""
-    return fold_all_reduce(live_equations(common_subexpressions(program)))
+def simplify(program: Program, crossing: frozenset[str] = frozenset()) -> Program:
+    """The same program with less to do. `crossing` are axes that lie across processes: sums over them stay equations."""
+    return fold_all_reduce(live_equations(common_subexpressions(program)), crossing)
 
 
 def common_subexpressions(program: Program) -> Program:
@@ -46,7 +46,7 @@ def _key(atom: Atom) -> Any:
     return (atom.aval, atom.value.tobytes()) if isinstance(atom, Literal) else atom
 
 
-def fold_all_reduce(program: Program) -> Program:
+def fold_all_reduce(program: Program, crossing: frozenset[str] = frozenset()) -> Program:
     """`all_reduce(sum)` right after an op that can sum over mesh axes itself (it has a param `sum_axes`) joins it."""
     uses: dict[Var, int] = {}
     for eqn in program.equations:
@@ -64,6 +64,7 @@ def fold_all_reduce(program: Program) -> Program:
         foldable = (
             maker is not None and eqn.params["kind"] == "sum" and eqn.params.get("groups") is None
             and maker.op.absorbs_sum and not maker.params.get("sum_axes") and uses[maker.outputs[0]] == 1
+            and crossing.isdisjoint(eqn.params["axes"])
             and set(eqn.params["axes"]) <= set().union(*[a.aval.vma for a in maker.inputs])
         )  # fmt: skip
         if foldable and maker is not None and made is not None:

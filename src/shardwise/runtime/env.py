@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+
+from shardwise.sharding.ownership import Ownership
 
 
 @dataclass(frozen=True)
@@ -13,11 +15,15 @@ class Env:
 
     `axis_names` and `axis_sizes` describe the grid in row-major device order. Blocks have `lead` leading dims: one per grid
     axis (extent n where the value varies over the axis, else 1), then one per axis of an enclosing vmap.
+
+    Where the grid lies over several processes, `processes` says who owns what. Blocks then hold this process's coordinates
+    only: n is the number of those (`extent`), while `size` is still that of the whole axis.
     """
 
     axis_names: tuple[str, ...] = ()
     axis_sizes: tuple[int, ...] = ()
     extra: int = 0  # vmap axes after the grid axes
+    processes: Ownership | None = field(default=None, kw_only=True)
 
     @property
     def lead(self) -> int:
@@ -32,14 +38,26 @@ class Env:
         """The number of devices along a grid axis."""
         return self.axis_sizes[self.axis_names.index(axis)]
 
+    def extent(self, axis: str) -> int:
+        """How many coordinates of a grid axis this process owns."""
+        d = self.axis_names.index(axis)
+        return self.axis_sizes[d] if self.processes is None else len(self.processes.coordinates[d])
+
+    def deeper(self) -> Env:
+        """The Env inside one more vmap axis."""
+        return replace(self, extra=self.extra + 1)
+
     def index(self, axes: tuple[str, ...]) -> np.ndarray:
         """int32 block `lead * (extent n or 1)`: each device's row-major position along `axes` (first name major)."""
         position = np.zeros((1,) * self.lead, np.int32)
         for axis in axes:
             n, d = self.size(axis), self.dim(axis)
             shape = [1] * self.lead
-            shape[d] = n
-            position = position * np.int32(n) + np.arange(n, dtype=np.int32).reshape(shape)
+            own = np.arange(n, dtype=np.int32)
+            if self.processes is not None:
+                own = np.array(self.processes.coordinates[d], np.int32)
+            shape[d] = len(own)
+            position = position * np.int32(n) + own.reshape(shape)
         return position
 
 

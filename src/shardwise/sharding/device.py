@@ -283,6 +283,14 @@ def configured_device_count() -> int:
     return count
 
 
+def launched_processes() -> int:
+    """How many processes the launcher of this one started, by the variables it has set; 1 without a launcher."""
+    for variable in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"):
+        if (text := os.environ.get(variable, "")).isdecimal():
+            return int(text)
+    return 1
+
+
 def install_topology(topology: Topology | Callable[[], Topology]) -> None:
     """Say which process this is. A callable is asked when the backend comes to be.
 
@@ -310,6 +318,12 @@ def _create_backend() -> Client:
     with _lock:
         if _client is None:
             _check_platform()
+            if not callable(_topology) and _topology.process_count == 1 and (count := launched_processes()) > 1:
+                warnings.warn(
+                    f"This is one of {count} processes, but distributed.initialize() was not called: each of them runs the "
+                    "whole program on its own devices.",
+                    stacklevel=4,
+                )
             _client = Client(_topology() if callable(_topology) else _topology)
     return _client
 

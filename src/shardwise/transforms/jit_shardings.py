@@ -138,6 +138,19 @@ def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: 
 
 def moved(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     """The same value under another signature: no copy on one process."""
+    if sig.spans and not x._sig.spans:
+        return _joined(x, sig)
+    return ArrayImpl(sig, dense=x.dense)
+
+
+def _joined(x: ArrayImpl, sig: Signature) -> ArrayImpl:
+    """A value of this process as part of an array over several: only where all have the same, whole value."""
+    if not sig.sharding.is_fully_replicated:
+        raise ValueError(
+            f"Passing non-trivial shardings for numpy inputs is not allowed: {sig.aval.str_short()} lies on this process alone, but "
+            f"{sig.sharding} cuts it over several. Make a global array of each process's part first, with "
+            "make_array_from_process_local_data or multihost_utils.host_local_array_to_global_array."
+        )
     return ArrayImpl(sig, dense=x.dense)
 
 

@@ -161,7 +161,7 @@ def _kernel(env: Env, in_types: Types, out_types: Types, params: Params) -> Call
     op, mapped = params["op"], params["mapped"]
     inner_ins, inner_outs = _inner_types(in_types, mapped), _all_inner(out_types)
     equation = Equation(op, tuple(Var(t) for t in inner_ins), tuple(Var(t) for t in inner_outs), dict(params["inner"]))
-    kernel = kernel_of(equation, Env(env.axis_names, env.axis_sizes, env.extra + 1))
+    kernel = kernel_of(equation, env.deeper())
     lead = env.lead
     size = out_types[0].shape[0] if out_types else params["size"]
 

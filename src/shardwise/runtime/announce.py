@@ -1,0 +1,53 @@
+"""What a program will exchange with other processes, in words and as a number that is equal for equal programs.
+
+Comes in: a Plan over several processes. Goes out: its `run`, which first meets the other processes and compares numbers with
+them where the program has collectives between processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from shardwise.ir import Program, source_text, subprograms
+from shardwise.runtime.comm import number_of, the_world
+from shardwise.runtime.plan import Plan, Run
+
+_SHOWN = 3  # collectives that an error shows
+
+
+def collectives(program: Program, crossing: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """For each equation that exchanges between processes, inner programs included: what is done, and the source line."""
+    for eqn in program.equations:
+        if eqn.op.across is not None and crossing.intersection(eqn.params["axes"]):
+            types = ", ".join(a.aval.str_short() for a in eqn.inputs)
+            params = ", ".join(f"{k}={v}" for k, v in sorted(eqn.params.items()))
+            yield f"{eqn.op.name}[{params}]({types})", source_text(eqn.source) if eqn.source else ""
+        for _, sub in subprograms(eqn.params):
+            yield from collectives(sub, crossing)
+
+
+def announced(plan: Any, name: str) -> Run:
+    """`plan.run`, after the processes have agreed that all are about to run it."""
+    if not isinstance(plan, Plan):
+        raise NotImplementedError(
+            "stepped execution runs the devices of one process one after the other; with several processes switch "
+            "shardwise_stepped off, or run the program as one process with as many virtual devices."
+        )
+    owners = plan.env.processes
+    assert owners is not None
+    crossing = frozenset(plan.env.axis_names[a] for a in owners.crossing())
+    found = list(collectives(plan.program, crossing))
+    if not found:
+        return plan.run
+    number = number_of("\n".join([name, str(owners.shape), *[text for text, _ in found]]))
+    shown = [f"{text} from {source}" if source else text for text, source in found[:_SHOWN]]
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    words = f"{name} with {'; '.join(shown)}{more}"
+    ranks, run, meet = owners.ranks, plan.run, the_world().meet
+
+    def announce_and_run(*blocks: Any) -> Any:
+        meet(ranks, number, lambda: words)
+        return run(*blocks)
+
+    return announce_and_run

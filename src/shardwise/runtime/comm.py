@@ -1,0 +1,303 @@
+"""The processes of one program: who they are, and the MPI calls between them.
+
+One `World` exists from `distributed.initialize` on. Collectives over a mesh axis run on the communicator of the processes
+that share it (`World.group`), made when first needed. Every use is announced (`World.meet`): the processes compare what they
+are about to do before any data moves, and an error names both sides where they differ. A thread of each process answers when
+others ask where it is, so that a process that waits too long can say for whom.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.errors import JaxRuntimeError
+
+Ndarray = np.ndarray[Any, Any]
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_ASK, _ANSWER = 1, 2  # tags between the watching threads
+
+
+class DivergenceError(JaxRuntimeError):
+    """The processes of one program are about to do different things together."""
+
+
+class World:
+    """All processes of the program. `limit` is how many seconds one waits for another before the job is ended."""
+
+    def __init__(self, mpi: Any, limit: float) -> None:
+        self.mpi = mpi
+        self.limit = limit
+        self.comm = mpi.COMM_WORLD.Dup()
+        self._asking = mpi.COMM_WORLD.Dup()
+        self.rank: int = self.comm.Get_rank()
+        self.size: int = self.comm.Get_size()
+        self.step = 0  # how often this process met the others
+        self.last = "nothing"
+        self._groups: dict[tuple[int, ...], Any] = {tuple(range(self.size)): self.comm}
+        self._buffers: dict[tuple[int, ...], tuple[Ndarray, Ndarray]] = {}
+        self._since: float | None = None  # when the present wait began
+        self._doing = ""
+        self._ended = threading.Event()
+        self._native: dict[tuple[str, str], Any] = {}
+        self._main = threading.get_ident()
+        self._fail = False
+
+    # -- groups ----------------------------------------------------------------------------------------------------------
+
+    def group(self, ranks: tuple[int, ...]) -> Any:
+        """The communicator of these processes (ascending); all of them ask for it at the same point."""
+        found = self._groups.get(ranks)
+        if found is None:
+            members = self.comm.Get_group().Incl(list(ranks))
+            found = self._groups[ranks] = self.comm.Create_group(members, hash(ranks) & 0x3FFF)
+        return found
+
+    # -- meeting ---------------------------------------------------------------------------------------------------------
+
+    def meet(self, ranks: tuple[int, ...], number: int, describe: Callable[[], str]) -> None:
+        """Wait for the processes `ranks`, all of which must come with the same `number`.
+
+        `describe` says in words what this process is about to do.
+
+        Raises:
+            DivergenceError: one of the others is about to do something else.
+        """
+        self.step += 1
+        comm = self.group(ranks)
+        buffers = self._buffers.get(ranks)
+        if buffers is None:
+            buffers = self._buffers[ranks] = (np.empty(2, np.int64), np.empty(2, np.int64))
+        mine, top = buffers
+        mine[0] = number
+        mine[1] = -number
+        self._doing = describe  # type: ignore[assignment]
+        self._since = time.monotonic()
+        comm.Allreduce(mine, top, self.mpi.MAX)
+        self._since = None
+        if top[0] != number or top[1] != -number:
+            self._diverged(ranks, comm, describe())
+        self.last = describe  # type: ignore[assignment]
+
+    def _diverged(self, ranks: tuple[int, ...], comm: Any, mine: str) -> None:
+        where = user_line()
+        told = comm.allgather((self.rank, f"{mine}, at {where}"))
+        groups: dict[str, list[int]] = {}
+        for rank, text in told:
+            groups.setdefault(text, []).append(rank)
+        lines = "\n".join(f"  process{'es' if len(r) > 1 else ''} {', '.join(map(str, r))}: {text}" for text, r in groups.items())
+        self._fail = True
+        raise DivergenceError(
+            "The processes of this program are about to do different things together, which would mix unrelated data or never "
+            f"end:\n{lines}\nEvery process must run the same computations on global arrays in the same order."
+        )
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Mark a blocking exchange, so that the watching thread can tell how long it takes."""
+        self._doing, self._since = what, time.monotonic()
+        try:
+            yield
+        finally:
+            self._since = None
+
+    # -- exchanges: of contiguous arrays of any dtype --------------------------------------------------------------------
+
+    def reduce_op(self, kind: str, dtype: np.dtype[Any]) -> Any:
+        """MPI's own reduction of that kind, or None where it would differ from NumPy's."""
+        key = (kind, dtype.str if dtype.kind != "V" else dtype.name)
+        if key not in self._native:
+            self._native[key] = self._reduction(kind, dtype)
+        return self._native[key]
+
+    def _reduction(self, kind: str, dtype: np.dtype[Any]) -> Any:
+        known = dtype.isbuiltin == 1 and dtype.kind in "iufcb" and dtype.name not in ("float16", "longdouble", "clongdouble")
+        if not known or dtype.kind == "b":
+            return None
+        mpi = self.mpi
+        if kind in ("max", "min"):  # MPI's comparisons drop NaNs
+            return {"max": mpi.MAX, "min": mpi.MIN}[kind] if dtype.kind in "iu" else None
+        if kind in ("and", "or", "xor"):
+            return {"and": mpi.BAND, "or": mpi.BOR, "xor": mpi.BXOR}[kind] if dtype.kind in "iu" else None
+        return {"sum": mpi.SUM, "prod": mpi.PROD}[kind]
+
+    def allgather(self, ranks: tuple[int, ...], send: Ndarray) -> Ndarray:
+        """Everybody's array of one shape, stacked along a new dim 0 in rank order."""
+        send = np.ascontiguousarray(send)
+        out = np.empty((len(ranks), *send.shape), send.dtype)
+        if send.nbytes:
+            self.group(ranks).Allgather(as_bytes(send), as_bytes(out))
+        return out
+
+    # -- watching --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to watch, and make errors of one process the end of all."""
+        threading.Thread(target=self._watch, name="shardwise-watch", daemon=True).start()
+        previous = sys.excepthook
+
+        def hook(kind: Any, error: Any, trace: Any) -> None:
+            previous(kind, error, trace)
+            self.abort_after(kind, error)
+
+        sys.excepthook = hook
+        atexit.register(self.stop)
+
+    def abort_after(self, kind: Any, error: Any) -> None:
+        """End the job after an error that nobody caught."""
+        sys.stdout.flush()
+        what = f"{kind.__name__}: {error}".splitlines()[0][:300]
+        print(f"shardwise: process {self.rank} of {self.size} failed ({what}); the whole job ends.", file=sys.stderr, flush=True)
+        if self._fail:  # all processes have this error, and each shows it
+            self._grace(self.comm, 2.0)
+        else:
+            time.sleep(0.1)
+        self._ended.set()
+        self.mpi.COMM_WORLD.Abort(1)
+
+    def _grace(self, comm: Any, seconds: float) -> None:
+        request, end = comm.Ibarrier(), time.monotonic() + seconds
+        while not request.Test() and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """The end of the program: wait for the others, who must have come to theirs, too."""
+        if self._ended.is_set():
+            return
+        try:
+            self.meet(tuple(range(self.size)), 0, lambda: "the end of the program")
+        except DivergenceError as error:
+            self._ended.set()
+            print(f"shardwise: process {self.rank}: {error}", file=sys.stderr, flush=True)
+            self._grace(self.comm, 2.0)
+            self.mpi.COMM_WORLD.Abort(1)
+        self._ended.set()
+
+    def state(self) -> str:
+        """What this process does now, for others to read."""
+        where = user_line(sys._current_frames().get(self._main))
+        since = self._since
+        if since is not None:
+            return f"waits since {time.monotonic() - since:.1f} s in meeting {self.step}: {_said(self._doing)}, at {where}"
+        return f"is at {where}, after {self.step} meetings, the last of which was {_said(self.last)}"
+
+    def _watch(self) -> None:
+        mpi, comm = self.mpi, self._asking
+        status = mpi.Status()
+        while not self._ended.wait(0.25):
+            try:
+                while comm.Iprobe(mpi.ANY_SOURCE, _ASK, status):
+                    source = status.Get_source()
+                    comm.recv(source=source, tag=_ASK)
+                    comm.isend(self.state(), dest=source, tag=_ANSWER)
+                since = self._since
+                if since is not None and time.monotonic() - since > self.limit:
+                    self._give_up(comm)
+            except Exception:  # MPI is shutting down
+                if not self._ended.is_set():
+                    traceback.print_exc()
+                return
+
+    def _give_up(self, comm: Any) -> None:
+        mine = self.state()
+        others = [r for r in range(self.size) if r != self.rank]
+        for r in others:
+            comm.isend(None, dest=r, tag=_ASK)
+        told: dict[int, str] = {}
+        end, status = time.monotonic() + 1.5, self.mpi.Status()
+        while len(told) < len(others) and time.monotonic() < end:
+            if comm.Iprobe(self.mpi.ANY_SOURCE, _ANSWER, status):
+                told[status.Get_source()] = comm.recv(source=status.Get_source(), tag=_ANSWER)
+            elif comm.Iprobe(self.mpi.ANY_SOURCE, _ASK, status):
+                comm.recv(source=status.Get_source(), tag=_ASK)
+                comm.isend(mine, dest=status.Get_source(), tag=_ANSWER)
+            else:
+                time.sleep(0.02)
+        if self._since is None:  # they came after all
+            return
+        lines = "\n".join(f"  process {r} {told.get(r, 'does not answer')}" for r in others)
+        print(
+            f"shardwise: process {self.rank} of {self.size} has waited longer than {self.limit:g} s for other processes; the whole "
+            f"job ends.\n  process {self.rank} {mine}\n{lines}\nThe limit is heartbeat_timeout_seconds of distributed.initialize.",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+        self._ended.set()
+        self.mpi.COMM_WORLD.Abort(1)
+
+
+def _said(what: Any) -> str:
+    return what() if callable(what) else what
+
+
+def as_bytes(x: Ndarray) -> Ndarray:
+    """The memory of a contiguous array."""
+    return x.reshape(-1).view(np.uint8) if x.ndim else x.reshape(1).view(np.uint8)
+
+
+def number_of(text: str) -> int:
+    """A positive 62-bit number that stands for a text, the same on every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 2 | 1
+
+
+def checksum(x: Ndarray) -> int:
+    """A 62-bit number that stands for an array's type and value."""
+    digest = hashlib.blake2b(f"{x.dtype.name}{x.shape}".encode(), digest_size=8)
+    digest.update(as_bytes(np.ascontiguousarray(x)))
+    return int.from_bytes(digest.digest(), "little") >> 2
+
+
+def user_line(frame: Any = None) -> str:
+    """`file:line` of the innermost frame outside of the library."""
+    frame = frame or sys._getframe(1)
+    found = "an unknown place"
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith((_PACKAGE, "<")):
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return found
+
+
+_world: World | None = None
+
+
+def world() -> World | None:
+    """The processes of this program; None before `distributed.initialize`, and for a program of one process."""
+    return _world
+
+
+def the_world() -> World:
+    """Like `world`, where there must be one."""
+    assert _world is not None, "arrays over several processes need distributed.initialize"
+    return _world
+
+
+def join(ranks: Sequence[int] | None = None, *, limit: float = 100.0) -> World | None:
+    """Become one of the processes that the MPI launcher started; None if it started one only."""
+    global _world
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.Get_size() == 1:
+        return None
+    _world = World(MPI, limit)
+    _world.start()
+    return _world
+
+
+def leave() -> None:
+    """Meet the others a last time."""
+    global _world
+    if _world is not None:
+        _world.stop()
+        atexit.unregister(_world.stop)
+        _world = None

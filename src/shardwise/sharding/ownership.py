@@ -1,0 +1,136 @@
+"""Which coordinates of a device grid each process owns, where a grid lies over several processes.
+
+Comes in: the ordered devices and the shape of their grid. Goes out: per process and axis the coordinates that it owns. A
+process's devices must form a sub-grid (the product of one set of coordinates per axis), because it keeps its part of every
+array as one block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from shardwise.sharding.device import Device
+from shardwise.sharding.tiling import Index, Shape
+
+Coordinates = tuple[Shape, ...]  # per axis, ascending
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Who owns what of a grid: `owned[p]` are the coordinates of process p per axis; processes without devices are absent."""
+
+    shape: Shape
+    me: int
+    owned: dict[int, Coordinates]
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """This process's coordinates per axis."""
+        return self.owned[self.me]
+
+    @property
+    def extents(self) -> Shape:
+        """How many coordinates this process owns per axis."""
+        return tuple(len(c) for c in self.coordinates)
+
+    @property
+    def ranks(self) -> Shape:
+        """The processes that own devices of the grid."""
+        return tuple(self.owned)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.me, tuple(self.owned.items())))
+
+    def crossing(self) -> Shape:
+        """The axes (by position) of which this process does not own every coordinate."""
+        return tuple(a for a, (n, c) in enumerate(zip(self.shape, self.coordinates, strict=True)) if len(c) != n)
+
+
+def spans_processes(devices: Sequence[Device]) -> bool:
+    """Whether some of the devices belong to other processes than this one."""
+    if not devices or devices[0].client.topology.process_count == 1:
+        return False
+    me = devices[0].client.process_index_
+    return any(d.process_index != me for d in devices)
+
+
+@lru_cache(maxsize=4096)
+def ownership(devices: tuple[Device, ...], shape: Shape) -> Ownership:
+    """Who owns what of the grid of `shape` over `devices` (row-major).
+
+    Raises:
+        ValueError: this process owns none of the devices, or some process's devices form no sub-grid.
+    """
+    me = devices[0].client.process_index_
+    processes = np.array([d.process_index for d in devices]).reshape(shape)
+    owned = {}
+    for p in np.unique(processes).tolist():
+        mine = processes == p
+        coords = []
+        for axis in range(mine.ndim):
+            other = tuple(a for a in range(mine.ndim) if a != axis)
+            coords.append(tuple(np.flatnonzero(mine.any(axis=other)).tolist()))
+        if not mine[np.ix_(*coords)].all():
+            raise ValueError(
+                f"the devices of process {p} form no sub-grid of the device grid of shape {shape}: it owns the devices at "
+                f"{[tuple(at) for at in np.argwhere(mine).tolist()[:8]]}. Order the mesh's devices so that each process owns the "
+                "product of one set of coordinates per axis."
+            )
+        owned[p] = tuple(coords)
+    if me not in owned:
+        raise ValueError(
+            f"process {me} owns none of the {len(devices)} devices of this computation, which belong to the processes "
+            f"{list(owned)}. Let only those processes take part, or use a mesh with devices of every process."
+        )
+    return Ownership(shape, me, owned)
+
+
+def owned_positions(dims: tuple[Shape, ...], grid: Shape, coordinates: Coordinates) -> tuple[np.ndarray | None, ...]:
+    """Per array dim which parts the coordinates select, ascending along each axis; None: all of them.
+
+    `dims[d]` are the grid axes that split dim d, major first.
+    """
+    found: list[np.ndarray | None] = []
+    for axes in dims:
+        if all(len(coordinates[a]) == grid[a] for a in axes):
+            found.append(None)
+            continue
+        position = np.zeros(1, np.int64)
+        for a in axes:
+            position = (position[:, None] * grid[a] + np.array(coordinates[a])).ravel()
+        found.append(position)
+    return tuple(found)
+
+
+def local_part(value: np.ndarray, ways: Shape, positions: Sequence[np.ndarray | None]) -> np.ndarray:
+    """Of a whole array the parts at `positions` of each dim that is split in `ways`: a view where they are neighbours."""
+    for d, where in enumerate(positions):
+        if where is None:
+            continue
+        shape = value.shape
+        size = shape[d] // ways[d]
+        before = (slice(None),) * d
+        if (np.diff(where) == 1).all():
+            value = value[(*before, slice(int(where[0]) * size, (int(where[-1]) + 1) * size))]
+        else:
+            rows = (where[:, None] * size + np.arange(size)).ravel()
+            value = value[(*before, rows)]
+    return value
+
+
+def local_index(index: Index, shape: Shape, ways: Shape, positions: Sequence[np.ndarray | None]) -> Index:
+    """Where the part at the global `index` lies in this process's own array."""
+    out = []
+    for d, entry in enumerate(index):
+        where = positions[d]
+        if where is None or entry.start is None:
+            out.append(entry)
+            continue
+        size = shape[d] // ways[d]
+        at = int(np.flatnonzero(where == (entry.start // size if size else 0))[0])
+        out.append(slice(at * size, (at + 1) * size))
+    return tuple(out)
