@@ -19,6 +19,8 @@ from shardwise.runtime.lanes import STORED, TYPES, Lane, Lanes
 
 CONTIGUOUS, REPEATED, STRIDED = "c", "0", "s"  # how an inner loop meets an operand
 
+_AHEAD = 2048  # bytes
+
 Kernel = Callable[..., None]  # (job, pointers, counter): arrays of 64-bit integers
 
 
@@ -202,6 +204,7 @@ def kernel_text(program: Program, access: Sequence[str], outer: int, width: int,
         w.line(f"store {w.vector(stored)} {raw}, ptr %to{k}, align 1")
     w.line("br label %latch")
     w.start("latch")
+    _prefetch(w, program, access)
     w.line(f"%i_next = add i64 %i, {width}")
     w.line("%again = icmp ult i64 %i_next, %count")
     w.line("br i1 %again, label %loop, label %unit_end")
@@ -219,6 +222,17 @@ def kernel_text(program: Program, access: Sequence[str], outer: int, width: int,
         f'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" }}\n'
         '!0 = !{!"branch_weights", i32 1, i32 100000}\n'
     )
+
+
+def _prefetch(w: Lanes, program: Program, access: Sequence[str]) -> None:
+    """Ask for the cache lines that iterations soon will meet: long bodies leave the processor no room to look ahead."""
+    w.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    for k, atom in enumerate([*program.inputs, *program.outputs]):
+        if access[k] == CONTIGUOUS:
+            written = int(k >= len(program.inputs))
+            w.line(f"%ahead{k} = getelementptr {STORED[_name(atom)]}, ptr %here{k}, i64 %i")
+            w.line(f"%fetch{k} = getelementptr i8, ptr %ahead{k}, i64 {_AHEAD}")
+            w.line(f"call void @llvm.prefetch.p0(ptr %fetch{k}, i32 {written}, i32 3, i32 1)")
 
 
 def _load(w: Lanes, k: int, dtype: str, access: str, stride: str) -> Lane:

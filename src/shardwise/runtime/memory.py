@@ -19,6 +19,7 @@ Ndarray = np.ndarray[Any, Any]
 
 LEAST = 1 << 18  # bytes; smaller arrays are left to NumPy
 _PAGE = 4096
+_LINE = 64
 
 
 def _memory_limit() -> int:
@@ -95,10 +96,10 @@ class Pool:
             self.peak = max(self.peak, self.used)
         if buffer is None:
             try:
-                buffer = _Buffer(room, np.uint8)
+                buffer = _aligned(room)
             except MemoryError:
                 self.trim(0)
-                buffer = _Buffer(room, np.uint8)
+                buffer = _aligned(room)
         return buffer
 
     def put_back(self, buffer: Ndarray) -> None:
@@ -141,6 +142,13 @@ class Pool:
             self._drain()
             return {"num_allocs": self.count, "bytes_in_use": self.used, "peak_bytes_in_use": self.peak,
                     "bytes_reserved": self.held, "bytes_reservable_limit": self.limit}  # fmt: skip
+
+
+def _aligned(size: int) -> Ndarray:
+    """A new buffer that begins with a cache line."""
+    raw = np.empty(size + _LINE, np.uint8)
+    start = -raw.__array_interface__["data"][0] % _LINE
+    return _Buffer(size, np.uint8, raw, start)  # type: ignore[arg-type]
 
 
 def _size_class(size: int) -> int:
