@@ -230,7 +230,7 @@ def check_answer(got: Any, answer: list[Any]) -> None:
 
 TABLES = (
     "numpy.test_manipulation numpy.test_joining numpy.test_padding numpy.test_selection numpy.test_sorting_search "
-    "numpy.test_sets numpy.test_statistics numpy.test_histograms numpy.test_polynomial nn.test_activations "
+    "numpy.test_sets numpy.test_statistics numpy.test_histograms numpy.test_polynomial numpy.test_transformed nn.test_activations "
     "nn.test_normalization nn.test_attention nn.test_initializers"
 ).split()
 

@@ -6,7 +6,7 @@ In: an array, how much to add before and after each dim, and a mode. Out: an arr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from shardwise.numpy.ufuncs import round, zero_like
 
 __all__ = ["pad"]
 
-Pairs = Sequence[Any]  # (before, after) for each dim
+Pairs = Any  # (before, after) for each dim
 
 _KEYWORDS = {
     "constant": "constant_values", "edge": "", "empty": "", "linear_ramp": "end_values", "maximum": "stat_length",
