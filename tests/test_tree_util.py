@@ -83,7 +83,7 @@ TREES = [
 ]
 
 
-@pytest.mark.parametrize("x", TREES, ids=repr)
+@pytest.mark.parametrize("x", TREES, ids=[f"{type(x).__name__}{i}" for i, x in enumerate(TREES)])
 def test_same_leaves_structure_and_paths_as_jax(x, jtu):
     leaves, treedef = tu.tree_flatten(x)
     jleaves, jtreedef = jtu.tree_flatten(x)
