@@ -37,3 +37,6 @@ from shardwise.nn.normalization import normalize as normalize
 from shardwise.nn.normalization import one_hot as one_hot
 from shardwise.nn.normalization import softmax as softmax
 from shardwise.nn.normalization import standardize as standardize
+from shardwise.nn.scaled import get_scaled_dot_general_config as get_scaled_dot_general_config
+from shardwise.nn.scaled import scaled_dot_general as scaled_dot_general
+from shardwise.nn.scaled import scaled_matmul as scaled_matmul
