@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.array import ArrayImpl
+from shardwise.base import config
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.device_put import device_put
 from shardwise.ir import Tracer
 from shardwise.make_array import make_array_from_process_local_data, make_array_from_single_device_arrays
-from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec, process_count
+from shardwise.runtime.comm import DivergenceError, as_bytes, number_of, the_world, world
+from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec
 
 __all__ = [
     "assert_equal",
@@ -63,25 +65,67 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspe
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     """The values of all processes, as NumPy arrays on each of them.
 
-    Host-local values are stacked along a new dim 0, or joined along dim 0 if `tiled`.
+    Host-local values, of equal shapes, are stacked along a new dim 0, or joined along dim 0 if `tiled` (scalars are
+    stacked). Of an array over several processes it is the whole value.
+
+    Raises:
+        ValueError: under the latest dialect, an array over several processes without `tiled`.
     """
-    _require_one_process("process_allgather")
+    return tree_map(lambda x: _gathered(x, tiled), in_tree)
 
-    def gather(x: Any) -> np.ndarray:
-        value = np.asarray(x)
+
+def _gathered(x: Any, tiled: bool) -> np.ndarray:
+    if isinstance(x, ArrayImpl) and not x.is_fully_addressable:
+        if config.latest and not tiled:
+            raise ValueError(
+                "Gathering global non-fully-addressable arrays only supports tiled=True: the result is the array's whole value."
+            )
+        if x.is_fully_replicated:
+            return np.asarray(x)
+        if not isinstance(x.sharding, NamedSharding):
+            x = device_put(x, NamedSharding(Mesh(np.array(x.sharding.device_list), ("_all",)), PartitionSpec()))
+        else:
+            x = device_put(x, NamedSharding(x.sharding.mesh, PartitionSpec()))
+        return np.asarray(x)
+    value = np.asarray(x)
+    processes = world()
+    if processes is None:
         return value if tiled else value[np.newaxis]
-
-    return tree_map(gather, in_tree)
+    _meet(f"process_allgather of {value.dtype.name}{list(value.shape)}")
+    stacked = processes.allgather(_everyone(), value)
+    return stacked.reshape(-1, *value.shape[1:]) if tiled and value.ndim else stacked
 
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
-    """The values of one process (the first, or the one that says `is_source`), as NumPy arrays on all of them."""
-    _require_one_process("broadcast_one_to_all")
-    if is_source is False:
+    """The values of one process (the first, or the one that says `is_source`), as NumPy arrays on all of them.
+
+    Raises:
+        ValueError: not exactly one process says that it is the source.
+    """
+    processes = world()
+    leaves, structure = tree_flatten(in_tree)
+    values = [np.asarray(x) for x in leaves]
+    if processes is None:
+        if is_source is False:
+            raise ValueError(
+                "broadcast_one_to_all: the only process says that it is not the source; nobody has the values."
+            )
+        return tree_unflatten(structure, values)
+    types = ", ".join(f"{v.dtype.name}{list(v.shape)}" for v in values)
+    _meet(f"broadcast_one_to_all of ({types})")
+    mine = processes.rank == 0 if is_source is None else bool(is_source)
+    sources = np.flatnonzero(processes.allgather(_everyone(), np.array(mine)))
+    if len(sources) != 1:
         raise ValueError(
-            "broadcast_one_to_all: the only process says that it is not the source; nobody has the values."
+            f"broadcast_one_to_all: one process must say is_source=True, but these do: {sources.tolist()}."
         )
-    return tree_map(np.asarray, in_tree)
+    out = []
+    for value in values:
+        sent = value.copy() if mine else np.empty(value.shape, value.dtype)
+        if sent.nbytes:
+            processes.comm.Bcast(as_bytes(sent), root=int(sources[0]))
+        out.append(sent.astype(np.int32) if sent.dtype == np.bool_ and not config.latest else sent)
+    return tree_unflatten(structure, out)
 
 
 def sync_global_devices(name: str) -> None:
@@ -90,7 +134,12 @@ def sync_global_devices(name: str) -> None:
     Raises:
         AssertionError: another process waits at a barrier of another name.
     """
-    _require_one_process("sync_global_devices")
+    if world() is None:
+        return
+    try:
+        _meet(f"sync_global_devices({name!r})")
+    except DivergenceError as error:
+        raise AssertionError(f"sync_global_devices name mismatch ({name!r}). {error}") from None
 
 
 def assert_equal(in_tree: Any, fail_message: str = "") -> None:
@@ -112,8 +161,9 @@ def reached_preemption_sync_point(step_id: int) -> bool:
 
 @contextmanager
 def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
-    """Those of `devices` whose processes are alive: on one process all of them."""
-    _require_one_process("live_devices")
+    """Those of `devices` whose processes are alive: all of them, for a process that dies ends the job."""
+    if world() is not None:
+        _meet("live_devices")
     yield list(devices)
 
 
@@ -156,9 +206,9 @@ def _to_host_local(x: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
     return make_array_from_single_device_arrays(shape, local, shards)
 
 
-def _require_one_process(name: str) -> None:
-    if process_count() > 1:
-        raise NotImplementedError(
-            f"multihost_utils.{name} does not exchange values between processes yet. Run the program as one process "
-            "with as many virtual devices (config jax_num_cpu_devices), where it needs no exchange."
-        )
+def _everyone() -> tuple[int, ...]:
+    return tuple(range(the_world().size))
+
+
+def _meet(what: str) -> None:
+    the_world().meet(_everyone(), number_of(what), lambda: what)

@@ -93,7 +93,7 @@ class Entry:
         self.donated = donated  # (leaf, whether an output can take its buffer)
         self.out_tree = out_tree
         plain = not (consts or placed or donated) and kept == list(range(leaves))
-        if plain and treedef_is_leaf(out_tree):
+        if plain and treedef_is_leaf(out_tree) and out_tree.num_leaves:
             run = executable.call
             self.call: Callable[[Sequence[Any]], Any] = lambda leaves: run(leaves)[0]
         else:
@@ -337,6 +337,11 @@ class JitWrapped:
         traced, placed, outs = self.prepare(call, sigs)
         program, kept = prune(traced.program, self._options.keep_unused)
         consts = [as_array_impl(c) for c in traced.consts]
+        if any(c._sig.spans for c in consts):
+            raise RuntimeError(
+                "Closing over jax.Array that spans non-addressable (non process local) devices is not allowed. Pass it to "
+                f"{program.name} as an argument."
+            )
         used_consts = [consts[i] for i in kept if i < len(consts)]
         used = [i - len(consts) for i in kept if i >= len(consts)]
         in_sigs = [c._sig for c in used_consts] + [placed[i] for i in used]
