@@ -104,6 +104,10 @@ m[:1].squeeze()
 m.astype(int)
 m.copy()
 m.view("int32")
+m.byteswap()
+i.byteswap()
+u.byteswap()
+c.byteswap()
 m.view("int16")
 i.view("uint8")
 c.view("float32")
@@ -216,6 +220,16 @@ def test_foreign_operands():
         hash(x)
     with pytest.raises(TypeError, match="immutable"):
         x[0] = 1
+
+
+def test_to_device():
+    import shardwise
+    import shardwise.numpy as jnp
+
+    device = shardwise.devices()[2]
+    assert jnp.arange(3).to_device(device).devices() == {device}
+    with pytest.raises(ValueError, match="stream"):
+        jnp.arange(3).to_device(device, stream=1)
 
 
 def test_signed_zeros_are_kept_apart():

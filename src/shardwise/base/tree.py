@@ -83,7 +83,7 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -
         raise _mismatch("broadcast_prefix prefix_tree", prefix_tree, (full_tree,), is_leaf) or err from None
     result: list[Any] = []
     for leaf, subtree in zip(leaves, subtrees, strict=True):
-        result += [leaf] * len(tree_leaves(subtree, is_leaf))
+        result += [leaf] * len(tree_leaves(subtree))
     return result
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from shardwise import lax
 from shardwise.base.dtypes import SCALAR_TYPES, check_requested, isdtype, itemsize_bits
+from shardwise.device_put import device_put
 from shardwise.ir import Array, Literal, Op, bind
 from shardwise.numpy import predicates, ufuncs
 from shardwise.numpy._promote import as_array, astype, canonical_axis, is_bool, is_complex, number
@@ -260,6 +261,26 @@ def _round(self: Array, ndigits: int | None = None) -> Array:
     return rounded if ndigits is not None else _astype(rounded, int)
 
 
+def _to_device(self: Array, device: Any, *, stream: Any = None) -> Array:
+    """The array on a Device or with a Sharding. ValueError for a stream: CPU devices have none."""
+    if stream is not None:
+        raise ValueError(f"to_device: CPU devices have no streams, got stream={stream!r}. Leave it out.")
+    return device_put(self, device)
+
+
+def _byteswap(self: Array, inplace: bool = False) -> Array:
+    """The array with the bytes of each element reversed. NotImplementedError for inplace=True."""
+    if inplace:
+        raise NotImplementedError("byteswap: arrays are immutable; leave out inplace=True and use the result.")
+    size = self.dtype.itemsize
+    if size == 1:
+        return self
+    if is_complex(self.dtype):
+        return lax.complex(_byteswap(lax.real(self)), _byteswap(lax.imag(self)))
+    swapped = lax.rev(lax.bitcast_convert_type(self, np.uint8), (self.ndim,))
+    return lax.bitcast_convert_type(swapped, self.dtype)
+
+
 def _flat(self: Array) -> Any:
     """Not offered: arrays are immutable. Use ravel() or iterate over it."""
     raise NotImplementedError("x.flat is an iterator that writes in place; arrays are immutable. Use x.ravel().")
@@ -293,6 +314,8 @@ def _install_methods(cls: type) -> None:
         ("copy", _copy),
         ("compress", _compress),
         ("view", _view),
+        ("to_device", _to_device),
+        ("byteswap", _byteswap),
     ):
         setattr(cls, name, function)
     cls.__getitem__ = getitem

@@ -581,13 +581,16 @@ def clip(arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None,
     if arr is None:
         raise ValueError("No input was provided to the clip function.")
     x = value("clip", arr)
-    bounds = [None if b is None else value("clip", b, i + 1) for i, b in enumerate((min, max))]
-    if any(is_complex(v.dtype) for v in (x, *bounds) if v is not None):
+    # Python numbers stay as they are: next to an array they need no promotion.
+    low, high = (
+        b if b is None or b.__class__ in (int, float) else value("clip", b, i + 1) for i, b in enumerate((min, max))
+    )
+    if any(is_complex(v.dtype) for v in (x, low, high) if isinstance(v, Array | Literal)):
         raise ValueError("clip takes real numbers, got complex values, which have no order. Clip real and imag apart.")
-    if bounds[0] is not None:
-        x = _maximum(bounds[0], x)
-    if bounds[1] is not None:
-        x = _minimum(bounds[1], x)
+    if low is not None:
+        x = _maximum(low, x)
+    if high is not None:
+        x = _minimum(high, x)
     return as_array(x)
 
 
