@@ -160,3 +160,13 @@ def test_effects_keep_their_order():
     jax.jit(f)(np.ones(SHAPE, np.float32))
     jax.effects_barrier() if hasattr(jax, "effects_barrier") else None
     assert seen == ["first", "second", "third"]
+
+
+def test_bodies_of_loops_are_scheduled():
+    def f(x):
+        return [lax.fori_loop(0, 3, lambda i, c: lax.sin(lax.mul(c, 2.0)), x)]
+
+    before, out = scheduled(f, X)
+    assert "fused" in str([e.params for e in out.equations])
+    x = np.random.default_rng(1).normal(size=SHAPE).astype(np.float32)
+    np.testing.assert_allclose(Plan(out, Env()).run(x)[0], Plan(before, Env()).run(x)[0], rtol=1e-4, atol=1e-5)

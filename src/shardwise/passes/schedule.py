@@ -34,7 +34,7 @@ class _Part:
 
 def schedule(program: Program, env: Env) -> Program:
     """`program` with its groups of elementwise equations fused, where they are large enough and can be compiled."""
-    program = live_equations(program)
+    program = _with_inner_programs(live_equations(program), env)
     devices = math.prod(env.axis_sizes)
     kinds = [_kind(e, devices) for e in program.equations]
     if env.extra or not any(k is not None for k in kinds) or not available():
@@ -76,6 +76,30 @@ def _fits(name: str, kinds: str) -> bool:
 def _worth(program: Program, members: Sequence[int]) -> bool:
     """Whether a group computes anything: copies alone are free as they are."""
     return any(e.emit.cost for e in (program.equations[i].op for i in members) if e.emit is not None)
+
+
+def _with_inner_programs(program: Program, env: Env) -> Program:
+    """`program` with the bodies of its loops and branches scheduled."""
+    equations = tuple(_with_inner(e, env) for e in program.equations)
+    if all(new is old for new, old in zip(equations, program.equations, strict=True)):
+        return program
+    return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
+
+
+def _with_inner(eqn: Equation, env: Env) -> Equation:
+    changed: dict[str, Any] = {}
+    for name, value in eqn.params.items():
+        if isinstance(value, Program):
+            new = schedule(value, env)
+        elif isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
+            new = tuple(schedule(v, env) if isinstance(v, Program) else v for v in value)
+            if all(a is b for a, b in zip(new, value, strict=True)):
+                continue
+        else:
+            continue
+        if new is not value:
+            changed[name] = new
+    return Equation(eqn.op, eqn.inputs, eqn.outputs, {**eqn.params, **changed}, eqn.source) if changed else eqn
 
 
 # -- groups ----------------------------------------------------------------------------------------------------------

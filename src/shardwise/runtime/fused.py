@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Literal, Program, ShapedArray, Var, define_op
+from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
@@ -95,8 +95,29 @@ class FusedKernel:
     def plain(self) -> Any:
         """The group by NumPy, one function after the other."""
         if self._plain is None:
-            self._plain = Plan(self.program, self._env).run
+            self._plain = self._numpy()
         return self._plain
+
+    def _numpy(self) -> Any:
+        """A plan of the group in which scalars have the rank of the others, so that each may vary over any loop dim."""
+        program, lead = self.program, self._env.lead
+        rank = program.outputs[0].aval.ndim
+        scalars = [i for i, v in enumerate(program.inputs) if v.aval.ndim < rank]
+        if not scalars or not lead:
+            return Plan(program, self._env).run
+        ranked = {program.inputs[i]: Var(program.inputs[i].aval.update(shape=(1,) * rank)) for i in scalars}
+        equations = tuple(Equation(e.op, tuple(a if isinstance(a, Literal) else ranked.get(a, a) for a in e.inputs), e.outputs,
+                                   e.params, e.source) for e in program.equations)  # fmt: skip
+        inputs = tuple(ranked.get(v, v) for v in program.inputs)
+        run = Plan(Program(inputs, equations, program.outputs, 0, program.name), self._env).run
+
+        def call(*blocks: Ndarray) -> tuple[Ndarray, ...]:
+            given = list(blocks)
+            for i in scalars:
+                given[i] = given[i].reshape(given[i].shape + (1,) * rank)
+            return run(*given)
+
+        return call
 
     def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
         """The compiled layout for blocks like these; None where NumPy does as well."""

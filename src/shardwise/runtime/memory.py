@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.sharding import device
+
 Ndarray = np.ndarray[Any, Any]
 
 LEAST = 1 << 18  # bytes; smaller arrays are left to NumPy
@@ -57,11 +59,12 @@ class _Lease(np.ndarray):
 class Pool:
     """Buffers by size class, the least recently returned ones dropped first beyond `limit` bytes.
 
-    `held` counts the bytes that wait for use, `used` those in live arrays, `peak` the most that were.
+    `held` counts the bytes that wait for use, `used` those in live arrays, `peak` the most that were; `count` the arrays made.
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        self.limit = _memory_limit() // 4 if limit is None else limit
+        self.memory = _memory_limit()
+        self.limit = self.memory // 4 if limit is None else limit
         self.forget()
 
     def forget(self) -> None:
@@ -120,7 +123,6 @@ class Pool:
             self._order[id(buffer)] = buffer
             self.held += room
             self.used -= room
-            self.count -= 1
         self._shrink(self.limit)
 
     def _shrink(self, limit: int) -> None:
@@ -137,11 +139,11 @@ class Pool:
             self._shrink(limit)
 
     def stats(self) -> dict[str, int]:
-        """Bytes and counts under the names of `Device.memory_stats()`."""
+        """Counts and bytes under the names of `Device.memory_stats()`; `pool_bytes` are those in use and those that wait."""
         with self._lock:
             self._drain()
             return {"num_allocs": self.count, "bytes_in_use": self.used, "peak_bytes_in_use": self.peak,
-                    "bytes_reserved": self.held, "bytes_reservable_limit": self.limit}  # fmt: skip
+                    "pool_bytes": self.used + self.held, "bytes_limit": self.memory}  # fmt: skip
 
 
 def _aligned(size: int) -> Ndarray:
@@ -160,3 +162,4 @@ def _size_class(size: int) -> int:
 pool = Pool()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.forget)
+device.memory_stats_source = lambda _: dict(pool.stats())  # of the process: its devices share one memory
