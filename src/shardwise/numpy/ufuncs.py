@@ -378,7 +378,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
 
 def _is_positive(y: Value) -> bool:
     """Whether `y` is a positive number known while tracing."""
-    return isinstance(y, Literal) and bool(y.value > 0)
+    return isinstance(y, Literal) and y.value.item() > 0
 
 
 def remainder(x1: Any, x2: Any, /) -> Array:
