@@ -6,7 +6,7 @@ The last dims hold the matrices and must be whole on a device; the dims before t
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any
 
@@ -21,6 +21,7 @@ from shardwise.ops.binary import add, ge, mul
 from shardwise.ops.broadcast import expand_dims
 from shardwise.ops.contract import dot_general
 from shardwise.ops.convert import as_array
+from shardwise.ops.derivative import later
 from shardwise.ops.iota import broadcasted_iota
 from shardwise.ops.operands import Block, dtype_kind
 from shardwise.ops.pieces import slice_in_dim
@@ -44,10 +45,10 @@ Result = tuple[Ints, str]  # dims of one matrix, and its element type: 'same', '
 
 
 def define_matrix_op(name: str, ranks: Ints, results: Callable[..., list[Result]], kernel: Callable[..., Any], *,
-            accepts: str = "fc", multiple: bool = True, broadcasts: bool = False) -> Op:  # fmt: skip
+            accepts: str = "fc", multiple: bool = True, broadcasts: bool = False, rules: Sequence[str] = ()) -> Op:  # fmt: skip
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
     raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
-    `broadcasts`."""
+    `broadcasts`. Its derivative `rules` ('jvp', 'transpose') are in `linalg_derivative`."""
 
     def type_rule(*types: ShapedArray, **params: Any) -> Any:
         batches = []
@@ -103,7 +104,8 @@ def define_matrix_op(name: str, ranks: Ints, results: Callable[..., list[Result]
                                  f"{', '.join(str(u.sharding.spec) for u in in_types)}.")  # fmt: skip
         return tuple(batch + ((),) * (out.ndim - len(batch)) for out in out_types)
 
-    return define_op(name, type_rule=type_rule, kernel=run, rule=rule, explicit=explicit, multiple_results=multiple)
+    derivative = {r: later("shardwise.ops.linalg_derivative", f"{name}_{r}") for r in rules}
+    return define_op(name, type_rule=type_rule, kernel=run, rule=rule, explicit=explicit, multiple_results=multiple, **derivative)
 
 
 def _matrix_rule(in_types: Types, out_types: Types, batch: int) -> Rule:
@@ -145,7 +147,7 @@ def _cholesky_results(shape: Ints) -> list[Result]:
     return [(shape, "same")]
 
 
-cholesky_p = define_matrix_op("cholesky", (2,), _cholesky_results, lapack.cholesky, multiple=False)
+cholesky_p = define_matrix_op("cholesky", (2,), _cholesky_results, lapack.cholesky, multiple=False, rules=("jvp",))
 
 
 def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
@@ -208,7 +210,7 @@ def _eig_results(shape: Ints, *, left: bool, right: bool) -> list[Result]:
     return [(shape[:1], "complex"), *[(shape, "complex")] * (left + right)]
 
 
-eig_p = define_matrix_op("eig", (2,), _eig_results, lapack.eig)
+eig_p = define_matrix_op("eig", (2,), _eig_results, lapack.eig, rules=("jvp",))
 
 
 def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True,
@@ -231,7 +233,7 @@ def _eigh_results(shape: Ints, *, lower: bool) -> list[Result]:
     return [(shape, "same"), (shape[:1], "real")]
 
 
-eigh_p = define_matrix_op("eigh", (2,), _eigh_results, lapack.eigh)
+eigh_p = define_matrix_op("eigh", (2,), _eigh_results, lapack.eigh, rules=("jvp",))
 
 
 def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, sort_eigenvalues: bool = True,
@@ -331,7 +333,7 @@ def _lu_results(shape: Ints) -> list[Result]:
     return [(shape, "same"), ((min(shape),), "int32"), (shape[:1], "int32")]
 
 
-lu_p = define_matrix_op("lu", (2,), _lu_results, lapack.lu)
+lu_p = define_matrix_op("lu", (2,), _lu_results, lapack.lu, rules=("jvp",))
 
 
 def lu(x: Any) -> tuple[Array, Array, Array]:
@@ -363,7 +365,7 @@ def _qr_results(shape: Ints, *, full: bool, pivoting: bool) -> list[Result]:
     return [((m, k), "same"), ((k, n), "same"), *([((n,), "int32")] if pivoting else [])]
 
 
-qr_p = define_matrix_op("qr", (2,), _qr_results, lapack.qr)
+qr_p = define_matrix_op("qr", (2,), _qr_results, lapack.qr, rules=("jvp",))
 
 
 def qr(
@@ -397,7 +399,7 @@ def _svd_results(shape: Ints, *, full: bool, vectors: bool) -> list[Result]:
     return [((k,), "real"), *([((m, m if full else k), "same"), ((n if full else k, n), "same")] if vectors else [])]
 
 
-svd_p = define_matrix_op("svd", (2,), _svd_results, lapack.svd)
+svd_p = define_matrix_op("svd", (2,), _svd_results, lapack.svd, rules=("jvp",))
 
 
 def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index: tuple[int, int] | None = None,
@@ -432,8 +434,7 @@ def _triangular_results(a: Ints, b: Ints, *, left: bool, **_: Any) -> list[Resul
 
 
 triangular_solve_p = define_matrix_op(
-    "triangular_solve", (2, 2), _triangular_results, lapack.triangular_solve, multiple=False
-)
+    "triangular_solve", (2, 2), _triangular_results, lapack.triangular_solve, multiple=False, rules=("jvp", "transpose"))
 
 
 def triangular_solve(a: Any, b: Any, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False,
@@ -464,7 +465,7 @@ def _tridiagonal_solve_results(dl: Ints, d: Ints, du: Ints, b: Ints, *, perturb:
 
 
 tridiagonal_solve_p = define_matrix_op("tridiagonal_solve", (1, 1, 1, 2), _tridiagonal_solve_results, lapack.tridiagonal_solve,
-                              multiple=False)  # fmt: skip
+                              multiple=False, rules=("jvp", "transpose"))  # fmt: skip
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
@@ -482,7 +483,8 @@ def _solve_results(a: Ints, b: Ints) -> list[Result]:
     return [(b, "same")]
 
 
-solve_p = define_matrix_op("solve", (2, 2), _solve_results, lapack.solve, multiple=False, broadcasts=True)
+solve_p = define_matrix_op("solve", (2, 2), _solve_results, lapack.solve, multiple=False, broadcasts=True,
+                           rules=("jvp", "transpose"))  # fmt: skip
 
 
 def solve(a: Any, b: Any) -> Array:
@@ -498,7 +500,7 @@ def _slogdet_results(shape: Ints) -> list[Result]:
     return [((), "same"), ((), "real")]
 
 
-slogdet_p = define_matrix_op("slogdet", (2,), _slogdet_results, lapack.slogdet)
+slogdet_p = define_matrix_op("slogdet", (2,), _slogdet_results, lapack.slogdet, rules=("jvp",))
 
 
 def _det_results(shape: Ints) -> list[Result]:
@@ -506,7 +508,7 @@ def _det_results(shape: Ints) -> list[Result]:
     return [((), "same")]
 
 
-det_p = define_matrix_op("det", (2,), _det_results, lapack.det, multiple=False)
+det_p = define_matrix_op("det", (2,), _det_results, lapack.det, multiple=False, rules=("jvp",))
 
 
 def slogdet(x: Any) -> tuple[Array, Array]:

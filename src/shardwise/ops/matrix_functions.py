@@ -44,7 +44,28 @@ def _expm(x: NDArray, max_squarings: int) -> NDArray:
     return np.where(valid, out, x.dtype.type(np.nan)).astype(x.dtype, copy=False)
 
 
-expm_p = define_matrix_op("expm", (2,), _expm_results, _expm, multiple=False)
+expm_p = define_matrix_op("expm", (2,), _expm_results, _expm, multiple=False, rules=("jvp",))
+
+
+def _frechet_results(x: Ints, direction: Ints, *, max_squarings: int) -> list[Result]:
+    square_size("expm", x)
+    if x != direction:
+        raise ValueError(f"the derivative of expm at a matrix {x} needs a direction of that shape, got {direction}.")
+    return [(x, "same")]
+
+
+def _frechet(x: NDArray, direction: NDArray, max_squarings: int) -> NDArray:
+    """The upper right block of the exponential of [[x, direction], [0, x]]."""
+    n = x.shape[-1]
+    loops = np.broadcast_shapes(x.shape[:-2], direction.shape[:-2])
+    both = np.zeros((*loops, 2 * n, 2 * n), x.dtype)
+    both[..., :n, :n] = both[..., n:, n:] = x
+    both[..., :n, n:] = direction
+    return _expm(both, max_squarings)[..., :n, n:]
+
+
+# The derivative of expm in a direction, in which it is linear.
+expm_frechet_p = define_matrix_op("expm_frechet", (2, 2), _frechet_results, _frechet, multiple=False, rules=("jvp", "transpose"))
 
 
 def expm(x: Array, max_squarings: int = 16) -> Array:
@@ -84,7 +105,7 @@ def _sqrtm(x: NDArray) -> NDArray:
     return each(call, (2,), (x,), [(x.shape[-2:], result)])[0] if x.size else x.astype(result)
 
 
-sqrtm_p = define_matrix_op("sqrtm", (2,), _sqrtm_results, _sqrtm, multiple=False)
+sqrtm_p = define_matrix_op("sqrtm", (2,), _sqrtm_results, _sqrtm, multiple=False, rules=("jvp",))
 
 
 def sqrtm(x: Array) -> Array:
@@ -111,7 +132,7 @@ def _sylvester(a: NDArray, b: NDArray, c: NDArray) -> NDArray:
     return each(call, (2, 2, 2), (a, b, c), [(c.shape[-2:], c.dtype)])[0]
 
 
-solve_sylvester_p = define_matrix_op("solve_sylvester", (2, 2, 2), _sylvester_results, _sylvester, multiple=False)
+solve_sylvester_p = define_matrix_op("solve_sylvester", (2, 2, 2), _sylvester_results, _sylvester, multiple=False, rules=("jvp", "transpose"))
 
 
 def solve_sylvester(a: Array, b: Array, c: Array) -> Array:
