@@ -218,6 +218,11 @@ class ProgramTracer(Tracer):
         self.aval = var.aval
         self.var = var
 
+    def __repr__(self) -> str:
+        trace = self.trace
+        assert isinstance(trace, ProgramTrace)
+        return super().__repr__() if trace.show is None else trace.show(self)
+
     def describe(self) -> str:
         trace = self.trace
         assert isinstance(trace, ProgramTrace)
@@ -231,6 +236,8 @@ class ProgramTracer(Tracer):
 
 class ProgramTrace(Trace):
     """Records every op call as an equation."""
+
+    show: Callable[[ProgramTracer], str] | None = None  # how values print, where that is not by their type
 
     __slots__ = ("arg_names", "captured", "captured_vars", "equations", "inputs", "name", "parent")
 

@@ -130,7 +130,7 @@ class ShapedArray:
     def _marks(self) -> str:
         if not config.latest:
             return ""
-        parts = [f"{letter}:{','.join(sorted(axes))}" for letter, axes in
+        parts = [f"{letter}:{_axes_text(tuple(sorted(axes)))}" for letter, axes in
                  (("V", self.vma), ("U", self.unreduced), ("R", self.reduced)) if axes]  # fmt: skip
         return "{" + ", ".join(parts) + "}" if parts else ""
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
-from shardwise.ir.explicit import type_error
+from shardwise.ir.explicit import check_divisible, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.broadcast import expand_dims, stretched
@@ -100,8 +100,19 @@ def _whole_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule(rule.inputs, rule.outputs, rule.sizes, kinds, cut)
 
 
-slice_p = define_op("slice", type_rule=_slice_type, kernel=_slice_kernel, rule=cut_rule, localize=_slice_localize, halo=_slice_halo,
-                    jvp="linear", transpose=_slice_transpose)  # fmt: skip
+def _cut_specs(in_types: Types, outs: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    """Results keep the operand's spec; a split dim may change to a size that its axes still divide."""
+    del params, rule
+    operand = in_types[0]
+    for out in outs:
+        for d, axes in enumerate(operand.spec):
+            if axes and out.shape[d] != operand.shape[d]:
+                check_divisible("slice" if len(outs) == 1 else "split", in_types, out, d, axes)
+    return (operand.spec,) * len(outs)
+
+
+slice_p = define_op("slice", type_rule=_slice_type, kernel=_slice_kernel, rule=cut_rule, explicit=_cut_specs,
+                    localize=_slice_localize, halo=_slice_halo, jvp="linear", transpose=_slice_transpose)  # fmt: skip
 slice_p.eager = replace(slice_p, rule=_whole_rule, halo=None)
 
 
@@ -162,8 +173,8 @@ def _split_transpose(cts: Sequence[Any], x: Any, *, sizes: Ints, axis: int) -> l
     return [do.concatenate(*[zero(n) if c is None else c for c, n in zip(cts, sizes, strict=True)], dimension=axis)]
 
 
-split_p = define_op("split", type_rule=_split_type, kernel=_split_kernel, rule=cut_rule, multiple_results=True, jvp="linear",
-                    transpose=_split_transpose)  # fmt: skip
+split_p = define_op("split", type_rule=_split_type, kernel=_split_kernel, rule=cut_rule, explicit=_cut_specs, multiple_results=True,
+                    jvp="linear", transpose=_split_transpose)  # fmt: skip
 
 
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:

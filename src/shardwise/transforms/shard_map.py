@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwise.array import ArrayImpl, signature
 from shardwise.base import config
 from shardwise.base.tree import (
     broadcast_prefix,
@@ -21,21 +22,23 @@ from shardwise.base.tree import (
     tree_map,
     tree_unflatten,
 )  # fmt: skip
-from shardwise.ir import Array, Equation, Program, ProgramTrace, ShapedArray, bind, define_op, trace_program
+from shardwise.ir import Array, Equation, Program, ShapedArray, bind, define_op, is_eager, trace_program
 from shardwise.ir.op import Params, Types
 from shardwise.ops.collective import first_replica
-from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import later
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.sharding import (
     AbstractMesh,
     Mesh,
+    NamedSharding,
     PartitionSpec,
     get_abstract_mesh,
     get_concrete_mesh,
 )  # fmt: skip
 from shardwise.sharding.rule import Rule
 from shardwise.transforms import shard_map_errors as errors
+from shardwise.transforms.shard_map_blocks import block_trace
 from shardwise.transforms.shard_map_scope import DimAxes, body_scope, global_type, local_type
 from shardwise.transforms.shard_map_scope import manual_mesh as manual_mesh
 
@@ -54,6 +57,24 @@ def spec_dims(spec: PartitionSpec, ndim: int) -> DimAxes:
     """Per dim the axes that split it."""
     dims = tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec)
     return dims + ((),) * (ndim - len(dims))
+
+
+def typed_spec(aval: ShapedArray, manual: frozenset[str]) -> PartitionSpec:
+    """The spec that a type has over the manual axes."""
+    dims = [tuple(a for a in axes if a in manual) for axes in aval.spec]
+    return PartitionSpec(*[None if not axes else axes[0] if len(axes) == 1 else axes for axes in dims])
+
+
+def wearing(x: Array, mesh: Any, spec: PartitionSpec) -> Array:
+    """`x`, a result outside of jit, under the spec as it was written in out_specs if that means the same layout."""
+    if not isinstance(x, ArrayImpl) or not isinstance(mesh, Mesh):
+        return x
+    own, written = x.sharding, NamedSharding(mesh, spec)
+    if own == written or not isinstance(own, NamedSharding) or own.mesh is not mesh:
+        return x
+    if not own.tiling(x.ndim).same_placement(written.tiling(x.ndim)):  # automatic axes split it too
+        return x
+    return ArrayImpl(signature(x.aval, written, x.committed), dense=x._dense, block=x._block)
 
 
 def is_spec(x: Any) -> bool:
@@ -82,32 +103,50 @@ class ShardMap:
         outer_manual = frozenset(get_abstract_mesh().manual_axes)
         manual = self.manual if self.manual is not None else frozenset(mesh.axis_names) - outer_manual
         leaves, in_tree = tree_flatten(args)
-        values = [as_array(v) if not isinstance(v, Array) else v for v in map(as_value, leaves)]
-        specs = self.flat_in_specs(args, values)
-        errors.check_specs(self, mesh, manual, "in", specs)
         paths = [keystr(p) for p, _ in tree_flatten_with_path(args)[0]]
+        static: dict[int, Any] = {}
+        if isinstance(self.in_specs, Infer):
+            values = [as_array(v) for v in leaves]
+            specs = [typed_spec(v.aval, manual) for v in values]
+        else:
+            every = self.broadcast(self.in_specs, args, "in_specs")
+            static = {i: leaf for i, (spec, leaf) in enumerate(zip(every, leaves, strict=True)) if spec is None}
+            specs = [spec for spec in every if spec is not None]
+            values = [as_array(v) for i, v in enumerate(leaves) if i not in static]
+            paths = [path for i, path in enumerate(paths) if i not in static]
+        errors.check_specs(self, mesh, manual, "in", specs)
         errors.check_in_ranks(self, specs, values, paths)
         in_dims = [spec_dims(s, v.ndim) for s, v in zip(specs, values, strict=True)]
         errors.check_divisible(self, mesh, specs, in_dims, values, paths)
         errors.check_explicit_inputs(self, mesh, manual, specs, in_dims, values)
         types = [local_type(v.aval, dims, mesh, manual) for v, dims in zip(values, in_dims, strict=True)]
+
+        @functools.wraps(self.fun)
+        def run(*blocks: Any) -> Any:
+            given = iter(blocks)
+            every = [static[i] if i in static else next(given) for i in range(len(leaves))] if static else blocks
+            return self.fun(*tree_unflatten(in_tree, every))
+
         if config.jax_disable_jit:
             from shardwise.transforms import stepping
 
             if stepping.wanted():
-                return stepping.step(self, mesh, manual, values, in_tree, in_dims, types)
+                body = replace(self, fun=run)
+                return stepping.step(body, mesh, manual, values, tree_flatten(tuple(values))[1], in_dims, types)
         out_tree: Any = None
+        eager = is_eager()
 
         def flat(*blocks: Any) -> list[Any]:
             nonlocal out_tree
-            result = self.fun(*tree_unflatten(in_tree, blocks))
+            result = run(*blocks)
             outs, out_tree = tree_flatten(result)
             for leaf in outs:
                 errors.check_output_type(self, leaf)
             return [as_array(o) for o in outs]
 
         with body_scope(mesh, manual, self.check):
-            program, consts = trace_program(flat, types, self.name, trace=ProgramTrace(self.name))
+            trace = block_trace(self.name, mesh, manual, values, in_dims, shard_map_op) if eager else None
+            program, consts = trace_program(flat, types, self.name, trace=trace)
         errors.check_captured(self, consts, mesh)
         out_specs = self.flat_out_specs(out_tree)
         errors.check_specs(self, mesh, manual, "out", out_specs)
@@ -118,6 +157,8 @@ class ShardMap:
         captured = tuple(((),) * c.aval.ndim for c in consts)
         outs = bind(shard_map_op, *consts, *values, program=program, mesh=mesh, manual=manual, in_dims=(*captured, *in_dims),
                     out_dims=out_dims, check=self.check)  # fmt: skip
+        if eager:
+            outs = [wearing(x, mesh, spec) for x, spec in zip(outs, out_specs, strict=True)]
         return tree_unflatten(out_tree, outs)
 
     def resolve_mesh(self) -> Mesh | AbstractMesh:
@@ -137,20 +178,12 @@ class ShardMap:
                                  "or pass get_abstract_mesh().")  # fmt: skip
         return mesh
 
-    def flat_in_specs(self, args: tuple[Any, ...], values: Sequence[Array]) -> list[PartitionSpec]:
-        """One spec per argument leaf."""
-        if isinstance(self.in_specs, Infer):
-            return [
-                PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in v.aval.spec]) for v in values
-            ]
-        return self.broadcast(self.in_specs, args, "in_specs")
-
     def flat_out_specs(self, out_tree: Any) -> list[PartitionSpec]:
         """One spec per result leaf."""
         return self.broadcast(self.out_specs, tree_unflatten(out_tree, [0] * out_tree.num_leaves), "out_specs")
 
-    def broadcast(self, specs: Any, tree: Any, option: str) -> list[PartitionSpec]:
-        """`specs` as a prefix of `tree`, one per leaf."""
+    def broadcast(self, specs: Any, tree: Any, option: str) -> list[Any]:
+        """`specs` as a prefix of `tree`, one per leaf; None in in_specs is for values that stay as they are."""
         errors.check_leaves(self, specs, option)
         try:
             return broadcast_prefix(specs, tree, is_leaf=is_spec)

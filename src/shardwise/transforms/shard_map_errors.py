@@ -23,7 +23,7 @@ def check_leaves(call: Any, specs: Any, option: str) -> None:
                         "Use P() for a value that is whole on every device.")  # fmt: skip
     bad = []
     for path, leaf in tree_flatten_with_path(specs, is_leaf=lambda x: isinstance(x, PartitionSpec) or x is None)[0]:
-        if not isinstance(leaf, PartitionSpec):
+        if not isinstance(leaf, PartitionSpec) and not (leaf is None and config.latest and option == "in_specs"):
             bad.append(f"  {option}{keystr(path)} is {leaf} of type {type(leaf).__name__}")
     if bad:
         raise TypeError(f"shard_map {option} argument must be a pytree of `jax.sharding.PartitionSpec` instances, but:\n\n"

@@ -25,7 +25,8 @@ def body_scope(mesh: Mesh | AbstractMesh, manual: frozenset[str], check: bool) -
 def manual_mesh(mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> AbstractMesh:
     """The abstract mesh as the body sees it: manual axes marked so."""
     types = tuple(AxisType.Manual if a in manual else t for a, t in zip(mesh.axis_names, mesh.axis_types, strict=True))
-    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=types)
+    device = mesh.abstract_mesh.abstract_device if isinstance(mesh, Mesh) else mesh.abstract_device
+    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=types, abstract_device=device)
 
 
 def local_type(aval: ShapedArray, dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> ShapedArray:
