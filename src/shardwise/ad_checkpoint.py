@@ -36,7 +36,7 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
 
 
 def _origin(program: Program, residual: Any, names: dict[Any, str]) -> str:
-    var = getattr(residual, "var", None)
+    var = getattr(residual, "variable", None)
     if var in names:
         return names[var]
     for eqn in program.equations:

@@ -50,10 +50,10 @@ class Trace:
 class Tracer(Array):
     """A value that stands for an array while a function is traced."""
 
-    __slots__ = ("__weakref__", "aval", "trace")
+    __slots__ = ("__weakref__", "aval", "owner")
 
     def __init__(self, trace: Trace, aval: ShapedArray) -> None:
-        self.trace = trace
+        self.owner = trace
         self.aval = aval
 
     def describe(self) -> str:
@@ -211,25 +211,25 @@ def aval_of(x: Any) -> ShapedArray:
 class ProgramTracer(Tracer):
     """A value of a program under construction."""
 
-    __slots__ = ("var",)
+    __slots__ = ("variable",)
 
     def __init__(self, trace: ProgramTrace, var: Var) -> None:
-        self.trace = trace
+        self.owner = trace
         self.aval = var.aval
-        self.var = var
+        self.variable = var
 
     def __repr__(self) -> str:
-        trace = self.trace
+        trace = self.owner
         assert isinstance(trace, ProgramTrace)
         return super().__repr__() if trace.show is None else trace.show(self)
 
     def describe(self) -> str:
-        trace = self.trace
+        trace = self.owner
         assert isinstance(trace, ProgramTrace)
-        if self.var in trace.arg_names:
-            return f"; it is argument {trace.arg_names[self.var]} of {trace.name}"
+        if self.variable in trace.arg_names:
+            return f"; it is argument {trace.arg_names[self.variable]} of {trace.name}"
         for eqn in trace.equations:
-            if self.var in eqn.outputs and eqn.source:
+            if self.variable in eqn.outputs and eqn.source:
                 return f"; it was computed by {eqn.op.name} at {eqn.source[0]}:{eqn.source[1]} in {trace.name}"
         return f" of {trace.name}"
 
@@ -261,8 +261,8 @@ class ProgramTrace(Trace):
 
     def atom(self, x: Any) -> Atom:
         """The program's name for a value: its own, a literal, or a captured constant."""
-        if isinstance(x, ProgramTracer) and x.trace is self:
-            return x.var
+        if isinstance(x, ProgramTracer) and x.owner is self:
+            return x.variable
         if isinstance(x, Literal):
             return x
         if isinstance(x, Tracer):
@@ -283,9 +283,9 @@ class ProgramTrace(Trace):
         trace: Trace | None = self
         while isinstance(trace, ProgramTrace):
             trace = trace.parent
-            if trace is x.trace:
+            if trace is x.owner:
                 return
-        if x.trace.closed:
+        if x.owner.closed:
             raise UnexpectedTracerError(
                 f"a traced array ({x.aval.str_short()}) was used after the function that made it had returned"
                 f"{x.describe()}. Return it from the function instead of storing it outside."

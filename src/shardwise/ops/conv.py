@@ -78,7 +78,7 @@ def _conv_type(lhs: ShapedArray, rhs: ShapedArray, *, window_strides: Ints, padd
     dtype = _conv_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
     out = ShapedArray(shape, dtype, lhs.weak_type and rhs.weak_type)
     params = dict(dimension_numbers=dims, out_sharding=out_sharding, window_strides=window_strides, padding=padding,
-                  lhs_dilation=lhs_dilation, feature_group_count=feature_group_count,
+                  lhs_dilation=lhs_dilation, rhs_dilation=rhs_dilation, feature_group_count=feature_group_count,
                   batch_group_count=batch_group_count)  # fmt: skip
     (out,) = complete_types(conv_general_dilated_p, (lhs, rhs), (out,), params)
     return with_out_sharding(out, out_sharding)

@@ -173,8 +173,13 @@ def _split_transpose(cts: Sequence[Any], x: Any, *, sizes: Ints, axis: int) -> l
     return [do.concatenate(*[zero(n) if c is None else c for c, n in zip(cts, sizes, strict=True)], dimension=axis)]
 
 
+def _split_localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    """A single part is all of the dim, which may then be split over devices."""
+    return {**params, "sizes": tuple(t.shape[params["axis"]] for t in out_types)}
+
+
 split_p = define_op("split", type_rule=_split_type, kernel=_split_kernel, rule=cut_rule, explicit=_cut_specs, multiple_results=True,
-                    jvp="linear", transpose=_split_transpose)  # fmt: skip
+                    localize=_split_localize, jvp="linear", transpose=_split_transpose)  # fmt: skip
 
 
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:

@@ -83,6 +83,8 @@ class _Writer:
         if eqn.op.ufunc is not None:
             fn = self.constant(eqn.op.ufunc, eqn.op.name)
             args = ", ".join(self.elementwise(a, eqn.outputs[0].aval.ndim) for a in eqn.inputs)
+            if self.env.lead and all(isinstance(a, Literal) for a in eqn.inputs):
+                return f"{targets} = asarray({fn}({args})).reshape({(1,) * self.env.lead})"
             return f"{targets} = {fn}({args})"
         fn = self.constant(kernel_of(eqn, self.env), eqn.op.name)
         return f"{targets} = {fn}({', '.join(self.operand(a) for a in eqn.inputs)})"
@@ -93,7 +95,7 @@ class _Writer:
             return self.constant(atom.value[()], "c")
         name = self.names[atom]
         missing = ndim - atom.aval.ndim
-        if missing and self.env.lead and (atom.aval.vma or self.env.lead > ndim):
+        if missing and self.env.lead and (atom.aval.vma or self.env.extra or self.env.lead > ndim):
             return f"{name}[..., {', '.join(['None'] * missing)}]"
         return name
 

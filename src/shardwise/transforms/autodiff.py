@@ -120,7 +120,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
 
 def _strip(tree: Any) -> Any:
-    return tree_map(lambda x: x.primal if isinstance(x, JVPTracer) and x.trace.closed else x, tree)
+    return tree_map(lambda x: x.primal if isinstance(x, JVPTracer) and x.owner.closed else x, tree)
 
 
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Any = ()) -> Any:

@@ -51,7 +51,7 @@ class _Uncacheable(Exception):
         self.made = made
 
 
-def _remembered(make: Callable[..., Any]) -> Callable[..., Any]:
+def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
     """`make` with its results kept, those apart that captured values which are being traced."""
 
     @lru_cache(maxsize=_REMEMBERED)
@@ -78,7 +78,7 @@ def _call(params: Params, made: Any, args: Sequence[Any], ins: Sequence[Sharding
 # -- forward mode --------------------------------------------------------------------------------------------------------
 
 
-@_remembered
+@remembered
 def _with_tangents(program: Program, live: Mask) -> Made:
     positions = [i for i, alive in enumerate(live) if alive]
     moving: list[int] = []
@@ -129,7 +129,7 @@ class Split:
         return (*self.forward_consts, *[v for kind, v in self.sources if kind == "captured"])
 
 
-@_remembered
+@remembered
 def split_program(program: Program, live: Mask) -> Split:
     """`program` differentiated along its `live` inputs."""
     forward = ProgramTrace(program.name)
@@ -142,7 +142,7 @@ def split_program(program: Program, live: Mask) -> Split:
         for r in lin.residuals:
             if id(r) in given:
                 sources.append(("argument", given[id(r)]))
-            elif isinstance(r, ProgramTracer) and r.trace is forward:
+            elif isinstance(r, ProgramTracer) and r.owner is forward:
                 sources.append(("saved", len(saved)))
                 saved.append(r)
             else:
@@ -166,7 +166,7 @@ def jit_linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[Any], p
     return results[:count], [found.get(i) for i in range(count)]
 
 
-@_remembered
+@remembered
 def _transposed(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...]) -> Made:
     positions = [i for i, k in enumerate(known) if k]
     given = [i for i, alive in enumerate(live) if alive]
@@ -203,7 +203,7 @@ def jit_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
 # -- batching ------------------------------------------------------------------------------------------------------------
 
 
-@_remembered
+@remembered
 def _batched(program: Program, size: int, axis_name: Any, dims: tuple[int | None, ...], types: tuple[ShapedArray, ...],
              spmd: tuple[str, ...]) -> Made:  # fmt: skip
     found: list[int | None] = []

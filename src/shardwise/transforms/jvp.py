@@ -23,7 +23,7 @@ class JVPTracer(Tracer):
     _seed_kind = "JVPTrace"
 
     def __init__(self, trace: JVPTrace, primal: Any, tangent: Any) -> None:
-        self.trace = trace
+        self.owner = trace
         self.primal = primal
         self.tangent = tangent
         self.aval = primal.aval
@@ -58,7 +58,7 @@ class JVPTrace(Trace):
 
     def unwrap(self, x: Any) -> tuple[Any, Any]:
         """The primal and the tangent or None."""
-        return (x.primal, x.tangent) if isinstance(x, JVPTracer) and x.trace is self else (x, None)
+        return (x.primal, x.tangent) if isinstance(x, JVPTracer) and x.owner is self else (x, None)
 
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         pairs = [self.unwrap(a) for a in args]

@@ -39,7 +39,7 @@ class LinearTrace(ProgramTrace):
     is_linear = True
 
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if any(isinstance(a, Tracer) and a.trace is self for a in args):
+        if any(isinstance(a, Tracer) and a.owner is self for a in args):
             return super().process(op, args, params)
         with tracing(self.parent):
             return bind(op, *args, **params)

@@ -43,7 +43,7 @@ class BlockTrace(ProgramTrace):
     def _blocks(self, x: ProgramTracer) -> np.ndarray[Any, Any]:
         """All blocks in one array, the axes of the mesh first."""
         consts = [self.captured_vars[id(c)] for c in self.captured]
-        whole = Program((*consts, *self.inputs), tuple(self.equations), (x.var,), len(consts), self.name)
+        whole = Program((*consts, *self.inputs), tuple(self.equations), (x.variable,), len(consts), self.name)
         silent = tuple(e for e in whole.equations if not e.op.has_effects(e.params))
         program = live_equations(Program(whole.inputs, silent, whole.outputs, whole.num_consts, whole.name))
         axes = self.mesh.axis_names

@@ -89,7 +89,7 @@ def shard_map_linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[A
         blocks = [forward.new_arg(t) for t in program.in_types]
         lin: Linearized = linearize_flat(lambda *xs: eval_program(program, xs), blocks, [t is not None for t in tangents])
         given = {id(b): i for i, b in enumerate(blocks)}
-        inner = [r for r in lin.residuals if isinstance(r, ProgramTracer) and r.trace is forward and id(r) not in given]
+        inner = [r for r in lin.residuals if isinstance(r, ProgramTracer) and r.owner is forward and id(r) not in given]
         stacked = [do.broadcast_in_dim(r, shape=(1, *r.shape), broadcast_dimensions=tuple(range(1, r.ndim + 1)), out_sharding=None)
                    for r in inner]  # fmt: skip
         body, consts = forward.finish([*lin.results, *stacked])

@@ -47,7 +47,7 @@ class BatchTracer(Tracer):
     _seed_kind = "BatchTrace"
 
     def __init__(self, trace: BatchTrace, value: Any, dim: int) -> None:
-        self.trace = trace
+        self.owner = trace
         self.value = value
         self.dim = dim
         aval = value.aval
@@ -69,7 +69,7 @@ class BatchTrace(Trace):
 
     def unwrap(self, x: Any) -> tuple[Any, int | None]:
         """The parent's value, and its mapped dim or None."""
-        return (x.value, x.dim) if isinstance(x, BatchTracer) and x.trace is self else (x, None)
+        return (x.value, x.dim) if isinstance(x, BatchTracer) and x.owner is self else (x, None)
 
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         pairs = [self.unwrap(a) for a in args]
