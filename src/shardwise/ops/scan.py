@@ -25,6 +25,7 @@ from shardwise.ops.bodies import (
     trace_body,
 )
 from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.derivative import later
 from shardwise.ops.regions import layout, local_program, moved, no_rule, plan_of, settled
 from shardwise.ops.shape import stack
 from shardwise.ops.slicing import index_in_dim
@@ -169,7 +170,9 @@ def _scan_compile(env: Env, in_types: Types, out_types: Types, params: Params) -
 
 
 scan_p = define_op("scan", type_rule=_scan_type, multiple_results=True, typed=True, rule=no_rule, edges=_scan_edges,
-                   partition=_scan_partition, compile=_scan_compile, effects=program_effects)  # fmt: skip
+                   partition=_scan_partition, compile=_scan_compile, effects=program_effects,
+                   **{rule: later("shardwise.transforms.scan_rules", f"scan_{rule}")
+                      for rule in ("jvp", "linearize", "transpose", "batch")})  # fmt: skip
 
 
 # -- public ----------------------------------------------------------------------------------------------------------
