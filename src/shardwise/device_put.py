@@ -136,8 +136,6 @@ def _put(x: Any, target: Sharding | None, copy: bool) -> Array:
         return value._copied() if copy else value
     if value.sharding == target and value.committed and not copy and len(value._sig.devices) > 1:
         return value
-    if value._sig.spans or spans_processes(target.device_list):
-        return _put_across(value, target)
     dense = value.dense.copy() if copy else value.dense
     return place(value, target, dense)
 
@@ -194,7 +192,9 @@ _moves: dict[Any, Executable] = {}
 
 
 def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:
-    """`value` committed to `target`, sharing its data."""
+    """`value` committed to `target`, sharing its data (over several processes what must move is exchanged)."""
+    if value._sig.spans or spans_processes(target.device_list):
+        return _put_across(value, target)
     aval = array_type(value.shape, value.dtype, value.weak_type, target)
     return ArrayImpl(signature(aval, target, True), dense=value.dense if dense is None else dense)
 

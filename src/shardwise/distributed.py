@@ -38,8 +38,9 @@ def initialize(
         local_device_ids: None; virtual devices have no numbers to choose by.
         cluster_detection_method: not needed.
         initialization_timeout: not needed: the launcher has its own.
-        heartbeat_timeout_seconds: how long a process waits for another before it ends the job and says for whom it waited.
-        shutdown_timeout_seconds: not needed: at the end, too, the limit is `heartbeat_timeout_seconds`.
+        heartbeat_timeout_seconds: how long a process waits for another before it says for whom it waits, and ends the job
+            if the other is gone or waits for something else.
+        shutdown_timeout_seconds: how long it waits for one that is alive but busy elsewhere, be it the end of the program.
         coordinator_bind_address: not needed.
         slice_index: not needed.
         partition_index: not needed.
@@ -62,7 +63,7 @@ def initialize(
             "local_device_ids chooses among a process's accelerators; virtual CPU devices have no numbers to choose "
             "by. Say how many there are: config.update('jax_num_cpu_devices', n)."
         )
-    world = _join(heartbeat_timeout_seconds) if launched_processes() > 1 else None
+    world = _join(heartbeat_timeout_seconds, shutdown_timeout_seconds) if launched_processes() > 1 else None
     rank, size = (0, 1) if world is None else (world.rank, world.size)
     if process_id is not None and not 0 <= process_id < (num_processes or size):
         raise ValueError(
@@ -79,9 +80,9 @@ def initialize(
     _initialized = True
 
 
-def _join(limit: float) -> comm.World | None:
+def _join(limit: float, patience: float) -> comm.World | None:
     try:
-        return comm.join(limit=limit)
+        return comm.join(limit, patience)
     except ImportError as error:
         raise RuntimeError(
             f"this is one of {launched_processes()} processes, but mpi4py, over which they would talk, does not load ({error}). "

@@ -44,10 +44,10 @@ def announced(plan: Any, name: str) -> Run:
     shown = [f"{text} from {source}" if source else text for text, source in found[:_SHOWN]]
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     words = f"{name} with {'; '.join(shown)}{more}"
-    ranks, run, meet = owners.ranks, plan.run, the_world().meet
+    ranks, run, world = owners.ranks, plan.run, the_world()
 
     def announce_and_run(*blocks: Any) -> Any:
-        meet(ranks, number, lambda: words)
-        return run(*blocks)
+        world.meet(ranks, number, lambda: words)
+        return world.run(ranks, run, blocks)
 
     return announce_and_run

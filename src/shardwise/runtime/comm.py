@@ -15,8 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,21 +32,28 @@ class DivergenceError(JaxRuntimeError):
 
 
 class World:
-    """All processes of the program. `limit` is how many seconds one waits for another before the job is ended."""
+    """All processes of the program.
 
-    def __init__(self, mpi: Any, limit: float) -> None:
+    `limit` is how many seconds a process waits for one that is gone, or that waits for something else, before it ends the
+    job; after `patience` seconds it no longer waits for one that is busy either.
+    """
+
+    def __init__(self, mpi: Any, limit: float, patience: float) -> None:
         self.mpi = mpi
         self.limit = limit
+        self.patience = max(limit, patience)
         self.comm = mpi.COMM_WORLD.Dup()
         self._asking = mpi.COMM_WORLD.Dup()
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
-        self.step = 0  # how often this process met the others
-        self.last = "nothing"
+        self.last: Any = "nothing"
+        self._steps: dict[tuple[int, ...], int] = {}  # how often each group has met
+        self._place: tuple[str, tuple[int, ...], int] = ("busy", (), 0)  # what this process does, with whom, the how manieth time
+        self._reported = 0.0
         self._groups: dict[tuple[int, ...], Any] = {tuple(range(self.size)): self.comm}
         self._buffers: dict[tuple[int, ...], tuple[Ndarray, Ndarray]] = {}
         self._since: float | None = None  # when the present wait began
-        self._doing = ""
+        self._doing: Any = ""
         self._ended = threading.Event()
         self._native: dict[tuple[str, str], Any] = {}
         self._main = threading.get_ident()
@@ -73,7 +79,7 @@ class World:
         Raises:
             DivergenceError: one of the others is about to do something else.
         """
-        self.step += 1
+        step = self._steps[ranks] = self._steps.get(ranks, 0) + 1
         comm = self.group(ranks)
         buffers = self._buffers.get(ranks)
         if buffers is None:
@@ -81,13 +87,14 @@ class World:
         mine, top = buffers
         mine[0] = number
         mine[1] = -number
-        self._doing = describe  # type: ignore[assignment]
+        self._doing = self.last = describe
+        self._place = ("meets", ranks, step)
         self._since = time.monotonic()
         comm.Allreduce(mine, top, self.mpi.MAX)
         self._since = None
+        self._place = _BUSY
         if top[0] != number or top[1] != -number:
             self._diverged(ranks, comm, describe())
-        self.last = describe  # type: ignore[assignment]
 
     def _diverged(self, ranks: tuple[int, ...], comm: Any, mine: str) -> None:
         where = user_line()
@@ -102,14 +109,15 @@ class World:
             f"end:\n{lines}\nEvery process must run the same computations on global arrays in the same order."
         )
 
-    @contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        """Mark a blocking exchange, so that the watching thread can tell how long it takes."""
-        self._doing, self._since = what, time.monotonic()
+    def run(self, ranks: tuple[int, ...], run: Callable[..., Any], blocks: Sequence[Any]) -> Any:
+        """`run(*blocks)`, which exchanges data between `ranks` after they have met."""
+        self._place = ("exchanges", ranks, self._steps[ranks])
+        self._since = time.monotonic()
         try:
-            yield
+            return run(*blocks)
         finally:
             self._since = None
+            self._place = _BUSY
 
     # -- exchanges: of contiguous arrays of any dtype --------------------------------------------------------------------
 
@@ -183,56 +191,74 @@ class World:
             self.mpi.COMM_WORLD.Abort(1)
         self._ended.set()
 
-    def state(self) -> str:
-        """What this process does now, for others to read."""
+    def state(self) -> tuple[tuple[str, tuple[int, ...], int], str]:
+        """What this process does now: for others to compare, and to read."""
         where = user_line(sys._current_frames().get(self._main))
-        since = self._since
-        if since is not None:
-            return f"waits since {time.monotonic() - since:.1f} s in meeting {self.step}: {_said(self._doing)}, at {where}"
-        return f"is at {where}, after {self.step} meetings, the last of which was {_said(self.last)}"
+        since, place = self._since, self._place
+        if since is None:
+            return place, f"is busy at {where}; last it came to {_said(self.last)}"
+        verb = "has waited" if place[0] == "meets" else "has been exchanging"
+        return place, f"{verb} for {time.monotonic() - since:.1f} s at {where}: {_said(self._doing)}"
 
     def _watch(self) -> None:
         mpi, comm = self.mpi, self._asking
         status = mpi.Status()
         while not self._ended.wait(0.25):
             try:
-                while comm.Iprobe(mpi.ANY_SOURCE, _ASK, status):
-                    source = status.Get_source()
-                    comm.recv(source=source, tag=_ASK)
-                    comm.isend(self.state(), dest=source, tag=_ANSWER)
+                self._answer(comm, status)
                 since = self._since
-                if since is not None and time.monotonic() - since > self.limit:
-                    self._give_up(comm)
+                if since is not None and time.monotonic() - max(since, self._reported) > self.limit:
+                    self._ask_around(comm, since)
             except Exception:  # MPI is shutting down
                 if not self._ended.is_set():
                     traceback.print_exc()
                 return
 
-    def _give_up(self, comm: Any) -> None:
-        mine = self.state()
-        others = [r for r in range(self.size) if r != self.rank]
+    def _answer(self, comm: Any, status: Any) -> bool:
+        if not comm.Iprobe(self.mpi.ANY_SOURCE, _ASK, status):
+            return False
+        source = status.Get_source()
+        question = comm.recv(source=source, tag=_ASK)
+        comm.isend((question, self.state()), dest=source, tag=_ANSWER)
+        return True
+
+    def _ask_around(self, comm: Any, since: float) -> None:
+        """This process has waited long: find out why, and end the job if there is nothing to wait for."""
+        place, mine = self.state()
+        others = [r for r in place[1] if r != self.rank]
         for r in others:
-            comm.isend(None, dest=r, tag=_ASK)
-        told: dict[int, str] = {}
+            comm.isend(since, dest=r, tag=_ASK)
+        told: dict[int, Any] = {}
         end, status = time.monotonic() + 1.5, self.mpi.Status()
         while len(told) < len(others) and time.monotonic() < end:
             if comm.Iprobe(self.mpi.ANY_SOURCE, _ANSWER, status):
-                told[status.Get_source()] = comm.recv(source=status.Get_source(), tag=_ANSWER)
-            elif comm.Iprobe(self.mpi.ANY_SOURCE, _ASK, status):
-                comm.recv(source=status.Get_source(), tag=_ASK)
-                comm.isend(mine, dest=status.Get_source(), tag=_ANSWER)
-            else:
+                question, answer = comm.recv(source=status.Get_source(), tag=_ANSWER)
+                if question == since:
+                    told[status.Get_source()] = answer
+            elif not self._answer(comm, status):
                 time.sleep(0.02)
-        if self._since is None:  # they came after all
+        if self._since != since:  # they came after all
             return
-        lines = "\n".join(f"  process {r} {told.get(r, 'does not answer')}" for r in others)
-        print(
-            f"shardwise: process {self.rank} of {self.size} has waited longer than {self.limit:g} s for other processes; the whole "
-            f"job ends.\n  process {self.rank} {mine}\n{lines}\nThe limit is heartbeat_timeout_seconds of distributed.initialize.",
-            file=sys.stderr, flush=True,
-        )  # fmt: skip
-        self._ended.set()
-        self.mpi.COMM_WORLD.Abort(1)
+        if all(r in told and told[r][0] == place for r in others) and place[0] == "exchanges":
+            self._reported = time.monotonic()
+            return  # all of them compute
+        busy = place[0] == "meets" and any(r in told and told[r][0][0] != "meets" for r in others)
+        ends = not busy or len(told) < len(others) or time.monotonic() - since > self.patience
+        waits = [f"process {r} {told[r][1] if r in told else 'does not answer'}" for r in others]
+        after = "the whole job ends" if ends else f"it will wait until {self.patience:g} s"
+        text = "\n  ".join([
+            f"shardwise: process {self.rank} of {self.size} has waited longer than {self.limit:g} s for other processes; {after}.",
+            f"process {self.rank} {mine}", *waits,
+            "The limits are heartbeat_timeout_seconds and shutdown_timeout_seconds of distributed.initialize.",
+        ])  # fmt: skip
+        print(text, file=sys.stderr, flush=True)
+        self._reported = time.monotonic()
+        if ends:
+            self._ended.set()
+            self.mpi.COMM_WORLD.Abort(1)
+
+
+_BUSY: tuple[str, tuple[int, ...], int] = ("busy", (), 0)
 
 
 def _said(what: Any) -> str:
@@ -282,14 +308,14 @@ def the_world() -> World:
     return _world
 
 
-def join(ranks: Sequence[int] | None = None, *, limit: float = 100.0) -> World | None:
+def join(limit: float = 100.0, patience: float = 300.0) -> World | None:
     """Become one of the processes that the MPI launcher started; None if it started one only."""
     global _world
     from mpi4py import MPI
 
     if MPI.COMM_WORLD.Get_size() == 1:
         return None
-    _world = World(MPI, limit)
+    _world = World(MPI, limit, patience)
     _world.start()
     return _world
 

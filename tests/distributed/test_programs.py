@@ -1,0 +1,83 @@
+"""The programs of this directory as one process of 8 devices, as 2 processes of 4 and as 4 of 2; and what faults do."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+SOURCE = Path(__file__).parents[2] / "src"
+LAUNCHER = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+missing = LAUNCHER is None or importlib.util.find_spec("mpi4py") is None
+needs_mpi = pytest.mark.skipif(missing, reason="needs mpi4py and mpiexec: pip install 'shardwise[mpi]'")
+
+
+def launch(processes: int, program: str, *arguments: str, devices: int | None = None) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
+    settings = {"PYTHONPATH": str(SOURCE), "JAX_NUM_CPU_DEVICES": str(devices or 8 // processes), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(PROGRAMS / program), *arguments]
+    if processes > 1:
+        command = [str(LAUNCHER), "-n", str(processes), *command]
+    return subprocess.run(command, env=kept | settings, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
+                          timeout=120)  # fmt: skip
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=needs_mpi), pytest.param(4, marks=needs_mpi)])
+@pytest.mark.parametrize("program", ["layouts.py", "collectives.py", "computations.py", "host_local.py"])
+def test_same_results(program, processes):
+    done = launch(processes, program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("done") == processes, done.stdout + done.stderr
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    "fault, told",
+    [
+        ("other_op", ["process 0: <lambda> with all_reduce[", "kind=sum", "process 1: <lambda> with all_reduce[", "kind=max"]),
+        ("other_shape", ["f32[2]", "f32[4]"]),
+        ("other_order", ["kind=sum", "kind=max", "in the same order"]),
+        ("raises", ["process 1 of 2 failed (KeyError: 'data file is missing'); the whole job ends"]),
+        ("absent", ["process 0 of 2 has waited longer than 2 s", "process 0 has waited for", "process 1 is busy at", "faults.py:"]),
+        ("ends_early", ["process 1: the end of the program", "process 0: reduce_sum"]),
+        ("exits", ["process 0: the end of the program"]),
+        ("swallows", ["process 0 of 2 has waited longer than 2 s", "process 1"]),
+        ("killed", ["Killed (signal 9)"]),
+    ],
+)
+def test_faults_end_the_job(fault, told):
+    start = time.monotonic()
+    done = launch(2, "faults.py", fault, devices=2)
+    assert done.returncode != 0
+    for text in told:
+        assert text in done.stderr + done.stdout, done.stderr
+    assert time.monotonic() - start < 25
+
+
+@needs_mpi
+@pytest.mark.parametrize("fault", ["other_op", "other_shape", "other_order"])
+def test_divergence_raises_everywhere(fault):
+    done = launch(2, "faults.py", fault, "caught", devices=2)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["0 caught; then 120.0", "1 caught; then 120.0"]
+
+
+@needs_mpi
+def test_slow_is_no_fault():
+    done = launch(2, "faults.py", "slow", devices=2)
+    assert (done.returncode, done.stdout.split()) == (0, ["120.0", "120.0"]), done.stderr
+
+
+@needs_mpi
+def test_without_initialize():
+    done = launch(2, "alone.py", devices=2)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["1 process, 2 devices"] * 2
+    assert done.stderr.count("This is one of 2 processes, but distributed.initialize() was not called") == 2
