@@ -169,12 +169,12 @@ shift_right_arithmetic_p = elementwise_op(
     "shift_right_arithmetic", _shift_right_arithmetic, "iu", "iu", emit=ir.SHIFT_RIGHT_ARITHMETIC
 )
 
-eq_p = elementwise_op("eq", np.equal, "biufck", "biufck", emit=ir.EQ, result=lambda d: _BOOL, weak=False)
-ne_p = elementwise_op("ne", np.not_equal, "biufck", "biufck", emit=ir.NE, result=lambda d: _BOOL, weak=False)
-lt_p = elementwise_op("lt", np.less, "biuf", "biuf", emit=ir.LT, result=lambda d: _BOOL, weak=False)
-le_p = elementwise_op("le", np.less_equal, "biuf", "biuf", emit=ir.LE, result=lambda d: _BOOL, weak=False)
-gt_p = elementwise_op("gt", np.greater, "biuf", "biuf", emit=ir.GT, result=lambda d: _BOOL, weak=False)
-ge_p = elementwise_op("ge", np.greater_equal, "biuf", "biuf", emit=ir.GE, result=lambda d: _BOOL, weak=False)
+eq_p = elementwise_op("eq", np.equal, "biufck", "biufck", emit=ir.EQ, result=lambda d: _BOOL)
+ne_p = elementwise_op("ne", np.not_equal, "biufck", "biufck", emit=ir.NE, result=lambda d: _BOOL)
+lt_p = elementwise_op("lt", np.less, "biuf", "biuf", emit=ir.LT, result=lambda d: _BOOL)
+le_p = elementwise_op("le", np.less_equal, "biuf", "biuf", emit=ir.LE, result=lambda d: _BOOL)
+gt_p = elementwise_op("gt", np.greater, "biuf", "biuf", emit=ir.GT, result=lambda d: _BOOL)
+ge_p = elementwise_op("ge", np.greater_equal, "biuf", "biuf", emit=ir.GE, result=lambda d: _BOOL)
 
 
 def _complex_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:

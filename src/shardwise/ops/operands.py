@@ -169,12 +169,12 @@ def broadcast_shape(name: str, shapes: Sequence[Shape]) -> Shape:
 
 
 def elementwise_type(
-    name: str, *accepts: str, result: DTypeMap | None = None, weak: bool = True
+    name: str, *accepts: str, result: DTypeMap | None = None
 ) -> Callable[..., ShapedArray]:
     """The type rule of an elementwise op whose operands share one dtype.
 
     `accepts` gives the accepted kinds per operand, `result` the result's dtype from the operands'. The result is weakly
-    typed if all operands are, never with `weak=False`.
+    typed if all operands are.
     """
     single = len(accepts) == 1
 
@@ -187,7 +187,7 @@ def elementwise_type(
         return ShapedArray(
             broadcast_shape(name, [t.shape for t in types]),
             dtype if result is None else result(dtype),
-            weak and all(t.weak_type for t in types),
+            all(t.weak_type for t in types),
         )
 
     return rule
@@ -205,7 +205,7 @@ def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
 
 
 def elementwise_op(name: str, ufunc: Callable[..., Any], *accepts: str, result: DTypeMap | None = None,
-                   weak: bool = True, push: Pushes | None = None, pull: Pushes | None = None,
+                   push: Pushes | None = None, pull: Pushes | None = None,
                    emit: Emit | None = None) -> Op:  # fmt: skip
     """Define an elementwise op without params that computes `ufunc`; `push` and `pull` make its derivative (see `derivative`)."""
 
@@ -213,6 +213,6 @@ def elementwise_op(name: str, ufunc: Callable[..., Any], *accepts: str, result: 
         return ufunc(*aligned(env, blocks))
 
     return define_op(
-        name, type_rule=elementwise_type(name, *accepts, result=result, weak=weak), kernel=kernel, ufunc=ufunc, emit=emit,
+        name, type_rule=elementwise_type(name, *accepts, result=result), kernel=kernel, ufunc=ufunc, emit=emit,
         jvp=None if push is None else along(name, push), transpose=None if pull is None else back(pull),
     )  # fmt: skip

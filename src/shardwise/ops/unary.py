@@ -148,7 +148,7 @@ neg_p = elementwise_op("neg", np.negative, "iufc", emit=ir.NEG,
 sign_p = elementwise_op("sign", _sign, "iufc", emit=ir.SIGN, push=())
 floor_p = elementwise_op("floor", np.floor, "f", emit=ir.FLOOR, push=())
 ceil_p = elementwise_op("ceil", np.ceil, "f", emit=ir.CEIL, push=())
-is_finite_p = elementwise_op("is_finite", np.isfinite, "f", emit=ir.IS_FINITE, result=lambda d: _BOOL, weak=False)
+is_finite_p = elementwise_op("is_finite", np.isfinite, "f", emit=ir.IS_FINITE, result=lambda d: _BOOL)
 exp_p = elementwise_op("exp", np.exp, "fc", emit=ir.EXP, push=lambda t, y, x: do.mul(t, y))
 exp2_p = elementwise_op("exp2", np.exp2, "fc", emit=ir.EXP2, push=lambda t, y, x: do.mul(t, do.mul(y, math.log(2))))
 expm1_p = elementwise_op("expm1", np.expm1, "fc", emit=ir.EXPM1, push=lambda t, y, x: do.mul(t, do.add(y, 1)))
