@@ -16,6 +16,7 @@ from shardwise.ops.binary import ne
 from shardwise.ops.bodies import Body, difference, flat_values, interned, program_effects, separate, trace_body
 from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.derivative import later
 from shardwise.ops.operands import dtype_kind
 from shardwise.ops.parallel import CHECK_VMA
 from shardwise.ops.regions import (
@@ -99,7 +100,9 @@ def _taken(index: Ndarray, mask: Ndarray | None) -> list[int]:
 
 
 cond_p = define_op("cond", type_rule=_cond_type, multiple_results=True, typed=True, rule=no_rule, edges=_cond_edges,
-                   partition=_cond_partition, compile=_cond_compile, effects=program_effects)  # fmt: skip
+                   partition=_cond_partition, compile=_cond_compile, effects=program_effects,
+                   **{rule: later("shardwise.transforms.branch_rules", f"cond_{rule}")
+                      for rule in ("jvp", "linearize", "transpose", "batch")})  # fmt: skip
 
 
 # -- branches --------------------------------------------------------------------------------------------------------

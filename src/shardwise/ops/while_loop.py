@@ -23,6 +23,7 @@ from shardwise.ops.bodies import (
     trace_body,
 )
 from shardwise.ops.convert import as_array
+from shardwise.ops.derivative import later
 from shardwise.ops.regions import (
     active,
     check_uniform,
@@ -121,7 +122,9 @@ def _while_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
 
 
 while_p = define_op("while", type_rule=_while_type, multiple_results=True, typed=True, rule=no_rule, edges=_while_edges,
-                    partition=_while_partition, compile=_while_compile, effects=program_effects)  # fmt: skip
+                    partition=_while_partition, compile=_while_compile, effects=program_effects,
+                   **{rule: later("shardwise.transforms.while_rules", f"while_{rule}")
+                      for rule in ("jvp", "linearize", "transpose", "batch")})  # fmt: skip
 
 
 # -- public ----------------------------------------------------------------------------------------------------------

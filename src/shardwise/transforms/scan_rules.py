@@ -348,7 +348,7 @@ def scan_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[
     types = [v.aval for v in values[:end]] + [slice_type(v.aval) for v in values[end:]]
     entry_dims = [*dims[:end], *[None if d is None else d - 1 for d in dims[end:]]]
     for i in range(num_consts, end):
-        types[i] = _with_dim(body.in_types[i], types[i]) if dims[i] == 0 else body.in_types[i]
+        types[i] = carry_with_dim(body.in_types[i], types[i]) if dims[i] == 0 else body.in_types[i]
     while True:
         for i in range(num_consts, end):
             if batched[i - num_consts] and entry_dims[i] is None:
@@ -357,12 +357,11 @@ def scan_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[
         forced = (*batched, *[False] * (outputs - num_carry))
         made: Made = batched_body(body, size, axis_name, tuple(entry_dims), tuple(types), spmd, forced)
         after = tuple(d is not None for d in made.results[:num_carry])
-        wider = [_joined(types[num_consts + i], made.program.out_types[i]) if after[i] else types[num_consts + i]
+        wider = [carry_joined(types[num_consts + i], made.program.out_types[i]) if batched[i] else types[num_consts + i]
                  for i in range(num_carry)]  # fmt: skip
         if after == batched and wider == types[num_consts:end]:
             break
-        types[num_consts:end] = [w if b else t for w, b, t in zip(wider, batched, types[num_consts:end], strict=True)]
-        batched = after
+        types[num_consts:end], batched = wider, after
     carry = [conformed(in_front(size, v, d), t) if b else v
              for v, d, t, b in zip(values[num_consts:end], dims[num_consts:end], types[num_consts:end], batched, strict=True)]  # fmt: skip
     outs = _bind(params, made.program, [*made.consts, *values[:num_consts]], carry, values[end:])
@@ -375,11 +374,11 @@ def _second(x: Any) -> Any:
     return transpose(x, (1, 0, *range(2, x.ndim)))
 
 
-def _with_dim(aval: ShapedArray, value: ShapedArray) -> ShapedArray:
+def carry_with_dim(aval: ShapedArray, value: ShapedArray) -> ShapedArray:
     """The carry's type with the mapped dim of an initial value in front."""
     return aval.update(shape=value.shape, spec=(value.spec[0], *aval.spec), mesh=aval.mesh or value.mesh, vma=aval.vma | value.vma)
 
 
-def _joined(carry: ShapedArray, out: ShapedArray) -> ShapedArray:
+def carry_joined(carry: ShapedArray, out: ShapedArray) -> ShapedArray:
     """The carry's type once the body's result is known: the mapped dim lies as there, on all axes over which either varies."""
     return carry.update(spec=(out.spec[0], *carry.spec[1:]), mesh=carry.mesh or out.mesh, vma=carry.vma | out.vma)

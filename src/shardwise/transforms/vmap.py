@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import (
     Array,
     Equation,
@@ -75,7 +75,8 @@ class BatchTrace(Trace):
         pairs = [self.unwrap(a) for a in args]
         if op.inline is not None and op.batch is None:
             called = Equation(op, tuple(Var(a.aval) for a in args), (), params)
-            return eval_program(op.inline(called), args)
+            results = eval_program(op.inline(called), args)
+            return results if op.multiple_results else results[0]
         named = self.axis_name is not None and self.axis_name in (params.get("axes") or ()) and op.collective
         with tracing(self.parent):
             if all(d is None for _, d in pairs) and not named:
@@ -302,21 +303,29 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         if axis_name is not None:
             env, named = (*env, (axis_name, size)), named | {axis_name}
         with tracing(trace), AXIS_ENV.override(env), MAPPED_AXES.override(named):
-            entered = [v if d is None else BatchTracer(trace, v, d) for v, d in zip(values, dims, strict=True)]
+            entered = [x if d is None else BatchTracer(trace, v, d) for x, v, d in zip(leaves, values, dims, strict=True)]
             inner_args, inner_kwargs = tree_unflatten(tree, entered)
             outs, out_tree = tree_flatten(fun(*inner_args, **inner_kwargs))
             outs = [as_array(o) for o in outs]
-        wanted = broadcast_prefix(out_axes, tree_unflatten(out_tree, outs), is_leaf=lambda x: x is None)
+        wanted = _prefixed(out_axes, tree_unflatten(out_tree, outs))
         trace.closed = True
         return tree_unflatten(out_tree, [_leave(trace, o, w) for o, w in zip(outs, wanted, strict=True)])
 
     return mapped
 
 
+_NOT_MAPPED = object()
+
+
+def _prefixed(axes: Any, tree: Any) -> list[Any]:
+    """The axis of each leaf of `tree`. None is an axis among `axes`, and an empty tree in `tree`."""
+    marked = tree_map(lambda a: _NOT_MAPPED if a is None else a, axes, is_leaf=lambda a: a is None)
+    return [None if a is _NOT_MAPPED else a for a in broadcast_prefix(marked, tree)]
+
+
 def _flat_axes(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    is_axis = lambda x: x is None  # noqa: E731
     try:
-        axes = broadcast_prefix(in_axes, args, is_leaf=is_axis)
+        axes = _prefixed(in_axes, args)
     except ValueError as error:
         raise ValueError(
             f"vmap in_axes specification must be a tree prefix of the corresponding value, got {in_axes}: {error}"
