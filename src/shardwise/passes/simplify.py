@@ -4,13 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise.ir import Atom, Equation, Literal, Program, Var, live_equations
+from shardwise.ir import Atom, Equation, Literal, Program, Var, live_equations, subprograms
 from shardwise.ops.collective import all_reduce
 
 
 def simplify(program: Program, crossing: frozenset[str] = frozenset()) -> Program:
-    """The same program with less to do. `crossing` are axes that lie across processes: sums over them stay equations."""
-    return fold_all_reduce(live_equations(common_subexpressions(program)), crossing)
+    """The same program with less to do, loop bodies and branches too. `crossing` are axes that lie across processes: sums over
+    them stay equations."""
+    return _simplified(program, crossing, {})
+
+
+def _simplified(program: Program, crossing: frozenset[str], done: dict[Program, Program]) -> Program:
+    """`done` keeps what was made of inner programs, so that equations that shared one still do."""
+    if program not in done:
+        merged = live_equations(common_subexpressions(_with_inner(program, crossing, done)))
+        done[program] = fold_all_reduce(merged, crossing)
+    return done[program]
+
+
+def _with_inner(program: Program, crossing: frozenset[str], done: dict[Program, Program]) -> Program:
+    """`program` with the programs that its equations hold simplified."""
+
+    def inner(value: Any) -> Any:
+        if isinstance(value, Program):
+            return _simplified(value, crossing, done)
+        return tuple(map(inner, value)) if isinstance(value, tuple) and any(isinstance(v, Program) for v in value) else value
+
+    if not any(True for e in program.equations for _ in subprograms(e.params)):
+        return program
+    equations = tuple(
+        Equation(e.op, e.inputs, e.outputs, {k: inner(v) for k, v in e.params.items()}, e.source) for e in program.equations
+    )
+    return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
 
 
 def common_subexpressions(program: Program) -> Program:
