@@ -123,9 +123,9 @@ enter_auto_op = define_op(
 
 
 def _reshard_transpose(ct: Any, x: Any, *, sharding: NamedSharding, concrete: Sharding | None = None) -> list[Any]:
-    """Back to where the operand lay; whole, if its type does not say."""
-    back = cotangent_sharding(x.aval) or NamedSharding(sharding.mesh, PartitionSpec(*[None] * x.aval.ndim))
-    return [do.reshard(ct, sharding=back, concrete=_on_mesh_of(concrete, back))]
+    """Back to where the operand lay, if its type says so."""
+    back = cotangent_sharding(x.aval)
+    return [ct if back is None else do.reshard(ct, sharding=back, concrete=_on_mesh_of(concrete, back))]
 
 
 def _on_mesh_of(concrete: Sharding | None, sharding: NamedSharding) -> Sharding | None:

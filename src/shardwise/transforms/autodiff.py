@@ -14,7 +14,7 @@ from shardwise.ir import eval_program, tracing
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import filled
 from shardwise.ops.reshape import reshape
-from shardwise.transforms.jvp import JVPTrace, JVPTracer, is_differentiable, tangent_type, zeros
+from shardwise.transforms.jvp import JVPTrace, JVPTracer, conformed, is_differentiable, tangent_type, zeros
 from shardwise.transforms.linearize import Linearized, linearize_flat, transpose_program
 from shardwise.transforms.vmap import vmap
 
@@ -94,7 +94,7 @@ def _plain(tree: Any, trace: JVPTrace) -> Any:
 def _tangent_out(primal: Any, tangent: Any) -> Any:
     if not is_differentiable(primal.aval):
         return _host_zero(primal.aval)
-    return zeros(tangent_type(primal.aval)) if tangent is None else tangent
+    return zeros(tangent_type(primal.aval)) if tangent is None else conformed(tangent, primal.aval)
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:

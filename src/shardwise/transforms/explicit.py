@@ -10,7 +10,7 @@ from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from shardwise.device_put import check_placeable, place
-from shardwise.ir import Array, bind, is_eager
+from shardwise.ir import Array, ProgramTrace, bind, current_trace, is_eager
 from shardwise.ops.convert import as_array
 from shardwise.ops.layout import enter_auto_op, reshard_op
 from shardwise.ops.out_sharding import resolve_out_sharding
@@ -204,5 +204,5 @@ def _typed(leaf: Any, target: Any, mesh: AbstractMesh) -> Array:
 
 
 def _run(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Modes switch inside a trace; outside of one the body is traced for this call."""
-    return jit(body)(*args, **kwargs) if is_eager() else body(*args, **kwargs)
+    """Modes switch inside a traced program; elsewhere (eagerly, under grad or vmap) the body is traced for this call."""
+    return body(*args, **kwargs) if type(current_trace()) is ProgramTrace else jit(body)(*args, **kwargs)

@@ -28,7 +28,7 @@ from shardwise.ir.op import Op
 from shardwise.ops.axis_scope import CHECK_VMA
 from shardwise.ops.binary import add_p
 from shardwise.ops.collective import all_reduce, pvary_op
-from shardwise.ops.layout import reshard_op
+from shardwise.ops.layout import enter_auto_op, reshard_op
 from shardwise.transforms.jvp import JVPTrace, JVPTracer, cotangent_type, is_differentiable, tangent_type, zeros
 
 
@@ -138,7 +138,8 @@ def accumulate(cts: dict[Var, Any], var: Var, ct: Any) -> None:
 
 def fitted(ct: Any, aval: ShapedArray) -> Any:
     """A cotangent of a value of this type: where it varies over mesh axes that the value does not, the value was used on all
-    of them, so it is summed; it varies where the value does; on explicit axes it lies as the value does."""
+    of them, so it is summed; it varies where the value does; on explicit axes it lies as the value does, and where the value
+    knows of none it leaves them."""
     if ct.aval.vma != aval.vma and CHECK_VMA.get():
         extra, missing = tuple(sorted(ct.aval.vma - aval.vma)), tuple(sorted(aval.vma - ct.aval.vma))
         if extra:
@@ -147,6 +148,8 @@ def fitted(ct: Any, aval: ShapedArray) -> Any:
             ct = bind(pvary_op, ct, axes=missing)
     wanted = cotangent_type(aval)
     have = ct.aval
+    if wanted.mesh is None and have.mesh is not None:
+        ct = bind(enter_auto_op, ct, axes=have.mesh.explicit_axes)
     if wanted.mesh is not None and (
         have.mesh is None or have.spec != wanted.spec or have.unreduced != wanted.unreduced or have.reduced != wanted.reduced
     ):
