@@ -15,7 +15,7 @@ from typing import Any
 from shardwise.array import ArrayImpl, Signature, array_type, signature
 from shardwise.base import config
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, subprograms, verify
-from shardwise.passes.grid import DimAxes, Grid, MeshKey, make_grid
+from shardwise.passes.grid import DimAxes, Grid, MeshKey, PartForm, make_grid
 from shardwise.passes.inline import inline_calls
 from shardwise.passes.partition import Transfer, partition
 from shardwise.passes.propagate import Placement, propagate
@@ -57,11 +57,11 @@ class Executable:
         env = Env(grid.names, grid.sizes, processes=grid.processes)
         fuses = config.shardwise_fused == "auto" and not config.shardwise_stepped
         self.plan = make_plan(schedule(device_program, env) if fuses else device_program, env)
-        forms: list[BlockForm] = []
+        forms: list[BlockForm | PartForm] = []
         for sig, dims in zip(in_sigs, in_dims, strict=True):
-            forms.append(grid.form(sig.aval.shape, dims))
+            forms.append(grid.form(sig.aval.shape, dims) if sig.spans else grid.whole_form(sig.aval.shape, dims))
         # None: the array's own block already has the computation's form.
-        self._forms: list[BlockForm | None] = [None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)]
+        self._forms: list[BlockForm | PartForm | None] = [None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)]
         self.call = self._caller()
 
     def blocks(self, args: Sequence[ArrayImpl | Literal]) -> list[Ndarray]:

@@ -109,16 +109,21 @@ def back_from(env: Env, front: Ndarray, axes: tuple[str, ...], dims: tuple[int, 
     return np.moveaxis(front.reshape(sizes + front.shape[1:]), range(len(dims)), dims)
 
 
-def settled(env: Env, block: Ndarray, aval: ShapedArray, axes: tuple[str, ...]) -> Ndarray:
-    """`block` with the extents that follow from its type on the axes besides `axes`, equal on all processes."""
-    for d, a in enumerate(env.axis_names):
-        if a in axes:
-            continue
-        if a in aval.vma:
-            block = expanded(block, d, env.extent(a))
-        elif block.shape[d] != 1:
-            block = block[(slice(None),) * d + (slice(0, 1),)]
-    return block
+def settling(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> Callable[[Ndarray], Ndarray]:
+    """A function that gives a block of type `aval` the extents that follow from the type on the axes besides `axes`.
+
+    Blocks that go to other processes need that: there extents must be the same.
+    """
+    wanted = [(d, env.extent(a) if a in aval.vma else 1) for d, a in enumerate(env.axis_names)
+              if a not in axes and env.extent(a) != 1]  # fmt: skip
+
+    def settled(block: Ndarray) -> Ndarray:
+        for d, n in wanted:
+            if block.shape[d] != n:
+                block = expanded(block, d, n) if n != 1 else block[(slice(None),) * d + (slice(0, 1),)]
+        return block
+
+    return settled
 
 
 def gathered_front(line: Line, front: Ndarray) -> Ndarray:
@@ -161,8 +166,10 @@ def gathering(kernel: Kernel) -> Callable[[Env, Types, Types, Params], Kernel]:
         if not line.crosses:
             return lambda *blocks: kernel(env, *blocks, **params)
 
+        settled = settling(env, in_types[0], axes)
+
         def run(x: Ndarray, *more: Ndarray) -> Ndarray:
-            front, dims = front_of(env, settled(env, x, in_types[0], axes), axes)
+            front, dims = front_of(env, settled(x), axes)
             full = back_from(whole, gathered_front(line, front), axes, dims)
             return own_part(env, kernel(whole, full, *more, **params), axes)
 
@@ -190,9 +197,20 @@ def all_reduce(kernel: Kernel, reducers: dict[str, Kernel], repeated: Kernel) ->
         part = line_of(env, varying)
         dims = tuple(env.dim(a) for a in varying)
         reduce, counted = reducers[kind], kind in ("sum", "prod", "xor")
+        settled = settling(env, aval, varying)
+        op = the_world().reduce_op(kind, aval.dtype)
+        if part.crosses and op is not None and copies == 1 and all(env.extent(a) == 1 for a in varying):
+
+            def exchange(x: Ndarray) -> Ndarray:
+                x = settled(x)
+                out = np.empty(x.shape, x.dtype)
+                the_world().group(part.ranks).Allreduce(x if x.flags.c_contiguous else np.ascontiguousarray(x), out, op)
+                return out
+
+            return exchange
 
         def run(x: Ndarray) -> Ndarray:
-            x = settled(env, x, aval, varying)
+            x = settled(x)
             here = tuple(d for d in dims if x.shape[d] != 1)
             out = reduce(x, axis=here, keepdims=True).astype(x.dtype, copy=False) if here else x
             if counted:
@@ -200,7 +218,7 @@ def all_reduce(kernel: Kernel, reducers: dict[str, Kernel], repeated: Kernel) ->
                 if alike != 1:
                     out = repeated(out, kind, alike)
             if part.crosses:
-                out = reduced(part, kind, reduce, out, fresh=out is not x)
+                out = reduced(part, kind, reduce, out)
             return repeated(out, kind, copies) if counted and copies != 1 else out
 
         return run
@@ -208,8 +226,8 @@ def all_reduce(kernel: Kernel, reducers: dict[str, Kernel], repeated: Kernel) ->
     return across
 
 
-def reduced(line: Line, kind: str, reduce: Kernel, x: Ndarray, fresh: bool) -> Ndarray:
-    """The reduction over the processes of the line, on each of them. `fresh`: `x` may be overwritten."""
+def reduced(line: Line, kind: str, reduce: Kernel, x: Ndarray) -> Ndarray:
+    """The reduction over the processes of the line, on each of them."""
     world = the_world()
     op = world.reduce_op(kind, x.dtype)
     if op is not None:
@@ -250,8 +268,10 @@ def reduce_scatter(kernel: Kernel, reducers: dict[str, Kernel]) -> Callable[...,
         to_ranks = np.concatenate(line.members)
         plain = (to_ranks == np.arange(line.n)).all()
 
+        settled = settling(env, in_types[0], axes)
+
         def run(x: Ndarray) -> Ndarray:
-            front, dims = front_of(env, settled(env, x, in_types[0], axes), axes)
+            front, dims = front_of(env, settled(x), axes)
             total = reduce(front, axis=0).astype(x.dtype, copy=False)
             if tiled:
                 shape = total.shape
@@ -282,8 +302,10 @@ def all_to_all(kernel: Kernel) -> Callable[..., Kernel]:
         to_ranks = np.concatenate(line.members)
         plain = (to_ranks == np.arange(line.n)).all()
 
+        settled = settling(env, in_types[0], axes)
+
         def run(x: Ndarray) -> Ndarray:
-            front, dims = front_of(env, settled(env, x, in_types[0], axes), axes)
+            front, dims = front_of(env, settled(x), axes)
             at = 1 + lead + split
             if tiled:
                 shape = front.shape
@@ -332,8 +354,10 @@ def ppermute(kernel: Kernel) -> Callable[..., Kernel]:
                 takes.setdefault(k, []).append(j)
         filled = len(own_to) + sum(map(len, takes.values())) == len(line.mine)
 
+        settled = settling(env, in_types[0], axes)
+
         def run(x: Ndarray) -> Ndarray:
-            front, dims = front_of(env, settled(env, x, in_types[0], axes), axes)
+            front, dims = front_of(env, settled(x), axes)
             comm = the_world().group(line.ranks)
             out = (np.empty if filled else np.zeros)(front.shape, front.dtype)
             rest = front.shape[1:]

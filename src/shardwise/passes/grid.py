@@ -10,9 +10,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from shardwise.runtime.blocks import BlockForm, block_form
+import numpy as np
+
+from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
 from shardwise.sharding import Device
-from shardwise.sharding.ownership import Ownership, owned_positions, ownership, spans_processes
+from shardwise.sharding.ownership import Ownership, local_part, owned_positions, ownership, spans_processes
 from shardwise.sharding.tiling import Tiling, common_refinement
 
 Axes = tuple[str, ...]
@@ -68,9 +70,31 @@ class Grid:
                       for n, axes, p in zip(shape, positions, parts, strict=True))  # fmt: skip
         return block_form(local, positions, owners.extents)
 
+    def whole_form(self, shape: tuple[int, ...], dims: DimAxes) -> BlockForm | PartForm:
+        """Like `form`, for a value that this process has whole: what it takes in is cut to this process's part first."""
+        positions, owners = self.positions(dims), self.processes
+        form = self.form(shape, dims)
+        if owners is None or form.shape == shape:
+            return form
+        ways = tuple(math.prod(self.sizes[a] for a in axes) for axes in positions)
+        return PartForm(form, ways, owned_positions(positions, self.sizes, owners.coordinates))
+
     def positions(self, dims: DimAxes) -> tuple[tuple[int, ...], ...]:
         """The layout in grid positions."""
         return tuple(tuple(self.names.index(a) for a in axes) for axes in dims)
+
+
+@dataclass(frozen=True)
+class PartForm:
+    """From a whole value to the block of this process's part."""
+
+    form: BlockForm
+    ways: tuple[int, ...]
+    parts: tuple[np.ndarray | None, ...]
+
+    def from_dense(self, dense: Ndarray) -> Ndarray:
+        """The block of the own part of a whole dense value."""
+        return self.form.from_dense(local_part(dense, self.ways, self.parts))
 
 
 def make_grid(devices: Sequence[Device], meshes: Iterable[MeshKey]) -> Grid:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shardwise.ir import Program, source_text, subprograms
-from shardwise.runtime.comm import number_of, the_world
+from shardwise.runtime.comm import Meeting, number_of, the_world
 from shardwise.runtime.plan import Plan, Run
 
 _SHOWN = 3  # collectives that an error shows
@@ -44,10 +44,5 @@ def announced(plan: Any, name: str) -> Run:
     shown = [f"{text} from {source}" if source else text for text, source in found[:_SHOWN]]
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     words = f"{name} with {'; '.join(shown)}{more}"
-    ranks, run, world = owners.ranks, plan.run, the_world()
-
-    def announce_and_run(*blocks: Any) -> Any:
-        world.meet(ranks, number, lambda: words)
-        return world.run(ranks, run, blocks)
-
-    return announce_and_run
+    run, exchange = plan.run, Meeting(the_world(), owners.ranks, number, lambda: words).exchange
+    return lambda *blocks: exchange(run, blocks)

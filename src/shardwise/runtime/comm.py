@@ -51,7 +51,6 @@ class World:
         self._place: tuple[str, tuple[int, ...], int] = ("busy", (), 0)  # what this process does, with whom, the how manieth time
         self._reported = 0.0
         self._groups: dict[tuple[int, ...], Any] = {tuple(range(self.size)): self.comm}
-        self._buffers: dict[tuple[int, ...], tuple[Ndarray, Ndarray]] = {}
         self._since: float | None = None  # when the present wait began
         self._doing: Any = ""
         self._ended = threading.Event()
@@ -79,22 +78,7 @@ class World:
         Raises:
             DivergenceError: one of the others is about to do something else.
         """
-        step = self._steps[ranks] = self._steps.get(ranks, 0) + 1
-        comm = self.group(ranks)
-        buffers = self._buffers.get(ranks)
-        if buffers is None:
-            buffers = self._buffers[ranks] = (np.empty(2, np.int64), np.empty(2, np.int64))
-        mine, top = buffers
-        mine[0] = number
-        mine[1] = -number
-        self._doing = self.last = describe
-        self._place = ("meets", ranks, step)
-        self._since = time.monotonic()
-        comm.Allreduce(mine, top, self.mpi.MAX)
-        self._since = None
-        self._place = _BUSY
-        if top[0] != number or top[1] != -number:
-            self._diverged(ranks, comm, describe())
+        Meeting(self, ranks, number, describe).meet()
 
     def _diverged(self, ranks: tuple[int, ...], comm: Any, mine: str) -> None:
         where = user_line()
@@ -108,16 +92,6 @@ class World:
             "The processes of this program are about to do different things together, which would mix unrelated data or never "
             f"end:\n{lines}\nEvery process must run the same computations on global arrays in the same order."
         )
-
-    def run(self, ranks: tuple[int, ...], run: Callable[..., Any], blocks: Sequence[Any]) -> Any:
-        """`run(*blocks)`, which exchanges data between `ranks` after they have met."""
-        self._place = ("exchanges", ranks, self._steps[ranks])
-        self._since = time.monotonic()
-        try:
-            return run(*blocks)
-        finally:
-            self._since = None
-            self._place = _BUSY
 
     # -- exchanges: of contiguous arrays of any dtype --------------------------------------------------------------------
 
@@ -256,6 +230,51 @@ class World:
         if ends:
             self._ended.set()
             self.mpi.COMM_WORLD.Abort(1)
+
+
+class Meeting:
+    """One thing that processes do together, again and again: they wait for each other and compare what they have come for."""
+
+    __slots__ = ("_comm", "_describe", "_mine", "_number", "_top", "_view", "ranks", "world")
+
+    def __init__(self, world: World, ranks: tuple[int, ...], number: int, describe: Callable[[], str]) -> None:
+        self.world = world
+        self.ranks = ranks
+        self._number = number
+        self._describe = describe
+        self._mine = np.array([number, -number], np.int64)
+        self._top = np.empty(2, np.int64)
+        self._view = memoryview(self._top)
+        self._comm: Any = None
+
+    def meet(self) -> None:
+        """Wait for the others. DivergenceError if one of them has come for something else."""
+        world, ranks = self.world, self.ranks
+        comm = self._comm
+        if comm is None:
+            comm = self._comm = world.group(ranks)
+        step = world._steps[ranks] = world._steps.get(ranks, 0) + 1
+        world._doing = world.last = self._describe
+        world._place = ("meets", ranks, step)
+        world._since = time.monotonic()
+        comm.Allreduce(self._mine, self._top, world.mpi.MAX)
+        world._since = None
+        world._place = _BUSY
+        view, number = self._view, self._number
+        if view[0] != number or view[1] != -number:
+            world._diverged(ranks, comm, self._describe())
+
+    def exchange(self, run: Callable[..., Any], blocks: Sequence[Any]) -> Any:
+        """Meet, then `run(*blocks)`, which exchanges data with the others."""
+        self.meet()
+        world = self.world
+        world._place = ("exchanges", self.ranks, world._steps[self.ranks])
+        world._since = time.monotonic()
+        try:
+            return run(*blocks)
+        finally:
+            world._since = None
+            world._place = _BUSY
 
 
 _BUSY: tuple[str, tuple[int, ...], int] = ("busy", (), 0)

@@ -1,6 +1,7 @@
 """Every collective of shard_map over axes across processes, inside them, and both, against plain NumPy."""
 
 import numpy as np
+
 import shardwise as jax
 from shardwise import lax
 from shardwise import numpy as jnp
@@ -39,7 +40,6 @@ def whole(blocks):
     return blocks.reshape(-1, *blocks.shape[3:])
 
 
-order = np.arange(8)
 for order, (X, Y) in ((np.arange(8), (2, 4)), (np.arange(8), (4, 2)), (np.arange(8).reshape(2, 4).T.ravel(), (4, 2))):
     mesh = Mesh(np.array(jax.devices())[order].reshape(X, Y), ("x", "y"))
 
@@ -61,8 +61,7 @@ for order, (X, Y) in ((np.arange(8), (2, 4)), (np.arange(8), (4, 2)), (np.arange
     place = mapped(lambda v: v * 0 + lax.axis_index("x") * 10 + lax.axis_index("y"))(a)
     same(place, whole(np.broadcast_to((np.arange(X)[:, None] * 10 + np.arange(Y))[..., None, None], (X, Y, 2, 8))))
     same(mapped(lambda v: lax.psum(jnp.ones(3), ("x", "y")) + 0 * v[:, :3])(a), np.full((16, 3), 8.0))
-    pairs = [[0, 1], [2, 3], [4, 5], [6, 7]]
-    by_pair = mapped(lambda v: lax.psum(v, ("x", "y"), axis_index_groups=pairs))(a)
+    by_pair = mapped(lambda v: lax.psum(v, ("x", "y"), axis_index_groups=[[0, 1], [2, 3], [4, 5], [6, 7]]))(a)
     same(by_pair, np.repeat(A.reshape(4, 2, 2, 8).sum(1), 2, axis=0).reshape(16, 8))
     for axis, n in (("x", X), ("y", Y), (("x", "y"), 8), (("y", "x"), 8)):
         line, back = lines(axis, A.reshape(X, Y, 2, 8))

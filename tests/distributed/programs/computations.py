@@ -1,6 +1,7 @@
 """Computations over global meshes: matmul, scans, sorting, indexing, random numbers, derivatives, convolutions."""
 
 import numpy as np
+
 import shardwise as jax
 from shardwise import lax
 from shardwise import numpy as jnp

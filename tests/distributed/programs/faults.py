@@ -6,6 +6,7 @@ import sys
 import time
 
 import numpy as np
+
 import shardwise as jax
 from shardwise import lax
 from shardwise.experimental.shard_map import shard_map

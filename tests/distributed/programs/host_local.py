@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+
 import shardwise as jax
 from shardwise import numpy as jnp
 from shardwise.experimental import multihost_utils

@@ -1,6 +1,7 @@
 """Every layout to every other, over meshes whose axes lie across processes, inside them, and both; and ops on them."""
 
 import numpy as np
+
 import shardwise as jax
 from shardwise import numpy as jnp
 from shardwise.sharding import Mesh, NamedSharding
