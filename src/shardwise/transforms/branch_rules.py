@@ -127,7 +127,8 @@ def _split(branches: Programs, live: Mask) -> _Split:
 
         def push(*values: Any, m: Any = m, place: Sequence[int] = place, n: int = len(captured)) -> list[Any]:
             consts = iter(values[:n])
-            kept, args, ts = values[n : n + len(slots)], values[n + len(slots) : n + len(slots) + len(live)], values[n + len(slots) + len(live) :]
+            first, last = n + len(slots), n + len(slots) + len(live)
+            kept, args, ts = values[n:first], values[first:last], values[last:]
             find = {"captured": lambda _: next(consts), "saved": lambda v: kept[place[v]], "argument": lambda v: args[v]}
             return eval_program(m.linear, [*[find[kind](v) for kind, v in m.sources], *ts])
 

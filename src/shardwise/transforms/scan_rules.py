@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.ir import Program, ShapedArray, UndefinedPrimal, Var, bind, eval_program, tracing
+from shardwise.ir import Literal, Program, ShapedArray, UndefinedPrimal, bind, eval_program, live_equations, tracing
 from shardwise.ir.op import Params
 from shardwise.ops.axis_scope import SPMD_AXES
 from shardwise.ops.binary import add_p
 from shardwise.ops.bodies import interned, separate
 from shardwise.ops.scan import scan_p, slice_type
+from shardwise.ops.transpose import transpose
+from shardwise.passes.simplify import common_subexpressions
 from shardwise.transforms.derived_bodies import (
     alive,
     arranged,
@@ -66,7 +68,7 @@ def _hoisted(body: Program, num_consts: int) -> _Hoisted:
     known = set(body.inputs[:num_consts])
     first, rest = [], []
     for eqn in body.equations:
-        if not eqn.op.has_effects(eqn.params) and all(a in known for a in eqn.inputs if isinstance(a, Var)):
+        if not eqn.op.has_effects(eqn.params) and all(a in known for a in eqn.inputs if not isinstance(a, Literal)):
             known.update(eqn.outputs)
             first.append(eqn)
         else:
@@ -136,8 +138,11 @@ def _with_zeros(outs: Sequence[Any], num_carry: int, carried: Mask, moving: Mask
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """`forward` stacks residuals behind its outputs; `linear` takes steady residuals (`steady`), then tangents of captured
-    values, tangents of carries, stacked residuals (`stacked`), tangents of scanned arrays."""
+    """A body in two.
+
+    `forward` stacks residuals behind its outputs, where they are not among them. `linear` takes steady residuals (`steady`), then
+    tangents of captured values, tangents of carries, stacked residuals (`stacked`), tangents of scanned arrays.
+    """
 
     forward: Program
     forward_consts: tuple[Any, ...]
@@ -161,24 +166,26 @@ def _split(body: Program, num_consts: int, num_carry: int, live: Mask) -> _Split
             break
         c = after[:num_carry]
     end, first = num_consts + num_carry, len(made.forward_consts)
-    extra: list[int] = []  # inputs of the body that are stacked: carries
+    f = common_subexpressions(made.forward)
+    outs: list[Any] = list(f.outputs[:outputs])
     steady, stacked, steady_at, stacked_at = [], [], [], []
-    saved = len(made.forward.outputs) - outputs
     for at, (kind, v) in enumerate(made.sources):
         if kind == "captured" or (kind == "argument" and v < num_consts):
             steady.append((kind, v))
             steady_at.append(at)
             continue
-        if kind == "argument" and v < end:
-            kind, v, extra = "saved", saved + len(extra), [*extra, v]
+        if kind == "saved" or v < end:  # a carry is stacked as it enters
+            atom = f.outputs[outputs + v] if kind == "saved" else f.inputs[first + v]
+            if isinstance(atom, Literal) or atom not in outs[num_carry:]:
+                outs.append(atom)
+            kind, v = "saved", num_carry + next(i for i, o in enumerate(outs[num_carry:]) if o is atom)
         stacked.append((kind, v))
         stacked_at.append(at)
     residuals = len(made.sources)
     t = [range(residuals + s, residuals + s + n) for s, n in ((0, sum(a)), (sum(a), sum(c)), (sum(a) + sum(c), sum(x)))]
     linear = arranged(made.linear, 0, [*steady_at, *t[0], *t[1], *stacked_at, *t[2]])
-    f = made.forward
-    forward = Program(f.inputs, f.equations, (*f.outputs, *[f.inputs[first + i] for i in extra]), first, f.name)
-    return _Split(interned(forward), made.forward_consts, linear, tuple(steady), tuple(stacked), c, after[num_carry:], made.consts)
+    forward = interned(live_equations(Program(f.inputs, f.equations, tuple(outs), first, f.name)))
+    return _Split(forward, made.forward_consts, linear, tuple(steady), tuple(stacked), c, after[num_carry:], made.consts)
 
 
 def scan_linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], list[Any]]:
@@ -197,7 +204,7 @@ def scan_linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[Any], 
     outputs = len(body.outputs)
     with tracing(trace.parent):
         results = _bind(params, split.forward, [*split.forward_consts, *ps[0]], ps[1], ps[2])
-    find = {"saved": lambda v: results[outputs + v], "argument": lambda v: primals[v], "captured": lambda v: v}
+    find = {"saved": lambda v: results[v], "argument": lambda v: primals[v], "captured": lambda v: v}
     types = body.in_types[num_consts : num_consts + num_carry]
     touts = _bind(
         params, split.linear,
@@ -369,8 +376,7 @@ def scan_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[
 
 
 def _second(x: Any) -> Any:
-    from shardwise.ops.transpose import transpose
-
+    """`x` with its first two dims swapped."""
     return transpose(x, (1, 0, *range(2, x.ndim)))
 
 
