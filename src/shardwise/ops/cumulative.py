@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise.ir import Array, Op, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
-from shardwise.ops.derivative import do, scalar
+from shardwise.ops.derivative import do, positions, scalar
 from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
 from shardwise.ops.transpose import dim_factors
 from shardwise.runtime.env import Env
@@ -70,7 +70,7 @@ def _shifted(x: Any, axis: int, by: int, reverse: bool) -> Any:
 def _inside(x: Any, axis: int, by: int, reverse: bool) -> Any:
     """Where `_shifted` has elements of `x`."""
     n = x.shape[axis]
-    place = do.iota(dtype=np.dtype(np.int32), shape=x.shape, dimension=axis, out_sharding=None)
+    place = positions(x.aval, axis)
     return do.lt(place, scalar(n - by, place.dtype)) if reverse else do.ge(place, scalar(by, place.dtype))
 
 

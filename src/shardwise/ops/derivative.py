@@ -94,6 +94,12 @@ def filled(aval: ShapedArray, value: Any = 0) -> Array:
     )
 
 
+def positions(aval: ShapedArray, dim: int) -> Array:
+    """int32: each element's index along `dim`, of this type's shape and laid out as it."""
+    sharding = None if aval.mesh is None else aval.sharding
+    return do.iota(dtype=np.dtype(np.int32), shape=aval.shape, dimension=dim, out_sharding=sharding)
+
+
 def spread(x: Any, aval: ShapedArray) -> Any:
     """`x` broadcast to the shape of an elementwise result."""
     shape = aval.shape

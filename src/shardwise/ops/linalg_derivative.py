@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import literal
-from shardwise.ops.derivative import do, filled, is_linear
+from shardwise.ir import ShapedArray, literal
+from shardwise.ops.derivative import do, filled, is_linear, positions
 
 # -- matrices ------------------------------------------------------------------------------------------------------------
 
@@ -46,32 +46,37 @@ def _like(x: Any, dtype: Any) -> Any:
     return x if x.dtype == dtype else do.convert_element_type(x, new_dtype=dtype, weak_type=False)
 
 
-def _places(shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Row and column numbers."""
-    return tuple(do.iota(dtype=np.dtype(np.int32), shape=shape, dimension=len(shape) - i, out_sharding=None) for i in (2, 1))  # type: ignore[return-value]
+def _places(aval: ShapedArray) -> tuple[Any, Any]:
+    """Row and column numbers of matrices of this type."""
+    return positions(aval, aval.ndim - 2), positions(aval, aval.ndim - 1)
+
+
+def _batch_of(x: Any, rows: int, columns: int) -> ShapedArray:
+    """The type of matrices of another size."""
+    return x.aval.update(shape=(*x.shape[:-2], rows, columns), spec=(*x.aval.spec[:-2], (), ()))
 
 
 def _triangle(x: Any, lower: bool, offset: int = 0) -> Any:
     """The lower or upper triangle, `offset` diagonals up; zeros elsewhere."""
-    row, column = _places(x.shape)
+    row, column = _places(x.aval)
     shifted = do.add(row, literal(offset, row.dtype))
     return do.select_n(do.ge(shifted, column) if lower else do.le(shifted, column), 0, x)
 
 
 def _eye(like: Any, rows: int, columns: int) -> Any:
     """Identity matrices of the batch and dtype of `like`."""
-    row, column = _places((*like.shape[:-2], rows, columns))
+    row, column = _places(_batch_of(like, rows, columns))
     return _like(do.eq(row, column), like.dtype)
 
 
 def _diagonal(x: Any) -> Any:
     """The diagonals of square matrices."""
-    row, column = _places(x.shape)
+    row, column = _places(x.aval)
     return do.reduce_sum(do.select_n(do.eq(row, column), 0, x), axes=(x.ndim - 1,))
 
 
 def _trace(x: Any) -> Any:
-    row, column = _places(x.shape)
+    row, column = _places(x.aval)
     return do.reduce_sum(do.select_n(do.eq(row, column), 0, x), axes=(x.ndim - 2, x.ndim - 1))
 
 
@@ -108,9 +113,9 @@ def _padded(x: Any, rows: int, columns: int) -> Any:
 
 def _permuted(x: Any, order: Any) -> Any:
     """Rows in another order: row i of the result is row ``order[i]``."""
-    row, column = _places((*order.shape, order.shape[-1]))
-    del row
-    wanted = do.broadcast_in_dim(order, shape=column.shape, broadcast_dimensions=tuple(range(order.ndim)), out_sharding=None)
+    wanted = do.broadcast_in_dim(order, shape=(*order.shape, order.shape[-1]), broadcast_dimensions=tuple(range(order.ndim)),
+                                 out_sharding=None)  # fmt: skip
+    column = positions(wanted.aval, wanted.ndim - 1)
     return _times(_like(do.eq(wanted, column), x.dtype), x)
 
 
@@ -345,7 +350,7 @@ def _cofactors(x: Any) -> Any:
     if n == 1:
         return filled(x.aval, 1)
     if n == 2:
-        row, column = _places(x.shape)
+        row, column = _places(x.aval)
         turned = do.rev(x, dimensions=(last - 1, last))
         return do.select_n(do.eq(row, column), do.neg(turned), turned)
 
@@ -362,7 +367,7 @@ def _adjugate_times(a: Any, b: Any) -> Any:
     """det(a) a^-1 b by an LU decomposition whose last pivot may be zero: it is taken out of the division and put into the product."""
     n = a.shape[-1]
     packed, pivots, order = do.lu(a)
-    place = do.iota(dtype=pivots.dtype, shape=pivots.shape, dimension=pivots.ndim - 1, out_sharding=None)
+    place = positions(pivots.aval, pivots.ndim - 1)
     swaps = do.reduce_sum(_like(do.ne(pivots, place), np.dtype(np.int32)), axes=(pivots.ndim - 1,))
     odd = do.and_(swaps, literal(1, swaps.dtype))
     sign = do.sub(literal(1, a.dtype), do.mul(_like(odd, a.dtype), 2))
@@ -374,13 +379,13 @@ def _adjugate_times(a: Any, b: Any) -> Any:
     whole = do.mul(most, last)
     none = do.eq(most, literal(0, a.dtype))  # two zero pivots: the adjugate vanishes
     pivot = do.div(literal(1, a.dtype), do.select_n(none, most, 1))
-    row, column = _places(packed.shape)
+    row, column = _places(packed.aval)
     corner = do.and_(do.eq(row, column), do.eq(row, literal(n - 1, row.dtype)))
     spread = lambda v: do.broadcast_in_dim(v, shape=packed.shape, broadcast_dimensions=tuple(range(v.ndim)), out_sharding=None)  # noqa: E731
     upper = do.select_n(corner, packed, spread(pivot))
     upper = do.select_n(spread(none), upper, _eye(a, n, n))
     y = _solve_triangular(packed, _permuted(b, order), left=True, lower=True, unit=True)
-    is_last = do.eq(_places(y.shape)[0], literal(n - 1, np.dtype(np.int32)))
+    is_last = do.eq(_places(y.aval)[0], literal(n - 1, np.dtype(np.int32)))
     scale = do.broadcast_in_dim(whole, shape=y.shape, broadcast_dimensions=tuple(range(whole.ndim)), out_sharding=None)
     x = _solve_triangular(upper, do.select_n(is_last, do.mul(y, scale), y), left=True, lower=False)
     gone = do.broadcast_in_dim(none, shape=x.shape, broadcast_dimensions=tuple(range(none.ndim)), out_sharding=None)
