@@ -24,6 +24,7 @@ from shardwise.base.errors import JaxRuntimeError
 
 Ndarray = np.ndarray[Any, Any]
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_GRACE = 0.5  # seconds between a last message and the end, in which the launcher passes it on
 _ASK, _ANSWER = 1, 2  # tags between the watching threads
 
 
@@ -143,7 +144,7 @@ class World:
         if self._fail:  # all processes have this error, and each shows it
             self._grace(self.comm, 2.0)
         else:
-            time.sleep(0.1)
+            time.sleep(_GRACE)
         self._ended.set()
         self.mpi.COMM_WORLD.Abort(1)
 
@@ -228,6 +229,7 @@ class World:
         print(text, file=sys.stderr, flush=True)
         self._reported = time.monotonic()
         if ends:
+            time.sleep(_GRACE)
             self._ended.set()
             self.mpi.COMM_WORLD.Abort(1)
 
