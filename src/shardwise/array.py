@@ -220,7 +220,9 @@ class ArrayImpl(Array):
 
     def addressable_data(self, index: int) -> ArrayImpl:
         """The data of the `index`-th shard of this process, as a single-device array."""
-        return self.addressable_shards[index].data
+        data = self.addressable_shards[index].data
+        assert data is not None
+        return data
 
     def _shard_data(self, position: int, device: Device, index: tuple[slice, ...]) -> ArrayImpl:
         block = self._block

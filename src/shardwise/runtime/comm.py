@@ -246,7 +246,7 @@ class Meeting:
         self._describe = describe
         self._mine = np.array([number, -number], np.int64)
         self._top = np.empty(2, np.int64)
-        self._view = memoryview(self._top)
+        self._view = memoryview(self._top)  # type: ignore[arg-type]  # ndarrays are buffers
         self._comm: Any = None
 
     def meet(self) -> None:
@@ -283,7 +283,7 @@ _BUSY: tuple[str, tuple[int, ...], int] = ("busy", (), 0)
 
 
 def _said(what: Any) -> str:
-    return what() if callable(what) else what
+    return str(what() if callable(what) else what)
 
 
 def as_bytes(x: Ndarray) -> Ndarray:
@@ -299,7 +299,7 @@ def number_of(text: str) -> int:
 def checksum(x: Ndarray) -> int:
     """A 62-bit number that stands for an array's type and value."""
     digest = hashlib.blake2b(f"{x.dtype.name}{x.shape}".encode(), digest_size=8)
-    digest.update(as_bytes(np.ascontiguousarray(x)))
+    digest.update(as_bytes(np.ascontiguousarray(x)).data)
     return int.from_bytes(digest.digest(), "little") >> 2
 
 
