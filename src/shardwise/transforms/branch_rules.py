@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.ir import Literal, Program, ShapedArray, UndefinedPrimal, Var, bind, eval_program, tracing
+from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
-from shardwise.ops.axis_scope import SPMD_AXES
 from shardwise.ops.bodies import interned, separate
 from shardwise.ops.cond import cond_p
 from shardwise.ops.derivative import filled

@@ -10,8 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.ir import Array, Literal, Program, ShapedArray, UndefinedPrimal, eval_program, live_equations, trace_program
-from shardwise.ops.axis_scope import SPMD_AXES
+from shardwise.ir import (
+    Array,
+    Literal,
+    Program,
+    ShapedArray,
+    UndefinedPrimal,
+    eval_program,
+    live_equations,
+    trace_program,
+)
+from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ops.bodies import interned
 from shardwise.ops.broadcast import broadcast_in_dim
 from shardwise.ops.convert import as_array

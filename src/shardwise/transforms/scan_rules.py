@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.ir import Literal, Program, ShapedArray, UndefinedPrimal, bind, eval_program, live_equations, tracing
+from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
-from shardwise.ops.axis_scope import SPMD_AXES
 from shardwise.ops.binary import add_p
 from shardwise.ops.bodies import interned, separate
 from shardwise.ops.scan import scan_p, slice_type

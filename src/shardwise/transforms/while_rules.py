@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.ir import Program, ShapedArray, Var, bind, eval_program, tracing
+from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
-from shardwise.ops.axis_scope import SPMD_AXES
 from shardwise.ops.bodies import interned, separate
 from shardwise.ops.reduce import reduce_or
 from shardwise.ops.while_loop import while_p
