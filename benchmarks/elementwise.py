@@ -1,0 +1,139 @@
+"""Elementwise work on 64 MB and on almost nothing, beside JAX: `python benchmarks/elementwise.py [--devices 1 8 64]`.
+
+Each figure is the least of many calls in a process of its own, in milliseconds or microseconds, and the ratio of JAX's to
+ours. `copy` is what NumPy needs to copy as much memory: no loop that reads and writes 64 MB can be much faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LIMIT_SECONDS = 90
+MEASURE_SECONDS = 2.0
+ROWS = 4096
+
+Function = Callable[..., Any]
+
+
+def sine(jax: Any, jnp: Any) -> Function:
+    """2 * sin(x) + 1."""
+    return lambda x: 2 * jnp.sin(x) + 1
+
+
+def chain(jax: Any, jnp: Any) -> Function:
+    """A chain with three transcendental functions."""
+    return lambda x: jax.nn.gelu(x) * jnp.tanh(x) + jnp.exp(x)
+
+
+def bias(jax: Any, jnp: Any) -> Function:
+    """A row added to all rows, then relu."""
+    return lambda x: jax.nn.relu(x + x[:1])
+
+
+def adam(jax: Any, jnp: Any) -> Function:
+    """An update of parameters and two moments."""
+
+    def update(x):
+        g = 0.5 * x
+        m, v = 0.9 * x + 0.1 * g, 0.99 * x * x + 0.01 * g * g
+        return x - 1e-3 * m / (jnp.sqrt(v) + 1e-8), m, v
+
+    return update
+
+
+CASES: dict[str, Callable[[Any, Any], Function]] = {f.__name__: f for f in (sine, chain, bias, adam)}
+
+
+def _measure(library: str, case: str, rows: int) -> float:
+    """In the child: seconds per call."""
+    if library == "copy":
+        import numpy as np
+
+        x = np.ones((rows, ROWS), np.float32)
+        y = np.empty_like(x)
+        return _least(lambda: np.copyto(y, x), lambda _: None)
+    if library == "shardwise":
+        from shardwise import alias
+
+        alias.install()
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
+    split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+    shape = (rows, ROWS) if rows > 1 else (jax.device_count(),)
+    values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    x = jax.device_put(values, split)
+    f = jax.jit(CASES[case](jax, jnp))
+    return _least(lambda: f(x), jax.block_until_ready)
+
+
+def _least(call: Callable[[], Any], wait: Callable[[Any], Any]) -> float:
+    wait(call())
+    times: list[float] = []
+    end = time.perf_counter() + MEASURE_SECONDS
+    while len(times) < 5 or time.perf_counter() < end:
+        begin = time.perf_counter()
+        wait(call())
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def _child(library: str, case: str, rows: int, devices: int) -> float | None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
+    kept |= {"JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu", "SHARDWISE_DIALECT": "latest"}
+    command = [sys.executable, str(Path(__file__)), "--child", library, case, str(rows)]
+    try:
+        done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+        return json.loads(done.stdout.splitlines()[-1])
+    except (subprocess.TimeoutExpired, ValueError, IndexError):
+        return None
+
+
+def _shown(ours: float | None, theirs: float | None) -> str:
+    def text(seconds: float | None) -> str:
+        if seconds is None:
+            return "-"
+        return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
+
+    ratio = f" ({theirs / ours:.1f}x)" if ours and theirs else ""
+    return f"{text(ours)} / {text(theirs)}{ratio}"
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all if none is given")
+    parser.add_argument("--devices", nargs="+", type=int, default=[1, 8, 64], metavar="N")
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        library, case, rows = options.child
+        print(json.dumps(_measure(library, case, int(rows))))
+        return
+    if unknown := set(options.cases) - set(CASES):
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    print("least per call: shardwise / JAX (ratio)")
+    for case in options.cases or CASES:
+        for label, rows in ((f"{case}, 64 MB", ROWS), (f"{case}, tiny", 1)):
+            cells = [_shown(*(_child(library, case, rows, count) for library in ("shardwise", "jax")))
+                     for count in options.devices]  # fmt: skip
+            print(
+                f"{label:16}",
+                *(f"{count} devices: {cell:34}" for count, cell in zip(options.devices, cells, strict=True)),
+            )
+    copied = _child("copy", "sine", ROWS, 1)
+    print(f"{'copy, 64 MB':16}", f"{copied * 1e3:.1f} ms" if copied else "-")
+
+
+if __name__ == "__main__":
+    main()
