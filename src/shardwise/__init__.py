@@ -30,6 +30,7 @@ from shardwise.base.config import transfer_guard_device_to_device as transfer_gu
 from shardwise.base.config import transfer_guard_device_to_host as transfer_guard_device_to_host
 from shardwise.base.config import transfer_guard_host_to_device as transfer_guard_host_to_device
 from shardwise.base.dtypes import float0 as float0
+from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.device_put import device_get as device_get
 from shardwise.device_put import device_put as device_put
 from shardwise.inspection import ShapeDtypeStruct as ShapeDtypeStruct
@@ -63,8 +64,8 @@ __version__ = "0.1.0"
 
 # Faces that are imported when first used, so that `import shardwise` stays quick.
 _LAZY_MODULES = frozenset({
-    "ad_checkpoint", "custom_derivatives", "debug", "distributed", "dtypes", "errors", "experimental", "lax", "nn", "numpy", "profiler", "random", "scipy", "sharding",
-    "tree", "tree_util", "typing",
+    "ad_checkpoint", "custom_derivatives", "debug", "distributed", "dtypes", "errors", "experimental", "interpreters", "lax", "nn", "numpy",
+    "profiler", "random", "scipy", "sharding", "tree", "tree_util", "typing",
 })  # fmt: skip
 _LAZY_NAMES = {
     **dict.fromkeys(("grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp"),
@@ -81,11 +82,6 @@ _LAZY_NAMES = {
     "ensure_compile_time_eval": "shardwise.transforms.blocking",
     "tree_map": "shardwise.tree_util", "print_environment_info": "shardwise.cli",
 }  # fmt: skip
-_OLD_ARRAY_TYPES = {
-    "DeviceArray": "x.is_fully_addressable and len(x.sharding.device_set) == 1",
-    "ShardedDeviceArray": "x.is_fully_addressable and len(x.sharding.device_set) > 1",
-    "GlobalDeviceArray": "not x.is_fully_addressable",
-}
 
 
 def __getattr__(name: str) -> _Any:
@@ -95,11 +91,7 @@ def __getattr__(name: str) -> _Any:
         value = getattr(_importlib.import_module(_LAZY_NAMES[name]), name)
         globals()[name] = value
         return value
-    if name in _OLD_ARRAY_TYPES:
-        raise AttributeError(
-            f"{name} is gone: Array is the one array type. Use isinstance(x, Array) and {_OLD_ARRAY_TYPES[name]}."
-        )
-    raise AttributeError(f"module 'shardwise' has no attribute {name!r}")
+    raise _no_attribute("shardwise", name)
 
 
 def __dir__() -> list[str]:

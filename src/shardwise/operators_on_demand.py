@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from typing import Any
 
 from shardwise.array import ArrayImpl
@@ -15,6 +16,8 @@ from shardwise.ir import Array, Tracer
 
 _FACE = "shardwise.numpy"
 _BINARY = "add sub mul truediv floordiv mod pow matmul divmod and or xor lshift rshift".split()
+# Names from before the arrays became one type, and what they are called now.
+_OLDER = {"local_shards": "addressable_shards", "local_data": "addressable_data"}
 _NAMES = [f"__{side}{name}__" for name in _BINARY for side in ("", "r")] + [
     f"__{name}__" for name in "eq ne lt le gt ge neg pos abs invert round getitem".split()
 ]
@@ -33,6 +36,9 @@ def _attribute(self: Array, name: str) -> Any:
     if not name.startswith("__") and _FACE not in sys.modules:
         importlib.import_module(_FACE)
         return getattr(self, name)
+    if name in _OLDER:
+        warnings.warn(f"Array.{name} is deprecated; it is called {_OLDER[name]}.", DeprecationWarning, stacklevel=2)
+        return getattr(self, _OLDER[name])
     raise AttributeError(f"'Array' object has no attribute {name!r}")
 
 

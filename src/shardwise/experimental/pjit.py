@@ -8,8 +8,8 @@ __all__ = ["pjit"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "FROM_GDA":
-        raise AttributeError(
+    if name == "FROM_GDA":  # an AttributeError would lose its text on the way through `from ... import FROM_GDA`
+        raise ImportError(
             "FROM_GDA is gone with GlobalDeviceArray: leave in_shardings out, since arrays know their shardings, and "
             "make NumPy inputs global with multihost_utils.host_local_array_to_global_array."
         )

@@ -6,6 +6,7 @@ In: arrays, NumPy arrays, scalars. Out: arrays that lie as their operands do. Ea
 import importlib as _importlib
 from typing import Any as _Any
 
+from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.numpy.at import *  # noqa: F403
 from shardwise.numpy.constants import *  # noqa: F403
 from shardwise.numpy.creation import *  # noqa: F403
@@ -43,4 +44,4 @@ _install_operators()
 def __getattr__(name: str) -> _Any:
     if name in ("fft", "linalg"):
         return _importlib.import_module(f"shardwise.numpy.{name}")
-    raise AttributeError(f"module 'shardwise.numpy' has no attribute {name!r}")
+    raise _no_attribute("shardwise.numpy", name)

@@ -1,0 +1,19 @@
+"""`shardwise.interpreters.pxla`: what a PmapSharding is made of; `ShardedDeviceArray` tells what took its place."""
+
+from typing import Any
+
+from shardwise.base.gone import no_attribute
+from shardwise.sharding.mesh import Mesh as Mesh
+from shardwise.sharding.pmap_sharding import Chunked as Chunked
+from shardwise.sharding.pmap_sharding import NoSharding as NoSharding
+from shardwise.sharding.pmap_sharding import Replicated as Replicated
+from shardwise.sharding.pmap_sharding import ShardedAxis as ShardedAxis
+from shardwise.sharding.pmap_sharding import ShardingSpec as ShardingSpec
+from shardwise.sharding.pmap_sharding import Unstacked as Unstacked
+from shardwise.sharding.spec import PartitionSpec as PartitionSpec
+
+__all__ = ["Chunked", "Mesh", "NoSharding", "PartitionSpec", "Replicated", "ShardedAxis", "ShardingSpec", "Unstacked"]
+
+
+def __getattr__(name: str) -> Any:
+    raise no_attribute(__name__, name)
