@@ -10,7 +10,16 @@ from shardwise.base import config
 from shardwise.base.errors import IndivisibleError
 from shardwise.ir import ShapedArray
 from shardwise.passes.grid import DimAxes, Grid
-from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec, Sharding, Tiling
+from shardwise.sharding import (
+    Device,
+    GSPMDSharding,
+    HloSharding,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    Tiling,
+)
 from shardwise.sharding.derive import sharding_like, spec_of_tiling
 
 
@@ -46,7 +55,8 @@ def derive_sharding(grid: Grid, dims: DimAxes, aval: ShapedArray, in_sigs: Seque
             return sharding_like(item, tiling)
         if isinstance(item, Mesh):
             return sharding_like(NamedSharding(item, PartitionSpec()), tiling)
-    assert default_mesh is not None
+    if default_mesh is None or default_mesh.device_list != grid.devices:  # only index maps that are no grid say where
+        return GSPMDSharding(grid.devices, HloSharding.from_tiling(tiling))
     return sharding_like(NamedSharding(default_mesh, PartitionSpec()), tiling)
 
 
