@@ -44,7 +44,7 @@ def _scan_type(*types: ShapedArray, body: Program, num_consts: int, num_carry: i
 
 def stacked_type(t: ShapedArray, length: int) -> ShapedArray:
     """The type of `length` values of type `t`, stacked along a new, unsplit first dim."""
-    return t.update(shape=(length, *t.shape), spec=((), *t.spec), weak_type=False)
+    return t.update(shape=(length, *t.shape), spec=((), *t.spec))
 
 
 def slice_type(t: ShapedArray) -> ShapedArray:

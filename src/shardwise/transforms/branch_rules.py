@@ -193,14 +193,15 @@ def cond_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[
     spmd, types = SPMD_AXES.get(), tuple(a.aval for a in args)
     count = len(branches[0].outputs)
     made = [batched_body(b, size, axis_name, tuple(dims[1:]), types, spmd, (False,) * count) for b in branches]
-    every = dims[0] is not None
+    index_dim = dims[0]
+    every = index_dim is not None
     mapped = tuple(every or any(m.results[i] is not None for m in made) for i in range(count))
     made = [batched_body(b, size, axis_name, tuple(dims[1:]), types, spmd, mapped) for b in branches]
     out_dims = [0 if m else None for m in mapped]
-    if not every:
+    if index_dim is None:
         both = _unified([(m.program, m.consts) for m in made], ())
         return _bind(index, both, args), out_dims
-    which = move_to_front(index, dims[0])
+    which = move_to_front(index, index_dim)
     cases = [eval_program(m.program, [*m.consts, *args]) for m in made]
     outs = [selected(which, [in_front(size, c, None) if isinstance(c, Literal) else c for c in column])
             for column in zip(*cases, strict=True)]  # fmt: skip

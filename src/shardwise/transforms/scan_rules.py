@@ -156,7 +156,7 @@ class _Split:
 
 @remembered
 def _split(body: Program, num_consts: int, num_carry: int, live: Mask) -> _Split:
-    a, c, x = _parts(live, num_consts, num_carry)
+    a, c, x = map(tuple, _parts(live, num_consts, num_carry))
     outputs = len(body.outputs)
     while True:
         mask = (*a, *c, *x)
@@ -345,9 +345,10 @@ def scan_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[
     values, dims = list(values), list(dims)
     end = num_consts + num_carry
     for i in range(num_consts, len(values)):
-        if i < end and dims[i] is not None:
-            values[i], dims[i] = move_to_front(values[i], dims[i]), 0
-        elif dims[i] == 0:
+        d = dims[i]
+        if i < end and d is not None:
+            values[i], dims[i] = move_to_front(values[i], d), 0
+        elif d == 0:
             values[i], dims[i] = _second(values[i]), 1
     outputs = len(body.outputs)
     batched = tuple(d is not None for d in dims[num_consts:end])
