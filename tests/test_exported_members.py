@@ -42,7 +42,8 @@ OLD = {
 # Names that only shardwise has, on purpose, or that JAX had before 0.5.3 or between that and 0.10.
 OWN = {
     "": ["config", "tree_map"],
-    "lax": ["pvary"],
+    "lax": ["PaddingType", "pvary", "regularized_incomplete_beta"],
+    "nn": ["normalize"],
     "errors": ["ShardwiseError"],
     "sharding": [
         *"AbstractDevice AxisEnv HloSharding OpSharding P Topology Tiling Chunked NoSharding Replicated ShardedAxis".split(),

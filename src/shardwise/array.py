@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.dtypes import KeyDtype, canonicalize
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.ir import Array, Literal, ShapedArray
@@ -510,15 +512,32 @@ def _unpickled(value: Ndarray, key_dtype: Any, weak_type: bool) -> ArrayImpl:
     return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=value)
 
 
-def host_array(value: Ndarray, *, weak_type: bool = False, dtype: Any = None) -> ArrayImpl:
+def host_array(value: Ndarray, *, weak_type: bool = False, dtype: Any = None, explicit: bool = False) -> ArrayImpl:
     """A host ndarray as an uncommitted Array on the default device: 64-bit types narrow when x64 is off.
 
-    Takes a copy unless nobody can write to `value`, so that later writes to it do not show.
+    Takes a copy unless nobody can write to `value`, so that later writes to it do not show. `explicit` says that the user
+    asked for the transfer, for transfer_guard.
     """
+    guard = config.jax_transfer_guard_host_to_device
+    if guard is not None and guard != "allow" and not (explicit and not guard.endswith("explicit")):
+        _guard_transfer(value, guard)
     want: Any = canonicalize(value.dtype) if dtype is None else dtype
     dense = value if want == value.dtype and _is_frozen(value) else value.astype(want, copy=True)
     aval = ShapedArray(dense.shape, dense.dtype, weak_type)
     return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=dense)
+
+
+def _guard_transfer(value: Ndarray, guard: str) -> None:
+    """transfer_guard: host values enter explicitly (device_put, jnp.array), or not at all.
+
+    On one process the CPU devices share the host's memory: there are no other transfers to guard.
+    """
+    shown = f"{value.dtype.name}[{','.join(map(str, value.shape))}]"
+    if guard.startswith("log"):
+        logging.getLogger("shardwise").warning("host-to-device transfer of %s", shown)
+    else:
+        raise JaxRuntimeError(f"Disallowed host-to-device transfer: {shown} entered implicitly under transfer_guard({guard!r}). Place it "
+                              "with device_put first, or allow transfers.")  # fmt: skip
 
 
 def _is_frozen(value: Any) -> bool:

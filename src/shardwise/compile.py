@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwise.array import ArrayImpl, Signature, array_type, signature
 from shardwise.base import config
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, subprograms, verify
@@ -63,6 +65,8 @@ class Executable:
         # None: the array's own block already has the computation's form.
         self._forms: list[BlockForm | PartForm | None] = [None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)]
         self.call = self._caller()
+        if config.jax_debug_nans or config.jax_debug_infs:
+            self.call = self._checking(self.call, config.jax_debug_nans, config.jax_debug_infs)
 
     def blocks(self, args: Sequence[ArrayImpl | Literal]) -> list[Ndarray]:
         """The arguments in the computation's block form."""
@@ -74,6 +78,21 @@ class Executable:
             assert isinstance(x, ArrayImpl)
             out.append(x.block if form is None else form.from_dense(x.dense))
         return out
+
+    def _checking(self, call: Any, nans: bool, infs: bool) -> Any:
+        """`call`, raising FloatingPointError where a result holds what debug_nans or debug_infs look for."""
+
+        def checked(args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+            results = call(args)
+            for x in results:
+                if x.dtype.kind in "fc":
+                    for looked, test, what in ((nans, np.isnan, "nan"), (infs, np.isinf, "inf")):
+                        if looked and test(x.block).any():
+                            raise FloatingPointError(f"invalid value ({what}) encountered in {self.name}: a result of type "
+                                                     f"{x.aval.str_short()} holds it.")  # fmt: skip
+            return results
+
+        return checked
 
     def _caller(self) -> Any:
         """`call(args) -> list of Arrays`, written out for this program: the dispatch path has no loops."""
@@ -131,8 +150,11 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     start = time.perf_counter()
     placed: dict[Var, DimAxes] = {}
     if len(devices) > 1:
-        inputs = [Placement(d, (False,) * len(d)) for d in in_dims]
+        # Arguments that no one placed lie as the program likes them.
+        free = [i >= program.num_consts and not sig.committed for i, sig in enumerate(in_sigs)]
+        inputs = [None if f else Placement(d, (False,) * len(d)) for d, f in zip(in_dims, free, strict=True)]
         placed = propagate(program, _usable(grid), inputs, fixed, grid=grid)
+        in_dims = [placed.get(v, d) if f else d for v, d, f in zip(program.inputs, in_dims, free, strict=True)]
     times["propagate"] = time.perf_counter() - start
 
     start = time.perf_counter()

@@ -118,6 +118,8 @@ def _check_targets(device: Any) -> None:
 
 
 def _leaf(x: Any) -> Array | Literal | Any:
+    if isinstance(x, np.ndarray):
+        return host_array(x, explicit=True)
     try:
         return as_value(x)
     except TypeError:
@@ -240,7 +242,7 @@ def device_put_sharded(shards: Any, devices: Any) -> Any:
 
     def stacked(*parts: Any) -> Array:
         dense = np.stack([np.asarray(p) for p in parts])
-        value = host_array(dense)
+        value = host_array(dense, explicit=True)
         return place(value, PmapSharding.default(value.shape, devices=devices))
 
     return tree_map(stacked, *shards)

@@ -91,7 +91,7 @@ def test_result_type_of_three(jax_and_x64):
 
     for triple in itertools.combinations(few, 3):
         expected = outcome(lambda *xs: theirs(*xs, return_weak_type_flag=True), *[b for _, b in triple])
-        ours = outcome(lambda *xs: dtypes.result_type(*xs, return_weak_type=True), *[a for a, _ in triple])
+        ours = outcome(lambda *xs: dtypes.result_type(*xs, return_weak_type_flag=True), *[a for a, _ in triple])
         assert ours == expected, [vars_of(a) for a, _ in triple]
 
 

@@ -327,9 +327,9 @@ def disable_x64() -> Override:
     return config.override("jax_enable_x64", False)
 
 
-def default_device(device: Any) -> Override:
-    """Create uncommitted results on `device` (a `Device`, a platform name, or None for the first device)."""
-    return config.override("jax_default_device", device)
+def default_device(new_val: Any) -> Override:
+    """Create uncommitted results on `new_val` (a `Device`, a platform name, or None for the first device)."""
+    return config.override("jax_default_device", new_val)
 
 
 def disable_jit(disable: bool = True) -> Override:
@@ -337,29 +337,29 @@ def disable_jit(disable: bool = True) -> Override:
     return config.override("jax_disable_jit", disable)
 
 
-def debug_nans(enable: bool = True) -> Override:
+def debug_nans(new_val: bool = True) -> Override:
     """Raise `FloatingPointError` as soon as a result holds a NaN."""
-    return config.override("jax_debug_nans", enable)
+    return config.override("jax_debug_nans", new_val)
 
 
-def debug_infs(enable: bool = True) -> Override:
+def debug_infs(new_val: bool = True) -> Override:
     """Raise `FloatingPointError` as soon as a result holds an infinity."""
-    return config.override("jax_debug_infs", enable)
+    return config.override("jax_debug_infs", new_val)
 
 
-def log_compiles(enable: bool = True) -> Override:
+def log_compiles(new_val: bool = True) -> Override:
     """Log a line for each function that is traced and compiled."""
-    return config.override("jax_log_compiles", enable)
+    return config.override("jax_log_compiles", new_val)
 
 
-def explain_cache_misses(enable: bool = True) -> Override:
+def explain_cache_misses(new_val: bool = True) -> Override:
     """Log why a `jit`-ed function is traced again."""
-    return config.override("jax_explain_cache_misses", enable)
+    return config.override("jax_explain_cache_misses", new_val)
 
 
-def checking_leaks(enable: bool = True) -> Override:
+def checking_leaks(new_val: bool = True) -> Override:
     """Raise when a traced value outlives its trace."""
-    return config.override("jax_check_tracer_leaks", enable)
+    return config.override("jax_check_tracer_leaks", new_val)
 
 
 check_tracer_leaks = checking_leaks

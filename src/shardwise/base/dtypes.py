@@ -406,15 +406,15 @@ def lattice_result_type(*args: Any) -> tuple[DType, bool]:
     return _join(context_token(), tuple([_operand(x) for x in args]))
 
 
-def result_type(*args: Any, return_weak_type: bool = False) -> Any:
+def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     """The dtype of an elementwise result over `args`; None counts as the default float.
 
-    A weak result gets the default width of its kind. With `return_weak_type`, the pair (dtype, weak).
+    A weak result gets the default width of its kind. With `return_weak_type_flag`, the pair (dtype, weak).
     """
     dtype, weak = lattice_result_type(*[float32 if x is None else x for x in args])
     if weak:
         dtype = default_dtype(_kind(dtype))
-    return (dtype, weak) if return_weak_type else dtype
+    return (dtype, weak) if return_weak_type_flag else dtype
 
 
 def promote_types(a: Any, b: Any) -> np.dtype[Any]:

@@ -6,8 +6,10 @@ Goes out: whatever the current trace makes of it: arrays (eager), tracers that r
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,16 +22,19 @@ from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.errors import (
     ConcretizationTypeError,
+    LeakedTracerError,
     TracerArrayConversionError,
     TracerBoolConversionError,
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
+from shardwise.ir.axis_scope import MAPPED_AXES
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Op
 from shardwise.ir.program import Atom, Equation, Program, Source, Var
 from shardwise.ir.types import ShapedArray
 from shardwise.ir.value import Array, Literal
+from shardwise.sharding.context import tracing as inside_trace
 
 PACKAGE_DIR = dirname(dirname(__file__))
 
@@ -197,7 +202,9 @@ def _infer_cached(op: Op, in_types: tuple[ShapedArray, ...], params: tuple[tuple
 def _infer(op: Op, in_types: tuple[ShapedArray, ...], params: dict[str, Any]) -> tuple[ShapedArray, ...]:
     out = op.type_rule(*in_types, **params)
     outs = tuple(out) if op.multiple_results else (out,)
-    return outs if op.typed else complete_types(op, in_types, outs, params)
+    outs = outs if op.typed else complete_types(op, in_types, outs, params)
+    mapped = MAPPED_AXES.get()
+    return tuple(t.update(vma=t.vma - mapped) if t.vma & mapped else t for t in outs) if mapped else outs
 
 
 def aval_of(x: Any) -> ShapedArray:
@@ -239,10 +246,11 @@ class ProgramTrace(Trace):
 
     show: Callable[[ProgramTracer], str] | None = None  # how values print, where that is not by their type
 
-    __slots__ = ("arg_names", "captured", "captured_vars", "equations", "inputs", "name", "parent")
+    __slots__ = ("arg_names", "captured", "captured_vars", "equations", "inputs", "name", "parent", "watched")
 
     def __init__(self, name: str = "f") -> None:
         super().__init__()
+        self.watched: list[weakref.ref[ProgramTracer]] | None = None
         self.name = name
         self.parent = current_trace()
         self.equations: list[Equation] = []
@@ -295,6 +303,8 @@ class ProgramTrace(Trace):
         atoms = tuple(self.atom(a) for a in args)
         outs = self.emit(op, atoms, params)
         tracers = [ProgramTracer(self, v) for v in outs]
+        if self.watched is not None:
+            self.watched.extend(weakref.ref(t) for t in tracers)
         return tracers if op.multiple_results else tracers[0]
 
     def emit(self, op: Op, atoms: tuple[Atom, ...], params: dict[str, Any]) -> tuple[Var, ...]:
@@ -317,15 +327,35 @@ class ProgramTrace(Trace):
 
 def trace_program(fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], name: str = "f",
                   arg_names: Sequence[str] = (), trace: ProgramTrace | None = None) -> tuple[Program, list[Any]]:  # fmt: skip
-    """Trace `fun(*tracers) -> flat list of values` into a Program; returns it with the captured values."""
+    """Trace `fun(*tracers) -> flat list of values` into a Program; returns it with the captured values.
+
+    Under `checking_leaks` raises LeakedTracerError if a tracer of this trace is still referred to afterwards.
+    """
     trace = trace or ProgramTrace(name)
-    names = list(arg_names) or [""] * len(types)
+    alive: list[weakref.ref[ProgramTracer]] | None = [] if config.jax_check_tracer_leaks else None
     try:
-        with tracing(trace):
-            outs = fun(*[trace.new_arg(t, n) for t, n in zip(types, names, strict=True)])
-            return trace.finish(list(outs))
+        return _record(fun, types, list(arg_names) or [""] * len(types), trace, alive)
     finally:
         trace.closed = True
+        if alive is not None and sys.exc_info()[0] is None:
+            _check_leaks(alive, name)
+
+
+def _record(fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], names: Sequence[str], trace: ProgramTrace,
+            alive: list[weakref.ref[ProgramTracer]] | None) -> tuple[Program, list[Any]]:  # fmt: skip
+    trace.watched = alive
+    with tracing(trace), inside_trace.override(True):
+        outs = fun(*[trace.new_arg(t, n) for t, n in zip(types, names, strict=True)])
+        return trace.finish(list(outs))
+
+
+def _check_leaks(alive: Sequence[weakref.ref[ProgramTracer]], name: str) -> None:
+    gc.collect()
+    leaked = [tracer for tracer in (ref() for ref in alive) if tracer is not None]
+    if leaked:
+        shown = "; ".join(f"{t.aval.str_short()}{t.describe()}" for t in leaked[:3])
+        raise LeakedTracerError(f"Leaked trace: {len(leaked)} traced value(s) of {name} are still referred to after it returned: "
+                                f"{shown}. Return them instead of storing them outside.")  # fmt: skip
 
 
 def eval_program(program: Program, values: Sequence[Any]) -> list[Any]:

@@ -122,7 +122,7 @@ def _host(x: np.ndarray[Any, Any], wanted: Any) -> Array:
     dtype: Any = canonicalize(full) if wanted is None else wanted
     if dtype != x.dtype:
         x = x.astype(dtype)
-    return host_array(x)
+    return host_array(x, explicit=True)
 
 
 def _shown(x: Any) -> str:
@@ -147,7 +147,7 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
         elif all(isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray) for leaf in leaves):
             wanted = lattice_result_type(*leaves)[0]
     if wanted is not None and np.dtype(wanted).kind in "iufc":
-        return host_array(np.array(x, dtype=wanted))  # raises OverflowError where a Python int does not fit
+        return host_array(np.array(x, dtype=wanted), explicit=True)  # raises OverflowError where a Python int does not fit
     return _host(np.array(x), wanted)
 
 
@@ -324,7 +324,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
         raise NotImplementedError(
             f"from_dlpack takes arrays in host memory (device type 1), got {kind}. Copy it there first."
         )
-    return place_created(host_array(np.from_dlpack(x)), device)
+    return place_created(host_array(np.from_dlpack(x), explicit=True), device)
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:

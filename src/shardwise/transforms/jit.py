@@ -7,13 +7,14 @@ compiled entry by the identity of the arguments' signatures and does nothing els
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwise.array import ArrayImpl, Signature
+from shardwise.array import ArrayImpl, Signature, signature
 from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.errors import InvalidInputException, JaxRuntimeError
@@ -40,6 +41,7 @@ from shardwise.ops.convert import as_value
 from shardwise.ops.derivative import later
 from shardwise.ops.layout import sharding_constraint
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding, devices
+from shardwise.sharding.device import default_device
 from shardwise.transforms.arguments import ArgSelection, StaticValue, argument_names, select_arguments
 from shardwise.transforms.jit_shardings import (
     UNSPECIFIED,
@@ -109,17 +111,10 @@ class Entry:
         return tree_unflatten(self.out_tree, outs)
 
     def _donate(self, leaves: Sequence[Any]) -> None:
-        unusable = []
         for i, usable in self.donated:
             x = leaves[i]
-            if isinstance(x, ArrayImpl):
-                if usable:
-                    x.delete()
-                else:
-                    unusable.append(f"{x.dtype.name}[{','.join(map(str, x.sharding.shard_shape(x.shape)))}]")
-        if unusable:
-            warnings.warn(f"Some donated buffers were not usable: {', '.join(unusable)}. "
-                          "No output has their shard shape and dtype; they stay alive.", UserWarning, stacklevel=4)  # fmt: skip
+            if usable and isinstance(x, ArrayImpl):
+                x.delete()
 
 
 def as_array_impl(x: Any) -> ArrayImpl:
@@ -255,6 +250,10 @@ class JitWrapped:
         key = (context_token(), call.in_tree, call.statics, meshes, *types)
         traced = self._traces.get(key)
         if traced is None:
+            if config.jax_explain_cache_misses:
+                seen = "never traced before" if not self._traces else f"traced for {len(self._traces)} other signatures"
+                shown = ", ".join(t.str_short() for t in types)
+                _log(f"TRACING CACHE MISS: {getattr(self._fun, '__name__', self._fun)} was {seen}; now for ({shown})")
             traced = self._trace_new(call, types)
             if traced.cacheable:
                 self._traces[key] = traced
@@ -342,7 +341,7 @@ class JitWrapped:
                 "Closing over jax.Array that spans non-addressable (non process local) devices is not allowed. Pass it to "
                 f"{program.name} as an argument."
             )
-        used_consts = [consts[i] for i in kept if i < len(consts)]
+        used_consts = [_constant(consts[i]) for i in kept if i < len(consts)]
         used = [i - len(consts) for i in kept if i >= len(consts)]
         in_sigs = [c._sig for c in used_consts] + [placed[i] for i in used]
         names = ["a captured constant"] * len(used_consts) + [traced.names[i] for i in used]
@@ -351,20 +350,37 @@ class JitWrapped:
         changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]
         if config.jax_log_compiles:
             _log(f"Compiled {program.name} in {sum(executable.seconds.values()) * 1e3:.1f} ms")
-        return Entry(executable, used_consts, used, changed, self._usable(call, placed, executable), traced.out_tree,
-                     len(call.leaves))  # fmt: skip
+        donated = self._usable(call, placed, executable, used, all(s is not None for s in outs))
+        return Entry(executable, used_consts, used, changed, donated, traced.out_tree, len(call.leaves))
 
-    def _usable(self, call: BoundCall, sigs: Sequence[Signature], executable: Executable) -> list[tuple[int, bool]]:
-        """For each donated leaf whether an output has the same shard shape, dtype and devices (each output serves once)."""
-        free = [(s.form.block_shape, s.aval.dtype, s.devices) for s in executable.out_sigs]
-        result = []
-        for i in self._donated_leaves(call):
-            want = (sigs[i].form.block_shape, sigs[i].aval.dtype, sigs[i].devices)
-            usable = want in free
-            if usable:
-                free.remove(want)
-            result.append((i, usable))
-        return result
+    def _usable(self, call: BoundCall, sigs: Sequence[Signature], executable: Executable, used: Sequence[int],
+                placed_by_user: bool) -> list[tuple[int, bool]]:  # fmt: skip
+        """For each donated leaf whether an output takes its buffer (each output serves once); warns of those that nothing could take.
+
+        On several devices a shard's bytes must fit an output's, and nobody is warned if propagation chose the outputs' layouts. On one
+        device the seed era asks for the same shape and dtype, today's for as many elements, of the same bytes.
+        """
+        leaves = self._donated_leaves(call)
+        free = list(executable.out_sigs)
+        many = bool(executable.grid.names)
+        takers: dict[int, Signature] = {}
+        for same in (_same_shard, _same_bytes) if many or config.latest else (_same_shard,):
+            for i in leaves:
+                taker = next((s for s in free if i not in takers and same(s, sigs[i])), None)
+                if taker is not None:
+                    free.remove(taker)
+                    takers[i] = taker
+        warned = []
+        for i in leaves:
+            alike = config.latest and any(s.aval.size == sigs[i].aval.size for s in free)
+            silent = i not in used or (not placed_by_user if many else alike)
+            if i not in takers and not silent and isinstance(call.leaves[i], ArrayImpl):
+                shard = sigs[i].sharding.shard_shape(sigs[i].aval.shape)
+                warned.append(f"{sigs[i].aval.dtype.name}[{','.join(map(str, shard))}]")
+        if warned:
+            warnings.warn(f"Some donated buffers were not usable: {', '.join(warned)}. "
+                          "No output has their shard shape and dtype; they stay alive.", UserWarning, stacklevel=5)  # fmt: skip
+        return [(i, i in takers) for i in leaves]
 
     # -- the wrapper's own methods -------------------------------------------------------------------------------------------------
 
@@ -443,6 +459,25 @@ def typed_mesh(program: Program, sigs: Sequence[Signature]) -> Mesh | None:
         if isinstance(mesh, Mesh) and typed is not None and mesh.shape_tuple == typed.shape_tuple:
             return mesh
     return None
+
+
+def _same_shard(out: Signature, given: Signature) -> bool:
+    return (out.form.block_shape, out.aval.dtype, out.devices) == (given.form.block_shape, given.aval.dtype, given.devices)
+
+
+def _same_bytes(out: Signature, given: Signature) -> bool:
+    if out.devices != given.devices or len(out.devices) == 1 and out.aval.size != given.aval.size:
+        return False
+    sizes = [math.prod(s.sharding.shard_shape(s.aval.shape)) * s.aval.dtype.itemsize for s in (out, given)]
+    return sizes[0] == sizes[1]
+
+
+def _constant(x: ArrayImpl) -> ArrayImpl:
+    """A captured array is a constant: its value counts, not where it lies. Explicit axes stay, as they are part of its type."""
+    if x.aval.mesh is not None:
+        return x
+    sig = signature(x.aval, SingleDeviceSharding(default_device()), False)
+    return x if x._sig is sig else ArrayImpl(sig, dense=x.dense)
 
 
 def prune(program: Program, keep_unused: bool) -> tuple[Program, list[int]]:
