@@ -64,7 +64,7 @@ class EagerTrace(Trace):
         inputs = tuple(Var(s.aval) for s in sigs)
         types = infer_types(op, tuple(s.aval for s in sigs), params)
         outputs = tuple(Var(t) for t in types)
-        equation = Equation(op.eager or op, inputs, outputs, params, user_source())
+        equation = Equation(op, inputs, outputs, params, user_source())
         program = Program(inputs, (equation,), outputs, 0, op.name)
         return compile_program(program, sigs, [None] * len(outputs), names=_operand_names(len(sigs)))
 

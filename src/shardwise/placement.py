@@ -52,7 +52,7 @@ def derive_sharding(grid: Grid, dims: DimAxes, aval: ShapedArray, in_sigs: Seque
             return sharding_like(sig.sharding, tiling, reuse=sig.aval.ndim == aval.ndim)
     for item in named:
         if isinstance(item, Sharding) and item.device_list == grid.devices:
-            return sharding_like(item, tiling)
+            return sharding_like(item, tiling, reuse=False)
         if isinstance(item, Mesh):
             return sharding_like(NamedSharding(item, PartitionSpec()), tiling)
     if default_mesh is None or default_mesh.device_list != grid.devices:  # only index maps that are no grid say where

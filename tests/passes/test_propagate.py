@@ -214,9 +214,9 @@ def test_table(f, args, expected):
 def constrain(x, where, opened=()):
     """A constraint on a traced value; `opened` dims may be split further."""
     dims = layout(where)
-    var = x.trace.emit(sharding_constraint, (x.var,), {"sharding": None})[0]
-    x.trace.equations[-1].params.update(dims=dims, open=tuple(d in opened for d in range(len(dims))))
-    return type(x)(x.trace, var)
+    var = x.owner.emit(sharding_constraint, (x.variable,), {"sharding": None})[0]
+    x.owner.equations[-1].params.update(dims=dims, open=tuple(d in opened for d in range(len(dims))))
+    return type(x)(x.owner, var)
 
 
 def test_constraint_and_what_follows():

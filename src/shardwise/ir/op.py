@@ -79,7 +79,6 @@ class Op:
     edges           ``(eqn) -> groups of values that share one sharding`` for ops with regions.
     emit            for elementwise ops: how they are written as vector code, an `Emit`; without it they are not fused.
     compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
-    eager           the op that runs in its place op by op, where what `params` say here are values there: it may be laid out otherwise.
     across          like `compile`, for collectives: their kernel where the device grid lies over several processes.
     effects         True, or a predicate of params: never removed nor merged.
     jvp             ``(primals, tangents, **params) -> (out, tangent)`` (tuples of both if `multiple_results`) in terms of other ops;
@@ -114,7 +113,6 @@ class Op:
     collective: bool = False
     absorbs_sum: bool = False
     inline: Callable[..., Any] | None = None
-    eager: Op | None = None
     jvp: Any = None
     transpose: Callable[..., Any] | None = None
     linearize: Callable[..., Any] | None = None

@@ -26,6 +26,7 @@ from shardwise.numpy._promote import value as checked_value
 from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array
 from shardwise.ops.gather import gather, gather_p, gather_params
+from shardwise.ops.pieces import window_p
 from shardwise.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from shardwise.transforms.explicit import auto_axes, reshard
 
@@ -194,6 +195,9 @@ def cut(x: Array, items: Items) -> Array:
             # Starts are values here, not part of the op: op by op, all of them share one compiled slice.
             sizes = [b - a for a, b in zip(starts, limits, strict=True)]
             return lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
+        if x.sharding.num_devices > 1:
+            return bind(window_p, x, start_indices=tuple(starts), limit_indices=tuple(limits),
+                        strides=None if steps == [1] * x.ndim else tuple(steps))  # fmt: skip
     return lax.slice(x, starts, limits, None if steps == [1] * x.ndim else steps)
 
 

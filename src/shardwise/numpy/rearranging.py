@@ -23,6 +23,7 @@ from shardwise.numpy.ufuncs import remainder
 from shardwise.ops.out_sharding import resolve_out_sharding
 from shardwise.ops.search import searchsorted
 from shardwise.transforms.explicit import auto_axes
+from shardwise.transforms.jit import jit
 
 __all__ = ["flip", "fliplr", "flipud", "repeat", "resize", "roll", "rot90", "tile", "trim_zeros"]
 
@@ -144,7 +145,12 @@ def roll(a: Any, shift: Any, axis: int | Sequence[int] | None = None) -> Array:
         shifts: Any = index_tuple(shift)
     except TypeError:
         return _roll_dynamic(x, checked("roll", shift, 1), axes)
-    for d, by in zip(*_matched(axes, shifts), strict=True):
+    return _roll_static(x, tuple(zip(*_matched(axes, shifts), strict=True)))
+
+
+@functools.partial(jit, inline=True, static_argnums=1)  # as one program: the parts of a split dim stay where they are
+def _roll_static(x: Array, moves: tuple[tuple[int, int], ...]) -> Array:
+    for d, by in moves:
         n = x.shape[d]
         start = -by % n if n else 0
         if start:

@@ -141,6 +141,8 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     index = default_dtype("i")
     if size is None:
         found = np.nonzero(concrete(x, "the argument of nonzero without size="))
+        if getattr(x, "committed", False) and found[0].size:  # the indices live where `a` does
+            return nonzero(x, size=found[0].size)
         return tuple(asarray(i.astype(index)) for i in found)
     size = concrete_int(size, "size of nonzero")
     if x.size == 0 or size == 0:

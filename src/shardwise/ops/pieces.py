@@ -12,6 +12,7 @@ from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
 from shardwise.ir.explicit import check_divisible, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
+from shardwise.ops import batching
 from shardwise.ops.broadcast import expand_dims, stretched
 from shardwise.ops.derivative import do, filled, is_linear
 from shardwise.ops.dims import dim_index, int_tuple
@@ -93,7 +94,7 @@ def _slice_transpose(
 
 
 def _whole_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """Op by op the starts count as values: a cut dim is taken whole, and its split does not spread."""
+    """Outside of jit the starts count as values: a cut dim is taken whole, and its split does not spread."""
     rule = cut_rule(in_types, out_types, params)
     cut = frozenset(d for d, kind in enumerate(rule.kinds) if kind is Kind.PERMUTE)
     kinds = tuple(Kind.REPLICATE if d in cut else kind for d, kind in enumerate(rule.kinds))
@@ -111,9 +112,15 @@ def _cut_specs(in_types: Types, outs: Types, params: Params, rule: Rule) -> tupl
     return (operand.spec,) * len(outs)
 
 
+def _slice_mapped(size: int, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None) -> dict[str, Any]:
+    steps = None if strides is None else (1, *strides)
+    return {"start_indices": (0, *start_indices), "limit_indices": (size, *limit_indices), "strides": steps}
+
+
 slice_p = define_op("slice", type_rule=_slice_type, kernel=_slice_kernel, rule=cut_rule, explicit=_cut_specs,
-                    localize=_slice_localize, halo=_slice_halo, jvp="linear", transpose=_slice_transpose)  # fmt: skip
-slice_p.eager = replace(slice_p, rule=_whole_rule, halo=None)
+                    localize=_slice_localize, halo=_slice_halo, jvp="linear", transpose=_slice_transpose,
+                    batch=batching.in_front("slice", _slice_mapped))  # fmt: skip
+window_p = replace(slice_p, rule=_whole_rule, halo=None)  # x[...] outside of jit
 
 
 def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int],
@@ -179,7 +186,8 @@ def _split_localize(params: Params, in_types: Types, out_types: Types) -> Params
 
 
 split_p = define_op("split", type_rule=_split_type, kernel=_split_kernel, rule=cut_rule, explicit=_cut_specs, multiple_results=True,
-                    localize=_split_localize, jvp="linear", transpose=_split_transpose)  # fmt: skip
+                    localize=_split_localize, jvp="linear", transpose=_split_transpose,
+                    batch=batching.shifting("split", "axis"))  # fmt: skip
 
 
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
@@ -284,7 +292,7 @@ def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: PadConfig) ->
 
 
 pad_p = define_op("pad", type_rule=_pad_type, kernel=_pad_kernel, rule=_pad_rule, halo=_pad_halo, jvp=_pad_jvp,
-                  transpose=_pad_transpose)  # fmt: skip
+                  transpose=_pad_transpose, batch=batching.pad)  # fmt: skip
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
@@ -349,7 +357,8 @@ def _concatenate_transpose(ct: Any, *xs: Any, dimension: int) -> list[Any]:
 
 
 concatenate_p = define_op("concatenate", type_rule=_concatenate_type, kernel=_concatenate_kernel, rule=_concatenate_rule,
-                          explicit=_concatenate_explicit, jvp="linear", transpose=_concatenate_transpose)  # fmt: skip
+                          explicit=_concatenate_explicit, jvp="linear", transpose=_concatenate_transpose,
+                          batch=batching.concatenate)  # fmt: skip
 
 
 def concatenate(operands: Any, dimension: int) -> Array:

@@ -198,7 +198,7 @@ class PmapWrapped:
                     f"pmap was requested to map its argument {name} along axis {axis}, which implies that its rank should be at "
                     f"least {needed}, but is only {x.ndim} (its shape is {x.shape}). Give in_axes=None for whole arguments."
                 )
-            shown = f"axis {axis} of argument {name} of type {np.dtype(x.dtype).name}[{','.join(map(str, x.shape))}]"
+            shown = f"axis {axis} of argument {name} of type {x.dtype.name}[{','.join(map(str, x.shape))}]"
             sizes.setdefault(x.shape[axis], []).append(shown)
         if len(sizes) > 1:
             listed = ";\n".join(f"  * one axis had size {n}: {where[0]}" if len(where) == 1 else

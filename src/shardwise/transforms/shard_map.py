@@ -7,7 +7,7 @@ partitioned by resharding its operands to `in_specs` and splicing the body in.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
