@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.experimental import enable_x64
-from tests.transforms.op_cases import CASES, Case
+from tests.transforms import linalg_cases, op_cases
+from tests.transforms.op_cases import Case
+from tests.transforms.record import both_modes, jax_answers, tangents, weights
+
+CASES = [*op_cases.CASES, *linalg_cases.CASES]
 
 CLOSE = dict(rtol=2e-6, atol=1e-7)
 
@@ -21,38 +26,11 @@ def double_precision():
         yield
 
 
-def _weights(shape: tuple[int, ...], dtype: Any, seed: int) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    w = rng.standard_normal(shape)
-    return (w + 1j * rng.standard_normal(shape) if np.dtype(dtype).kind == "c" else w).astype(dtype)
-
-
-def _tangents(case: Case, seed: int = 1) -> tuple[np.ndarray, ...]:
-    return tuple(_weights(np.shape(x), np.asarray(x).dtype, seed + i) for i, x in enumerate(case.args))
-
-
-def _differentiable(case: Case) -> tuple[Any, ...]:
-    return tuple(np.asarray(x) for x in case.args)
-
-
-def both_modes(jax: Any, lax: Any, case: Case) -> list[np.ndarray]:
-    """Result, tangent, cotangents and, to second order, the tangents of the cotangents."""
-    args, tangents = _differentiable(case), _tangents(case)
-    function = lambda *xs: case.function(lax, *xs)  # noqa: E731
-    out, tangent = jax.jvp(function, args, tangents)
-    ct = _weights(out.shape, out.dtype, 5)
-    results = [out, tangent, *jax.vjp(function, *args)[1](ct)]
-    if case.second:
-        pulled = lambda *xs: jax.vjp(function, *xs)[1](ct)  # noqa: E731
-        results += jax.jvp(pulled, args, tangents)[1]
-    return [np.asarray(r) for r in results]
-
-
 @pytest.mark.parametrize("case", [c for c in CASES if c.oracle], ids=repr)
 def test_same_as_jax(case: Case) -> None:
-    jax = pytest.importorskip("jax")
-    with jax.enable_x64(True):
-        theirs = both_modes(jax, jax.lax, case)
+    theirs = jax_answers(case)
+    if theirs is None:
+        pytest.skip("JAX is not installed, and its answer is not recorded")
     for ours, expected in zip(both_modes(sw, lax, case), theirs, strict=True):
         assert ours.dtype == expected.dtype
         np.testing.assert_allclose(ours, expected, **CLOSE)
@@ -60,10 +38,69 @@ def test_same_as_jax(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.numeric], ids=repr)
 def test_same_as_finite_differences(case: Case) -> None:
-    args, tangents = _differentiable(case), _tangents(case)
-    value = lambda e: np.asarray(case.function(lax, *[x + e * t for x, t in zip(args, tangents, strict=True)]))  # noqa: E731
+    args, along = tuple(map(np.asarray, case.args)), tangents(case)
+    value = lambda e: np.asarray(case.function(lax, *[x + e * t for x, t in zip(args, along, strict=True)]))  # noqa: E731
     h = 1e-5
     expected = (8 * (value(h) - value(-h)) - (value(2 * h) - value(-2 * h))) / (12 * h)
     function = lambda *xs: case.function(lax, *xs)  # noqa: E731
-    _, tangent = sw.jvp(function, args, tangents)
+    _, tangent = sw.jvp(function, args, along)
     np.testing.assert_allclose(np.asarray(tangent), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_functions_of_matrices() -> None:
+    jax = pytest.importorskip("jax")
+    x, t = op_cases.normal(3, 3) / 2, op_cases.normal(3, 3)
+    with jax.enable_x64(True):
+        theirs = jax.jvp(jax.scipy.linalg.expm, (x,), (t,))[1]
+    expm = sw.scipy.linalg.expm
+    np.testing.assert_allclose(sw.jvp(expm, (x,), (t,))[1], theirs, rtol=1e-9)
+    loss = lambda x: jnp.sum(jnp.sin(expm(x)))  # noqa: E731
+    numeric = lambda f, x: (np.asarray(f(x + 1e-5 * t)) - np.asarray(f(x - 1e-5 * t))) / 2e-5  # noqa: E731
+    np.testing.assert_allclose(np.sum(sw.grad(loss)(x) * t), numeric(loss, x), rtol=1e-6)
+    np.testing.assert_allclose(sw.jvp(sw.grad(loss), (x,), (t,))[1], numeric(sw.grad(loss), x), rtol=1e-5, atol=1e-7)
+    definite = x @ x.T + np.eye(3)
+    root = lambda x: jnp.real(sw.scipy.linalg.sqrtm(x))  # noqa: E731
+    np.testing.assert_allclose(sw.jvp(root, (definite,), (t,))[1], numeric(root, definite), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(np.sum(sw.grad(lambda x: jnp.sum(root(x) ** 2))(definite) * t), np.trace(t), rtol=1e-5)
+
+
+REFUSED = {
+    "wide qr": lambda x: jnp.linalg.qr(x[:2])[0],
+    "full svd": lambda x: jnp.linalg.svd(x[:, :2])[0],
+    "eigenvectors": lambda x: jnp.linalg.eig(x)[1],
+    "order of polygamma": lambda x: lax.polygamma(x, x),
+    "second derivative in a": lambda x: lax.igamma_grad_a(x, x),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_derivative_says_so(name: str) -> None:
+    x = np.abs(op_cases.normal(3, 3)) + 0.1
+    with pytest.raises(NotImplementedError, match=r"derivative"):
+        sw.jvp(REFUSED[name], (x,), (x,))
+
+
+DEVICES = 4
+
+
+@pytest.mark.parametrize("case", op_cases.CASES[::2], ids=repr)
+def test_under_jit_on_shards(case: Case) -> None:
+    """Sharding changes no gradient, and each gradient can be laid out as its argument."""
+    mesh = sw.make_mesh((DEVICES,), ("x",), axis_types=(sw.sharding.AxisType.Auto,))
+    placed, layouts = [], []
+    for x in map(np.asarray, case.args):
+        dim = next((d for d, n in enumerate(x.shape) if n % DEVICES == 0 and n), None)
+        spec = sw.P(*[None] * dim, "x") if dim is not None else sw.P()
+        layouts.append(sw.NamedSharding(mesh, spec))
+        placed.append(sw.device_put(x, layouts[-1]))
+    function = lambda *xs: case.function(lax, *xs)  # noqa: E731
+
+    def gradients(*xs: Any) -> Any:
+        out, pull = sw.vjp(function, *xs)
+        return pull(weights(out.shape, out.dtype, 5))
+
+    expected = gradients(*map(np.asarray, case.args))
+    found = sw.jit(gradients, out_shardings=tuple(layouts))(*placed)
+    for ours, theirs, layout in zip(found, expected, layouts, strict=True):
+        np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-9, atol=1e-9)
+        assert ours.sharding == layout

@@ -16,7 +16,7 @@ from shardwise.ir import ShapedArray, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops import across
 from shardwise.ops import collective_batching as batching
-from shardwise.ops.axis_scope import is_checked
+from shardwise.ir.axis_scope import is_checked
 from shardwise.ops.derivative import do
 from shardwise.runtime.blocks import expanded
 from shardwise.runtime.env import Env

@@ -178,7 +178,7 @@ def axis_index(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int |
     own = do.iota(dtype=np.dtype(np.int32), shape=(size,), dimension=0, out_sharding=None)
     if axes == (axis,):
         return [own], [0]
-    from shardwise.ops.axis_scope import AXIS_ENV
+    from shardwise.ir.axis_scope import AXIS_ENV
 
     counts = dict(AXIS_ENV.get())
     at = axes.index(axis)

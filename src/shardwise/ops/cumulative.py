@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise.ir import Array, Op, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops.batching import shifting
 from shardwise.ops.derivative import do, positions, scalar
 from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
 from shardwise.ops.transpose import dim_factors
@@ -119,7 +120,7 @@ def _define(name: str, ufunc: Any, accepts: str, **derivative: Any) -> Op:
     def kernel(env: Env, x: Block, *, axis: int, reverse: bool) -> Block:
         return accumulate(ufunc, x, env.lead + axis, reverse)
 
-    return define_op(name, type_rule=_type(name, accepts), kernel=kernel, rule=_rule, **derivative)
+    return define_op(name, type_rule=_type(name, accepts), kernel=kernel, rule=_rule, batch=shifting(name, "axis"), **derivative)
 
 
 cumsum_p = _define("cumsum", np.add, "iufc", jvp="linear", transpose=_sum_transpose)

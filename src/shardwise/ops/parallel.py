@@ -16,8 +16,8 @@ from shardwise.base import config
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ops import collective as ops
-from shardwise.ops.axis_scope import AXIS_ENV as AXIS_ENV
-from shardwise.ops.axis_scope import CHECK_VMA as CHECK_VMA
+from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
+from shardwise.ir.axis_scope import CHECK_VMA as CHECK_VMA
 from shardwise.ops.convert import as_array
 from shardwise.ops.elementwise import convert_element_type, div
 

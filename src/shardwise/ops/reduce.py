@@ -29,6 +29,7 @@ from shardwise.ir.op import Params, Types, find_op
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.broadcast import broadcast_in_dim
+from shardwise.ops.batching import shifting
 from shardwise.ops.derivative import cotangent_sharding, do
 from shardwise.ops.dims import int_tuple
 from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, operand, requested_dtype
@@ -165,7 +166,8 @@ def _define(name: str, reduction: str, ufunc: Any, accepts: str, **derivative: A
     is_sum = reduction == "sum"
     return define_op(name, type_rule=_reduce_type(name, accepts), rule=reduce_rule, reduction=reduction,
                      kernel=_sum_kernel if is_sum else _folding_kernel(ufunc, reduction), absorbs_sum=is_sum,
-                     explicit=_reduce_explicit, localize=_localize if is_sum else None, **derivative)  # fmt: skip
+                     explicit=_reduce_explicit, localize=_localize if is_sum else None,
+                     batch=shifting(name, "axes"), **derivative)  # fmt: skip
 
 
 def _sum_transpose(ct: Any, x: Any, *, axes: Dims, **_: Any) -> list[Any]:
@@ -299,9 +301,9 @@ def _arg_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule)
 
 
 argmax_p = define_op("argmax", type_rule=_arg_type("argmax"), kernel=_arg_kernel(largest=True), rule=_arg_rule,
-                     explicit=_arg_explicit)  # fmt: skip
+                     explicit=_arg_explicit, batch=shifting("argmax", "axes"))  # fmt: skip
 argmin_p = define_op("argmin", type_rule=_arg_type("argmin"), kernel=_arg_kernel(largest=False), rule=_arg_rule,
-                     explicit=_arg_explicit)  # fmt: skip
+                     explicit=_arg_explicit, batch=shifting("argmin", "axes"))  # fmt: skip
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:

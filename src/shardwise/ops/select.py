@@ -127,10 +127,8 @@ def _clamp_type(low: ShapedArray, x: ShapedArray, high: ShapedArray) -> ShapedAr
     check_same_dtype("clamp", (low, x, high))
     if dtype_kind(x.dtype) in "ck0":
         raise TypeError(f"clamp does not take dtype {x.dtype.name}; expected bool, integer or floating.")
-    for name, t in (("min", low), ("max", high)):
-        if t.shape not in ((), x.shape):
-            raise TypeError(f"clamp: {name} must be a scalar or have the operand's shape {x.shape}, got {t.shape}.")
-    return ShapedArray(x.shape, x.dtype, low.weak_type and x.weak_type and high.weak_type)
+    shape = broadcast_shape("clamp", [low.shape, x.shape, high.shape])
+    return ShapedArray(shape, x.dtype, low.weak_type and x.weak_type and high.weak_type)
 
 
 def _clamp(low: Block, x: Block, high: Block) -> Block:
@@ -155,4 +153,8 @@ clamp_p = define_op(
 
 def clamp(min: Any, x: Any, max: Any) -> Array:
     """Elementwise `x` moved into the range from `min` to `max` (scalars or of its shape); NaN stays NaN."""
-    return bind(clamp_p, *operands("clamp", min, x, max))
+    low, value, high = operands("clamp", min, x, max)
+    for name, bound in (("min", low), ("max", high)):
+        if bound.shape not in ((), value.shape):
+            raise TypeError(f"clamp: {name} must be a scalar or have the operand's shape {value.shape}, got {bound.shape}.")
+    return bind(clamp_p, low, value, high)

@@ -18,6 +18,7 @@ from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
+from shardwise.ops import batching
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import do
 from shardwise.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_params
@@ -123,6 +124,7 @@ def take_along(x: Any, places: Any, dim: int) -> Any:
 sort_p = define_op(
     "sort",
     jvp=_sort_jvp,
+    batch=batching.sort,
     type_rule=_sort_type,
     kernel=_sort_kernel,
     rule=_sort_rule,
@@ -228,6 +230,7 @@ def _top_k_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, k: int, axis:
 top_k_p = define_op(
     "top_k",
     jvp=_top_k_jvp,
+    batch=batching.shifting("top_k", "axis"),
     type_rule=_top_k_type,
     kernel=_top_k_kernel,
     rule=lambda ins, outs, params: along_rule(ins[0].shape, params["axis"], 1, 2, outs[0].shape),

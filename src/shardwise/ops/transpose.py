@@ -7,6 +7,7 @@ from typing import Any
 
 from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops.batching import in_front, shifting, up
 from shardwise.ops.derivative import do
 from shardwise.ops.dims import dim_indices, int_tuple
 from shardwise.ops.operands import Block, operand
@@ -46,7 +47,8 @@ def _transpose_transpose(ct: Any, x: Any, *, permutation: tuple[int, ...]) -> li
 
 
 transpose_p = define_op("transpose", type_rule=_transpose_type, kernel=_transpose_kernel, rule=_transpose_rule, jvp="linear",
-                        transpose=_transpose_transpose)  # fmt: skip
+                        transpose=_transpose_transpose,
+                        batch=in_front("transpose", lambda size, permutation: {"permutation": (0, *up(permutation))}))  # fmt: skip
 
 
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
@@ -85,7 +87,7 @@ def _squeeze_transpose(ct: Any, x: Any, *, dimensions: tuple[int, ...]) -> list[
 
 
 squeeze_p = define_op("squeeze", type_rule=_squeeze_type, kernel=_squeeze_kernel, rule=_squeeze_rule, jvp="linear",
-                      transpose=_squeeze_transpose)  # fmt: skip
+                      transpose=_squeeze_transpose, batch=shifting("squeeze", "dimensions"))  # fmt: skip
 
 
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
@@ -125,7 +127,7 @@ def _rev_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo
 
 
 rev_p = define_op("rev", type_rule=_rev_type, kernel=_rev_kernel, rule=_rev_rule, halo=_rev_halo, jvp="linear",
-                  transpose=lambda ct, x, **params: [do.rev(ct, **params)])  # fmt: skip
+                  transpose=lambda ct, x, **params: [do.rev(ct, **params)], batch=shifting("rev", "dimensions"))  # fmt: skip
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:

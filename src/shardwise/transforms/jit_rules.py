@@ -24,7 +24,7 @@ from shardwise.ir import (
 )
 from shardwise.ir.op import Params, find_op
 from shardwise.ir.trace import ProgramTracer
-from shardwise.ops.axis_scope import SPMD_AXES
+from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.sharding import NamedSharding, PartitionSpec, Sharding
 from shardwise.transforms.jvp import jvp_program
 from shardwise.transforms.linearize import linearize_flat, transpose_linear

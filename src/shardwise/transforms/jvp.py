@@ -11,7 +11,7 @@ from shardwise.base.dtypes import float0
 from shardwise.ir import ShapedArray, Trace, Tracer, bind, current_trace, eval_program, infer_types, tracing
 from shardwise.ir.op import Op
 from shardwise.ops.collective import pvary_op
-from shardwise.ops.derivative import filled, has_tangent, linear_jvp
+from shardwise.ops.derivative import filled, has_tangent
 from shardwise.ops.layout import reshard_op
 
 
@@ -89,7 +89,8 @@ def apply_jvp(
             )
         outs, touts = bind(op, *primals, **params), [None] * len(types) if op.multiple_results else None
     elif rule == "linear":
-        outs, touts = linear_jvp(op.name)(primals, tangents, **params)
+        given = [filled(p.aval) if t is None else t for t, p in zip(tangents, primals, strict=True)]
+        outs, touts = bind(op, *primals, **params), bind(op, *given, **params)
     else:
         outs, touts = rule(primals, tangents, **params)
     if not op.multiple_results:

@@ -25,7 +25,7 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.op import Op
-from shardwise.ops.axis_scope import CHECK_VMA
+from shardwise.ir.axis_scope import CHECK_VMA
 from shardwise.ops.binary import add_p
 from shardwise.ops.collective import all_reduce, pvary_op
 from shardwise.ops.layout import enter_auto_op, reshard_op

@@ -13,7 +13,7 @@ from typing import Any
 from shardwise.ir import Program, ProgramTrace, ShapedArray, UndefinedPrimal, bind, eval_program, trace_program, tracing
 from shardwise.ir.op import Params, find_op
 from shardwise.ir.trace import ProgramTracer
-from shardwise.ops.axis_scope import SPMD_AXES
+from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ops.collective import all_reduce
 from shardwise.ops.derivative import do
 from shardwise.sharding import AbstractMesh, Mesh

@@ -29,7 +29,7 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.op import Op, Params, Types, UndefinedPrimal
-from shardwise.ops.axis_scope import AXIS_ENV, MAPPED_AXES, SPMD_AXES
+from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES, SPMD_AXES
 from shardwise.ops.broadcast import broadcast_in_dim, expand_dims
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.reduce import reduce_sum
