@@ -65,7 +65,7 @@ __version__ = "0.1.0"
 # Faces that are imported when first used, so that `import shardwise` stays quick.
 _LAZY_MODULES = frozenset({
     "ad_checkpoint", "custom_derivatives", "debug", "distributed", "dtypes", "errors", "experimental", "interpreters", "lax", "nn", "numpy",
-    "profiler", "random", "scipy", "sharding", "tree", "tree_util", "typing",
+    "profiler", "random", "stages", "scipy", "sharding", "tree", "tree_util", "typing",
 })  # fmt: skip
 _LAZY_NAMES = {
     **dict.fromkeys(("grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp"),

@@ -169,7 +169,7 @@ class JitWrapped:
             entry = self._compile(call, sigs)
             self._fast[key] = entry
             plain = not kwargs and not call.statics.given and all(type(a) is ArrayImpl for a in args)
-            if plain and self._options.api == "jit":
+            if plain:
                 self._fast[(key[0], *[a._sig for a in args])] = entry
         return entry.call(call.leaves)
 

@@ -1,0 +1,8 @@
+"""`shardwise.stages`: the types of ahead-of-time compilation, for annotations and isinstance tests."""
+
+from shardwise.transforms.aot import Compiled as Compiled
+from shardwise.transforms.aot import Lowered as Lowered
+from shardwise.transforms.aot import Traced as Traced
+from shardwise.transforms.jit import JitWrapped as Wrapped
+
+__all__ = ["Compiled", "Lowered", "Traced", "Wrapped"]
