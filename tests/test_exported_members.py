@@ -44,6 +44,7 @@ OWN = {
     "": ["config", "tree_map"],
     "lax": ["PaddingType", "pvary", "regularized_incomplete_beta"],
     "nn": ["normalize"],
+    "random": ["PRNGSpec", "default_prng_impl", "resolve_prng_impl"],
     "errors": ["ShardwiseError"],
     "sharding": [
         *"AbstractDevice AxisEnv HloSharding OpSharding P Topology Tiling Chunked NoSharding Replicated ShardedAxis".split(),

@@ -120,7 +120,10 @@ def test_equal_metadata_is_not_confused():
 
 
 def test_map_and_reduce():
-    assert tu.tree_map(lambda a, b: a + b, {"x": 1, "y": (2, None)}, {"x": 3, "y": (4, None)}) == {"x": 4, "y": (6, None)}
+    assert tu.tree_map(lambda a, b: a + b, {"x": 1, "y": (2, None)}, {"x": 3, "y": (4, None)}) == {
+        "x": 4,
+        "y": (6, None),
+    }
     assert tu.tree_map(lambda a, b: (a, b), (1, 2), ((3, 4), 5)) == ((1, (3, 4)), (2, 5))
     assert tu.tree_map(lambda a: 0 if a is None else a, (1, None), is_leaf=lambda a: a is None) == (1, 0)
     assert tu.tree_map_with_path(lambda p, a, b: (tu.keystr(p), a, b), [1], [2]) == [("[0]", 1, 2)]

@@ -6,7 +6,7 @@
 import importlib as _importlib
 from typing import Any as _Any
 
-from shardwise import eager as _eager  # installs the executor of single ops
+from shardwise import eager as _eager  # noqa: F401  # installs the executor of single ops
 from shardwise import operators_on_demand as _operators_on_demand
 from shardwise.array import Shard as Shard
 from shardwise.array import live_arrays as live_arrays
@@ -103,7 +103,8 @@ def _extend_sharding() -> None:
     from shardwise import sharding
     from shardwise.transforms import explicit
 
-    sharding.reshard, sharding.auto_axes, sharding.explicit_axes = explicit.reshard, explicit.auto_axes, explicit.explicit_axes  # type: ignore[attr-defined]
+    for name in ("reshard", "auto_axes", "explicit_axes"):
+        setattr(sharding, name, getattr(explicit, name))
 
 
 _operators_on_demand.install()

@@ -31,7 +31,10 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
 
         lin = linearize_flat(flat, values)
         program, _ = trace.finish([r for r in lin.residuals if isinstance(r, ProgramTracer)])
-    names = {v: f"from the argument {keystr(path)}" for v, (path, _) in zip(program.inputs[program.num_consts :], paths, strict=True)}
+    names = {
+        v: f"from the argument {keystr(path)}"
+        for v, (path, _) in zip(program.inputs[program.num_consts :], paths, strict=True)
+    }
     return [(r.aval, _origin(program, r, names)) for r in lin.residuals]
 
 

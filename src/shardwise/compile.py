@@ -63,7 +63,9 @@ class Executable:
         for sig, dims in zip(in_sigs, in_dims, strict=True):
             forms.append(grid.form(sig.aval.shape, dims) if sig.spans else grid.whole_form(sig.aval.shape, dims))
         # None: the array's own block already has the computation's form.
-        self._forms: list[BlockForm | PartForm | None] = [None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)]
+        self._forms: list[BlockForm | PartForm | None] = [
+            None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)
+        ]
         self.call = self._caller()
         if config.jax_debug_nans or config.jax_debug_infs:
             self.call = self._checking(self.call, config.jax_debug_nans, config.jax_debug_infs)

@@ -19,9 +19,15 @@ missing = LAUNCHER is None or importlib.util.find_spec("mpi4py") is None
 needs_mpi = pytest.mark.skipif(missing, reason="needs mpi4py and mpiexec: pip install 'shardwise[mpi]'")
 
 
-def launch(processes: int, program: str, *arguments: str, devices: int | None = None) -> subprocess.CompletedProcess[str]:
+def launch(
+    processes: int, program: str, *arguments: str, devices: int | None = None
+) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
-    settings = {"PYTHONPATH": str(SOURCE), "JAX_NUM_CPU_DEVICES": str(devices or 8 // processes), "OMP_NUM_THREADS": "1"}
+    settings = {
+        "PYTHONPATH": str(SOURCE),
+        "JAX_NUM_CPU_DEVICES": str(devices or 8 // processes),
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, str(PROGRAMS / program), *arguments]
     if processes > 1:
         command = [str(LAUNCHER), "-n", str(processes), *command]
@@ -41,11 +47,22 @@ def test_same_results(program, processes):
 @pytest.mark.parametrize(
     "fault, told",
     [
-        ("other_op", ["process 0: <lambda> with all_reduce[", "kind=sum", "process 1: <lambda> with all_reduce[", "kind=max"]),
+        (
+            "other_op",
+            ["process 0: <lambda> with all_reduce[", "kind=sum", "process 1: <lambda> with all_reduce[", "kind=max"],
+        ),
         ("other_shape", ["f32[2]", "f32[4]"]),
         ("other_order", ["kind=sum", "kind=max", "in the same order"]),
         ("raises", ["process 1 of 2 failed (KeyError: 'data file is missing'); the whole job ends"]),
-        ("absent", ["process 0 of 2 has waited longer than 2 s", "process 0 has waited for", "process 1 is busy at", "faults.py:"]),
+        (
+            "absent",
+            [
+                "process 0 of 2 has waited longer than 2 s",
+                "process 0 has waited for",
+                "process 1 is busy at",
+                "faults.py:",
+            ],
+        ),
         ("ends_early", ["process 1: the end of the program", "process 0: reduce_sum"]),
         ("exits", ["process 0: the end of the program"]),
         ("swallows", ["process 0 of 2 has waited longer than 2 s", "process 1"]),

@@ -157,7 +157,11 @@ def test_device_and_sharding():
 def test_committed_arrays_are_not_moved():
     here, there = shardwise.devices()[1:3]
     x = shardwise.device_put(np.ones(8, np.float32), here)
-    for move in (lambda: jnp.asarray(x, device=there), lambda: jnp.array(x, device=there), lambda: x.astype(int, device=there)):
+    for move in (
+        lambda: jnp.asarray(x, device=there),
+        lambda: jnp.array(x, device=there),
+        lambda: x.astype(int, device=there),
+    ):
         with pytest.raises(ValueError, match=r"incompatible devices.*\[1\].*\[2\]"):
             move()
     assert jnp.asarray(x, device=here).devices() == {here}

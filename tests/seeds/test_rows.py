@@ -158,7 +158,11 @@ def test_assembled_arrays(blocks):
 @pytest.mark.parametrize(
     "change, error, text",
     [
-        (lambda given: dict(shape=(8, 16)), ValueError, r"Expected shard shape \(4, 4\) doesn't match .* shape \(4, 2\)"),
+        (
+            lambda given: dict(shape=(8, 16)),
+            ValueError,
+            r"Expected shard shape \(4, 4\) doesn't match .* shape \(4, 2\)",
+        ),
         (lambda given: dict(shape=(8,)), ValueError, "rank at least 2"),
         (lambda given: dict(arrays=given[:5]), ValueError, "Expected 8 per-device arrays .* but got 5"),
         (lambda given: dict(sharding=P("x")), TypeError, "PartitionSpec"),
@@ -185,10 +189,13 @@ def test_parts_that_do_not_fit(blocks, change, error, text):
 
 def test_signature_of_pjit():
     parameters = inspect.signature(pjit).parameters
-    assert list(parameters)[:12] == (
-        "fun in_shardings out_shardings static_argnums static_argnames donate_argnums donate_argnames keep_unused device backend "
-        "inline abstracted_axes"
-    ).split()
+    assert (
+        list(parameters)[:12]
+        == (
+            "fun in_shardings out_shardings static_argnums static_argnames donate_argnums donate_argnames keep_unused device backend "
+            "inline abstracted_axes"
+        ).split()
+    )
     assert repr(parameters["in_shardings"].default) == repr(parameters["out_shardings"].default) == "UnspecifiedValue"
     assert type(pjit(plus_one)) is type(sw.jit(plus_one))
 

@@ -54,8 +54,16 @@ for _kind, _make in (("r", normal), ("c", compl)):
     for _m, _n in ((3, 3), (4, 2), (2, 4)):
         _case(f"lu_{_m}{_n}_{_kind}", lambda la, jnp, x: la.lu(x)[0], _make(2, _m, _n))
         _case(f"svd_values_{_m}{_n}_{_kind}", lambda la, jnp, x: la.svd(x, compute_uv=False), _make(2, _m, _n))
-        _case(f"svd_left_{_m}{_n}_{_kind}", lambda la, jnp, x: _square(jnp, la.svd(x, full_matrices=False)[0]), _make(2, _m, _n))
-        _case(f"svd_right_{_m}{_n}_{_kind}", lambda la, jnp, x: _square(jnp, la.svd(x, full_matrices=False)[2]), _make(2, _m, _n))
+        _case(
+            f"svd_left_{_m}{_n}_{_kind}",
+            lambda la, jnp, x: _square(jnp, la.svd(x, full_matrices=False)[0]),
+            _make(2, _m, _n),
+        )
+        _case(
+            f"svd_right_{_m}{_n}_{_kind}",
+            lambda la, jnp, x: _square(jnp, la.svd(x, full_matrices=False)[2]),
+            _make(2, _m, _n),
+        )
     for _m, _n in ((3, 3), (4, 2)):
         _case(f"q_{_m}{_n}_{_kind}", lambda la, jnp, x: la.qr(x, full_matrices=False)[0], _make(2, _m, _n))
         _case(f"r_{_m}{_n}_{_kind}", lambda la, jnp, x: la.qr(x, full_matrices=False)[1], _make(2, _m, _n))

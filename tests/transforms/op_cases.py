@@ -60,7 +60,22 @@ def _unary(name: str, *args: Any, **options: Any) -> None:
 
 
 _S = (3, 4)
-for _name in ("neg", "exp", "exp2", "expm1", "sin", "cos", "tan", "tanh", "sinh", "cosh", "asinh", "atan", "logistic", "square"):
+for _name in (
+    "neg",
+    "exp",
+    "exp2",
+    "expm1",
+    "sin",
+    "cos",
+    "tan",
+    "tanh",
+    "sinh",
+    "cosh",
+    "asinh",
+    "atan",
+    "logistic",
+    "square",
+):
     _unary(_name, normal(*_S), 0.5 * compl(*_S))
 for _name in ("log", "log1p", "sqrt", "rsqrt"):
     _unary(_name, positive(*_S), compl(*_S))
@@ -98,7 +113,14 @@ for _name in ("add", "sub", "mul", "div", "atan2", "max", "min"):
 for _name in ("add", "sub", "mul", "div"):
     case(f"{_name}_c", lambda lax, x, y, n=_name: getattr(lax, n)(x, y), compl(3, 1), compl(3, 4))
     case(f"{_name}_scalar", lambda lax, x, n=_name: getattr(lax, n)(x, 2.5), normal(*_S))
-case("max_ties", lambda lax, x, y: lax.max(x, y), np.array([1.0, 2, 3]), np.array([1.0, 3, 2]), numeric=False, second=False)
+case(
+    "max_ties",
+    lambda lax, x, y: lax.max(x, y),
+    np.array([1.0, 2, 3]),
+    np.array([1.0, 3, 2]),
+    numeric=False,
+    second=False,
+)
 case("rem", lambda lax, x, y: lax.rem(x, y), 5 * normal(*_S), positive(*_S))
 case("pow", lambda lax, x, y: lax.pow(x, y), positive(*_S), normal(*_S))
 case("pow_edges", lambda lax, x, y: lax.pow(x, y), np.array([0.0, 0, 2, -2]), np.array([1.0, 2, 0, 0]), numeric=False,
@@ -111,14 +133,29 @@ case("clamp", lambda lax, a, x, b: lax.clamp(a, x, b), np.float64(-0.5), normal(
 case("clamp_full", lambda lax, a, x, b: lax.clamp(a, x, b), -positive(*_S), normal(*_S), positive(*_S))
 _mask = RNG.uniform(size=_S) > 0.5
 case("select_n", lambda lax, x, y: lax.select_n(_mask, x, y), normal(*_S), normal(*_S))
-case("select_n_int", lambda lax, x, y, z: lax.select_n(np.array([0, 1, 2, 1], np.int32), x, y, z), normal(4), normal(4), normal(4))
-case("select_n_scalar", lambda lax, x, y: lax.select_n(lax.gt(lax.reduce_max(x, (0, 1)), 0.0), x, y), normal(*_S), normal(*_S))
+case(
+    "select_n_int",
+    lambda lax, x, y, z: lax.select_n(np.array([0, 1, 2, 1], np.int32), x, y, z),
+    normal(4),
+    normal(4),
+    normal(4),
+)
+case(
+    "select_n_scalar",
+    lambda lax, x, y: lax.select_n(lax.gt(lax.reduce_max(x, (0, 1)), 0.0), x, y),
+    normal(*_S),
+    normal(*_S),
+)
 
 # -- casts
 
 case("convert_f32", lambda lax, x: lax.convert_element_type(x, np.float32), normal(*_S), numeric=False)
 case("convert_c", lambda lax, x: lax.convert_element_type(x, np.complex128), normal(*_S))
-case("convert_int", lambda lax, x: lax.mul(x, lax.convert_element_type(lax.convert_element_type(x, np.int32), np.float64)), normal(*_S))
+case(
+    "convert_int",
+    lambda lax, x: lax.mul(x, lax.convert_element_type(lax.convert_element_type(x, np.int32), np.float64)),
+    normal(*_S),
+)
 case("reduce_precision", lambda lax, x: lax.reduce_precision(x, 8, 10), normal(*_S), numeric=False)
 case("stop_gradient", lambda lax, x: lax.mul(lax.stop_gradient(lax.sin(x)), x), normal(*_S), numeric=False)
 
@@ -153,13 +190,21 @@ case("argmax", lambda lax, x: lax.mul(x, lax.convert_element_type(lax.broadcast_
                                                                  np.float64)), distinct(3, 4))  # fmt: skip
 for _name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"):
     for _reverse in (False, True):
-        case(f"{_name}_{_reverse}", lambda lax, x, n=_name, r=_reverse: getattr(lax, n)(x, 1, reverse=r), distinct(2, 5))
+        case(
+            f"{_name}_{_reverse}", lambda lax, x, n=_name, r=_reverse: getattr(lax, n)(x, 1, reverse=r), distinct(2, 5)
+        )
 
 # -- order
 
 case("sort", lambda lax, x: lax.sort(x, 1), distinct(3, 4))
 case("sort_several", lambda lax, x, y: lax.mul(*lax.sort((x, y), 0, num_keys=1)), distinct(4, 3), normal(4, 3))
-case("sort_keys", lambda lax, x, y, z: lax.mul(*lax.sort((lax.floor(x), y, z), 0, num_keys=2)[1:]), normal(5), distinct(5), normal(5))
+case(
+    "sort_keys",
+    lambda lax, x, y, z: lax.mul(*lax.sort((lax.floor(x), y, z), 0, num_keys=2)[1:]),
+    normal(5),
+    distinct(5),
+    normal(5),
+)
 case("top_k", lambda lax, x: lax.top_k(x, 2)[0], distinct(3, 5))
 
 # -- products
@@ -169,7 +214,12 @@ case("dot_vectors", lambda lax, x, y: lax.dot(x, y), normal(4), normal(4))
 case("dot_c", lambda lax, x, y: lax.dot(x, y), compl(3, 4), compl(4, 2))
 _dims = (((3, 0), (1, 2)), ((2,), (3,)))
 case("dot_general", lambda lax, x, y: lax.dot_general(x, y, _dims), normal(4, 2, 3, 5), normal(2, 5, 4, 3))
-case("dot_general_2", lambda lax, x, y: lax.dot_general(x, y, (((1,), (1,)), ((0, 3), (2, 0)))), normal(2, 3, 4, 5), normal(5, 3, 2, 6))
+case(
+    "dot_general_2",
+    lambda lax, x, y: lax.dot_general(x, y, (((1,), (1,)), ((0, 3), (2, 0)))),
+    normal(2, 3, 4, 5),
+    normal(5, 3, 2, 6),
+)
 case("dot_outer", lambda lax, x, y: lax.dot_general(x, y, (((), ()), ((), ()))), normal(2, 3), normal(4))
 
 
@@ -203,7 +253,9 @@ _window("min", np.inf, "min", distinct(5, 6), (2, 2), (2, 2), "SAME")
 # -- positions
 
 
-def _gather(name: str, x: np.ndarray, indices: Any, dims: dict[str, Any], sizes: tuple[int, ...], **options: Any) -> None:
+def _gather(
+    name: str, x: np.ndarray, indices: Any, dims: dict[str, Any], sizes: tuple[int, ...], **options: Any
+) -> None:
     def function(lax: Any, x: Any) -> Any:
         return lax.gather(x, np.array(indices, np.int32), lax.GatherDimensionNumbers(**dims), sizes, **options)
 
@@ -214,7 +266,13 @@ _rows = dict(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
 _gather("rows", normal(5, 3), [[1], [4], [1]], _rows, (1, 3))
 _gather("fill", normal(5, 3), [[1], [7], [-1]], _rows, (1, 3), mode="fill", fill_value=2.0)
 _gather("clip", normal(5, 3), [[1], [7], [-1]], _rows, (1, 3), mode="clip")
-_gather("windows", normal(5, 6), [[1, 2], [0, 3]], dict(offset_dims=(1, 2), collapsed_slice_dims=(), start_index_map=(0, 1)), (2, 3))
+_gather(
+    "windows",
+    normal(5, 6),
+    [[1, 2], [0, 3]],
+    dict(offset_dims=(1, 2), collapsed_slice_dims=(), start_index_map=(0, 1)),
+    (2, 3),
+)
 _gather("batching", normal(3, 5), [[[1], [0]], [[4], [4]], [[2], [3]]],
         dict(offset_dims=(), collapsed_slice_dims=(1,), start_index_map=(1,), operand_batching_dims=(0,),
              start_indices_batching_dims=(0,)), (1, 1))  # fmt: skip
@@ -222,7 +280,9 @@ _gather("batching", normal(3, 5), [[[1], [0]], [[4], [4]], [[2], [3]]],
 
 def _scatter(op: str, name: str, indices: Any, updates: np.ndarray, **options: Any) -> None:
     def function(lax: Any, x: Any, u: Any) -> Any:
-        numbers = lax.ScatterDimensionNumbers(update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+        numbers = lax.ScatterDimensionNumbers(
+            update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
+        )
         return getattr(lax, op)(x, np.array(indices, np.int32), u, numbers, **options)
 
     case(f"{op}_{name}", function, distinct(5, 3), updates, second=op not in ("scatter_min", "scatter_max"))
@@ -239,7 +299,12 @@ _scatter("scatter_max", "repeated", [[1], [4], [1]], normal(3, 3))
 _scatter("scatter_min", "repeated", [[1], [4], [1]], normal(3, 3))
 case("dynamic_slice", lambda lax, x: lax.dynamic_slice(x, (np.int32(1), np.int32(2)), (2, 3)), normal(4, 5))
 case("dynamic_slice_clamped", lambda lax, x: lax.dynamic_slice(x, (np.int32(9), np.int32(0)), (2, 3)), normal(4, 5))
-case("dynamic_update_slice", lambda lax, x, u: lax.dynamic_update_slice(x, u, (np.int32(1), np.int32(9))), normal(4, 5), normal(2, 3))
+case(
+    "dynamic_update_slice",
+    lambda lax, x, u: lax.dynamic_update_slice(x, u, (np.int32(1), np.int32(9))),
+    normal(4, 5),
+    normal(2, 3),
+)
 
 # -- transforms
 

@@ -92,7 +92,8 @@ def _ops(function: Any, *args: Any) -> Counter[str]:
 
 def test_compiled_program_computes_again() -> None:
     plain, again, kept, merged = (
-        _ops(sw.grad(f), W, X) for f in (PLAIN, rematted("nothing"), rematted("dots"), rematted("nothing", prevent_cse=False))
+        _ops(sw.grad(f), W, X)
+        for f in (PLAIN, rematted("nothing"), rematted("dots"), rematted("nothing", prevent_cse=False))
     )
     assert again["sin"] == plain["sin"] + 3
     assert again["dot_general"] == plain["dot_general"] + 3

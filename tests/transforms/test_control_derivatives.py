@@ -14,7 +14,11 @@ from shardwise.sharding import AxisType, NamedSharding, P, make_mesh, use_mesh
 from shardwise.transforms.linearize import linearize_flat
 from tests.transforms.control_cases import COND, SCAN, WHILE, XS, W, X
 
-CASES = {f"{kind}: {name}": case for kind, cases in (("scan", SCAN), ("cond", COND), ("while", WHILE)) for name, case in cases.items()}
+CASES = {
+    f"{kind}: {name}": case
+    for kind, cases in (("scan", SCAN), ("cond", COND), ("while", WHILE))
+    for name, case in cases.items()
+}
 CLOSE = {"rtol": 2e-4, "atol": 1e-5}
 
 
@@ -77,7 +81,9 @@ def test_sharded(expected, kind: AxisType, jitted: bool) -> None:
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_mapped_dim_sharded(expected, kind: AxisType) -> None:
     mesh = mesh_of(kind)
-    c, xs = (sw.device_put(v, NamedSharding(mesh, s)) for v, s in ((C8[:, None], P("a")), (XS8[:, :, None], P(None, "a"))))
+    c, xs = (
+        sw.device_put(v, NamedSharding(mesh, s)) for v, s in ((C8[:, None], P("a")), (XS8[:, :, None], P(None, "a")))
+    )
     with use_mesh(mesh):
         gc, gw, gxs = sw.jit(sw.vmap(sw.grad(loss, (0, 1, 2)), (0, None, 1)))(c, W, xs)
         ones = sw.jit(sw.vmap(lambda y: lax.scan(lambda c, _: (c * y, c), jnp.ones(4), None, length=3)[0]))(c[:, 0])
@@ -113,7 +119,9 @@ def test_in_shard_map(checked: bool) -> None:
         c, ys = lax.scan(step, c, xs)
         return (c**2).sum(), ys
 
-    split = sw.shard_map(local, mesh=mesh, in_specs=(P("a"), P(), P(None, "a")), out_specs=(P(), P()), check_vma=checked)
+    split = sw.shard_map(
+        local, mesh=mesh, in_specs=(P("a"), P(), P(None, "a")), out_specs=(P(), P()), check_vma=checked
+    )
     args = (C8, W, XS8)
     check(sw.grad(total(split), (0, 1, 2))(*args), sw.grad(total(whole), (0, 1, 2))(*args))
     check(sw.jvp(total(split), args, args), sw.jvp(total(whole), args, args))

@@ -83,7 +83,9 @@ def test_in_shard_map(make: Any) -> None:
     mesh = sw.make_mesh((4,), ("x",), axis_types=(sw.sharding.AxisType.Auto,))
     f = make(sw, jnp)
     each = sw.vmap(f, (0, None))
-    mapped = sw.shard_map(lambda x, y: lax.psum(jnp.sum(each(x, y)), "x"), mesh=mesh, in_specs=(P("x"), P()), out_specs=P())
+    mapped = sw.shard_map(
+        lambda x, y: lax.psum(jnp.sum(each(x, y)), "x"), mesh=mesh, in_specs=(P("x"), P()), out_specs=P()
+    )
     x = np.linspace(0, 1, 8, dtype=np.float32)
     got = sw.jit(sw.grad(mapped, (0, 1)))(x, 2.0)
     _equal(got, (3 * np.cos(x) * 2, np.sin(x).sum()))

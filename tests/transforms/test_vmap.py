@@ -47,7 +47,9 @@ def _check(function: Any, lists: list[list[np.ndarray]], mapped: tuple[bool, ...
         stacks.append(np.stack(column, dim) if m else column[0])
     found = tree_leaves(sw.vmap(function, tuple(axes))(*stacks))
     for k, leaf in enumerate(found):
-        np.testing.assert_allclose(np.asarray(leaf), np.stack([np.asarray(e[k]) for e in expected]), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(
+            np.asarray(leaf), np.stack([np.asarray(e[k]) for e in expected]), rtol=1e-9, atol=1e-9
+        )
 
 
 def _some(case: Case) -> list[tuple[bool, ...]]:
@@ -109,7 +111,9 @@ def test_one_product_for_all() -> None:
 
 def test_gather_and_scatter_stay_themselves() -> None:
     rows = lambda table, i: table[i]  # noqa: E731
-    program = sw.make_jaxpr(sw.vmap(sw.grad(lambda t, i: jnp.sum(rows(t, i))), (None, 0)))(np.ones((6, 2)), np.ones((4, 3), np.int32))
+    program = sw.make_jaxpr(sw.vmap(sw.grad(lambda t, i: jnp.sum(rows(t, i))), (None, 0)))(
+        np.ones((6, 2)), np.ones((4, 3), np.int32)
+    )
     assert "vmapped" not in {e.op.name for e in program.eqns}
 
 
@@ -175,10 +179,14 @@ def test_collectives_as_in_jax(name: str) -> None:
     jax = pytest.importorskip("jax")
     body = COLLECTIVES[name]
     theirs = jax.jit(jax.vmap(lambda v: body(jax.lax, v), axis_name="i"))(VALUES)
-    np.testing.assert_allclose(np.asarray(sw.vmap(lambda v: body(lax, v), axis_name="i")(VALUES)), theirs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        np.asarray(sw.vmap(lambda v: body(lax, v), axis_name="i")(VALUES)), theirs, rtol=1e-5, atol=1e-6
+    )
     if name in NO_DERIVATIVE | WRONG_IN_JAX:
         return
-    theirs = jax.jit(jax.vmap(jax.grad(lambda v: jax.numpy.sum(jax.numpy.sin(body(jax.lax, v)))), axis_name="i"))(VALUES)
+    theirs = jax.jit(jax.vmap(jax.grad(lambda v: jax.numpy.sum(jax.numpy.sin(body(jax.lax, v)))), axis_name="i"))(
+        VALUES
+    )
     ours = sw.vmap(sw.grad(lambda v: jnp.sum(jnp.sin(body(lax, v)))), axis_name="i")(VALUES)
     np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-4, atol=1e-5)
 
@@ -249,7 +257,9 @@ def test_jit_inside() -> None:
     np.testing.assert_allclose(out["a"], x * 2)
     np.testing.assert_allclose(out["b"], np.cumsum(x, 0).T)
     with_shardings = sw.jit(jnp.sin, in_shardings=sw.NamedSharding(_mesh("x"), P("x")))
-    np.testing.assert_allclose(sw.vmap(with_shardings)(np.ones((3, 4), np.float32)), np.sin(np.ones((3, 4), np.float32)))
+    np.testing.assert_allclose(
+        sw.vmap(with_shardings)(np.ones((3, 4), np.float32)), np.sin(np.ones((3, 4), np.float32))
+    )
 
 
 def test_random() -> None:
@@ -261,7 +271,9 @@ def test_random() -> None:
         np.testing.assert_array_equal(np.asarray(sw.jit(sw.vmap(function))(keys)), expected)
     scaled = lambda k, s: sw.random.normal(k, (2,)) * s  # noqa: E731
     s = np.arange(4, dtype=np.float32)
-    np.testing.assert_allclose(sw.vmap(scaled, (None, 0))(keys[0], s), s[:, None] * np.asarray(scaled(keys[0], 1.0)), rtol=1e-6)
+    np.testing.assert_allclose(
+        sw.vmap(scaled, (None, 0))(keys[0], s), s[:, None] * np.asarray(scaled(keys[0], 1.0)), rtol=1e-6
+    )
 
 
 def test_sharded_arguments() -> None:
@@ -274,7 +286,9 @@ def test_sharded_arguments() -> None:
 
 
 def test_trees_and_errors() -> None:
-    out = sw.vmap(lambda t, y: tree_map(lambda v: v + y, t), ({"a": 0, "b": None}, None))({"a": np.arange(3.0), "b": 1.0}, 2.0)
+    out = sw.vmap(lambda t, y: tree_map(lambda v: v + y, t), ({"a": 0, "b": None}, None))(
+        {"a": np.arange(3.0), "b": 1.0}, 2.0
+    )
     np.testing.assert_allclose(out["a"], [2, 3, 4])
     np.testing.assert_allclose(out["b"], [3, 3, 3])
     assert sw.vmap(lambda: 1.0, axis_size=3)().shape == (3,)

@@ -147,7 +147,9 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
         elif all(isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray) for leaf in leaves):
             wanted = lattice_result_type(*leaves)[0]
     if wanted is not None and np.dtype(wanted).kind in "iufc":
-        return host_array(np.array(x, dtype=wanted), explicit=True)  # raises OverflowError where a Python int does not fit
+        return host_array(
+            np.array(x, dtype=wanted), explicit=True
+        )  # raises OverflowError where a Python int does not fit
     return _host(np.array(x), wanted)
 
 

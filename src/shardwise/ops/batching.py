@@ -60,7 +60,9 @@ def shifting(name: str, *params: str) -> Callable[..., Batched]:
     return in_front(name, change)
 
 
-def concatenate(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+def concatenate(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> Batched:
     """All pieces get the mapped dim."""
     fronts = [full_in_front(size, x, d) for x, d in zip(values, dims, strict=True)]
     return [do.concatenate(*fronts, dimension=params["dimension"] + 1)], [0]

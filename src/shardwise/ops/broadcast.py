@@ -98,7 +98,9 @@ def _broadcast_explicit(in_types: Types, out_types: Types, params: Params, rule:
     return specs_from_rule("broadcast_in_dim", in_types, out_types, rule)
 
 
-def _broadcast_transpose(ct: Any, x: Any, *, shape: Shape, broadcast_dimensions: tuple[int, ...], **_: Any) -> list[Any]:
+def _broadcast_transpose(
+    ct: Any, x: Any, *, shape: Shape, broadcast_dimensions: tuple[int, ...], **_: Any
+) -> list[Any]:
     """The sum over the dims that are new, and over those that grew from size 1."""
     new = tuple(d for d in range(len(shape)) if d not in broadcast_dimensions)
     summed = do.reduce_sum(ct, axes=new) if new else ct

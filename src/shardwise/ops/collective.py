@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import ShapedArray, define_op
+from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
 from shardwise.ops import across
 from shardwise.ops import collective_batching as batching
-from shardwise.ir.axis_scope import is_checked
 from shardwise.ops.derivative import do
 from shardwise.runtime.blocks import expanded
 from shardwise.runtime.env import Env
@@ -120,7 +120,9 @@ def _all_reduce_jvp(primals: Any, tangents: Any, *, kind: str, **params: Any) ->
     return do.all_reduce(*primals, kind=kind, **params), do.all_reduce(*tangents, kind=kind, **params)
 
 
-def _all_reduce_transpose(ct: Any, x: Any, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> list[Any]:
+def _all_reduce_transpose(
+    ct: Any, x: Any, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None
+) -> list[Any]:
     """With checked types a sum is the same on all devices, and each gets its cotangent. Without, each holds a share of it."""
     if groups is not None:
         return [do.all_reduce(ct, axes=axes, kind=kind, groups=groups)]
@@ -411,7 +413,15 @@ all_slice = define_op("all_slice", type_rule=_all_slice_type, kernel=_all_slice_
 
 
 def _halo_type(
-    x: ShapedArray, fill: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, step: int, start: int, width: int
+    x: ShapedArray,
+    fill: ShapedArray,
+    *,
+    axes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    dim: int,
+    step: int,
+    start: int,
+    width: int,
 ) -> ShapedArray:
     shape = (*x.shape[:dim], width, *x.shape[dim + 1 :])
     return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | fill.vma | set(axes))
@@ -459,6 +469,11 @@ def _halo_kernel(
 
 
 halo_exchange = define_op(
-    "halo_exchange", type_rule=_halo_type, kernel=_halo_kernel, typed=True, collective=True, rule=_moved_dim_rule(lambda p: (p["dim"],)),
+    "halo_exchange",
+    type_rule=_halo_type,
+    kernel=_halo_kernel,
+    typed=True,
+    collective=True,
+    rule=_moved_dim_rule(lambda p: (p["dim"],)),
     across=across.gathering(_halo_kernel),
 )

@@ -29,7 +29,9 @@ def _moved(x: Any, source: int, target: int) -> Any:
 
 def _merged(x: Any, dim: int) -> Any:
     """Dims `dim` and `dim` + 1 as one."""
-    return do.reshape(x, new_sizes=(*x.shape[:dim], x.shape[dim] * x.shape[dim + 1], *x.shape[dim + 2 :]), out_sharding=None)
+    return do.reshape(
+        x, new_sizes=(*x.shape[:dim], x.shape[dim] * x.shape[dim + 1], *x.shape[dim + 2 :]), out_sharding=None
+    )
 
 
 def _unmerged(x: Any, dim: int, n: int) -> Any:
@@ -44,7 +46,9 @@ def _alone(name: str, axis: Any, params: Params) -> None:
             f"{name} over {params['axes']}, of which {axis!r} is a vmap axis: call it once per axis, the last one first."
         )
     if params.get("groups") is not None:
-        raise NotImplementedError(f"{name} with axis_index_groups over the vmap axis {axis!r}; reshape the mapped dim instead.")
+        raise NotImplementedError(
+            f"{name} with axis_index_groups over the vmap axis {axis!r}; reshape the mapped dim instead."
+        )
 
 
 def pointwise(name: str) -> Callable[..., Batched]:
@@ -115,7 +119,9 @@ def all_gather(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int |
     minor_ones = params["axes"][params["axes"].index(axis) + 1 :]
     for some in (minor_ones,):
         if some:
-            x = do.all_gather(x, **{**params, "axes": some, "sizes": tuple(counts[a] for a in some), "dim": at + 1, "tiled": False})
+            x = do.all_gather(
+                x, **{**params, "axes": some, "sizes": tuple(counts[a] for a in some), "dim": at + 1, "tiled": False}
+            )
     x = _moved(x, 0, at)
     if minor_ones:
         x = _merged(x, at)
@@ -165,7 +171,9 @@ def ppermute(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | N
         rows = list(run)
         if step is None:
             zero = literal(np.zeros((), x.dtype)[()], x.dtype)
-            pieces.append(do.broadcast_in_dim(zero, shape=(len(rows), *x.shape[1:]), broadcast_dimensions=(), out_sharding=None))
+            pieces.append(
+                do.broadcast_in_dim(zero, shape=(len(rows), *x.shape[1:]), broadcast_dimensions=(), out_sharding=None)
+            )
         else:
             starts, limits = (rows[0] + step, *[0] * (x.ndim - 1)), (rows[-1] + step + 1, *x.shape[1:])
             pieces.append(do.slice(x, start_indices=starts, limit_indices=limits, strides=None))

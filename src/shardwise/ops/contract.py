@@ -12,7 +12,7 @@ from shardwise.base import config
 from shardwise.base.dtypes import check_requested, finfo, iinfo, issubdtype
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import Array, ShapedArray, bind, define_op
-from shardwise.ir.explicit import complete_types, type_error
+from shardwise.ir.explicit import complete_types, elementwise_error, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.convert import as_array

@@ -241,7 +241,9 @@ def _grouped(x: Any, source: int, target: int, groups: int) -> Any:
     if groups == 1:
         return x
     shape = x.shape
-    x = do.reshape(x, new_sizes=(*shape[:source], groups, shape[source] // groups, *shape[source + 1 :]), out_sharding=None)
+    x = do.reshape(
+        x, new_sizes=(*shape[:source], groups, shape[source] // groups, *shape[source + 1 :]), out_sharding=None
+    )
     order = [d for d in range(x.ndim) if d != source]
     order.insert(target, source)
     sizes = list(shape)
@@ -250,7 +252,9 @@ def _grouped(x: Any, source: int, target: int, groups: int) -> Any:
     return do.reshape(do.transpose(x, permutation=tuple(order)), new_sizes=tuple(sizes), out_sharding=None)
 
 
-def _sides(dims: ConvDimensionNumbers, left: Ints, right: Ints, out: Ints, strides: Ints, lhs_gaps: Ints, rhs_gaps: Ints) -> Any:
+def _sides(
+    dims: ConvDimensionNumbers, left: Ints, right: Ints, out: Ints, strides: Ints, lhs_gaps: Ints, rhs_gaps: Ints
+) -> Any:
     """Per spatial dim the sizes of lhs, kernel and result with the gaps that dilations and strides make."""
     sizes = [[shape[d] for d in spec[2:]] for shape, spec in zip((left, right, out), dims, strict=True)]
     return zip(*(map(dilated, s, g) for s, g in zip(sizes, (lhs_gaps, rhs_gaps, strides), strict=True)), strict=True)

@@ -120,7 +120,9 @@ def _define(name: str, ufunc: Any, accepts: str, **derivative: Any) -> Op:
     def kernel(env: Env, x: Block, *, axis: int, reverse: bool) -> Block:
         return accumulate(ufunc, x, env.lead + axis, reverse)
 
-    return define_op(name, type_rule=_type(name, accepts), kernel=kernel, rule=_rule, batch=shifting(name, "axis"), **derivative)
+    return define_op(
+        name, type_rule=_type(name, accepts), kernel=kernel, rule=_rule, batch=shifting(name, "axis"), **derivative
+    )
 
 
 cumsum_p = _define("cumsum", np.add, "iufc", jvp="linear", transpose=_sum_transpose)

@@ -90,7 +90,10 @@ def dims_sharding(sharding: NamedSharding | None, dims: Sequence[int]) -> NamedS
 def filled(aval: ShapedArray, value: Any = 0) -> Array:
     """An array of this type's shape and dtype with one value everywhere."""
     return do.broadcast_in_dim(
-        literal(value, aval.dtype, weak_type=aval.weak_type), shape=aval.shape, broadcast_dimensions=(), out_sharding=cotangent_sharding(aval)
+        literal(value, aval.dtype, weak_type=aval.weak_type),
+        shape=aval.shape,
+        broadcast_dimensions=(),
+        out_sharding=cotangent_sharding(aval),
     )
 
 
@@ -130,7 +133,9 @@ def full_in_front(size: int, x: Any, dim: int | None) -> Any:
     """`x` with its mapped dim first; repeated along a new one if it has none."""
     if dim is not None:
         return moved_to_front(x, dim)
-    return do.broadcast_in_dim(x, shape=(size, *x.shape), broadcast_dimensions=tuple(range(1, x.ndim + 1)), out_sharding=None)
+    return do.broadcast_in_dim(
+        x, shape=(size, *x.shape), broadcast_dimensions=tuple(range(1, x.ndim + 1)), out_sharding=None
+    )
 
 
 def with_dtype(x: Any, aval: ShapedArray) -> Any:

@@ -500,7 +500,9 @@ def _gather_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequen
         offset = (0, *offset)
     numbers = GatherDimensionNumbers(offset, collapsed, mapped, ours, theirs)
     promises = {} if right is None else {"indices_are_sorted": False, "unique_indices": False}
-    return [do.gather(operand, indices, **{**params, **promises, "dimension_numbers": numbers, "slice_sizes": sizes})], [0]
+    return [
+        do.gather(operand, indices, **{**params, **promises, "dimension_numbers": numbers, "slice_sizes": sizes})
+    ], [0]
 
 
 gather_p = define_op(

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from shardwise.ir import Equation, ShapedArray, define_op
-from shardwise.ir.op import Params, Types
 from shardwise.ir.axis_scope import SPMD_AXES
+from shardwise.ir.op import Params, Types
 from shardwise.ops.collective import _same_dims
 from shardwise.ops.derivative import cotangent_sharding, do
 from shardwise.sharding import AxisType, NamedSharding, PartitionSpec, Sharding

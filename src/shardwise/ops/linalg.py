@@ -105,7 +105,9 @@ def define_matrix_op(name: str, ranks: Ints, results: Callable[..., list[Result]
         return tuple(batch + ((),) * (out.ndim - len(batch)) for out in out_types)
 
     derivative = {r: later("shardwise.ops.linalg_derivative", f"{name}_{r}") for r in rules}
-    return define_op(name, type_rule=type_rule, kernel=run, rule=rule, explicit=explicit, multiple_results=multiple, **derivative)
+    return define_op(
+        name, type_rule=type_rule, kernel=run, rule=rule, explicit=explicit, multiple_results=multiple, **derivative
+    )
 
 
 def _matrix_rule(in_types: Types, out_types: Types, batch: int) -> Rule:
@@ -434,7 +436,8 @@ def _triangular_results(a: Ints, b: Ints, *, left: bool, **_: Any) -> list[Resul
 
 
 triangular_solve_p = define_matrix_op(
-    "triangular_solve", (2, 2), _triangular_results, lapack.triangular_solve, multiple=False, rules=("jvp", "transpose"))
+    "triangular_solve", (2, 2), _triangular_results, lapack.triangular_solve, multiple=False, rules=("jvp", "transpose")
+)
 
 
 def triangular_solve(a: Any, b: Any, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False,

@@ -82,7 +82,9 @@ def _trace(x: Any) -> Any:
 
 def _columns(x: Any) -> Any:
     """Vectors f[..., n] as f[..., 1, n]: one factor per column."""
-    return do.broadcast_in_dim(x, shape=(*x.shape[:-1], 1, x.shape[-1]), broadcast_dimensions=(*range(x.ndim - 1), x.ndim), out_sharding=None)
+    return do.broadcast_in_dim(
+        x, shape=(*x.shape[:-1], 1, x.shape[-1]), broadcast_dimensions=(*range(x.ndim - 1), x.ndim), out_sharding=None
+    )
 
 
 def _rows(x: Any) -> Any:
@@ -96,13 +98,22 @@ def _inverse_or_zero(x: Any) -> Any:
     return do.select_n(zero, do.div(literal(1, x.dtype), do.select_n(zero, x, 1)), 0)
 
 
-def _solve_triangular(a: Any, b: Any, *, left: bool, lower: bool, transpose: bool = False, conjugate: bool = False, unit: bool = False) -> Any:
-    return do.triangular_solve(a, b, left=left, lower=lower, transpose=transpose, conjugate=conjugate and a.dtype.kind == "c", unit=unit)
+def _solve_triangular(
+    a: Any, b: Any, *, left: bool, lower: bool, transpose: bool = False, conjugate: bool = False, unit: bool = False
+) -> Any:
+    return do.triangular_solve(
+        a, b, left=left, lower=lower, transpose=transpose, conjugate=conjugate and a.dtype.kind == "c", unit=unit
+    )
 
 
 def _part(x: Any, rows: tuple[int, int], columns: tuple[int, int]) -> Any:
     before = (0,) * (x.ndim - 2)
-    return do.slice(x, start_indices=(*before, rows[0], columns[0]), limit_indices=(*x.shape[:-2], rows[1], columns[1]), strides=None)
+    return do.slice(
+        x,
+        start_indices=(*before, rows[0], columns[0]),
+        limit_indices=(*x.shape[:-2], rows[1], columns[1]),
+        strides=None,
+    )
 
 
 def _padded(x: Any, rows: int, columns: int) -> Any:
@@ -159,7 +170,11 @@ def triangular_solve_transpose(ct: Any, a: Any, b: Any, *, transpose: bool, **pa
 def _whole_batch(x: Any, batch: tuple[int, ...]) -> Any:
     """A stack whose batch dims of size 1 are repeated."""
     shape = (*batch, *x.shape[-2:])
-    return x if x.shape == shape else do.broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(x.ndim)), out_sharding=None)
+    return (
+        x
+        if x.shape == shape
+        else do.broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(x.ndim)), out_sharding=None)
+    )
 
 
 def solve_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -181,7 +196,9 @@ def solve_transpose(ct: Any, a: Any, b: Any) -> list[Any]:
     axes = tuple(d for d, (n, m) in enumerate(zip(out.shape, shape, strict=True)) if n != m)
     if axes:
         kept = tuple(d for d in range(len(shape)) if d not in axes)
-        out = do.broadcast_in_dim(do.reduce_sum(out, axes=axes), shape=shape, broadcast_dimensions=kept, out_sharding=None)
+        out = do.broadcast_in_dim(
+            do.reduce_sum(out, axes=axes), shape=shape, broadcast_dimensions=kept, out_sharding=None
+        )
     return [None, out]
 
 
@@ -238,7 +255,9 @@ def _padded_front(x: Any, size: int) -> Any:
     return do.pad(x, 0, padding_config=(*((0, 0, 0),) * (x.ndim - 2), *edges))
 
 
-def qr_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, full: bool, pivoting: bool) -> tuple[list[Any], list[Any]]:
+def qr_jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, full: bool, pivoting: bool
+) -> tuple[list[Any], list[Any]]:
     """Of x = q r with square r."""
     (x,), (t,) = primals, tangents
     m, n = x.shape[-2:]
@@ -289,7 +308,9 @@ def eig_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, left: bool, righ
     return [values], [_diagonal(inner)]
 
 
-def svd_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, full: bool, vectors: bool) -> tuple[list[Any], list[Any]]:
+def svd_jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, full: bool, vectors: bool
+) -> tuple[list[Any], list[Any]]:
     """Of x = u s v^H, in the frame of the singular vectors."""
     (x,), (t,) = primals, tangents
     m, n = x.shape[-2:]
@@ -307,7 +328,9 @@ def svd_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, full: bool, vect
     gaps = cast(_inverse_or_zero(do.mul(do.add(column, row), do.sub(column, row))))
     inverse = _inverse_or_zero(s)
     right, left = do.mul(inner, cast(column)), do.mul(inner, cast(row))
-    phase = do.mul(do.mul(do.sub(inner, _adjoint(inner)), cast(_columns(inverse))), do.mul(_eye(inner, *inner.shape[-2:]), 0.5))
+    phase = do.mul(
+        do.mul(do.sub(inner, _adjoint(inner)), cast(_columns(inverse))), do.mul(_eye(inner, *inner.shape[-2:]), 0.5)
+    )
     du = _times(u, do.add(do.mul(gaps, do.add(right, _adjoint(right))), phase))
     dv = _times(_adjoint(vh), do.mul(gaps, do.add(left, _adjoint(left))))
     if m > n:
@@ -372,7 +395,9 @@ def _adjugate_times(a: Any, b: Any) -> Any:
     odd = do.and_(swaps, literal(1, swaps.dtype))
     sign = do.sub(literal(1, a.dtype), do.mul(_like(odd, a.dtype), 2))
     diagonal = _diagonal(packed)
-    head = do.slice(diagonal, start_indices=(0,) * diagonal.ndim, limit_indices=(*diagonal.shape[:-1], n - 1), strides=None)
+    head = do.slice(
+        diagonal, start_indices=(0,) * diagonal.ndim, limit_indices=(*diagonal.shape[:-1], n - 1), strides=None
+    )
     most = do.mul(sign, do.reduce_prod(head, axes=(head.ndim - 1,)))  # the determinant without the last pivot
     last = do.squeeze(do.slice(diagonal, start_indices=(*(0,) * (diagonal.ndim - 1), n - 1), limit_indices=diagonal.shape, strides=None),
                       dimensions=(diagonal.ndim - 1,))  # fmt: skip
@@ -381,7 +406,11 @@ def _adjugate_times(a: Any, b: Any) -> Any:
     pivot = do.div(literal(1, a.dtype), do.select_n(none, most, 1))
     row, column = _places(packed.aval)
     corner = do.and_(do.eq(row, column), do.eq(row, literal(n - 1, row.dtype)))
-    spread = lambda v: do.broadcast_in_dim(v, shape=packed.shape, broadcast_dimensions=tuple(range(v.ndim)), out_sharding=None)  # noqa: E731
+
+    def spread(v: Any) -> Any:
+        dims = tuple(range(v.ndim))
+        return do.broadcast_in_dim(v, shape=packed.shape, broadcast_dimensions=dims, out_sharding=None)
+
     upper = do.select_n(corner, packed, spread(pivot))
     upper = do.select_n(spread(none), upper, _eye(a, n, n))
     y = _solve_triangular(packed, _permuted(b, order), left=True, lower=True, unit=True)
@@ -423,7 +452,9 @@ def expm_frechet_transpose(ct: Any, x: Any, direction: Any, **params: Any) -> li
 def _blocks(a: Any, b: Any, c: Any, d: Any) -> Any:
     """[[a, b], [c, d]]."""
     last = a.ndim - 1
-    return do.concatenate(do.concatenate(a, b, dimension=last), do.concatenate(c, d, dimension=last), dimension=last - 1)
+    return do.concatenate(
+        do.concatenate(a, b, dimension=last), do.concatenate(c, d, dimension=last), dimension=last - 1
+    )
 
 
 def sqrtm_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:

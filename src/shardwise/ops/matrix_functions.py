@@ -65,7 +65,9 @@ def _frechet(x: NDArray, direction: NDArray, max_squarings: int) -> NDArray:
 
 
 # The derivative of expm in a direction, in which it is linear.
-expm_frechet_p = define_matrix_op("expm_frechet", (2, 2), _frechet_results, _frechet, multiple=False, rules=("jvp", "transpose"))
+expm_frechet_p = define_matrix_op(
+    "expm_frechet", (2, 2), _frechet_results, _frechet, multiple=False, rules=("jvp", "transpose")
+)
 
 
 def expm(x: Array, max_squarings: int = 16) -> Array:
@@ -132,7 +134,9 @@ def _sylvester(a: NDArray, b: NDArray, c: NDArray) -> NDArray:
     return each(call, (2, 2, 2), (a, b, c), [(c.shape[-2:], c.dtype)])[0]
 
 
-solve_sylvester_p = define_matrix_op("solve_sylvester", (2, 2, 2), _sylvester_results, _sylvester, multiple=False, rules=("jvp", "transpose"))
+solve_sylvester_p = define_matrix_op(
+    "solve_sylvester", (2, 2, 2), _sylvester_results, _sylvester, multiple=False, rules=("jvp", "transpose")
+)
 
 
 def solve_sylvester(a: Array, b: Array, c: Array) -> Array:

@@ -168,9 +168,7 @@ def broadcast_shape(name: str, shapes: Sequence[Shape]) -> Shape:
     return tuple(out)
 
 
-def elementwise_type(
-    name: str, *accepts: str, result: DTypeMap | None = None
-) -> Callable[..., ShapedArray]:
+def elementwise_type(name: str, *accepts: str, result: DTypeMap | None = None) -> Callable[..., ShapedArray]:
     """The type rule of an elementwise op whose operands share one dtype.
 
     `accepts` gives the accepted kinds per operand, `result` the result's dtype from the operands'. The result is weakly

@@ -15,9 +15,9 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
-from shardwise.ops import collective as ops
 from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
 from shardwise.ir.axis_scope import CHECK_VMA as CHECK_VMA
+from shardwise.ops import collective as ops
 from shardwise.ops.convert import as_array
 from shardwise.ops.elementwise import convert_element_type, div
 
@@ -258,7 +258,7 @@ def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = Non
 
 def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
     """Device `source`'s value on every device of the axis."""
-    names, sizes = checked_axes(axis_name, "pbroadcast")
+    _, sizes = checked_axes(axis_name, "pbroadcast")
     n = math.prod(sizes)
     if not 0 <= source < n:
         raise ValueError(f"pbroadcast: source={source} is out of range for axis {axis_name!r} of size {n}.")

@@ -152,10 +152,10 @@ def mul_add(x: Any, y: Any, z: Any) -> Array:
 # -- uniform to normal ------------------------------------------------------------------------------------------------------------------
 
 # M. Giles, "Approximating the erfinv function" (2010): polynomials in w = -log(1 - x*x), about 2.5 and, for sqrt(w), about 3.
-_CENTRE = tuple(np.float32(c) for c in (
+_CENTRE: tuple[Any, ...] = tuple(np.float32(c) for c in (
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727,
     1.50140941))  # fmt: skip
-_TAILS = tuple(np.float32(c) for c in (
+_TAILS: tuple[Any, ...] = tuple(np.float32(c) for c in (
     -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406,
     2.83297682))  # fmt: skip
 

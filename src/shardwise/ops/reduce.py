@@ -27,9 +27,9 @@ from shardwise.ir import (
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types, find_op
 from shardwise.ir.types import Axes, Spec
+from shardwise.ops.batching import shifting
 from shardwise.ops.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.broadcast import broadcast_in_dim
-from shardwise.ops.batching import shifting
 from shardwise.ops.derivative import cotangent_sharding, do
 from shardwise.ops.dims import int_tuple
 from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, operand, requested_dtype

@@ -440,9 +440,13 @@ def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int 
         window = (0, *window)
     else:
         ours, theirs = (0, *ours), (0, *up(theirs))
-    numbers = ScatterDimensionNumbers(window, up(n.inserted_window_dims), up(n.scatter_dims_to_operand_dims), ours, theirs)
+    numbers = ScatterDimensionNumbers(
+        window, up(n.inserted_window_dims), up(n.scatter_dims_to_operand_dims), ours, theirs
+    )
     promises = {} if dims[1] is None else {"indices_are_sorted": False}
-    out = bind(_OPS[params["combine"]], operand, indices, updates, **{**params, **promises, "dimension_numbers": numbers})
+    out = bind(
+        _OPS[params["combine"]], operand, indices, updates, **{**params, **promises, "dimension_numbers": numbers}
+    )
     return [out], [0]
 
 

@@ -22,11 +22,15 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array]) -> Callab
     def segment(data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
                 unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None) -> Array:  # fmt: skip
         if bucket_size is not None:
-            raise NotImplementedError(f"{name}: bucket_size is not supported; sums are exact enough without. Leave it out.")
+            raise NotImplementedError(
+                f"{name}: bucket_size is not supported; sums are exact enough without. Leave it out."
+            )
         values, ids = as_array(data), as_array(segment_ids)
         if num_segments is None:
             if isinstance(ids, Tracer):
-                raise ConcretizationTypeError(f"{name} inside a transformed function needs num_segments=, a Python int.")
+                raise ConcretizationTypeError(
+                    f"{name} inside a transformed function needs num_segments=, a Python int."
+                )
             num_segments = int(np.max(np.asarray(ids), initial=-1)) + 1
         num_segments = int(num_segments)
         if num_segments < 0:

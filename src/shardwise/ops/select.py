@@ -91,8 +91,16 @@ def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
     return [None, *(pulled(i) if is_linear(c) else None for i, c in enumerate(cases))]
 
 
-select_n_p = define_op("select_n", type_rule=_select_type, kernel=_select_kernel, ufunc=_select, emit=ir.SELECT_N, explicit=_select_explicit,
-                       jvp=_select_jvp, transpose=_select_transpose)  # fmt: skip
+select_n_p = define_op(
+    "select_n",
+    type_rule=_select_type,
+    kernel=_select_kernel,
+    ufunc=_select,
+    emit=ir.SELECT_N,
+    explicit=_select_explicit,
+    jvp=_select_jvp,
+    transpose=_select_transpose,
+)
 
 
 def select_n(which: Any, *cases: Any) -> Array:
@@ -156,5 +164,7 @@ def clamp(min: Any, x: Any, max: Any) -> Array:
     low, value, high = operands("clamp", min, x, max)
     for name, bound in (("min", low), ("max", high)):
         if bound.shape not in ((), value.shape):
-            raise TypeError(f"clamp: {name} must be a scalar or have the operand's shape {value.shape}, got {bound.shape}.")
+            raise TypeError(
+                f"clamp: {name} must be a scalar or have the operand's shape {value.shape}, got {bound.shape}."
+            )
     return bind(clamp_p, low, value, high)

@@ -197,7 +197,9 @@ def _window_jvp(reduction: str) -> Callable[..., Any]:
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = getattr(do, f"reduce_window_{reduction}")(*primals, **params)
-        edges = tuple((low, high, gap - 1) for (low, high), gap in zip(params["padding"], params["base_dilation"], strict=True))
+        edges = tuple(
+            (low, high, gap - 1) for (low, high), gap in zip(params["padding"], params["base_dilation"], strict=True)
+        )
         pair = [do.pad(*primals, identity_of(reduction, out.dtype).item(), padding_config=edges),
                 do.pad(*tangents, 0, padding_config=edges)]  # fmt: skip
         steps = zip(params["window_dimensions"], params["window_strides"], params["window_dilation"], strict=True)

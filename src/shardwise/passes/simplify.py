@@ -28,12 +28,17 @@ def _with_inner(program: Program, crossing: frozenset[str], done: dict[Program, 
     def inner(value: Any) -> Any:
         if isinstance(value, Program):
             return _simplified(value, crossing, done)
-        return tuple(map(inner, value)) if isinstance(value, tuple) and any(isinstance(v, Program) for v in value) else value
+        return (
+            tuple(map(inner, value))
+            if isinstance(value, tuple) and any(isinstance(v, Program) for v in value)
+            else value
+        )
 
     if not any(True for e in program.equations for _ in subprograms(e.params)):
         return program
     equations = tuple(
-        Equation(e.op, e.inputs, e.outputs, {k: inner(v) for k, v in e.params.items()}, e.source) for e in program.equations
+        Equation(e.op, e.inputs, e.outputs, {k: inner(v) for k, v in e.params.items()}, e.source)
+        for e in program.equations
     )
     return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
 

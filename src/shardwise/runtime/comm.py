@@ -49,7 +49,11 @@ class World:
         self.size: int = self.comm.Get_size()
         self.last: Any = "nothing"
         self._steps: dict[tuple[int, ...], int] = {}  # how often each group has met
-        self._place: tuple[str, tuple[int, ...], int] = ("busy", (), 0)  # what this process does, with whom, the how manieth time
+        self._place: tuple[str, tuple[int, ...], int] = (
+            "busy",
+            (),
+            0,
+        )  # what this process does, with whom, the how manieth time
         self._reported = 0.0
         self._groups: dict[tuple[int, ...], Any] = {tuple(range(self.size)): self.comm}
         self._since: float | None = None  # when the present wait began
@@ -87,7 +91,9 @@ class World:
         groups: dict[str, list[int]] = {}
         for rank, text in told:
             groups.setdefault(text, []).append(rank)
-        lines = "\n".join(f"  process{'es' if len(r) > 1 else ''} {', '.join(map(str, r))}: {text}" for text, r in groups.items())
+        lines = "\n".join(
+            f"  process{'es' if len(r) > 1 else ''} {', '.join(map(str, r))}: {text}" for text, r in groups.items()
+        )
         self._fail = True
         raise DivergenceError(
             "The processes of this program are about to do different things together, which would mix unrelated data or never "
@@ -104,7 +110,11 @@ class World:
         return self._native[key]
 
     def _reduction(self, kind: str, dtype: np.dtype[Any]) -> Any:
-        known = dtype.isbuiltin == 1 and dtype.kind in "iufcb" and dtype.name not in ("float16", "longdouble", "clongdouble")
+        known = (
+            dtype.isbuiltin == 1
+            and dtype.kind in "iufcb"
+            and dtype.name not in ("float16", "longdouble", "clongdouble")
+        )
         if not known or dtype.kind == "b":
             return None
         mpi = self.mpi
@@ -140,7 +150,11 @@ class World:
         """End the job after an error that nobody caught."""
         sys.stdout.flush()
         what = f"{kind.__name__}: {error}".splitlines()[0][:300]
-        print(f"shardwise: process {self.rank} of {self.size} failed ({what}); the whole job ends.", file=sys.stderr, flush=True)
+        print(
+            f"shardwise: process {self.rank} of {self.size} failed ({what}); the whole job ends.",
+            file=sys.stderr,
+            flush=True,
+        )
         if self._fail:  # all processes have this error, and each shows it
             self._grace(self.comm, 2.0)
         else:

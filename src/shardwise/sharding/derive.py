@@ -16,8 +16,9 @@ from shardwise.sharding.tiling import Tiling, common_refinement
 def sharding_like(like: Sharding, tiling: Tiling, *, reuse: bool = True) -> Sharding:
     """A sharding of the kind of `like`, over its devices, that places arrays as `tiling` does.
 
-    `like` itself if it already does, unless `reuse` is False (`like` is that of an array of another rank). A `NamedSharding` gives one on the same mesh, its spec without trailing Nones and
-    axes of size one; where its axes cannot express the tiling, and for shardings of users, a `GSPMDSharding` results.
+    `like` itself if it already does, unless `reuse` is False (`like` is that of an array of another rank). A
+    `NamedSharding` gives one on the same mesh, its spec without trailing Nones and axes of size one; where its axes
+    cannot express the tiling, and for shardings of users, a `GSPMDSharding` results.
     """
     try:
         own = like.tiling(tiling.ndim)

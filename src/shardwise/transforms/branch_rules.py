@@ -54,7 +54,9 @@ def _unified(made: Sequence[Any], results: tuple[Any, ...]) -> _Branches:
     for p, consts in made:
         own = dict(zip(map(id, consts), p.inputs, strict=False))
         first = tuple(own[i] if i in own else Var(c.aval) for i, c in captured.items())
-        programs.append(interned(Program((*first, *p.inputs[len(consts) :]), p.equations, p.outputs, len(first), p.name)))
+        programs.append(
+            interned(Program((*first, *p.inputs[len(consts) :]), p.equations, p.outputs, len(first), p.name))
+        )
     return _Branches(tuple(programs), tuple(captured.values()), results)
 
 
@@ -129,7 +131,11 @@ def _split(branches: Programs, live: Mask) -> _Split:
             consts = iter(values[:n])
             first, last = n + len(slots), n + len(slots) + len(live)
             kept, args, ts = values[n:first], values[first:last], values[last:]
-            find = {"captured": lambda _: next(consts), "saved": lambda v: kept[place[v]], "argument": lambda v: args[v]}
+            find = {
+                "captured": lambda _: next(consts),
+                "saved": lambda v: kept[place[v]],
+                "argument": lambda v: args[v],
+            }
             return eval_program(m.linear, [*[find[kind](v) for kind, v in m.sources], *ts])
 
         types = [*[c.aval for c in captured], *slots, *b.in_types, *picked(b.in_types, live)]
@@ -150,7 +156,9 @@ def _placed(slots: list[ShapedArray], types: Sequence[ShapedArray]) -> list[int]
     return taken
 
 
-def cond_linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], list[Any]]:
+def cond_linearize(
+    trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params
+) -> tuple[list[Any], list[Any]]:
     """The forward cond, and the linear one, recorded in `trace`."""
     branches = params["branches"]
     live = alive(tangents[1:], primals[1:])
@@ -176,7 +184,9 @@ def cond_transpose(cts: Sequence[Any], index: Any, *args: Any, branches: Program
     """A cond of the transposed branches."""
     known = tuple(not isinstance(a, UndefinedPrimal) for a in args)
     given = [c for c in cts if c is not None]
-    made: _Branches = _backwards(_interned(branches), known, tuple(c is not None for c in cts), tuple(c.aval for c in given))
+    made: _Branches = _backwards(
+        _interned(branches), known, tuple(c is not None for c in cts), tuple(c.aval for c in given)
+    )
     outs = _bind(index, made, [*picked(args, known), *given])
     found = dict(zip(made.results, outs, strict=True))
     return [None, *[found.get(i) for i in range(len(args))]]

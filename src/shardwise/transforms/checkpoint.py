@@ -53,7 +53,8 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
         concrete: not supported any more; use static_argnums.
     """
     if concrete:
-        raise NotImplementedError("the concrete option of checkpoint does not exist any more: mark arguments static with static_argnums, or "
+        raise NotImplementedError("the concrete option of checkpoint does not exist any more: mark arguments static "
+                                  "with static_argnums, or "
                                   "compute what Python branches on outside.")  # fmt: skip
     if fun is None:
         return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
@@ -66,7 +67,8 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
         for n in static:
             if not -len(args) <= n < len(args):
                 raise ValueError(f"the `static_argnums` argument to `jax.checkpoint` can only take integer values greater than or equal to "
-                                 f"`-len(args)` and less than `len(args)`, where `args` is the tuple of positional arguments; got {static} for "
+                                 f"`-len(args)` and less than `len(args)`, where `args` is the tuple of positional "
+                                 f"arguments; got {static} for "
                                  f"{len(args)} arguments.")  # fmt: skip
         fixed = {n % len(args): StaticValue(args[n]) for n in static}
         dynamic = tuple(a for i, a in enumerate(args) if i not in fixed)
@@ -105,7 +107,9 @@ def _type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray,
     return program.out_types
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, **params: Any) -> tuple[list[Any], list[Any]]:
+def _jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, **params: Any
+) -> tuple[list[Any], list[Any]]:
     """A checkpointed call for values and tangents."""
     live = [i for i, t in enumerate(tangents) if t is not None]
     moving: list[int] = []
@@ -137,7 +141,9 @@ def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int 
     return bind(checkpoint_op, *consts, *values, **{**params, "program": body}), found
 
 
-def _linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], list[Any]]:
+def _linearize(
+    trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params
+) -> tuple[list[Any], list[Any]]:
     """The forward pass with the values that the policy keeps, and an equation that can compute the rest again."""
     program: Program = params["program"]
     policy = params["policy"]
@@ -162,7 +168,9 @@ def _linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[Any], para
 def _keeps(policy: Policy, eqn: Equation) -> bool:
     found = policy(eqn.op, *[a.aval for a in eqn.inputs], **eqn.params)
     if not isinstance(found, bool):
-        raise TypeError(f"a checkpoint policy must say True or False for each op, but said {found!r} for {eqn.op.name}.")
+        raise TypeError(
+            f"a checkpoint policy must say True or False for each op, but said {found!r} for {eqn.op.name}."
+        )
     return found
 
 
@@ -205,7 +213,9 @@ def _remat_type(*types: ShapedArray, program: Program, **_: Any) -> tuple[Shaped
     return tuple(t for t in program.out_types if has_tangent(t))
 
 
-def _given(args: Sequence[Any], program: Program, kept: Sequence[int], live: Sequence[bool]) -> tuple[list[Any], dict[Var, Any], list[Any]]:
+def _given(
+    args: Sequence[Any], program: Program, kept: Sequence[int], live: Sequence[bool]
+) -> tuple[list[Any], dict[Var, Any], list[Any]]:
     """The primals, the kept values by variable, and the rest: what stands for tangents."""
     count = len(program.inputs)
     names = [v for i in kept for v in program.equations[i].outputs]
@@ -306,7 +316,8 @@ def save_from_both_policies(first: Policy, second: Policy) -> Policy:
 
 def _no_offload(name: str, instead: str) -> Callable[..., Any]:
     def refuse(*_: Any, **__: Any) -> Policy:
-        raise NotImplementedError(f"checkpoint_policies.{name}: a CPU has one memory, so there is nowhere to offload to. Use {instead} to keep "
+        raise NotImplementedError(f"checkpoint_policies.{name}: a CPU has one memory, so there is nowhere to offload "
+                                  f"to. Use {instead} to keep "
                                   "the values.")  # fmt: skip
 
     refuse.__name__ = name
@@ -326,5 +337,9 @@ class checkpoint_policies:
     save_any_names_but_these = staticmethod(save_any_names_but_these)
     save_only_these_names = staticmethod(save_only_these_names)
     save_from_both_policies = staticmethod(save_from_both_policies)
-    offload_dot_with_no_batch_dims = staticmethod(_no_offload("offload_dot_with_no_batch_dims", "dots_with_no_batch_dims_saveable"))
-    save_and_offload_only_these_names = staticmethod(_no_offload("save_and_offload_only_these_names", "save_only_these_names"))
+    offload_dot_with_no_batch_dims = staticmethod(
+        _no_offload("offload_dot_with_no_batch_dims", "dots_with_no_batch_dims_saveable")
+    )
+    save_and_offload_only_these_names = staticmethod(
+        _no_offload("save_and_offload_only_these_names", "save_only_these_names")
+    )

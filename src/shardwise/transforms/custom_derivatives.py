@@ -29,7 +29,9 @@ class _TracedRule:
 
 
 register_pytree_node(
-    _TracedRule, lambda r: (tuple(r.residuals), (r.program, r.in_tree)), lambda aux, children: _TracedRule(children, *aux)
+    _TracedRule,
+    lambda r: (tuple(r.residuals), (r.program, r.in_tree)),
+    lambda aux, children: _TracedRule(children, *aux),
 )
 
 
@@ -94,7 +96,9 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
         count = len(args) - len(hoisted)
         values, found = flat_values(args[:count])
         if found != structure:
-            raise TypeError(f"the converted closure takes arguments of the structure of its examples, {structure}, got {found}.")
+            raise TypeError(
+                f"the converted closure takes arguments of the structure of its examples, {structure}, got {found}."
+            )
         captured = list(consts)
         for i, value in zip(hoisted, args[count:], strict=True):
             captured[i] = value
@@ -107,7 +111,9 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
 # -- linear_call -----------------------------------------------------------------------------------------------------------
 
 
-def linear_call(fun: Callable[..., Any], fun_transpose: Callable[..., Any], residual_args: Any, linear_args: Any) -> Any:
+def linear_call(
+    fun: Callable[..., Any], fun_transpose: Callable[..., Any], residual_args: Any, linear_args: Any
+) -> Any:
     """``fun(residual_args, linear_args)``, linear in the latter, with ``fun_transpose(residual_args, ct)`` as its transpose."""
     residuals, residual_tree = flat_values(residual_args)
     values, value_tree = flat_values(linear_args)
@@ -150,7 +156,9 @@ def _linear_call_transpose(cts: Sequence[Any], *args: Any, program: Program, kno
                            transposed: Callable[..., Any]) -> list[Any]:  # fmt: skip
     given = [zeros(t) if c is None else c for c, t in zip(cts, program.out_types, strict=True)]
     found = transposed(args[first:known], given)
-    return [None] * known + [c if isinstance(a, UndefinedPrimal) else None for c, a in zip(found, args[known:], strict=True)]
+    return [None] * known + [
+        c if isinstance(a, UndefinedPrimal) else None for c, a in zip(found, args[known:], strict=True)
+    ]
 
 
 linear_call_op = define_op("linear_call", type_rule=called_type, multiple_results=True, typed=True,

@@ -41,7 +41,9 @@ class custom_jvp(Custom):
     `nondiff_argnums` (or `nondiff_argnames`) are arguments that the rule gets as they are, before the two tuples.
     """
 
-    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()) -> None:
+    def __init__(
+        self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    ) -> None:
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.jvp: Callable[..., Any] | None = None
         self.symbolic_zeros = False
@@ -151,7 +153,15 @@ def _custom_jvp_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Se
         return [lifted(trace, o) for o in outs], [None if t is None else lifted(trace, t) for t in touts]
 
     program, consts = trace_program(mapped, [v.aval for v in values], params["program"].name)
-    outs = bind(custom_jvp_op, *consts, *values, program=program, name=params["name"], count=len(consts) + count, rule=mapped_rule)
+    outs = bind(
+        custom_jvp_op,
+        *consts,
+        *values,
+        program=program,
+        name=params["name"],
+        count=len(consts) + count,
+        rule=mapped_rule,
+    )
     return outs, [0] * len(outs)
 
 

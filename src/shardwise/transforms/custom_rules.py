@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -31,7 +31,9 @@ def positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         bound = inspect.signature(fun).bind(*args, **kwargs)
     except ValueError:  # no signature: a builtin
         if kwargs:
-            raise TypeError(f"{function_name(fun)} has no signature to match keyword arguments with; pass them by position.") from None
+            raise TypeError(
+                f"{function_name(fun)} has no signature to match keyword arguments with; pass them by position."
+            ) from None
         return args
     bound.apply_defaults()
     if bound.kwargs:
@@ -89,20 +91,26 @@ def zero_tangent(x: Any) -> Any:
 class Custom:
     """What both kinds have in common: the function, its constant arguments, and how a call is taken apart."""
 
-    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()) -> None:
-        functools.update_wrapper(self, fun)
+    def __init__(
+        self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    ) -> None:
+        functools.update_wrapper(cast(Any, self), fun)
         self.fun = fun
         names = list(inspect.signature(fun).parameters) if nondiff_argnames else []
         for name in nondiff_argnames:
             if name not in names:
-                raise ValueError(f"nondiff_argnames names {name!r}, but {function_name(fun)} has the parameters {names}.")
+                raise ValueError(
+                    f"nondiff_argnames names {name!r}, but {function_name(fun)} has the parameters {names}."
+                )
         nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         self.nondiff_argnums = tuple(sorted({*nums, *(names.index(n) for n in nondiff_argnames)}))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else functools.partial(cast(Any, self), instance)
 
-    def _split(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...], Callable[[Sequence[Any]], tuple[Any, ...]]]:
+    def _split(
+        self, args: tuple[Any, ...]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...], Callable[[Sequence[Any]], tuple[Any, ...]]]:
         """Constant arguments, differentiable ones, and how both make up the call."""
         nums = {n % len(args) if args else n for n in self.nondiff_argnums}
         constant = tuple(a for i, a in enumerate(args) if i in nums)
@@ -127,7 +135,9 @@ def flat_call(fun: Callable[..., Any], structure: PyTreeDef, joined: Callable[[S
     return flat
 
 
-def call_under_jvp(trace: JVPTrace, leaves: Sequence[Any], flat: Flat, note: list[Any], rule: Callable[..., Any]) -> Any:
+def call_under_jvp(
+    trace: JVPTrace, leaves: Sequence[Any], flat: Flat, note: list[Any], rule: Callable[..., Any]
+) -> Any:
     """Differentiated right now: no program is made. Returns the tree of the results and these."""
     pairs = [trace.unwrap(x) for x in leaves]
     if all(t is None for _, t in pairs):

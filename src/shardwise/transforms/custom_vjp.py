@@ -42,13 +42,21 @@ class custom_vjp(Custom):
     differentiable argument``. Forward mode raises TypeError.
     """
 
-    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()) -> None:
+    def __init__(
+        self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    ) -> None:
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.fwd: Callable[..., Any] | None = None
         self.bwd: Callable[..., Any] | None = None
         self.symbolic_zeros = False
 
-    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
+    def defvjp(
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
         """Set the rules. With `symbolic_zeros` `fwd` gets `CustomVJPPrimal`s and `bwd` may get `SymbolicZero`s.
 
         `optimize_remat` changes nothing: `fwd` is always traced, so what a checkpoint does not need of it is left out.
@@ -66,7 +74,8 @@ class custom_vjp(Custom):
         for leaf in tree_leaves(constant):
             if isinstance(leaf, Tracer):
                 raise UnexpectedTracerError(
-                    f"a traced array ({leaf.aval.str_short()}) was passed to the custom_vjp function {function_name(self.fun)} as an argument that "
+                    f"a traced array ({leaf.aval.str_short()}) was passed to the custom_vjp function "
+                    f"{function_name(self.fun)} as an argument that "
                     "nondiff_argnums names. These are for functions and static values; pass arrays as differentiable arguments, and "
                     "return None for their cotangents."
                 )
@@ -76,7 +85,9 @@ class custom_vjp(Custom):
         rules = _VjpRules(self, constant, structure, joined, len(smooth))
         trace = current_trace()
         if isinstance(trace, JVPTrace):
-            return tree_unflatten(*call_under_jvp(trace, leaves, flat, note, lambda ps, ts: _linear_tangents(rules, note, ps, ts)))
+            return tree_unflatten(
+                *call_under_jvp(trace, leaves, flat, note, lambda ps, ts: _linear_tangents(rules, note, ps, ts))
+            )
         program, consts = trace_program(flat, [x.aval for x in leaves], function_name(self.fun))
         out_tree = note[0]
         outs = bind(custom_vjp_op, *consts, *leaves, program=program, name=function_name(self.fun), count=len(consts),
@@ -95,19 +106,28 @@ class _VjpRules:
         self.joined = joined
         self.count = count
 
-    def forward(self, primals: Sequence[Any], perturbed: Sequence[bool], note: list[Any]) -> tuple[list[Any], list[Any], PyTreeDef]:
+    def forward(
+        self, primals: Sequence[Any], perturbed: Sequence[bool], note: list[Any]
+    ) -> tuple[list[Any], list[Any], PyTreeDef]:
         """Results, residuals, and the residuals' tree."""
         custom = self.custom
         assert custom.fwd is not None
-        given = [CustomVJPPrimal(p, b) for p, b in zip(primals, perturbed, strict=True)] if custom.symbolic_zeros else primals
+        given = (
+            [CustomVJPPrimal(p, b) for p, b in zip(primals, perturbed, strict=True)]
+            if custom.symbolic_zeros
+            else primals
+        )
         pair = custom.fwd(*self.joined(tree_unflatten(self.structure, given)))
         name, rule = function_name(custom.fun), function_name(custom.fwd)
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise TypeError(f"Custom VJP fwd rule {rule} for function {name} must produce a pair (list or tuple of length two) where the first "
-                            f"element represents the primal output and the second element represents residuals, but got {pair}.")  # fmt: skip
+            raise TypeError(f"Custom VJP fwd rule {rule} for function {name} must produce a pair (list or tuple of "
+                            f"length two) where the first "
+                            f"element represents the primal output and the second element represents residuals, but "
+                            f"got {pair}.")  # fmt: skip
         outs, out_tree = flat_values(pair[0])
         if note and note[0] != out_tree:
-            raise TypeError(f"Custom VJP fwd rule {rule} for function {name} must produce a pair whose first element has the structure that "
+            raise TypeError(f"Custom VJP fwd rule {rule} for function {name} must produce a pair whose first element "
+                            f"has the structure that "
                             f"{name} returns, {note[0]}, but got {out_tree}.")  # fmt: skip
         note[:] = [out_tree]
         residuals, residual_tree = flat_values(pair[1])
@@ -128,9 +148,12 @@ class _VjpRules:
         if isinstance(found, list):
             found = tuple(found)
         if not isinstance(found, tuple) or len(found) != self.count:
-            raise TypeError(f"Custom VJP bwd rule {rule} must produce an output with the same container (pytree) structure as the args tuple of "
-                            f"the primal function, and in particular must produce a tuple of length equal to the number of arguments to the "
-                            f"primal function, but got {'a tuple of length ' + str(len(found)) if isinstance(found, tuple) else type(found)} "
+            raise TypeError(f"Custom VJP bwd rule {rule} must produce an output with the same container (pytree) "
+                            f"structure as the args tuple of "
+                            f"the primal function, and in particular must produce a tuple of length equal to the "
+                            f"number of arguments to the "
+                            f"primal function, but got "
+                            f"{'a tuple of length ' + str(len(found)) if isinstance(found, tuple) else type(found)} "
                             f"for {self.count} differentiable arguments of {name}.")  # fmt: skip
         empty = lambda x: x is None or isinstance(x, SymbolicZero)  # noqa: E731
         arguments = tree_unflatten(self.structure, list(types))
@@ -142,7 +165,8 @@ class _VjpRules:
                 continue
             leaves, ct_tree = tree_flatten(ct, is_leaf=empty)
             if ct_tree != tree:
-                raise TypeError(f"Custom VJP bwd rule {rule} must produce an output with the same container (pytree) structure as the args tuple "
+                raise TypeError(f"Custom VJP bwd rule {rule} must produce an output with the same container (pytree) "
+                                f"structure as the args tuple "
                                 f"of the primal function; for argument {i} of {name} that is {tree}, but got {ct_tree}.")  # fmt: skip
             flat += [self._leaf(c, t) for c, t in zip(leaves, wanted, strict=True)]
         return flat
@@ -152,7 +176,8 @@ class _VjpRules:
             return None
         value = as_array(as_value(ct))
         if value.shape != aval.shape or value.dtype != aval.dtype:
-            raise ValueError(f"Custom VJP bwd rule {function_name(self.custom.bwd)} for function {function_name(self.custom.fun)} must produce cotangents with the "
+            raise ValueError(f"Custom VJP bwd rule {function_name(self.custom.bwd)} for function "
+                             f"{function_name(self.custom.fun)} must produce cotangents with the "
                              f"shapes and dtypes of the arguments: expected {aval.str_short()}, got {value.aval.str_short()}.")  # fmt: skip
         return value
 
@@ -161,7 +186,9 @@ def _host_zero(aval: ShapedArray) -> Any:
     return zeros(aval) if has_tangent(aval) else np.zeros(aval.shape, float0)
 
 
-def _linear_tangents(rules: Any, note: list[Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _linear_tangents(
+    rules: Any, note: list[Any], primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
     """Results, and tangents of which only the transpose is known."""
     outs, residuals, residual_tree = rules.forward(primals, [t is not None for t in tangents], note)
     types = tuple(p.aval for p in primals)
@@ -208,8 +235,15 @@ def _lin_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[
 class _MappedRules:
     """The rules of a mapped function: `dims` are the mapped dims of its flat inputs, results have theirs first."""
 
-    def __init__(self, rules: Any, size: int, axis_name: Any, dims: tuple[int | None, ...],
-                 residual_dims: tuple[int | None, ...] | None = None, inner_types: tuple[ShapedArray, ...] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        rules: Any,
+        size: int,
+        axis_name: Any,
+        dims: tuple[int | None, ...],
+        residual_dims: tuple[int | None, ...] | None = None,
+        inner_types: tuple[ShapedArray, ...] | None = None,
+    ) -> None:
         self.rules = rules
         self.size = size
         self.axis_name = axis_name
@@ -223,7 +257,9 @@ class _MappedRules:
     def _enter(self, trace: BatchTrace, x: Any, dim: int | None) -> Any:
         return x if dim is None or x is None else BatchTracer(trace, x, dim)
 
-    def forward(self, primals: Sequence[Any], perturbed: Sequence[bool], note: list[Any]) -> tuple[list[Any], list[Any], PyTreeDef]:
+    def forward(
+        self, primals: Sequence[Any], perturbed: Sequence[bool], note: list[Any]
+    ) -> tuple[list[Any], list[Any], PyTreeDef]:
         trace = BatchTrace(self.size, self.axis_name)
         with tracing(trace):
             outs, residuals, tree = self.rules.forward(
@@ -234,7 +270,12 @@ class _MappedRules:
                  types: Sequence[ShapedArray], ct_types: Sequence[ShapedArray]) -> list[Any]:  # fmt: skip
         trace = BatchTrace(self.size, self.axis_name)
         at = self.residual_dims or (0,) * len(residuals)
-        drop = lambda t, d: t if d is None else t.update(shape=(*t.shape[:d], *t.shape[d + 1 :]), spec=(*t.spec[:d], *t.spec[d + 1 :]))  # noqa: E731
+
+        def drop(t: ShapedArray, d: int | None) -> ShapedArray:
+            if d is None:
+                return t
+            return t.update(shape=(*t.shape[:d], *t.shape[d + 1 :]), spec=(*t.spec[:d], *t.spec[d + 1 :]))
+
         inner = [drop(t, d) for t, d in zip(types, self.dims, strict=True)]
         with tracing(trace):
             found = self.rules.backward([self._enter(trace, r, d) for r, d in zip(residuals, at, strict=True)], residual_tree,

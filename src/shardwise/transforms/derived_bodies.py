@@ -55,14 +55,18 @@ def mask_of(positions: Sequence[int], count: int) -> Mask:
     return tuple(i in positions for i in range(count))
 
 
-def arranged(program: Program, num_consts: int, inputs: Sequence[int] | None, outputs: Sequence[int] | None = None) -> Program:
+def arranged(
+    program: Program, num_consts: int, inputs: Sequence[int] | None, outputs: Sequence[int] | None = None
+) -> Program:
     """`program` with its inputs and outputs in another order, the unused equations left out."""
     ins = program.inputs if inputs is None else tuple(program.inputs[i] for i in inputs)
     outs = program.outputs if outputs is None else tuple(program.outputs[i] for i in outputs)
     return interned(live_equations(Program(ins, program.equations, outs, num_consts, program.name)))
 
 
-def traced(fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], name: str, results: Sequence[Any] = ()) -> Made:
+def traced(
+    fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], name: str, results: Sequence[Any] = ()
+) -> Made:
     """`fun` as a program, which begins with what it captured. `results` may be a list that `fun` fills."""
     program, consts = trace_program(fun, types, name)
     return Made(live_equations(program), tuple(consts), tuple(results))

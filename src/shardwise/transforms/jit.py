@@ -19,6 +19,7 @@ from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.errors import InvalidInputException, JaxRuntimeError
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten, treedef_is_leaf
+from shardwise.base.treedef import flatten_spec
 from shardwise.compile import Executable, compile_program
 from shardwise.eager import literal_signature
 from shardwise.ir import (
@@ -132,6 +133,9 @@ class JitWrapped:
         self.__wrapped__ = fun
         self._fun = fun
         self._options = options
+        chosen = options.args
+        self._all_dynamic = not (chosen.static_nums or chosen.static_names or chosen.donate_nums or chosen.donate_names
+                                 or options.in_shardings is not UNSPECIFIED)  # fmt: skip
         caches = _shared_caches(fun, options)
         self._fast: dict[Any, Entry] = caches[0]
         self._traces: dict[Any, TracedCall] = caches[1]
@@ -155,6 +159,17 @@ class JitWrapped:
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if config.jax_disable_jit:
             return self._fun(*args, **kwargs)
+        tree_key = None
+        if self._all_dynamic and is_eager():  # trees of concrete arrays need nothing but their leaves' signatures
+            leaves, spec = flatten_spec((args, kwargs))
+            try:
+                tree_key = (context_token(), spec, *[x._sig for x in leaves])
+            except AttributeError:
+                pass
+            else:
+                entry = self._fast.get(tree_key)
+                if entry is not None:
+                    return entry.call(leaves)
         call = self._bind_arguments(args, kwargs)
         if not is_eager():
             return self._call_traced(call)
@@ -168,8 +183,10 @@ class JitWrapped:
                     x._check_alive()
             entry = self._compile(call, sigs)
             self._fast[key] = entry
+            if tree_key is not None:
+                self._fast[tree_key] = entry
             plain = not kwargs and not call.statics.given and all(type(a) is ArrayImpl for a in args)
-            if plain:
+            if plain and not entry.donated:  # donated arguments are checked at each call
                 self._fast[(key[0], *[a._sig for a in args])] = entry
         return entry.call(call.leaves)
 
@@ -462,11 +479,15 @@ def typed_mesh(program: Program, sigs: Sequence[Signature]) -> Mesh | None:
 
 
 def _same_shard(out: Signature, given: Signature) -> bool:
-    return (out.form.block_shape, out.aval.dtype, out.devices) == (given.form.block_shape, given.aval.dtype, given.devices)
+    return (out.form.block_shape, out.aval.dtype, out.devices) == (
+        given.form.block_shape,
+        given.aval.dtype,
+        given.devices,
+    )
 
 
 def _same_bytes(out: Signature, given: Signature) -> bool:
-    if out.devices != given.devices or len(out.devices) == 1 and out.aval.size != given.aval.size:
+    if out.devices != given.devices or (len(out.devices) == 1 and out.aval.size != given.aval.size):
         return False
     sizes = [math.prod(s.sharding.shard_shape(s.aval.shape)) * s.aval.dtype.itemsize for s in (out, given)]
     return sizes[0] == sizes[1]

@@ -22,9 +22,9 @@ from shardwise.ir import (
     trace_program,
     tracing,
 )
+from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params, find_op
 from shardwise.ir.trace import ProgramTracer
-from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.sharding import NamedSharding, PartitionSpec, Sharding
 from shardwise.transforms.jvp import jvp_program
 from shardwise.transforms.linearize import linearize_flat, transpose_linear
@@ -70,7 +70,9 @@ def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _call(params: Params, made: Any, args: Sequence[Any], ins: Sequence[Sharding | None], outs: Sequence[Sharding | None]) -> list[Any]:
+def _call(
+    params: Params, made: Any, args: Sequence[Any], ins: Sequence[Sharding | None], outs: Sequence[Sharding | None]
+) -> list[Any]:
     return bind(find_op("jit"), *made.consts, *args, program=made.program, name=params["name"],
                 in_shardings=(*[None] * len(made.consts), *ins), out_shardings=tuple(outs))  # fmt: skip
 
@@ -151,7 +153,9 @@ def split_program(program: Program, live: Mask) -> Split:
     return Split(body, tuple(consts), lin.program, tuple(sources), lin.ins, lin.outs)
 
 
-def jit_linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], list[Any]]:
+def jit_linearize(
+    trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params
+) -> tuple[list[Any], list[Any]]:
     """The forward call, and the linear one, recorded in `trace`."""
     program, ins, outs = params["program"], params["in_shardings"], params["out_shardings"]
     made: Split = split_program(program, tuple(t is not None for t in tangents))
@@ -159,7 +163,9 @@ def jit_linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[Any], p
     saved = len(made.forward.outputs) - count
     forward = Made(made.forward, made.forward_consts, ())
     results = _call(params, forward, primals, ins, [*outs, *[None] * saved])
-    residuals = [results[count + v] if kind == "saved" else primals[v] if kind == "argument" else v for kind, v in made.sources]
+    residuals = [
+        results[count + v] if kind == "saved" else primals[v] if kind == "argument" else v for kind, v in made.sources
+    ]
     touts = _call(params, Made(made.linear, (), ()), [*residuals, *[tangents[i] for i in made.ins]],
                   [*[None] * len(residuals), *[ins[i] for i in made.ins]], [outs[i] for i in made.outs])  # fmt: skip
     found = dict(zip(made.outs, touts, strict=True))
@@ -194,7 +200,9 @@ def jit_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     given = [c for c in cts if c is not None]
     made: Made = _transposed(params["program"], known, tuple(c is not None for c in cts), tuple(c.aval for c in given))
     values = [a for a, k in zip(args, known, strict=True) if k]
-    shardings = [s for s, k in zip(ins, known, strict=True) if k] + [s for s, c in zip(outs, cts, strict=True) if c is not None]
+    shardings = [s for s, k in zip(ins, known, strict=True) if k] + [
+        s for s, c in zip(outs, cts, strict=True) if c is not None
+    ]
     results = _call(params, made, [*values, *given], shardings, [ins[i] for i in made.results])
     found = dict(zip(made.results, results, strict=True))
     return [found.get(i) for i in range(len(args))]

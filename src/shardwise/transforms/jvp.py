@@ -87,7 +87,8 @@ def apply_jvp(
             raise NotImplementedError(
                 f"op {op.name} has no derivative rule. Wrap the computation in custom_jvp, or use stop_gradient."
             )
-        outs, touts = bind(op, *primals, **params), [None] * len(types) if op.multiple_results else None
+        touts: Any = [None] * len(types) if op.multiple_results else None
+        outs = bind(op, *primals, **params)
     elif rule == "linear":
         given = [filled(p.aval) if t is None else t for t, p in zip(tangents, primals, strict=True)]
         outs, touts = bind(op, *primals, **params), bind(op, *given, **params)

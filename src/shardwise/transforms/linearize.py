@@ -24,8 +24,8 @@ from shardwise.ir import (
     current_trace,
     tracing,
 )
-from shardwise.ir.op import Op
 from shardwise.ir.axis_scope import CHECK_VMA
+from shardwise.ir.op import Op
 from shardwise.ops.binary import add_p
 from shardwise.ops.collective import all_reduce, pvary_op
 from shardwise.ops.layout import enter_auto_op, reshard_op
@@ -151,7 +151,10 @@ def fitted(ct: Any, aval: ShapedArray) -> Any:
     if wanted.mesh is None and have.mesh is not None:
         ct = bind(enter_auto_op, ct, axes=have.mesh.explicit_axes)
     if wanted.mesh is not None and (
-        have.mesh is None or have.spec != wanted.spec or have.unreduced != wanted.unreduced or have.reduced != wanted.reduced
+        have.mesh is None
+        or have.spec != wanted.spec
+        or have.unreduced != wanted.unreduced
+        or have.reduced != wanted.reduced
     ):
         ct = bind(reshard_op, ct, sharding=wanted.sharding, concrete=None)
     return ct

@@ -77,7 +77,9 @@ def _hoisted(body: Program, num_consts: int) -> _Hoisted:
     made = tuple(v for e in first for v in e.outputs if v in used)
     consts = body.inputs[:num_consts]
     before = Program(consts, tuple(first), made, 0, body.name)
-    inner = Program((*consts, *made, *body.inputs[num_consts:]), tuple(rest), body.outputs, num_consts + len(made), body.name)
+    inner = Program(
+        (*consts, *made, *body.inputs[num_consts:]), tuple(rest), body.outputs, num_consts + len(made), body.name
+    )
     return _Hoisted(before, interned(inner))
 
 
@@ -100,7 +102,10 @@ def _with_tangents(body: Program, num_consts: int, num_carry: int, live: Mask) -
     values = _parts(range(first, first + len(mask)), num_consts, num_carry)
     where_is = dict(zip(where(mask), range(first + len(mask), len(made.program.inputs)), strict=True))
     tangents = _parts([where_is.get(i) for i in range(len(mask))], num_consts, num_carry)
-    inputs = [*range(first), *[i for v, t in zip(values, tangents, strict=True) for i in (*v, *[j for j in t if j is not None])]]
+    inputs = [
+        *range(first),
+        *[i for v, t in zip(values, tangents, strict=True) for i in (*v, *[j for j in t if j is not None])],
+    ]
     moved = len([i for i in made.results if i < num_carry])
     outs = [*range(num_carry), *range(outputs, outputs + moved), *range(num_carry, outputs),
             *range(outputs + moved, len(made.program.outputs))]  # fmt: skip
@@ -185,10 +190,14 @@ def _split(body: Program, num_consts: int, num_carry: int, live: Mask) -> _Split
     t = [range(residuals + s, residuals + s + n) for s, n in ((0, sum(a)), (sum(a), sum(c)), (sum(a) + sum(c), sum(x)))]
     linear = arranged(made.linear, 0, [*steady_at, *t[0], *t[1], *stacked_at, *t[2]])
     forward = interned(live_equations(Program(f.inputs, f.equations, tuple(outs), first, f.name)))
-    return _Split(forward, made.forward_consts, linear, tuple(steady), tuple(stacked), c, after[num_carry:], made.consts)
+    return _Split(
+        forward, made.forward_consts, linear, tuple(steady), tuple(stacked), c, after[num_carry:], made.consts
+    )
 
 
-def scan_linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], list[Any]]:
+def scan_linearize(
+    trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params
+) -> tuple[list[Any], list[Any]]:
     """The forward scan, and the linear one, recorded in `trace`."""
     num_consts, num_carry = params["num_consts"], params["num_carry"]
     ps, ts = _parts(primals, num_consts, num_carry), _parts(tangents, num_consts, num_carry)
@@ -234,7 +243,9 @@ def _backwards(body: Program, num_consts: int, num_carry: int, known: Mask, live
     end, types = num_consts + num_carry, body.in_types
     while True:
         cts = (*[cotangent_type(t) for t in picked(types[num_consts:end], carry)], *ct_types)
-        made = transposed_body(body, known, (*carry, *y_live), cts, (*[False] * num_consts, *carry, *[False] * (len(known) - end)))
+        made = transposed_body(
+            body, known, (*carry, *y_live), cts, (*[False] * num_consts, *carry, *[False] * (len(known) - end))
+        )
         found = mask_of(made.results, len(known))
         if grown(carry, found[num_consts:end]) == carry:
             break
@@ -262,7 +273,9 @@ def _backwards(body: Program, num_consts: int, num_carry: int, known: Mask, live
     return _Back(arranged(final.program, len(final.consts), None), (*final.consts, *made.consts), carry, found)
 
 
-def scan_transpose(cts: Sequence[Any], *args: Any, body: Program, num_consts: int, num_carry: int, **params: Any) -> list[Any]:
+def scan_transpose(
+    cts: Sequence[Any], *args: Any, body: Program, num_consts: int, num_carry: int, **params: Any
+) -> list[Any]:
     """The scan in the opposite order, from the cotangents of the last carry and of the outputs.
 
     Cotangents of captured values are summed up in the carry.
@@ -383,7 +396,9 @@ def _second(x: Any) -> Any:
 
 def carry_with_dim(aval: ShapedArray, value: ShapedArray) -> ShapedArray:
     """The carry's type with the mapped dim of an initial value in front."""
-    return aval.update(shape=value.shape, spec=(value.spec[0], *aval.spec), mesh=aval.mesh or value.mesh, vma=aval.vma | value.vma)
+    return aval.update(
+        shape=value.shape, spec=(value.spec[0], *aval.spec), mesh=aval.mesh or value.mesh, vma=aval.vma | value.vma
+    )
 
 
 def carry_joined(carry: ShapedArray, out: ShapedArray) -> ShapedArray:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.ir import Program, ProgramTrace, ShapedArray, UndefinedPrimal, bind, eval_program, trace_program, tracing
+from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params, find_op
 from shardwise.ir.trace import ProgramTracer
-from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ops.collective import all_reduce
 from shardwise.ops.derivative import do
 from shardwise.sharding import AbstractMesh, Mesh
@@ -39,7 +39,9 @@ def _scope(params: Params) -> Any:
     return body_scope(params["mesh"], params["manual"], params["check"])
 
 
-def _retraced(params: Params, fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray]) -> tuple[Program, list[Any]]:
+def _retraced(
+    params: Params, fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray]
+) -> tuple[Program, list[Any]]:
     with _scope(params):
         return trace_program(fun, types, params["program"].name)
 
@@ -81,13 +83,17 @@ def stacking(aval: ShapedArray, mesh: Mesh | AbstractMesh, manual: frozenset[str
     return (axes, *_whole(aval.ndim))
 
 
-def shard_map_linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], list[Any]]:
+def shard_map_linearize(
+    trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params
+) -> tuple[list[Any], list[Any]]:
     """The forward shard_map with its residuals, and the linear one, recorded in `trace`."""
     program, in_dims, out_dims, mesh, manual = (params[k] for k in ("program", "in_dims", "out_dims", "mesh", "manual"))
     forward = ProgramTrace(program.name)
     with _scope(params), tracing(forward):
         blocks = [forward.new_arg(t) for t in program.in_types]
-        lin: Linearized = linearize_flat(lambda *xs: eval_program(program, xs), blocks, [t is not None for t in tangents])
+        lin: Linearized = linearize_flat(
+            lambda *xs: eval_program(program, xs), blocks, [t is not None for t in tangents]
+        )
         given = {id(b): i for i, b in enumerate(blocks)}
         inner = [r for r in lin.residuals if isinstance(r, ProgramTracer) and r.owner is forward and id(r) not in given]
         stacked = [do.broadcast_in_dim(r, shape=(1, *r.shape), broadcast_dimensions=tuple(range(1, r.ndim + 1)), out_sharding=None)
@@ -119,7 +125,9 @@ def shard_map_linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[A
 
     ts = [tangents[i] for i in lin.ins]
     body, consts = _retraced(params, linear, [*types, *[program.in_types[i] for i in lin.ins]])
-    touts = _bind(params, body, consts, [*values, *ts], [*dims, *[in_dims[i] for i in lin.ins]], [out_dims[i] for i in lin.outs])
+    touts = _bind(
+        params, body, consts, [*values, *ts], [*dims, *[in_dims[i] for i in lin.ins]], [out_dims[i] for i in lin.outs]
+    )
     by_position = dict(zip(lin.outs, touts, strict=True))
     return results, [by_position.get(i) for i in range(len(out_dims))]
 
@@ -181,7 +189,9 @@ def shard_map_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequ
     for axes in (*in_dims, *out_dims):
         clash = {a for dim in axes for a in dim} & set(spmd)
         if clash:
-            raise ValueError(f"vmap spmd_axis_name cannot appear in shard_map in_specs or out_specs, got {sorted(clash)} in both.")
+            raise ValueError(
+                f"vmap spmd_axis_name cannot appear in shard_map in_specs or out_specs, got {sorted(clash)} in both."
+            )
     split = tuple(a for a in spmd if a in manual)
     local = size // math.prod(params["mesh"].shape[a] for a in split)
     with_dim = lambda axes, d: axes if d is None else (*axes[:d], split, *axes[d:])  # noqa: E731
@@ -205,5 +215,3 @@ def _with_size(aval: ShapedArray, dim: int, size: int, vma: frozenset[str], valu
         return aval.update(shape=shape, vma=aval.vma | vma)
     outer = tuple(a for a in value.aval.spec[dim] if a in aval.mesh.explicit_axes)
     return aval.update(shape=shape, spec=(*aval.spec[:dim], outer, *aval.spec[dim:]), vma=aval.vma | vma)
-
-

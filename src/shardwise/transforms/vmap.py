@@ -28,8 +28,8 @@ from shardwise.ir import (
     infer_types,
     tracing,
 )
-from shardwise.ir.op import Op, Params, Types, UndefinedPrimal
 from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES, SPMD_AXES
+from shardwise.ir.op import Op, Params, Types, UndefinedPrimal
 from shardwise.ops.broadcast import broadcast_in_dim, expand_dims
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.reduce import reduce_sum
@@ -285,7 +285,13 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
             f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments, got {in_axes!r}."
         )
 
-    spmd = () if spmd_axis_name is None else (spmd_axis_name,) if isinstance(spmd_axis_name, str) else tuple(spmd_axis_name)
+    spmd = (
+        ()
+        if spmd_axis_name is None
+        else (spmd_axis_name,)
+        if isinstance(spmd_axis_name, str)
+        else tuple(spmd_axis_name)
+    )
 
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -303,7 +309,9 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         if axis_name is not None:
             env, named = (*env, (axis_name, size)), named | {axis_name}
         with tracing(trace), AXIS_ENV.override(env), MAPPED_AXES.override(named):
-            entered = [x if d is None else BatchTracer(trace, v, d) for x, v, d in zip(leaves, values, dims, strict=True)]
+            entered = [
+                x if d is None else BatchTracer(trace, v, d) for x, v, d in zip(leaves, values, dims, strict=True)
+            ]
             inner_args, inner_kwargs = tree_unflatten(tree, entered)
             outs, out_tree = tree_flatten(fun(*inner_args, **inner_kwargs))
             outs = [as_array(o) for o in outs]

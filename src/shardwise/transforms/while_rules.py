@@ -36,7 +36,9 @@ def _parts(items: Sequence[Any], params: Params) -> tuple[Sequence[Any], Sequenc
     return items[:a], items[a:b], items[b:]
 
 
-def _bind(cond: Program, body: Program, cond_args: Sequence[Any], body_args: Sequence[Any], init: Sequence[Any]) -> list[Any]:
+def _bind(
+    cond: Program, body: Program, cond_args: Sequence[Any], body_args: Sequence[Any], init: Sequence[Any]
+) -> list[Any]:
     return bind(while_p, *cond_args, *body_args, *init, cond=separate(cond), body=separate(body), cond_consts=len(cond_args),
                 body_consts=len(body_args))  # fmt: skip
 
@@ -58,7 +60,12 @@ def _with_tangents(body: Program, num_consts: int, live: Mask) -> Made:
     first, count = len(made.consts), len(mask)
     consts_end, tangents = first + num_consts, first + count
     split = tangents + sum(mask[:num_consts])
-    order = [*range(consts_end), *range(tangents, split), *range(consts_end, tangents), *range(split, len(made.program.inputs))]
+    order = [
+        *range(consts_end),
+        *range(tangents, split),
+        *range(consts_end, tangents),
+        *range(split, len(made.program.inputs)),
+    ]
     return Made(arranged(made.program, first, order), made.consts, carried)
 
 
@@ -73,8 +80,12 @@ def _pushed(primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> 
     carried = made.results
     entering = [tangent_like(t, ty) for t, ty in picked(list(zip(init_ts, body.in_types[n:], strict=True)), carried)]
     cond = params["cond"]
-    longer = Program((*cond.inputs, *[Var(t.aval) for t in entering]), cond.equations, cond.outputs, cond.num_consts, cond.name)
-    outs = _bind(longer, made.program, cond_args, [*made.consts, *body_args, *picked(body_ts, live[:n])], [*init, *entering])
+    longer = Program(
+        (*cond.inputs, *[Var(t.aval) for t in entering]), cond.equations, cond.outputs, cond.num_consts, cond.name
+    )
+    outs = _bind(
+        longer, made.program, cond_args, [*made.consts, *body_args, *picked(body_ts, live[:n])], [*init, *entering]
+    )
     return outs, carried
 
 
@@ -85,10 +96,14 @@ def while_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) ->
     return outs[: len(carried)], [next(source) if c else None for c in carried]
 
 
-def while_linearize(trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], list[Any]]:
+def while_linearize(
+    trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params
+) -> tuple[list[Any], list[Any]]:
     """The loop at once; that of the tangents, which runs through the values again, is recorded in `trace`."""
     with tracing(trace.parent):
-        results = bind(while_p, *primals, **{**params, "cond": separate(params["cond"]), "body": separate(params["body"])})
+        results = bind(
+            while_p, *primals, **{**params, "cond": separate(params["cond"]), "body": separate(params["body"])}
+        )
     outs, carried = _pushed(primals, tangents, params)
     source = iter(outs[len(carried) :])
     return results, [next(source) if c else None for c in carried]
@@ -116,16 +131,22 @@ def while_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence
     types = [carry_with_dim(t, v.aval) if b else t for t, v, b in zip(own, init, batched, strict=True)]
     while True:
         carry_dims = tuple(0 if b else None for b in batched)
-        test: Made = batched_body(cond, size, axis_name, (*cond_dims, *carry_dims), (*[v.aval for v in cond_args], *types), spmd, (False,))
+        test: Made = batched_body(
+            cond, size, axis_name, (*cond_dims, *carry_dims), (*[v.aval for v in cond_args], *types), spmd, (False,)
+        )
         differs = test.results[0] is not None
         if differs and not all(batched):
             batched, types = _all_batched(size, batched, types)
             continue
-        step: Made = batched_body(body, size, axis_name, (*body_dims, *carry_dims), (*[v.aval for v in body_args], *types), spmd, batched)
+        step: Made = batched_body(
+            body, size, axis_name, (*body_dims, *carry_dims), (*[v.aval for v in body_args], *types), spmd, batched
+        )
         after = tuple(d is not None for d in step.results)
         grown = tuple(a and not b for a, b in zip(after, batched, strict=True))
         _, types_after = _all_batched(size, tuple(not g for g in grown), types)
-        types_after = [carry_joined(t, o) if a else t for t, o, a in zip(types_after, step.program.out_types, after, strict=True)]
+        types_after = [
+            carry_joined(t, o) if a else t for t, o, a in zip(types_after, step.program.out_types, after, strict=True)
+        ]
         if after == batched and types_after == types:
             break
         batched, types = after, types_after
@@ -137,7 +158,9 @@ def while_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence
     k, carry_types = len(cond_values), tuple(types)
     some = _any(test.program, k, carry_types, test.program.in_types[:k])
     frozen = _frozen(test.program, step.program, k, len(body_values), carry_types)
-    outs = _bind(some.program, frozen.program, [*some.consts, *cond_values], [*frozen.consts, *cond_values, *body_values], carry)
+    outs = _bind(
+        some.program, frozen.program, [*some.consts, *cond_values], [*frozen.consts, *cond_values, *body_values], carry
+    )
     return outs, list(after_dims(batched))
 
 
@@ -147,7 +170,9 @@ def after_dims(batched: Mask) -> tuple[int | None, ...]:
 
 
 def _all_batched(size: int, batched: Mask, types: Sequence[ShapedArray]) -> tuple[Mask, list[ShapedArray]]:
-    wide = [t if b else t.update(shape=(size, *t.shape), spec=((), *t.spec)) for t, b in zip(types, batched, strict=True)]
+    wide = [
+        t if b else t.update(shape=(size, *t.shape), spec=((), *t.spec)) for t, b in zip(types, batched, strict=True)
+    ]
     return (True,) * len(wide), wide
 
 

@@ -18,3 +18,12 @@ result += [fate(lambda a: a + 1, whole(), out_shardings=named("x")), fate(lambda
            fate(lambda a: a[:4], split()), fate(lambda a: a.astype("int32"), split()), fate(lambda a: a.reshape(4, 2), split()),
            fate(lambda a: a.reshape(4, 2), jnp.ones(8)), fate(lambda a: a.sum(), jnp.ones(8)), fate(lambda a: jnp.ones(8), split()),
            fate(lambda a: lax.with_sharding_constraint(a + 1, named()), split()), fate(lambda a: a, split())]
+
+g, z = jax.jit(lambda a, b: a + b, donate_argnums=0), jnp.ones(3)
+for _ in range(2):
+    g(jnp.zeros(3), z)
+for _ in range(2):
+    try:
+        g(z, z)
+    except Exception as error:
+        print("refused")

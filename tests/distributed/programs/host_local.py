@@ -13,7 +13,11 @@ from shardwise.sharding import PartitionSpec as P
 
 jax.distributed.initialize(heartbeat_timeout_seconds=60)
 me, count, devices = jax.process_index(), jax.process_count(), jax.devices()
-assert len(devices) == 8 and jax.device_count() == 8 and jax.local_devices() == [d for d in devices if d.process_index == me]
+assert (
+    len(devices) == 8
+    and jax.device_count() == 8
+    and jax.local_devices() == [d for d in devices if d.process_index == me]
+)
 
 
 def raised(kind, call, *texts):
@@ -48,7 +52,9 @@ same(out, want)
 assert np.array_equal(back, want[rows])
 key = jax.random.PRNGKey(1)
 with mesh:
-    mixed = pjit(lambda k, x: x + k[1], in_shardings=(P(None), P("data")), out_shardings=P("data"))(key, inputs["label"])
+    mixed = pjit(lambda k, x: x + k[1], in_shardings=(P(None), P("data")), out_shardings=P("data"))(
+        key, inputs["label"]
+    )
 same(mixed, np.arange(8) + 1)
 
 # A local shape that the mesh does not divide is refused as in the guide
@@ -99,8 +105,16 @@ if count > 1:
     raised(AssertionError, lambda: list(x))
     raised(ValueError, lambda: jax.device_put(x, jax.local_devices()[0]), "fully addressable")
     raised(RuntimeError, lambda: jax.jit(lambda: x + 1)(), "Closing over jax.Array")
-    raised(AssertionError, lambda: jax.device_put(np.array([me]), NamedSharding(mesh, P())), "is not the same on each process")
-    raised(ValueError, lambda: jax.jit(jnp.sin, in_shardings=split)(np.ones(8)), "Passing non-trivial shardings for numpy inputs")
+    raised(
+        AssertionError,
+        lambda: jax.device_put(np.array([me]), NamedSharding(mesh, P())),
+        "is not the same on each process",
+    )
+    raised(
+        ValueError,
+        lambda: jax.jit(jnp.sin, in_shardings=split)(np.ones(8)),
+        "Passing non-trivial shardings for numpy inputs",
+    )
     raised(ValueError, lambda: jax.make_array_from_process_local_data(split, np.ones((3,)), (8,)), "Invalid host data")
     raised(AssertionError, lambda: multihost_utils.sync_global_devices(f"n{me}"), "name mismatch")
     one = jnp.ones(3) * me  # work of one process's own may run in between
