@@ -29,7 +29,7 @@ from shardwise.runtime.blocks import BlockForm, Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.stepped import SteppedPlan
-from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
+from shardwise.sharding import Device, Mesh, NamedSharding, PmapSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
 from shardwise.sharding.device import default_device
 
 new_array = ArrayImpl.__new__
@@ -141,6 +141,7 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     start = time.perf_counter()
     program = inline_calls(program)
     inner = list(_inner_shardings(program))
+    given, in_sigs = in_sigs, [_seen(s) for s in in_sigs]
     devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh)
     grid = make_grid(devices, _meshes(devices, in_sigs, out_shardings, inner, default_mesh))
     program = on_grid(program, grid)
@@ -186,9 +187,16 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
         aval = array_type(atom.aval.shape, atom.aval.dtype, atom.aval.weak_type, sharding)
         out_sigs.append(signature(aval, sharding, committed))
     start = time.perf_counter()
-    done = Executable(program, in_sigs, grid, in_dims, out_dims, out_sigs, device_program, transfers, times, placed)
+    done = Executable(program, given, grid, in_dims, out_dims, out_sigs, device_program, transfers, times, placed)
     times["codegen"] = time.perf_counter() - start
     return done
+
+
+def _seen(sig: Signature) -> Signature:
+    """Results of pmap are data to other programs: whole, and placed by no one."""
+    if not isinstance(sig.sharding, PmapSharding):
+        return sig
+    return signature(sig.aval, SingleDeviceSharding(default_device()), False)
 
 
 def on_grid(program: Program, grid: Grid) -> Program:

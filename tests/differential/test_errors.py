@@ -84,7 +84,7 @@ PROGRAMS = {
     "static unknown name": "jax.jit(lambda x: x, static_argnames='y')(v)",
     "donate out of range": "jax.jit(lambda x: x, donate_argnums=3)(v)",
     "static and donated": "jax.jit(lambda x: x, static_argnums=0, donate_argnums=0)(v)",
-    "donated used again": "jax.jit(lambda x: x + 1, donate_argnums=0)(v); v + 1",
+    "donated used again": "jax.jit(lambda x: x + 1, donate_argnums=0)(v); np.asarray(v)",
     "donated twice": "jax.jit(lambda x, y: (x + y, x - y), donate_argnums=(0, 1))(v, v)",
     "in_shardings: tree": "jax.jit(lambda x, y: x, in_shardings=(NamedSharding(mesh, P()),))(v, v)",
     "in_shardings: leaf": "jax.jit(lambda x: x, in_shardings='x')(v)",

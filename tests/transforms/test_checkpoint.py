@@ -152,3 +152,9 @@ def test_same_as_jax() -> None:
     theirs = jax.grad(lambda w, x: jax.numpy.sum(jax.checkpoint(lambda w, x: jax.numpy.tanh(x @ w))(w, x)))(W, X)
     ours = sw.grad(lambda w, x: jnp.sum(sw.checkpoint(lambda w, x: jnp.tanh(x @ w))(w, x)))(W, X)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_static_arguments_by_name():
+    f = sw.checkpoint(lambda x, *, mode: x * x if mode == "square" else x, static_argnames="mode")
+    assert sw.jit(sw.grad(lambda x: f(x, mode="square")))(3.0) == 6.0
+    assert sw.jit(sw.grad(lambda x: f(x, mode="same")))(3.0) == 1.0

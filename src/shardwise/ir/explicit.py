@@ -31,7 +31,10 @@ def complete_types(op: Op, in_types: Types, outs: Types, params: dict[str, Any])
         if t.mesh is not None and t.mesh is not mesh:
             mesh = _same_mesh(mesh, t)
     if mesh is None or all(t.mesh is not None for t in outs):  # nothing explicit, or the op says it all (out_sharding=)
-        return tuple(t.update(vma=vma | t.vma) for t in outs) if vma else outs
+        partial = _unreduced(op, in_types) if mesh is None and any(t.unreduced for t in in_types) else NO_AXES
+        return (
+            tuple(t.update(vma=vma | t.vma, unreduced=partial | t.unreduced) for t in outs) if vma or partial else outs
+        )
     unreduced = _unreduced(op, in_types)
     specs = explicit_specs(op, in_types, outs, params)
     result = []

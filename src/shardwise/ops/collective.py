@@ -71,7 +71,7 @@ def _grouped(front: Ndarray, groups: Groups, fold: Callable[[Ndarray], Ndarray])
 
 
 def _all_reduce_type(x: ShapedArray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> ShapedArray:
-    return x.update(vma=x.vma if groups else x.vma - set(axes), weak_type=x.weak_type)
+    return x.update(vma=x.vma if groups else x.vma - set(axes), unreduced=x.unreduced - set(axes))
 
 
 def _all_reduce_kernel(
@@ -141,12 +141,16 @@ all_reduce = define_op("all_reduce", type_rule=_all_reduce_type, kernel=_all_red
 
 
 def _pvary_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
-    return x.update(vma=x.vma | set(axes))
+    return x.update(vma=x.vma | set(axes), reduced=x.reduced - set(axes))
 
 
 def _pvary_transpose(ct: Any, x: Any, *, axes: tuple[str, ...]) -> list[Any]:
+    """The sum over the axes; left as partial sums where the value is `reduced`."""
     new = tuple(a for a in axes if a not in x.aval.vma and is_checked(a))
-    return [do.all_reduce(ct, axes=new, kind="sum", groups=None) if new else ct]
+    parts = tuple(a for a in new if a in x.aval.reduced)
+    summed = tuple(a for a in new if a not in parts)
+    ct = do.all_reduce(ct, axes=summed, kind="sum", groups=None) if summed else ct
+    return [do.pcast(ct, axes=parts, to="unreduced") if parts else ct]
 
 
 pvary_op = define_op("pvary", type_rule=_pvary_type, kernel=lambda env, x, axes: x, rule=_same_dims, typed=True,
@@ -159,8 +163,13 @@ def _pcast_type(x: ShapedArray, *, axes: tuple[str, ...], to: str) -> ShapedArra
     return x.update(reduced=x.reduced | set(axes))
 
 
+def _pcast_transpose(ct: Any, x: Any, *, axes: tuple[str, ...], to: str) -> list[Any]:
+    """Cotangents of partial sums are `reduced`, and those of `reduced` values are partial sums."""
+    return [do.pvary(ct, axes=axes) if to == "unreduced" else do.all_reduce(ct, axes=axes, kind="sum", groups=None)]
+
+
 pcast_op = define_op("pcast", type_rule=_pcast_type, kernel=lambda env, x, axes, to: x, rule=_same_dims, typed=True,
-                     collective=True, jvp="linear", batch=batching.pointwise("pcast"))  # fmt: skip
+                     collective=True, jvp="linear", transpose=_pcast_transpose, batch=batching.pointwise("pcast"))  # fmt: skip
 
 
 def _first_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:

@@ -183,6 +183,15 @@ def back(pull: Pushes) -> Rule:
     return transpose
 
 
+def unknown(name: str, operand: str) -> Rule:
+    """An entry of `push` for an operand in which no derivative is known: NotImplementedError where one is asked for."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"{name} has no derivative in {operand}. Use stop_gradient there, or custom_jvp.")
+
+    return refuse
+
+
 def later(module: str, name: str) -> Rule:
     """A rule that lives in a file of its own, imported when it first runs."""
     found: list[Rule] = []

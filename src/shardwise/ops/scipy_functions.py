@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from shardwise.ir import Array, Op, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops.derivative import Pushes, do, unknown
 from shardwise.ops.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype, elementwise_op
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule, pointwise_rule
@@ -37,7 +40,66 @@ _TABLE = {
     "hyp1f1": (3, "f"), "hyp2f1": (4, "f"), "owens_t": (2, "f"), "rgamma": (1, "c"), "jv": (2, "f"),
 }  # fmt: skip
 
-OPS: dict[str, Op] = {name: elementwise_op(f"scipy_{name}", _function(name), *(kinds,) * arity)
+# -- derivatives: how the tangent of each operand moves the result; None where that is not known --------------------------------
+
+
+def _bell(x: Any) -> Any:
+    """The normal distribution's density."""
+    return do.mul(1 / math.sqrt(2 * math.pi), do.exp(do.mul(-0.5, do.square(x))))
+
+
+def _call(name: str, *args: Any) -> Any:
+    return getattr(do, f"scipy_{name}")(*args)
+
+
+def _spence_push(t: Any, y: Any, x: Any) -> Any:
+    one = do.eq(x, 1)
+    return do.mul(t, do.select_n(one, do.div(do.log(x), do.sub(1, do.select_n(one, x, 0))), -1))
+
+
+def _gamma_push(t: Any, y: Any, x: Any) -> Any:
+    if x.dtype.kind == "c":
+        raise NotImplementedError("gamma of complex values has no derivative rule. Use custom_jvp.")
+    return do.mul(t, do.mul(y, do.digamma(x)))
+
+
+def _wofz_push(t: Any, y: Any, z: Any) -> Any:
+    return do.mul(t, do.add(do.mul(do.mul(-2, z), y), 2j / math.sqrt(math.pi)))
+
+
+def _owens_h(t: Any, y: Any, h: Any, a: Any) -> Any:
+    return do.mul(t, do.mul(do.mul(-0.5, _bell(h)), do.erf(do.mul(do.mul(a, h), math.sqrt(0.5)))))
+
+
+def _owens_a(t: Any, y: Any, h: Any, a: Any) -> Any:
+    spread = do.add(do.square(a), 1)
+    return do.mul(t, do.div(do.exp(do.mul(-0.5, do.mul(do.square(h), spread))), do.mul(2 * math.pi, spread)))
+
+
+_PUSHES: dict[str, Pushes] = {
+    "expi": lambda t, y, x: do.mul(t, do.div(do.exp(x), x)),
+    "exp1": lambda t, y, x: do.mul(t, do.neg(do.div(do.exp(do.neg(x)), x))),
+    "expn": (unknown("expn", "its order"), lambda t, y, n, x: do.mul(t, do.neg(_call("expn", do.sub(n, 1), x)))),
+    "spence": _spence_push,
+    "ndtri": lambda t, y, x: do.mul(t, do.div(1, _bell(y))),
+    "log_ndtr": lambda t, y, x: do.mul(t, do.mul(1 / math.sqrt(2 * math.pi), do.exp(do.sub(do.mul(-0.5, do.square(x)), y)))),
+    "erfcx": lambda t, y, x: do.mul(t, do.sub(do.mul(do.mul(2, x), y), 2 / math.sqrt(math.pi))),
+    "dawsn": lambda t, y, x: do.mul(t, do.sub(1, do.mul(do.mul(2, x), y))),
+    "wofz": _wofz_push,
+    "gamma": _gamma_push,
+    "poch": (lambda t, y, z, m: do.mul(t, do.mul(y, do.sub(do.digamma(do.add(z, m)), do.digamma(z)))),
+             lambda t, y, z, m: do.mul(t, do.mul(y, do.digamma(do.add(z, m))))),
+    "hyp1f1": (unknown("hyp1f1", "a"), unknown("hyp1f1", "b"),
+               lambda t, y, a, b, x: do.mul(t, do.mul(do.div(a, b), _call("hyp1f1", do.add(a, 1), do.add(b, 1), x)))),
+    "hyp2f1": (unknown("hyp2f1", "a"), unknown("hyp2f1", "b"), unknown("hyp2f1", "c"),
+               lambda t, y, a, b, c, x: do.mul(t, do.mul(do.div(do.mul(a, b), c),
+                                                         _call("hyp2f1", do.add(a, 1), do.add(b, 1), do.add(c, 1), x)))),
+    "owens_t": (_owens_h, _owens_a),
+    "jv": (unknown("jv", "its order"),
+           lambda t, y, n, x: do.mul(t, do.mul(0.5, do.sub(_call("jv", do.sub(n, 1), x), _call("jv", do.add(n, 1), x))))),
+}  # fmt: skip
+
+OPS: dict[str, Op] = {name: elementwise_op(f"scipy_{name}", _function(name), *(kinds,) * arity, push=_PUSHES.get(name))
                       for name, (arity, kinds) in _TABLE.items()}  # fmt: skip
 
 
@@ -72,7 +134,15 @@ def _pair(name: str) -> Op:
         with np.errstate(all="ignore"):
             return tuple(np.asarray(v).astype(x.dtype, copy=False) for v in getattr(scipy.special, name)(wide))
 
-    return define_op(f"scipy_{name}", type_rule=_pair_type(name), kernel=kernel, rule=_pair_rule, multiple_results=True)
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, list[Any]]:
+        (x,), (t,) = primals, tangents
+        angle = do.mul(math.pi / 2, do.square(x)) if name == "fresnel" else x
+        slopes = do.sin(angle), do.cos(angle)
+        return _call(name, x), [do.mul(t, s if name == "fresnel" else do.div(s, x)) for s in slopes]
+
+    return define_op(
+        f"scipy_{name}", type_rule=_pair_type(name), kernel=kernel, rule=_pair_rule, multiple_results=True, jvp=jvp
+    )
 
 
 PAIRS = {name: _pair(name) for name in ("sici", "fresnel")}

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise.ir import Array, Emit, Op, bind
 from shardwise.ops import elementwise_ir as ir
-from shardwise.ops.derivative import Pushes, do, scalar
+from shardwise.ops.derivative import Pushes, do, scalar, unknown
 from shardwise.ops.operands import Block, elementwise_op, operand, operands
 
 __all__ = [
@@ -115,13 +115,6 @@ def _i1e_push(t: Any, y: Any, x: Any) -> Any:
     return do.mul(t, do.select_n(zero, slope, 0.5))
 
 
-def _unknown(name: str, operands: str) -> Callable[..., Any]:
-    def refuse(t: Any, *rest: Any) -> Any:
-        raise NotImplementedError(f"{name} has no derivative in {operands}. Use stop_gradient there, or custom_jvp.")
-
-    return refuse
-
-
 erf_p = _define("erf", _scipy("erf"), 1, lambda t, y, x: do.mul(t, _bell(x)), ir.ERF)
 erfc_p = _define("erfc", _scipy("erfc"), 1, lambda t, y, x: do.mul(t, do.neg(_bell(x))))
 erf_inv_p = _define("erf_inv", _scipy("erfinv"), 1,
@@ -129,7 +122,7 @@ erf_inv_p = _define("erf_inv", _scipy("erfinv"), 1,
 lgamma_p = _define("lgamma", _lgamma, 1, lambda t, y, x: do.mul(t, do.digamma(x)))
 digamma_p = _define("digamma", _digamma, 1, lambda t, y, x: do.mul(t, do.polygamma(scalar(1, x.dtype), x)))
 polygamma_p = _define("polygamma", _polygamma, 2,
-                      (_unknown("polygamma", "its order"), lambda t, y, m, x: do.mul(t, do.polygamma(do.add(m, 1), x))))  # fmt: skip
+                      (unknown("polygamma", "its order"), lambda t, y, m, x: do.mul(t, do.polygamma(do.add(m, 1), x))))  # fmt: skip
 igamma_p = _define("igamma", _scipy("gammainc"), 2,
                    (lambda t, y, a, x: do.mul(t, do.igamma_grad_a(a, x)),
                     lambda t, y, a, x: do.mul(t, _gamma_density(a, x))))  # fmt: skip
@@ -142,11 +135,11 @@ bessel_i0e_p = _define("bessel_i0e", _scipy("i0e"), 1,
                        lambda t, y, x: do.mul(t, do.sub(do.bessel_i1e(x), do.mul(do.sign(x), y))))  # fmt: skip
 bessel_i1e_p = _define("bessel_i1e", _scipy("i1e"), 1, _i1e_push)
 zeta_p = _define("zeta", _scipy("zeta"), 2,
-                 (_unknown("zeta", "its exponent"),
+                 (unknown("zeta", "its exponent"),
                   lambda t, y, x, q: do.mul(t, do.mul(do.neg(x), do.zeta(do.add(x, 1), q)))))  # fmt: skip
 regularized_incomplete_beta_p = _define(
     "regularized_incomplete_beta", _scipy("betainc"), 3,
-    (_unknown("betainc", "a"), _unknown("betainc", "b"), _beta_density),
+    (unknown("betainc", "a"), unknown("betainc", "b"), _beta_density),
 )  # fmt: skip
 
 

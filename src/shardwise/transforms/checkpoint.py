@@ -42,14 +42,16 @@ Policy = Callable[..., Any]
 
 
 def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = True, policy: Policy | None = None,
-               static_argnums: int | Sequence[int] = (), concrete: bool = False) -> Any:  # fmt: skip
+               static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
+               concrete: bool = False) -> Any:  # fmt: skip
     """`fun`, but reverse mode keeps only its arguments and computes the rest again.
 
     Args:
         fun: the function; without it a decorator is returned.
         prevent_cse: keep the second computation from being merged with the first (unneeded where a loop separates them).
         policy: ``policy(op, *types, **params) -> bool`` says which results are kept nonetheless; see `checkpoint_policies`.
-        static_argnums: arguments that are constants of the trace (hashable).
+        static_argnums: arguments that are constants of the trace (hashable), by position;
+        static_argnames: and by keyword.
         concrete: not supported any more; use static_argnums.
     """
     if concrete:
@@ -57,7 +59,9 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
                                   "with static_argnums, or "
                                   "compute what Python branches on outside.")  # fmt: skip
     if fun is None:
-        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
+        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums,
+                                 static_argnames=static_argnames)  # fmt: skip
+    static_names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     @functools.wraps(fun)
@@ -72,15 +76,18 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
                                  f"{len(args)} arguments.")  # fmt: skip
         fixed = {n % len(args): StaticValue(args[n]) for n in static}
         dynamic = tuple(a for i, a in enumerate(args) if i not in fixed)
-        leaves, structure = tree_flatten((dynamic, kwargs))
+        named = {k: StaticValue(v) for k, v in kwargs.items() if k in static_names}
+        traced = {k: v for k, v in kwargs.items() if k not in named}
+        leaves, structure = tree_flatten((dynamic, traced))
         values = [as_array(as_value(x)) for x in leaves]
         out_tree: PyTreeDef | None = None
 
         def flat(*xs: Any) -> list[Any]:
             nonlocal out_tree
-            given, named = tree_unflatten(structure, xs)
+            given, keywords = tree_unflatten(structure, xs)
             rest = iter(given)
-            result = fun(*[fixed[i].value if i in fixed else next(rest) for i in range(len(args))], **named)
+            keywords = {**keywords, **{k: v.value for k, v in named.items()}}
+            result = fun(*[fixed[i].value if i in fixed else next(rest) for i in range(len(args))], **keywords)
             outs, out_tree = tree_flatten(result)
             return [as_array(as_value(o)) for o in outs]
 

@@ -27,7 +27,7 @@ from shardwise.ir import (
 from shardwise.ir.axis_scope import CHECK_VMA
 from shardwise.ir.op import Op
 from shardwise.ops.binary import add_p
-from shardwise.ops.collective import all_reduce, pvary_op
+from shardwise.ops.collective import all_reduce, pcast_op, pvary_op
 from shardwise.ops.layout import enter_auto_op, reshard_op
 from shardwise.transforms.jvp import JVPTrace, JVPTracer, cotangent_type, is_differentiable, tangent_type, zeros
 
@@ -142,8 +142,12 @@ def fitted(ct: Any, aval: ShapedArray) -> Any:
     knows of none it leaves them."""
     if ct.aval.vma != aval.vma and CHECK_VMA.get():
         extra, missing = tuple(sorted(ct.aval.vma - aval.vma)), tuple(sorted(aval.vma - ct.aval.vma))
-        if extra:
-            ct = bind(all_reduce, ct, axes=extra, kind="sum", groups=None)
+        parts = tuple(a for a in extra if a in aval.reduced)
+        summed = tuple(a for a in extra if a not in parts)
+        if summed:
+            ct = bind(all_reduce, ct, axes=summed, kind="sum", groups=None)
+        if parts:
+            ct = bind(pcast_op, ct, axes=parts, to="unreduced")
         if missing:
             ct = bind(pvary_op, ct, axes=missing)
     wanted = cotangent_type(aval)

@@ -157,7 +157,7 @@ class ShardMap:
         captured = tuple(((),) * c.aval.ndim for c in consts)
         outs = bind(shard_map_op, *consts, *values, program=program, mesh=mesh, manual=manual, in_dims=(*captured, *in_dims),
                     out_dims=out_dims, check=self.check)  # fmt: skip
-        if eager:
+        if eager and config.latest:
             outs = [wearing(x, mesh, spec) for x, spec in zip(outs, out_specs, strict=True)]
         return tree_unflatten(out_tree, outs)
 
