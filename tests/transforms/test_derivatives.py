@@ -80,6 +80,35 @@ def test_what_has_no_derivative_says_so(name: str) -> None:
         sw.jvp(REFUSED[name], (x,), (x,))
 
 
+_U = lambda low, high: np.linspace(low, high, 5)  # noqa: E731
+SCIPY = {
+    "expi": _U(0.2, 2), "exp1": _U(0.2, 2), "spence": _U(0.2, 2), "ndtri": _U(0.2, 0.8), "log_ndtr": _U(-2, 2), "gamma": _U(0.5, 3),
+    "dawsn": _U(-1, 1), "erfcx": _U(-1, 1), "sici": _U(0.2, 2), "fresnel": _U(0.2, 1), "ndtr": _U(-1, 1), "i0": _U(0.2, 1),
+    "poch": (_U(0.5, 2), _U(0.4, 1.9)), "owens_t": (_U(-1, 1), _U(-0.9, 1.2)), "xlogy": (_U(0.2, 1), _U(0.3, 2)),
+    "expn": (2.0, _U(0.2, 2)), "hyp1f1": (1.5, 2.5, _U(-1, 1)), "hyp2f1": (1.5, 2.5, 3.0, _U(-0.5, 0.5)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCIPY)
+def test_special_functions(name: str) -> None:
+    args = SCIPY[name] if isinstance(SCIPY[name], tuple) else (SCIPY[name],)
+    smooth = [i for i, a in enumerate(args) if np.ndim(a)]
+
+    def at(h: float, *xs: Any) -> Any:
+        full = [a + h if i in smooth else np.full(5, a) for i, a in enumerate(args)]
+        for i, x in zip(smooth, xs, strict=False):
+            full[i] = x
+        return getattr(sw.scipy.special, name)(*full)
+
+    given = tuple(args[i] for i in smooth)
+    tangents = sw.tree_util.tree_leaves(sw.jvp(lambda *xs: at(0.0, *xs), given, tuple(np.ones(5) for _ in given))[1])
+    h = 1e-4
+    rows = [[np.asarray(v) for v in sw.tree_util.tree_leaves(at(s * h))] for s in (-2, -1, 1, 2)]
+    for k, tangent in enumerate(tangents):
+        far, near = rows[3][k] - rows[0][k], rows[2][k] - rows[1][k]
+        np.testing.assert_allclose(np.asarray(tangent), (8 * near - far) / (12 * h), rtol=1e-7, atol=1e-7)
+
+
 DEVICES = 4
 
 

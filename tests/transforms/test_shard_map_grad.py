@@ -243,3 +243,21 @@ def test_explicit_types() -> None:
         assert sw.typeof(gradient).sharding.spec == P("x", None)
     blocks = (A**2).reshape(2, 4, 16).sum(0)
     np.testing.assert_allclose(gradient, np.tile(np.cos(blocks), (2, 1)) * 2 * A, rtol=1e-9)
+
+
+CASTS = {
+    "reduced, then varying": lambda x, w: lax.psum(jnp.sin(x @ lax.pcast(lax.pcast(w, "x", to="reduced"), "x", to="varying")), "x"),
+    "reduced": lambda x, w: lax.psum(jnp.sin(x @ lax.pcast(w, "x", to="reduced")), "x"),
+    "unreduced": lambda x, w: lax.psum(lax.pcast(jnp.sin(x @ w), "x", to="unreduced"), "x"),
+}
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_casts_of_variance(name: str) -> None:
+    """They change types, and who sums what when; never values."""
+    f = sw.shard_map(CASTS[name], mesh=_mesh(), in_specs=(X, NONE), out_specs=NONE)
+    found = sw.jit(sw.grad(lambda x, w: jnp.sum(jnp.cos(f(x, w))), (0, 1)))(A, W)
+    whole = lambda x, w: jnp.sin(x @ w).reshape(2, 4, 8).sum(0)  # noqa: E731
+    expected = sw.grad(lambda x, w: jnp.sum(jnp.cos(whole(x, w))), (0, 1))(A, W)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-9, atol=1e-9)

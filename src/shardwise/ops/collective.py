@@ -127,8 +127,10 @@ def _all_reduce_transpose(
     if groups is not None:
         return [do.all_reduce(ct, axes=axes, kind=kind, groups=groups)]
     shared = tuple(a for a in axes if not is_checked(a))
-    checked = tuple(a for a in axes if is_checked(a))
+    partial = tuple(a for a in axes if a in x.aval.unreduced)
+    checked = tuple(a for a in axes if is_checked(a) and a not in partial)
     ct = do.all_reduce(ct, axes=shared, kind="sum", groups=None) if shared else ct
+    ct = do.pcast(ct, axes=partial, to="reduced") if partial else ct
     return [do.pvary(ct, axes=checked) if checked else ct]
 
 
