@@ -29,7 +29,15 @@ from shardwise.runtime.blocks import BlockForm, Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.stepped import SteppedPlan
-from shardwise.sharding import Device, Mesh, NamedSharding, PmapSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
+from shardwise.sharding import (
+    Device,
+    Mesh,
+    NamedSharding,
+    PmapSharding,
+    Sharding,
+    SingleDeviceSharding,
+    get_concrete_mesh,
+)
 from shardwise.sharding.device import default_device
 
 new_array = ArrayImpl.__new__

@@ -300,7 +300,9 @@ def real(val: Any, /) -> Array:
 def imag(val: Any, /) -> Array:
     """Elementwise imaginary part; zeros for reals."""
     v = value("imag", val)
-    return lax.imag(v) if is_complex(v.dtype) else lax.full_like(v, 0)
+    if is_complex(v.dtype):
+        return lax.imag(v)
+    return lax.full(v.shape, 0, v.dtype) if v.aval.mesh is None else lax.full_like(v, 0)  # depends on nothing of `val`
 
 
 def conjugate(x: Any, /) -> Array:
