@@ -246,7 +246,9 @@ def test_explicit_types() -> None:
 
 
 CASTS = {
-    "reduced, then varying": lambda x, w: lax.psum(jnp.sin(x @ lax.pcast(lax.pcast(w, "x", to="reduced"), "x", to="varying")), "x"),
+    "reduced, then varying": lambda x, w: lax.psum(
+        jnp.sin(x @ lax.pcast(lax.pcast(w, "x", to="reduced"), "x", to="varying")), "x"
+    ),
     "reduced": lambda x, w: lax.psum(jnp.sin(x @ lax.pcast(w, "x", to="reduced")), "x"),
     "unreduced": lambda x, w: lax.psum(lax.pcast(jnp.sin(x @ w), "x", to="unreduced"), "x"),
 }
