@@ -161,7 +161,8 @@ class JitWrapped:
             return self._fun(*args, **kwargs)
         tree_key = None
         if self._all_dynamic and is_eager():  # trees of concrete arrays need nothing but their leaves' signatures
-            leaves, spec = flatten_spec((args, kwargs))
+            tree: Any = (args, kwargs)
+            leaves, spec = flatten_spec(tree)
             try:
                 tree_key = (context_token(), spec, *[x._sig for x in leaves])
             except AttributeError:
