@@ -292,7 +292,7 @@ result = [lax.fori_loop(0, 5, lambda i, c: c * 2 + i, 1),
     lax.cond(v[0] > 0, jnp.sin, jnp.cos, v), lax.scan(lambda c, x: (c + x, None), 0.0, v, reverse=True),
     lax.switch(2, [lambda: 1, lambda: 2, lambda: 3]), lax.switch(9, [lambda: 1, lambda: 2]),
     lax.map(lambda x: x * 2, v), lax.associative_scan(jnp.add, v),
-    lax.scan(lambda c, t: (c, t[0] + t[1]), 0, (v, v), unroll=2),
+    lax.scan(lambda c, t: (c, t[0] + t[1]), v[0], (v, v), unroll=2),
     lax.select(jnp.array([True, False]), jnp.ones(2), jnp.zeros(2)),
     jax.jit(lambda n: lax.fori_loop(0, n, lambda i, c: c + i, 0))(4)]
 """,

@@ -87,6 +87,7 @@ def test_divergence_raises_everywhere(fault):
 
 
 @needs_mpi
+@pytest.mark.slow  # a loaded machine is slow, too
 def test_slow_is_no_fault():
     done = launch(2, "faults.py", "slow", devices=2)
     assert (done.returncode, done.stdout.split()) == (0, ["120.0", "120.0"]), done.stderr

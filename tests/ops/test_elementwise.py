@@ -360,7 +360,6 @@ def typed(shape=(3,), dtype="float32", weak=False, spec=None):
     (lambda: binary.pow_p.type_rule(typed(dtype="int32"), typed(dtype="int32")), TypeError, "pow"),
     (lambda: select.select_n_p.type_rule(typed(), typed(), typed()), TypeError, "bool or integer"),
     (lambda: select.select_n_p.type_rule(typed(dtype="bool"), typed(), typed(), typed()), TypeError, "at most 2"),
-    (lambda: select.clamp_p.type_rule(typed((1,)), typed(), typed(())), TypeError, "min must be a scalar"),
     (lambda: casts.reduce_precision_p.type_rule(typed(), exponent_bits=0, mantissa_bits=1), ValueError, "exponent_bits"),
     (lambda: casts.convert_element_type(1.0, None), ValueError, "dtype"),
     (lambda: elementwise.neg("a"), TypeError, "lax.neg: argument 0 is str"),

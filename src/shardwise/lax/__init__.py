@@ -4,6 +4,7 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from shardwise.lax.mapping import map as map
+from shardwise.ops.barrier import optimization_barrier as optimization_barrier
 from shardwise.ops.contract import *  # noqa: F403
 from shardwise.ops.control import *  # noqa: F403
 from shardwise.ops.conv import *  # noqa: F403
@@ -25,4 +26,6 @@ from shardwise.transforms.constraints import with_sharding_constraint as with_sh
 def __getattr__(name: str) -> _Any:
     if name == "linalg":
         return _importlib.import_module("shardwise.lax.linalg")
+    if name in ("custom_linear_solve", "custom_root"):
+        return getattr(_importlib.import_module("shardwise.transforms.implicit"), name)
     raise AttributeError(f"module 'shardwise.lax' has no attribute {name!r}")

@@ -254,7 +254,7 @@ def array_equiv(a1: Any, a2: Any) -> Array:
         broadcast_shapes(x.shape, y.shape)
     except ValueError:
         return as_array(value("array_equiv", np.bool_(False)))
-    return _all(equal(x, y))
+    return as_array(lax.convert_element_type(_all(equal(x, y)), np.bool_))
 
 
 def _any_array(x: Any) -> Array:

@@ -260,7 +260,7 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
     x, tests = checked("isin", element), checked("isin", test_elements, 1)
     if method not in _METHODS:
         raise ValueError(f"isin: method={method!r} is not known; expected one of {', '.join(_METHODS)}.")
-    found = _isin(x, flat(tests))
+    found = lax.convert_element_type(_isin(x, flat(tests)), np.bool_)
     return lax.bitwise_not(found) if invert else found
 
 

@@ -163,8 +163,9 @@ def _bitcast_kernel(env: Env, x: Block, *, new_dtype: Any) -> Block:
 
 
 bitcast_convert_type_p = define_op(
-    "bitcast_convert_type", type_rule=_bitcast_type, kernel=_bitcast_kernel, rule=_bitcast_rule
-)
+    "bitcast_convert_type", type_rule=_bitcast_type, kernel=_bitcast_kernel, rule=_bitcast_rule,
+    jvp=along("bitcast_convert_type", ()),
+)  # fmt: skip
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
