@@ -23,6 +23,11 @@ _CACHE_LIMIT = 8192
 
 def literal_signature(x: Literal) -> Signature:
     """Literals are uncommitted scalars on the default device."""
+    if isinstance(x, Tracer):
+        raise UnexpectedTracerError(
+            f"a traced array ({x.aval.str_short()}) was passed to a compiled function outside of its trace{x.describe()}. "
+            "Return values from traced functions instead of storing them outside."
+        )
     return signature(x.aval, SingleDeviceSharding(default_device()), False)
 
 
