@@ -555,7 +555,12 @@ def from_literal(x: Literal) -> ArrayImpl:
 
 
 def live_arrays(platform: str | None = None) -> list[ArrayImpl]:
-    """All arrays alive in this process, whatever their sharding; deleted and donated ones excluded."""
+    """All arrays alive in this process, whatever their sharding; deleted and donated ones excluded.
+
+    `platform` may be None or 'cpu', the one platform there is; ValueError for any other.
+    """
+    if platform not in (None, "cpu"):
+        raise ValueError(f"live_arrays: platform {platform!r} is not present; use 'cpu' or leave it out.")
     return [x for x in gc.get_objects() if type(x) is ArrayImpl and hasattr(x, "_sig") and not x.is_deleted()]
 
 
