@@ -11,7 +11,7 @@ from shardwise.array import ArrayImpl, Signature, signature
 from shardwise.base.config import context_token
 from shardwise.base.errors import UnexpectedTracerError
 from shardwise.compile import Executable, compile_program
-from shardwise.ir import Array, Equation, Literal, Program, Trace, Tracer, Var, infer_types, install_eager
+from shardwise.ir import Equation, Literal, Program, Trace, Tracer, Var, infer_types, install_eager
 from shardwise.ir.op import Op
 from shardwise.ir.trace import user_source
 from shardwise.sharding import SingleDeviceSharding
@@ -81,11 +81,6 @@ def _operand_names(n: int) -> list[str]:
 def clear_eager_cache() -> None:
     """Forget compiled ops."""
     _cache.clear()
-
-
-def is_concrete(x: Any) -> bool:
-    """Whether `x` is an array with a value."""
-    return isinstance(x, Array) and not isinstance(x, Tracer)
 
 
 install_eager(EagerTrace())

@@ -278,6 +278,10 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
     """
     if not callable(fun):
         raise TypeError(f"vmap takes a callable, got {fun!r}")
+    if sum_match:
+        raise NotImplementedError(
+            "vmap(sum_match=True) is not supported; sum over the mapped dim after the call instead."
+        )
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if not isinstance(in_axes, (int, tuple, dict, type(None))):
