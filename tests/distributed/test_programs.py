@@ -22,7 +22,9 @@ needs_mpi = pytest.mark.skipif(missing, reason="needs mpi4py and mpiexec: pip in
 def launch(
     processes: int, program: str, *arguments: str, devices: int | None = None
 ) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
+    # PYTHONUNBUFFERED would write a line's end apart from the line, and the processes' lines would mix.
+    dropped = ("JAX_", "SHARDWISE_", "PYTHONUNBUFFERED")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     settings = {
         "PYTHONPATH": str(SOURCE),
         "JAX_NUM_CPU_DEVICES": str(devices or 8 // processes),
