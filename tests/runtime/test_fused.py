@@ -21,7 +21,7 @@ from shardwise.base import config
 from shardwise.ir import Program, ShapedArray, all_ops, trace_program
 from shardwise.runtime import fused, threads
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused_codegen import available
+from shardwise.runtime.llvm import available
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 

@@ -28,8 +28,8 @@ from shardwise.ops.out_sharding import in_context, sharding_spec, with_out_shard
 from shardwise.ops.transpose import transpose
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import FEWEST
-from shardwise.runtime.fused_codegen import available
 from shardwise.runtime.lanes import Lane, Lanes
+from shardwise.runtime.llvm import available
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule, pointwise_rule
 

@@ -18,8 +18,8 @@ from typing import Any
 from shardwise.ir import Equation, Literal, Program, Var, live_equations
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import FEWEST, fused
-from shardwise.runtime.fused_codegen import available
 from shardwise.runtime.lanes import TYPES
+from shardwise.runtime.llvm import available
 
 _LARGEST = 96  # equations of a group: beyond, values no longer fit into registers
 _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": ("float", "bfloat")}

@@ -8,121 +8,44 @@ run the same call.
 from __future__ import annotations
 
 import ctypes
-import functools
-import importlib.util
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.ir import Atom, Literal, Program, Var
+from shardwise.runtime import llvm
 from shardwise.runtime.lanes import STORED, TYPES, Lane, Lanes
+from shardwise.runtime.llvm import Compiled
 
 CONTIGUOUS, REPEATED, STRIDED = "c", "0", "s"  # how an inner loop meets an operand
 
 _AHEAD = 2048  # bytes
 
 Kernel = Callable[..., None]  # (job, pointers, counter): arrays of 64-bit integers
+_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-@functools.cache
-def available() -> bool:
-    """Whether kernels can be compiled: llvmlite is there, and the processor multiplies and adds in one step."""
-    return importlib.util.find_spec("llvmlite") is not None and _host() is not None
-
-
-class _Host:
-    """The compiler for this machine."""
-
-    def __init__(self, binding: Any, features: dict[str, bool]) -> None:
-        self.binding = binding
-        self.wide = (
-            features.get("avx512f", False) and features.get("avx512vl", False) and features.get("avx512dq", False)
-        )
-        self.bytes = 64 if self.wide else 32 if features.get("avx2") else 16
-        self.half = not features.get("sse2") or features.get("f16c", False)
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        names = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(features.items()))
-        self.machine = binding.Target.from_default_triple().create_target_machine(
-            cpu=binding.get_host_cpu_name(), features=names, opt=2, jit=True
-        )
-        self.lock = threading.Lock()
-        self.engines: list[Any] = []  # they own the code
-        self.kernels: dict[str, Kernel] = {}
-        for name in ("sin", "cos", "erf"):
-            binding.add_symbol(name, _address(name))
-
-
-def _address(name: str) -> int:
-    for library in (None, "libm.so.6", "libm.dylib", "libm.so"):
-        try:
-            return ctypes.cast(getattr(ctypes.CDLL(library), name), ctypes.c_void_p).value or 0
-        except (OSError, AttributeError):
-            continue
-    raise OSError(f"the C library's function {name} was not found")
-
-
-_host_lock = threading.Lock()
-_hosts: list[_Host | None] = []
-
-
-def _host() -> _Host | None:
-    """The compiler, made at the first call; None where there is none for this machine."""
-    if not _hosts:
-        with _host_lock:
-            if not _hosts:
-                _hosts.append(_find_host())
-    return _hosts[0]
-
-
-def _find_host() -> _Host | None:
-    try:
-        import llvmlite.binding as binding
-
-        if binding.llvm_version_info[0] < 15:  # opaque pointers
-            return None
-        features = dict(binding.get_host_cpu_features())
-        if (
-            "arm" not in binding.get_process_triple()
-            and "aarch64" not in binding.get_process_triple()
-            and not features.get("fma")
-        ):
-            return None
-        return _Host(binding, features)
-    except (ImportError, OSError, RuntimeError):
-        return None
+_kernels: dict[str, tuple[Kernel, Compiled]] = {}  # by text
+_lock = threading.Lock()
 
 
 def width_of(program: Program) -> int:
     """Lanes per vector: a register of 32-bit values, fewer where all values are wider."""
-    host = _host()
-    assert host is not None
     types = {TYPES[_name(v)] for e in program.equations for v in (*e.inputs, *e.outputs)}
-    return host.bytes // (8 if types <= {"double", "i64"} else 4)
+    return llvm.target().bytes // (8 if types <= {"double", "i64"} else 4)
 
 
 def compiled(program: Program, access: Sequence[str], outer: int) -> Kernel:
     """The kernel of a group whose inner loop meets inputs, then outputs, as `access` says, inside of `outer` loops."""
-    host = _host()
-    assert host is not None
-    text = kernel_text(program, access, outer, width_of(program), host.wide)
-    kernel = host.kernels.get(text)
-    if kernel is None:
-        with host.lock:
-            kernel = host.kernels.get(text)
-            if kernel is None:
-                kernel = host.kernels[text] = _assembled(host, text)
-    return kernel
-
-
-def _assembled(host: _Host, text: str) -> Kernel:
-    module = host.binding.parse_assembly(text)
-    module.verify()
-    engine = host.binding.create_mcjit_compiler(module, host.machine)
-    engine.finalize_object()
-    host.engines.append(engine)
-    pointers = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
-    return ctypes.CFUNCTYPE(None, *pointers)(engine.get_function_address("kernel"))
+    text = kernel_text(program, access, outer, width_of(program), llvm.target().wide)
+    found = _kernels.get(text)
+    if found is None:
+        with _lock:
+            found = _kernels.get(text)
+            if found is None:
+                code = llvm.compile_function("kernel", text)
+                found = _kernels[text] = _CALL(code.address), code
+    return found[0]
 
 
 def _name(atom: Atom) -> str:
