@@ -8,6 +8,8 @@ from typing import Any as _Any
 
 from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.numpy.at import *  # noqa: F403
+from shardwise.numpy.binary import *  # noqa: F403
+from shardwise.numpy.bits import *  # noqa: F403
 from shardwise.numpy.constants import *  # noqa: F403
 from shardwise.numpy.creation import *  # noqa: F403
 from shardwise.numpy.cross import *  # noqa: F403
@@ -36,7 +38,8 @@ from shardwise.numpy.shapes import *  # noqa: F403
 from shardwise.numpy.signal import *  # noqa: F403
 from shardwise.numpy.sorting_search import *  # noqa: F403
 from shardwise.numpy.statistics import *  # noqa: F403
-from shardwise.numpy.ufuncs import *  # noqa: F403
+from shardwise.numpy.transcendental import *  # noqa: F403
+from shardwise.numpy.unary import *  # noqa: F403
 
 _install_operators()
 

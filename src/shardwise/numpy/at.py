@@ -124,13 +124,13 @@ class IndexUpdateRef:
 
     def divide(self, values: Any, **options: Any) -> Array:
         """``x`` with ``x[index] /= values``; a floating result, also for integers."""
-        from shardwise.numpy.ufuncs import divide
+        from shardwise.numpy.binary import divide
 
         return divide(self.array, update_index(full_like(self.array, 1), self.index, values, "mul", **options))
 
     def power(self, values: Any, **options: Any) -> Array:
         """``x`` with ``x[index] **= values``."""
-        from shardwise.numpy.ufuncs import power
+        from shardwise.numpy.binary import power
 
         return power(self.array, update_index(full_like(self.array, 1), self.index, values, "mul", **options))
 

@@ -32,8 +32,9 @@ from shardwise.numpy._promote import (
     value,
     zero_like,
 )
+from shardwise.numpy._ufunc_forms import where_
+from shardwise.numpy.binary import remainder
 from shardwise.numpy.predicates import isnan, not_equal
-from shardwise.numpy.ufuncs import remainder, where_
 
 
 def _running(

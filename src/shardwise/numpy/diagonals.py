@@ -28,9 +28,10 @@ from shardwise.numpy._promote import (
     value,
     zero_like,
 )
+from shardwise.numpy._ufunc_forms import where_
+from shardwise.numpy.binary import power
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import getitem
-from shardwise.numpy.ufuncs import power, where_
 
 _INT32 = np.dtype(np.int32)
 

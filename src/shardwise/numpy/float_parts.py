@@ -28,7 +28,7 @@ from shardwise.numpy._promote import (
     values,
     zero_like,
 )
-from shardwise.numpy.ufuncs import where_
+from shardwise.numpy._ufunc_forms import where_
 
 
 def signbit(x: Any, /) -> Array:

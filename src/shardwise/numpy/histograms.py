@@ -17,14 +17,23 @@ from shardwise.base.dtypes import default_dtype, to_inexact
 from shardwise.base.errors import ConcretizationTypeError, ShardingTypeError
 from shardwise.ir import Array, Tracer, literal
 from shardwise.numpy._promote import array as checked
-from shardwise.numpy._promote import as_array, astype, concrete_int, is_bool, is_integer, promote_inexact, value
+from shardwise.numpy._promote import (
+    as_array,
+    astype,
+    concrete_int,
+    constant,
+    is_bool,
+    is_integer,
+    promote_inexact,
+    value,
+)
+from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.at import at
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.cumulative import diff
 from shardwise.numpy.ranges import linspace
 from shardwise.numpy.reductions import max, min, sum
 from shardwise.numpy.shapes import flat
-from shardwise.numpy.ufuncs import constant, where_
 from shardwise.ops.out_sharding import resolve_out_sharding
 from shardwise.ops.search import searchsorted
 

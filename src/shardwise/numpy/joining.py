@@ -29,11 +29,12 @@ from shardwise.numpy._promote import (
     no_out,
     promote_dtypes,
     requested,
+    zero_like,
 )
+from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import flat, moveaxis, new_dims, with_rank
-from shardwise.numpy.ufuncs import where_, zero_like
 from shardwise.ops.search import searchsorted
 from shardwise.ops.sorting import argsorted
 

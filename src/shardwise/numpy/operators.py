@@ -16,7 +16,7 @@ from shardwise import lax
 from shardwise.base.dtypes import SCALAR_TYPES, check_requested, isdtype, itemsize_bits
 from shardwise.device_put import device_put
 from shardwise.ir import Array, Literal, Op, bind
-from shardwise.numpy import predicates, ufuncs
+from shardwise.numpy import binary, bits, predicates, unary
 from shardwise.numpy._promote import as_array, astype, canonical_axis, is_bool, is_complex, number
 from shardwise.ops import binary as two
 from shardwise.ops import unary as one
@@ -89,8 +89,8 @@ def _general_operators(symbol: str, general: Callable[[Any, Any], Any]) -> tuple
 
 def _power(self: Array, other: Any) -> Any:
     if other.__class__ is int and self.aval.dtype in _NUMBERS:
-        return ufuncs.integer_power(self, other)
-    return NotImplemented if _foreign(self, other, "**") else ufuncs.power(self, other)
+        return binary.integer_power(self, other)
+    return NotImplemented if _foreign(self, other, "**") else binary.power(self, other)
 
 
 def _matmul(x: Any, y: Any) -> Array:
@@ -101,25 +101,25 @@ def _matmul(x: Any, y: Any) -> Array:
 
 def _install_arithmetic(cls: type) -> None:
     direct: list[tuple[str, str, Op, frozenset[Any], Any]] = [
-        ("add", "+", two.add_p, _NUMBERS | _BOOL, ufuncs._add),
-        ("sub", "-", two.sub_p, _NUMBERS, ufuncs._subtract),
-        ("mul", "*", two.mul_p, _NUMBERS | _BOOL, ufuncs._multiply),
-        ("truediv", "/", two.div_p, _FLOATS | _COMPLEX, ufuncs.true_divide),
-        ("and", "&", two.and_p, _INTS | _BOOL, ufuncs._bitwise_and),
-        ("or", "|", two.or_p, _INTS | _BOOL, ufuncs._bitwise_or),
-        ("xor", "^", two.xor_p, _INTS | _BOOL, ufuncs._bitwise_xor),
-        ("lshift", "<<", two.shift_left_p, _INTS, ufuncs.left_shift),
+        ("add", "+", two.add_p, _NUMBERS | _BOOL, binary._add),
+        ("sub", "-", two.sub_p, _NUMBERS, binary._subtract),
+        ("mul", "*", two.mul_p, _NUMBERS | _BOOL, binary._multiply),
+        ("truediv", "/", two.div_p, _FLOATS | _COMPLEX, binary.true_divide),
+        ("and", "&", two.and_p, _INTS | _BOOL, bits._bitwise_and),
+        ("or", "|", two.or_p, _INTS | _BOOL, bits._bitwise_or),
+        ("xor", "^", two.xor_p, _INTS | _BOOL, bits._bitwise_xor),
+        ("lshift", "<<", two.shift_left_p, _INTS, bits.left_shift),
     ]
     for name, symbol, op, dtypes, general in direct:
         forward, reflected = _operators(symbol, op, dtypes, general)
         _set(cls, f"__{name}__", forward)
         _set(cls, f"__r{name}__", reflected)
     for name, symbol, general in (
-        ("floordiv", "//", ufuncs.floor_divide),
-        ("mod", "%", ufuncs.remainder),
-        ("divmod", "divmod()", ufuncs.divmod),
-        ("pow", "**", ufuncs.power),
-        ("rshift", ">>", ufuncs.right_shift),
+        ("floordiv", "//", binary.floor_divide),
+        ("mod", "%", binary.remainder),
+        ("divmod", "divmod()", binary.divmod),
+        ("pow", "**", binary.power),
+        ("rshift", ">>", bits.right_shift),
         ("matmul", "@", _matmul),
     ):
         forward, reflected = _general_operators(symbol, general)
@@ -138,7 +138,7 @@ def _install_arithmetic(cls: type) -> None:
         _set(cls, f"__{name}__", _operators(symbol, op, dtypes, general)[0])
     _set(cls, "__neg__", lambda self: bind(one.neg_p, self))
     _set(cls, "__pos__", lambda self: self)
-    _set(cls, "__abs__", lambda self: ufuncs.absolute(self))
+    _set(cls, "__abs__", lambda self: unary.absolute(self))
     _set(cls, "__invert__", lambda self: bind(one.not_p, self))
     _set(cls, "__round__", _round)
 
@@ -257,7 +257,7 @@ def _view_bits(x: Array, target: Any) -> Array:
 
 def _round(self: Array, ndigits: int | None = None) -> Array:
     """Python's ``round(x)``: integers without `ndigits`, as for Python floats."""
-    rounded = ufuncs.round(self, ndigits or 0)
+    rounded = unary.round(self, ndigits or 0)
     return rounded if ndigits is not None else _astype(rounded, int)
 
 
@@ -324,8 +324,8 @@ def _install_methods(cls: type) -> None:
     for name, getter in (
         ("T", _transpose),
         ("mT", _matrix_transpose),
-        ("real", ufuncs.real),
-        ("imag", ufuncs.imag),
+        ("real", unary.real),
+        ("imag", unary.imag),
         ("flat", _flat),
         ("at", at),
     ):

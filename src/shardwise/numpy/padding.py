@@ -15,13 +15,13 @@ from shardwise import lax
 from shardwise.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise.ir import Array
 from shardwise.numpy._promote import array as checked
-from shardwise.numpy._promote import as_array, convert, is_integer, value
+from shardwise.numpy._promote import as_array, convert, is_integer, value, zero_like
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.functional import apply_along_axis
 from shardwise.numpy.quantiles import median
 from shardwise.numpy.ranges import linspace
 from shardwise.numpy.reductions import amax, amin, mean
-from shardwise.numpy.ufuncs import round, zero_like
+from shardwise.numpy.unary import round
 
 __all__ = ["pad"]
 

@@ -20,13 +20,17 @@ from shardwise.numpy._promote import (
     broadcast_to_shape,
     concrete,
     concrete_int,
+    constant,
     is_complex,
     is_inexact,
     promote_dtypes,
     promote_inexact,
     value,
     values,
+    zero_like,
 )
+from shardwise.numpy._ufunc_forms import where_
+from shardwise.numpy.binary import clip, remainder
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.cross import cross as cross
 from shardwise.numpy.diagonals import vander
@@ -35,7 +39,7 @@ from shardwise.numpy.products import dot
 from shardwise.numpy.reductions import sum
 from shardwise.numpy.shapes import with_rank
 from shardwise.numpy.signal import convolve
-from shardwise.numpy.ufuncs import absolute, clip, constant, remainder, where_, zero_like
+from shardwise.numpy.unary import absolute
 from shardwise.ops.search import searchsorted
 from shardwise.transforms.jit import jit
 

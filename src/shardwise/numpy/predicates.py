@@ -30,7 +30,7 @@ from shardwise.numpy._promote import (
     values,
     zero_like,
 )
-from shardwise.numpy.ufuncs import where_
+from shardwise.numpy._ufunc_forms import where_
 from shardwise.ops import binary as two
 from shardwise.ops import unary as one
 

@@ -26,8 +26,8 @@ from shardwise.numpy._promote import (
     value,
     zero_like,
 )
+from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.predicates import isnan
-from shardwise.numpy.ufuncs import where_
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 

@@ -35,8 +35,8 @@ from shardwise.numpy._promote import (
     values,
     zero_like,
 )
+from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.creation import asarray, on_its_mesh
-from shardwise.numpy.ufuncs import where_
 
 
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
@@ -339,7 +339,7 @@ def hanning(M: int) -> Array:
 
 def kaiser(M: int, beta: Any) -> Array:
     """The Kaiser window of `M` points with shape parameter `beta`."""
-    from shardwise.numpy.ufuncs import i0
+    from shardwise.numpy.transcendental import i0
 
     def bessel(n: Array, M: int) -> Array:
         half = 0.5 * (M - 1)

@@ -17,9 +17,9 @@ from shardwise import lax
 from shardwise.ir import Array, Literal
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import as_array, astype, canonical_axes, canonical_axis, concrete, concrete_int, value
+from shardwise.numpy.binary import remainder
 from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import flat, index_tuple
-from shardwise.numpy.ufuncs import remainder
 from shardwise.ops.out_sharding import resolve_out_sharding
 from shardwise.ops.search import searchsorted
 from shardwise.transforms.explicit import auto_axes

@@ -41,8 +41,8 @@ from shardwise.numpy._promote import (
     value,
     zero_like,
 )
+from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.predicates import isnan, to_bool
-from shardwise.numpy.ufuncs import where_
 from shardwise.ops import binary as two
 from shardwise.ops import unary as one
 

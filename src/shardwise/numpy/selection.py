@@ -35,10 +35,11 @@ from shardwise.numpy._promote import (
     value,
     values,
 )
+from shardwise.numpy._ufunc_forms import where_
+from shardwise.numpy.binary import floor_divide, remainder
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import take
 from shardwise.numpy.predicates import to_bool
-from shardwise.numpy.ufuncs import floor_divide, remainder, where_
 from shardwise.ops.select import select_n_p
 
 

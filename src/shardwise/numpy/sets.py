@@ -21,16 +21,17 @@ from shardwise.numpy._promote import (
     astype,
     canonical_axis,
     concrete_int,
+    constant,
     convert,
     is_complex,
     is_inexact,
     promote_dtypes,
     value,
 )
+from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.indexing import take
 from shardwise.numpy.predicates import isnan
 from shardwise.numpy.shapes import flat, moveaxis
-from shardwise.numpy.ufuncs import constant, where_
 from shardwise.ops.search import searchsorted
 
 __all__ = [

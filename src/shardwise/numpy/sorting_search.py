@@ -14,9 +14,9 @@ from shardwise.base.dtypes import check_requested, default_dtype, to_complex
 from shardwise.ir import Array, literal
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import as_array, astype, canonical_axis, concrete, is_complex, promote_dtypes, value
+from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import flat
-from shardwise.numpy.ufuncs import where_
 from shardwise.ops.search import searchsorted as search
 from shardwise.ops.sorting import argsorted
 

@@ -14,11 +14,12 @@ from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Array
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import as_array, astype, is_complex, is_integer, promote_inexact, requested
+from shardwise.numpy.binary import clip, true_divide
 from shardwise.numpy.diagonals import diagonal
 from shardwise.numpy.products import dot
 from shardwise.numpy.reductions import average, sum
 from shardwise.numpy.shapes import squeeze
-from shardwise.numpy.ufuncs import absolute, clip, true_divide
+from shardwise.numpy.unary import absolute
 
 __all__ = ["corrcoef", "cov"]
 

@@ -1,0 +1,60 @@
+"""How elementwise functions are made from ops: promotion in front, the public name on top."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import is_weak
+from shardwise.ir import Array, Op, bind
+from shardwise.numpy._promote import (
+    Value,
+    convert,
+    promote_inexact,
+    value,
+)
+from shardwise.ops.select import select_n_p
+
+_FLOATING = frozenset(np.dtype(t) for t in (np.float16, np.float32, np.float64, np.complex64, np.complex128))
+
+Promotion = Callable[..., Any]
+
+
+def unary(name: str, op: Op, doc: str) -> Callable[[Any], Array]:
+    """A function of one operand that computes in floats."""
+
+    def function(x: Any, /) -> Array:
+        if isinstance(x, Array) and x.aval.dtype in _FLOATING:  # the everyday case
+            return bind(op, x)
+        return bind(op, *promote_inexact(value(name, x)))
+
+    return _named(function, name, doc)
+
+
+def binary(name: str, op: Op, promotion: Promotion, doc: str) -> Callable[[Any, Any], Array]:
+    """A function of two operands, promoted together."""
+
+    def function(x: Any, y: Any, /) -> Array:
+        return bind(op, *promotion(name, x, y))
+
+    return _named(function, name, doc)
+
+
+def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    function.__module__ = "shardwise.numpy"
+    return function
+
+
+def where_(condition: Value, x: Value, y: Value) -> Array:
+    """`x` where `condition` holds, else `y`; for operands whose dtypes and ranks fit already."""
+    return bind(select_n_p, condition, y, x)
+
+
+def weak_if_all_are(result: Array, *operands: Any) -> Array:
+    """`result`, weakly typed only if all operands are, also where an integer met a Python float."""
+    weak = all(is_weak(x) for x in operands)
+    return convert(result, result.dtype, weak)  # type: ignore[return-value]

@@ -1,0 +1,299 @@
+"""Elementwise arithmetic of two operands, with NumPy's promotion and broadcasting."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import isdtype
+from shardwise.ir import Array, Literal, Op, Tracer, bind
+from shardwise.numpy._promote import (
+    Value,
+    as_array,
+    astype,
+    constant,
+    is_complex,
+    is_inexact,
+    is_integer,
+    promote,
+    promote_numeric,
+    promote_shapes,
+    promote_to_inexact,
+    promote_to_numeric,
+    value,
+    values,
+    zero_like,
+)
+from shardwise.numpy._ufunc_forms import binary, weak_if_all_are, where_
+from shardwise.ops import binary as two
+from shardwise.ops import unary as one
+from shardwise.ops.operands import elementwise_op
+
+_add = binary("add", two.add_p, promote, "Elementwise ``x + y``; logical or of bools.")
+_subtract = binary("subtract", two.sub_p, promote, "Elementwise ``x - y``. TypeError for bools.")
+_multiply = binary("multiply", two.mul_p, promote, "Elementwise ``x * y``; logical and of bools.")
+_maximum = binary("maximum", two.max_p, promote, "Elementwise maximum; NaN if either is.")
+_minimum = binary("minimum", two.min_p, promote, "Elementwise minimum; NaN if either is.")
+true_divide = binary("true_divide", two.div_p, promote_to_inexact, "Elementwise ``x / y``, as a float.")
+divide = true_divide
+arctan2 = binary("arctan2", two.atan2_p, promote_to_inexact, "Elementwise angle of the point (y, x).")
+atan2 = arctan2
+nextafter = binary("nextafter", two.nextafter_p, promote_to_inexact,
+                    "Elementwise next float after `x` in the direction of `y`.")  # fmt: skip
+
+
+def floor_divide(x1: Any, x2: Any, /) -> Array:
+    """Elementwise quotient rounded down. TypeError for complex values."""
+    x, y = promote_to_numeric("floor_divide", x1, x2)
+    if is_complex(x.dtype):
+        raise TypeError("floor_divide does not support complex-valued inputs")
+    if not is_integer(x.dtype):
+        return _float_quotient(x, y, bind(two.rem_p, x, y))
+    quotient = bind(two.div_p, x, y)  # towards zero: one too much where the signs differ and a remainder is left
+    if isdtype(x.dtype, "unsigned integer"):
+        return quotient
+    rest = bind(two.rem_p, x, y)
+    if _is_positive(y):
+        below = bind(two.lt_p, rest, zero_like(rest))
+    else:
+        below = bind(
+            two.and_p, bind(two.ne_p, bind(one.sign_p, x), bind(one.sign_p, y)), bind(two.ne_p, rest, zero_like(rest))
+        )
+    return where_(below, bind(two.sub_p, quotient, constant(quotient, 1)), quotient)
+
+
+def _is_positive(y: Value) -> bool:
+    """Whether `y` is a positive number known while tracing."""
+    return isinstance(y, Literal) and y.value.item() > 0
+
+
+def remainder(x1: Any, x2: Any, /) -> Array:
+    """Elementwise remainder with the sign of the divisor; 0 for integers divided by 0."""
+    x, y = promote_to_numeric("remainder", x1, x2)
+    if is_integer(x.dtype) and not _is_positive(y):
+        y = where_(bind(two.eq_p, y, zero_like(y)), constant(y, 1), y)
+    return _with_sign_of(y, bind(two.rem_p, x, y))
+
+
+def _with_sign_of(y: Value, rest: Array) -> Array:
+    """A truncated remainder moved to the side of zero where the divisor `y` lies."""
+    return where_(_on_other_side(y, rest), bind(two.add_p, rest, y), rest)
+
+
+def _on_other_side(y: Value, rest: Array) -> Array:
+    negative = bind(two.lt_p, rest, zero_like(rest))
+    if _is_positive(y):
+        return negative
+    return bind(
+        two.and_p, bind(two.ne_p, negative, bind(two.lt_p, y, zero_like(y))), bind(two.ne_p, rest, zero_like(rest))
+    )
+
+
+mod = remainder
+
+
+def fmod(x1: Any, x2: Any, /) -> Array:
+    """Elementwise remainder with the sign of the dividend; 0 for integers divided by 0."""
+    x, y = promote_to_numeric("fmod", x1, x2)
+    if is_integer(x.dtype):
+        y = where_(bind(two.eq_p, y, zero_like(y)), constant(y, 1), y)
+    return bind(two.rem_p, x, y)
+
+
+def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
+    """Elementwise (floor_divide, remainder)."""
+    x, y = promote_to_numeric("divmod", x1, x2)
+    if is_integer(x.dtype):
+        return floor_divide(x, y), remainder(x, y)
+    return _float_divmod(x, y)
+
+
+def _float_divmod(x: Value, y: Value) -> tuple[Array, Array]:
+    if is_complex(x.dtype):
+        raise TypeError("floor_divide and divmod do not support complex-valued inputs")
+    rest = bind(two.rem_p, x, y)
+    return _float_quotient(x, y, rest), _with_sign_of(y, rest)
+
+
+def _float_quotient(x: Value, y: Value, rest: Array) -> Array:
+    quotient = bind(two.div_p, bind(two.sub_p, x, rest), y)
+    quotient = where_(_on_other_side(y, rest), bind(two.sub_p, quotient, constant(quotient, 1)), quotient)
+    quotient = lax.round(quotient, lax.RoundingMethod.AWAY_FROM_ZERO)
+    return quotient if _is_positive(y) else where_(bind(two.eq_p, y, zero_like(y)), bind(two.div_p, x, y), quotient)
+
+
+def power(x1: Any, x2: Any, /) -> Array:
+    """Elementwise `x1` to the power `x2`; integers to integer powers stay integers.
+
+    TypeError for a negative power known while tracing of integers; otherwise such powers give 0, 1 or -1.
+    """
+    x, y = values("power", x1, x2)
+    exponent = _integer_constant(y)
+    if exponent is not None:
+        (x,) = promote_numeric(x)
+        return integer_power(x, exponent)
+    if is_inexact(x.dtype) and is_integer(y.dtype):
+        base, _ = promote_numeric(x, y)
+        return lax.pow(*promote_shapes("power", base, astype(y, y.dtype)))
+    x, y = promote_shapes("power", *promote_numeric(x, y))
+    if is_integer(x.dtype):
+        return bind(_int_pow_p, x, y)
+    return lax.pow(x, y)
+
+
+pow = power
+
+
+def _integer_constant(y: Value) -> int | None:
+    """The value of an integer scalar that is no traced value."""
+    if y.ndim or isinstance(y, Tracer) or not is_integer(y.dtype):
+        return None
+    return int(y.value) if isinstance(y, Literal) else int(y)  # type: ignore[call-overload]
+
+
+def integer_power(x: Value, exponent: int) -> Array:
+    """`x` to the power of an int known while tracing."""
+    if exponent == 2:
+        return bind(one.square_p, x)
+    if exponent == 1:
+        return as_array(x)
+    return lax.integer_pow(x, exponent)
+
+
+def _int_pow(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Integer powers that wrap; 1 / x for negative powers is 0 but for x = 1 and -1."""
+    result = np.power(x, np.maximum(y, 0))
+    negative = y < 0
+    if negative.any():
+        odd = np.where(y & 1, x, np.ones_like(x))
+        result = np.where(negative, np.where(np.abs(x) == 1, odd, np.zeros_like(x)), result)
+    return np.asarray(result, x.dtype)
+
+
+_int_pow_p = elementwise_op("int_pow", _int_pow, "iu", "iu")
+
+
+def float_power(x: Any, y: Any, /) -> Array:
+    """Elementwise `x` to the power `y`, as a float."""
+    return lax.pow(*promote_to_inexact("float_power", x, y))
+
+
+def _logaddexp(x1: Any, x2: Any, /) -> Array:
+    """Elementwise ``log(exp(x1) + exp(x2))`` without overflow."""
+    x, y = promote_to_inexact("logaddexp", x1, x2)
+    if is_complex(x.dtype):
+        return weak_if_all_are(_complex_logaddexp(x, y), x1, x2)
+    difference = lax.sub(x, y)
+    sum_ = lax.add(lax.max(x, y), lax.log1p(lax.exp(lax.neg(lax.abs(difference)))))
+    return where_(lax.ne(difference, difference), lax.add(x, y), sum_)
+
+
+def _complex_logaddexp(x: Value, y: Value) -> Array:
+    x_larger = lax.gt(lax.real(x), lax.real(y))
+    high, low = where_(x_larger, x, y), where_(x_larger, y, x)
+    same = lax.eq(x, y)  # so that infinities do not cancel
+    delta = where_(same, zero_like(x), lax.sub(low, high))
+    total = lax.add(high, lax.log1p(lax.exp(delta)))
+    # The phase is given up to full turns: bring it into (-pi, pi].
+    phase = lax.imag(total)
+    turns = lax.round(lax.div(phase, constant(phase, 2 * np.pi)), lax.RoundingMethod.TO_NEAREST_EVEN)
+    return lax.complex(lax.real(total), lax.sub(phase, lax.mul(turns, constant(phase, 2 * np.pi))))
+
+
+def _logaddexp2(x1: Any, x2: Any, /) -> Array:
+    """Elementwise ``log2(2**x1 + 2**x2)`` without overflow."""
+    x, y = promote_to_inexact("logaddexp2", x1, x2)
+    if is_complex(x.dtype):
+        log2 = constant(x, math.log(2))
+        return lax.div(_complex_logaddexp(lax.mul(x, log2), lax.mul(y, log2)), log2)
+    difference = lax.sub(x, y)
+    log = lax.log1p(lax.exp2(lax.neg(lax.abs(difference))))
+    sum_ = lax.add(lax.max(x, y), lax.div(log, constant(log, math.log(2))))
+    return weak_if_all_are(where_(lax.ne(difference, difference), lax.add(x, y), sum_), x1, x2)
+
+
+def hypot(x1: Any, x2: Any, /) -> Array:
+    """Elementwise ``sqrt(x1**2 + x2**2)`` without overflow. ValueError for complex values."""
+    x, y = promote_to_inexact("hypot", x1, x2)
+    if is_complex(x.dtype):
+        raise ValueError("hypot takes real numbers, got complex values. Take abs(x) of them first.")
+    x, y = lax.abs(x), lax.abs(y)
+    infinite = lax.bitwise_or(lax.eq(x, constant(x, np.inf)), lax.eq(y, constant(y, np.inf)))
+    high, low = lax.max(x, y), lax.min(x, y)
+    divisor = where_(lax.eq(high, zero_like(high)), constant(high, 1), high)
+    root = lax.mul(high, lax.sqrt(lax.add(constant(high, 1), lax.square(lax.div(low, divisor)))))
+    return weak_if_all_are(where_(infinite, constant(root, np.inf), root), x1, x2)
+
+
+def heaviside(x1: Any, x2: Any, /) -> Array:
+    """Elementwise step: 0 for negative `x1`, 1 for positive, `x2` at 0."""
+    x, y = promote_to_inexact("heaviside", x1, x2)
+    step = where_(lax.lt(x, zero_like(x)), zero_like(x), where_(lax.gt(x, zero_like(x)), constant(x, 1), y))
+    return weak_if_all_are(where_(lax.ne(x, x), x, step), x1, x2)
+
+
+def fmin(x1: Any, x2: Any) -> Array:
+    """Elementwise minimum; of a number and NaN the number."""
+    return _number_of("fmin", two.min_p, x1, x2)
+
+
+def fmax(x1: Any, x2: Any) -> Array:
+    """Elementwise maximum; of a number and NaN the number."""
+    return _number_of("fmax", two.max_p, x1, x2)
+
+
+def _number_of(name: str, op: Op, x1: Any, x2: Any) -> Array:
+    x, y = promote(name, x1, x2)
+    if not is_inexact(x.dtype):
+        return bind(op, x, y)
+    return where_(lax.ne(y, y), x, where_(lax.ne(x, x), y, bind(op, x, y)))
+
+
+def clip(arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None,
+         a_max: Any = None) -> Array:  # fmt: skip
+    """Elementwise `arr` moved into the range from `min` to `max`, either of which may be None.
+
+    `a`, `a_min` and `a_max` are older names. ValueError for complex values.
+    """
+    arr = a if arr is None else arr
+    min = a_min if min is None else min
+    max = a_max if max is None else max
+    if arr is None:
+        raise ValueError("No input was provided to the clip function.")
+    x = value("clip", arr)
+    # Python numbers stay as they are: next to an array they need no promotion.
+    low, high = (
+        b if b is None or b.__class__ in (int, float) else value("clip", b, i + 1) for i, b in enumerate((min, max))
+    )
+    if any(is_complex(v.dtype) for v in (x, low, high) if isinstance(v, Array | Literal)):
+        raise ValueError("clip takes real numbers, got complex values, which have no order. Clip real and imag apart.")
+    if low is not None:
+        x = _maximum(low, x)
+    if high is not None:
+        x = _minimum(high, x)
+    return as_array(x)
+
+
+__all__ = [
+    "arctan2",
+    "atan2",
+    "clip",
+    "divide",
+    "divmod",
+    "float_power",
+    "floor_divide",
+    "fmax",
+    "fmin",
+    "fmod",
+    "heaviside",
+    "hypot",
+    "mod",
+    "nextafter",
+    "pow",
+    "power",
+    "remainder",
+    "true_divide",
+]

@@ -1,0 +1,95 @@
+"""Bits and divisors of integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import isdtype
+from shardwise.ir import Array, bind
+from shardwise.numpy._promote import (
+    as_array,
+    astype,
+    constant,
+    is_bool,
+    is_integer,
+    promote,
+    promote_to_numeric,
+    value,
+    zero_like,
+)
+from shardwise.numpy._ufunc_forms import binary, weak_if_all_are, where_
+from shardwise.numpy.unary import absolute
+from shardwise.ops import binary as two
+from shardwise.ops import unary as one
+from shardwise.ops.operands import elementwise_op
+
+_bitwise_and = binary("bitwise_and", two.and_p, promote, "Elementwise and of integers' bits or of bools.")
+_bitwise_or = binary("bitwise_or", two.or_p, promote, "Elementwise or of integers' bits or of bools.")
+_bitwise_xor = binary("bitwise_xor", two.xor_p, promote, "Elementwise exclusive or of integers' bits or of bools.")
+left_shift = binary("left_shift", two.shift_left_p, promote_to_numeric, "Elementwise ``x << y`` of integers.")
+bitwise_left_shift = left_shift
+
+
+def right_shift(x1: Any, x2: Any, /) -> Array:
+    """Elementwise ``x1 >> x2`` of integers; signed ones keep their sign."""
+    x, y = promote_to_numeric("right_shift", x1, x2)
+    logical = isdtype(x.dtype, "unsigned integer")
+    return lax.shift_right_logical(x, y) if logical else lax.shift_right_arithmetic(x, y)
+
+
+bitwise_right_shift = right_shift
+
+_gcd_p = elementwise_op("gcd", np.gcd, "iu", "iu")
+
+
+def gcd(x1: Any, x2: Any) -> Array:
+    """Elementwise greatest common divisor of integers; gcd(0, x) is abs(x). ValueError unless both are integers."""
+    return weak_if_all_are(bind(_gcd_p, *_two_integers("gcd", x1, x2)), x1, x2)
+
+
+def lcm(x1: Any, x2: Any) -> Array:
+    """Elementwise least common multiple of integers; 0 if either is. ValueError unless both are integers."""
+    x, y = _two_integers("lcm", x1, x2)
+    x, y = absolute(x), absolute(y)
+    divisor = bind(_gcd_p, x, y)
+    quotient = lax.div(y, where_(lax.eq(divisor, zero_like(divisor)), constant(divisor, 1), divisor))
+    return weak_if_all_are(lax.mul(x, quotient), x1, x2)
+
+
+def _two_integers(name: str, x1: Any, x2: Any) -> Any:
+    x, y = promote(name, x1, x2)
+    if not is_integer(x.dtype):
+        raise ValueError(f"{name} takes integers, got {x.dtype}.")
+    return x, y
+
+
+def bitwise_count(x: Any, /) -> Array:
+    """Elementwise number of bits set in the absolute value, as uint8."""
+    v = value("bitwise_count", x)
+    if is_bool(v.dtype):
+        return as_array(astype(v, np.dtype(np.uint8)))
+    return lax.convert_element_type(lax.population_count(absolute(v)), np.uint8)
+
+
+def invert(x: Any, /) -> Array:
+    """Elementwise complement of the bits; logical not of bools."""
+    return bind(one.not_p, value("invert", x))
+
+
+bitwise_not = bitwise_invert = invert
+
+__all__ = [
+    "bitwise_count",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_not",
+    "bitwise_right_shift",
+    "gcd",
+    "invert",
+    "lcm",
+    "left_shift",
+    "right_shift",
+]

@@ -1,0 +1,130 @@
+"""Exponentials, logarithms, trigonometric and hyperbolic functions of one operand; integers become floats."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.ir import Array
+from shardwise.numpy._promote import (
+    astype,
+    constant,
+    is_complex,
+    is_float,
+    promote_inexact,
+    value,
+    zero_like,
+)
+from shardwise.numpy._ufunc_forms import unary, where_
+from shardwise.ops import unary as one
+
+exp = unary("exp", one.exp_p, "Elementwise e to the power `x`.")
+expm1 = unary("expm1", one.expm1_p, "Elementwise ``exp(x) - 1``, exact near 0.")
+log = unary("log", one.log_p, "Elementwise natural logarithm.")
+log1p = unary("log1p", one.log1p_p, "Elementwise ``log(1 + x)``, exact near 0.")
+exp2 = unary("exp2", one.exp2_p, "Elementwise 2 to the power `x`.")
+sqrt = unary("sqrt", one.sqrt_p, "Elementwise square root; NaN for negative reals.")
+cbrt = unary("cbrt", one.cbrt_p, "Elementwise cube root.")
+sin = unary("sin", one.sin_p, "Elementwise sine.")
+cos = unary("cos", one.cos_p, "Elementwise cosine.")
+tan = unary("tan", one.tan_p, "Elementwise tangent.")
+arcsin = unary("arcsin", one.asin_p, "Elementwise arc sine.")
+arccos = unary("arccos", one.acos_p, "Elementwise arc cosine.")
+arctan = unary("arctan", one.atan_p, "Elementwise arc tangent.")
+sinh = unary("sinh", one.sinh_p, "Elementwise hyperbolic sine.")
+cosh = unary("cosh", one.cosh_p, "Elementwise hyperbolic cosine.")
+tanh = unary("tanh", one.tanh_p, "Elementwise hyperbolic tangent.")
+arcsinh = unary("arcsinh", one.asinh_p, "Elementwise inverse of `sinh`.")
+arccosh = unary("arccosh", one.acosh_p, "Elementwise inverse of `cosh`; NaN for reals below 1.")
+arctanh = unary("arctanh", one.atanh_p, "Elementwise inverse of `tanh`.")
+asin, acos, atan, asinh, acosh, atanh = arcsin, arccos, arctan, arcsinh, arccosh, arctanh
+
+
+def log2(x: Any, /) -> Array:
+    """Elementwise logarithm to the base 2."""
+    (v,) = promote_inexact(value("log2", x))
+    v = astype(v, v.dtype)
+    if is_complex(v.dtype):
+        return lax.div(lax.log(v), math.log(2) + 0j)
+    return lax.div(lax.log(v), math.log(2))
+
+
+def log10(x: Any, /) -> Array:
+    """Elementwise logarithm to the base 10."""
+    (v,) = promote_inexact(value("log10", x))
+    v = astype(v, v.dtype)
+    if is_complex(v.dtype):
+        return lax.div(lax.log(v), math.log(10) + 0j)
+    return lax.div(lax.log(v), math.log(10))
+
+
+def degrees(x: Any, /) -> Array:
+    """Elementwise radians to degrees."""
+    (v,) = promote_inexact(value("degrees", x))
+    return lax.mul(v, constant(v, 180 / np.pi))
+
+
+def radians(x: Any, /) -> Array:
+    """Elementwise degrees to radians."""
+    (v,) = promote_inexact(value("radians", x))
+    return lax.mul(v, constant(v, np.pi / 180))
+
+
+rad2deg, deg2rad = degrees, radians
+
+
+def sinc(x: Any, /) -> Array:
+    """Elementwise ``sin(pi x) / (pi x)``; 1 at 0."""
+    (v,) = promote_inexact(value("sinc", x))
+    zero = lax.eq(v, zero_like(v))
+    angle = where_(zero, constant(v, 1), lax.mul(v, constant(v, np.pi)))
+    return where_(zero, constant(v, 1), lax.div(lax.sin(angle), angle))
+
+
+def i0(x: Any) -> Array:
+    """Elementwise modified Bessel function of the first kind, order 0. ValueError unless `x` is real."""
+    (v,) = promote_inexact(value("i0", x))
+    if not is_float(v.dtype):
+        raise ValueError(f"i0 takes real numbers, got {v.dtype}.")
+    v = lax.abs(v)
+    return lax.mul(lax.exp(v), lax.bessel_i0e(v))
+
+
+__all__ = [
+    "acos",
+    "acosh",
+    "arccos",
+    "arccosh",
+    "arcsin",
+    "arcsinh",
+    "arctan",
+    "arctanh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "cbrt",
+    "cos",
+    "cosh",
+    "deg2rad",
+    "degrees",
+    "exp",
+    "exp2",
+    "expm1",
+    "i0",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "rad2deg",
+    "radians",
+    "sin",
+    "sinc",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+]

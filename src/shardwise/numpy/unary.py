@@ -1,0 +1,226 @@
+"""Elementwise arithmetic of one operand: signs, rounding, the parts of complex numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.base.dtypes import default_dtype, finfo, isdtype
+from shardwise.ir import Array, bind
+from shardwise.numpy._promote import (
+    Value,
+    array,
+    as_array,
+    astype,
+    constant,
+    convert,
+    is_bool,
+    is_complex,
+    is_float,
+    is_inexact,
+    is_integer,
+    no_out,
+    promote_inexact,
+    promote_shapes,
+    value,
+    zero_like,
+)
+from shardwise.numpy._ufunc_forms import where_
+from shardwise.ops import unary as one
+
+
+def _negative(x: Any, /) -> Array:
+    """Elementwise ``-x``; wraps for unsigned integers. TypeError for bools."""
+    return bind(one.neg_p, value("negative", x))
+
+
+def positive(x: Any, /) -> Array:
+    """Elementwise ``+x``: the array itself."""
+    return array("positive", x)
+
+
+def sign(x: Any, /) -> Array:
+    """Elementwise -1, 0 or 1; for complex values ``x / abs(x)``."""
+    return bind(one.sign_p, value("sign", x))
+
+
+def absolute(x: Any, /) -> Array:
+    """Elementwise absolute value; the modulus of complex values."""
+    v = value("absolute", x)
+    if is_bool(v.dtype) or isdtype(v.dtype, "unsigned integer"):
+        return as_array(v)
+    return bind(one.abs_p, v)
+
+
+abs = absolute
+
+
+def fabs(x: Any, /) -> Array:
+    """Elementwise absolute value as a float. TypeError for complex values."""
+    (v,) = promote_inexact(value("fabs", x))
+    if is_complex(v.dtype):
+        raise TypeError(f"fabs does not take complex values, got {v.dtype}. Use jnp.abs.")
+    return bind(one.abs_p, v)
+
+
+def square(x: Any, /) -> Array:
+    """Elementwise ``x * x``."""
+    v = value("square", x)
+    if is_bool(v.dtype):
+        v = astype(v, default_dtype("i"))
+    return bind(one.square_p, v)
+
+
+def reciprocal(x: Any, /) -> Array:
+    """Elementwise ``1 / x``, as a float."""
+    (v,) = promote_inexact(value("reciprocal", x))
+    return lax.div(constant(v, 1), v)
+
+
+def floor(x: Any, /) -> Array:
+    """Elementwise greatest integer not above `x`; integers and bools stay."""
+    v = value("floor", x)
+    return as_array(v) if not is_inexact(v.dtype) else bind(one.floor_p, v)
+
+
+def ceil(x: Any, /) -> Array:
+    """Elementwise least integer not below `x`; integers and bools stay."""
+    v = value("ceil", x)
+    return as_array(v) if not is_inexact(v.dtype) else bind(one.ceil_p, v)
+
+
+def trunc(x: Any) -> Array:
+    """Elementwise `x` without its fraction; integers and bools stay."""
+    v = value("trunc", x)
+    if not is_inexact(v.dtype):
+        return as_array(v)
+    return where_(lax.lt(v, zero_like(v)), lax.ceil(v), lax.floor(v))
+
+
+def fix(x: Any, out: None = None) -> Array:
+    """Elementwise `x` without its fraction; the old name of `trunc`."""
+    no_out("fix", out)
+    return trunc(x)
+
+
+def rint(x: Any, /) -> Array:
+    """Elementwise nearest integer, as a float; halves go to the even neighbour."""
+    v = value("rint", x)
+    if not is_inexact(v.dtype):
+        return as_array(astype(v, default_dtype("f")))
+    return round(v)
+
+
+def round(a: Any, decimals: int = 0, out: None = None) -> Array:
+    """Elementwise `a` rounded to this number of decimals, halves to even.
+
+    NotImplementedError for integers and negative `decimals`, ValueError for bools.
+    """
+    no_out("round", out)
+    v = value("round", a)
+    if is_bool(v.dtype):
+        raise ValueError("round takes numbers, got bools. Cast them first.")
+    if is_integer(v.dtype):
+        if decimals < 0:
+            raise NotImplementedError(f"round of integers to {decimals} decimals; cast to a float first.")
+        return as_array(v)
+    if is_complex(v.dtype):
+        return lax.complex(round(lax.real(v), decimals), round(lax.imag(v), decimals))
+    if decimals == 0:
+        return lax.round(v, lax.RoundingMethod.TO_NEAREST_EVEN)
+    narrow = finfo(v.dtype).bits < 32
+    x = convert(v, np.dtype(np.float32), v.weak_type) if narrow else v
+    factor = constant(x, 10.0 ** (decimals if decimals > 0 else -decimals))
+    if decimals > 0:
+        rounded = lax.div(lax.round(lax.mul(x, factor), lax.RoundingMethod.TO_NEAREST_EVEN), factor)
+    else:
+        rounded = lax.mul(lax.round(lax.div(x, factor), lax.RoundingMethod.TO_NEAREST_EVEN), factor)
+    return convert(rounded, v.dtype, v.weak_type)  # type: ignore[return-value]
+
+
+around = round
+
+
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
+    """Elementwise `x` with NaN and the infinities replaced: by 0 and by the largest and least finite value, if not given."""
+    del copy  # arrays are immutable
+    v = value("nan_to_num", x)
+    if is_complex(v.dtype):
+        return lax.complex(
+            nan_to_num(lax.real(v), True, nan, posinf, neginf), nan_to_num(lax.imag(v), True, nan, posinf, neginf)
+        )
+    if not is_float(v.dtype):
+        return as_array(v)
+    info = finfo(v.dtype)
+    posinf = info.max if posinf is None else posinf
+    neginf = info.min if neginf is None else neginf
+    out = _replace(v, lax.ne(v, v), nan)
+    out = _replace(out, lax.eq(v, constant(v, np.inf)), posinf)
+    return _replace(out, lax.eq(v, constant(v, -np.inf)), neginf)
+
+
+def _replace(x: Value, mask: Value, new: Any) -> Array:
+    mask, new, x = promote_shapes("nan_to_num", mask, astype(value("nan_to_num", new), x.dtype), x)
+    return where_(mask, new, x)
+
+
+def real(val: Any, /) -> Array:
+    """Elementwise real part."""
+    v = value("real", val)
+    return lax.real(v) if is_complex(v.dtype) else as_array(v)
+
+
+def imag(val: Any, /) -> Array:
+    """Elementwise imaginary part; zeros for reals."""
+    v = value("imag", val)
+    if is_complex(v.dtype):
+        return lax.imag(v)
+    return lax.full(v.shape, 0, v.dtype) if v.aval.mesh is None else lax.full_like(v, 0)  # depends on nothing of `val`
+
+
+def conjugate(x: Any, /) -> Array:
+    """Elementwise complex conjugate; reals stay."""
+    v = value("conjugate", x)
+    return bind(one.conj_p, v) if is_complex(v.dtype) else as_array(v)
+
+
+conj = conjugate
+
+
+def angle(z: Any, deg: bool = False) -> Array:
+    """Elementwise angle of a complex value, in radians or degrees; 0 or pi for reals."""
+    v = value("angle", z)
+    if is_complex(v.dtype):
+        result = lax.atan2(lax.imag(v), lax.real(v))
+    else:
+        (v,) = promote_inexact(v)
+        v = astype(v, v.dtype)
+        negative = where_(lax.lt(v, zero_like(v)), constant(v, np.pi), constant(v, 0.0))
+        result = where_(lax.ne(v, v), v, negative)
+    return lax.mul(result, 180 / np.pi) if deg else result
+
+
+__all__ = [
+    "abs",
+    "absolute",
+    "angle",
+    "around",
+    "ceil",
+    "conj",
+    "conjugate",
+    "fabs",
+    "fix",
+    "floor",
+    "imag",
+    "nan_to_num",
+    "positive",
+    "real",
+    "reciprocal",
+    "rint",
+    "round",
+    "sign",
+    "square",
+    "trunc",
+]
