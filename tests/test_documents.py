@@ -1,0 +1,36 @@
+"""A program in the documents that is followed by its output prints just that; `...` stands for what differs each time."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROGRAM_AND_OUTPUT = re.compile(r"^```python\n(.*?)^```\n+```text\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def _programs():
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for program, output in PROGRAM_AND_OUTPUT.findall(page.read_text(encoding="utf-8")):
+            yield pytest.param(program, output, id=f"{page.name}: {program.splitlines()[-1]}")
+
+
+@pytest.mark.parametrize("program, output", list(_programs()))
+def test_program_prints_its_output(program, output, tmp_path):
+    file = tmp_path / "example.py"
+    file.write_text(program, encoding="utf-8")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
+    done = subprocess.run([sys.executable, str(file)], env=kept | {"PYTHONPATH": str(ROOT / "src")}, encoding="utf-8",
+                          capture_output=True, timeout=120)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert doctest.OutputChecker().check_output(output, done.stdout, doctest.ELLIPSIS), done.stdout
+
+
+def test_the_readme_has_one():
+    assert PROGRAM_AND_OUTPUT.search((ROOT / "README.md").read_text(encoding="utf-8"))
