@@ -69,6 +69,12 @@ def cases(table: str) -> list[Any]:
     return [pytest.param(line, id=line) for line in lines if line and not line.startswith("#")]
 
 
+def over(functions: str, forms: str) -> str:
+    """The table of these calls, `@` standing for each function in turn."""
+    names = functions.split()
+    return "".join(f"{form.strip().replace('@', name)}\n" for name in names for form in forms.strip().splitlines())
+
+
 def operands(expression: str) -> dict[str, Any]:
     """The entries of DATA that an expression names."""
     names = {node.id for node in ast.walk(ast.parse(expression, mode="eval")) if isinstance(node, ast.Name)}
