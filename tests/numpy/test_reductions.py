@@ -9,7 +9,8 @@ from tests.numpy.face import cases, check_case, check_error, over
 
 CASES = (
     over(
-        "sum prod max min mean var std any all nansum nanprod nanmax nanmin nanmean nanvar nanstd count_nonzero average argmax argmin",
+        "sum prod max min mean var std any all nansum "
+        "nanprod nanmax nanmin nanmean nanvar nanstd count_nonzero average argmax argmin",
         """
 jnp.@(v)
 jnp.@(m)
@@ -24,7 +25,8 @@ jnp.@(n, axis=-1, keepdims=True)
 """,
     )
     + over(
-        "sum prod max min mean var std any all nansum nanprod nanmax nanmin nanmean nanvar nanstd count_nonzero average",
+        "sum prod max min mean var std any all "
+        "nansum nanprod nanmax nanmin nanmean nanvar nanstd count_nonzero average",
         """
 jnp.@(t, axis=(0, 2))
 jnp.@(m, axis=None, keepdims=True)

@@ -9,7 +9,8 @@ from tests.numpy.face import cases, check_case, check_error, over
 
 CASES = (
     over(
-        "exp sqrt sin cos sinh cosh tanh log log2 log10 degrees radians sinc reciprocal expm1 exp2 cbrt tan arcsin arccos arctan arcsinh arccosh arctanh log1p i0",
+        "exp sqrt sin cos sinh cosh tanh log log2 log10 degrees radians sinc "
+        "reciprocal expm1 exp2 cbrt tan arcsin arccos arctan arcsinh arccosh arctanh log1p i0",
         """
 jnp.@(v)
 jnp.@(i)
@@ -38,7 +39,8 @@ jnp.@(c)
 """,
     )
     + over(
-        "add subtract multiply maximum minimum fmin fmax true_divide divide arctan2 float_power hypot heaviside logaddexp logaddexp2 fmod floor_divide remainder divmod",
+        "add subtract multiply maximum minimum fmin fmax true_divide divide "
+        "arctan2 float_power hypot heaviside logaddexp logaddexp2 fmod floor_divide remainder divmod",
         """
 jnp.@(v, w)
 jnp.@(m, v)
