@@ -9,6 +9,7 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_TRACEBACK_FILTERING", "off")  # a failing test shows where
 
 import pytest
 

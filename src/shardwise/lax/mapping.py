@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_map
 from shardwise.ops.convert import as_array
 from shardwise.ops.reshape import reshape
@@ -17,6 +18,7 @@ from shardwise.transforms.vmap import vmap
 __all__ = ["map"]
 
 
+@user_facing
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
     """``f`` of each entry of `xs` along the first dim, the results stacked along a new first dim.
 

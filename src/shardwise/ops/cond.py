@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.errors import ConcretizationTypeError
+from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import equality_errors, keystr, tree_leaves_with_path, tree_unflatten
 from shardwise.ir import Array, Atom, Equation, Program, ShapedArray, Var, bind, define_op
 from shardwise.ir.op import Params, Types
@@ -205,6 +206,7 @@ def _predicate(pred: Any) -> Any:
     return convert(value, _INT32)
 
 
+@user_facing
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any, **named: Any) -> Any:
     """``true_fun(*operands)`` if `pred` is true, else ``false_fun(*operands)``.
 
@@ -243,6 +245,7 @@ def _with_own_operands(pred: Any, true_operand: Any, true_fun: Any, false_operan
     return cond(pred, lambda both: true_fun(both[0]), lambda both: false_fun(both[1]), (true_operand, false_operand))
 
 
+@user_facing
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = None) -> Any:
     """``branches[index](*operands)``; an index out of range takes the nearest branch.
 

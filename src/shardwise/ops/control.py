@@ -7,6 +7,7 @@ from typing import Any
 
 from shardwise.base import config
 from shardwise.base.dtypes import is_weak
+from shardwise.base.tracebacks import user_facing
 from shardwise.ir import Tracer, literal
 from shardwise.ops.associative_scan import associative_scan as associative_scan
 from shardwise.ops.binary import add, lt
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 
+@user_facing
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *,
               unroll: int | bool | None = None) -> Any:  # fmt: skip
     """``val = body_fun(i, val)`` for i from `lower` up to but not including `upper`, beginning with `init_val`.

@@ -10,6 +10,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.errors import ConcretizationTypeError
+from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_children, treedef_tuple
 from shardwise.ir import Atom, Equation, Program, ShapedArray, Tracer, bind, define_op
 from shardwise.ir.op import Params, Types
@@ -178,6 +179,7 @@ scan_p = define_op("scan", type_rule=_scan_type, multiple_results=True, typed=Tr
 # -- public ----------------------------------------------------------------------------------------------------------
 
 
+@user_facing
 def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None, reverse: bool = False,
          unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Any, Any]:  # fmt: skip
     """Carry a value through the entries of `xs` along their first dim: ``carry, y = f(carry, x)`` for each.

@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.errors import ConcretizationTypeError
+from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_map, tree_unflatten, treedef_tuple
 from shardwise.ir import Atom, Equation, Program, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
@@ -130,6 +131,7 @@ while_p = define_op("while", type_rule=_while_type, multiple_results=True, typed
 # -- public ----------------------------------------------------------------------------------------------------------
 
 
+@user_facing
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """Apply `body_fun` to a value, beginning with `init_val`, as long as `cond_fun` of it is true.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import float0, issubdtype
+from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_structure, tree_unflatten
 from shardwise.ir import eval_program, tracing
 from shardwise.ops.convert import as_array, as_value
@@ -65,6 +66,7 @@ def _tangent_in(primal: Any, tangent: Any, what: str) -> Any:
     return value
 
 
+@user_facing
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """``(fun(*primals), directional derivative along tangents)``; with `has_aux` also the aux output."""
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
@@ -97,6 +99,7 @@ def _tangent_out(primal: Any, tangent: Any) -> Any:
     return zeros(tangent_type(primal.aval)) if tangent is None else conformed(tangent, primal.aval)
 
 
+@user_facing
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """``(fun(*primals), f_jvp)`` where `f_jvp` maps tangents at `primals` without running `fun` again."""
     ps, structure = _values(primals)
@@ -123,6 +126,7 @@ def _strip(tree: Any) -> Any:
     return tree_map(lambda x: x.primal if isinstance(x, JVPTracer) and x.owner.closed else x, tree)
 
 
+@user_facing
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Any = ()) -> Any:
     """``(fun(*primals), f_vjp)`` where `f_vjp` maps a cotangent of the result to a tuple of cotangents of `primals`."""
     if reduce_axes:
@@ -222,6 +226,7 @@ def value_and_grad(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = Fa
     """A function that gives ``(fun(...), gradient)``; with `has_aux` ``((value, aux), gradient)``."""
 
     @functools.wraps(fun)
+    @user_facing
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         nums = _check_argnums(argnums, args, "grad")
         chosen = [args[n] for n in nums]
@@ -250,6 +255,7 @@ def grad(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holom
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
 
     @functools.wraps(fun)
+    @user_facing
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         out, gradient = both(*args, **kwargs)
         return (gradient, out[1]) if has_aux else gradient
@@ -289,6 +295,7 @@ def jacfwd(
     """The Jacobian by forward mode, one column per input element: for tall Jacobians."""
 
     @functools.wraps(fun)
+    @user_facing
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         nums = _check_argnums(argnums, args, "jacfwd")
         chosen = tuple(args[n] for n in nums)
@@ -327,6 +334,7 @@ def jacrev(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, hol
     """The Jacobian by reverse mode, one row per output element: for wide Jacobians."""
 
     @functools.wraps(fun)
+    @user_facing
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         nums = _check_argnums(argnums, args, "jacrev")
         chosen = tuple(args[n] for n in nums)
@@ -361,6 +369,7 @@ def hessian(
     return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
 
 
+@user_facing
 def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Callable[[Any], Any]:
     """The transpose of a function that is linear in its arguments; `primals` give types only (arrays or ShapeDtypeStructs)."""
     from shardwise.ir import trace_program

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.errors import ConcretizationTypeError
+from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import (
     Equation,
@@ -65,6 +66,7 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     @functools.wraps(fun)
+    @user_facing
     def remat(*args: Any, **kwargs: Any) -> Any:
         if is_eager():
             return fun(*args, **kwargs)

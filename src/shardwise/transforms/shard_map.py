@@ -13,6 +13,7 @@ from typing import Any
 
 from shardwise.array import ArrayImpl, signature
 from shardwise.base import config
+from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import (
     broadcast_prefix,
     keystr,
@@ -98,6 +99,7 @@ class ShardMap:
         """The function's name, for errors."""
         return getattr(self.fun, "__name__", repr(self.fun))
 
+    @user_facing
     def __call__(self, *args: Any) -> Any:
         mesh = self.resolve_mesh()
         outer_manual = frozenset(get_abstract_mesh().manual_axes)

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import (
     Array,
@@ -298,6 +299,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
     )
 
     @functools.wraps(fun)
+    @user_facing
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise ValueError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the "

@@ -1,0 +1,78 @@
+"""Tracebacks of errors that user code runs into: its own frames, without those in between that are ours.
+
+`jax_traceback_filtering` chooses: 'off' leaves tracebacks whole, 'tracebackhide' marks our frames for IPython and pytest
+to hide, 'remove_frames' removes them and says so in a note, 'quiet_remove_frames' says nothing. 'auto' is the second
+under IPython and the third elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from shardwise.base import config
+
+NOTE = (
+    "The frames inside shardwise were left out of this traceback; the variable JAX_TRACEBACK_FILTERING=off, or "
+    "config.update('jax_traceback_filtering', 'off'), shows them."
+)
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def user_facing(function: Callable[P, T]) -> Callable[P, T]:
+    """A function that calls back into user code; of a traceback that passes it, one frame of ours is left: its own."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            raise filtered(error)  # noqa: B904  the same error
+
+    return call
+
+
+def filtered(error: Exception) -> Exception:
+    """`error` itself, its traceback filtered as the configuration says."""
+    mode = config.jax_traceback_filtering
+    if mode == "auto":
+        mode = "tracebackhide" if _under_ipython() else "remove_frames"
+    if mode == "tracebackhide":
+        for frame in _frames(error.__traceback__):
+            if _is_ours(frame):
+                frame.tb_frame.f_locals["__tracebackhide__"] = True
+    elif mode != "off":
+        error.__traceback__ = _without_ours(error.__traceback__)
+        if mode == "remove_frames" and NOTE not in getattr(error, "__notes__", ()):
+            error.add_note(NOTE)
+    return error
+
+
+def _under_ipython() -> bool:
+    return getattr(sys.modules.get("builtins"), "__IPYTHON__", False)
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def _is_ours(frame: TracebackType) -> bool:
+    return frame.tb_frame.f_code.co_filename.startswith(_OURS)
+
+
+def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    """The same frames but ours; none, where the mistake is in the call itself and no user code was reached."""
+    kept = None
+    for frame in reversed(list(_frames(traceback))):
+        if not _is_ours(frame):
+            kept = TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return kept
