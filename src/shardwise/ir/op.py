@@ -6,7 +6,7 @@ Goes out: an `Op` whose fields every pass reads; no pass knows an op by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,8 @@ class Op:
                     broadcast of the operands'. Never writes into an operand; may return views.
     ufunc           for elementwise ops: a callable of the blocks alone that broadcasts as NumPy does (no env, no params
                     beyond those bound by `bind_params`); kernel is derived from it.
+    ufunc_of        ``(*dtypes) -> ufunc`` optional: the function to call for operands of these dtypes, where `ufunc` itself would
+                    ask them at each call.
     rule            ``(in_types, out_types, params) -> Rule``, or a signature text, or None for elementwise.
     reduction       how local results of REDUCE factors combine over devices: 'sum', 'max', 'min', 'prod', 'and', 'or'.
     localize        ``(params, in_types, out_types) -> params`` for the given *local* types: adapts params that hold shapes.
@@ -78,6 +80,7 @@ class Op:
                     from what the sharding rule implies.
     edges           ``(eqn) -> groups of values that share one sharding`` for ops with regions.
     emit            for elementwise ops: how they are written as vector code, an `Emit`; without it they are not fused.
+    eager           ``(*args, **params) -> result`` for what cannot be one compiled program: moving concrete arrays to other devices.
     compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
     across          like `compile`, for collectives: their kernel where the device grid lies over several processes.
     effects         True, or a predicate of params: never removed nor merged.
@@ -95,6 +98,7 @@ class Op:
     type_rule: Callable[..., Any]
     kernel: Callable[..., Any] | None = None
     ufunc: Callable[..., Any] | None = None
+    ufunc_of: Callable[..., Any] | None = None
     rule: RuleFn | str | None = None
     multiple_results: bool = False
     reduction: str | Callable[[Params], str] = "sum"
@@ -106,6 +110,7 @@ class Op:
     explicit: Callable[..., Any] | None = None
     edges: Callable[..., Any] | None = None
     emit: Emit | None = None
+    eager: Callable[..., Any] | None = None
     compile: Callable[..., Any] | None = None
     across: Callable[..., Any] | None = None
     effects: bool | Callable[[Params], bool] = False
@@ -126,6 +131,10 @@ class Op:
     def has_effects(self, params: Params) -> bool:
         """Whether an equation with these params must be kept though nobody uses its results."""
         return self.effects(params) if callable(self.effects) else self.effects
+
+    def ufunc_for(self, dtypes: Iterable[Any]) -> Callable[..., Any] | None:
+        """The `ufunc` for operands of these dtypes."""
+        return self.ufunc if self.ufunc_of is None else self.ufunc_of(*dtypes)
 
     def sharding_rule(self, in_types: Types, out_types: Types, params: Params) -> Rule:
         """The sharding rule for operands and results of these types."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.dtypes import canonicalize, scalar_dtype
 from shardwise.ir.types import ShapedArray
 
@@ -139,9 +140,20 @@ class Literal:
         return f"{self.value.item()}:{self.aval.str_short()}"
 
 
+# The types of Python's numbers, which are weak, by whether 64 bits are kept.
+_FLOATS = {x64: ShapedArray((), np.dtype(np.float64 if x64 else np.float32), True) for x64 in (False, True)}
+_INTS = {x64: ShapedArray((), np.dtype(np.int64 if x64 else np.int32), True) for x64 in (False, True)}
+
+
 def literal(value: Any, dtype: Any = None, weak_type: bool | None = None) -> Literal:
     """`value` (a Python or NumPy scalar) as a Literal; Python scalars are weakly typed unless `dtype` is given."""
     if dtype is None:
+        if type(value) is float and weak_type is None:
+            aval = _FLOATS[config.x64]
+            return Literal(np.array(value, aval.dtype), aval)
+        if type(value) is int and weak_type is None and -(1 << 31) <= value < 1 << 31:
+            aval = _INTS[config.x64]
+            return Literal(np.array(value, aval.dtype), aval)
         if isinstance(value, np.generic):
             dtype, weak = canonicalize(value.dtype), False
         else:

@@ -109,14 +109,22 @@ def _used_bits(u: Block) -> Block:
     return np.frexp(u.astype(np.float64))[1]  # exact for up to 53 bits; 0 has exponent 0
 
 
-def _through_double(ufunc: np.ufunc) -> Any:
-    """`ufunc` rounded once: NumPy's float32 loops of sin and cos are off by an ulp where printed digits show it."""
+def _through_double(ufunc: np.ufunc) -> tuple[Any, Any]:
+    """`ufunc` rounded once, and its choice by dtype: NumPy's float32 loops are off by an ulp where printed digits show it."""
+    single, double = np.dtype(np.float32), np.dtype(np.float64)
+
+    def narrow(x: Block) -> Block:
+        return ufunc(x.astype(double)).astype(single)
 
     def exact(x: Block) -> Block:
-        return ufunc(x, dtype=np.float64, casting="same_kind").astype(np.float32) if x.dtype == np.float32 else ufunc(x)
+        return narrow(x) if x.dtype == single else ufunc(x)
 
-    exact.__name__ = ufunc.__name__
-    return exact
+    exact.__name__ = narrow.__name__ = ufunc.__name__
+    return exact, lambda dtype: narrow if dtype == single else ufunc
+
+
+_sin, _sin_of = _through_double(np.sin)
+_cos, _cos_of = _through_double(np.cos)
 
 
 # -- derivatives -----------------------------------------------------------------------------------------------------
@@ -154,8 +162,8 @@ exp2_p = elementwise_op("exp2", np.exp2, "fc", emit=ir.EXP2, push=lambda t, y, x
 expm1_p = elementwise_op("expm1", np.expm1, "fc", emit=ir.EXPM1, push=lambda t, y, x: do.mul(t, do.add(y, 1)))
 log_p = elementwise_op("log", np.log, "fc", emit=ir.LOG, push=lambda t, y, x: do.div(t, x))
 log1p_p = elementwise_op("log1p", np.log1p, "fc", emit=ir.LOG1P, push=lambda t, y, x: do.div(t, do.add(x, 1)))
-sin_p = elementwise_op("sin", _through_double(np.sin), "fc", emit=ir.SIN, push=lambda t, y, x: do.mul(t, do.cos(x)))
-cos_p = elementwise_op("cos", _through_double(np.cos), "fc", emit=ir.COS,
+sin_p = elementwise_op("sin", _sin, "fc", emit=ir.SIN, ufunc_of=_sin_of, push=lambda t, y, x: do.mul(t, do.cos(x)))
+cos_p = elementwise_op("cos", _cos, "fc", emit=ir.COS, ufunc_of=_cos_of,
                      push=lambda t, y, x: do.mul(t, do.neg(do.sin(x))))  # fmt: skip
 tan_p = elementwise_op("tan", np.tan, "fc", push=lambda t, y, x: do.mul(t, do.add(do.square(y), 1)))
 tanh_p = elementwise_op("tanh", np.tanh, "fc", emit=ir.TANH, push=lambda t, y, x: do.mul(t, do.sub(1, do.square(y))))

@@ -81,7 +81,7 @@ class _Writer:
         if eqn.op.multiple_results:
             targets = f"({targets},)" if eqn.outputs else "_"
         if eqn.op.ufunc is not None:
-            fn = self.constant(eqn.op.ufunc, eqn.op.name)
+            fn = self.constant(eqn.op.ufunc_for([a.aval.dtype for a in eqn.inputs]), eqn.op.name)
             args = ", ".join(self.elementwise(a, eqn.outputs[0].aval.ndim) for a in eqn.inputs)
             if self.env.lead and all(isinstance(a, Literal) for a in eqn.inputs):
                 return f"{targets} = asarray({fn}({args})).reshape({(1,) * self.env.lead})"
@@ -92,7 +92,7 @@ class _Writer:
     def elementwise(self, atom: Atom, ndim: int) -> str:
         """An operand of a broadcasting ufunc: a scalar that varies over devices gets the result's rank."""
         if isinstance(atom, Literal):
-            return self.constant(atom.value[()], "c")
+            return self.constant(atom.value, "c")  # 0-d arrays: ufuncs take them quicker than NumPy's scalars
         name = self.names[atom]
         missing = ndim - atom.aval.ndim
         if missing and self.env.lead and (atom.aval.vma or self.env.extra or self.env.lead > ndim):

@@ -26,7 +26,9 @@ from shardwise.sharding import (
     sharding_like,
 )  # fmt: skip
 from shardwise.sharding.device import default_device
+from shardwise.transforms.bound_call import BoundCall
 from shardwise.transforms.cost import MemoryStats, cost_of, memory_of
+from shardwise.transforms.entry import Entry, as_array_impl
 from shardwise.transforms.explain import explain_text, grid_text, program_text, program_with_layouts
 from shardwise.transforms.formats import row_major
 from shardwise.transforms.jaxpr import Abstract as Abstract
@@ -34,7 +36,7 @@ from shardwise.transforms.jaxpr import ClosedProgram as ClosedProgram
 from shardwise.transforms.jaxpr import bind_abstract
 from shardwise.transforms.jaxpr import make_jaxpr as make_jaxpr
 from shardwise.transforms.jaxpr import struct_of as struct_of
-from shardwise.transforms.jit import BoundCall, Entry, JitWrapped, TracedCall, as_array_impl, jit
+from shardwise.transforms.jit import JitWrapped, TracedCall, jit
 from shardwise.transforms.jit_shardings import moved
 
 ArgsKwargs = tuple[tuple[Any, ...], dict[str, Any]]
@@ -126,7 +128,7 @@ class Traced(Stage):
 
     def __init__(self, wrapped: JitWrapped, call: BoundCall, sigs: list[Signature], placed: list[Signature],
                  traced: TracedCall) -> None:  # fmt: skip
-        super().__init__(call, [s.aval for s in placed], wrapped._donated_leaves(call), traced.out_tree,
+        super().__init__(call, [s.aval for s in placed], call.donated(wrapped._options.args), traced.out_tree,
                          traced.program.out_types, traced.program.name)  # fmt: skip
         self._wrapped = wrapped
         self._sigs = sigs
@@ -309,7 +311,7 @@ class Compiled(Stage):
             used[k] = moved(as_array_impl(used[k]), sig)
         outs = entry.executable.call([*entry.consts, *used])
         if entry.donated:
-            entry._donate(values)
+            entry.donate(values)
         return tree_unflatten(self.out_tree, outs)
 
     def _moves(self, values: Sequence[Any]) -> list[tuple[int, Signature]]:

@@ -18,8 +18,9 @@ from shardwise.ops.convert import as_value
 from shardwise.ops.parallel import AXIS_ENV
 from shardwise.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
 from shardwise.sharding.device import default_device
+from shardwise.transforms.bound_call import BoundCall
 from shardwise.transforms.explain import program_text
-from shardwise.transforms.jit import BoundCall, JitWrapped, check_output, jit
+from shardwise.transforms.jit import JitWrapped, check_output, jit
 
 # -- arguments without data --------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ compiled entry by the identity of the arguments' signatures and does nothing els
 from __future__ import annotations
 
 import functools
-import math
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,14 +16,14 @@ from typing import Any
 from shardwise.array import ArrayImpl, Signature, signature
 from shardwise.base import config
 from shardwise.base.config import context_token
-from shardwise.base.errors import InvalidInputException, JaxRuntimeError
-from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten, treedef_is_leaf
+from shardwise.base.errors import InvalidInputException
+from shardwise.base.tracebacks import filtered
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten
 from shardwise.base.treedef import flatten_spec
-from shardwise.compile import Executable, compile_program
+from shardwise.compile import compile_program
 from shardwise.eager import literal_signature
 from shardwise.ir import (
     Array,
-    Equation,
     Literal,
     Program,
     ProgramTrace,
@@ -32,25 +31,24 @@ from shardwise.ir import (
     Tracer,
     Var,
     bind,
-    define_op,
     eval_program,
     is_eager,
     live_equations,
     trace_program,
 )  # fmt: skip
 from shardwise.ops.convert import as_value
-from shardwise.ops.derivative import later
-from shardwise.ops.layout import sharding_constraint
 from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding, devices
 from shardwise.sharding.device import default_device
 from shardwise.transforms.arguments import ArgSelection, StaticValue, argument_names, select_arguments
+from shardwise.transforms.bound_call import BoundCall, Statics, check_donation, keyed
+from shardwise.transforms.entry import Entry, as_array_impl, usable_donations
+from shardwise.transforms.jit_op import jit_op
 from shardwise.transforms.jit_shardings import (
     UNSPECIFIED,
     check_leaves,
     check_outputs,
     context_mesh,
     flat_shardings,
-    moved,
     placed_signature,
 )  # fmt: skip
 
@@ -82,49 +80,6 @@ class TracedCall:
     cacheable: bool
 
 
-class Entry:
-    """A compiled call for one list of leaf signatures; `call(leaves)` runs it and gives the result tree."""
-
-    __slots__ = ("call", "consts", "donated", "executable", "kept", "out_tree", "placed")
-
-    def __init__(self, executable: Executable, consts: list[Any], kept: list[int], placed: list[tuple[int, Signature]],
-                 donated: list[tuple[int, bool]], out_tree: PyTreeDef, leaves: int) -> None:  # fmt: skip
-        self.executable = executable
-        self.consts = consts
-        self.kept = kept  # leaves that the program uses
-        self.placed = placed  # (position among the kept, signature) of leaves that enter under another signature
-        self.donated = donated  # (leaf, whether an output can take its buffer)
-        self.out_tree = out_tree
-        plain = not (consts or placed or donated) and kept == list(range(leaves))
-        if plain and treedef_is_leaf(out_tree) and out_tree.num_leaves:
-            run = executable.call
-            self.call: Callable[[Sequence[Any]], Any] = lambda leaves: run(leaves)[0]
-        else:
-            self.call = self._general
-
-    def _general(self, leaves: Sequence[Any]) -> Any:
-        args = [leaves[i] for i in self.kept]
-        for i, sig in self.placed:
-            args[i] = moved(as_array_impl(args[i]), sig)
-        outs = self.executable.call([*self.consts, *args] if self.consts else args)
-        if self.donated:
-            self._donate(leaves)
-        return tree_unflatten(self.out_tree, outs)
-
-    def _donate(self, leaves: Sequence[Any]) -> None:
-        for i, usable in self.donated:
-            x = leaves[i]
-            if usable and isinstance(x, ArrayImpl):
-                x.delete()
-
-
-def as_array_impl(x: Any) -> ArrayImpl:
-    """A leaf as a concrete array."""
-    from shardwise.array import from_literal
-
-    return from_literal(x) if isinstance(x, Literal) else x
-
-
 class JitWrapped:
     """A function compiled per signature. Call it like the function; see also `trace`, `lower`, `eval_shape`."""
 
@@ -134,8 +89,8 @@ class JitWrapped:
         self._fun = fun
         self._options = options
         chosen = options.args
-        self._all_dynamic = not (chosen.static_nums or chosen.static_names or chosen.donate_nums or chosen.donate_names
-                                 or options.in_shardings is not UNSPECIFIED)  # fmt: skip
+        self._plain = not (chosen.static_nums or chosen.static_names)  # every argument is dynamic
+        self._splits: dict[int, tuple[list[int], list[int]]] = {}
         caches = _shared_caches(fun, options)
         self._fast: dict[Any, Entry] = caches[0]
         self._traces: dict[Any, TracedCall] = caches[1]
@@ -154,42 +109,68 @@ class JitWrapped:
                 entry = None
             if entry is not None and is_eager():
                 return entry.call(args)
-        return self._call(args, kwargs)
+        try:
+            return self._call(args, kwargs)
+        except Exception as error:
+            raise filtered(error)  # noqa: B904  the same error
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        key = None
+        if is_eager():
+            key, leaves = self._key(args, kwargs)
+            try:
+                entry = self._fast.get(key)
+            except TypeError:  # a static argument that does not hash
+                key = entry = None
+            if entry is not None:
+                return entry.call(leaves)
         if config.jax_disable_jit:
             return self._fun(*args, **kwargs)
-        tree_key = None
-        if self._all_dynamic and is_eager():  # trees of concrete arrays need nothing but their leaves' signatures
-            tree: Any = (args, kwargs)
-            leaves, spec = flatten_spec(tree)
-            try:
-                tree_key = (context_token(), spec, *[x._sig for x in leaves])
-            except AttributeError:
-                pass
-            else:
-                entry = self._fast.get(tree_key)
-                if entry is not None:
-                    return entry.call(leaves)
         call = self._bind_arguments(args, kwargs)
         if not is_eager():
             return self._call_traced(call)
-        self._check_donation(call)
-        sigs = [x._sig if isinstance(x, ArrayImpl) else literal_signature(x) for x in call.leaves]
-        key = (context_token(), context_mesh(self._options.api), call.in_tree, call.statics, *sigs)
-        entry = self._fast.get(key)
-        if entry is None:
-            for x in call.leaves:
-                if isinstance(x, ArrayImpl):
-                    x._check_alive()
-            entry = self._compile(call, sigs)
+        check_donation(call.leaves, call.donated(self._options.args))
+        for x in call.leaves:
+            if isinstance(x, ArrayImpl):
+                x._check_alive()
+        entry = self._compile(call, [_leaf_signature(x) for x in call.leaves])
+        if key is not None:
             self._fast[key] = entry
-            if tree_key is not None:
-                self._fast[tree_key] = entry
-            plain = not kwargs and not call.statics.given and all(type(a) is ArrayImpl for a in args)
-            if plain and not entry.donated:  # donated arguments are checked at each call
+            if self._plain and not kwargs and all(type(a) is ArrayImpl for a in args):
                 self._fast[(key[0], *[a._sig for a in args])] = entry
         return entry.call(call.leaves)
+
+    def _split(self, count: int) -> tuple[list[int], list[int]]:
+        """The static and the dynamic ones of so many positional arguments."""
+        found = self._splits.get(count)
+        if found is None:
+            nums = {n % count if -count <= n < 0 else n for n in self._options.args.static_nums}
+            static = [i for i in range(count) if i in nums]
+            found = self._splits[count] = static, [i for i in range(count) if i not in nums]
+        return found
+
+    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
+        """What the compiled entry of a call depends on, and the leaves of the call; (None, []) where something is amiss."""
+        statics: tuple[Any, ...] = ()
+        if not self._plain:
+            static, dynamic = self._split(len(args))
+            statics = tuple([(type(args[i]), args[i]) for i in static])
+            args = tuple([args[i] for i in dynamic])
+            if kwargs:
+                chosen = self._options.args.static_names
+                statics += tuple([(k, type(v), v) for k, v in sorted(kwargs.items()) if k in chosen])
+                kwargs = {k: v for k, v in kwargs.items() if k not in chosen}
+        names = sorted(kwargs)
+        found = keyed([*args, *[kwargs[k] for k in names]])
+        form: Any = (len(args), *names)
+        if found is None:
+            tree: Any = (args, kwargs)
+            leaves, form = flatten_spec(tree)
+            found = keyed(leaves)
+        if found is None:
+            return None, []
+        leaves, sigs = found
+        return (context_token(), form, statics, *sigs), leaves
 
     # -- arguments -------------------------------------------------------------------------------------------------------------
 
@@ -221,45 +202,6 @@ class JitWrapped:
         return BoundCall(
             args, kwargs, dynamic, dynamic_kwargs, values, in_tree, Statics(static_args, static_kwargs), len(args)
         )
-
-    def _donated_leaves(self, call: BoundCall) -> list[int]:
-        chosen = self._options.args
-        if not chosen.donate_nums and not chosen.donate_names:
-            return []
-        static = dict(call.statics.args)
-        nums = {n % call.count if -call.count <= n < 0 else n for n in chosen.donate_nums}
-        donated, at = [], 0
-        for i, arg in enumerate(call.args):
-            if i in static:
-                continue
-            size = len(tree_flatten(arg)[0])
-            if i in nums:
-                donated += range(at, at + size)
-            at += size
-        for key in sorted(call.dynamic_kwargs):
-            size = len(tree_flatten(call.dynamic_kwargs[key])[0])
-            if key in chosen.donate_names:
-                donated += range(at, at + size)
-            at += size
-        return donated
-
-    def _check_donation(self, call: BoundCall) -> None:
-        donated = self._donated_leaves(call)
-        if not donated:
-            return
-        seen: dict[int, bool] = {}
-        for i, leaf in enumerate(call.leaves):
-            if not isinstance(leaf, ArrayImpl):
-                continue
-            known = seen.get(id(leaf))
-            if known is not None and (known or i in donated):
-                both = known and i in donated
-                raise JaxRuntimeError(
-                    "Attempt to donate the same buffer twice in one call. Pass a copy for one of the arguments." if both else
-                    "Attempt to use a buffer that was previously donated in the same call to Execute(). Pass a copy for one of "
-                    "the arguments."
-                )  # fmt: skip
-            seen[id(leaf)] = i in donated
 
     # -- tracing ---------------------------------------------------------------------------------------------------------------
 
@@ -368,37 +310,9 @@ class JitWrapped:
         changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]
         if config.jax_log_compiles:
             _log(f"Compiled {program.name} in {sum(executable.seconds.values()) * 1e3:.1f} ms")
-        donated = self._usable(call, placed, executable, used, all(s is not None for s in outs))
+        given = call.donated(self._options.args)
+        donated = usable_donations(call.leaves, given, placed, executable, used, all(s is not None for s in outs))
         return Entry(executable, used_consts, used, changed, donated, traced.out_tree, len(call.leaves))
-
-    def _usable(self, call: BoundCall, sigs: Sequence[Signature], executable: Executable, used: Sequence[int],
-                placed_by_user: bool) -> list[tuple[int, bool]]:  # fmt: skip
-        """For each donated leaf whether an output takes its buffer (each output serves once); warns of those that nothing could take.
-
-        On several devices a shard's bytes must fit an output's, and nobody is warned if propagation chose the outputs' layouts. On one
-        device the seed era asks for the same shape and dtype, today's for as many elements, of the same bytes.
-        """
-        leaves = self._donated_leaves(call)
-        free = list(executable.out_sigs)
-        many = bool(executable.grid.names)
-        takers: dict[int, Signature] = {}
-        for same in (_same_shard, _same_bytes) if many or config.latest else (_same_shard,):
-            for i in leaves:
-                taker = next((s for s in free if i not in takers and same(s, sigs[i])), None)
-                if taker is not None:
-                    free.remove(taker)
-                    takers[i] = taker
-        warned = []
-        for i in leaves:
-            alike = config.latest and any(s.aval.size == sigs[i].aval.size for s in free)
-            silent = i not in used or (not placed_by_user if many else alike)
-            if i not in takers and not silent and isinstance(call.leaves[i], ArrayImpl):
-                shard = sigs[i].sharding.shard_shape(sigs[i].aval.shape)
-                warned.append(f"{sigs[i].aval.dtype.name}[{','.join(map(str, shard))}]")
-        if warned:
-            warnings.warn(f"Some donated buffers were not usable: {', '.join(warned)}. "
-                          "No output has their shard shape and dtype; they stay alive.", UserWarning, stacklevel=5)  # fmt: skip
-        return [(i, i in takers) for i in leaves]
 
     # -- the wrapper's own methods -------------------------------------------------------------------------------------------------
 
@@ -422,41 +336,6 @@ class JitWrapped:
         return self.trace(*args, **kwargs).out_info
 
 
-@dataclass(frozen=True, slots=True)
-class Statics:
-    """Static arguments by position and by keyword; hashable, part of the cache key."""
-
-    args: tuple[tuple[int, StaticValue], ...] = ()
-    kwargs: tuple[tuple[str, StaticValue], ...] = ()
-
-    @property
-    def given(self) -> bool:
-        """Whether there are any."""
-        return bool(self.args or self.kwargs)
-
-
-@dataclass(frozen=True, slots=True)
-class BoundCall:
-    """One call's arguments, taken apart."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    dynamic: tuple[Any, ...]
-    dynamic_kwargs: dict[str, Any]
-    leaves: list[Any]
-    in_tree: PyTreeDef
-    statics: Statics
-    count: int
-
-    def rebuild(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """args and kwargs with `leaves` for the dynamic leaves and the static values in their places."""
-        dynamic, kwargs = tree_unflatten(self.in_tree, leaves)
-        args = list(dynamic)
-        for i, static in self.statics.args:
-            args.insert(i, static.value)
-        return args, {**kwargs, **{k: v.value for k, v in self.statics.kwargs}}
-
-
 def check_output(leaf: Any, name: str, path: Any) -> None:
     """Raise TypeError for a result that is no array."""
     from shardwise.base.tree import keystr
@@ -477,21 +356,6 @@ def typed_mesh(program: Program, sigs: Sequence[Signature]) -> Mesh | None:
         if isinstance(mesh, Mesh) and typed is not None and mesh.shape_tuple == typed.shape_tuple:
             return mesh
     return None
-
-
-def _same_shard(out: Signature, given: Signature) -> bool:
-    return (out.form.block_shape, out.aval.dtype, out.devices) == (
-        given.form.block_shape,
-        given.aval.dtype,
-        given.devices,
-    )
-
-
-def _same_bytes(out: Signature, given: Signature) -> bool:
-    if out.devices != given.devices or (len(out.devices) == 1 and out.aval.size != given.aval.size):
-        return False
-    sizes = [math.prod(s.sharding.shard_shape(s.aval.shape)) * s.aval.dtype.itemsize for s in (out, given)]
-    return sizes[0] == sizes[1]
 
 
 def _constant(x: ArrayImpl) -> ArrayImpl:
@@ -521,6 +385,10 @@ def _on_device(sig: Signature, sharding: Sharding | None) -> Signature:
 
     assert sharding is not None
     return signature(array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, sharding), sharding, True)
+
+
+def _leaf_signature(x: Any) -> Signature:
+    return x._sig if isinstance(x, ArrayImpl) else literal_signature(x)
 
 
 _caches: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
@@ -555,46 +423,6 @@ def _log(message: str) -> None:
     import logging
 
     logging.getLogger("shardwise").warning(message)
-
-
-# -- the call equation -----------------------------------------------------------------------------------------------------------
-
-
-def _jit_inline(eqn: Equation) -> Program:
-    """The called program, with its in_ and out_shardings as constraints."""
-    program: Program = eqn.params["program"]
-    ins, outs = eqn.params["in_shardings"], eqn.params["out_shardings"]
-    if not any(s is not None for s in (*ins, *outs)):
-        return program
-    inputs = tuple(Var(v.aval) for v in program.inputs)
-    equations: list[Equation] = []
-
-    def constrained(atom: Any, sharding: Sharding | None) -> Any:
-        if sharding is None:
-            return atom
-        out = Var(atom.aval)
-        equations.append(Equation(sharding_constraint, (atom,), (out,), {"sharding": sharding}, eqn.source))
-        return out
-
-    entered = tuple(constrained(v, s) for v, s in zip(inputs, ins, strict=True))
-    results = tuple(Var(t) for t in program.out_types)
-    equations.append(Equation(jit_op, entered, results, {**eqn.params, "in_shardings": (None,) * len(ins),
-                                                         "out_shardings": (None,) * len(outs)}, eqn.source))  # fmt: skip
-    left = tuple(constrained(v, s) for v, s in zip(results, outs, strict=True))
-    return Program(inputs, tuple(equations), left, 0, program.name)
-
-
-def _jit_type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray, ...]:
-    return program.out_types
-
-
-def _jit_effects(params: Any) -> bool:
-    return any(e.op.has_effects(e.params) for e in params["program"].equations)
-
-
-jit_op = define_op("jit", type_rule=_jit_type, multiple_results=True, typed=True, inline=_jit_inline, effects=_jit_effects, **{
-    rule: later("shardwise.transforms.jit_rules", f"jit_{rule}") for rule in ("jvp", "linearize", "transpose", "batch")
-})  # fmt: skip
 
 
 # -- public ----------------------------------------------------------------------------------------------------------------------

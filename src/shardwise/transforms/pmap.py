@@ -42,7 +42,8 @@ from shardwise.sharding import (
 )
 from shardwise.transforms.aot import Lowered, Traced, struct_of
 from shardwise.transforms.arguments import StaticValue, argument_names, as_nums
-from shardwise.transforms.jit import Entry, JitWrapped, jit
+from shardwise.transforms.entry import Entry
+from shardwise.transforms.jit import JitWrapped, jit
 from shardwise.transforms.jit_shardings import moved
 from shardwise.transforms.shard_map import ShardMap
 
