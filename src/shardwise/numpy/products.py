@@ -11,6 +11,7 @@ from shardwise.base.dtypes import check_requested, lattice_result_type
 from shardwise.ir import Array
 from shardwise.numpy._promote import array, canonical_axis, convert, is_complex, no_out, promote_dtypes
 from shardwise.ops.precision import PrecisionLike
+from shardwise.transforms.composed import composed
 
 __all__ = ["dot", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "vdot", "vecdot", "vecmat"]
 
@@ -31,6 +32,7 @@ def _product(a: Array, b: Array, dims: DotDims, precision: PrecisionLike, result
     return convert(out, dtype, weak)  # type: ignore[return-value]
 
 
+@composed(2)
 def dot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None,
         out_sharding: Any = None) -> Array:  # fmt: skip
     """The product of vectors or matrices: last dim of `a` by the last but one of `b` (its only one if `b` is a vector).
@@ -44,6 +46,7 @@ def dot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_ty
     return _product(a, b, (contracted, ((), ())), precision, _result("dot", preferred_element_type, a, b), out_sharding)
 
 
+@composed(2)
 def matmul(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None,
            out_sharding: Any = None) -> Array:  # fmt: skip
     """The matrix product: [..., n, k] x [..., k, m] -> [..., n, m], batch dims broadcasting; vectors are rows or columns.
@@ -72,7 +75,7 @@ def matmul(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element
         a_size, a_spec = (a.shape[d], a.aval.spec[d]) if d >= 0 else (None, ())
         b_size, b_spec = (b.shape[e], b.aval.spec[e]) if e >= 0 else (None, ())
         a_one, b_one = a_size == 1 and not a_spec, b_size == 1 and not b_spec
-        if a_size is None or (a_one and not b_one):
+        if a_size is None or (a_one and b_size is not None and not b_one):
             b_only.append(i)
             b_dims[i] = e
             if a_size is not None:
@@ -106,6 +109,7 @@ def matmul(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element
     return lax.expand_dims(out, ones) if ones else out
 
 
+@composed(2)
 def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
     """The sum of products of all elements, those of `a` conjugated; TypeError unless the sizes agree."""
     a, b = array("vdot", a, 0), array("vdot", b, 1)
@@ -115,6 +119,7 @@ def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_t
     return dot(flat(a), flat(b), precision=precision, preferred_element_type=preferred_element_type)
 
 
+@composed(2)
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None,
            preferred_element_type: Any = None) -> Array:  # fmt: skip
     """Sums of products along `axis`, the first operand conjugated; the other dims broadcast.
@@ -162,6 +167,7 @@ def _check_core(name: str, a: Array, a_rank: int, b: Array, b_rank: int, fits: b
                          f"{a.shape} and {b.shape}.")  # fmt: skip
 
 
+@composed(2)
 def tensordot(a: Any, b: Any, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2, *, precision: PrecisionLike = None,
               preferred_element_type: Any = None, out_sharding: Any = None) -> Array:  # fmt: skip
     """Sum products over the last `axes` dims of `a` and the first of `b`, or over pairs of dims ``(a_axes, b_axes)``.
@@ -202,6 +208,7 @@ def _axis_pairs(axes: Any, a_ndim: int, b_ndim: int) -> tuple[tuple[int, ...], t
     return tuple(canonical_axis(x, a_ndim) for x in axes[0]), tuple(canonical_axis(x, b_ndim) for x in axes[1])
 
 
+@composed(2)
 def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:
     """Sums of products over the last dims of both; scalars multiply."""
     a, b = array("inner", a, 0), array("inner", b, 1)

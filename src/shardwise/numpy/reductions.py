@@ -45,6 +45,7 @@ from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.predicates import isnan, to_bool
 from shardwise.ops import binary as two
 from shardwise.ops import unary as one
+from shardwise.transforms.composed import composed
 
 _WIDER = {np.dtype(np.float16): np.dtype(np.float32), np.dtype(bfloat16.dtype): np.dtype(np.float32)}  # to add up in
 _PARTS = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.float64)}
@@ -104,6 +105,7 @@ def _scalar(name: str, x: Any) -> Value:
     return v
 
 
+@composed(1)
 def sum(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
         where: Any = None, promote_integers: bool = True) -> Array:  # fmt: skip
     """The sum over `axis`. Bools and small integers are added as int32 (or uint32) unless told not to."""
@@ -112,6 +114,7 @@ def sum(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims
     )
 
 
+@composed(1)
 def prod(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
          where: Any = None, promote_integers: bool = True) -> Array:  # fmt: skip
     """The product over `axis`. Bools and small integers are multiplied as int32 (or uint32) unless told not to."""
@@ -142,6 +145,7 @@ def _extremum(name: str, a: Any, axis: Axis, out: None, keepdims: bool, initial:
     return combine(result, start)
 
 
+@composed(1)
 def max(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
@@ -149,6 +153,7 @@ def max(
     return _extremum("max", a, axis, out, keepdims, initial, where, lax.reduce_max, lax.max)
 
 
+@composed(1)
 def min(
     a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
@@ -166,11 +171,13 @@ def ptp(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False) -> 
     return lax.sub(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
 
 
+@composed(1)
 def all(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
     """Whether all elements over `axis` are true (not 0)."""
     return _truth("all", a, axis, out, keepdims, where, True, lax.reduce_and)
 
 
+@composed(1)
 def any(a: Any, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
     """Whether some element over `axis` is true (not 0)."""
     return _truth("any", a, axis, out, keepdims, where, False, lax.reduce_or)
@@ -226,11 +233,13 @@ def _position(name: str, a: Any, axis: int | None, out: None, keepdims: bool | N
     return result
 
 
+@composed(1)
 def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
     """The index of the greatest element along `axis` (None: of the flattened array); the first of several, or of NaNs."""
     return _position("argmax", a, axis, out, keepdims, lax.argmax)
 
 
+@composed(1)
 def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
     """The index of the least element along `axis` (None: of the flattened array); the first of several, or of NaNs."""
     return _position("argmin", a, axis, out, keepdims, lax.argmin)
@@ -276,6 +285,7 @@ def _count(name: str, x: Array, axis: Axis, where: Any, dtype: Any, keepdims: bo
     return sum(broadcast_to_shape(mask, broadcast_shapes(mask.shape, x.shape)), axis, dtype, keepdims=keepdims)
 
 
+@composed(1)
 def mean(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
          where: Any = None) -> Array:  # fmt: skip
     """The mean over `axis`; NaN of nothing."""
@@ -327,6 +337,7 @@ def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
     return (result, total) if returned else result
 
 
+@composed(1)
 def var(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, *,
         where: Any = None, mean: Any = None, correction: float | None = None) -> Array:  # fmt: skip
     """The variance over `axis`: mean squared distance from the mean, dividing by the count less `correction` (or `ddof`)."""
@@ -376,6 +387,7 @@ def mean_of(x: Array, axis: Axis, where: Any) -> Array:
     return mean(x, axis, keepdims=True, where=where)
 
 
+@composed(1)
 def std(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, *,
         where: Any = None, mean: Any = None, correction: float | None = None) -> Array:  # fmt: skip
     """The standard deviation over `axis`: the square root of `var`."""
