@@ -15,21 +15,28 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.dtypes import KeyDtype, canonicalize
+from shardwise.base.dtypes import KeyDtype, canonicalize, physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.ir import Array, Literal, ShapedArray
 from shardwise.ops.convert import install_array_constructor, install_literal_constructor
 from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
 from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.device import default_device
-from shardwise.sharding.ownership import local_index, local_part, owned_positions, ownership, spans_processes
+from shardwise.sharding.ownership import (
+    local_index,
+    local_part,
+    owned_positions,
+    ownership,
+    spans_processes,
+    takes_part,
+)
 from shardwise.sharding.tiling import Tiling, replica_ids
 
 
 class Signature:
     """What a compiled call depends on of an argument: type, sharding, commitment. Interned: compared by identity."""
 
-    __slots__ = ("aval", "committed", "devices", "form", "positions", "sharding", "spans", "tiling")
+    __slots__ = ("absent", "aval", "committed", "devices", "form", "positions", "sharding", "spans", "tiling")
 
     aval: ShapedArray
     sharding: Sharding
@@ -38,6 +45,7 @@ class Signature:
     form: BlockForm
     devices: tuple[Device, ...]
     spans: bool  # other processes own some of the devices: `form` and the data are of this process's part
+    absent: bool  # this process owns none of the devices: it knows of the array, and holds nothing of it
     positions: tuple[Ndarray | None, ...]  # then per dim the parts that this process holds; None: all of them
 
     def __init__(self, aval: ShapedArray, sharding: Sharding, committed: bool) -> None:
@@ -47,7 +55,11 @@ class Signature:
         self.devices = sharding.device_list
         self.tiling = sharding.tiling(aval.ndim)
         self.spans = spans_processes(self.devices)
-        if self.spans:
+        self.absent = self.spans and not takes_part(self.devices)
+        if self.absent:
+            self.form = block_form((0,) * aval.ndim, ((),) * aval.ndim, ())
+            self.positions = (None,) * aval.ndim
+        elif self.spans:
             self._own_part()
         elif self.tiling is None:
             self.form = block_form(aval.shape, ((),) * aval.ndim, ())
@@ -70,8 +82,15 @@ class Signature:
         """Of a whole value the part that this process holds."""
         if not self.spans:
             return dense
+        if self.absent:
+            return nothing(self).dense
         assert self.tiling is not None
         return local_part(dense, self.tiling.ways, self.positions)
+
+
+def nothing(sig: Signature) -> ArrayImpl:
+    """An array of which this process holds nothing."""
+    return ArrayImpl(sig, dense=np.empty(sig.form.shape, physical(sig.aval.dtype)))
 
 
 _signatures: dict[tuple[ShapedArray, Sharding, bool], Signature] = {}
@@ -202,7 +221,8 @@ class ArrayImpl(Array):
             return self.addressable_shards
         own = {shard.device: shard for shard in self.addressable_shards}
         index_map = self.sharding.devices_indices_map(self.shape)
-        replicas = replica_ids(self._sig.tiling, self.shape)  # type: ignore[arg-type]
+        tiling = self._sig.tiling
+        replicas = _replica_ids(index_map) if tiling is None else replica_ids(tiling, self.shape)
         return [own.get(device) or Shard(self, device, index, replica)  # type: ignore[arg-type]
                 for (device, index), replica in zip(index_map.items(), replicas, strict=True)]  # fmt: skip
 
@@ -214,7 +234,7 @@ class ArrayImpl(Array):
             index_map: Any = self.sharding.addressable_devices_indices_map(self.shape)
             tiling = self._sig.tiling
             replicas: Any = _replica_ids(index_map) if tiling is None else replica_ids(tiling, self.shape)
-            if self._sig.spans:
+            if self._sig.spans and tiling is not None:
                 replicas = [r for d, r in zip(self._sig.devices, replicas, strict=True) if d.is_local]
             self._shards = [Shard(self, device, index, replica)
                             for (device, index), replica in zip(index_map.items(), replicas, strict=True)]  # fmt: skip
@@ -303,9 +323,14 @@ class ArrayImpl(Array):
             self._check_whole()
         return self._host
 
+    @property
+    def _is_partial(self) -> bool:
+        """Whether this process does not hold the whole value."""
+        return self._sig.spans and (self._sig.absent or not self.is_fully_replicated)
+
     def _check_whole(self) -> None:
         """Raise RuntimeError if this process holds a part of the value only."""
-        if self._sig.spans and not self.is_fully_replicated:
+        if self._is_partial:
             raise RuntimeError(
                 "Fetching value for `jax.Array` that spans non-addressable (non process local) devices is not possible. Use "
                 "`jax.experimental.multihost_utils.process_allgather` for the whole value on every process, or the array's "
@@ -370,7 +395,7 @@ class ArrayImpl(Array):
         if not self.ndim:
             raise TypeError("iteration over a 0-d array")
         self._check_alive()
-        if self._sig.spans and not self.is_fully_replicated:
+        if self._is_partial:
             raise AssertionError("an array that spans several processes cannot be iterated over; index it instead.")
         aval = ShapedArray(self.shape[1:], self.dtype, self.weak_type)
         if len(self._sig.devices) == 1:
@@ -413,12 +438,12 @@ class ArrayImpl(Array):
         return str(self)
 
     def __str__(self) -> str:
-        if isinstance(self.dtype, KeyDtype) or (self._sig.spans and not self.is_fully_replicated):
+        if isinstance(self.dtype, KeyDtype) or self._is_partial:
             return repr(self)
         return str(self._value)
 
     def __repr__(self) -> str:
-        if self._sig.spans and not self.is_fully_replicated:
+        if self._is_partial:
             weak = ", weak_type=True" if self.weak_type else ""
             return f"Array(shape={self.shape}, dtype={self.dtype.name}{weak})"
         if isinstance(self.dtype, KeyDtype):

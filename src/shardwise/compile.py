@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.array import ArrayImpl, Signature, array_type, signature
+from shardwise.array import ArrayImpl, Signature, array_type, nothing, signature
 from shardwise.base import config
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, subprograms, verify
 from shardwise.passes.grid import DimAxes, Grid, MeshKey, PartForm, make_grid
@@ -39,6 +39,7 @@ from shardwise.sharding import (
     get_concrete_mesh,
 )
 from shardwise.sharding.device import default_device
+from shardwise.sharding.ownership import takes_part
 
 new_array = ArrayImpl.__new__
 
@@ -74,7 +75,7 @@ class Executable:
         self._forms: list[BlockForm | PartForm | None] = [
             None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)
         ]
-        self.call = self._caller()
+        self.call = self._caller() if takes_part(grid.devices) else self._left_out
         if config.jax_debug_nans or config.jax_debug_infs:
             self.call = self._checking(self.call, config.jax_debug_nans, config.jax_debug_infs)
 
@@ -88,6 +89,13 @@ class Executable:
             assert isinstance(x, ArrayImpl)
             out.append(x.block if form is None else form.from_dense(x.dense))
         return out
+
+    def _left_out(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+        """`call` of a process that owns none of the devices: it has to do nothing, and knows what comes out."""
+        for x in args:
+            if isinstance(x, ArrayImpl):
+                x._check_alive()
+        return [nothing(sig) for sig in self.out_sigs]
 
     def _checking(self, call: Any, nans: bool, infs: bool) -> Any:
         """`call`, raising FloatingPointError where a result holds what debug_nans or debug_infs look for."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.array import ArrayImpl, Signature, array_type, signature
+from shardwise.array import ArrayImpl, Signature, array_type, nothing, signature
 from shardwise.base import config
 from shardwise.base.dtypes import canonicalize, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException
@@ -16,7 +16,14 @@ from shardwise.device_put import check_placeable
 from shardwise.ir import Array, Tracer
 from shardwise.ops.convert import as_array, as_value
 from shardwise.sharding import Sharding
-from shardwise.sharding.ownership import local_index, local_part, owned_positions, ownership, spans_processes
+from shardwise.sharding.ownership import (
+    local_index,
+    local_part,
+    owned_positions,
+    ownership,
+    spans_processes,
+    takes_part,
+)
 from shardwise.sharding.tiling import indivisible_text
 
 Shape = tuple[int, ...]
@@ -106,6 +113,8 @@ def make_array_from_single_device_arrays(shape: Shape, sharding: Sharding, array
 
 def _of_parts(sig: Signature, parts: Sequence[Any], dtype: Any) -> ArrayImpl:
     """This process's part of an array from the parts on its devices, in device order; of replicas the first counts."""
+    if sig.absent:
+        return nothing(sig)
     assert sig.tiling is not None
     shape = sig.aval.shape
     dense = np.empty(sig.form.shape, physical(dtype))
@@ -157,6 +166,12 @@ def make_array_from_callback(
     _check_sharding(sharding)
     _check_divides(sharding, shape)
     shard_shape = sharding.shard_shape(shape)
+    if not takes_part(sharding.device_list):
+        if dtype is None:
+            raise ValueError(
+                f"If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to `{api}`."
+            )
+        return nothing(signature(array_type(shape, canonicalize(dtype), False, sharding), sharding, True))
     if sharding.is_fully_replicated:
         indices = [tuple(slice(None) for _ in shape)]
     else:

@@ -38,7 +38,7 @@ def launch(
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=needs_mpi), pytest.param(4, marks=needs_mpi)])
-@pytest.mark.parametrize("program", ["layouts.py", "collectives.py", "computations.py", "host_local.py"])
+@pytest.mark.parametrize("program", ["layouts.py", "collectives.py", "computations.py", "host_local.py", "left_out.py"])
 def test_same_results(program, processes):
     done = launch(processes, program)
     assert done.returncode == 0, done.stderr

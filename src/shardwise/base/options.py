@@ -138,6 +138,8 @@ OPTIONS = (
     Option("shardwise_on_reshard", "allow", _choice("allow", "raise")),
     Option("shardwise_stepped", False),
     Option("shardwise_check_replicas", True),  # whether processes compare host values that must be equal on all of them
+    # whether processes of one node exchange data through shared memory, when their links are made
+    Option("shardwise_shared_memory", True, traced=False),
     Option("shardwise_fused", "auto", _choice("auto", "off")),
     Option("jax_num_cpu_devices", -1, _integer, traced=False, aliases=("SHARDWISE_NUM_CPU_DEVICES",)),
     Option("jax_platforms", None, _text, traced=False),

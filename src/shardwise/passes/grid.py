@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
 from shardwise.sharding import Device
-from shardwise.sharding.ownership import Ownership, local_part, owned_positions, ownership, spans_processes
+from shardwise.sharding.ownership import Ownership, local_part, owned_positions, ownership, spans_processes, takes_part
 from shardwise.sharding.tiling import Tiling, common_refinement
 
 Axes = tuple[str, ...]
@@ -57,8 +57,10 @@ class Grid:
 
     @property
     def processes(self) -> Ownership | None:
-        """Who owns what, where the devices belong to several processes."""
-        return ownership(self.devices, self.sizes) if spans_processes(self.devices) else None
+        """Who owns what, where the devices belong to several processes of which this is one."""
+        if not spans_processes(self.devices) or not takes_part(self.devices):
+            return None
+        return ownership(self.devices, self.sizes)
 
     def form(self, shape: tuple[int, ...], dims: DimAxes) -> BlockForm:
         """How a value of this (global) shape and layout lies in memory: this process's part of it."""

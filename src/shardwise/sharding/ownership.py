@@ -58,6 +58,11 @@ def spans_processes(devices: Sequence[Device]) -> bool:
     return any(d.process_index != me for d in devices)
 
 
+def takes_part(devices: Sequence[Device]) -> bool:
+    """Whether this process owns one of the devices."""
+    return len(devices) == 0 or any(d.is_local for d in devices)
+
+
 @lru_cache(maxsize=4096)
 def ownership(devices: tuple[Device, ...], shape: Shape) -> Ownership:
     """Who owns what of the grid of `shape` over `devices` (row-major).
@@ -83,8 +88,8 @@ def ownership(devices: tuple[Device, ...], shape: Shape) -> Ownership:
         owned[p] = tuple(coords)
     if me not in owned:
         raise ValueError(
-            f"process {me} owns none of the {len(devices)} devices of this computation, which belong to the processes "
-            f"{list(owned)}. Let only those processes take part, or use a mesh with devices of every process."
+            f"process {me} owns none of the {len(devices)} devices, which belong to the processes {list(owned)}, and so has no part "
+            "to give or to keep. Use a mesh with devices of every process, or let only those processes take part."
         )
     return Ownership(shape, me, owned)
 

@@ -151,7 +151,7 @@ def _joined(x: ArrayImpl, sig: Signature) -> ArrayImpl:
             f"{sig.sharding} cuts it over several. Make a global array of each process's part first, with "
             "make_array_from_process_local_data or multihost_utils.host_local_array_to_global_array."
         )
-    return ArrayImpl(sig, dense=x.dense)
+    return ArrayImpl(sig, dense=sig.part_of(x.dense))
 
 
 def check_outputs(types: Sequence[ShapedArray], shardings: Sequence[Sharding | None], names: Sequence[str]) -> None:
