@@ -17,6 +17,16 @@ result = None
 """
 
 PROGRAMS = {
+    "where broadcasts layouts where it broadcasts shapes": """
+m = jnp.tril(put(jnp.ones((8, 8), bool), on=explicit))
+def kind(call):
+    try: return str(jax.typeof(call()))
+    except Exception as error: return 'refused'
+result = [kind(lambda: jnp.where(m, e, 0.)), kind(lambda: jnp.where(m[:1], e, 0.)), kind(lambda: jnp.where(m[:, :1], 3., e)),
+    kind(lambda: jnp.where(m, e, put(jnp.zeros((8, 8)), on=explicit))), kind(lambda: jnp.where(e > 0, m, m)),
+    kind(lambda: jnp.where(True, m, e)), kind(lambda: jnp.where(True, 1., e)), kind(lambda: jax.lax.select(m, e, e)),
+    kind(lambda: jax.jit(lambda e: jnp.where(m[None], e, 0.))(e)), [kind(lambda: b) for b in jnp.broadcast_arrays(e, m[:1])]]
+""",
     "traced once per signature": """
 @jax.jit
 def f(x): print('traced', jax.typeof(x)); return x * 2

@@ -26,9 +26,11 @@ from shardwise.base.dtypes import (
 )
 from shardwise.base.errors import ConcretizationTypeError
 from shardwise.ir import Array, Literal, ShapedArray, Tracer, literal
+from shardwise.ir.explicit import elementwise_error
 from shardwise.ops.casts import convert as convert
 from shardwise.ops.convert import as_array as as_array
 from shardwise.ops.convert import as_value
+from shardwise.sharding import NamedSharding, PartitionSpec
 
 Value: TypeAlias = Array | Literal
 DType: TypeAlias = Any
@@ -284,6 +286,42 @@ def promote_shapes(name: str, *xs: Value) -> Sequence[Value]:
         warnings.warn(f"{message}'warn' asks to be told.", UserWarning, stacklevel=4)
     rank = max(ranks)
     return [lax.expand_dims(x, range(rank - x.ndim)) if 0 < x.ndim < rank else x for x in xs]
+
+
+def broadcast_together(name: str, *xs: Value) -> Sequence[Value]:
+    """As `promote_shapes`; on Explicit axes, operands of different shapes are broadcast to one shape and one layout.
+
+    A dim that one operand splits is split in all of them, so that an op that takes equal layouts only, such as
+    `select_n`, gets them. Operands of one shape are left as they are. ShardingTypeError if two split a dim differently.
+    """
+    mesh = next((x.aval.mesh for x in xs if x.aval.mesh is not None), None)
+    shapes = {x.shape for x in xs}
+    if mesh is None or len(shapes) == 1:
+        return promote_shapes(name, *xs)
+    shape = broadcast_shapes(*shapes)
+    spec = _merged_spec(name, len(shape), xs)
+
+    def spread(x: Value) -> Value:
+        if x.shape == shape and not config.latest:  # JAX 0.5.3 changes the layout of those only that grow
+            return x
+        return lax.broadcast_in_dim(
+            x, shape, range(len(shape) - x.ndim, len(shape)), out_sharding=NamedSharding(mesh, spec)
+        )
+
+    return [spread(x) for x in xs]
+
+
+def _merged_spec(name: str, ndim: int, xs: Sequence[Value]) -> PartitionSpec:
+    merged: list[tuple[str, ...]] = [()] * ndim
+    for x in xs:
+        for dim, axes in enumerate(x.aval.spec, ndim - x.ndim):
+            if axes and merged[dim] and axes != merged[dim]:
+                shown = ", ".join(x.aval.str_short() for x in xs)
+                raise elementwise_error(
+                    f"{name} got operands whose shardings clash when broadcast: {shown}. Reshard one."
+                )
+            merged[dim] = axes or merged[dim]
+    return PartitionSpec(*[axes or None for axes in merged])
 
 
 def broadcast_to_shape(x: Value, shape: Sequence[int]) -> Array:

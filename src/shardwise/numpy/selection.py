@@ -22,6 +22,7 @@ from shardwise.numpy._promote import (
     astype,
     broadcast_shapes,
     broadcast_to_shape,
+    broadcast_together,
     canonical_axis,
     concrete,
     concrete_int,
@@ -50,7 +51,10 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     c, a, b = values("where", condition, x, y)
     if size is not None or fill_value is not None:
         raise ValueError("size and fill_value arguments cannot be used in three-term where function.")
-    return where_(*promote_shapes("where", to_bool(c), *promote_dtypes(a, b)))
+    chooser, *cases = to_bool(c), *promote_dtypes(a, b)
+    if chooser.ndim == 0:
+        return where_(chooser, *broadcast_together("where", *cases))
+    return where_(*broadcast_together("where", chooser, *cases))
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:

@@ -15,6 +15,7 @@ from shardwise.ir import Array
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import (
     broadcast_to_shape,
+    broadcast_together,
     canonical_axis,
     concrete_int,
     insertion_axes,
@@ -253,4 +254,4 @@ def broadcast_arrays(*args: Any) -> list[Array]:
     """All arguments repeated to the one shape to which they broadcast. ValueError if there is none."""
     xs = values("broadcast_arrays", *args)
     sizes = lax.broadcast_shapes(*[x.shape for x in xs])
-    return [broadcast_to_shape(x, sizes) for x in xs]
+    return [broadcast_to_shape(x, sizes) for x in broadcast_together("broadcast_arrays", *xs)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Array, ShapedArray, bind, define_op
-from shardwise.ir.explicit import specs_from_rule, type_error
+from shardwise.ir.explicit import elementwise_error, specs_from_rule
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops import elementwise_ir as ir
@@ -41,9 +41,9 @@ def _select_explicit(in_types: Types, out_types: Types, params: Params, rule: Ru
     placed = [t for t in in_types if t.ndim and t.mesh is not None]
     if len({t.spec for t in in_types[1:] if t.ndim and t.mesh is not None}) > 1:
         shown = ", ".join(str(t.sharding.spec) for t in in_types[1:])
-        raise type_error(f"select_n takes cases of one sharding, got [{shown}]. Reshard one of them.")
+        raise elementwise_error(f"select_n takes cases of one sharding, got [{shown}]. Reshard one of them.")
     if len({t.spec for t in placed}) > 1:
-        raise type_error("select_n: `which` must be a scalar or have the sharding of the cases, got "
+        raise elementwise_error("select_n: `which` must be a scalar or have the sharding of the cases, got "
                          f"{in_types[0].sharding.spec} for cases with {in_types[1].sharding.spec}. Reshard it.")  # fmt: skip
     return specs_from_rule("select_n", in_types, out_types, rule)
 
