@@ -64,11 +64,11 @@ __version__ = "0.1.0"
 
 # Faces that are imported when first used, so that `import shardwise` stays quick.
 _LAZY_MODULES = frozenset({
-    "ad_checkpoint", "custom_derivatives", "debug", "distributed", "dtypes", "errors", "experimental", "interpreters", "lax", "nn", "numpy",
+    "ad_checkpoint", "core", "custom_derivatives", "debug", "distributed", "dtypes", "errors", "experimental", "interpreters", "lax", "nn", "numpy",
     "profiler", "random", "stages", "scipy", "sharding", "tree", "tree_util", "typing",
 })  # fmt: skip
 _LAZY_NAMES = {
-    **dict.fromkeys(("grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp"),
+    **dict.fromkeys(("fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp"),
                     "shardwise.transforms.autodiff"),
     "vmap": "shardwise.transforms.vmap",
     **dict.fromkeys(("closure_convert", "custom_gradient", "custom_jvp", "custom_vjp"), "shardwise.transforms.custom_derivatives"),

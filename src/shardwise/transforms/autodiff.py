@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import float0, issubdtype
+from shardwise.base.dtypes import issubdtype
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_structure, tree_unflatten
-from shardwise.ir import eval_program, tracing
+from shardwise.ir import tracing
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import filled
 from shardwise.ops.reshape import reshape
-from shardwise.transforms.jvp import JVPTrace, JVPTracer, conformed, is_differentiable, tangent_type, zeros
-from shardwise.transforms.linearize import Linearized, linearize_flat, transpose_program
+from shardwise.transforms.jvp import JVPTrace, JVPTracer, zeros
+from shardwise.transforms.linear_maps import linear_map, pulling, pushing, tangent_in, tangent_out
+from shardwise.transforms.linearize import linearize_flat, transpose_program
 from shardwise.transforms.vmap import vmap
 
 
@@ -45,27 +46,6 @@ def _flat_function(
     return flat, notes
 
 
-def _host_zero(aval: Any) -> Any:
-    """The tangent of an integer: a NumPy array of float0."""
-    return np.zeros(aval.shape, float0)
-
-
-def _tangent_in(primal: Any, tangent: Any, what: str) -> Any:
-    if not is_differentiable(primal.aval):
-        return None
-    value = as_array(as_value(tangent))
-    if value.shape != primal.shape:
-        raise ValueError(f"{what} called with different primal and tangent shapes; got primal shape {primal.shape} and tangent shape "
-                         f"{value.shape}.")  # fmt: skip
-    if value.dtype != primal.dtype:
-        raise TypeError(f"primal and tangent arguments to {what} do not match; dtypes must be equal, or in case of "
-                        f"int/bool primal dtype the "
-                        f"tangent dtype must be float0. Got primal dtype {primal.dtype} and so expected tangent dtype "
-                        f"{primal.dtype}, but got "
-                        f"tangent dtype {value.dtype} instead.")  # fmt: skip
-    return value
-
-
 @user_facing
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """``(fun(*primals), directional derivative along tangents)``; with `has_aux` also the aux output."""
@@ -77,7 +57,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     if structure != t_structure:
         raise TypeError(f"primal and tangent arguments to jax.jvp must have the same tree structure; primals have {structure} whereas "
                         f"tangents have {t_structure}.")  # fmt: skip
-    ts = [_tangent_in(p, t, "jax.jvp") for p, t in zip(ps, tangent_leaves, strict=True)]
+    ts = [tangent_in(p.aval, t, "jax.jvp") for p, t in zip(ps, tangent_leaves, strict=True)]
     flat, notes = _flat_function(fun, structure, has_aux)
     trace = JVPTrace()
     with tracing(trace):
@@ -85,7 +65,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     trace.closed = True
     pairs = [trace.unwrap(o) for o in outs]
     out = tree_unflatten(notes[0], [p for p, _ in pairs])
-    tangent = tree_unflatten(notes[0], [_tangent_out(p, t) for p, t in pairs])
+    tangent = tree_unflatten(notes[0], [tangent_out(p.aval, t) for p, t in pairs])
     return (out, tangent, _plain(notes[1], trace)) if has_aux else (out, tangent)
 
 
@@ -93,31 +73,17 @@ def _plain(tree: Any, trace: JVPTrace) -> Any:
     return tree_map(lambda x: trace.unwrap(x)[0], tree)
 
 
-def _tangent_out(primal: Any, tangent: Any) -> Any:
-    if not is_differentiable(primal.aval):
-        return _host_zero(primal.aval)
-    return zeros(tangent_type(primal.aval)) if tangent is None else conformed(tangent, primal.aval)
-
-
 @user_facing
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """``(fun(*primals), f_jvp)`` where `f_jvp` maps tangents at `primals` without running `fun` again."""
+    """``(fun(*primals), f_jvp)`` where `f_jvp` maps tangents at `primals` without running `fun` again.
+
+    `f_jvp` is a pytree whose leaves are its residuals: it may be returned from and given to compiled functions.
+    """
     ps, structure = _values(primals)
     flat, notes = _flat_function(fun, structure, has_aux)
     lin = linearize_flat(flat, ps)
 
-    def f_jvp(*tangents: Any) -> Any:
-        leaves, t_structure = tree_flatten(tangents)
-        if t_structure != structure:
-            raise ValueError(
-                f"linearized function called on tangent values with structure {t_structure}, expected {structure}."
-            )
-        ts = [_tangent_in(p, t, "the linearized function") for p, t in zip(ps, leaves, strict=True)]
-        given = [ts[i] for i in lin.ins]
-        outs = eval_program(lin.program, [*lin.residuals, *given])
-        found = dict(zip(lin.outs, outs, strict=True))
-        return tree_unflatten(notes[0], [_tangent_out(r, found.get(i)) for i, r in enumerate(lin.results)])
-
+    f_jvp = pushing(linear_map(lin, ps, structure, notes[0]), lin.residuals)
     out = tree_unflatten(notes[0], lin.results)
     return (out, f_jvp, _strip(notes[1])) if has_aux else (out, f_jvp)
 
@@ -128,7 +94,10 @@ def _strip(tree: Any) -> Any:
 
 @user_facing
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Any = ()) -> Any:
-    """``(fun(*primals), f_vjp)`` where `f_vjp` maps a cotangent of the result to a tuple of cotangents of `primals`."""
+    """``(fun(*primals), f_vjp)`` where `f_vjp` maps a cotangent of the result to a tuple of cotangents of `primals`.
+
+    `f_vjp` is a pytree whose leaves are its residuals: it may be returned from and given to compiled functions.
+    """
     if reduce_axes:
         raise NotImplementedError(
             "reduce_axes is not supported; sum the cotangents with psum inside shard_map instead."
@@ -136,50 +105,9 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     ps, structure = _values(primals)
     flat, notes = _flat_function(fun, structure, has_aux)
     lin = linearize_flat(flat, ps)
-    out_structure = notes[0]
-
-    def f_vjp(cotangent: Any) -> Any:
-        leaves, found = tree_flatten(cotangent)
-        if found != out_structure:
-            raise ValueError(
-                f"unexpected tree structure of argument to vjp function: got {found}, but expected to match {out_structure}"
-            )
-        cts = _pull_back(lin, [_cotangent_in(r, c) for r, c in zip(lin.results, leaves, strict=True)], len(ps))
-        return tree_unflatten(structure, [_cotangent_out(p, c) for p, c in zip(ps, cts, strict=True)])
-
-    out = tree_unflatten(out_structure, lin.results)
+    f_vjp = pulling(linear_map(lin, ps, structure, notes[0]), lin.residuals)
+    out = tree_unflatten(notes[0], lin.results)
     return (out, f_vjp, _strip(notes[1])) if has_aux else (out, f_vjp)
-
-
-def _cotangent_in(result: Any, ct: Any) -> Any:
-    if not is_differentiable(result.aval) or (isinstance(ct, np.ndarray) and ct.dtype == float0):
-        return None
-    value = as_array(as_value(ct))
-    if value.shape != result.shape:
-        raise ValueError(f"Shape of cotangent input to vjp pullback function {value.shape} must be the same as the "
-                         f"shape of corresponding primal "
-                         f"input {result.shape}.")  # fmt: skip
-    if value.dtype != result.dtype:
-        raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got {value.aval.str_short()}, but expected "
-                         f"{result.aval.str_short()} because the corresponding output of the differentiated function "
-                         f"had that type.")  # fmt: skip
-    if result.aval.mesh is not None and value.aval.mesh is not None and value.aval.spec != result.aval.spec:
-        raise ValueError(f"the cotangent {value.aval.str_short()} is laid out otherwise than the result {result.aval.str_short()}; "
-                         "reshard it first.")  # fmt: skip
-    return value
-
-
-def _pull_back(lin: Linearized, cts: Sequence[Any], count: int) -> list[Any]:
-    """One cotangent per primal input; None where zero or not differentiable."""
-    found = transpose_program(lin.program, lin.residuals, [cts[i] for i in lin.outs])
-    by_input = dict(zip(lin.ins, found, strict=True))
-    return [by_input.get(i) for i in range(count)]
-
-
-def _cotangent_out(primal: Any, ct: Any) -> Any:
-    if not is_differentiable(primal.aval):
-        return _host_zero(primal.aval)
-    return zeros(tangent_type(primal.aval)) if ct is None else ct
 
 
 def _check_argnums(argnums: Any, args: tuple[Any, ...], name: str) -> tuple[int, ...]:
@@ -387,3 +315,29 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
         return tree_unflatten(structure, [zeros(t) if c is None else c for c, t in zip(found, types, strict=True)])
 
     return transposed
+
+
+def fwd_and_bwd(fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False,
+                jitted: bool = True) -> tuple[Callable[..., Any], Callable[..., Any]]:  # fmt: skip
+    """The two passes of reverse mode as functions: ``fwd(*args) -> (out, residuals)`` and ``bwd(residuals, ct) -> cotangents``.
+
+    `bwd` gives a tuple of cotangents of the arguments `argnums`. With `has_aux`, `fun` returns a pair, and `fwd` the aux
+    as its third result. Both are compiled unless `jitted` is False; `bwd` is compiled once for all calls of `fwd`.
+    """
+    from shardwise.transforms.jit import jit
+
+    def fwd(*args: Any, **kwargs: Any) -> Any:
+        nums = _check_argnums(argnums, args, "fwd_and_bwd")
+
+        def partial(*picked: Any) -> Any:
+            full_args = list(args)
+            for n, value in zip(nums, picked, strict=True):
+                full_args[n] = value
+            return fun(*full_args, **kwargs)
+
+        return vjp(partial, *[args[n] for n in nums], has_aux=has_aux)
+
+    def bwd(residuals: Any, cotangent: Any) -> Any:
+        return residuals(cotangent)
+
+    return (jit(fwd), jit(bwd)) if jitted else (fwd, bwd)
