@@ -1,7 +1,8 @@
-"""Collectives where the device grid lies over several processes: local block arithmetic and one MPI call.
+"""Collectives where the device grid lies over several processes: local block arithmetic and one exchange between them.
 
-Comes in: the `Env` of a grid over several processes. Goes out: the kernel of a collective for this process's blocks. Which axes
-a value varies over is read from its type: a process that owns one coordinate of an axis has extent 1 on it either way.
+Comes in: the `Env` of a grid over several processes. Goes out: the kernel of a collective for this process's blocks, which
+says in its attribute `sent` how many bytes a call sends to other processes. Which axes a value varies over is read from its
+type: a process that owns one coordinate of an axis has extent 1 on it either way.
 """
 
 from __future__ import annotations
@@ -10,26 +11,29 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from shardwise.ir import ShapedArray
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.blocks import Ndarray, expanded
-from shardwise.runtime.comm import as_bytes, the_world
+from shardwise.runtime.comm import number_of, the_world
 from shardwise.runtime.env import Env
+from shardwise.runtime.memory import pool
 
 Kernel = Callable[..., Ndarray]
-_SMALL = 1 << 15  # bytes up to which reductions that MPI lacks are done by everybody on everything
+Across = Callable[[Env, Types, Types, Params], Kernel]
 
 
 class Line:
     """The devices along `axes` that share this process's coordinates on all others, and the processes that own them.
 
-    `members[k]` are the row-major positions along `axes` that process `ranks[k]` owns, `mine` those of this process.
+    `members[k]` are the row-major positions along `axes` that process `ranks[k]` owns, `mine` those of this process, and
+    `slices[k]` an index for them.
     """
 
-    __slots__ = ("axes", "members", "mine", "n", "order", "ranks")
+    __slots__ = ("axes", "members", "mine", "n", "ranks", "slices")
 
     def __init__(self, env: Env, axes: tuple[str, ...]) -> None:
         owners = env.processes
@@ -57,23 +61,26 @@ class Line:
         self.ranks = tuple(ranks)
         self.members = members
         self.mine = members[ranks.index(owners.me)]
-        joined = np.concatenate(members)
-        order = np.argsort(joined)
-        self.order = None if (order == np.arange(len(order))).all() else order
-
-    @property
-    def even(self) -> bool:
-        """Whether all processes own equally many positions."""
-        return len({len(m) for m in self.members}) == 1
+        self.slices = [as_slice(m) for m in members]
 
     @property
     def crosses(self) -> bool:
         """Whether there is more than one process."""
         return len(self.ranks) > 1
 
-    def sorted(self, gathered: Ndarray) -> Ndarray:
-        """Entries in the order of ranks (dim 0) in the order of positions."""
-        return gathered if self.order is None else gathered[self.order]
+    @property
+    def me(self) -> int:
+        """This process's place among `ranks`."""
+        return next(k for k, m in enumerate(self.members) if m is self.mine)
+
+
+def as_slice(positions: Any) -> slice | list[int]:
+    """An index that selects ascending positions: a slice if they are evenly spaced, which makes views."""
+    found = [int(p) for p in positions]
+    step = found[1] - found[0] if len(found) > 1 else 1
+    if found and step > 0 and found == list(range(found[0], found[0] + step * len(found), step)):
+        return slice(found[0], found[-1] + 1, step)
+    return found
 
 
 @lru_cache(maxsize=4096)
@@ -126,19 +133,6 @@ def settling(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> Callable[[Nd
     return settled
 
 
-def gathered_front(line: Line, front: Ndarray) -> Ndarray:
-    """The entries of all processes of the line, in the order of positions."""
-    world = the_world()
-    if line.even:
-        out = world.allgather(line.ranks, front)
-        return line.sorted(out.reshape(line.n, *front.shape[1:]))
-    out = np.empty((line.n, *front.shape[1:]), front.dtype)
-    if out.nbytes:
-        counts = [len(m) * (out.nbytes // line.n) for m in line.members]
-        world.group(line.ranks).Allgatherv(as_bytes(np.ascontiguousarray(front)), (as_bytes(out), counts))
-    return line.sorted(out)
-
-
 def own_part(env: Env, block: Ndarray, axes: tuple[str, ...]) -> Ndarray:
     """Of a block with every position along `axes` this process's coordinates; extent 1 stays."""
     for a in axes:
@@ -156,7 +150,24 @@ def own_entries(env: Env, block: Ndarray, axis: str, dim: int) -> Ndarray:
     return block[(slice(None),) * dim + (slice(mine[0], mine[-1] + 1) if near else list(mine),)]
 
 
-def gathering(kernel: Kernel) -> Callable[[Env, Types, Types, Params], Kernel]:
+def block_bytes(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> int:
+    """The bytes of a block of type `aval` per position along `axes`."""
+    return aval.nbytes * math.prod(env.extent(a) for a in env.axis_names if a not in axes and a in aval.vma)
+
+
+def sending(run: Kernel, sent: int) -> Kernel:
+    """`run`, a call of which sends that many bytes to other processes."""
+    run.sent = sent  # type: ignore[attr-defined]
+    return run
+
+
+def tag_of(what: str, env: Env, types: Types, params: Params) -> int:
+    """A number that stands for one exchange, the same on all processes."""
+    shown = [f"{k}={v}" for k, v in sorted(params.items())]
+    return number_of(" ".join([what, str(env.axis_sizes), *[t.str_short() for t in types], *shown]))
+
+
+def gathering(kernel: Kernel) -> Across:
     """`across` for any collective: bring every position along its axes here, run its kernel, keep the own part."""
 
     def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
@@ -165,24 +176,37 @@ def gathering(kernel: Kernel) -> Callable[[Env, Types, Types, Params], Kernel]:
         whole = whole_env(env, axes)
         if not line.crosses:
             return lambda *blocks: kernel(env, *blocks, **params)
-
-        settled = settling(env, in_types[0], axes)
+        settled, tag = settling(env, in_types[0], axes), tag_of("gather", env, in_types, params)
 
         def run(x: Ndarray, *more: Ndarray) -> Ndarray:
             front, dims = front_of(env, settled(x), axes)
-            full = back_from(whole, gathered_front(line, front), axes, dims)
-            return own_part(env, kernel(whole, full, *more, **params), axes)
+            every = pool.empty((line.n, *front.shape[1:]), front.dtype)
+            fill_front(line, front, every, tag)
+            return own_part(env, kernel(whole, back_from(whole, every, axes, dims), *more, **params), axes)
 
-        return run
+        sent = block_bytes(env, in_types[0], axes) * len(line.mine) * (len(line.ranks) - 1)
+        return sending(run, sent)
 
     return across
 
 
-# -- all-reduce --------------------------------------------------------------------------------------------------------
+def fill_front(line: Line, front: Ndarray, every: Ndarray, tag: int) -> None:
+    """The entries of all processes of the line into dim 0 of `every`, each at its position."""
+    link = the_world().link(line.ranks)
+    if all(isinstance(s, slice) for s in line.slices):
+        link.all_gather(front, [every[s] for s in line.slices], tag)
+        return
+    takes = [pool.empty((len(m), *front.shape[1:]), front.dtype) for m in line.members]
+    link.all_gather(front, takes, tag)
+    for take, where in zip(takes, line.members, strict=True):
+        every[where] = take
 
 
-def all_reduce(kernel: Kernel, reducers: dict[str, Kernel], repeated: Kernel) -> Callable[..., Kernel]:
-    """`across` of all_reduce: the local reduction, then MPI's over the processes."""
+# -- reductions --------------------------------------------------------------------------------------------------------
+
+
+def all_reduce(kernel: Kernel, reducers: dict[str, Kernel], repeated: Kernel) -> Across:
+    """`across` of all_reduce: the local reduction, then the one over the processes."""
 
     def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
         axes, kind = params["axes"], params["kind"]
@@ -194,20 +218,12 @@ def all_reduce(kernel: Kernel, reducers: dict[str, Kernel], repeated: Kernel) ->
         aval = in_types[0]
         varying = tuple(a for a in axes if a in aval.vma)
         copies = math.prod(env.size(a) for a in axes if a not in varying)
-        part = line_of(env, varying)
         dims = tuple(env.dim(a) for a in varying)
         reduce, counted = reducers[kind], kind in ("sum", "prod", "xor")
         settled = settling(env, aval, varying)
-        op = the_world().reduce_op(kind, aval.dtype)
-        if part.crosses and op is not None and copies == 1 and all(env.extent(a) == 1 for a in varying):
-
-            def exchange(x: Ndarray) -> Ndarray:
-                x = settled(x)
-                out = np.empty(x.shape, x.dtype)
-                the_world().group(part.ranks).Allreduce(x if x.flags.c_contiguous else np.ascontiguousarray(x), out, op)
-                return out
-
-            return exchange
+        reduced, sent = reducing(env, varying, kind, aval, tag_of("all_reduce", env, in_types, params))
+        if copies == 1 and all(env.extent(a) == 1 for a in varying):
+            return sending(lambda x: reduced(settled(x)), sent)
 
         def run(x: Ndarray) -> Ndarray:
             x = settled(x)
@@ -217,120 +233,145 @@ def all_reduce(kernel: Kernel, reducers: dict[str, Kernel], repeated: Kernel) ->
                 alike = math.prod(env.extent(a) for a, d in zip(varying, dims, strict=True) if x.shape[d] == 1)
                 if alike != 1:
                     out = repeated(out, kind, alike)
-            if part.crosses:
-                out = reduced(part, kind, reduce, out)
+            out = reduced(out)
             return repeated(out, kind, copies) if counted and copies != 1 else out
 
-        return run
+        return sending(run, sent)
 
     return across
 
 
-def reduced(line: Line, kind: str, reduce: Kernel, x: Ndarray) -> Ndarray:
-    """The reduction over the processes of the line, on each of them."""
-    world = the_world()
-    op = world.reduce_op(kind, x.dtype)
-    if op is not None:
-        comm = world.group(line.ranks)
-        out = np.empty(x.shape, x.dtype)
-        comm.Allreduce(np.ascontiguousarray(x), out, op)
-        return out
-    if x.nbytes <= _SMALL or x.size < len(line.ranks):
-        return reduce(world.allgather(line.ranks, x), axis=0).astype(x.dtype, copy=False)
-    # Each process reduces one part of everybody's values and tells the result.
-    count = len(line.ranks)
-    flat = np.ascontiguousarray(x).reshape(-1)
-    size = -(-flat.size // count)
-    send = np.empty((count, size), x.dtype)
-    send.reshape(-1)[: flat.size] = flat
-    send.reshape(-1)[flat.size :] = flat[:1]
-    taken = np.empty_like(send)
-    world.group(line.ranks).Alltoall(as_bytes(send), as_bytes(taken))
-    part = reduce(taken, axis=0).astype(x.dtype, copy=False)
-    return world.allgather(line.ranks, part).reshape(-1)[: flat.size].reshape(x.shape)
+def reducing(env: Env, axes: tuple[str, ...], kind: str, aval: ShapedArray, tag: int) -> tuple[Kernel, int]:
+    """The reduction over processes of blocks that are reduced over this one's devices along `axes`, and the bytes it sends.
+
+    `aval` is the type before the reduction. The result of the reduction is the same, bit for bit, on all processes.
+    """
+    line = line_of(env, axes)
+    ranks, count = line.ranks, len(line.ranks)
+    if count == 1:
+        return lambda x: x, 0
+
+    def reduced(x: Ndarray) -> Ndarray:
+        return the_world().link(ranks).all_reduce(x if x.flags.c_contiguous else np.ascontiguousarray(x), kind, tag)
+
+    return reduced, 2 * (count - 1) * block_bytes(env, aval, axes) // count
 
 
-# -- all-gather, reduce-scatter, all-to-all, permutations --------------------------------------------------------------
+def summing(kernel: Kernel) -> Across:
+    """`across` of an op with a param `sum_axes`: its kernel sums over this process's devices, then all processes add up."""
+
+    def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+        axes = params["sum_axes"]
+        extents = tuple(env.extent(a) for a in env.axis_names)
+        local = Env(env.axis_names, extents, env.extra)  # counts devices as the kernel finds them in its blocks
+        aval = out_types[0]
+        settled = settling(env, aval, axes)
+        reduced, sent = reducing(env, axes, "sum", aval, tag_of("sum", env, (*in_types, *out_types), {"axes": axes}))
+        return sending(lambda *blocks: reduced(settled(kernel(local, *blocks, **params))), sent)
+
+    return across
 
 
-def reduce_scatter(kernel: Kernel, reducers: dict[str, Kernel]) -> Callable[..., Kernel]:
-    """`across` of reduce_scatter: the local reduction, then MPI's reduce-scatter."""
+def reduce_scatter(kernel: Kernel, reducers: dict[str, Kernel]) -> Across:
+    """`across` of reduce_scatter: the local reduction, then each process reduces its part of everybody's."""
     general = gathering(kernel)
 
     def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
         axes, dim, tiled, kind = params["axes"], params["dim"], params["tiled"], params.get("kind", "sum")
         line = line_of(env, axes)
-        op = the_world().reduce_op(kind, in_types[0].dtype)
-        if not line.crosses or params.get("groups") is not None or op is None:
+        if not line.crosses or params.get("groups") is not None:
             return general(env, in_types, out_types, params)
         reduce = reducers[kind]
         at = env.lead - len(axes) + dim
-        to_ranks = np.concatenate(line.members)
-        plain = (to_ranks == np.arange(line.n)).all()
-
-        settled = settling(env, in_types[0], axes)
+        settled, tag = settling(env, in_types[0], axes), tag_of("reduce_scatter", env, in_types, params)
 
         def run(x: Ndarray) -> Ndarray:
             front, dims = front_of(env, settled(x), axes)
-            total = reduce(front, axis=0).astype(x.dtype, copy=False)
+            total = front[0] if len(front) == 1 else reduce(front, axis=0).astype(x.dtype, copy=False)
             if tiled:
                 shape = total.shape
                 total = total.reshape(*shape[:at], line.n, shape[at] // line.n, *shape[at + 1 :])
             parts = np.moveaxis(total, at, 0)
-            parts = np.ascontiguousarray(parts if plain else parts[to_ranks])
-            out = np.empty((len(line.mine), *parts.shape[1:]), parts.dtype)
-            one = parts.size // line.n
-            the_world().group(line.ranks).Reduce_scatter(parts, out, [len(m) * one for m in line.members], op)
+            out = pool.empty((len(line.mine), *parts.shape[1:]), parts.dtype)
+            the_world().link(line.ranks).reduce_scatter([parts[s] for s in line.slices], out, kind, tag)
             return back_from(env, out, axes, dims)
 
-        return run
+        away = line.n - len(line.mine)
+        return sending(run, block_bytes(env, in_types[0], axes) * away // line.n)
 
     return across
 
 
-def all_to_all(kernel: Kernel) -> Callable[..., Kernel]:
-    """`across` of all_to_all: parts sorted by the process they go to, one MPI all-to-all, and joined."""
+# -- moves -------------------------------------------------------------------------------------------------------------
+
+
+def all_gather(kernel: Kernel) -> Across:
+    """`across` of all_gather: everybody's parts arrive where they belong in the result."""
+    general = gathering(kernel)
+
+    def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+        axes, dim, tiled = params["axes"], params["dim"], params["tiled"]
+        line = line_of(env, axes)
+        if not line.crosses or params.get("groups") is not None:
+            return general(env, in_types, out_types, params)
+        at = env.lead - len(axes) + dim
+        settled, tag = settling(env, in_types[0], axes), tag_of("all_gather", env, in_types, params)
+
+        def run(x: Ndarray) -> Ndarray:
+            front, dims = front_of(env, settled(x), axes)
+            rest = front.shape[1:]
+            out = pool.empty((*rest[:at], line.n, *rest[at:]), front.dtype)
+            fill_front(line, front, np.moveaxis(out, at, 0), tag)
+            if tiled:
+                out = out.reshape(*rest[:at], line.n * rest[at], *rest[at + 1 :])
+            return np.expand_dims(out, tuple(sorted(dims)))
+
+        sent = block_bytes(env, in_types[0], axes) * len(line.mine) * (len(line.ranks) - 1)
+        return sending(run, sent)
+
+    return across
+
+
+def all_to_all(kernel: Kernel) -> Across:
+    """`across` of all_to_all: each pair of processes swaps what belongs to the other's devices."""
     general = gathering(kernel)
 
     def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
         axes, split, concat, tiled = params["axes"], params["split"], params["concat"], params["tiled"]
         line = line_of(env, axes)
-        if not line.crosses or params.get("groups") is not None or not line.even:
+        views = all(isinstance(s, slice) for s in line.slices)
+        if not line.crosses or params.get("groups") is not None or not views:
             return general(env, in_types, out_types, params)
         lead = env.lead - len(axes)
-        count, m = len(line.ranks), len(line.mine)
-        to_ranks = np.concatenate(line.members)
-        plain = (to_ranks == np.arange(line.n)).all()
-
-        settled = settling(env, in_types[0], axes)
+        count, m, me = len(line.ranks), len(line.mine), line.me
+        others = [k for k in range(count) if k != me]
+        lengths = sorted({(len(a), len(b)) for a in line.members for b in line.members})
+        settled, tag = settling(env, in_types[0], axes), tag_of("all_to_all", env, in_types, params)
 
         def run(x: Ndarray) -> Ndarray:
             front, dims = front_of(env, settled(x), axes)
-            at = 1 + lead + split
+            at, to = 1 + lead + split, lead + concat
             if tiled:
                 shape = front.shape
                 front = front.reshape(*shape[:at], line.n, shape[at] // line.n, *shape[at + 1 :])
             sent = np.moveaxis(front, at, 0)  # (destination, own source, loops..., rest)
-            sent = np.ascontiguousarray(sent if plain else sent[to_ranks])
-            got = np.empty((count, m, *sent.shape[1:]), sent.dtype)
-            if got.nbytes:
-                the_world().group(line.ranks).Alltoall(as_bytes(sent), as_bytes(got))
-            # (process, own destination, its source, ...) -> (own destination, source, ...)
-            parts = np.moveaxis(got, 0, 1).reshape(m, line.n, *sent.shape[2:])
-            parts = parts if line.order is None else parts[:, line.order]
-            to = 1 + lead + concat
-            parts = np.moveaxis(parts, 1, to)
+            rest = sent.shape[2:]
+            out = pool.empty((m, *rest[:to], line.n, *rest[to:]), sent.dtype)
+            got = np.moveaxis(out, 1 + to, 1)  # (own destination, source, loops..., rest)
+            sends = [(k, sent[line.slices[k]]) for k in others]
+            takes = [(k, me - (me > k), got[:, line.slices[k]]) for k in others]
+            got[:, line.slices[me]] = sent[line.slices[me]]
+            the_world().link(line.ranks).swap(sends, takes, count - 1, [(*pair, *rest) for pair in lengths], tag)
             if tiled:
-                shape = parts.shape
-                parts = parts.reshape(*shape[:to], shape[to] * shape[to + 1], *shape[to + 2 :])
-            return back_from(env, parts, axes, dims)
+                out = out.reshape(m, *rest[:to], line.n * rest[to], *rest[to + 1 :])
+            return back_from(env, out, axes, dims)
 
-        return run
+        return sending(run, block_bytes(env, in_types[0], axes) * m * (line.n - m) // line.n)
 
     return across
 
 
-def ppermute(kernel: Kernel) -> Callable[..., Kernel]:
+def ppermute(kernel: Kernel) -> Across:
     """`across` of ppermute: local moves, and one message to and from each process that has to do with this one's."""
 
     def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
@@ -339,40 +380,41 @@ def ppermute(kernel: Kernel) -> Callable[..., Kernel]:
         if not line.crosses:
             return lambda x: kernel(env, x, **params)
         owner = {int(p): (k, i) for k, member in enumerate(line.members) for i, p in enumerate(member)}
-        mine = {int(p) for p in line.mine}
-        sends: dict[int, list[int]] = {}
-        takes: dict[int, list[int]] = {}
-        own_from, own_to = [], []
+        me = line.me
+        messages: dict[int, dict[int, tuple[list[int], list[int]]]] = {k: {} for k in range(len(line.ranks))}
+        own_from: list[int] = []
+        own_to: list[int] = []
         for src, dst in sorted(perm):
             (k, i), (q, j) = owner[src], owner[dst]
-            if src in mine and dst in mine:
-                own_from.append(i)
-                own_to.append(j)
-            elif src in mine:
-                sends.setdefault(q, []).append(i)
-            elif dst in mine:
-                takes.setdefault(k, []).append(j)
-        filled = len(own_to) + sum(map(len, takes.values())) == len(line.mine)
-
-        settled = settling(env, in_types[0], axes)
+            if k != q or k == me:
+                taken, put = (own_from, own_to) if k == q else messages[k].setdefault(q, ([], []))
+                taken.append(i)
+                put.append(j)
+        sends = [(q, as_slice(taken)) for q, (taken, _) in messages[me].items()]
+        takes = [(k, list(of).index(me), as_slice(of[me][1]), len(of[me][1])) for k, of in messages.items() if me in of]
+        fan = max(map(len, messages.values()))
+        lengths = sorted({len(taken) for of in messages.values() for taken, _ in of.values()})
+        filled = len(own_to) + sum(n for *_, n in takes) == len(line.mine)
+        settled, tag = settling(env, in_types[0], axes), tag_of("ppermute", env, in_types, params)
 
         def run(x: Ndarray) -> Ndarray:
             front, dims = front_of(env, settled(x), axes)
-            comm = the_world().group(line.ranks)
-            out = (np.empty if filled else np.zeros)(front.shape, front.dtype)
             rest = front.shape[1:]
-            taken = {k: np.empty((len(to), *rest), front.dtype) for k, to in takes.items()}
-            kept = {q: np.ascontiguousarray(front[of]) for q, of in sends.items()}
-            requests = [comm.Irecv(as_bytes(part), source=k, tag=7) for k, part in taken.items()]
-            requests += [comm.Isend(as_bytes(part), dest=q, tag=7) for q, part in kept.items()]
+            out = pool.empty(front.shape, front.dtype)
+            if not filled:
+                out[...] = np.zeros((), front.dtype)
+            got = [(k, place, out[to] if isinstance(to, slice) else pool.empty((n, *rest), out.dtype))
+                   for k, place, to, n in takes]  # fmt: skip
+            shapes = [(n, *rest) for n in lengths]
+            the_world().link(line.ranks).swap([(q, front[of]) for q, of in sends], got, fan, shapes, tag)
             if own_to:
                 out[own_to] = front[own_from]
-            for request in requests:
-                request.Wait()
-            for k, part in taken.items():
-                out[takes[k]] = part
+            for (_, _, to, _), (_, _, part) in zip(takes, got, strict=True):
+                if not isinstance(to, slice):
+                    out[to] = part
             return back_from(env, out, axes, dims)
 
-        return run
+        sent = block_bytes(env, in_types[0], axes) * sum(len(taken) for taken, _ in messages[me].values())
+        return sending(run, sent)
 
     return across

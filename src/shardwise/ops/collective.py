@@ -249,7 +249,7 @@ def _gather_transpose(ct: Any, x: Any, *, invariant: bool = False, **params: Any
 
 all_gather_op = define_op("all_gather", type_rule=_gather_type, kernel=_gather_kernel, typed=True, collective=True,
                           rule=_moved_dim_rule(lambda p: (p["dim"],)), jvp="linear", transpose=_gather_transpose,
-                          batch=batching.all_gather, across=across.gathering(_gather_kernel))  # fmt: skip
+                          batch=batching.all_gather, across=across.all_gather(_gather_kernel))  # fmt: skip
 
 
 def _scatter_type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,

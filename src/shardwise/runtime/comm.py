@@ -1,9 +1,10 @@
 """The processes of one program: who they are, and the MPI calls between them.
 
-One `World` exists from `distributed.initialize` on. Collectives over a mesh axis run on the communicator of the processes
-that share it (`World.group`), made when first needed. Every use is announced (`World.meet`): the processes compare what they
-are about to do before any data moves, and an error names both sides where they differ. A thread of each process answers when
-others ask where it is, so that a process that waits too long can say for whom.
+One `World` exists from `distributed.initialize` on. Collectives over a mesh axis run on a link between the processes that
+share it (`World.link`), made when first needed: through shared memory where all of them are on one node, else through MPI.
+Every use is announced (`World.meet`): the processes compare what they are about to do before any data moves, and an error
+names both sides where they differ. A thread of each process answers when others ask where it is, so that a process that waits
+too long can say for whom.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.runtime.link import Link, Ndarray
+from shardwise.runtime.link import as_bytes as as_bytes
+from shardwise.runtime.network import NetworkLink
+from shardwise.runtime.shared import SharedLink, crowd, processors
 
-Ndarray = np.ndarray[Any, Any]
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _GRACE = 0.5  # seconds between a last message and the end, in which the launcher passes it on
 _ASK, _ANSWER = 1, 2  # tags between the watching threads
@@ -59,7 +64,10 @@ class World:
         self._since: float | None = None  # when the present wait began
         self._doing: Any = ""
         self._ended = threading.Event()
-        self._native: dict[tuple[str, str], Any] = {}
+        self._links: dict[tuple[int, ...], Link] = {}
+        node = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
+        self._node = frozenset(node.allgather(self.rank))
+        self._crowded = crowd(node.allgather(processors()))
         self._main = threading.get_ident()
         self._fail = False
 
@@ -72,6 +80,26 @@ class World:
             members = self.comm.Get_group().Incl(list(ranks))
             found = self._groups[ranks] = self.comm.Create_group(members, hash(ranks) & 0x3FFF)
         return found
+
+    def link(self, ranks: tuple[int, ...]) -> Link:
+        """The link between these processes (ascending); all of them ask for it at the same point."""
+        found = self._links.get(ranks)
+        if found is None:
+            found = self._links[ranks] = self._linked(ranks)
+        return found
+
+    def _linked(self, ranks: tuple[int, ...]) -> Link:
+        comm, mpi, size = self.group(ranks), self.mpi, len(ranks)
+        if size > 1 and self._node.issuperset(ranks):
+            room = config.shardwise_shared_memory and _has_shared_memory(size * SharedLink.bytes_needed())
+            if comm.allreduce(int(room), mpi.MIN):
+                window = mpi.Win.Allocate_shared(SharedLink.bytes_needed(), 1, comm=comm)
+                window.Lock_all()
+                diverged = lambda: self._diverged(ranks, comm, _said(self._doing))  # noqa: E731
+                link = SharedLink(window, size, ranks.index(self.rank), self._crowded, diverged)
+                comm.Barrier()
+                return link
+        return NetworkLink(mpi, comm, self._crowded)
 
     # -- meeting ---------------------------------------------------------------------------------------------------------
 
@@ -100,29 +128,7 @@ class World:
             f"end:\n{lines}\nEvery process must run the same computations on global arrays in the same order."
         )
 
-    # -- exchanges: of contiguous arrays of any dtype --------------------------------------------------------------------
-
-    def reduce_op(self, kind: str, dtype: np.dtype[Any]) -> Any:
-        """MPI's own reduction of that kind, or None where it would differ from NumPy's."""
-        key = (kind, dtype.str if dtype.kind != "V" else dtype.name)
-        if key not in self._native:
-            self._native[key] = self._reduction(kind, dtype)
-        return self._native[key]
-
-    def _reduction(self, kind: str, dtype: np.dtype[Any]) -> Any:
-        known = (
-            dtype.isbuiltin == 1
-            and dtype.kind in "iufcb"
-            and dtype.name not in ("float16", "longdouble", "clongdouble")
-        )
-        if not known or dtype.kind == "b":
-            return None
-        mpi = self.mpi
-        if kind in ("max", "min"):  # MPI's comparisons drop NaNs
-            return {"max": mpi.MAX, "min": mpi.MIN}[kind] if dtype.kind in "iu" else None
-        if kind in ("and", "or", "xor"):
-            return {"and": mpi.BAND, "or": mpi.BOR, "xor": mpi.BXOR}[kind] if dtype.kind in "iu" else None
-        return {"sum": mpi.SUM, "prod": mpi.PROD}[kind]
+    # -- exchanges ---------------------------------------------------------------------------------------------------------
 
     def allgather(self, ranks: tuple[int, ...], send: Ndarray) -> Ndarray:
         """Everybody's array of one shape, stacked along a new dim 0 in rank order."""
@@ -251,34 +257,30 @@ class World:
 class Meeting:
     """One thing that processes do together, again and again: they wait for each other and compare what they have come for."""
 
-    __slots__ = ("_comm", "_describe", "_mine", "_number", "_top", "_view", "ranks", "world")
+    __slots__ = ("_describe", "_link", "_number", "ranks", "world")
 
     def __init__(self, world: World, ranks: tuple[int, ...], number: int, describe: Callable[[], str]) -> None:
         self.world = world
         self.ranks = ranks
         self._number = number
         self._describe = describe
-        self._mine = np.array([number, -number], np.int64)
-        self._top = np.empty(2, np.int64)
-        self._view = memoryview(self._top)  # type: ignore[arg-type]  # ndarrays are buffers
-        self._comm: Any = None
+        self._link: Link | None = None
 
     def meet(self) -> None:
         """Wait for the others. DivergenceError if one of them has come for something else."""
         world, ranks = self.world, self.ranks
-        comm = self._comm
-        if comm is None:
-            comm = self._comm = world.group(ranks)
         step = world._steps[ranks] = world._steps.get(ranks, 0) + 1
         world._doing = world.last = self._describe
         world._place = ("meets", ranks, step)
         world._since = time.monotonic()
-        comm.Allreduce(self._mine, self._top, world.mpi.MAX)
+        link = self._link
+        if link is None:
+            link = self._link = world.link(ranks)
+        agreed = link.meet(self._number)
         world._since = None
         world._place = _BUSY
-        view, number = self._view, self._number
-        if view[0] != number or view[1] != -number:
-            world._diverged(ranks, comm, self._describe())
+        if not agreed:
+            world._diverged(ranks, world.group(ranks), self._describe())
 
     def exchange(self, run: Callable[..., Any], blocks: Sequence[Any]) -> Any:
         """Meet, then `run(*blocks)`, which exchanges data with the others."""
@@ -300,9 +302,13 @@ def _said(what: Any) -> str:
     return str(what() if callable(what) else what)
 
 
-def as_bytes(x: Ndarray) -> Ndarray:
-    """The memory of a contiguous array."""
-    return x.reshape(-1).view(np.uint8) if x.ndim else x.reshape(1).view(np.uint8)
+def _has_shared_memory(size: int) -> bool:
+    """Whether the system has `size` bytes of shared memory and more, as far as it tells."""
+    try:
+        system = os.statvfs("/dev/shm")
+    except (AttributeError, OSError):  # not on every system
+        return True
+    return system.f_bavail * system.f_frsize > 4 * size
 
 
 def number_of(text: str) -> int:

@@ -1,0 +1,57 @@
+"""How much this process has handed to others, counted where it is handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Traffic:
+    """Exchanges between processes as one process sees them: what it sent, not what it received.
+
+    Attributes:
+        calls: how many exchanges of each kind there were.
+        bytes: how many bytes went to other processes in them. In an all-reduce of b bytes between n processes that is
+            2 (n - 1) / n * b, what each sends in a reduce-scatter and an all-gather of the results.
+    """
+
+    calls: dict[str, int] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def total_bytes(self) -> int:
+        """The bytes of all kinds."""
+        return sum(self.bytes.values())
+
+    @property
+    def total_calls(self) -> int:
+        """The exchanges of all kinds."""
+        return sum(self.calls.values())
+
+    def add(self, kind: str, sent: int) -> None:
+        """Count one exchange."""
+        self.calls[kind] = self.calls.get(kind, 0) + 1
+        self.bytes[kind] = self.bytes.get(kind, 0) + sent
+
+
+everything = Traffic()  # since the process began
+
+
+@contextmanager
+def count_traffic() -> Iterator[Traffic]:
+    """Count what this process sends to the others inside of a `with` block.
+
+    Yields a `Traffic` that is filled in as the block ends: `calls` and `bytes` by kind of exchange, and `total_bytes`. With
+    one process it stays empty.
+    """
+    calls, sent = dict(everything.calls), dict(everything.bytes)
+    found = Traffic()
+    try:
+        yield found
+    finally:
+        for kind, n in everything.calls.items():
+            if more := n - calls.get(kind, 0):
+                found.calls[kind] = more
+                found.bytes[kind] = everything.bytes[kind] - sent.get(kind, 0)
