@@ -257,8 +257,11 @@ def reducing(env: Env, axes: tuple[str, ...], kind: str, aval: ShapedArray, tag:
     return reduced, 2 * (count - 1) * block_bytes(env, aval, axes) // count
 
 
-def summing(kernel: Kernel) -> Across:
-    """`across` of an op with a param `sum_axes`: its kernel sums over this process's devices, then all processes add up."""
+def summing(kernel: Kernel, compiled: Across) -> Across:
+    """`across` of an op with a param `sum_axes`: its kernel sums over this process's devices, then all processes add up.
+
+    `compiled` gives the kernel where there is one device of each axis here.
+    """
 
     def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
         axes = params["sum_axes"]
@@ -267,6 +270,9 @@ def summing(kernel: Kernel) -> Across:
         aval = out_types[0]
         settled = settling(env, aval, axes)
         reduced, sent = reducing(env, axes, "sum", aval, tag_of("sum", env, (*in_types, *out_types), {"axes": axes}))
+        if all(env.extent(a) == 1 for a in axes):
+            alone = compiled(env, in_types, out_types, {**params, "sum_axes": ()})
+            return sending(lambda *blocks: reduced(settled(alone(*blocks))), sent)
         return sending(lambda *blocks: reduced(settled(kernel(local, *blocks, **params))), sent)
 
     return across

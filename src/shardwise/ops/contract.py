@@ -15,6 +15,7 @@ from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.explicit import complete_types, elementwise_error, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
+from shardwise.ops.across import summing
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import cotangent_sharding, dims_sharding, do, is_linear, multilinear_jvp, with_dtype
 from shardwise.ops.gemm import DotDims, NDArray, contract_as, gemm_runner
@@ -294,6 +295,7 @@ def _dot_batch(size: int, axis_name: Any, values: Sequence[Array], dims: Sequenc
 
 dot_general_p = define_op("dot_general", type_rule=_dot_type, kernel=_dot_kernel, rule=_dot_rule, explicit=_dot_explicit,
                           compile=_dot_compile, localize=_dot_localize, typed=True, absorbs_sum=True,
+                          across=summing(_dot_kernel, _dot_compile),
                           jvp=multilinear_jvp("dot_general", (0, 1)), transpose=_dot_transpose, batch=_dot_batch)  # fmt: skip
 
 

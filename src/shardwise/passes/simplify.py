@@ -10,7 +10,7 @@ from shardwise.ops.collective import all_reduce
 
 def simplify(program: Program, crossing: frozenset[str] = frozenset()) -> Program:
     """The same program with less to do, loop bodies and branches too. `crossing` are axes that lie across processes: sums over
-    them stay equations."""
+    them stay equations where their producer cannot add up between processes."""
     return _simplified(program, crossing, {})
 
 
@@ -94,7 +94,7 @@ def fold_all_reduce(program: Program, crossing: frozenset[str] = frozenset()) ->
         foldable = (
             maker is not None and eqn.params["kind"] == "sum" and eqn.params.get("groups") is None
             and maker.op.absorbs_sum and not maker.params.get("sum_axes") and uses[maker.outputs[0]] == 1
-            and crossing.isdisjoint(eqn.params["axes"])
+            and (maker.op.across is not None or crossing.isdisjoint(eqn.params["axes"]))
             and set(eqn.params["axes"]) <= set().union(*[a.aval.vma for a in maker.inputs])
         )  # fmt: skip
         if foldable and maker is not None and made is not None:

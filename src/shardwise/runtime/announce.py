@@ -9,17 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shardwise.ir import Program, source_text, subprograms
+from shardwise.ir import Equation, Program, source_text, subprograms
 from shardwise.runtime.comm import Meeting, number_of, the_world
 from shardwise.runtime.plan import Plan, Run
 
 _SHOWN = 3  # collectives that an error shows
 
 
+def exchange_axes(eqn: Equation) -> tuple[str, ...]:
+    """The mesh axes between whose devices the equation moves data."""
+    if eqn.op.across is None:
+        return ()
+    return eqn.params.get("sum_axes", ()) if eqn.op.absorbs_sum else eqn.params["axes"]
+
+
 def collectives(program: Program, crossing: frozenset[str]) -> Iterator[tuple[str, str]]:
     """For each equation that exchanges between processes, inner programs included: what is done, and the source line."""
     for eqn in program.equations:
-        if eqn.op.across is not None and crossing.intersection(eqn.params["axes"]):
+        if crossing.intersection(exchange_axes(eqn)):
             types = ", ".join(a.aval.str_short() for a in eqn.inputs)
             params = ", ".join(f"{k}={v}" for k, v in sorted(eqn.params.items()))
             yield f"{eqn.op.name}[{params}]({types})", source_text(eqn.source) if eqn.source else ""
