@@ -43,10 +43,10 @@ def test_a_chain_is_one_group():
 def test_values_used_outside_are_results():
     def f(x, y):
         s = lax.sin(x)
-        return [lax.add(s, y), s, lax.reduce_sum(lax.exp(s), (0,))]
+        return [lax.add(s, y), s, lax.sort(lax.exp(s))]
 
     _, out = scheduled(f)
-    assert groups(out) == [["sin", "exp", "add"]] or groups(out) == [["sin", "add", "exp"]]
+    assert groups(out) == [["sin", "add", "exp"]]
     assert len(out.equations[0].outputs) == 3
 
 

@@ -4,6 +4,7 @@ Comes in: op calls on arrays, tracers and literals (`bind`). Goes out: `Program`
 """
 
 from shardwise.ir.op import Emit as Emit
+from shardwise.ir.op import Fold as Fold
 from shardwise.ir.op import Halo as Halo
 from shardwise.ir.op import Op as Op
 from shardwise.ir.op import UndefinedPrimal as UndefinedPrimal

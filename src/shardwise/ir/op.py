@@ -39,13 +39,33 @@ class Emit:
     """How an elementwise op is written in a fused loop of vector code (see runtime.lanes).
 
     `write` is ``(lanes, *values, **params) -> value``, for operands whose dtypes are of the `kinds` (b, i, u, f: real ones of
-    at most 64 bits). `exact`: results need no rounding to a narrow float type. `cost`: relative to an addition.
+    at most 64 bits). `exact`: results need no rounding to a narrow float type. `cost`: relative to an addition. `moves`: dims
+    of operands and results correspond by the factors of the op's sharding rule, and values do not change.
     """
 
     write: Callable[..., Any]
     kinds: str = "biuf"
     exact: bool = False
     cost: int = 1
+    moves: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """How a reduction is written in a fused loop of vector code: accumulators, a tuple of vectors, take in value after value.
+
+    `start` is ``(lanes, dtype) -> accumulators``; `step` ``(lanes, accumulators, value, position) -> accumulators``, the position
+    along the reduced dim being None unless `positions`; `merge` joins two tuples of accumulators; `finish` is
+    ``(lanes, accumulators, dtype) -> result``. Params of the op: `axes` are the reduced dims, `sum_axes`, where it has it, mesh
+    axes that are reduced too. `kinds` as those of `Emit`.
+    """
+
+    start: Callable[..., Any]
+    step: Callable[..., Any]
+    merge: Callable[..., Any]
+    finish: Callable[..., Any]
+    kinds: str = "biuf"
+    positions: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -80,9 +100,11 @@ class Op:
                     from what the sharding rule implies.
     edges           ``(eqn) -> groups of values that share one sharding`` for ops with regions.
     emit            for elementwise ops: how they are written as vector code, an `Emit`; without it they are not fused.
+    fold            for reductions: how they are written as vector code, a `Fold`; without it they are not fused.
     eager           ``(*args, **params) -> result`` for what cannot be one compiled program: moving concrete arrays to other devices.
     compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
-    across          like `compile`, for collectives: their kernel where the device grid lies over several processes.
+    across          like `compile`, for collectives and for sums over `sum_axes`: their kernel where the device grid lies over
+                    several processes.
     effects         True, or a predicate of params: never removed nor merged.
     jvp             ``(primals, tangents, **params) -> (out, tangent)`` (tuples of both if `multiple_results`) in terms of other ops;
                     a tangent is None where it is zero. Linear ops may give the string "linear": the tangent is the op itself.
@@ -110,6 +132,7 @@ class Op:
     explicit: Callable[..., Any] | None = None
     edges: Callable[..., Any] | None = None
     emit: Emit | None = None
+    fold: Fold | None = None
     eager: Callable[..., Any] | None = None
     compile: Callable[..., Any] | None = None
     across: Callable[..., Any] | None = None

@@ -12,6 +12,7 @@ from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.explicit import specs_from_rule, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
+from shardwise.ops import elementwise_ir
 from shardwise.ops.batching import in_front, up
 from shardwise.ops.derivative import do, unbroadcast
 from shardwise.ops.dims import dim_indices, int_tuple, shape_tuple
@@ -112,6 +113,7 @@ def _broadcast_mapped(size: int, shape: Shape, broadcast_dimensions: tuple[int, 
 
 
 broadcast_in_dim_p = define_op("broadcast_in_dim", type_rule=_broadcast_type, kernel=_broadcast_kernel, rule=_broadcast_rule,
+                               emit=elementwise_ir.MOVE,
                                localize=_broadcast_localize, explicit=_broadcast_explicit, jvp="linear",
                                transpose=_broadcast_transpose, batch=in_front("broadcast_in_dim", _broadcast_mapped))  # fmt: skip
 

@@ -27,6 +27,7 @@ from shardwise.ir import (
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types, find_op
 from shardwise.ir.types import Axes, Spec
+from shardwise.ops import fold_ir
 from shardwise.ops.batching import shifting
 from shardwise.ops.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.broadcast import broadcast_in_dim
@@ -165,7 +166,7 @@ def fold(ufunc: Any, reduction: str, x: Block, dims: Dims) -> Block:
 def _define(name: str, reduction: str, ufunc: Any, accepts: str, **derivative: Any) -> Op:
     is_sum = reduction == "sum"
     return define_op(name, type_rule=_reduce_type(name, accepts), rule=reduce_rule, reduction=reduction,
-                     kernel=_sum_kernel if is_sum else _folding_kernel(ufunc, reduction), absorbs_sum=is_sum,
+                     fold=fold_ir.FOLDS[reduction], kernel=_sum_kernel if is_sum else _folding_kernel(ufunc, reduction), absorbs_sum=is_sum,
                      explicit=_reduce_explicit, localize=_localize if is_sum else None,
                      batch=shifting(name, "axes"), **derivative)  # fmt: skip
 
@@ -301,8 +302,10 @@ def _arg_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule)
 
 
 argmax_p = define_op("argmax", type_rule=_arg_type("argmax"), kernel=_arg_kernel(largest=True), rule=_arg_rule,
+                     fold=fold_ir.ARGMAX,
                      explicit=_arg_explicit, batch=shifting("argmax", "axes"))  # fmt: skip
 argmin_p = define_op("argmin", type_rule=_arg_type("argmin"), kernel=_arg_kernel(largest=False), rule=_arg_rule,
+                     fold=fold_ir.ARGMIN,
                      explicit=_arg_explicit, batch=shifting("argmin", "axes"))  # fmt: skip
 
 

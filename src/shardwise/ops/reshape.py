@@ -10,6 +10,7 @@ from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
+from shardwise.ops import elementwise_ir
 from shardwise.ops.batching import in_front
 from shardwise.ops.derivative import cotangent_sharding, do
 from shardwise.ops.dims import int_tuple, shape_tuple
@@ -120,6 +121,7 @@ def _reshape_transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
 
 
 reshape_p = define_op("reshape", type_rule=_reshape_type, kernel=_reshape_kernel, rule=_reshape_rule, localize=_reshape_localize,
+                      emit=elementwise_ir.MOVE,
                       explicit=_reshape_explicit, jvp="linear", transpose=_reshape_transpose,
                       batch=in_front("reshape", lambda size, new_sizes, **_: {"new_sizes": (size, *new_sizes)}))  # fmt: skip
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops import elementwise_ir
 from shardwise.ops.batching import in_front, shifting, up
 from shardwise.ops.derivative import do
 from shardwise.ops.dims import dim_indices, int_tuple
@@ -87,6 +88,7 @@ def _squeeze_transpose(ct: Any, x: Any, *, dimensions: tuple[int, ...]) -> list[
 
 
 squeeze_p = define_op("squeeze", type_rule=_squeeze_type, kernel=_squeeze_kernel, rule=_squeeze_rule, jvp="linear",
+                      emit=elementwise_ir.MOVE,
                       transpose=_squeeze_transpose, batch=shifting("squeeze", "dimensions"))  # fmt: skip
 
 

@@ -1,10 +1,10 @@
-"""Scheduling: elementwise equations that can run as one loop over memory become one equation, `fused`.
+"""Scheduling: elementwise equations and reductions that can run as one loop over memory become one equation, `fused`.
 
 Comes in: a per-device program and the sizes of its grid. Goes out: the same program with its groups replaced, in an order in
 which each value is made before it is used. Programs too small to gain anything come out as they are.
 
 Groups are found by stages. The stage of an equation is the longest way to it from the inputs, where a step costs 1 unless it
-stays within one kind of fusable equations (same shape, same varying axes). Connected fusable equations of one kind and stage
+stays within one kind of fusable equations (see `_kinds`). Connected fusable equations of one kind and stage
 are a group: a way that leaves a group and comes back would have cost a step, so groups never wait for each other.
 """
 
@@ -18,11 +18,11 @@ from typing import Any
 from shardwise.ir import Equation, Literal, Program, Var, live_equations
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import FEWEST, fused
+from shardwise.runtime.fused_space import Space, fits, space_of
 from shardwise.runtime.lanes import TYPES
 from shardwise.runtime.llvm import available
 
 _LARGEST = 96  # equations of a group: beyond, values no longer fit into registers
-_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": ("float", "bfloat")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,12 @@ class _Part:
 
 
 def schedule(program: Program, env: Env) -> Program:
-    """`program` with its groups of elementwise equations fused, where they are large enough and can be compiled."""
+    """`program` with its groups of fusable equations fused, where they are large enough and can be compiled."""
     program = _with_inner_programs(live_equations(program), env)
-    devices = math.prod(env.axis_sizes)
-    kinds = [_kind(e, devices) for e in program.equations]
-    if env.extra or not any(k is not None for k in kinds) or not available():
+    if env.extra or not available():
+        return program
+    kinds = _kinds(program, env)
+    if not any(k is not None for k in kinds):
         return program
     parts = _parts(program, kinds)
     if all(len(p.members) == 1 and not _worth(program, p.members) for p in parts):
@@ -47,35 +48,81 @@ def schedule(program: Program, env: Env) -> Program:
     equations = []
     for part in _ordered(program, parts):
         members = [program.equations[i] for i in part.members]
-        if kinds[part.members[0]] is None or not _worth(program, part.members):
-            equations.extend(members)
+        kind = kinds[part.members[0]]
+        space, fusable = _loops(members, kind, env) if kind is not None else (None, False)
+        if fusable and _worth(program, part.members):
+            equations.append(_fuse(members, set(part.members), kept, users, space))
         else:
-            equations.append(_fuse(members, set(part.members), kept, users))
+            equations.extend(members)
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
+# -- kinds -----------------------------------------------------------------------------------------------------------
+
+
+def _kinds(program: Program, env: Env) -> list[Any]:
+    """Per equation what those of one group have in common; None for those that are never fused.
+
+    Reductions come first: what is connected with one and can run in its loops is of its kind, a `Space`. Other elementwise
+    equations are of one kind if they have the same shape and varying axes.
+    """
+    equations, devices = program.equations, math.prod(env.axis_sizes)
+    kinds: list[Any] = [None] * len(equations)
+    made, users = _makers(program), _users(program)
+    for i, eqn in enumerate(equations):
+        space = space_of(eqn) if kinds[i] is None else None
+        if space is None or math.prod(space.shape) * devices < FEWEST or (space.crossed and env.processes is not None):
+            continue
+        stack = [i]
+        kinds[i] = space
+        while stack:
+            one = equations[stack.pop()]
+            near = [made[a] for a in one.inputs if isinstance(a, Var) and a in made]
+            near += [j for v in one.outputs for j in users.get(v, ())]
+            for j in near:
+                if kinds[j] is None and space.takes(equations[j]):
+                    kinds[j] = space
+                    stack.append(j)
+    return [_kind(e, devices) if k is None else k for e, k in zip(equations, kinds, strict=True)]
+
+
 def _kind(eqn: Equation, devices: int) -> Any:
-    """What equations of one group have in common; None for those that are never fused."""
+    """The kind of an elementwise equation."""
     emit = eqn.op.emit
-    if emit is None:
+    if emit is None or emit.moves:
         return None
     out = eqn.outputs[0].aval
-    if out.size * devices < FEWEST or not all(_fits(a.aval.dtype.name, emit.kinds) for a in eqn.inputs):
+    if out.size * devices < FEWEST or not all(fits(a.aval, emit.kinds) for a in eqn.inputs):
         return None
-    if out.dtype.name not in TYPES or all(isinstance(a, Literal) for a in eqn.inputs):
+    if out.dtype.name not in TYPES or all(isinstance(a, Literal) for a in eqn.inputs) or _rounds_twice(eqn):
         return None
-    if out.dtype.name == "float16" and any(a.aval.dtype.name == "float64" for a in eqn.inputs):
-        return None  # would be rounded twice
     return out.shape, out.vma
 
 
-def _fits(name: str, kinds: str) -> bool:
-    return name in TYPES and any(name.startswith(_KINDS[k]) for k in kinds)
+def _rounds_twice(eqn: Equation) -> bool:
+    """Whether vector code would round a result of float64 to float32 before it becomes float16."""
+    return eqn.outputs[0].aval.dtype.name == "float16" and any(a.aval.dtype.name == "float64" for a in eqn.inputs)
+
+
+def _loops(members: Sequence[Equation], kind: Any, env: Env) -> tuple[Space | None, bool]:
+    """The loops of a group, None for elementwise ones over the whole of its shape; and whether it can be fused at all."""
+    if not isinstance(kind, Space):
+        return None, True
+    if any(e.op.fold is not None for e in members):
+        return kind, True
+    if any(e.op.emit is not None and e.op.emit.moves for e in members):
+        return kind, any(kind.is_full(e.outputs[0].aval) for e in members)
+    types = {(e.outputs[0].aval.shape, e.outputs[0].aval.vma) for e in members}
+    if len(types) > 1:
+        return kind, True
+    (shape, _), = types  # fmt: skip
+    return None, math.prod(shape) * math.prod(env.axis_sizes) >= FEWEST
 
 
 def _worth(program: Program, members: Sequence[int]) -> bool:
     """Whether a group computes anything: copies alone are free as they are."""
-    return any(e.emit.cost for e in (program.equations[i].op for i in members) if e.emit is not None)
+    ops = [program.equations[i].op for i in members]
+    return any(op.fold is not None or (op.emit is not None and op.emit.cost) for op in ops)
 
 
 def _with_inner_programs(program: Program, env: Env) -> Program:
@@ -209,11 +256,13 @@ def _ordered(program: Program, parts: list[_Part]) -> list[_Part]:
     return result
 
 
-def _fuse(members: Sequence[Equation], numbers: set[int], kept: set[Var], users: dict[Var, list[int]]) -> Equation:
+def _fuse(members: Sequence[Equation], numbers: set[int], kept: set[Var], users: dict[Var, list[int]],
+          space: Space | None) -> Equation:  # fmt: skip
     """One equation for a group: its inputs are the values from outside, its results those that are used outside."""
     inside = {e.outputs[0] for e in members}
     inputs = tuple(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in inside))
     outputs = tuple(e.outputs[0] for e in members
                     if e.outputs[0] in kept or not numbers.issuperset(users.get(e.outputs[0], ())))  # fmt: skip
     group = Program(inputs, tuple(members), outputs, 0, "fused")
-    return Equation(fused, inputs, outputs, {"program": group}, members[-1].source)
+    params = {"program": group} if space is None else {"program": group, "space": space}
+    return Equation(fused, inputs, outputs, params, members[-1].source)

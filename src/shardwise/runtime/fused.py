@@ -1,4 +1,4 @@
-"""The op 'fused': a group of elementwise equations as one loop over memory.
+"""The op 'fused': a group of equations as one loop over memory; with reductions, as in `runtime.fused_folds`.
 
 Small calls run the group's NumPy functions, as without fusion. From `FEWEST` elements on, the group is compiled (see
 `runtime.fused_codegen`) for the way its blocks lie in memory: dims are put in memory order and merged where strides allow, and
@@ -20,7 +20,9 @@ from shardwise.ir.op import Params, Types
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STRIDED, Kernel, compiled, width_of
-from shardwise.runtime.memory import pool
+from shardwise.runtime.fused_folds import FoldedKernel
+from shardwise.runtime.fused_layout import Result, dense_strides, memory_order, merged, placed
+from shardwise.runtime.fused_space import Space
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.threads import helpers, thread_count
 
@@ -32,23 +34,13 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Result:
-    """How a result is allocated: `shape` in memory order, then transposed and cut to the block."""
-
-    dtype: Any
-    shape: Shape
-    order: Shape | None  # None: memory order is the block's own
-    block: Shape
-
-
-@dataclass(frozen=True, slots=True)
 class _Layout:
     """A kernel and its job for blocks of given shapes and strides."""
 
     kernel: Kernel
     job: Any
     pointers: Any  # the ctypes type of the array of pointers
-    results: tuple[_Result, ...]
+    results: tuple[Result, ...]
     threads: int
 
 
@@ -76,13 +68,8 @@ class FusedKernel:
             layout = self._layouts[key] = self._layout(blocks)
         if layout is None:
             return self.plain(*blocks)
-        outs, addresses = [], [b.__array_interface__["data"][0] for b in blocks]
-        for result in layout.results:
-            dense = pool.empty(result.shape, result.dtype)
-            addresses.append(dense.__array_interface__["data"][0])
-            if result.order is not None:
-                dense = dense.transpose(result.order)
-            outs.append(dense.reshape(result.block) if dense.shape != result.block else dense)
+        outs = [r.empty() for r in layout.results]
+        addresses = [b.__array_interface__["data"][0] for b in (*blocks, *outs)]
         pointers, counter = layout.pointers(*addresses), ctypes.c_int64(0)
         job, at, count = layout.job, ctypes.addressof(pointers), ctypes.addressof(counter)
         if layout.threads == 1:
@@ -141,12 +128,8 @@ class FusedKernel:
         for var, needed in zip(program.outputs, self._depends, strict=True):
             extents = np.broadcast_shapes(*(shapes[i][:lead] for i in needed)) + core
             dtype = var.aval.dtype
-            sorted_extents = tuple(extents[d] for d in order)
-            strides.append(_dense_strides(extents, order, dtype.itemsize))
-            inverse = tuple(int(d) for d in np.argsort(order))
-            results.append(
-                _Result(dtype, sorted_extents, None if inverse == tuple(range(len(order))) else inverse, extents)
-            )
+            strides.append(dense_strides(extents, order, dtype.itemsize))
+            results.append(placed(dtype, extents, order, extents))
         extents, steps = merged([full[d] for d in order], [[s[d] for d in order] for s in strides])
         access = []
         sizes = [b.itemsize for b in blocks] + [r.dtype.itemsize for r in results]
@@ -169,61 +152,6 @@ class FusedKernel:
         )
 
 
-def memory_order(full: Shape, shapes: Sequence[Shape], strides: Sequence[Shape]) -> list[int]:
-    """The dims of `full` from the farthest apart in memory to the nearest, by the largest operand that tells."""
-    judges = sorted(range(len(shapes)), key=lambda i: -math.prod(shapes[i]))
-
-    def outside(a: int, b: int) -> bool:
-        """Whether dim a belongs outside of dim b, for a < b."""
-        for i in judges:
-            if strides[i][a] and strides[i][b]:
-                return abs(strides[i][a]) >= abs(strides[i][b])
-        return True
-
-    ranked: list[int] = []
-    long = [d for d, n in enumerate(full) if n != 1]
-    for d in long:  # by insertion: where nothing tells, the dims keep their order
-        at = len(ranked)
-        while at and not outside(ranked[at - 1], d):
-            at -= 1
-        ranked.insert(at, d)
-    order = list(range(len(full)))
-    for slot, d in zip(long, ranked, strict=True):
-        order[slot] = d
-    return order
-
-
-def _dense_strides(extents: Shape, order: Sequence[int], itemsize: int) -> Shape:
-    """Strides of a dense array with these extents in this memory order; 0 where the extent is 1."""
-    strides = [0] * len(extents)
-    step = itemsize
-    for d in reversed(order):
-        if extents[d] != 1:
-            strides[d] = step
-            step *= extents[d]
-    return tuple(strides)
-
-
-def merged(extents: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """The same loops, with neighbours made one where every operand steps evenly through both; at least one loop."""
-    sizes: list[int] = []
-    steps: list[list[int]] = [[] for _ in strides]
-    for d, n in enumerate(extents):
-        if n == 1:
-            continue
-        if sizes and all(own[-1] == s[d] * n for own, s in zip(steps, strides, strict=True)):
-            sizes[-1] *= n
-            for own, s in zip(steps, strides, strict=True):
-                own[-1] = s[d]
-        else:
-            sizes.append(n)
-            for own, s in zip(steps, strides, strict=True):
-                own.append(s[d])
-    if not sizes:
-        return [1], [[0] for _ in strides]
-    return sizes, steps
-
-
 def _dependencies(program: Program) -> list[tuple[int, ...]]:
     """Per output the positions of the inputs that it depends on."""
     known: dict[Var, frozenset[int]] = {v: frozenset([i]) for i, v in enumerate(program.inputs)}
@@ -234,12 +162,13 @@ def _dependencies(program: Program) -> list[tuple[int, ...]]:
     return [tuple(sorted(known[v])) for v in program.outputs if isinstance(v, Var)]
 
 
-def _fused_type(*types: ShapedArray, program: Program) -> tuple[ShapedArray, ...]:
+def _fused_type(*types: ShapedArray, program: Program, space: Space | None = None) -> tuple[ShapedArray, ...]:
     return program.out_types
 
 
-def _fused_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> FusedKernel:
-    return FusedKernel(env, params["program"])
+def _fused_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> FusedKernel | FoldedKernel:
+    space = params.get("space")
+    return FusedKernel(env, params["program"]) if space is None else FoldedKernel(env, params["program"], space)
 
 
 fused = define_op("fused", type_rule=_fused_type, compile=_fused_compile, multiple_results=True)

@@ -37,7 +37,11 @@ def width_of(program: Program) -> int:
 
 def compiled(program: Program, access: Sequence[str], outer: int) -> Kernel:
     """The kernel of a group whose inner loop meets inputs, then outputs, as `access` says, inside of `outer` loops."""
-    text = kernel_text(program, access, outer, width_of(program), llvm.target().wide)
+    return assembled(kernel_text(program, access, outer, width_of(program), llvm.target().wide))
+
+
+def assembled(text: str) -> Kernel:
+    """The function `kernel` of a module; that of a text which was met before is there."""
     found = _kernels.get(text)
     if found is None:
         with _lock:
@@ -137,13 +141,18 @@ def kernel_text(program: Program, access: Sequence[str], outer: int, width: int,
     w.line("br i1 %units_left, label %unit, label %chunks")
     w.start("exit")
     w.line("ret void")
-    bits = 512 if wide else 256
     head = "\n".join(w.declared.values())
     body = "\n".join(w.lines)
+    signature = "define void @kernel(ptr noalias %job, ptr noalias %pointers, ptr %counter)"
+    return f"{head}\n{signature} #0 {{\n{body}\n}}\n{attributes(wide)}"
+
+
+def attributes(wide: bool) -> str:
+    """The end of a module: the vectors that its function may use, and the marks of rare branches and of streamed stores."""
+    bits = 512 if wide else 256
     return (
-        f"{head}\ndefine void @kernel(ptr noalias %job, ptr noalias %pointers, ptr %counter) #0 {{\n{body}\n}}\n"
         f'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" }}\n'
-        '!0 = !{!"branch_weights", i32 1, i32 100000}\n'
+        '!0 = !{!"branch_weights", i32 1, i32 100000}\n!1 = !{i32 1}\n'
     )
 
 

@@ -105,6 +105,11 @@ class Lanes:
             found = self._constants[key] = Lane("<" + ", ".join([f"{type} {word}"] * self.width) + ">", dtype)
         return found
 
+    def sequence(self, dtype: str) -> Lane:
+        """0, 1, 2 and so on, of an integer dtype."""
+        type = TYPES[dtype]
+        return Lane("<" + ", ".join([f"{type} {i}" for i in range(self.width)]) + ">", dtype)
+
     def like(self, value: Any, x: Lane) -> Lane:
         """`value` in every lane, of the dtype of `x`."""
         return self.constant(value, x.dtype)
@@ -177,6 +182,17 @@ class Lanes:
         """`yes` where the bool `mask` is set."""
         v = self.vector(yes.type)
         return self.let(f"select {self.vector('i1')} {mask.ref}, {v} {yes.ref}, {v} {no.ref}", yes.dtype)
+
+    def turned(self, x: Lane, by: int) -> Lane:
+        """Lane i takes the value of lane ``i + by``, counted in a circle."""
+        v = self.vector(x.type)
+        places = ", ".join([f"i32 {(i + by) % self.width}" for i in range(self.width)])
+        return self.let(f"shufflevector {v} {x.ref}, {v} poison, <{self.width} x i32> <{places}>", x.dtype)
+
+    def first(self, x: Lane) -> Lane:
+        """The value of the first lane in all lanes."""
+        v = self.vector(x.type)
+        return self.let(f"shufflevector {v} {x.ref}, {v} poison, <{self.width} x i32> zeroinitializer", x.dtype)
 
     def bitcast(self, x: Lane, dtype: str) -> Lane:
         """The same bits as another type of that size."""
@@ -276,6 +292,33 @@ class Lanes:
             bits = self.binary("lshr", self.bitcast(x, "uint32"), self.constant(16, "uint32"))
             return self.let(f"trunc {self.vector('i32')} {bits.ref} to {self.vector('i16')}", "uint16").ref
         return x.ref
+
+    def bytes_of(self, stored: str) -> int:
+        """The bytes of a vector of a type in memory."""
+        return self.width * {"half": 2, "float": 4, "double": 8}.get(stored, 0) or self.width * int(stored[1:]) // 8
+
+    def gathered(self, place: str, step: str, stored: str) -> str:
+        """A vector of elements `step` bytes apart, the first one at `place`."""
+        raw = "poison"
+        for lane in range(self.width):
+            one, next = "%" + self.name("one"), "%" + self.name("raw")
+            self.line(f"{one} = load {stored}, ptr {place}, align 1")
+            self.line(f"{next} = insertelement {self.vector(stored)} {raw}, {stored} {one}, i64 {lane}")
+            raw, place = next, self._next(place, step)
+        return raw
+
+    def scattered(self, raw: str, place: str, step: str, stored: str) -> None:
+        """Store a vector's elements `step` bytes apart."""
+        for lane in range(self.width):
+            one = "%" + self.name("one")
+            self.line(f"{one} = extractelement {self.vector(stored)} {raw}, i64 {lane}")
+            self.line(f"store {stored} {one}, ptr {place}, align 1")
+            place = self._next(place, step)
+
+    def _next(self, place: str, step: str) -> str:
+        moved = "%" + self.name("p")
+        self.line(f"{moved} = getelementptr i8, ptr {place}, i64 {step}")
+        return moved
 
     # -- per lane --------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,181 @@
+"""Folds: how reductions are written as vector code.
+
+Sums and products of floats gather in float64; sums of float64 keep what each addition has lost. Extrema keep, beside the
+extremum, whether there was a NaN: two short chains of dependent instructions instead of a long one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise.ir import Fold
+from shardwise.runtime.lanes import Lane, Lanes
+
+Accumulators = tuple[Lane, ...]
+
+
+# -- sums and products -----------------------------------------------------------------------------------------------
+
+
+def _sum_start(w: Lanes, dtype: str) -> Accumulators:
+    zero = w.constant(0, dtype)
+    if not zero.floating:
+        return (zero,)
+    wide = w.constant(0.0, "float64")
+    return (wide, wide) if dtype == "float64" else (wide,)
+
+
+def _sum_step(w: Lanes, into: Accumulators, x: Lane, position: Lane | None) -> Accumulators:
+    if len(into) == 2:
+        return _add_exactly(w, into, x)
+    return (w.add(into[0], w.convert(x, "float64") if x.floating else x),)
+
+
+def _add_exactly(w: Lanes, into: Accumulators, x: Lane) -> Accumulators:
+    """The sum, and the sum of what its additions have lost."""
+    total, lost = into
+    out = w.add(total, x)
+    part = w.sub(out, total)
+    return out, w.add(lost, w.add(w.sub(total, w.sub(out, part)), w.sub(x, part)))
+
+
+def _sum_merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
+    if len(a) == 1:
+        return (w.add(a[0], b[0]),)
+    total, lost = _add_exactly(w, a, b[0])
+    return total, w.add(lost, b[1])
+
+
+def _sum_finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
+    if len(held) == 1:
+        return w.convert(held[0], dtype)
+    total, lost = held
+    return w.select(w.isnan(lost), total, w.add(total, lost))  # an infinite sum loses NaN
+
+
+def _product_start(w: Lanes, dtype: str) -> Accumulators:
+    one = w.constant(1, dtype)
+    return (w.constant(1.0, "float64"),) if one.floating else (one,)
+
+
+def _product_step(w: Lanes, into: Accumulators, x: Lane, position: Lane | None) -> Accumulators:
+    return (w.mul(into[0], w.convert(x, "float64") if x.floating else x),)
+
+
+def _product_merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
+    return (w.mul(a[0], b[0]),)
+
+
+def _convert_finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
+    return w.convert(held[0], dtype)
+
+
+SUM = Fold(_sum_start, _sum_step, _sum_merge, _sum_finish, "iuf")
+PROD = Fold(_product_start, _product_step, _product_merge, _convert_finish, "iuf")
+
+
+# -- bits ------------------------------------------------------------------------------------------------------------
+
+
+def _bits(instruction: str, start: int) -> Fold:
+    def step(w: Lanes, into: Accumulators, x: Lane, position: Lane | None) -> Accumulators:
+        return (w.binary(instruction, into[0], x),)
+
+    def merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
+        return (w.binary(instruction, a[0], b[0]),)
+
+    def begin(w: Lanes, dtype: str) -> Accumulators:
+        return (w.constant(bool(start) if dtype == "bool" else start, dtype),)
+
+    return Fold(begin, step, merge, lambda w, held, dtype: held[0], "biu")
+
+
+AND, OR, XOR = _bits("and", -1), _bits("or", 0), _bits("xor", 0)
+
+
+# -- extrema ---------------------------------------------------------------------------------------------------------
+
+
+def _least(dtype: str, largest: bool) -> Any:
+    """What every value beats, or equals."""
+    if dtype == "bool":
+        return not largest
+    if "float" in dtype:
+        return float("-inf") if largest else float("inf")
+    bits = int(dtype.rpartition("t")[2])
+    low, high = (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return low if largest else high
+
+
+def _extremum(largest: bool) -> Fold:
+    condition = "gt" if largest else "lt"
+
+    def better(w: Lanes, x: Lane, y: Lane) -> Lane:
+        if x.type == "i1":
+            return w.binary("or" if largest else "and", x, y)
+        return w.select(w.compare(condition, x, y), x, y)
+
+    def start(w: Lanes, dtype: str) -> Accumulators:
+        best = w.constant(_least(dtype, largest), dtype)
+        return (best, w.constant(False, "bool")) if best.floating else (best,)
+
+    def step(w: Lanes, into: Accumulators, x: Lane, position: Lane | None) -> Accumulators:
+        best = better(w, x, into[0])
+        return (best, w.binary("or", into[1], w.isnan(x))) if len(into) == 2 else (best,)
+
+    def merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
+        best = better(w, b[0], a[0])
+        return (best, w.binary("or", a[1], b[1])) if len(a) == 2 else (best,)
+
+    def finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
+        return held[0] if len(held) == 1 else w.select(held[1], w.like(float("nan"), held[0]), held[0])
+
+    return Fold(start, step, merge, finish)
+
+
+MAX, MIN = _extremum(True), _extremum(False)
+
+
+# -- positions of extrema --------------------------------------------------------------------------------------------
+
+
+def _position(largest: bool) -> Fold:
+    """Accumulators: the best value, and where it was first; NaN beats all. A position of -1: nothing yet."""
+    condition = "gt" if largest else "lt"
+
+    def start(w: Lanes, dtype: str) -> Accumulators:
+        return w.constant(_least(dtype, largest), dtype), w.constant(-1, "int32")
+
+    def wins(w: Lanes, x: Lane, best: Lane) -> Lane:
+        if x.type == "i1":
+            x, best = w.convert(x, "int8"), w.convert(best, "int8")
+        more = w.compare(condition, x, best)
+        if not x.floating:
+            return more
+        undefined = w.binary("xor", w.isnan(best), w.constant(True, "bool"))
+        return w.binary("or", more, w.binary("and", w.isnan(x), undefined))
+
+    def step(w: Lanes, into: Accumulators, x: Lane, position: Lane | None) -> Accumulators:
+        assert position is not None
+        best, where = into
+        new = w.binary("or", wins(w, x, best), w.compare("lt", where, w.like(0, where)))
+        return w.select(new, x, best), w.select(new, position, where)
+
+    def merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
+        first, second = wins(w, a[0], b[0]), wins(w, b[0], a[0])
+        # Of equal ones the smaller position; -1 is larger than all.
+        unsigned = [Lane(v[1].ref, "uint32") for v in (a, b)]
+        sooner = w.compare("lt", unsigned[1], unsigned[0])
+        tie = w.binary("xor", w.binary("or", first, second), w.constant(True, "bool"))
+        take = w.binary("or", second, w.binary("and", tie, sooner))
+        return w.select(take, b[0], a[0]), w.select(take, b[1], a[1])
+
+    def finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
+        return w.convert(held[1], dtype)
+
+    return Fold(start, step, merge, finish, positions=True)
+
+
+ARGMAX, ARGMIN = _position(True), _position(False)
+
+FOLDS: dict[str, Fold] = {"sum": SUM, "prod": PROD, "max": MAX, "min": MIN, "and": AND, "or": OR, "xor": XOR}

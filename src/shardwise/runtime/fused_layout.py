@@ -1,0 +1,94 @@
+"""How fused loops meet memory: the order of the loops, which of them are one, and how results are laid out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.memory import pool
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a result is allocated: `shape` in memory order, then transposed and cut to the block."""
+
+    dtype: Any
+    shape: Shape
+    order: Shape | None  # None: memory order is the block's own
+    block: Shape
+
+    def empty(self) -> Ndarray:
+        """A new block, with arbitrary contents."""
+        dense = pool.empty(self.shape, self.dtype)
+        if self.order is not None:
+            dense = dense.transpose(self.order)
+        return dense.reshape(self.block) if dense.shape != self.block else dense
+
+
+def placed(dtype: Any, extents: Shape, order: Sequence[int], block: Shape) -> Result:
+    """The result with an extent per loop, dense in this order of loops, seen as a block of that shape."""
+    inverse = tuple(int(d) for d in np.argsort(order))
+    same = inverse == tuple(range(len(order)))
+    return Result(dtype, tuple(extents[d] for d in order), None if same else inverse, block)
+
+
+def memory_order(full: Shape, shapes: Sequence[Shape], strides: Sequence[Shape]) -> list[int]:
+    """The dims of `full` from the farthest apart in memory to the nearest, by the largest operand that tells."""
+    judges = sorted(range(len(shapes)), key=lambda i: -math.prod(shapes[i]))
+
+    def outside(a: int, b: int) -> bool:
+        """Whether dim a belongs outside of dim b, for a < b."""
+        for i in judges:
+            if strides[i][a] and strides[i][b]:
+                return abs(strides[i][a]) >= abs(strides[i][b])
+        return True
+
+    ranked: list[int] = []
+    long = [d for d, n in enumerate(full) if n != 1]
+    for d in long:  # by insertion: where nothing tells, the dims keep their order
+        at = len(ranked)
+        while at and not outside(ranked[at - 1], d):
+            at -= 1
+        ranked.insert(at, d)
+    order = list(range(len(full)))
+    for slot, d in zip(long, ranked, strict=True):
+        order[slot] = d
+    return order
+
+
+def dense_strides(extents: Shape, order: Sequence[int], itemsize: int) -> Shape:
+    """Strides of a dense array with these extents in this memory order; 0 where the extent is 1."""
+    strides = [0] * len(extents)
+    step = itemsize
+    for d in reversed(order):
+        if extents[d] != 1:
+            strides[d] = step
+            step *= extents[d]
+    return tuple(strides)
+
+
+def merged(extents: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """The same loops, with neighbours made one where every operand steps evenly through both; at least one loop."""
+    sizes: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for d, n in enumerate(extents):
+        if n == 1:
+            continue
+        if sizes and all(own[-1] == s[d] * n for own, s in zip(steps, strides, strict=True)):
+            sizes[-1] *= n
+            for own, s in zip(steps, strides, strict=True):
+                own[-1] = s[d]
+        else:
+            sizes.append(n)
+            for own, s in zip(steps, strides, strict=True):
+                own.append(s[d])
+    if not sizes:
+        return [1], [[0] for _ in strides]
+    return sizes, steps
