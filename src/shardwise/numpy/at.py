@@ -36,6 +36,7 @@ from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.fill import full_like
 from shardwise.ops.scatter import ScatterDimensionNumbers, scatter_with
+from shardwise.sharding import NamedSharding, PartitionSpec
 from shardwise.transforms.explicit import auto_axes
 
 __all__ = ["put", "put_along_axis"]
@@ -238,7 +239,7 @@ def _window(x: Array, items: Sequence[Item]) -> tuple[list[int], list[int]]:
 
 def _window_updated(x: Array, items: Sequence[Item], plan: Layout, y: Any, combine: str) -> Array:
     starts, sizes = _window(x, items)
-    update = _as_window(x, items, plan, y)
+    update = _in_layout_of(x, sizes, _as_window(x, items, plan, y))
     if combine:
         whole = sizes == list(x.shape)
         old = x if whole else lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
@@ -248,6 +249,18 @@ def _window_updated(x: Array, items: Sequence[Item], plan: Layout, y: Any, combi
     if not math.prod(sizes):
         return x
     return lax.dynamic_update_slice(x, as_array(update), starts, allow_negative_indices=False)
+
+
+def _in_layout_of(x: Array, sizes: Sequence[int], update: Array) -> Array:
+    """`update` split, on Explicit axes, as the window of these sizes in `x` is; only its unsplit dims yield."""
+    if x.aval.mesh is None:
+        return update
+    spec = [
+        own or (axes if size == n else ())
+        for own, axes, size, n in zip(update.aval.spec, x.aval.spec, sizes, x.shape, strict=True)
+    ]
+    layout = NamedSharding(x.aval.mesh, PartitionSpec(*[axes or None for axes in spec]))
+    return lax.broadcast_in_dim(update, sizes, range(x.ndim), out_sharding=layout)
 
 
 def _as_window(x: Array, items: Sequence[Item], plan: Layout, y: Any) -> Array:

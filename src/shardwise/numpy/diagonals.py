@@ -19,6 +19,7 @@ from shardwise.numpy._promote import (
     array,
     as_array,
     astype,
+    broadcast_together,
     canonical_axes,
     concrete_int,
     is_integer,
@@ -159,7 +160,7 @@ def diag(v: Any, k: int = 0) -> Array:
         raise ValueError(f"diag input must be 1d or 2d, got shape {x.shape}")
     n = x.shape[0] + abs(k)
     column = lax.expand_dims(lax.pad(x, zero_like(x), [(max(-k, 0), max(k, 0), 0)]), (1,))
-    return where_(_diagonal_mask(n, n, k), column, zero_like(x))
+    return where_(*broadcast_together("diag", _diagonal_mask(n, n, k), column, zero_like(x)))
 
 
 def diagflat(v: Any, k: int = 0) -> Array:
