@@ -9,7 +9,7 @@ takes Arrays and gives Arrays; the per-device program and its transfers are kept
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,17 +42,20 @@ from shardwise.sharding.device import default_device
 from shardwise.sharding.ownership import takes_part
 
 new_array = ArrayImpl.__new__
+Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 
 
 class Executable:
     """A compiled program for arguments of given signatures."""
 
-    __slots__ = ("_forms", "call", "device_program", "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs", "placements",
-                 "plan", "program", "seconds", "transfers")  # fmt: skip
+    __slots__ = ("_forms", "call", "device_program", "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs", "owned",
+                 "placements", "plan", "program", "seconds", "transfers")  # fmt: skip
 
     def __init__(self, program: Program, in_sigs: Sequence[Signature], grid: Grid, in_dims: Sequence[DimAxes],
                  out_dims: Sequence[DimAxes], out_sigs: Sequence[Signature], device_program: Program,
-                 transfers: tuple[Transfer, ...], seconds: dict[str, float], placements: Mapping[Var, DimAxes]) -> None:  # fmt: skip
+                 transfers: tuple[Transfer, ...], seconds: dict[str, float], placements: Mapping[Var, DimAxes],
+                 owned: Sequence[int] = ()) -> None:  # fmt: skip
+        """`owned`: arguments that are deleted as the call begins, so that results may take their buffers."""
         self.name = program.name
         self.program = program
         self.in_sigs = tuple(in_sigs)
@@ -64,10 +67,14 @@ class Executable:
         self.transfers = transfers
         self.seconds = seconds
         self.placements = placements  # of the global program's values, in grid axes; empty on one device
-        make_plan = SteppedPlan if config.shardwise_stepped else Plan
         env = Env(grid.names, grid.sizes, processes=grid.processes)
-        fuses = config.shardwise_fused == "auto" and not config.shardwise_stepped
-        self.plan = make_plan(schedule(device_program, env) if fuses else device_program, env)
+        if config.shardwise_stepped:
+            self.plan = SteppedPlan(device_program, env)
+        else:
+            fuses = config.shardwise_fused == "auto"
+            self.plan = Plan(schedule(device_program, env) if fuses else device_program, env,
+                             owned if grid.processes is None else ())  # fmt: skip
+        self.owned = tuple(owned)
         forms: list[BlockForm | PartForm] = []
         for sig, dims in zip(in_sigs, in_dims, strict=True):
             forms.append(grid.form(sig.aval.shape, dims) if sig.spans else grid.whole_form(sig.aval.shape, dims))
@@ -131,6 +138,10 @@ class Executable:
                 lines.append(f"    b{i} = form{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
         outs = [f"r{i}" for i in range(len(self.out_sigs))]
         blocks = ", ".join(f"b{i}" for i in range(len(names)))
+        lines += [f"    if type(a{i}) is not Literal: a{i}.delete()" for i in self.owned]
+        if isinstance(self.plan, Plan) and self.plan.owned:  # the one list is all that refers to the blocks
+            lines += [f"    blocks = [{blocks}]", f"    del {blocks}"]
+            blocks = "blocks"
         lines.append(f"    {', '.join(outs) + ', = ' if outs else ''}run({blocks})")
         for i, sig in enumerate(self.out_sigs):
             constants[f"s{i}"] = sig
@@ -147,11 +158,12 @@ class Executable:
 
 
 def compile_program(program: Program, in_sigs: Sequence[Signature], out_shardings: Sequence[Sharding | None], *,
-                    names: Sequence[str] = (), default_mesh: Mesh | None = None) -> Executable:  # fmt: skip
+                    names: Sequence[str] = (), default_mesh: Mesh | None = None, owned: Owned | None = None) -> Executable:  # fmt: skip
     """Compile `program` for arguments of these signatures.
 
     `out_shardings` fixes the layout of results (None: propagation decides). `names` are the arguments' names for errors.
-    `default_mesh` is where a program goes that names no devices.
+    `default_mesh` is where a program goes that names no devices. `owned` says, given the results' signatures and whether there
+    are several devices, which arguments the program may delete.
     """
     times = {}
     start = time.perf_counter()
@@ -203,7 +215,8 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
         aval = array_type(atom.aval.shape, atom.aval.dtype, atom.aval.weak_type, sharding)
         out_sigs.append(signature(aval, sharding, committed))
     start = time.perf_counter()
-    done = Executable(program, given, grid, in_dims, out_dims, out_sigs, device_program, transfers, times, placed)
+    mine = owned(out_sigs, bool(grid.names)) if owned is not None else ()
+    done = Executable(program, given, grid, in_dims, out_dims, out_sigs, device_program, transfers, times, placed, mine)
     times["codegen"] = time.perf_counter() - start
     return done
 

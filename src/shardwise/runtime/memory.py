@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
@@ -160,6 +161,37 @@ def _size_class(size: int) -> int:
 
 
 pool = Pool()
+
+
+# -- whether anybody else can see a buffer --------------------------------------------------------------------------------
+
+
+def _references(holder: list[Ndarray], i: int) -> list[int]:
+    """The references to ``holder[i]`` and to each array below it; the last one is a lease, or the list is empty."""
+    block = holder[i]
+    counts = [sys.getrefcount(block)]
+    base = block.base
+    while type(base) is np.ndarray:
+        counts.append(sys.getrefcount(base))
+        base = base.base
+    if type(base) is not _Lease:
+        return []
+    counts.append(sys.getrefcount(base))
+    return counts
+
+
+# How many references `_references` itself and the holder have: it differs between versions of Python.
+_TOP, _BELOW = _references([pool.empty((LEAST,), np.uint8)], 0)
+
+
+def alone(holder: list[Ndarray], i: int) -> bool:
+    """Whether ``holder[i]``, which nothing else refers to, is all that reaches a buffer of the pool: no array, view, memoryview
+    or capsule sees what is written there.
+    """  # fmt: skip
+    counts = _references(holder, i)
+    return bool(counts) and counts[0] == _TOP and all(n == _BELOW for n in counts[1:])
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.forget)
 device.memory_stats_source = lambda _: dict(pool.stats())  # of the process: its devices share one memory

@@ -2,11 +2,14 @@
 
 Comes in: the program, with explicit collectives, and the `Env` of its device grid.
 Goes out: `run(*blocks) -> tuple of blocks`, generated source with one line per equation, compiled once.
+
+A value is deleted after its last use, so that its buffer goes back to the pool. A kernel that can write over an operand (it
+has a method `over`) is handed those that die with it in a list that nothing else refers to, and looks whether anybody sees them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,14 +28,18 @@ Run = Callable[..., tuple[Ndarray, ...]]
 
 
 class Plan:
-    """A compiled per-device program. `run(*blocks)` computes its outputs; `source` is the generated code."""
+    """A compiled per-device program. `run(*blocks)` computes its outputs; `source` is the generated code.
 
-    __slots__ = ("env", "program", "run", "source")
+    Blocks of the inputs `owned` (positions) die with the call. If there are any, `run` takes one list instead, and empties it.
+    """
 
-    def __init__(self, program: Program, env: Env) -> None:
+    __slots__ = ("env", "owned", "program", "run", "source")
+
+    def __init__(self, program: Program, env: Env, owned: Sequence[int] = ()) -> None:
         self.program = program
         self.env = env
-        writer = _Writer(program, env)
+        self.owned = tuple(owned)
+        writer = _Writer(program, env, self.owned)
         self.source = writer.source()
         namespace = writer.constants
         exec(compile(self.source, f"<plan of {program.name}>", "exec"), namespace)
@@ -42,9 +49,14 @@ class Plan:
 class _Writer:
     """Writes the source: names for values, constants for kernels and literals, `del` after the last use."""
 
-    def __init__(self, program: Program, env: Env) -> None:
+    def __init__(self, program: Program, env: Env, owned: Sequence[int]) -> None:
         self.program = program
         self.env = env
+        self.owned = {program.inputs[i] for i in owned}
+        # What no equation may write over: values that the caller keeps, or that are results.
+        self.kept = {v for v in program.inputs if v not in self.owned} | {
+            v for v in program.outputs if isinstance(v, Var)
+        }
         self.constants: dict[str, Any] = {"asarray": np.asarray, "quiet": _QUIET, "errors": _ERRORS}
         self.names: dict[Var, str] = {}
         self.last_use = _last_uses(program)
@@ -58,14 +70,17 @@ class _Writer:
         program = self.program
         for i, var in enumerate(program.inputs):
             self.names[var] = f"a{i}"
-        lines = [f"def run({', '.join(self.names[v] for v in program.inputs)}):"]
+        inputs = ", ".join(self.names[v] for v in program.inputs)
+        lines = [f"def run({'given' if self.owned else inputs}):"]
         kept = {v for v in program.outputs if isinstance(v, Var)}
+        if self.owned:
+            lines += [f"    {inputs}, = given", "    given.clear()"]
         for i, eqn in enumerate(program.equations):
-            lines.append("    " + self.equation(eqn))
-            dead = [self.names[v] for v in dict.fromkeys((*eqn.inputs, *eqn.outputs))
+            dead = [v for v in dict.fromkeys((*eqn.inputs, *eqn.outputs))
                     if isinstance(v, Var) and v not in kept and self.last_use.get(v, i) == i]  # fmt: skip
+            lines += self.equation(eqn, dead)
             if dead:
-                lines.append(f"    del {', '.join(dead)}")
+                lines.append(f"    del {', '.join(self.names[v] for v in dead)}")
         body = lines[1:]
         if program.equations:
             guarded = ["    try:", *("    " + line for line in body), "    finally:", "        errors.reset(before)"]
@@ -74,7 +89,8 @@ class _Writer:
         lines.append(f"    return ({outs}{',' if len(program.outputs) == 1 else ''})")
         return "\n".join(lines)
 
-    def equation(self, eqn: Equation) -> str:
+    def equation(self, eqn: Equation, dead: list[Var]) -> list[str]:
+        """The lines that compute it; those of `dead` that they delete themselves are taken from that list."""
         for var in eqn.outputs:
             self.names[var] = f"v{len(self.names)}"
         targets = ", ".join(self.names[v] for v in eqn.outputs)
@@ -84,10 +100,19 @@ class _Writer:
             fn = self.constant(eqn.op.ufunc_for([a.aval.dtype for a in eqn.inputs]), eqn.op.name)
             args = ", ".join(self.elementwise(a, eqn.outputs[0].aval.ndim) for a in eqn.inputs)
             if self.env.lead and all(isinstance(a, Literal) for a in eqn.inputs):
-                return f"{targets} = asarray({fn}({args})).reshape({(1,) * self.env.lead})"
-            return f"{targets} = {fn}({args})"
-        fn = self.constant(kernel_of(eqn, self.env), eqn.op.name)
-        return f"{targets} = {fn}({', '.join(self.operand(a) for a in eqn.inputs)})"
+                return [f"    {targets} = asarray({fn}({args})).reshape({(1,) * self.env.lead})"]
+            return [f"    {targets} = {fn}({args})"]
+        kernel = kernel_of(eqn, self.env)
+        operands = ", ".join(self.operand(a) for a in eqn.inputs)
+        over = getattr(kernel, "over", None)
+        free = [i for i, a in enumerate(eqn.inputs) if a in dead and a not in self.kept and eqn.inputs.count(a) == 1]
+        if over is None or not free:
+            return [f"    {targets} = {self.constant(kernel, eqn.op.name)}({operands})"]
+        handed = [v for v in eqn.inputs if v in dead and isinstance(v, Var)]
+        dead[:] = [v for v in dead if v not in handed]
+        fn = self.constant(partial(over, tuple(free)), eqn.op.name)
+        return [f"    handed = [{operands}]", f"    del {', '.join(self.names[v] for v in handed)}",
+                f"    {targets} = {fn}(handed)", "    del handed"]  # fmt: skip
 
     def elementwise(self, atom: Atom, ndim: int) -> str:
         """An operand of a broadcasting ufunc: a scalar that varies over devices gets the result's rank."""

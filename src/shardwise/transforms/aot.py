@@ -309,10 +309,12 @@ class Compiled(Stage):
         used = [values[i] for i in entry.kept]
         for k, sig in moves:
             used[k] = moved(as_array_impl(used[k]), sig)
-        outs = entry.executable.call([*entry.consts, *used])
-        if entry.donated:
-            entry.donate(values)
-        return tree_unflatten(self.out_tree, outs)
+        for i in entry.elsewhere([k for k, _ in moves]) if entry.donated else ():
+            leaf = values[i]
+            if isinstance(leaf, ArrayImpl):
+                leaf.delete()
+        arguments: list[Any] = [*entry.consts, *used]
+        return tree_unflatten(self.out_tree, entry.executable.call(arguments))
 
     def _moves(self, values: Sequence[Any]) -> list[tuple[int, Signature]]:
         entry = self._entry

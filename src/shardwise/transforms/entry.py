@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +18,18 @@ from shardwise.transforms.jit_shardings import moved
 class Entry:
     """A compiled call for one list of leaf signatures; `call(leaves)` runs it and gives the result tree."""
 
-    __slots__ = ("_given", "_unflatten", "call", "consts", "donated", "executable", "kept", "out_tree", "placed")
+    __slots__ = (
+        "_elsewhere",
+        "_given",
+        "_unflatten",
+        "call",
+        "consts",
+        "donated",
+        "executable",
+        "kept",
+        "out_tree",
+        "placed",
+    )
 
     def __init__(self, executable: Executable, consts: list[Any], kept: list[int], placed: list[tuple[int, Signature]],
                  donated: list[tuple[int, bool]], out_tree: PyTreeDef, leaves: int) -> None:  # fmt: skip
@@ -30,6 +40,7 @@ class Entry:
         self.donated = donated  # (leaf, whether an output can take its buffer)
         self.out_tree = out_tree
         self._given = [i for i, _ in donated]
+        self._elsewhere = self.elsewhere([k for k, _ in placed])
         self._unflatten = unflatten = out_tree.spec.unflatten
         plain = not (consts or placed or donated) and kept == list(range(leaves))
         run = executable.call
@@ -48,17 +59,17 @@ class Entry:
         args = [leaves[i] for i in self.kept]
         for i, sig in self.placed:
             args[i] = moved(as_array_impl(args[i]), sig)
-        outs = self.executable.call([*self.consts, *args] if self.consts else args)
-        if donated:
-            self.donate(leaves)
-        return self._unflatten(outs)
+        for i in self._elsewhere:
+            if isinstance(leaves[i], ArrayImpl):
+                leaves[i].delete()
+        return self._unflatten(self.executable.call([*self.consts, *args] if self.consts else args))
 
-    def donate(self, leaves: Sequence[Any]) -> None:
-        """Delete the donated arrays whose buffers a result took."""
-        for i, usable in self.donated:
-            x = leaves[i]
-            if usable and isinstance(x, ArrayImpl):
-                x.delete()
+    def elsewhere(self, moved: Sequence[int]) -> list[int]:
+        """Donated leaves that the program's call does not delete, as it gets another array for them (`moved`, positions among
+        the kept), or none.
+        """  # fmt: skip
+        direct = {leaf for k, leaf in enumerate(self.kept) if k not in moved}
+        return [i for i, usable in self.donated if usable and i not in direct]
 
 
 def as_array_impl(x: Any) -> ArrayImpl:
@@ -66,15 +77,15 @@ def as_array_impl(x: Any) -> ArrayImpl:
     return from_literal(x) if isinstance(x, Literal) else x
 
 
-def usable_donations(leaves: Sequence[Any], donated: Sequence[int], sigs: Sequence[Signature], executable: Executable,
-                     used: Sequence[int], placed_by_user: bool) -> list[tuple[int, bool]]:  # fmt: skip
-    """For each donated leaf whether an output takes its buffer (each output serves once); warns of those that nothing could take.
+def usable_donations(leaves: Sequence[Any], donated: Sequence[int], sigs: Sequence[Signature], outs: Sequence[Signature],
+                     many: bool, used: Sequence[int], placed_by_user: bool) -> tuple[list[tuple[int, bool]], str]:  # fmt: skip
+    """For each donated leaf whether an output takes its buffer (each output serves once), and a warning of those that nothing
+    could take.
 
-    On several devices a shard's bytes must fit an output's, and nobody is warned if propagation chose the outputs' layouts. On one
-    device the seed era asks for the same shape and dtype, today's for as many elements, of the same bytes.
-    """
-    free = list(executable.out_sigs)
-    many = bool(executable.grid.names)
+    On several devices (`many`) a shard's bytes must fit an output's, and nobody is warned if propagation chose the outputs'
+    layouts. On one device the seed era asks for the same shape and dtype, today's for as many elements, of the same bytes.
+    """  # fmt: skip
+    free = list(outs)
     takers: dict[int, Signature] = {}
     for same in (_same_shard, _same_bytes) if many or config.latest else (_same_shard,):
         for i in donated:
@@ -89,10 +100,11 @@ def usable_donations(leaves: Sequence[Any], donated: Sequence[int], sigs: Sequen
         if i not in takers and not silent and isinstance(leaves[i], ArrayImpl):
             shard = sigs[i].sharding.shard_shape(sigs[i].aval.shape)
             warned.append(f"{sigs[i].aval.dtype.name}[{','.join(map(str, shard))}]")
+    warning = ""
     if warned:
-        warnings.warn(f"Some donated buffers were not usable: {', '.join(warned)}. "
-                      "No output has their shard shape and dtype; they stay alive.", UserWarning, stacklevel=5)  # fmt: skip
-    return [(i, i in takers) for i in donated]
+        warning = (f"Some donated buffers were not usable: {', '.join(warned)}. No output has their shard shape and dtype; they stay "
+                   "alive.")  # fmt: skip
+    return [(i, i in takers) for i in donated], warning
 
 
 def _same_shard(out: Signature, given: Signature) -> bool:

@@ -306,12 +306,24 @@ class JitWrapped:
         in_sigs = [c._sig for c in used_consts] + [placed[i] for i in used]
         names = ["a captured constant"] * len(used_consts) + [traced.names[i] for i in used]
         mesh = context_mesh(self._options.api) or typed_mesh(program, placed)
-        executable = compile_program(program, in_sigs, outs, names=names, default_mesh=mesh)
+        given = call.donated(self._options.args)
+        donated: list[tuple[int, bool]] = []
+        warning = ""
+
+        def owned(out_sigs: Sequence[Signature], many: bool) -> list[int]:
+            nonlocal donated, warning
+            decided = all(s is not None for s in outs)
+            donated, warning = usable_donations(call.leaves, given, placed, out_sigs, many, used, decided)
+            return [len(used_consts) + used.index(i) for i, usable in donated if usable and i in used]
+
+        executable = compile_program(
+            program, in_sigs, outs, names=names, default_mesh=mesh, owned=owned if given else None
+        )
+        if warning:
+            warnings.warn(warning, UserWarning, stacklevel=4)
         changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]
         if config.jax_log_compiles:
             _log(f"Compiled {program.name} in {sum(executable.seconds.values()) * 1e3:.1f} ms")
-        given = call.donated(self._options.args)
-        donated = usable_donations(call.leaves, given, placed, executable, used, all(s is not None for s in outs))
         return Entry(executable, used_consts, used, changed, donated, traced.out_tree, len(call.leaves))
 
     # -- the wrapper's own methods -------------------------------------------------------------------------------------------------
