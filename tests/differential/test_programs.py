@@ -19,10 +19,11 @@ result = None
 PROGRAMS = {
     "updates take the layout of the window they fill": """
 r, row, n = put(data((8, 8)), 'x', on=explicit), put(data((8,)), 'x', on=explicit), put(data((8,)), on=explicit)
-result = [str(jax.typeof(t)) for t in [r.at[:, 0].set(1.), r.at[:, 0].set(row), r.at[:, 0].set(n), r.at[:, :2].set(1.),
-    r.at[:, 1].add(n), e.at[:].set(0.), e.at[...].add(n), r.at[:, ::2].set(0.), jnp.diag(row), jnp.diag(n)]]
-try: r.at[0].set(1.)
-except Exception as error: print(type(error).__name__)
+with jax.set_mesh(explicit):
+    result = [str(jax.typeof(t)) for t in [r.at[:, 0].set(1.), r.at[:, 0].set(row), r.at[:, 0].set(n), r.at[:, :2].set(1.),
+        r.at[:, 1].add(n), e.at[:].set(0.), e.at[...].add(n), r.at[:, ::2].set(0.), jnp.diag(row), jnp.diag(n)]]
+    try: r.at[0].set(1.)
+    except Exception as error: print(type(error).__name__)
 """,
     "where broadcasts layouts where it broadcasts shapes": """
 m = jnp.tril(put(jnp.ones((8, 8), bool), on=explicit))

@@ -244,7 +244,7 @@ def _window_updated(x: Array, items: Sequence[Item], plan: Layout, y: Any, combi
         whole = sizes == list(x.shape)
         old = x if whole else lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
         update = _BINARY[combine](old, update)
-    if sizes == list(x.shape):
+    if sizes == list(x.shape) and (update.aval.mesh is not None or x.aval.mesh is None):
         return as_array(broadcast_to_shape(update, x.shape))
     if not math.prod(sizes):
         return x
@@ -253,7 +253,7 @@ def _window_updated(x: Array, items: Sequence[Item], plan: Layout, y: Any, combi
 
 def _in_layout_of(x: Array, sizes: Sequence[int], update: Array) -> Array:
     """`update` split, on Explicit axes, as the window of these sizes in `x` is; only its unsplit dims yield."""
-    if x.aval.mesh is None:
+    if x.aval.mesh is None or update.aval.mesh is None:  # an update that no mesh holds adapts
         return update
     spec = [
         own or (axes if size == n else ())

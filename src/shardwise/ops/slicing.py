@@ -291,7 +291,7 @@ def _update_place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence
 def _update_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
     del params, rule
     operand, update = ins[0], ins[1]
-    if operand.spec != update.spec:
+    if update.mesh is not None and operand.spec != update.spec:  # an update that no mesh holds adapts
         raise type_error(
             f"dynamic_update_slice: operand {operand.str_short()} and update {update.str_short()} must be split alike. "
             "Reshard the update."
