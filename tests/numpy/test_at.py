@@ -256,3 +256,10 @@ def test_put_along_axis():
         np.testing.assert_array_equal(put_along_axis(X, where, value, axis, inplace=False, mode=mode), want)
     with pytest.raises(ValueError, match="immutable"):
         put_along_axis(X, np.array([[0], [1], [2]]), 9.0, 1)
+
+
+def test_a_whole_update_lies_as_the_array():
+    mesh = shardwise.make_mesh((4, 2), ("x", "y"))
+    x = shardwise.device_put(X[:2].repeat(4, 0), NamedSharding(mesh, P("x", "y")))
+    for result in (x.at[:].set(0.0), shardwise.jit(lambda x: x.at[...].set(0.0))(x), x.at[:].add(1.0)):
+        assert result.sharding.spec == P("x", "y")

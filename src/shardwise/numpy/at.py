@@ -240,12 +240,10 @@ def _window(x: Array, items: Sequence[Item]) -> tuple[list[int], list[int]]:
 def _window_updated(x: Array, items: Sequence[Item], plan: Layout, y: Any, combine: str) -> Array:
     starts, sizes = _window(x, items)
     update = _in_layout_of(x, sizes, _as_window(x, items, plan, y))
+    if combine and sizes == list(x.shape):
+        return as_array(_BINARY[combine](x, update))
     if combine:
-        whole = sizes == list(x.shape)
-        old = x if whole else lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
-        update = _BINARY[combine](old, update)
-    if sizes == list(x.shape) and (update.aval.mesh is not None or x.aval.mesh is None):
-        return as_array(broadcast_to_shape(update, x.shape))
+        update = _BINARY[combine](lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False), update)
     if not math.prod(sizes):
         return x
     return lax.dynamic_update_slice(x, as_array(update), starts, allow_negative_indices=False)
