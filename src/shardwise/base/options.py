@@ -141,6 +141,7 @@ OPTIONS = (
     # whether processes of one node exchange data through shared memory, when their links are made
     Option("shardwise_shared_memory", True, traced=False),
     Option("shardwise_fused", "auto", _choice("auto", "off")),
+    Option("shardwise_blas", "auto", _choice("auto", "numpy"), traced=False),  # numpy: by NumPy's library alone
     Option("jax_num_cpu_devices", -1, _integer, traced=False, aliases=("SHARDWISE_NUM_CPU_DEVICES",)),
     Option("jax_platforms", None, _text, traced=False),
     Option("jax_platform_name", None, _text, traced=False),

@@ -16,6 +16,8 @@ from typing import Any
 
 from shardwise.alias import JAX_VERSIONS
 from shardwise.base import config
+from shardwise.runtime import blas
+from shardwise.runtime.product import product_threads
 
 _PACKAGES = (
     "numpy",
@@ -103,13 +105,20 @@ def _blas() -> Iterable[str]:
     for library in _loaded_libraries("openblas"):
         core, threads = _ask(library, "get_corename", ctypes.c_char_p), _ask(library, "get_num_threads", ctypes.c_int)
         yield f"{library.name}: kernels for {core.decode() if core else 'an unknown core'}, {threads or '?'} threads"
+    mine = blas.library()
+    if mine is None:
+        yield "large products: by NumPy" + (" (shardwise_blas is 'numpy')" if config.shardwise_blas == "numpy" else "")
+    else:
+        yield f"large products: by a copy of that library, kernels for {mine.core}, {product_threads()} threads"
 
 
 def _loaded_libraries(word: str) -> list[Path]:
     maps = Path("/proc/self/maps")
     if not maps.exists():
         return []
-    names = {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if word in line}
+    names = {
+        line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if word in line and "/memfd:" not in line
+    }
     return sorted(Path(name) for name in names)
 
 

@@ -21,6 +21,8 @@ import numpy as np
 
 from shardwise.base.dtypes import issubdtype
 from shardwise.ops.casts import cast
+from shardwise.runtime.memory import pool
+from shardwise.runtime.product import Product, by_numpy, product_for
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
@@ -70,7 +72,7 @@ class GemmPlan:
     """How two blocks of known shapes and strides become one `matmul`, and its result the block of the product."""
 
     __slots__ = ("a_copy", "a_perm", "a_shape", "b_copy", "b_perm", "b_shape", "elementwise", "out_alloc", "out_perm",
-                 "out_view", "result_dims", "result_perm", "result_shape")  # fmt: skip
+                 "out_view", "products", "result_dims", "result_perm", "result_shape")  # fmt: skip
 
     a_perm: Ints | None
     a_shape: Ints | None
@@ -85,6 +87,7 @@ class GemmPlan:
     result_dims: Ints | None
     result_perm: Ints | None
     result_shape: Ints | None
+    products: dict[str, Product]  # by dtype character: how the arranged operands are multiplied
 
     def is_plain_matmul(self, a: NDArray, b: NDArray) -> bool:
         """Whether `np.matmul(a, b)` alone does it."""
@@ -107,18 +110,26 @@ class GemmPlan:
             a = np.ascontiguousarray(a)
         if self.b_copy:
             b = np.ascontiguousarray(b)
-        out = np.empty(self.out_alloc, a.dtype)
+        out = pool.empty(self.out_alloc, a.dtype)
         view = out
         if self.out_view is not None:
             view = view.reshape(self.out_view)
         if self.out_perm is not None:
             view = view.transpose(self.out_perm)
-        (np.multiply if self.elementwise else np.matmul)(a, b, out=view)
+        char = a.dtype.char
+        product = self.products.get(char)
+        if product is None:
+            product = self.products[char] = _multiply if self.elementwise else product_for(a, b, view)
+        product(a, b, view)
         if self.result_dims is not None:
             out = out.reshape(self.result_dims)
         if self.result_perm is not None:
             out = out.transpose(self.result_perm)
         return out if self.result_shape is None else out.reshape(self.result_shape)
+
+
+def _multiply(a: NDArray, b: NDArray, out: NDArray) -> None:
+    np.multiply(a, b, out=out)
 
 
 @lru_cache(maxsize=4096)
@@ -162,6 +173,7 @@ def gemm_plan(lead: int, dims: DotDims, sum_dims: Ints, a_shape: Ints, a_strides
     column_loops, column_dims = b.split(columns)
 
     plan = GemmPlan()
+    plan.products = {}
     a_depth, b_depth = [p[0] for p in depth], [p[1] for p in depth]
     n_rows, n_columns, n_depth = a.size(row_dims), b.size(column_dims), a.size(a_depth)
     batch_sizes = tuple(a_shape[i] for i, _ in batch)
@@ -273,7 +285,10 @@ def gemm_runner(lead: int, dims: DotDims) -> Callable[[NDArray, NDArray], NDArra
             plan = gemm_plan(lead, dims, (), lhs.shape, lhs.strides, rhs.shape, rhs.strides, lhs.dtype.itemsize, True)
             if len(plans) > 64:
                 plans.clear()
-            product = plans[key] = np.matmul if plan.is_plain_matmul(lhs, rhs) else plan.run
+            out = plan.run(lhs, rhs)
+            small = plan.is_plain_matmul(lhs, rhs) and plan.products.get("f") is by_numpy
+            plans[key] = np.matmul if small else plan.run
+            return out
         return product(lhs, rhs)
 
     return run

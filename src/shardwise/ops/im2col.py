@@ -17,6 +17,10 @@ from shardwise.base.dtypes import issubdtype
 from shardwise.ops.casts import cast
 from shardwise.ops.conv_geometry import ConvDimensionNumbers, Pads, dilated, window_count
 from shardwise.ops.gemm import compute_dtype, exact_dtype, wrapped
+from shardwise.runtime.blas import library
+from shardwise.runtime.memory import pool
+from shardwise.runtime.product import matmul, threads_for
+from shardwise.runtime.threads import helpers
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
@@ -150,7 +154,7 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
         return np.zeros(shape, x.dtype)
     moved = [x.strides[first + i] * window.strides[i] for i in range(space)]
     inner = [x.strides[first + i] * window.rhs_dilation[i] for i in range(space)]
-    out = np.empty(shape, x.dtype)
+    out = pool.empty(shape, x.dtype)
     if channels == 1 and window.feature_groups > 1:
         own = x.strides[: nb + 2]
         return _by_taps(
@@ -168,22 +172,29 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
         weights = w.reshape(*batch, groups, 1, features, depth)
         target = np.moveaxis(out, nb + 1, nb)  # batch, group, N, O, counts
     each = prod(batch) * groups * depth * prod(counts)  # elements per sample
+    threads = threads_for(each * n * features) if x.dtype.kind in "fc" else 1
+    if threads > 1 and library() is None:
+        threads = 1  # NumPy's library has threads of its own
     whole = prod(taps) == 1  # nothing is repeated: the windows may be a view
     samples = n if whole else max(1, _CHUNK // each)
+    samples = min(samples, -(-n // (2 * threads))) if threads > 1 else samples
     rows = counts[0] if samples > 1 or whole else max(1, _CHUNK * counts[0] // each)
     row_dim = nb + 2 + (0 if features_last else 1 + space)
-    for i in range(0, n, samples):
-        for r in range(0, counts[0], rows):
-            part: list[Any] = [slice(None)] * (nb + 1) + [slice(i, i + samples)]
-            cut = (*part, *[slice(None)] * (row_dim - nb - 2), slice(r, r + rows))
-            piece = view[cut]
-            to = target[(*part, *([] if features_last else [slice(None)]), slice(r, r + rows))]
-            if features_last:
-                columns = _rows(piece, nb + 1, space, depth)
-                np.matmul(columns, weights, out=to.reshape(*to.shape[: nb + 1], columns.shape[-2], features))
-            else:
-                columns = piece.reshape(*piece.shape[: nb + 2], depth, prod(piece.shape[row_dim:]))
-                np.matmul(weights, columns, out=to.reshape(*to.shape[: nb + 2], features, columns.shape[-1]))
+
+    def multiply(i: int, r: int) -> None:
+        """Samples from `i` and rows from `r` on."""
+        part: list[Any] = [slice(None)] * (nb + 1) + [slice(i, i + samples)]
+        piece = view[(*part, *[slice(None)] * (row_dim - nb - 2), slice(r, r + rows))]
+        to = target[(*part, *([] if features_last else [slice(None)]), slice(r, r + rows))]
+        if features_last:
+            columns = _rows(piece, nb + 1, space, depth)
+            matmul(columns, weights, to.reshape(*to.shape[: nb + 1], columns.shape[-2], features))
+        else:
+            columns = piece.reshape(*piece.shape[: nb + 2], depth, prod(piece.shape[row_dim:]))
+            matmul(weights, columns, to.reshape(*to.shape[: nb + 2], features, columns.shape[-1]))
+
+    places = iter([(i, r) for i in range(0, n, samples) for r in range(0, counts[0], rows)])
+    helpers.run(lambda: [multiply(*place) for place in places], threads)  # each takes the next place that is left
     return out
 
 

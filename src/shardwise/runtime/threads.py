@@ -13,25 +13,31 @@ from queue import SimpleQueue
 Work = Callable[[], object]
 
 
-def thread_count() -> int:
-    """How many threads a call may use: OMP_NUM_THREADS, at most the processors this process may run on."""
+def thread_count(*variables: str) -> int:
+    """How many threads a call may use: the first of `variables` that is set, else OMP_NUM_THREADS; at most the processors
+    that this process may run on.
+    """  # fmt: skip
     try:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         allowed = os.cpu_count() or 1
-    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return max(1, min(int(wanted), allowed)) if wanted.isdigit() and int(wanted) else allowed
+    for name in (*variables, "OMP_NUM_THREADS"):
+        wanted = os.environ.get(name, "").partition(",")[0].strip()
+        if wanted.isdigit() and int(wanted):
+            return min(int(wanted), allowed)
+    return allowed
 
 
 class _Job:
-    """One call: helpers enter until the caller has closed it; the caller waits for those inside."""
+    """One call: helpers enter until the caller has closed it; the caller waits for those inside, and gets their error."""
 
-    __slots__ = ("closed", "inside", "left", "lock", "work")
+    __slots__ = ("closed", "error", "inside", "left", "lock", "work")
 
     def __init__(self, work: Work) -> None:
         self.work = work
         self.lock = threading.Lock()
         self.closed = False
+        self.error: BaseException | None = None
         self.inside = 0
         self.left = threading.Semaphore(0)
 
@@ -42,6 +48,8 @@ class _Job:
             self.inside += 1
         try:
             self.work()
+        except BaseException as error:  # the caller's to raise
+            self.error = error
         finally:
             self.left.release()
 
@@ -79,6 +87,8 @@ class Helpers:
             work()
         finally:
             job.close()
+        if job.error is not None:
+            raise job.error
 
     def _start(self, count: int) -> None:
         if self._started >= count:
