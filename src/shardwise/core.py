@@ -1,14 +1,59 @@
-"""`shardwise.core`: the types behind arrays, for programs that ask what they were given."""
+"""`shardwise.core`: the types behind arrays and programs, for code that asks what it was given."""
 
 from typing import Any
 
+from shardwise.base.errors import ConcretizationTypeError as ConcretizationTypeError
+from shardwise.base.errors import InconclusiveDimensionOperation as InconclusiveDimensionOperation
+from shardwise.base.errors import JaxprTypeError as JaxprTypeError
+from shardwise.ir import Literal as Literal
 from shardwise.ir import ShapedArray as ShapedArray
+from shardwise.ir import Trace as Trace
 from shardwise.ir import Tracer as Tracer
+from shardwise.ir import Var as Var
 from shardwise.ops.convert import as_value
+from shardwise.transforms.blocking import ensure_compile_time_eval as ensure_compile_time_eval
+from shardwise.transforms.jaxpr_views import ClosedJaxpr as ClosedJaxpr
+from shardwise.transforms.jaxpr_views import Jaxpr as Jaxpr
+from shardwise.transforms.jaxpr_views import JaxprEqn as JaxprEqn
+from shardwise.transforms.jaxpr_views import eval_jaxpr as eval_jaxpr
+from shardwise.transforms.jaxpr_views import jaxpr_as_fun as jaxpr_as_fun
+from shardwise.transforms.jaxpr_views import new_jaxpr_eqn as new_jaxpr_eqn
+from shardwise.transforms.primitives import Primitive as Primitive
 
-__all__ = ["ShapedArray", "Tracer", "get_aval"]
+AbstractValue = ShapedArray
+Atom = Var | Literal
 
 
 def get_aval(x: Any) -> ShapedArray:
     """The type (shape, dtype, weak_type) of an array, tracer, or host value; TypeError for anything else."""
     return as_value(x).aval
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether the value of `x` is known now: it is no tracer, or one of a derivative of a known value."""
+    while hasattr(type(x), "primal"):
+        x = x.primal
+    return not isinstance(x, Tracer)
+
+
+def concrete_or_error(force: Any, value: Any, context: str = "") -> Any:
+    """``force(value)`` of a known value (the value itself if `force` is None); ConcretizationTypeError for a tracer."""
+    if not is_concrete(value):
+        raise ConcretizationTypeError(
+            f"Abstract tracer value encountered where concrete value is expected: {value}. {context}"
+        )
+    return value if force is None else force(value)
+
+
+def valid_jaxtype(x: Any) -> bool:
+    """Whether `x` may be given to an op: an array, a NumPy array of a known dtype, or a scalar."""
+    try:
+        as_value(x)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def call(fun: Any, *args: Any) -> Any:
+    """``fun(*args)``."""
+    return fun(*args)

@@ -204,7 +204,7 @@ def test_memory(mesh):
     assert memory.temp_size_in_bytes == 64
     assert memory.peak_memory_in_bytes == 32 + 32 + 64 - 32
     assert memory.generated_code_size_in_bytes > 0
-    assert temporary_bytes(make_jaxpr(lambda x: x)(host(4)).jaxpr) == 0
+    assert temporary_bytes(make_jaxpr(lambda x: x)(host(4)).program) == 0
 
 
 # -- calling -----------------------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_make_jaxpr_prints_programs():
     w = lax.add(host(3), 1.0)
     closed = make_jaxpr(lambda x: lax.mul(x, w))(host(3))
     assert str(closed).startswith("{ lambda a:f32[3]; b:f32[3]. let")
-    assert closed.consts == (w,)
+    assert closed.consts[0] is w and len(closed.consts) == 1
     assert "jit" in str(make_jaxpr(sw.jit(lax.sin))(host(3)))
     with pytest.raises(TypeError, match="callable"):
         make_jaxpr(3)

@@ -136,6 +136,11 @@ class Literal:
     def weak_type(self) -> bool:
         return self.aval.weak_type
 
+    @property
+    def val(self) -> Any:
+        """The value as a Python or NumPy scalar."""
+        return self.value.item() if self.aval.weak_type else self.value[()]
+
     def __repr__(self) -> str:
         return f"{self.value.item()}:{self.aval.str_short()}"
 

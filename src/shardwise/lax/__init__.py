@@ -28,4 +28,8 @@ def __getattr__(name: str) -> _Any:
         return _importlib.import_module("shardwise.lax.linalg")
     if name in ("custom_linear_solve", "custom_root"):
         return getattr(_importlib.import_module("shardwise.transforms.implicit"), name)
+    if name.endswith("_p"):
+        found = _importlib.import_module("shardwise.transforms.primitives").named_primitive(name)
+        if found is not None:
+            return found
     raise AttributeError(f"module 'shardwise.lax' has no attribute {name!r}")

@@ -1,25 +1,24 @@
 """Programs as users see them: `make_jaxpr`, and arguments of which only the type is known.
 
-Comes in: a function, and arguments or their `ShapeDtypeStruct`s. Goes out: a `ClosedProgram`, which prints readably.
+Comes in: a function, and arguments or their `ShapeDtypeStruct`s. Goes out: a `ClosedJaxpr`, which prints as JAX's does.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.array import Signature, signature
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from shardwise.inspection import ShapeDtypeStruct
-from shardwise.ir import Array, Equation, Program, ShapedArray, trace_program
+from shardwise.ir import Array, ShapedArray, trace_program
 from shardwise.ops.convert import as_value
 from shardwise.ops.parallel import AXIS_ENV
 from shardwise.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
 from shardwise.sharding.device import default_device
 from shardwise.transforms.bound_call import BoundCall
-from shardwise.transforms.explain import program_text
+from shardwise.transforms.jaxpr_views import ClosedJaxpr
 from shardwise.transforms.jit import JitWrapped, check_output, jit
 
 # -- arguments without data --------------------------------------------------------------------------------------------------
@@ -74,48 +73,7 @@ def bind_abstract(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, 
 
 # -- programs as users see them ------------------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True, eq=False)
-class ClosedProgram:
-    """A program with the values that it captured."""
-
-    jaxpr: Program
-    consts: tuple[Any, ...] = ()
-
-    literals = property(lambda self: self.consts, doc="The captured values, under their old name.")
-
-    @property
-    def in_avals(self) -> list[ShapedArray]:
-        """Types of the arguments."""
-        return list(self.jaxpr.in_types[self.jaxpr.num_consts :])
-
-    @property
-    def out_avals(self) -> list[ShapedArray]:
-        """Types of the results."""
-        return list(self.jaxpr.out_types)
-
-    @property
-    def eqns(self) -> tuple[Equation, ...]:
-        """The equations."""
-        return self.jaxpr.equations
-
-    @property
-    def effects(self) -> frozenset[str]:
-        """Names of the ops that are kept for what they do rather than for their results."""
-        return frozenset(e.op.name for e in self.eqns if e.op.has_effects(e.params))
-
-    def pretty_print(self, *, source_info: bool = False, **_: Any) -> str:
-        """The text; `source_info` adds the user's line to each equation. XLA's other options change nothing."""
-        return program_text(self.jaxpr, source_info) if source_info else str(self)
-
-    def __str__(self) -> str:
-        text = str(self.jaxpr)
-        head, *body, tail = text.split("\n")
-        joined = f"{head} {'; '.join(line.strip() for line in body)} {tail.strip()}"
-        nested = any(line.startswith("     ") for line in body)
-        return joined if len(joined) <= 80 and not nested else text
-
-    __repr__ = __str__
+ClosedProgram = ClosedJaxpr
 
 
 def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Sequence[tuple[str, int]] | None = None,
@@ -153,7 +111,7 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Sequ
         scope = dict(AXIS_ENV.get()) | dict(axis_env or ())
         with AXIS_ENV.override(tuple(scope.items())):
             program, consts = trace_program(flat, [x.aval for x in call.leaves], name)
-        closed = ClosedProgram(program, tuple(consts))
+        closed = ClosedJaxpr(program, consts)
         if not return_shape:
             return closed
         assert out_tree is not None

@@ -1,0 +1,16 @@
+"""`shardwise.extend`: the pieces that libraries built on programs use, named as in jax.extend."""
+
+import importlib as _importlib
+from typing import Any as _Any
+
+_MODULES = ("core",)
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _MODULES:
+        return _importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(_MODULES)

@@ -1,0 +1,61 @@
+"""`shardwise.interpreters.batching`: how new primitives are mapped."""
+
+from typing import Any
+
+from shardwise.ops.broadcast import broadcast as _broadcast
+from shardwise.ops.convert import as_array
+from shardwise.ops.derivative import full_in_front as _full_in_front
+from shardwise.transforms.primitives import Primitive
+from shardwise.transforms.primitives import primitive_batchers as primitive_batchers
+from shardwise.transforms.vmap import BatchTrace as BatchTrace
+from shardwise.transforms.vmap import BatchTracer as BatchTracer
+from shardwise.transforms.vmap import move_to_front
+
+not_mapped = None
+
+
+def bdim_at_front(x: Any, bdim: int | None, size: int) -> Any:
+    """`x` with its mapped dim first; a value that has none is repeated."""
+    return _full_in_front(size, as_array(x), bdim)
+
+
+def broadcast(x: Any, size: int, axis: int) -> Any:
+    """`x` repeated along a new dim `axis`."""
+    from shardwise.ops.transpose import transpose
+
+    full = _broadcast(x, (size,))
+    order = list(range(1, full.ndim))
+    order.insert(axis % full.ndim, 0)
+    return transpose(full, tuple(order))
+
+
+def moveaxis(x: Any, src: int, dst: int) -> Any:
+    """`x` with dim `src` at position `dst`."""
+    from shardwise.numpy import moveaxis
+
+    return moveaxis(x, src, dst)
+
+
+def defvectorized(primitive: Primitive) -> None:
+    """The primitive applies elementwise to one operand: its mapped dim stays where it is."""
+
+    def rule(args: Any, dims: Any, **params: Any) -> Any:
+        return primitive.bind(*args, **params), dims[0]
+
+    primitive_batchers[primitive] = rule
+
+
+def defbroadcasting(primitive: Primitive) -> None:
+    """The primitive applies elementwise to several operands: mapped dims come first, sizes of 1 broadcast."""
+
+    def rule(args: Any, dims: Any, **params: Any) -> Any:
+        size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+        return primitive.bind(*[bdim_at_front(x, d, size) for x, d in zip(args, dims, strict=True)], **params), 0
+
+    primitive_batchers[primitive] = rule
+
+
+__all__ = [
+    "BatchTrace", "BatchTracer", "bdim_at_front", "broadcast", "defbroadcasting", "defvectorized", "move_to_front", "moveaxis",
+    "not_mapped", "primitive_batchers",
+]  # fmt: skip

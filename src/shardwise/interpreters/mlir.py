@@ -1,0 +1,14 @@
+"""`shardwise.interpreters.mlir`: what compiled programs run for new primitives, given as functions."""
+
+from collections.abc import Callable
+from typing import Any
+
+from shardwise.transforms.primitives import LowerFun
+from shardwise.transforms.primitives import register_lowering as register_lowering
+
+__all__ = ["lower_fun", "register_lowering"]
+
+
+def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> LowerFun:
+    """A lowering that runs `fun` on traced arrays."""
+    return LowerFun(fun, multiple_results)
