@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardwise.ir import Equation, Literal, Var
-from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, attributes
+from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STREAMED, attributes
 from shardwise.runtime.fused_space import Graph
 from shardwise.runtime.lanes import STORED, TYPES, Lane, Lanes
 
@@ -30,8 +30,7 @@ class Form:
 
     `along`: lanes run along a reduced loop, else along a kept one. `kept` and `reduced` count the loops around the innermost
     reduced one. `access`: per input as read, then per output, how lanes meet it. `ragged`: lanes do not divide the row (or `count`).
-    `split`: pieces are cut from the innermost loop ("inner") or from those around it ("outer"). `streamed`: outputs that bypass
-    the cache.
+    `split`: pieces are cut from the innermost loop ("inner") or from those around it ("outer").
     """
 
     width: int
@@ -41,7 +40,6 @@ class Form:
     access: tuple[str, ...]
     ragged: bool
     split: str = "inner"
-    streamed: tuple[bool, ...] = ()
     wide: bool = False
 
 
@@ -51,7 +49,7 @@ class FoldWriter:
     def __init__(self, graph: Graph, form: Form) -> None:
         self.graph = graph
         self.form = form
-        self.w = Lanes(form.width)
+        self.w = Lanes(form.width, form.wide)
         self.atoms = [*(graph.program.inputs[a.number] for a in graph.accesses), *graph.outputs]
         self.values: dict[object, Lane] = {}  # by access number or Var: what is known everywhere from here on
         self.copies = 2
@@ -262,10 +260,8 @@ class FoldWriter:
             one = "%" + w.name("one")
             w.line(f"{one} = extractelement {w.vector(stored)} {raw}, i64 0")
             w.line(f"store {stored} {one}, ptr {place}, align 1")
-        elif access == CONTIGUOUS:
-            j = k - len(self.graph.accesses)
-            streamed = bool(self.form.streamed) and self.form.streamed[j]
-            hint = f"align {w.bytes_of(stored)}, !nontemporal !1" if streamed else "align 1"
+        elif access in (CONTIGUOUS, STREAMED):
+            hint = f"align {w.bytes_of(stored)}, !nontemporal !1" if access == STREAMED else "align 1"
             w.line(f"store {w.vector(stored)} {raw}, ptr {place}, {hint}")
         else:
             w.scattered(raw, place, self._lane_step(k), stored)
@@ -437,7 +433,7 @@ class FoldWriter:
             k += n * self.copies
         w.line(f"br label %{tag}.latch")
         w.start(f"{tag}.latch")
-        self._prefetch(p, places)
+        self._prefetch(p, places, j)
         w.line(f"%{tag}.i_next = add i64 {i}, {step}")
         w.line(f"%{tag}.again = icmp slt i64 %{tag}.i_next, {high}")
         w.line(f"br i1 %{tag}.again, label %{tag}.loop, label %{tag}.after")
@@ -489,14 +485,21 @@ class FoldWriter:
         size = w.bytes_of(STORED[self._name(v)]) // (w.width if self.form.along else 1)
         return self._moved(self._moved("%own", str(number), "%slot"), index, str(size))
 
-    def _prefetch(self, p: int, places: dict[int, str]) -> None:
+    def _prefetch(self, p: int, places: dict[int, str], j: str) -> None:
         """Ask for what iterations soon will meet for the first time."""
         w = self.w
         w.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         before = {k for q in range(p) for k in self._used(q)}
+        if p == 1 and self.form.along and self.form.kept and not self.form.reduced:
+            # This pass finds its row in the cache: time to bring the next one.
+            for k in self._used(0):
+                if k < len(self.graph.accesses) and self.form.access[k] == CONTIGUOUS:
+                    place = self._moved(self.here[k], j, self._inner_step(k))
+                    ahead = self._moved(place, "1", f"%step{k}.{self.form.kept - 1}")
+                    w.line(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
         for k, place in places.items():
             j = k - len(self.graph.accesses)
-            if k in before or self.form.access[k] != CONTIGUOUS or (j >= 0 and any(self.form.streamed[j : j + 1])):
+            if k in before or self.form.access[k] != CONTIGUOUS:
                 continue
             if self.form.along:
                 ahead = self._moved(place, "1", str(_AHEAD))

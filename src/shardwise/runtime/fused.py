@@ -19,9 +19,9 @@ from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STRIDED, Kernel, compiled, width_of
+from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STREAMED, STRIDED, Kernel, compiled, width_of
 from shardwise.runtime.fused_folds import FoldedKernel
-from shardwise.runtime.fused_layout import Result, dense_strides, memory_order, merged, placed
+from shardwise.runtime.fused_layout import Result, dense_strides, memory_order, merged, placed, streams
 from shardwise.runtime.fused_space import Space
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.threads import helpers, thread_count
@@ -138,6 +138,10 @@ class FusedKernel:
         if extents[-1] < 2 * width_of(program) or any(a != CONTIGUOUS for a in access[len(blocks) :]):
             return None
         inner = extents[-1]
+        for k, (own, result) in enumerate(zip(steps[len(blocks) :], results, strict=True), len(blocks)):
+            nbytes = math.prod(result.shape) * result.dtype.itemsize
+            if streams(nbytes, own[:-1], inner, result.dtype.itemsize) and inner % width_of(program) == 0:
+                access[k] = STREAMED
         parts = max(1, inner // _CHUNK)
         segment = -(-inner // parts // 64) * 64 if parts > 1 else inner  # whole cache lines
         parts = -(-inner // segment)

@@ -18,6 +18,7 @@ from shardwise.runtime.lanes import STORED, TYPES, Lane, Lanes
 from shardwise.runtime.llvm import Compiled
 
 CONTIGUOUS, REPEATED, STRIDED = "c", "0", "s"  # how an inner loop meets an operand
+STREAMED = "n"  # a contiguous result that bypasses the cache
 
 _AHEAD = 2048  # bytes
 
@@ -62,7 +63,7 @@ def kernel_text(program: Program, access: Sequence[str], outer: int, width: int,
     The job: units of work, units per chunk, segments per row, elements per segment, elements per row, the extents of the
     outer loops, then the strides in bytes of each operand and result: outer ones, inner one.
     """
-    w = Lanes(width)
+    w = Lanes(width, wide)
     atoms: list[Any] = [*program.inputs, *program.outputs]
     w.start("entry")
     fields = 5 + outer + len(atoms) * (outer + 1)
@@ -128,7 +129,8 @@ def kernel_text(program: Program, access: Sequence[str], outer: int, width: int,
         stored = STORED[_name(atom)]
         raw = w.storable(_read(w, atom, values))
         w.line(f"%to{k} = getelementptr {stored}, ptr %here{k}, i64 %j")
-        w.line(f"store {w.vector(stored)} {raw}, ptr %to{k}, align 1")
+        hint = f"align {w.bytes_of(stored)}, !nontemporal !1" if access[k] == STREAMED else "align 1"
+        w.line(f"store {w.vector(stored)} {raw}, ptr %to{k}, {hint}")
     w.line("br label %latch")
     w.start("latch")
     _prefetch(w, program, access)

@@ -14,6 +14,8 @@ from shardwise.runtime.memory import pool
 
 Shape = tuple[int, ...]
 
+STREAMED_BYTES = 1 << 25  # results from which on the cache is of no use to who reads them next
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -92,3 +94,11 @@ def merged(extents: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[li
     if not sizes:
         return [1], [[0] for _ in strides]
     return sizes, steps
+
+
+def streams(nbytes: int, strides: Sequence[int], row: int, itemsize: int) -> bool:
+    """Whether a result of so many bytes, dense along rows of `row` elements, is to be written past the cache.
+
+    `strides` are those of the loops around the row. Such stores must be aligned, which the pool's large buffers are.
+    """
+    return nbytes >= STREAMED_BYTES and not any(s % 64 for s in (*strides, row * itemsize))

@@ -51,10 +51,11 @@ class Lane:
 
 
 class Lanes:
-    """Writes the body of one function, `width` lanes per vector."""
+    """Writes the body of one function, `width` lanes per vector; `wide`: for a processor with AVX-512."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, wide: bool = False) -> None:
         self.width = width
+        self.wide = wide
         self.lines: list[str] = []
         self.declared: dict[str, str] = {}
         self.label = "entry"
@@ -203,6 +204,38 @@ class Lanes:
     def copysign(self, size: Lane, sign: Lane) -> Lane:
         """`size` with the sign bit of `sign`."""
         return self.call("copysign", size, sign)
+
+    def scales(self, x: Lane) -> bool:
+        """Whether the processor has `scaled` for such vectors."""
+        return self.wide and self.width * x.bits % 512 == 0
+
+    def scaled(self, x: Lane, n: Lane) -> Lane:
+        """``x * 2**n`` for whole floats `n`, rounded once, subnormal and infinite where it should be."""
+        lanes = 512 // x.bits
+        v = f"<{lanes} x {x.type}>"
+        kind, mask = ("ps", "i16") if x.type == "float" else ("pd", "i8")
+        name = f"llvm.x86.avx512.mask.scalef.{kind}.512"
+        self.declare(name, f"declare {v} @{name}({v}, {v}, {v}, {mask}, i32)")
+        parts = []
+        for k in range(self.width // lanes):
+            a, b = (self._part(y, k, lanes) for y in (x, n))
+            parts.append(
+                self.let(f"call {v} @{name}({v} {a}, {v} {b}, {v} zeroinitializer, {mask} -1, i32 4)", x.dtype).ref
+            )
+        while len(parts) > 1:
+            v = f"<{lanes} x {x.type}>"
+            places = ", ".join(f"i32 {i}" for i in range(2 * lanes))
+            parts = [self.let(f"shufflevector {v} {a}, {v} {b}, <{2 * lanes} x i32> <{places}>", x.dtype).ref
+                     for a, b in zip(parts[::2], parts[1::2], strict=True)]  # fmt: skip
+            lanes *= 2
+        return Lane(parts[0], x.dtype)
+
+    def _part(self, x: Lane, k: int, lanes: int) -> str:
+        """The k-th group of `lanes` lanes."""
+        if lanes == self.width:
+            return x.ref
+        v, places = self.vector(x.type), ", ".join(f"i32 {i}" for i in range(k * lanes, (k + 1) * lanes))
+        return self.let(f"shufflevector {v} {x.ref}, {v} poison, <{lanes} x i32> <{places}>", x.dtype).ref
 
     def poly(self, x: Lane, coefficients: Sequence[float]) -> Lane:
         """The polynomial with these coefficients, the highest power's first."""

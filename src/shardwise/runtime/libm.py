@@ -86,8 +86,10 @@ def _power_of_two(w: Lanes, n: Lane, f: _Format) -> Lane:
     return w.bitcast(w.binary("shl", biased, w.like(f.mantissa, n)), f.dtype)
 
 
-def _scaled(w: Lanes, x: Lane, n: Lane, f: _Format) -> Lane:
-    """``x * 2**n`` in two steps: the result may be subnormal or infinite."""
+def _scaled(w: Lanes, x: Lane, n: Lane, whole: Lane, f: _Format) -> Lane:
+    """``x * 2**n`` for n as an integer and as a float, in two steps: the result may be subnormal or infinite."""
+    if w.scales(x):
+        return w.scaled(x, whole)
     half = w.binary("ashr", n, w.like(1, n))
     return w.mul(w.mul(x, _power_of_two(w, half, f)), _power_of_two(w, w.sub(n, half), f))
 
@@ -100,11 +102,17 @@ def _clipped(w: Lanes, x: Lane, low: float, high: float) -> Lane:
 
 def _reduced(w: Lanes, x: Lane, f: _Format) -> tuple[Lane, Lane, Lane]:
     """n and q with ``exp(x) = 2**n * (1 + q)``: n as an integer and as a float, q = expm1 of at most ln2 / 2."""
+    n, whole, r = _divided(w, x, f)
+    return n, whole, _expm1_near(w, r, f)
+
+
+def _divided(w: Lanes, x: Lane, f: _Format) -> tuple[Lane, Lane, Lane]:
+    """n and r with ``x = n * ln2 + r``: n as an integer and as a float, r at most ln2 / 2."""
     shifted = w.fma(x, w.like(1 / math.log(2), x), w.like(f.magic, x))
     n = w.sub(shifted, w.like(f.magic, x))
     r = w.fma(n, w.like(-f.ln2[0], x), x)
     r = w.fma(n, w.like(-f.ln2[1], x), r)
-    return _low_bits(w, shifted, f), n, _expm1_near(w, r, f)
+    return _low_bits(w, shifted, f), n, r
 
 
 def _low_bits(w: Lanes, shifted: Lane, f: _Format) -> Lane:
@@ -119,8 +127,8 @@ def _expm1_near(w: Lanes, r: Lane, f: _Format) -> Lane:
 def exp(w: Lanes, x: Lane) -> Lane:
     """e to the power x."""
     f = _format(x)
-    n, _, q = _reduced(w, _clipped(w, x, f.lowest, f.highest), f)
-    return _scaled(w, w.add(q, w.like(1, q)), n, f)
+    n, whole, r = _divided(w, _clipped(w, x, f.lowest, f.highest), f)
+    return _scaled(w, w.poly(r, (*f.exp, 1.0, 1.0)), n, whole, f)
 
 
 def exp2(w: Lanes, x: Lane) -> Lane:
@@ -128,12 +136,13 @@ def exp2(w: Lanes, x: Lane) -> Lane:
     f = _format(x)
     x = _clipped(w, x, -1080.0 if f is _F64 else -152.0, 1025.0 if f is _F64 else 129.0)
     shifted = w.add(x, w.like(f.magic, x))
-    r = w.sub(x, w.sub(shifted, w.like(f.magic, x)))
+    whole = w.sub(shifted, w.like(f.magic, x))
+    r = w.sub(x, whole)
     low = math.log(2) - _single(math.log(2)) if f is _F32 else 2.3190468138462996e-17
     exact = w.mul(r, w.like(math.log(2), x))
     rest = w.fma(r, w.like(math.log(2), x), w.neg(exact))
     q = _expm1_near(w, w.add(exact, w.fma(r, w.like(low, x), rest)), f)
-    return _scaled(w, w.add(q, w.like(1, q)), _low_bits(w, shifted, f), f)
+    return _scaled(w, w.add(q, w.like(1, q)), _low_bits(w, shifted, f), whole, f)
 
 
 def _single(x: float) -> float:
@@ -219,7 +228,9 @@ def cos(w: Lanes, x: Lane) -> Lane:
 
 def _circular_single(w: Lanes, x: Lane, function: str) -> Lane:
     """By one polynomial for sin(r), abs(r) <= pi / 2, in float64."""
-    x = w.convert(Lane(x.ref, "float32"), "float64")
+    x = Lane(x.ref, "float32")
+    far = w.compare("gt", w.abs(x), w.like(2.0**40, x))  # n * pi needs more digits there
+    x = w.convert(x, "float64")
     if function == "sin":  # x = n * pi + r
         shifted = w.fma(x, w.like(1 / math.pi, x), w.like(_F64.magic, x))
         n = w.sub(shifted, w.like(_F64.magic, x))
@@ -231,8 +242,6 @@ def _circular_single(w: Lanes, x: Lane, function: str) -> Lane:
     y = w.fma(w.mul(r, z), w.poly(z, _SIN_SINGLE), r)
     negated = w.bitcast(shifted, "int64")  # in the lowest bit: where n is odd
     y = _with_sign_flipped(w, y, w.binary("shl", negated, w.like(63, negated)))
-    # Beyond, n * pi needs more digits.
-    far = w.compare("gt", w.abs(x), w.like(2.0**40, x))
     return w.convert(w.unless(far, x, y, function), "float32")
 
 
