@@ -15,7 +15,7 @@ import numpy as np
 from shardwise.ir import ShapedArray, define_op
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
-from shardwise.ops import across
+from shardwise.ops import across, across_windows
 from shardwise.ops import collective_batching as batching
 from shardwise.ops.derivative import do
 from shardwise.runtime.blocks import expanded
@@ -486,5 +486,5 @@ halo_exchange = define_op(
     typed=True,
     collective=True,
     rule=_moved_dim_rule(lambda p: (p["dim"],)),
-    across=across.gathering(_halo_kernel),
+    across=across_windows.halo_exchange(_halo_kernel),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, literal
@@ -24,9 +25,11 @@ from shardwise.ops.collective import (
     ppermute_op,
     psum_scatter_op,
 )
+from shardwise.ops.relayout import device_bytes, layout_axes, relayout_op, route
 from shardwise.passes.choose import FactorAxes, choose_factors, compose
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.reshard import Step, collective_bytes, local_shape, plan_reshard
+from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
 
@@ -55,6 +58,15 @@ class Region:
     values: dict[Var, tuple[Atom, DimAxes]] = field(default_factory=dict)
     transfers: list[Transfer] = field(default_factory=list)
     current: Equation | None = None
+
+    @cached_property
+    def across(self) -> tuple[Env, frozenset[str]] | None:
+        """Where the grid lies over several processes, who owns what, and the axes between whose devices processes talk."""
+        grid = self.grid
+        owners = grid.processes
+        if owners is None:
+            return None
+        return Env(grid.names, grid.sizes, processes=owners), frozenset(grid.names[a] for a in owners.crossing())
 
     # -- reading and defining values -------------------------------------------------------------------------------------------
 
@@ -116,9 +128,23 @@ class Region:
         if have == want or isinstance(atom, Literal):
             return atom
         sizes = self.grid.axis_sizes
-        for step in plan_reshard(have, want, aval.shape, aval.itemsize, sizes):
+        steps = plan_reshard(have, want, aval.shape, aval.itemsize, sizes)
+        if self.across is not None and _takes_detours(steps, self.across):
+            env, _ = self.across
+            if route(env, have, want) is not None:
+                return self._relayout(atom, have, want, aval)
+        for step in steps:
             atom = self._step(atom, step, aval)
         return atom
+
+    def _relayout(self, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
+        """`reshard` in one exchange between processes."""
+        sizes, axes = self.grid.axis_sizes, layout_axes(have, want)
+        sent = device_bytes(have, want, aval.shape, aval.itemsize, sizes)
+        cause, source = (self.current.op.name, self.current.source) if self.current else ("output", None)
+        self.transfers.append(Transfer("relayout", axes, sent, aval.str_short(), cause, source, implicit=True))
+        params = {"source": have, "target": want, "axes": axes, "sizes": self.sizes_of(axes)}
+        return self.emit(relayout_op, [atom], params)[0]
 
     def _step(self, atom: Atom, step: Step, aval: ShapedArray) -> Atom:
         sizes = self.sizes_of(step.axes)
@@ -277,6 +303,16 @@ class Region:
         if rest:
             atom = self.collective(all_reduce, atom, "all_reduce", rest, var.aval, {"kind": kind})
         self.define(var, self.reshard(atom, dims, placed, var.aval), placed)
+
+
+def _takes_detours(steps: Sequence[Step], across: tuple[Env, frozenset[str]]) -> bool:
+    """Whether steps may send more between processes than what each of them lacks in the end."""
+    _, crossing = across
+    first = next((i for i, s in enumerate(steps) if s.kind != "slice" and crossing.intersection(s.axes)), None)
+    if first is None:
+        return False
+    rest = steps[first + 1 :]
+    return steps[first].kind == "permute" or any(s.kind == "slice" or crossing.intersection(s.axes) for s in rest)
 
 
 def _dim_of(tensor: TensorFactors, factor: int) -> int | None:

@@ -7,11 +7,13 @@ them where the program has collectives between processes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from shardwise.ir import Equation, Program, source_text, subprograms
 from shardwise.runtime.comm import Meeting, number_of, the_world
-from shardwise.runtime.plan import Plan, Run
+from shardwise.runtime.env import Env
+from shardwise.runtime.plan import Plan, Run, kernel_of
 
 _SHOWN = 3  # collectives that an error shows
 
@@ -32,6 +34,28 @@ def collectives(program: Program, crossing: frozenset[str]) -> Iterator[tuple[st
             yield f"{eqn.op.name}[{params}]({types})", source_text(eqn.source) if eqn.source else ""
         for _, sub in subprograms(eqn.params):
             yield from collectives(sub, crossing)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """An equation that moves data between processes: how many bytes this process sends in it."""
+
+    equation: Equation
+    bytes: int
+    times: int  # how often it runs
+    endless: bool  # in a while loop or a branch: `times` is a guess
+
+
+def exchanges(program: Program, env: Env, times: int = 1, endless: bool = False) -> Iterator[Exchange]:
+    """Each exchange between processes of a program whose grid `env` describes, inner programs included."""
+    assert env.processes is not None
+    crossing = {env.axis_names[a] for a in env.processes.crossing()}
+    for eqn in program.equations:
+        if crossing.intersection(exchange_axes(eqn)):
+            yield Exchange(eqn, getattr(kernel_of(eqn, env), "sent", 0), times, endless)
+        for _, sub in subprograms(eqn.params):
+            length = eqn.params.get("length")
+            yield from exchanges(sub, env, times * (length or 1), endless or length is None)
 
 
 def announced(plan: Any, name: str) -> Run:

@@ -136,6 +136,6 @@ def local_index(index: Index, shape: Shape, ways: Shape, positions: Sequence[np.
             out.append(entry)
             continue
         size = shape[d] // ways[d]
-        at = int(np.flatnonzero(where == (entry.start // size if size else 0))[0])
+        at = int(np.flatnonzero(where == entry.start // size)[0]) if size else 0
         out.append(slice(at * size, (at + 1) * size))
     return tuple(out)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardwise.ir import Atom, Equation, Literal, Program, Var, subprograms
+from shardwise.ops.relayout import device_bytes, relayout_op
 from shardwise.passes.reshard import collective_bytes
 from shardwise.sharding.rule import Kind
 
@@ -93,6 +94,9 @@ def equation_bytes(eqn: Equation, sizes: Mapping[str, int]) -> int:
     n = _ways(params["axes"], sizes)
     if eqn.op.name == "halo_exchange":
         return _halo_bytes(eqn, n)
+    if eqn.op is relayout_op:
+        shape = [m * _ways(axes, sizes) for m, axes in zip(eqn.inputs[0].aval.shape, params["source"], strict=True)]
+        return device_bytes(params["source"], params["target"], shape, eqn.inputs[0].aval.itemsize, sizes)
     kind = _KINDS.get(eqn.op.name)
     return sum(collective_bytes(kind, a.aval.nbytes, n) for a in eqn.inputs) if kind else 0
 

@@ -12,9 +12,10 @@ from shardwise.compile import Executable
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, source_text
 from shardwise.passes.grid import DimAxes
 from shardwise.passes.partition import Transfer
+from shardwise.runtime.announce import exchange_axes, exchanges
 from shardwise.sharding import AbstractMesh
 
-_MOVES = {"all_gather", "all_to_all", "permute"}
+_MOVES = {"all_gather", "all_to_all", "permute", "relayout"}
 
 
 def program_with_layouts(executable: Executable) -> Program:
@@ -87,7 +88,14 @@ def explain_text(executable: Executable, names: Sequence[str], result: bool) -> 
     for name, var in zip(names, program.inputs, strict=True):
         lines.append(f"  {name}: {var.aval.str_short()}, {_local_bytes(executable, var.aval)} bytes per device")
     body = program_text(program, sources=True).split("\n")
-    lines += ["", "program", *[f"  {line}" for line in body], "", *_collectives(executable.transfers)]
+    lines += [
+        "",
+        "program",
+        *[f"  {line}" for line in body],
+        "",
+        *_collectives(executable.transfers),
+        *_between(executable),
+    ]
     if result:
         seconds = executable.seconds
         took = ", ".join(f"{stage} {1e3 * t:.1f} ms" for stage, t in seconds.items())
@@ -102,6 +110,28 @@ def _local_bytes(executable: Executable, aval: ShapedArray) -> int:
         for a in axes:
             ways *= sizes[a]
     return aval.nbytes // ways
+
+
+def _between(executable: Executable) -> list[str]:
+    """What this process sends to other processes."""
+    env = executable.plan.env
+    if env.processes is None:
+        return []
+    found = list(exchanges(executable.device_program, env))
+    me, ranks = env.processes.me, env.processes.ranks
+    total = sum(e.bytes * e.times for e in found)
+    lines = ["", f"between processes: process {me}, one of {len(ranks)}, sends {total} bytes in one run"]
+    for e in found:
+        eqn = e.equation
+        values = ", ".join(a.aval.str_short() for a in eqn.inputs)
+        often = f", {e.times} times" if e.times != 1 else ""
+        guess = ", as often as its loop or branch runs" if e.endless else ""
+        where = f" at {source_text(eqn.source)}" if eqn.source else ""
+        name = f"{eqn.op.name} and all_reduce" if eqn.op.absorbs_sum else eqn.op.name
+        lines.append(
+            f"  {name} over {', '.join(exchange_axes(eqn))} of {values} per device: {e.bytes} bytes{often}{guess}{where}"
+        )
+    return lines
 
 
 def _collectives(transfers: Sequence[Transfer]) -> list[str]:

@@ -1,0 +1,259 @@
+"""`relayout`: a value over several processes straight from one layout to another, in one exchange.
+
+The partitioner makes it of a reshard that would take several collectives between processes, or whole blocks where a part would
+do. Each process takes what it lacks and nothing else, each part from one of those that have it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import ShapedArray, define_op
+from shardwise.ir.op import Params, Types
+from shardwise.ops.across import Kernel, as_slice, block_bytes, line_of, sending, settling, tag_of
+from shardwise.runtime.blocks import Ndarray, expanded
+from shardwise.runtime.comm import the_world
+from shardwise.runtime.env import Env
+from shardwise.runtime.memory import pool
+from shardwise.sharding.ownership import owned_positions
+from shardwise.sharding.rule import Rule
+
+DimAxes = tuple[tuple[str, ...], ...]  # per dim the axes that split it, major first
+Parts = tuple[tuple[int, ...], ...]  # per dim the numbers of units, ascending
+
+
+class Route:
+    """Who sends what to whom between two layouts, in units: the parts into which both layouts together cut each dim.
+
+    `own` and `wanted` are this process's units before and after, `kept` the ones it has already; `sends` and `takes` hold
+    per message the other process, what is sent (and for takes the place of the message among the sender's). `counts` are
+    the units per dim of all messages between any two processes, `fan` is how many messages a process sends at most.
+    """
+
+    __slots__ = ("counts", "fan", "kept", "own", "ranks", "sends", "takes", "units", "wanted")
+
+    def __init__(self, env: Env, source: DimAxes, target: DimAxes) -> None:
+        owners = env.processes
+        assert owners is not None
+        axes = layout_axes(source, target)
+        line = line_of(env, axes)
+        self.ranks = line.ranks
+        me = line.me
+        self.units = tuple(math.lcm(_ways(a, env), _ways(b, env)) for a, b in zip(source, target, strict=True))
+        have = [self._units(env, source, owners.owned[r]) for r in line.ranks]
+        want = [self._units(env, target, owners.owned[r]) for r in line.ranks]
+        self.own, self.wanted = have[me], want[me]
+        self.kept = _common(self.own, self.wanted)
+        holders: dict[Parts, list[int]] = {}
+        for k, parts in enumerate(have):
+            holders.setdefault(parts, []).append(k)
+        for a, b in itertools.combinations(holders, 2):
+            if all(set(x) & set(y) for x, y in zip(a, b, strict=True)):
+                raise ValueError(f"processes hold parts that overlap in layout {source}")
+        messages: dict[int, list[tuple[int, Parts]]] = {k: [] for k in range(len(have))}
+        for k, parts in enumerate(want):
+            for held, of in holders.items():
+                shared = _common(held, parts)
+                if held != have[k] and all(shared):
+                    messages[of[k % len(of)]].append((k, shared))
+        self.sends = messages[me]
+        self.takes = [
+            (k, place, parts) for k, sent in messages.items() for place, (to, parts) in enumerate(sent) if to == me
+        ]
+        self.fan = max(map(len, messages.values()))
+        self.counts = sorted({tuple(map(len, parts)) for sent in messages.values() for _, parts in sent})
+
+    def _units(self, env: Env, dims: DimAxes, coordinates: tuple[tuple[int, ...], ...]) -> Parts:
+        positions = tuple(tuple(env.dim(a) for a in axes) for axes in dims)
+        found = []
+        for units, axes, parts in zip(
+            self.units, dims, owned_positions(positions, env.axis_sizes, coordinates), strict=True
+        ):
+            ways = _ways(axes, env)
+            each = units // ways
+            numbers = range(ways) if parts is None else parts.tolist()
+            found.append(tuple(n * each + i for n in numbers for i in range(each)))
+        return tuple(found)
+
+
+def _ways(axes: tuple[str, ...], env: Env) -> int:
+    return math.prod(env.size(a) for a in axes)
+
+
+def _common(a: Parts, b: Parts) -> Parts:
+    return tuple(tuple(sorted(set(x) & set(y))) for x, y in zip(a, b, strict=True))
+
+
+def layout_axes(source: DimAxes, target: DimAxes) -> tuple[str, ...]:
+    """The axes that either layout uses."""
+    return tuple(dict.fromkeys(a for axes in (*source, *target) for a in axes))
+
+
+@lru_cache(maxsize=1024)
+def route(env: Env, source: DimAxes, target: DimAxes) -> Route | None:
+    """The (cached) Route between two layouts; None where processes hold parts that overlap without being the same."""
+    try:
+        return Route(env, source, target)
+    except ValueError:
+        return None
+
+
+def _index(parts: Parts, within: Parts, carried: int) -> tuple[Any, ...] | None:
+    """Where `parts` lie in an array of dims (unit, inside of it) per dim that holds `within`; None if that is no view."""
+    index: list[Any] = [slice(None)] * carried
+    for numbers, all_numbers in zip(parts, within, strict=True):
+        at = {n: i for i, n in enumerate(all_numbers)}
+        where = as_slice([at[n] for n in numbers])
+        if not isinstance(where, slice):
+            return None
+        index += [where, slice(None)]
+    return tuple(index)
+
+
+def _taken(x: Ndarray, parts: Parts, within: Parts, carried: int) -> Ndarray:
+    """The units `parts` of `x`: a view where they are evenly spaced."""
+    index = _index(parts, within, carried)
+    if index is not None:
+        return x[index]
+    for d, (numbers, all_numbers) in enumerate(zip(parts, within, strict=True)):
+        at = {n: i for i, n in enumerate(all_numbers)}
+        x = x.take([at[n] for n in numbers], carried + 2 * d)
+    return x
+
+
+def _put(out: Ndarray, value: Ndarray, parts: Parts, within: Parts, carried: int) -> None:
+    """Write units that are not evenly spaced."""
+    lists = [[{n: i for i, n in enumerate(all_numbers)}[n] for n in numbers]
+             for numbers, all_numbers in zip(parts, within, strict=True)]  # fmt: skip
+    for at in itertools.product(*[range(len(numbers)) for numbers in lists]):
+        index: list[Any] = [slice(None)] * carried
+        of: list[Any] = [slice(None)] * carried
+        for i, numbers in zip(at, lists, strict=True):
+            index += [numbers[i], slice(None)]
+            of += [i, slice(None)]
+        out[tuple(index)] = value[tuple(of)]
+
+
+def _type(
+    x: ShapedArray, *, source: DimAxes, target: DimAxes, axes: tuple[str, ...], sizes: tuple[int, ...]
+) -> ShapedArray:
+    known = dict(zip(axes, sizes, strict=True))
+    ways = lambda names: math.prod(known[a] for a in names)  # noqa: E731
+    shape = [n * ways(a) // ways(b) for n, a, b in zip(x.shape, source, target, strict=True)]
+    vma = (x.vma - {a for names in source for a in names}) | {a for names in target for a in names}
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=vma)
+
+
+def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+    source, target, axes = params["source"], params["target"], params["axes"]
+    way = route(env, source, target)
+    assert way is not None, "the partitioner asks for routes before it uses them"
+    found, aval, out_aval = way, in_types[0], out_types[0]
+    source_axes = tuple(a for names in source for a in names)
+    extents = {a: env.extent(a) for a in axes}
+    lead, names = env.lead, env.axis_names
+    carried = [d for d in range(lead) if d >= len(names) or names[d] not in axes]
+    unused = [env.dim(a) for a in axes if a not in source_axes]
+    order = list(carried)
+    inner = [
+        n * _ways(s, env) // u for n, s, u in zip(aval.shape, source, way.units, strict=True)
+    ]  # elements of a unit
+    for d, splitting in enumerate(source):
+        order += [*(env.dim(a) for a in splitting), lead + d]
+    back = _way_back(env, target, axes, carried)
+    out_split = [n for d, splitting in enumerate(target) for n in (*(extents[a] for a in splitting), out_aval.shape[d])]
+    settled, tag = settling(env, aval, source_axes), tag_of("relayout", env, in_types, params)
+    c = len(carried)
+    per_dim = lambda parts: [n for d, numbers in enumerate(parts) for n in (len(numbers), inner[d])]  # noqa: E731
+    sends = way.sends
+
+    def run(x: Ndarray) -> Ndarray:
+        x = settled(x)
+        for a in source_axes:
+            x = expanded(x, env.dim(a), extents[a])
+        if unused:
+            x = x[tuple(slice(0, 1) if d in unused else slice(None) for d in range(x.ndim))]
+        loops = tuple(x.shape[d] for d in carried)
+        dense = x.transpose(order + unused).reshape(loops + tuple(per_dim(found.own)))
+        out = pool.empty(loops + tuple(per_dim(found.wanted)), x.dtype)
+        later = []
+        takes = []
+        for k, place, parts in found.takes:
+            index = _index(parts, found.wanted, c)
+            into = out[index] if index is not None else pool.empty(loops + tuple(per_dim(parts)), x.dtype)
+            takes.append((k, place, into))
+            if index is None:
+                later.append((into, parts))
+        sent = [(k, _taken(dense, parts, found.own, c)) for k, parts in sends]
+        shapes = [
+            loops + tuple(n for d, count in enumerate(counts) for n in (count, inner[d])) for counts in found.counts
+        ]
+        the_world().link(found.ranks).swap(sent, takes, found.fan, shapes, tag)
+        if all(found.kept):
+            index = _index(found.kept, found.wanted, c)
+            if index is not None:
+                out[index] = _taken(dense, found.kept, found.own, c)
+            else:
+                later.append((_taken(dense, found.kept, found.own, c), found.kept))
+        for value, parts in later:
+            _put(out, value, parts, found.wanted, c)
+        return back(out.reshape(loops + tuple(out_split)))
+
+    unit = block_bytes(env, aval, axes) // max(aval.size, 1) * math.prod(inner)
+    return sending(run, unit * sum(math.prod(map(len, parts)) for _, parts in sends))
+
+
+def _way_back(env: Env, target: DimAxes, axes: Sequence[str], carried: Sequence[int]) -> Any:
+    """From dims (carried, per dim its axes and the rest) to a block: its leading dims, then the value's own."""
+    place: dict[int, int] = {d: i for i, d in enumerate(carried)}
+    at, own = len(carried), []
+    for splitting in target:
+        for a in splitting:
+            place[env.dim(a)] = at
+            at += 1
+        own.append(at)
+        at += 1
+    order = [place[d] for d in range(env.lead) if d in place] + own
+    missing = tuple(d for d in range(env.lead) if d not in place)
+
+    def back(x: Ndarray) -> Ndarray:
+        return np.expand_dims(x.transpose(order), missing)
+
+    return back
+
+
+def device_bytes(
+    source: DimAxes, target: DimAxes, shape: Sequence[int], itemsize: int, sizes: Mapping[str, int]
+) -> int:
+    """What the device that lacks most of its part in layout `target` takes from others, which have layout `source`."""
+    axes = layout_axes(source, target)
+    coordinates = dict(zip(axes, np.indices([sizes[a] for a in axes]).reshape(len(axes), -1), strict=True))
+    shared: Any = 1
+    wanted = 1
+    for n, have, want in zip(shape, source, target, strict=True):
+        (start, own), (first, part) = _interval(n, have, sizes, coordinates), _interval(n, want, sizes, coordinates)
+        shared = shared * np.maximum(0, np.minimum(start + own, first + part) - np.maximum(start, first))
+        wanted *= part
+    return int(np.max(wanted - shared)) * itemsize
+
+
+def _interval(n: int, axes: Sequence[str], sizes: Mapping[str, int], coordinates: Mapping[str, Any]) -> tuple[Any, int]:
+    """Where each device's part of a dim of size n begins, and its size."""
+    ways, number = 1, 0
+    for a in axes:
+        number = number * sizes[a] + coordinates[a]
+        ways *= sizes[a]
+    return number * (n // ways), n // ways
+
+
+def _nothing_splits(in_types: Types, out_types: Types, params: Params) -> Rule:
+    return Rule((((),) * in_types[0].ndim,), (((),) * out_types[0].ndim,), (), ())
+
+
+relayout_op = define_op("relayout", type_rule=_type, rule=_nothing_splits, typed=True, collective=True, across=_across)
