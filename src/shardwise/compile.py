@@ -357,7 +357,7 @@ def _check_reshards(program: Program, transfers: Sequence[Transfer]) -> None:
     if config.shardwise_on_reshard != "raise":
         return
     for t in transfers:
-        if t.implicit and t.kind in ("all_gather", "all_to_all", "permute"):
+        if t.implicit and t.kind in ("all_gather", "all_to_all", "permute", "relayout"):
             where = f" at {t.source[0]}:{t.source[1]}" if t.source else ""
             raise ValueError(
                 f"{program.name}: {t.cause}{where} needs an implicit {t.kind} over {t.axes} of {t.value} ({t.bytes} bytes per "
