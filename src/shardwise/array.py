@@ -20,7 +20,7 @@ from shardwise.base.errors import JaxRuntimeError
 from shardwise.ir import Array, Literal, ShapedArray
 from shardwise.ops.convert import install_array_constructor, install_literal_constructor
 from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
-from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
+from shardwise.sharding import Device, NamedSharding, PartitionSpec, PmapSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.device import default_device
 from shardwise.sharding.ownership import (
     local_index,
@@ -242,7 +242,8 @@ class ArrayImpl(Array):
 
     def addressable_data(self, index: int) -> ArrayImpl:
         """The data of the `index`-th shard of this process, as a single-device array."""
-        data = self.addressable_shards[index].data
+        shards = self.addressable_shards
+        data = shards[0 if self.is_fully_replicated and shards else index].data
         assert data is not None
         return data
 
@@ -261,7 +262,7 @@ class ArrayImpl(Array):
             data = self.dense[index]
         sharding = SingleDeviceSharding(device, memory_kind=self.sharding.memory_kind)
         aval = ShapedArray(data.shape, self.dtype, self.weak_type)
-        return ArrayImpl(signature(aval, sharding, True), dense=data)
+        return ArrayImpl(signature(aval, sharding, self.committed), dense=data)
 
     # -- lifetime --------------------------------------------------------------------------------------------------------------
 
@@ -397,11 +398,16 @@ class ArrayImpl(Array):
         self._check_alive()
         if self._is_partial:
             raise AssertionError("an array that spans several processes cannot be iterated over; index it instead.")
-        aval = ShapedArray(self.shape[1:], self.dtype, self.weak_type)
-        if len(self._sig.devices) == 1:
-            sig = signature(aval, self.sharding, self.committed)
-        else:
-            sig = signature(aval, SingleDeviceSharding(default_device()), False)
+        sharding, committed = self.sharding, self.committed
+        if isinstance(sharding, PmapSharding):
+            return (self[i] for i in range(self.shape[0]))
+        if isinstance(sharding, NamedSharding) and sharding.is_fully_replicated:
+            missing = (None,) * (self.ndim - 1 if sharding.mesh.explicit_axes else 0)
+            sharding = NamedSharding(sharding.mesh, PartitionSpec(*missing), memory_kind=sharding.memory_kind)
+        elif len(self._sig.devices) > 1:
+            sharding, committed = SingleDeviceSharding(default_device()), False
+        aval = array_type(self.shape[1:], self.dtype, self.weak_type, sharding)
+        sig = signature(aval, sharding, committed)
         dense = self.dense
         return (ArrayImpl(sig, dense=dense[i, ...]) for i in range(self.shape[0]))
 
@@ -457,8 +463,7 @@ class ArrayImpl(Array):
         weak = ", weak_type=True" if self.weak_type else ""
         tail = f"dtype={self.dtype.name}{weak})"
         if self.size == 0 and self.ndim:
-            body = f"Array([], shape={self.shape}, "
-            return body.replace("Array([], shape=(0,), ", "Array([], ") + tail
+            return f"Array([], shape={self.shape}, " + tail
         body = np.array2string(value, separator=", ", prefix="Array(", suffix=",")
         text = f"Array({body}, "
         last_line = text.rpartition("\n")[2]

@@ -158,19 +158,20 @@ class Executable:
 
 
 def compile_program(program: Program, in_sigs: Sequence[Signature], out_shardings: Sequence[Sharding | None], *,
-                    names: Sequence[str] = (), default_mesh: Mesh | None = None, owned: Owned | None = None) -> Executable:  # fmt: skip
+                    names: Sequence[str] = (), default_mesh: Mesh | None = None, legacy: bool = False,
+                    owned: Owned | None = None) -> Executable:  # fmt: skip
     """Compile `program` for arguments of these signatures.
 
     `out_shardings` fixes the layout of results (None: propagation decides). `names` are the arguments' names for errors.
-    `default_mesh` is where a program goes that names no devices. `owned` says, given the results' signatures and whether there
-    are several devices, which arguments the program may delete.
+    `default_mesh` is where a program goes that names no devices; if `legacy`, one that names others is refused. `owned` says,
+    given the results' signatures and whether there are several devices, which arguments the program may delete.
     """
     times = {}
     start = time.perf_counter()
     program = inline_calls(program)
     inner = list(_inner_shardings(program))
     given, in_sigs = in_sigs, [_seen(s) for s in in_sigs]
-    devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh)
+    devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
     grid = make_grid(devices, _meshes(devices, in_sigs, out_shardings, inner, default_mesh))
     program = on_grid(program, grid)
     in_dims = [_in_dims(grid, sig) for sig in in_sigs]
@@ -284,7 +285,7 @@ def _device_tuple(item: Any) -> tuple[Device, ...]:
 
 
 def _devices(name: str, in_sigs: Sequence[Signature], names: Sequence[str], outs: Sequence[Sharding | None],
-             inner: Sequence[Any], default_mesh: Mesh | None) -> tuple[tuple[Device, ...], bool]:  # fmt: skip
+             inner: Sequence[Any], default_mesh: Mesh | None, legacy: bool) -> tuple[tuple[Device, ...], bool]:  # fmt: skip
     """The one ordered device list of the computation, and whether anything commits it; raises where two disagree."""
     found: tuple[Device, ...] | None = None
     subject = ""
@@ -313,7 +314,7 @@ def _devices(name: str, in_sigs: Sequence[Signature], names: Sequence[str], outs
     if mesh is not None and not mesh.empty:
         if found is None:
             return _device_tuple(mesh), True
-        if default_mesh is None and found != _device_tuple(mesh) and mesh.size != 1:
+        if (default_mesh is None or legacy) and found != _device_tuple(mesh) and mesh.size != 1:
             raise incompatible_devices(name, subject, found, "jit's context mesh", _device_tuple(mesh))
     if found is None:
         return (default_device(),), False

@@ -15,9 +15,9 @@ from shardwise.base import config
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from shardwise.compile import Executable, compile_program
-from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind
+from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind, is_eager
 from shardwise.ops.convert import as_array, as_value
-from shardwise.ops.layout import reshard_op, sharding_constraint
+from shardwise.ops.layout import device_put_op, reshard_op, sharding_constraint
 from shardwise.placement import check_fits
 from shardwise.runtime.comm import checksum, number_of, the_world
 from shardwise.sharding import (
@@ -87,34 +87,46 @@ def is_target_leaf(x: Any) -> bool:
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
     """The tree `x` with each leaf on its target: a Device, a Sharding, a PartitionSpec (under a context mesh) or None.
 
-    `device` may be a prefix tree of targets. With a target the result is committed; without one Arrays come back as they
-    are and host values go uncommitted to the default device. `may_alias=False` forces a copy; `donate` is a hint without
-    effect on the argument here, since moving costs nothing. Raises ValueError where a value cannot lie so.
+    `device` and `src` may be prefix trees of targets. With a target the result is committed; without one Arrays come back
+    as they are and host values go uncommitted to the default device. `src` is where cotangents go back to (where the
+    value lies, if left out). `may_alias=False` forces a copy; `donate` is a hint without effect on the argument here,
+    since moving costs nothing; both may be prefix trees of bools. Raises ValueError where a value cannot lie so.
     """
-    if may_alias and donate:
-        raise ValueError("may_alias and donate cannot be True at the same time.")
     leaves, tree = tree_flatten(x)
-    if is_target_leaf(device):
-        targets = [device] * len(leaves)
-    else:
-        _check_targets(device)
-        try:
-            targets = broadcast_prefix(device, x, is_leaf=is_target_leaf)
-        except ValueError as error:
-            raise ValueError("device_put device specification must be a tree prefix of the corresponding value, got specification "
-                             f"{device} for a value with structure {tree}.") from error  # fmt: skip
-    resolved = [as_target(t) for t in targets]
+    targets, sources = _per_leaf(device, x, "device"), _per_leaf(src, x, "source")
+    flags = [_flags(f, x, tree) for f in (donate, may_alias)]
+    if any(d and a for d, a in zip(*flags, strict=True)):
+        raise ValueError("may_alias and donate cannot be True at the same time.")
+    resolved, origins = [as_target(t) for t in targets], [as_target(s) for s in sources]
     values = [_leaf(v) for v in leaves]
     for value, target in zip(values, resolved, strict=True):
         if target is not None:
             check_placeable(target, value.aval, "device_put args")
-    copies = may_alias is not None and not may_alias
-    return tree_unflatten(tree, [_put(v, t, copies) for v, t in zip(values, resolved, strict=True)])
+    puts = zip(values, resolved, targets, origins, flags[1], strict=True)
+    return tree_unflatten(tree, [
+        _put(v, t, a is not None and not a) if not isinstance(v, Tracer) and is_eager() else _put_traced(v, t, given, origin)
+        for v, t, given, origin, a in puts
+    ])  # fmt: skip
 
 
-def _check_targets(device: Any) -> None:
-    for leaf in tree_flatten(device, is_leaf=is_target_leaf)[0]:
+def _per_leaf(spec: Any, x: Any, what: str) -> list[Any]:
+    """A prefix tree of targets as one target per leaf of `x`."""
+    if is_target_leaf(spec):
+        return [spec] * len(tree_flatten(x)[0])
+    for leaf in tree_flatten(spec, is_leaf=is_target_leaf)[0]:
         as_target(leaf)
+    try:
+        return broadcast_prefix(spec, x, is_leaf=is_target_leaf)
+    except ValueError as error:
+        raise ValueError(
+            f"device_put {what} specification must be a tree prefix of the corresponding value, got specification "
+            f"{spec} for a value with structure {tree_flatten(x)[1]}."
+        ) from error
+
+
+def _flags(given: Any, x: Any, tree: Any) -> list[Any]:
+    whole = given is None or isinstance(given, (bool, np.bool_))
+    return [given] * tree.num_leaves if whole else broadcast_prefix(given, x)
 
 
 def _leaf(x: Any) -> Array | Literal | Any:
@@ -129,8 +141,6 @@ def _leaf(x: Any) -> Array | Literal | Any:
 
 
 def _put(x: Any, target: Sharding | None, copy: bool) -> Array:
-    if isinstance(x, Tracer):
-        return x if target is None else _put_traced(x, target)
     value = as_array(x)
     assert isinstance(value, ArrayImpl)
     value._check_alive()
@@ -202,10 +212,24 @@ def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:
     return ArrayImpl(signature(aval, target, True), dense=value.dense if dense is None else dense)
 
 
-def _put_traced(x: Tracer, target: Sharding) -> Array:
+def _put_traced(x: Any, target: Sharding | None, given: Any, origin: Sharding | None) -> Array:
+    if target is None:
+        return as_array(x)
     if isinstance(target, NamedSharding) and target.mesh.explicit_axes:
         return bind(reshard_op, x, sharding=abstract(target), concrete=target)
-    return bind(sharding_constraint, x, sharding=target)
+    return bind(
+        device_put_op, x, target=given if isinstance(given, Device) else target, src=() if origin is None else (origin,)
+    )
+
+
+def _put_eagerly(x: Any, *, target: Any, src: Any) -> Array:
+    sharding = as_target(target)
+    assert sharding is not None
+    check_placeable(sharding, x.aval, "device_put args")
+    return _put(x, sharding, copy=False)
+
+
+device_put_op.eager = _put_eagerly
 
 
 def abstract(sharding: NamedSharding) -> NamedSharding:
@@ -226,7 +250,10 @@ def place_created(value: Array, device: Any) -> Array:
     target = as_target(device)
     assert target is not None
     if isinstance(value, Tracer):
-        return _put_traced(value, target)
+        explicit = isinstance(target, NamedSharding) and target.mesh.explicit_axes
+        return (
+            _put_traced(value, target, device, None) if explicit else bind(sharding_constraint, value, sharding=target)
+        )
     check_placeable(target, value.aval, "the array's device=")
     return _put(value, target, copy=False)
 

@@ -37,6 +37,8 @@ class EagerTrace(Trace):
     __slots__ = ()
 
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if op.eager is not None:
+            return op.eager(*args, **params)
         try:
             key = (op, context_token(), *[a._sig if type(a) is ArrayImpl else a.aval for a in args], *params.items())
             executable = _cache.get(key)

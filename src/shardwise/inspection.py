@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise.array import array_type
-from shardwise.base.dtypes import canonicalize
+from shardwise.base.dtypes import as_dtype, canonicalize
 from shardwise.ir import Array, ShapedArray
 from shardwise.ops.convert import as_value
 from shardwise.sharding import NamedSharding, PartitionSpec, Sharding, get_concrete_mesh
@@ -58,7 +58,7 @@ class ShapeDtypeStruct:
             raise ValueError(f"sharding should be an instance of `jax.sharding.Sharding`, `jax.sharding.PartitionSpec` or None. Got "
                              f"{sharding} of type {type(sharding)}.")  # fmt: skip
         self.shape = tuple(shape)
-        self.dtype = canonicalize(dtype)
+        self.dtype = as_dtype(dtype)
         self.sharding = sharding
         self.weak_type = weak_type
         self.manual_axis_type = frozenset(manual_axis_type or vma or ())
@@ -71,9 +71,10 @@ class ShapeDtypeStruct:
     @property
     def aval(self) -> ShapedArray:
         """The type."""
+        dtype = canonicalize(self.dtype)
         if self.sharding is None:
-            return ShapedArray(self.shape, self.dtype, self.weak_type, vma=self.vma)
-        return array_type(self.shape, self.dtype, self.weak_type, self.sharding).update(vma=self.vma)
+            return ShapedArray(self.shape, dtype, self.weak_type, vma=self.vma)
+        return array_type(self.shape, dtype, self.weak_type, self.sharding).update(vma=self.vma)
 
     @property
     def ndim(self) -> int:

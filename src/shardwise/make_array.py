@@ -10,7 +10,7 @@ import numpy as np
 from shardwise.array import ArrayImpl, Signature, array_type, nothing, signature
 from shardwise.base import config
 from shardwise.base.dtypes import canonicalize, physical
-from shardwise.base.errors import IndivisibleError, InvalidInputException
+from shardwise.base.errors import IndivisibleError, InvalidInputException, UnexpectedTracerError
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.device_put import check_placeable
 from shardwise.ir import Array, Tracer
@@ -66,7 +66,12 @@ def make_array_from_single_device_arrays(shape: Shape, sharding: Sharding, array
             f"If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to `{SINGLE}`."
         )
     for a in arrays:
-        if isinstance(a, Tracer) or not isinstance(a, ArrayImpl):
+        if isinstance(a, Tracer):
+            raise ValueError(
+                f"{SINGLE} requires a list of concrete arrays as input, but got a traced one ({a.aval.str_short()}). Call it "
+                "outside of jit and other transformations."
+            )
+        if not isinstance(a, ArrayImpl):
             raise TypeError(
                 f"Unsupported type for elements in `arrays`: {type(a)}. Make them with device_put(x, device)."
             )
@@ -208,6 +213,11 @@ def _callback_result(x: Any) -> ArrayImpl:
         raise InvalidInputException(
             f"Argument '{x}' of type {type(x)} is not a valid JAX type. The callback must return an array."
         ) from None
+    if isinstance(value, Tracer):
+        raise UnexpectedTracerError(
+            f"jax.make_array_from_callback cannot be called within a traced context: the callback gave a traced array "
+            f"({value.aval.str_short()}). Call it outside of jit, on concrete data."
+        )
     assert isinstance(value, ArrayImpl)
     return value
 

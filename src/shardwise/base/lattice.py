@@ -54,7 +54,8 @@ def join(order: str, names: tuple[str, ...]) -> str:
     upper_sets, type_of_upper_set = _upper_sets(order)
     for name in names:
         if name not in upper_sets:
-            raise ValueError(f"{name} does not take part in type promotion; cast the operands to one type.")
+            error = TypeError if name.startswith("key<") else ValueError
+            raise error(f"{name} does not take part in type promotion; cast the operands to one type.")
     joined = type_of_upper_set.get(functools.reduce(int.__and__, (upper_sets[name] for name in names)))
     if joined is None:
         if order is STRICT:

@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 
 from shardwise import lax
-from shardwise.array import host_array
+from shardwise.array import ArrayImpl, host_array
 from shardwise.base.dtypes import (
     as_dtype,
     canonicalize,
@@ -22,15 +22,15 @@ from shardwise.base.dtypes import (
     lattice_result_type,
 )
 from shardwise.device_put import as_target, place_created
-from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind, literal
+from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind, is_eager, literal
 from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
 from shardwise.numpy._promote import astype as cast
 from shardwise.ops.casts import copy_p
 from shardwise.ops.dims import shape_tuple
-from shardwise.ops.fill import filled
+from shardwise.ops.fill import filled, filled_like
 from shardwise.ops.out_sharding import resolve_out_sharding
 from shardwise.placement import incompatible_devices
-from shardwise.sharding import Mesh, NamedSharding, get_abstract_mesh
+from shardwise.sharding import Mesh, NamedSharding, PmapSharding, Sharding, get_abstract_mesh
 
 _PYTHON_KINDS: dict[type, str] = {bool: "b", int: "i", float: "f", complex: "c"}
 
@@ -92,6 +92,8 @@ def _refuse_move(name: str, x: Array, device: Any) -> None:
 
 def _copied(x: Array, wanted: Any) -> Array:
     changes = wanted is not None and (wanted != x.dtype or x.weak_type)
+    if type(x) is ArrayImpl and type(x.sharding) is PmapSharding and is_eager():
+        return x._copied()
     return x if changes else bind(copy_p, x)
 
 
@@ -256,6 +258,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     if wanted is not None:
         v = cast(v, wanted)
     if isinstance(v, Literal):
+        if device is not None:
+            v = literal(v.value, v.dtype, False)
         return _filled("full", shape, v, device, out_sharding)
     sizes = shape_tuple(shape, "full")
     if not v.ndim:
@@ -306,9 +310,11 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
         return place_created(filled(sizes, number), device)
     if isinstance(a, Array) and sizes == a.shape:
         if isinstance(a, Tracer):
-            return filled(sizes, number, _typed_split(a.aval))
+            return filled_like(a, number)
         if getattr(a, "committed", False):  # made where `a` is
             return place_created(filled(sizes, number), a.sharding)  # type: ignore[attr-defined]
+    elif isinstance(getattr(a, "sharding", None), Sharding) and sizes == shape_of(a):  # a ShapeDtypeStruct
+        return place_created(filled(sizes, number), a.sharding)
     return filled(sizes, number)
 
 

@@ -27,7 +27,7 @@ from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array
 from shardwise.ops.gather import gather, gather_p, gather_params
 from shardwise.ops.pieces import window_p
-from shardwise.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+from shardwise.sharding import NamedSharding, PartitionSpec, PmapSharding, SingleDeviceSharding
 from shardwise.transforms.explicit import auto_axes, reshard
 
 __all__ = ["take", "take_along_axis"]
@@ -41,6 +41,10 @@ def getitem(x: Array, index: Any) -> Array:
         view = _basic_view(x, index)
         if view is not None:
             return view
+    if type(x) is ArrayImpl and type(x.sharding) is PmapSharding and is_eager():
+        piece = _pmap_piece(x, index)
+        if piece is not None:
+            return piece
     if isinstance(index, (Array, np.ndarray)) and index.ndim and x.ndim and index.dtype.kind in "iu":
         vectors, wraps = index_vectors([index], x.shape[:1], index.shape, True)
         return bind(gather_p, x, vectors, **_row_params(x.shape, index.ndim, wraps))
@@ -52,6 +56,21 @@ def _row_params(shape: tuple[int, ...], rank: int, wraps: bool) -> dict[str, Any
     """The params of the gather that is ``x[index]`` for one index array of that rank."""
     numbers = GatherDimensionNumbers(tuple(range(rank, rank + len(shape) - 1)), (0,), (0,))
     return gather_params(numbers, (1, *shape[1:]), GatherScatterMode.CLIP, wrap_negative=wraps)
+
+
+def _pmap_piece(x: ArrayImpl, index: Any) -> Array | None:
+    """``x[index]`` where that is just what one device of a pmap holds, left there; else None."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if not all(type(p) in (int, slice) for p in parts):
+        return None
+    wanted = tuple(slice(p, p + 1) if type(p) is int else p for p in parts) + (slice(None),) * (x.ndim - len(parts))
+    for shard in x.addressable_shards:
+        if shard.index == wanted and shard.data is not None:
+            dense = shard.data.dense[(*(0 if type(p) is int else slice(None) for p in parts), ...)]
+            sharding = SingleDeviceSharding(shard.device, memory_kind=x.sharding.memory_kind)
+            aval = shard.data.aval.update(shape=dense.shape)
+            return ArrayImpl(signature(aval, sharding, False), dense=dense)
+    return None
 
 
 def _basic_view(x: ArrayImpl, index: Any) -> Array | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from shardwise.ir import Equation, ShapedArray, define_op
+from shardwise.ir import Equation, ShapedArray, Tracer, define_op
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params, Types
 from shardwise.ops.collective import _same_dims
@@ -70,6 +70,12 @@ def _constraint_batch(size: int, axis_name: Any, values: Any, dims: Any, params:
     split = SPMD_AXES.get()
     if not isinstance(sharding, NamedSharding):
         return [x], [dim]
+    clash = [a for axes in spec_axes(sharding, x.ndim - 1)[0] for a in axes if a in split]
+    if clash:
+        raise ValueError(
+            f"vmap's spmd_axis_name {split} cannot appear in the spec of a with_sharding_constraint under it, but {clash[0]!r} is "
+            f"in {sharding.spec}."
+        )
     entries = list(sharding.spec) + [None] * (x.ndim - 1 - len(sharding.spec))
     entries.insert(dim, split or PartitionSpec.UNCONSTRAINED)
     return [do.sharding_constraint(x, sharding=NamedSharding(sharding.mesh, PartitionSpec(*entries)))], [dim]
@@ -144,4 +150,28 @@ def _reshard_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Pa
 reshard_op = define_op(
     "reshard", type_rule=_reshard_type, kernel=lambda env, x, **_: x, rule=_same_dims, to_grid=_layout_on_grid,
     partition=_partition, typed=True, jvp="linear", transpose=_reshard_transpose, batch=_reshard_batch,
+)  # fmt: skip
+
+
+def _device_put_jvp(primals: Any, tangents: Any, *, target: Any, src: tuple[Any, ...]) -> tuple[Any, Any]:
+    """The source is where the operand lies, if that is known: there the cotangent goes back to."""
+    (x,), (t,) = primals, tangents
+    known = src or (() if isinstance(x, Tracer) else (x.sharding,))
+    return do.device_put(x, target=target, src=known), None if t is None else do.device_put(t, target=target, src=known)
+
+
+def _device_put_transpose(ct: Any, x: Any, *, target: Any, src: tuple[Any, ...]) -> list[Any]:
+    return [do.device_put(ct, target=src[0], src=(target,)) if src else ct]
+
+
+def _device_put_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Any], list[int]]:
+    return [do.device_put(*values, **params)], list(dims)
+
+
+# Inside of a compiled program a Sharding says on which devices the program runs; where on them the value lies is
+# propagation's choice. A bare Device says nothing there. `src` is none or one place, in a tuple, so that it is not taken
+# for one of the program's shardings. `eager` is set by `shardwise.device_put`.
+device_put_op = define_op(
+    "device_put", type_rule=lambda x, *, target, src: x, kernel=lambda env, x, **_: x, rule=_same_dims, typed=True,
+    jvp=_device_put_jvp, transpose=_device_put_transpose, batch=_device_put_batch,
 )  # fmt: skip

@@ -9,12 +9,14 @@ from typing import Any
 from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
-from shardwise.device_put import place
+from shardwise.device_put import check_placeable, place
 from shardwise.ir import Array, bind, is_eager
 from shardwise.ops.convert import as_array
 from shardwise.ops.layout import sharding_constraint, spec_axes
+from shardwise.placement import incompatible_devices
 from shardwise.sharding import (
     AxisType,
+    Mesh,
     NamedSharding,
     PartitionSpec,
     Sharding,
@@ -22,7 +24,7 @@ from shardwise.sharding import (
     get_concrete_mesh,
     legacy_mesh,
 )  # fmt: skip
-from shardwise.transforms.jit_shardings import Unspecified
+from shardwise.transforms.jit_shardings import Unspecified, check_nameable
 
 
 def _is_leaf(x: Any) -> bool:
@@ -33,7 +35,11 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """The tree `x`, each leaf laid out as `shardings` (a Sharding, a spec under a mesh, or a prefix tree) says.
 
     Under `jit` propagation obeys it and takes it back to the operands; eagerly it is a copy laid out so. Dims marked
-    ``P.UNCONSTRAINED`` are left to propagation. A dim that its axes do not divide stays whole, with a warning.
+    ``P.UNCONSTRAINED`` are left to propagation. Under `jit` a dim that its axes do not divide stays whole, with a warning.
+
+    Raises:
+        ValueError: a leaf of `shardings` is None, or does not fit its value; eagerly also if a dim is not divisible, or if
+            `x` is committed to other devices.
     """
     leaves, tree = tree_flatten(x)
     targets = [shardings] * len(leaves) if _is_leaf(shardings) else broadcast_prefix(shardings, x, is_leaf=_is_leaf)
@@ -41,21 +47,42 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
 
 def _constrain(x: Array, target: Any) -> Array:
-    if target is None or isinstance(target, Unspecified):
+    if isinstance(target, Unspecified):
         return x
+    if target is None:
+        raise ValueError("One of the shardings of with_sharding_constraint is None, which is not allowed: pass a Sharding or a "
+                         "PartitionSpec for each value, P.UNCONSTRAINED for dims that are left open.")  # fmt: skip
     sharding = _resolved(target)
     sharding.check_compatible_aval(x.shape)
+    if isinstance(sharding, NamedSharding) and _explicit(sharding, x):
+        return x
+    if isinstance(x, ArrayImpl) and is_eager():
+        return _at_once(x, sharding)
     if isinstance(sharding, NamedSharding):
-        if _explicit(sharding, x):
-            return x
         sharding = _even(x, sharding)
-    if isinstance(x, ArrayImpl) and is_eager() and not _open(sharding):
-        return x if x.sharding == sharding else place(x, sharding)
     return bind(sharding_constraint, x, sharding=sharding)
+
+
+def _at_once(x: ArrayImpl, sharding: Sharding) -> Array:
+    """Eagerly: `x` laid out so, over the devices it lies on if it was placed."""
+    if not _is_abstract(sharding):
+        check_placeable(sharding, x.aval, "with_sharding_constraint arguments")
+        if x.committed and x._sig.devices != sharding.device_list:
+            shape = f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
+            raise incompatible_devices("with_sharding_constraint", f"argument x of with_sharding_constraint with shape {shape}",
+                                       x._sig.devices, "explicit output sharding", sharding.device_list)  # fmt: skip
+        if not _open(sharding):
+            return x if x.sharding == sharding and x.committed else place(x, sharding)
+    return bind(sharding_constraint, x, sharding=sharding)
+
+
+def _is_abstract(sharding: Sharding) -> bool:
+    return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
 
 
 def _resolved(target: Any) -> Sharding:
     if isinstance(target, Sharding):
+        check_nameable(target, "shardings")
         return target
     if not isinstance(target, PartitionSpec):
         raise TypeError(

@@ -305,7 +305,9 @@ class JitWrapped:
         used = [i - len(consts) for i in kept if i >= len(consts)]
         in_sigs = [c._sig for c in used_consts] + [placed[i] for i in used]
         names = ["a captured constant"] * len(used_consts) + [traced.names[i] for i in used]
-        mesh = context_mesh(self._options.api) or typed_mesh(program, placed)
+        context = context_mesh(self._options.api)
+        mesh = context or typed_mesh(program, placed)
+        legacy = context is not None and self._options.api == "pjit"
         given = call.donated(self._options.args)
         donated: list[tuple[int, bool]] = []
         warning = ""
@@ -316,9 +318,8 @@ class JitWrapped:
             donated, warning = usable_donations(call.leaves, given, placed, out_sigs, many, used, decided)
             return [len(used_consts) + used.index(i) for i, usable in donated if usable and i in used]
 
-        executable = compile_program(
-            program, in_sigs, outs, names=names, default_mesh=mesh, owned=owned if given else None
-        )
+        executable = compile_program(program, in_sigs, outs, names=names, default_mesh=mesh, legacy=legacy,
+                                     owned=owned if given else None)  # fmt: skip
         if warning:
             warnings.warn(warning, UserWarning, stacklevel=4)
         changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]

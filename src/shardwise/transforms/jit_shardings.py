@@ -11,7 +11,15 @@ from shardwise.base.errors import DuplicateSpecError
 from shardwise.base.tree import broadcast_prefix, prefix_errors, tree_leaves
 from shardwise.ir import ShapedArray
 from shardwise.placement import check_fits
-from shardwise.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, get_concrete_mesh, legacy_mesh
+from shardwise.sharding import (
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    PmapSharding,
+    Sharding,
+    get_concrete_mesh,
+    legacy_mesh,
+)
 
 
 class Unspecified:
@@ -42,6 +50,7 @@ def check_leaves(tree: Any, option: str) -> None:
             raise TypeError(
                 f"{option} leaf specifications are expected to be PartitionSpec instances or None, but got {leaf!r}"
             )
+        check_nameable(leaf, option)
         if isinstance(leaf, PartitionSpec):
             axes = [a for entry in leaf if entry is not None and entry is not PartitionSpec.UNCONSTRAINED
                     for a in ((entry,) if isinstance(entry, str) else entry)]  # fmt: skip
@@ -52,6 +61,13 @@ def check_leaves(tree: Any, option: str) -> None:
             if any(entry is PartitionSpec.UNCONSTRAINED for entry in leaf):
                 raise ValueError(f"Unconstrained dims are not allowed when passed to {option}: {leaf}. "
                                  "Use with_sharding_constraint inside the function.")  # fmt: skip
+
+
+def check_nameable(sharding: Any, option: str) -> None:
+    """Raise ValueError for what results of pmap have: other programs take these as data."""
+    if isinstance(sharding, PmapSharding):
+        raise ValueError(f"One of {option} leaf specifications got sharding {sharding} which is not allowed. Name the same split with "
+                         "NamedSharding(mesh, PartitionSpec(...)).")  # fmt: skip
 
 
 def resolve_leaf(leaf: Any, option: str, api: str) -> Sharding | None:

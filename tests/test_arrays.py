@@ -1,0 +1,69 @@
+"""Arrays as programs look at them: rows, shards, copies, and what building one under a trace says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise.errors import UnexpectedTracerError
+from shardwise.sharding import Mesh, NamedSharding, PmapSharding, SingleDeviceSharding
+from shardwise.sharding import PartitionSpec as P
+
+
+@pytest.fixture
+def mesh():
+    return Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
+
+
+def test_rows_of_a_replicated_array_stay_on_its_mesh_those_of_a_split_one_do_not(mesh):
+    x = np.arange(16.0, dtype=np.float32).reshape(8, 2)
+    for spec in (P(), P(None)):
+        row = list(sw.device_put(x, NamedSharding(mesh, spec)))[3]
+        assert row.sharding == NamedSharding(mesh, P()) and row.committed
+    row = list(sw.device_put(x, NamedSharding(mesh, P("x"))))[3]
+    assert isinstance(row.sharding, SingleDeviceSharding) and not row.committed
+    np.testing.assert_array_equal(row, x[3])
+    single = Mesh(np.array(sw.devices()[1:2]), "z")
+    assert next(iter(sw.device_put(x, NamedSharding(single, P("z"))))).sharding == NamedSharding(single, P())
+
+
+def test_shards_are_as_committed_as_their_array_and_replicas_share_the_first(mesh):
+    assert not jnp.arange(3).addressable_shards[0].data.committed
+    x = sw.device_put(np.arange(8.0), NamedSharding(mesh, P()))
+    assert {x.addressable_data(i).devices().pop() for i in range(8)} == {sw.devices()[0]}
+
+
+def test_pieces_of_what_pmap_gave_stay_where_they_are():
+    rows = sw.pmap(lambda x: x * 2)(jnp.arange(6).reshape(2, 3))
+    assert isinstance(rows.sharding, PmapSharding) and rows.copy().sharding == rows.sharding
+    for i, row in enumerate(rows):
+        assert row.devices() == {sw.devices()[i]} == rows[i].devices() and not row.committed
+        np.testing.assert_array_equal(row, np.arange(6).reshape(2, 3)[i] * 2)
+
+
+def test_an_empty_array_shows_its_shape():
+    assert repr(jnp.zeros((0,))) == "Array([], shape=(0,), dtype=float32)"
+
+
+def test_arrays_are_not_built_from_traced_parts(mesh):
+    whole = NamedSharding(mesh, P())
+    with pytest.raises(UnexpectedTracerError, match="traced context"):
+        sw.jit(lambda x: sw.make_array_from_callback(x.shape, whole, lambda index: x[index]))(jnp.arange(8))
+    with pytest.raises(ValueError, match="list of concrete arrays"):
+        sw.jit(lambda x: sw.make_array_from_single_device_arrays(x.shape, whole, [x]))(jnp.arange(8))
+
+
+def test_a_struct_keeps_its_dtype_and_arrays_like_it_lie_as_it_says(mesh):
+    split = NamedSharding(mesh, P("x", "y"))
+    struct = sw.ShapeDtypeStruct((4, 4), np.float64, sharding=split)
+    assert struct.dtype == np.float64 and sw.typeof(struct).dtype == np.float32
+    for like in (jnp.zeros_like(struct), jnp.ones_like(struct), jnp.full_like(struct, 2)):
+        assert like.sharding == split
+    assert not jnp.full(2, 3, device=sw.devices()[1]).weak_type
+
+
+def test_keys_do_not_add():
+    with pytest.raises(TypeError):
+        _ = sw.random.key(0) + 1

@@ -1,0 +1,57 @@
+"""device_put under transformations: moves between devices have derivatives, and say where a compiled program runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import PartitionSpec as P
+
+
+def halves():
+    devices = np.array(sw.devices())
+    return [NamedSharding(Mesh(devices[i : i + 4], "x"), P("x")) for i in (0, 4)]
+
+
+def test_cotangents_of_a_move_go_back_to_where_the_value_was():
+    here, there = halves()
+    x = sw.device_put(np.arange(4.0, dtype=np.float32), here)
+
+    def loss(x, **src):
+        y = sw.device_put(sw.jit(jnp.square)(x), there, **src)
+        return jnp.sum(sw.jit(lambda y: y * 3)(y))
+
+    for options in ({}, {"src": here}):
+        assert loss(x, **options).sharding.device_set == there.device_set
+        slope = sw.grad(lambda x: loss(x, **options))(x)  # noqa: B023
+        assert slope.sharding == here
+        np.testing.assert_array_equal(slope, 6 * np.arange(4.0))
+    value, tangent = sw.jvp(loss, (x,), (x,))
+    assert value.sharding.device_set == tangent.sharding.device_set == there.device_set
+    assert sw.vmap(lambda x: sw.device_put(x, sw.devices()[1]))(x).devices() == {sw.devices()[1]}
+
+
+def test_in_a_compiled_program_a_sharding_names_the_devices_and_a_device_nothing():
+    here, there = halves()
+    x = jnp.arange(4.0)
+    moved = sw.jit(lambda x: sw.device_put(x, there))(x)
+    assert moved.sharding == NamedSharding(there.mesh, P()) and moved.committed
+    spread = NamedSharding(there.mesh, P())
+    assert sw.jit(lambda x: sw.device_put(1.0, spread) + x)(x).sharding.device_set == there.device_set
+    assert not sw.jit(lambda x: sw.device_put(x, sw.devices()[1]))(x).committed
+    with pytest.raises(ValueError, match="incompatible devices"):
+        sw.jit(lambda x: sw.device_put(x, there))(sw.device_put(x, here))
+
+
+def test_options_may_be_trees():
+    here, there = halves()
+    x, y = jnp.arange(4.0), jnp.arange(8.0)
+    a, b = sw.device_put([x, y], [here, there], src=[None, here], donate=[True, False], may_alias=None)
+    assert a.sharding == here and b.sharding == there
+    with pytest.raises(ValueError, match="source specification must be a tree prefix"):
+        sw.device_put([x, y], here, src=[here])
+    with pytest.raises(ValueError, match="cannot be True at the same time"):
+        sw.device_put([x, y], here, donate=[True, False], may_alias=True)
