@@ -17,6 +17,13 @@ result = None
 """
 
 PROGRAMS = {
+    "arrays made like varying ones vary": """
+def body(x, n):
+    for made in (jnp.zeros_like(x), jnp.full_like(x, 2), jax.lax.full_like(x, 1.), jnp.ones_like(n), jnp.zeros(3)):
+        print(jax.typeof(made))
+    return lax.scan(lambda c, row: (c + row, None), jnp.zeros_like(x[0]), x)[0]
+result = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=(P('x', 'y'), P()), out_specs=P(('x', 'y'))))(a, v)
+""",
     "updates take the layout of the window they fill": """
 r, row, n = put(data((8, 8)), 'x', on=explicit), put(data((8,)), 'x', on=explicit), put(data((8,)), on=explicit)
 with jax.set_mesh(explicit):

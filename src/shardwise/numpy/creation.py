@@ -22,7 +22,7 @@ from shardwise.base.dtypes import (
     lattice_result_type,
 )
 from shardwise.device_put import as_target, place_created
-from shardwise.ir import Array, Literal, ShapedArray, Tracer, bind, is_eager, literal
+from shardwise.ir import Array, Literal, Tracer, bind, is_eager, literal
 from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
 from shardwise.numpy._promote import astype as cast
 from shardwise.ops.casts import copy_p
@@ -316,10 +316,6 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
     elif isinstance(getattr(a, "sharding", None), Sharding) and sizes == shape_of(a):  # a ShapeDtypeStruct
         return place_created(filled(sizes, number), a.sharding)
     return filled(sizes, number)
-
-
-def _typed_split(aval: ShapedArray) -> NamedSharding | None:
-    return aval.sharding if any(aval.spec) else None
 
 
 # -- from other libraries, text and files ----------------------------------------------------------------------

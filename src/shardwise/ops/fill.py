@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.base.dtypes import canonicalize, dtype_of, is_weak
 from shardwise.ir import Array, Literal, Tracer, bind
 from shardwise.ops.broadcast import broadcast_in_dim_p
 from shardwise.ops.casts import convert
+from shardwise.ops.derivative import do
 from shardwise.ops.dims import shape_tuple
 from shardwise.ops.layout import reshard_op, sharding_constraint
 from shardwise.ops.operands import Value, operand, requested_dtype
@@ -22,6 +24,12 @@ __all__ = ["dtype", "empty", "full", "full_like", "zeros_like_array"]
 def filled(shape: tuple[int, ...], value: Value, out_sharding: NamedSharding | None = None) -> Array:
     """The scalar `value` at every position of `shape`; what `full` and its like come down to."""
     return bind(broadcast_in_dim_p, value, shape=shape, broadcast_dimensions=(), out_sharding=out_sharding)
+
+
+def filled_like(x: Tracer, value: Value) -> Array:
+    """The scalar `value` in the shape and layout of `x`; since JAX 0.10 it also varies over the mesh axes that `x` does."""
+    whole = filled(x.shape, value, x.aval.sharding if any(x.aval.spec) else None)
+    return do.pvary(whole, axes=tuple(sorted(x.aval.vma))) if config.latest and x.aval.vma else whole
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding | None = None) -> Array:
@@ -75,7 +83,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     value = convert(value, new_dtype, weak)
     if sharding is None and isinstance(x, Array) and sizes == x.shape:
         if isinstance(x, Tracer):
-            return filled(sizes, value, x.aval.sharding if any(x.aval.spec) else None)
+            return filled_like(x, value)
         if getattr(x, "committed", False):
             sharding = x.sharding  # type: ignore[attr-defined]
     return _placed(sizes, value, sharding, "full_like")
