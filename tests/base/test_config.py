@@ -106,7 +106,7 @@ def test_partitionable_random_bits_cannot_be_turned_off():
 
 def test_options_without_effect_say_so():
     with pytest.warns(UserWarning, match="no effect"):
-        config.update("jax_compilation_cache_dir", "somewhere")
+        config.update("jax_persistent_cache_min_entry_size_bytes", 1)
 
 
 def test_dialect_switch(restored):

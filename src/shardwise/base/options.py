@@ -141,6 +141,11 @@ OPTIONS = (
     # whether processes of one node exchange data through shared memory, when their links are made
     Option("shardwise_shared_memory", True, traced=False),
     Option("shardwise_fused", "auto", _choice("auto", "off")),
+    # compiled kernels on disk: whether, and in which folder (None: JAX's, or the user's cache folder)
+    Option("shardwise_cache", True, traced=False),
+    Option("shardwise_cache_dir", None, _text, traced=False),
+    Option("jax_enable_compilation_cache", True, traced=False),
+    Option("jax_compilation_cache_dir", None, _text, traced=False),
     Option("shardwise_blas", "auto", _choice("auto", "numpy"), traced=False),  # numpy: by NumPy's library alone
     Option("jax_num_cpu_devices", -1, _integer, traced=False, aliases=("SHARDWISE_NUM_CPU_DEVICES",)),
     Option("jax_platforms", None, _text, traced=False),
@@ -173,10 +178,8 @@ OPTIONS = (
 )
 
 NO_EFFECT = {
-    "jax_compilation_cache_dir": "compiling takes milliseconds and is not kept on disk.",
-    "jax_enable_compilation_cache": "compiling takes milliseconds and is not kept on disk.",
-    "jax_persistent_cache_min_compile_time_secs": "compiling takes milliseconds and is not kept on disk.",
-    "jax_persistent_cache_min_entry_size_bytes": "compiling takes milliseconds and is not kept on disk.",
+    "jax_persistent_cache_min_compile_time_secs": "compiled kernels are kept on disk however long they took.",
+    "jax_persistent_cache_min_entry_size_bytes": "compiled kernels are kept on disk whatever their size.",
     "jax_use_shardy_partitioner": "there is one propagation engine, and it follows Shardy.",
     "jax_cpu_collectives_implementation": "collectives between processes always run on MPI.",
     "jax_cpu_enable_async_dispatch": "programs run in the calling thread.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from operator import index
 from typing import Any
 
@@ -30,6 +31,7 @@ from shardwise.ops.precision import (
     rounding_dtypes,
 )
 from shardwise.runtime.env import Env
+from shardwise.runtime.product import expect
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
 
@@ -230,6 +232,9 @@ def _dot(env: Env, lhs: NDArray, rhs: NDArray, dtype: np.dtype[Any], dims: DotDi
 def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Callable[[NDArray, NDArray], NDArray]:
     dims, precision = params["dimension_numbers"], params["precision"]
     dtype, sum_axes = out_types[0].dtype, params.get("sum_axes", ())
+    expect(
+        prod(in_types[0].shape) * prod(in_types[1].shape[d] for d in free_dims(dims, *(t.ndim for t in in_types))[1])
+    )
     if not sum_axes and precision is None and {t.dtype.name for t in in_types} | {dtype.name} <= {"float32"}:
         return gemm_runner(env.lead, dims)
     return lambda lhs, rhs: _dot(env, lhs, rhs, dtype, dims, precision, sum_axes)

@@ -11,6 +11,8 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise.runtime import kernel_store
+
 _OUTSIDE = ("sin", "cos", "erf")  # functions of the C library that modules may call
 
 
@@ -34,16 +36,22 @@ class _Host:
     """llvmlite, set up."""
 
     def __init__(self, binding: Any, features: dict[str, bool]) -> None:
+        import llvmlite
+
         wide = features.get("avx512f", False) and features.get("avx512vl", False) and features.get("avx512dq", False)
         self.target = Target(64 if wide else 32 if features.get("avx2") else 16, wide)
         self.binding = binding
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
         names = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(features.items()))
+        processor = binding.get_host_cpu_name()
         self.machine = binding.Target.from_default_triple().create_target_machine(
-            cpu=binding.get_host_cpu_name(), features=names, opt=2, jit=True
+            cpu=processor, features=names, opt=2, jit=True
         )
+        # With the text of a module, all on which its code depends.
+        self.version = f"llvmlite {llvmlite.__version__}, LLVM {binding.llvm_version_info}, {self.machine.triple}, {processor}, {names}"
         self.lock = threading.Lock()
+        self.engines: list[Any] = []  # all of them own the machine: none may ever be freed
         for name in _OUTSIDE:
             binding.add_symbol(name, _address(name))
 
@@ -107,9 +115,16 @@ def _need() -> _Host:
 def compile_function(name: str, ir: str) -> Compiled:
     """The function `name` of the module with the text `ir`. RuntimeError where LLVM refuses the text."""
     host = _need()
+    origin = f"{host.version}\n{ir}"
     with host.lock:
-        module = host.binding.parse_assembly(ir)
-        module.verify()
-        engine = host.binding.create_mcjit_compiler(module, host.machine)
+        code = kernel_store.load(origin)
+        if code is None:
+            module = host.binding.parse_assembly(ir)
+            module.verify()
+            code = host.machine.emit_object(module)
+            kernel_store.save(origin, code)
+        engine = host.binding.create_mcjit_compiler(host.binding.parse_assembly(""), host.machine)
+        engine.add_object_file(host.binding.ObjectFileRef.from_data(code))
         engine.finalize_object()
+        host.engines.append(engine)
     return Compiled(engine.get_function_address(name), engine)

@@ -50,6 +50,12 @@ def threads_for(work: int) -> int:
     return product_threads() if work >= _THREADED else 1
 
 
+def expect(work: int) -> None:
+    """Have our library loaded, in the background, if products of so much work will need it."""
+    if work > _NUMPYS:
+        blas.prepare()
+
+
 def product_for(a: NDArray, b: NDArray, out: NDArray, limit: int | None = None) -> Product:
     """The fastest way to compute ``out[...] = a @ b`` for arrays of these shapes and strides, all of one dtype, with at most
     `limit` threads.

@@ -1,0 +1,205 @@
+"""Machine code kept on disk, so that a later process need not compile it again.
+
+Comes in: what the code was made from. Goes out: the object code, or None. A file is named by the hash of its origin and holds a
+checksum over origin and content; it comes into being by a rename, so processes that run at once see whole files or none. Oldest
+files are dropped beyond `LIMIT` bytes.
+
+The folder is `shardwise_cache_dir`, or `jax_compilation_cache_dir`, or ``~/.cache/shardwise``. What lies in it will be run: it must
+be ours and nobody else may write to it, nor to its files. A folder for which this does not hold is not used, with a warning; a file
+is compiled anew. All is done relative to the folder as it was opened and examined, so replacing it later has no effect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import stat
+import threading
+import time
+import warnings
+from pathlib import Path
+
+from shardwise.base import config
+
+LIMIT = 64 << 20  # bytes that the files may take
+
+_MARK = b"shardwise kernel 1\n"
+_DIGEST = 32  # bytes
+_LARGEST = 4 << 20  # bytes of one file
+_ENDING = ".o"
+_PRUNED_EVERY = 100  # files written by one process
+_STALE_SECONDS = 3600  # from when on an unfinished file is left over from a process that died
+_FRESH_SECONDS = 86400  # a file that is used is marked as such once a day
+
+
+def load(origin: str) -> bytes | None:
+    """The code that was kept for `origin`, a text that says everything on which the code depends."""
+    store = _store()
+    return None if store is None else store.load(origin)
+
+
+def save(origin: str, code: bytes) -> None:
+    """Keep code for later processes. Does nothing where that is not possible: the disk is full, the folder read-only."""
+    store = _store()
+    if store is not None:
+        store.save(origin, code)
+
+
+def folder() -> Path | None:
+    """Where code is kept, as the options say; None if it is not to be kept."""
+    if not (config.shardwise_cache and config.jax_enable_compilation_cache):
+        return None
+    if config.shardwise_cache_dir:
+        return Path(config.shardwise_cache_dir).expanduser()
+    given = config.jax_compilation_cache_dir
+    if given and "://" not in given:  # JAX takes addresses of cloud storage, too
+        return Path(given).expanduser() / "shardwise"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "shardwise"
+    except RuntimeError:  # no home
+        return None
+
+
+_lock = threading.Lock()
+_stores: dict[Path, Store | None] = {}
+
+
+def _store() -> Store | None:
+    place = folder()
+    if place is None or os.open not in os.supports_dir_fd or not hasattr(os, "geteuid"):
+        return None
+    if place not in _stores:
+        with _lock:
+            if place not in _stores:
+                _stores[place] = _opened(place)
+    return _stores[place]
+
+
+def _forget_lock() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock)
+
+
+def _opened(place: Path) -> Store | None:
+    """The folder, made if it does not exist; None, with a warning where that helps, if it cannot be used."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            place.mkdir(mode=0o700)
+        if place.is_symlink():
+            return _refused(place, "is a symbolic link")
+        handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    problem = _problem(os.fstat(handle))
+    if problem:
+        os.close(handle)
+        return _refused(place, problem)
+    return Store(handle)
+
+
+def _problem(status: os.stat_result) -> str | None:
+    """Why others may have had a hand in a file or folder."""
+    if status.st_uid != os.geteuid():
+        return f"belongs to user {status.st_uid}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
+    return None
+
+
+def _refused(place: Path, problem: str) -> None:
+    warnings.warn(
+        f"Compiled kernels are not kept in {place}, because it {problem}, and what lies there would be run. Make it yours alone "
+        f"(chmod 700), set SHARDWISE_CACHE_DIR to another folder, or SHARDWISE_CACHE=0 to keep nothing.",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+class Store:
+    """An open folder that was found to be ours alone."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._written = 0
+
+    def load(self, origin: str) -> bytes | None:
+        """The code kept for `origin`. A damaged file is removed."""
+        name = _name(origin)
+        try:
+            with open(self._open(name, os.O_RDONLY), "rb") as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode) or _problem(status) or status.st_size > _LARGEST:
+                    return None
+                content = file.read()
+                if time.time() - status.st_mtime > _FRESH_SECONDS:
+                    with contextlib.suppress(OSError):
+                        os.utime(file.fileno())
+        except OSError:
+            return None
+        mark, digest, code = _cut(content)
+        if mark == _MARK and digest == _digest(origin, code):
+            return code
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=self._handle)
+        return None
+
+    def save(self, origin: str, code: bytes) -> None:
+        """Write the code under a name of its own, then rename it."""
+        content = _MARK + _digest(origin, code) + code
+        if len(content) > _LARGEST:
+            return
+        name = _name(origin)
+        draft = f"{name}.{os.getpid()}.{secrets.token_hex(4)}"
+        try:
+            with open(self._open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                file.write(content)
+            os.rename(draft, name, src_dir_fd=self._handle, dst_dir_fd=self._handle)
+            if self._written % _PRUNED_EVERY == 0:
+                self.prune()
+            self._written += 1
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(draft, dir_fd=self._handle)
+
+    def prune(self, limit: int | None = None) -> None:
+        """Remove what dead processes left unfinished, and the oldest files until the others take less than `limit` bytes."""
+        limit = LIMIT if limit is None else limit
+        files, now = [], time.time()
+        for name in os.listdir(self._handle):
+            with contextlib.suppress(OSError):  # another process may have removed it
+                status = os.stat(name, dir_fd=self._handle, follow_symlinks=False)
+                if name.endswith(_ENDING):
+                    files.append((status.st_mtime, status.st_size, name))
+                elif f"{_ENDING}." in name and now - status.st_mtime > _STALE_SECONDS:
+                    os.unlink(name, dir_fd=self._handle)
+        total = sum(size for _, size, _ in files)
+        for _, size, name in sorted(files):
+            if total <= limit:
+                break
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=self._handle)
+            total -= size
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600, dir_fd=self._handle)
+
+
+def _name(origin: str) -> str:
+    return hashlib.sha256(origin.encode()).hexdigest() + _ENDING
+
+
+def _digest(origin: str, code: bytes) -> bytes:
+    return hashlib.sha256(hashlib.sha256(origin.encode()).digest() + code).digest()
+
+
+def _cut(content: bytes) -> tuple[bytes, bytes, bytes]:
+    start = len(_MARK)
+    return content[:start], content[start : start + _DIGEST], content[start + _DIGEST :]
