@@ -46,6 +46,7 @@ OWN = {
     "nn": ["normalize"],
     "random": ["PRNGSpec", "default_prng_impl", "resolve_prng_impl"],
     "errors": ["ShardwiseError"],
+    "debug": ["Traffic", "count_traffic"],
     "sharding": [
         *"AbstractDevice AxisEnv HloSharding OpSharding P Topology Tiling Chunked NoSharding Replicated ShardedAxis".split(),
         *"ShardingSpec Unstacked backend_initialized default_backend device_count devices get_concrete_mesh".split(),
