@@ -8,8 +8,9 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.experimental.pjit import pjit
+from shardwise.experimental.shard import auto_axes, reshard
 from shardwise.lax import with_sharding_constraint
-from shardwise.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from shardwise.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding, use_mesh
 from shardwise.sharding import PartitionSpec as P
 
 
@@ -49,3 +50,19 @@ def test_vmaps_own_axis_is_not_for_constraints_under_it(mesh):
 def test_pjit_runs_on_the_mesh_it_is_called_under(mesh):
     with mesh, pytest.raises(ValueError, match="context mesh"):
         pjit(lambda x: x)(sw.device_put(jnp.ones(4), sw.devices()[0]))
+
+
+def test_a_spec_in_auto_axes_is_over_the_axes_that_are_automatic_there():
+    devices = np.array(sw.devices()[:4]).reshape(2, 2)
+    explicit = Mesh(devices, ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    x = sw.device_put(np.ones((8, 4), np.float32), NamedSharding(explicit, P("x", "y")))
+    with use_mesh(explicit):
+        out = auto_axes(lambda x: with_sharding_constraint(x * 2, P("y")), out_shardings=P("x"))(x)
+        assert out.sharding.spec == P("x", None)
+        assert reshard(x, P("y", None, None)).sharding.spec == P("y", None)
+        with pytest.raises(ValueError, match="incompatible devices"):
+            reshard(sw.device_put(x, sw.devices()[5]), P("x"))
+        with pytest.raises(ValueError, match="should be sharded the same"):
+            sw.vmap(jnp.add)(x, np.ones((8, 4), np.float32))
+        with pytest.raises(ValueError, match="Only one of spmd_axis_name"):
+            sw.vmap(jnp.sin, spmd_axis_name="y")(x)

@@ -92,6 +92,10 @@ def _resolved(target: Any) -> Sharding:
     if not abstract.empty and (concrete.empty or abstract.manual_axes):
         return NamedSharding(abstract, target)
     mesh = concrete if not concrete.empty else legacy_mesh()
+    if (
+        mesh is concrete and not mesh.empty and abstract.axis_types != mesh.axis_types
+    ):  # inside of auto_axes and its like
+        mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=abstract.axis_types)
     if mesh.empty:
         raise RuntimeError(f"with_sharding_constraint requires a non-empty mesh in context if you are passing `PartitionSpec`s, but got "
                            f"{target} without one. Use `with mesh:`, set a mesh, or pass NamedSharding(mesh, {target}).")  # fmt: skip

@@ -14,6 +14,7 @@ from shardwise.ir import Array, ProgramTrace, bind, current_trace, is_eager
 from shardwise.ops.convert import as_array
 from shardwise.ops.layout import enter_auto_op, reshard_op
 from shardwise.ops.out_sharding import resolve_out_sharding
+from shardwise.placement import incompatible_devices
 from shardwise.sharding import (
     AbstractMesh,
     AxisType,
@@ -52,12 +53,14 @@ def _reshard_leaf(x: Any, target: Any) -> Array:
     if not isinstance(target, (NamedSharding, PartitionSpec)):
         raise ValueError(f"`reshard` should only be used with out_shardings which are non-None and doesn't contain `AxisType.Auto`; got "
                          f"{target!r} for a value of type {value.aval.str_short()}. Pass a PartitionSpec or a NamedSharding.")  # fmt: skip
-    given = target.spec if isinstance(target, NamedSharding) else target
-    check = resolve_out_sharding(target, "reshard", value.ndim)
-    assert check is not None
-    sharding = NamedSharding(check.mesh, given)
+    sharding = resolve_out_sharding(target, "reshard", value.ndim)
+    assert sharding is not None
+    given = sharding.spec
     check_placeable(sharding, value.aval, "reshard args")
-    concrete = target if isinstance(target, NamedSharding) and isinstance(target.mesh, Mesh) else None
+    concrete = None
+    if isinstance(target, NamedSharding) and isinstance(target.mesh, Mesh):
+        concrete = NamedSharding(target.mesh, given, memory_kind=target.memory_kind)
+    named = concrete is not None
     if concrete is None:
         mesh = get_concrete_mesh()
         if not mesh.empty and mesh.axis_names == sharding.mesh.axis_names:
@@ -65,12 +68,30 @@ def _reshard_leaf(x: Any, target: Any) -> Array:
     if isinstance(value, ArrayImpl) and is_eager():
         if concrete is None and isinstance(value.sharding, NamedSharding):
             concrete = NamedSharding(value.sharding.mesh, given)
+        _check_devices(value, concrete, named, sharding)
         unreduced = getattr(given, "unreduced", None) or value.aval.unreduced
         if concrete is not None and not unreduced:
             value._check_alive()
             return value if value.sharding == concrete else place(value, concrete)
         return jit(lambda v: bind(reshard_op, v, sharding=sharding, concrete=concrete))(value)
     return bind(reshard_op, value, sharding=sharding, concrete=concrete)
+
+
+def _check_devices(value: ArrayImpl, target: NamedSharding | None, named: bool, typed: NamedSharding) -> None:
+    """Raise ValueError for a committed value on other devices: reshard moves data among those it lies on.
+
+    In the seed era a concrete sharding may name others, over a mesh of the same axes.
+    """
+    if target is None or not value.committed or value._sig.devices == target.device_list:
+        return
+    shape = value.aval.str_short()
+    if not named or config.latest:
+        raise incompatible_devices(
+            "reshard", f"argument x of reshard with shape {shape}", value._sig.devices, "its target", target.device_list
+        )
+    if value.aval.mesh is not None and value.aval.mesh != typed.mesh:
+        raise ValueError(f"Mesh of the input {value.aval.mesh} does not equal the mesh of the target sharding {typed.mesh} for shape "
+                         f"{shape}. Move it with device_put.")  # fmt: skip
 
 
 def _axes_of(axes: Any, mesh: AbstractMesh, api: str) -> tuple[str, ...]:
@@ -128,7 +149,7 @@ def auto_axes(f: Any = None, /, *, axes: Any = None, **options: Any) -> Any:
         mesh = _mesh_of(values, None if wanted is _MISSING else wanted)
         if mesh.empty:
             return f(*args, **kwargs)
-        if wanted is _MISSING:
+        if wanted is _MISSING or wanted is None:
             name = "out_sharding" if config.latest else "out_shardings"
             raise TypeError(f"Missing required keyword argument: '{name}'. auto_axes needs it to type the results: give it to auto_axes "
                             "or to the call.")  # fmt: skip

@@ -310,6 +310,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         values = [as_value(x) for x in leaves]
         dims = [_checked_axis(v, a) for v, a in zip(values, axes, strict=True)]
         size = _map_size(values, dims, axis_size)
+        _check_split(values, dims, spmd)
         trace = BatchTrace(size, axis_name, spmd)
         env, named = AXIS_ENV.get(), MAPPED_AXES.get()
         if axis_name is not None:
@@ -369,6 +370,24 @@ def _map_size(values: Sequence[Any], dims: Sequence[int | None], axis_size: int 
                           if d is not None)  # fmt: skip
         raise ValueError(f"vmap got inconsistent sizes for array axes to be mapped: {shown}.")
     return sizes.pop()
+
+
+def _check_split(values: Sequence[Any], dims: Sequence[int | None], spmd: tuple[str, ...]) -> None:
+    """Raise ValueError if types split the mapped dims differently over Explicit axes, or at all where `spmd` does."""
+    splits = {
+        v.aval.spec[d] if v.aval.mesh is not None else () for v, d in zip(values, dims, strict=True) if d is not None
+    }
+    if len(splits) > 1:
+        shown = " vs ".join(sorted(str(axes[0] if len(axes) == 1 else axes or None) for axes in splits))
+        raise ValueError(
+            f"Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent axis specs: {shown}. "
+            "Reshard the inputs first."
+        )
+    if spmd and any(splits):
+        raise ValueError(
+            "Only one of spmd_axis_name or arrays sharded on `Explicit` mesh axis type is allowed. Got "
+            f"spmd_axis_name={spmd} and arrays sharded over {splits.pop()}."
+        )
 
 
 def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:
