@@ -12,8 +12,8 @@ from shardwise.ops import control, parallel
 from shardwise.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from shardwise.transforms.aot import eval_shape, make_jaxpr
-from shardwise.transforms.cost import temporary_bytes
 from shardwise.transforms.formats import Format
+from shardwise.transforms.memory_use import temporary_bytes
 
 FIRST_DIM = (((1,), (0,)), ((), ()))
 

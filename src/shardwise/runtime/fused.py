@@ -23,6 +23,7 @@ from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STREAMED, STRI
 from shardwise.runtime.fused_folds import FoldedKernel
 from shardwise.runtime.fused_layout import Result, dense_strides, memory_order, merged, placed, streams
 from shardwise.runtime.fused_space import Space
+from shardwise.runtime.memory import alone
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.threads import helpers, thread_count
 
@@ -41,6 +42,7 @@ class _Layout:
     job: Any
     pointers: Any  # the ctypes type of the array of pointers
     results: tuple[Result, ...]
+    over: tuple[tuple[int, int], ...]  # (result, operand) that lie alike in memory: one may be written over the other
     threads: int
 
 
@@ -59,8 +61,15 @@ class FusedKernel:
         self._cost = sum(e.op.emit.cost for e in program.equations if e.op.emit is not None)
 
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
+        return self._run(blocks, ())
+
+    def over(self, free: Sequence[int], blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
+        """The results, written over those operands of `free` (positions) that nothing but the list can reach."""
+        return self._run(blocks, free)
+
+    def _run(self, blocks: Sequence[Ndarray], free: Sequence[int]) -> tuple[Ndarray, ...]:
         if self._scalars:  # NumPy functions of 0-d arrays give scalars
-            blocks = tuple([np.asarray(b) for b in blocks])
+            blocks = [np.asarray(b) for b in blocks]
         key = tuple([(b.shape, b.strides) for b in blocks])
         try:
             layout = self._layouts[key]
@@ -68,7 +77,7 @@ class FusedKernel:
             layout = self._layouts[key] = self._layout(blocks)
         if layout is None:
             return self.plain(*blocks)
-        outs = [r.empty() for r in layout.results]
+        outs = self._targets(layout, blocks, free)
         addresses = [b.__array_interface__["data"][0] for b in (*blocks, *outs)]
         pointers, counter = layout.pointers(*addresses), ctypes.c_int64(0)
         job, at, count = layout.job, ctypes.addressof(pointers), ctypes.addressof(counter)
@@ -77,6 +86,16 @@ class FusedKernel:
         else:
             helpers.run(lambda: layout.kernel(job, at, count), layout.threads)
         return tuple(outs)
+
+    @staticmethod
+    def _targets(layout: _Layout, blocks: Sequence[Ndarray], free: Sequence[int]) -> list[Ndarray]:
+        """A block for each result: memory of an operand that dies, or new memory."""
+        taken: dict[int, int] = {}
+        if free and isinstance(blocks, list):
+            for j, i in layout.over:
+                if i in free and j not in taken and i not in taken.values() and alone(blocks, i):
+                    taken[j] = i
+        return [blocks[taken[j]].view(r.dtype) if j in taken else r.empty() for j, r in enumerate(layout.results)]
 
     @property
     def plain(self) -> Any:
@@ -151,8 +170,12 @@ class FusedKernel:
             job.extend(own)
         kernel = compiled(program, access, len(extents) - 1)
         threads = thread_count() if elements * self._cost >= _THREADED and elements > 2 * _CHUNK else 1
+        # The last vector of a row goes back over what was done, unless it ends with the row: then it would read results.
+        over = () if inner % width_of(program) else tuple(
+            (j, i) for j, r in enumerate(results) for i, b in enumerate(blocks)
+            if strides[i] == strides[len(blocks) + j] and r.block == full == b.shape and r.dtype.itemsize == b.itemsize)  # fmt: skip
         return _Layout(
-            kernel, (ctypes.c_int64 * len(job))(*job), ctypes.c_void_p * len(access), tuple(results), threads
+            kernel, (ctypes.c_int64 * len(job))(*job), ctypes.c_void_p * len(access), tuple(results), over, threads
         )
 
 

@@ -183,13 +183,20 @@ def _references(holder: list[Ndarray], i: int) -> list[int]:
 # How many references `_references` itself and the holder have: it differs between versions of Python.
 _TOP, _BELOW = _references([pool.empty((LEAST,), np.uint8)], 0)
 
+_COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the lock, counts say little
+
 
 def alone(holder: list[Ndarray], i: int) -> bool:
-    """Whether ``holder[i]``, which nothing else refers to, is all that reaches a buffer of the pool: no array, view, memoryview
-    or capsule sees what is written there.
+    """Whether ``holder[i]`` fills a buffer of the pool and nothing else reaches it: no array, view, memoryview or capsule sees
+    what is written there. Nothing but the list may refer to the block.
     """  # fmt: skip
-    counts = _references(holder, i)
-    return bool(counts) and counts[0] == _TOP and all(n == _BELOW for n in counts[1:])
+    counts = _references(holder, i) if _COUNTED else []
+    if not counts or counts[0] != _TOP or any(n != _BELOW for n in counts[1:]):
+        return False
+    base: Any = holder[i]
+    while type(base) is np.ndarray:
+        base = base.base
+    return base.base.nbytes == _size_class(holder[i].nbytes)
 
 
 if hasattr(os, "register_at_fork"):

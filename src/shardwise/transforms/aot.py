@@ -27,7 +27,7 @@ from shardwise.sharding import (
 )  # fmt: skip
 from shardwise.sharding.device import default_device
 from shardwise.transforms.bound_call import BoundCall
-from shardwise.transforms.cost import MemoryStats, cost_of, memory_of
+from shardwise.transforms.cost import cost_of
 from shardwise.transforms.entry import Entry, as_array_impl
 from shardwise.transforms.explain import explain_text, grid_text, program_text, program_with_layouts
 from shardwise.transforms.formats import row_major
@@ -38,6 +38,7 @@ from shardwise.transforms.jaxpr import make_jaxpr as make_jaxpr
 from shardwise.transforms.jaxpr import struct_of as struct_of
 from shardwise.transforms.jit import JitWrapped, TracedCall, jit
 from shardwise.transforms.jit_shardings import moved
+from shardwise.transforms.memory_use import MemoryStats, memory_of
 
 ArgsKwargs = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -269,10 +270,7 @@ class Compiled(Stage):
     def memory_analysis(self) -> MemoryStats:
         """Bytes per device: arguments, results, temporaries, donated (alias), code, and the peak."""
         executable = self._entry.executable
-        at = {leaf: k for k, leaf in enumerate(self._entry.kept)}
-        inputs = executable.device_program.inputs[len(self._entry.consts) :]
-        alias = sum(inputs[at[i]].aval.nbytes for i, usable in self._entry.donated if usable and i in at)
-        return memory_of(executable.device_program, alias, len(executable.plan.source))
+        return memory_of(executable.plan.program, executable.owned, len(executable.plan.source))
 
     def runtime_executable(self) -> Executable:
         """The library's own object: program, layouts, transfers and the generated plan."""

@@ -1,4 +1,4 @@
-"""What a compiled program costs: arithmetic, bytes touched, bytes sent, and the memory one device needs.
+"""What a compiled program costs: arithmetic, bytes touched, bytes sent.
 
 Comes in: a Program, global or per-device. Goes out: numbers that depend on shapes alone, counted as XLA counts them where
 it has a convention: a transcendental is not a flop, a multiply-add is two.
@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardwise.ir import Atom, Equation, Literal, Program, Var, subprograms
+from shardwise.ir import Equation, Program, subprograms
 from shardwise.ops.relayout import device_bytes, relayout_op
 from shardwise.passes.reshard import collective_bytes
 from shardwise.sharding.rule import Kind
@@ -126,52 +126,3 @@ def cost_of(program: Program, sizes: Mapping[str, int] | None = None) -> dict[st
     if sizes is not None:
         cost["collective bytes"] = float(work.bytes_sent)
     return cost
-
-
-@dataclass(frozen=True)
-class MemoryStats:
-    """Bytes that one device needs for one run."""
-
-    generated_code_size_in_bytes: int
-    argument_size_in_bytes: int
-    output_size_in_bytes: int
-    alias_size_in_bytes: int
-    temp_size_in_bytes: int
-    peak_memory_in_bytes: int
-    host_generated_code_size_in_bytes: int = 0
-    host_argument_size_in_bytes: int = 0
-    host_output_size_in_bytes: int = 0
-    host_alias_size_in_bytes: int = 0
-    host_temp_size_in_bytes: int = 0
-
-
-def memory_of(program: Program, alias: int, code: int) -> MemoryStats:
-    """The memory of a per-device program; `alias` bytes of donated arguments serve for results."""
-    arguments = sum(v.aval.nbytes for v in program.inputs)
-    outputs = sum(a.aval.nbytes for a in program.outputs)
-    temp = temporary_bytes(program)
-    return MemoryStats(code, arguments, outputs, alias, temp, arguments + outputs + temp - alias)
-
-
-def temporary_bytes(program: Program) -> int:
-    """The most bytes that values which are neither inputs nor outputs take at one time."""
-    given = set(program.inputs) | {a for a in program.outputs if isinstance(a, Var)}
-    last: dict[Var, int] = {}
-    for i, eqn in enumerate(program.equations):
-        for atom in (*eqn.inputs, *eqn.outputs):
-            if _is_temporary(atom, given):
-                last[atom] = i  # type: ignore[index]
-    dying: dict[int, int] = {}
-    for var, i in last.items():
-        dying[i] = dying.get(i, 0) + var.aval.nbytes
-    alive = most = 0
-    for i, eqn in enumerate(program.equations):
-        alive += sum(v.aval.nbytes for v in eqn.outputs if _is_temporary(v, given))
-        inside = max((temporary_bytes(p) for _, p in subprograms(eqn.params)), default=0)
-        most = max(most, alive + inside)
-        alive -= dying.get(i, 0)
-    return most
-
-
-def _is_temporary(atom: Atom, given: set[Var]) -> bool:
-    return not isinstance(atom, Literal) and atom not in given

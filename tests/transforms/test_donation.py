@@ -1,0 +1,290 @@
+"""Donated buffers are written over, and only where nobody else can see them."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise.base.config import use_dialect
+from shardwise.runtime.memory import alone, pool
+from shardwise.sharding import NamedSharding, PartitionSpec
+
+N = 1 << 16  # elements: enough for a fused loop, and for the pool
+
+
+def fresh(shape: tuple[int, ...] = (N,), dtype: Any = np.float32) -> Any:
+    """An array that a program made, so that its memory is the pool's."""
+    x = jnp.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape).astype(dtype)
+    return jax.jit(lambda x: x + 1)(x)
+
+
+def as_any(x) -> Any:
+    return np.asarray(x)
+
+
+def made(call):
+    """How many large arrays `call` makes, and what it returns."""
+    gc.collect()
+    before = pool.stats()["num_allocs"]
+    out = call()
+    return pool.stats()["num_allocs"] - before, out
+
+
+@pytest.mark.parametrize("shape", [(N,), (256, 256), (4, 128, 128)])
+def test_the_result_takes_the_buffer(shape):
+    f = jax.jit(lambda x: 2 * jnp.sin(x) + 1, donate_argnums=0)
+    want = np.asarray(jax.jit(lambda x: 2 * jnp.sin(x) + 1)(fresh(shape)))
+    f(fresh(shape))
+    x = fresh(shape)
+    address = x.unsafe_buffer_pointer()
+    count, y = made(lambda: f(x))
+    assert count == 0 and x.is_deleted() and y.unsafe_buffer_pointer() == address
+    np.testing.assert_array_equal(np.asarray(y), want)
+
+
+def holders():
+    """Ways to keep sight of an array's memory: each gives something, and a function that reads it."""
+    devices = jax.devices()
+    replicated = NamedSharding(jax.make_mesh((len(devices),), ("i",)), PartitionSpec())
+    return {
+        "numpy": (np.asarray, np.asarray),
+        "numpy row": (lambda x: np.asarray(x)[3:5], np.asarray),
+        "memoryview": (lambda x: memoryview(as_any(x)), np.asarray),
+        "dlpack": (lambda x: np.from_dlpack(x), np.asarray),
+        "capsule": (lambda x: x.__dlpack__(), None),
+        "shard": (lambda x: x.addressable_shards[0].data, np.asarray),
+        "reshaped": (lambda x: x.reshape(2, -1), np.asarray),
+        "sliced": (lambda x: x[5:], np.asarray),
+        "elsewhere": (lambda x: jax.device_put(x, devices[-1]), np.asarray),
+        "replicated": (lambda x: jax.device_put(x, replicated), np.asarray),
+        "identity": (jax.jit(lambda x: x), np.asarray),
+        "transposed": (jax.jit(lambda x: x.reshape(16, -1).T), np.asarray),
+        "rows": (lambda x: list(x.reshape(4, -1)), lambda rows: np.stack([np.asarray(r) for r in rows])),
+        "tree": (lambda x: jax.jit(lambda x: {"a": x, "b": x + 1})(x)["a"], np.asarray),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(holders()))
+def test_what_others_see_stays(name):
+    hold, read = holders()[name]
+    f = jax.jit(lambda x: x + 1, donate_argnums=0)
+    x = fresh()
+    want = np.asarray(x).copy() + 1
+    held = hold(x)
+    seen = None if read is None else read(held).copy()
+    y = f(x)
+    assert x.is_deleted()
+    np.testing.assert_array_equal(np.asarray(y), want)
+    if read is None:  # a capsule, to be read by whoever imports it
+        held = np.from_dlpack(_Exporter(held))
+        np.testing.assert_array_equal(held, want - 1)
+    else:
+        np.testing.assert_array_equal(read(held), seen)
+    for _ in range(3):  # nor does what comes after
+        y = f(y)
+    if read is not None:
+        np.testing.assert_array_equal(read(held), seen)
+
+
+class _Exporter:
+    def __init__(self, capsule):
+        self.capsule = capsule
+
+    def __dlpack__(self, **_):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+def test_users_memory_is_never_written():
+    mine = np.arange(N, dtype=np.float32)
+    frozen = mine.copy()
+    frozen.flags.writeable = False
+    for given in (mine, frozen, jnp.asarray(frozen), jax.device_put(frozen)):
+        f = jax.jit(lambda x: x * 2, donate_argnums=0)
+        np.testing.assert_array_equal(np.asarray(f(given)), np.arange(N) * 2)
+    np.testing.assert_array_equal(mine, np.arange(N))
+    np.testing.assert_array_equal(frozen, np.arange(N))
+
+
+def test_copies_are_apart():
+    x = fresh()
+    other, deep = copy.copy(x), copy.deepcopy(x)
+    want = np.asarray(x).copy()
+    jax.jit(lambda x: x + 1, donate_argnums=0)(x)
+    np.testing.assert_array_equal(np.asarray(other), want)
+    np.testing.assert_array_equal(np.asarray(deep), want)
+
+
+@pytest.mark.parametrize("size", [N - 1, N + 7, 3 * 21_931])
+def test_rows_that_no_vector_divides(size):
+    f = jax.jit(lambda x: x * 2 + 1, donate_argnums=0)
+    x = fresh((size,))
+    want = np.asarray(x) * 2 + 1
+    np.testing.assert_array_equal(np.asarray(f(x)), want)
+    rows = fresh((3, size))
+    want = np.asarray(rows) * 2 + 1
+    np.testing.assert_array_equal(np.asarray(f(rows)), want)
+
+
+def test_results_that_are_laid_out_otherwise():
+    cases = [
+        (lambda x: x + x[:1], (256, 256)),  # a row of itself
+        (lambda x: x + x.T, (256, 256)),
+        (lambda x: x[::-1] + x, (N,)),
+        (lambda x: jnp.broadcast_to(x[:1], x.shape) * x, (256, 256)),
+        (lambda x: x - x.mean(0), (256, 256)),
+        (lambda x: (x.reshape(-1, 16) + 1).reshape(x.shape), (256, 256)),
+        (lambda x: jnp.cumsum(x) + x, (N,)),
+        (lambda x: jnp.roll(x, 1) * 2 + x, (N,)),
+        (lambda x: x.at[3].add(x[4]) + x, (N,)),
+    ]
+    for fun, shape in cases:
+        want = np.asarray(jax.jit(fun)(fresh(shape)))
+        np.testing.assert_array_equal(np.asarray(jax.jit(fun, donate_argnums=0)(fresh(shape))), want)
+
+
+def test_other_dtypes_of_the_same_size():
+    with use_dialect("latest"):  # the seed era wants one dtype
+        for source, target in ((np.int32, np.float32), (np.float32, np.int32), (np.uint32, np.int32)):
+            f = jax.jit(lambda x, t=target: x.astype(t) + 1, donate_argnums=0)
+            y = f(fresh(dtype=source))
+            assert y.dtype == target
+            np.testing.assert_array_equal(np.asarray(y), np.arange(N) + 2)
+
+
+def test_an_update_of_many_leaves():
+    def step(params, moments, g):
+        moments = {k: 0.9 * m + 0.1 * g for k, m in moments.items()}
+        return {k: p - 0.1 * moments[k] for k, p in params.items()}, moments
+
+    plain, donating = jax.jit(step), jax.jit(step, donate_argnums=(0, 1))
+    g = fresh()
+    want = [{k: fresh() for k in "abc"}, {k: fresh() for k in "abc"}]
+    have = [{k: fresh() for k in "abc"}, {k: fresh() for k in "abc"}]
+    for _ in range(3):
+        want = plain(*want, g)
+        have = donating(*have, g)
+    for a, b in zip(jax.tree.leaves(want), jax.tree.leaves(have), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    count, have = made(lambda: donating(*have, g))
+    assert count == 0
+
+
+def test_an_array_given_twice():
+    f = jax.jit(lambda x, y: (x + 1, y + 1), donate_argnums=0)
+    x = fresh()
+    for _ in range(2):
+        with pytest.raises(Exception, match="donate"):
+            f(x, x)
+        assert not x.is_deleted()
+        f(fresh(), fresh())
+
+
+def test_sharded_arrays():
+    mesh = jax.make_mesh((4, 2), ("x", "y"))
+    for spec in (PartitionSpec("x", "y"), PartitionSpec("y"), PartitionSpec(None, "x"), PartitionSpec()):
+        placed = jax.device_put(fresh((256, 256)), NamedSharding(mesh, spec))
+        x = jax.jit(lambda x: x * 1.5)(placed)
+        want = np.asarray(x) + 1
+        f = jax.jit(lambda x: x + 1, donate_argnums=0)
+        shard = x.addressable_shards[1].data
+        seen = np.asarray(shard).copy()
+        y = f(x)
+        np.testing.assert_array_equal(np.asarray(y), want)
+        np.testing.assert_array_equal(np.asarray(shard), seen)
+        f(y)  # compiled for its layout
+        y = jax.jit(lambda x: x * 1.5)(placed)
+        count, y = made(lambda f=f, y=y: f(y))
+        assert count == 0 or spec == PartitionSpec()
+        np.testing.assert_array_equal(np.asarray(y), want)
+
+
+def test_temporaries_are_written_over_within_a_program():
+    def fun(x):
+        for _ in range(4):
+            x = jnp.flip(jnp.tanh(x) * 2)  # a reversed view between the loops
+            x = jnp.sort(x) + 1
+        return x
+
+    want = fun(jnp.asarray(np.linspace(-1, 1, N, dtype=np.float32)))
+    have = jax.jit(fun)(jnp.asarray(np.linspace(-1, 1, N, dtype=np.float32)))
+    np.testing.assert_allclose(np.asarray(have), np.asarray(want), rtol=1e-6)
+
+
+def test_loops_do_not_write_over_what_they_keep():
+    def fun(x):
+        def body(c, _):
+            return c * 0.5 + 1, c
+
+        return jax.lax.scan(body, x, None, length=4)
+
+    last, kept = jax.jit(fun, donate_argnums=0)(fresh())
+    want, each = np.arange(N, dtype=np.float32) + 1, []
+    for _ in range(4):
+        each.append(want)
+        want = want * np.float32(0.5) + 1
+    np.testing.assert_array_equal(np.asarray(last), want)
+    np.testing.assert_array_equal(np.asarray(kept), np.stack(each))
+
+
+def test_calls_from_several_threads():
+    f = jax.jit(lambda x: x * 2 + 1, donate_argnums=0)
+    f(fresh())
+    wrong = []
+
+    def work(k):
+        x = fresh() + k
+        want = np.asarray(x).copy()
+        for _ in range(20):
+            x = f(x)
+            want = want * 2 + 1
+        if not np.array_equal(np.asarray(x), want):
+            wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_ahead_of_time_calls_donate():
+    f = jax.jit(lambda x: x + 1, donate_argnums=0)
+    compiled = f.lower(fresh()).compile()
+    x = fresh()
+    count, y = made(lambda: compiled(x))
+    assert count == 0 and x.is_deleted()
+    np.testing.assert_array_equal(np.asarray(y), np.arange(N) + 2)
+
+
+def test_alone_sees_every_reference():
+    x = pool.empty((N,), np.float32)
+    holder = [x]
+    assert not alone(holder, 0)
+    del x
+    assert alone(holder, 0)
+    holder = [holder[0].reshape(256, 256).T]
+    assert alone(holder, 0)
+    view = holder[0][0]
+    assert not alone(holder, 0)
+    del view
+    assert alone(holder, 0)
+    whole: Any = holder[0]
+    buffer = memoryview(whole)
+    del whole
+    assert not alone(holder, 0)
+    buffer.release()
+    del buffer
+    assert alone(holder, 0)
+    assert not alone([np.ones(N, np.float32)], 0)  # not the pool's
+    assert not alone([pool.empty((2 * N,), np.float32)[:N]], 0)  # a part of a larger buffer
