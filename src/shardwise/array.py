@@ -259,7 +259,7 @@ class ArrayImpl(Array):
             data = block[at]
             data = np.broadcast_to(data, self.sharding.shard_shape(self.shape))
         else:
-            data = self.dense[index]
+            data = self.dense[(*index, ...)]
         sharding = SingleDeviceSharding(device, memory_kind=self.sharding.memory_kind)
         aval = ShapedArray(data.shape, self.dtype, self.weak_type)
         return ArrayImpl(signature(aval, sharding, self.committed), dense=data)

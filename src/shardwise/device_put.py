@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.array import ArrayImpl, array_type, host_array, signature
+from shardwise.array import ArrayImpl, array_type, host_array, nothing, signature
 from shardwise.base import config
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
@@ -31,6 +31,7 @@ from shardwise.sharding import (
 )
 from shardwise.sharding.ownership import spans_processes
 from shardwise.sharding.tiling import indivisible_text
+from shardwise.transfer import same_source, transferred
 
 
 def check_placeable(sharding: Sharding, aval: ShapedArray, what: str) -> None:
@@ -154,19 +155,20 @@ def _put(x: Any, target: Sharding | None, copy: bool) -> Array:
 
 def _put_across(value: ArrayImpl, target: Sharding) -> ArrayImpl:
     """Onto, or away from, devices of several processes."""
-    if value._sig.spans:
-        if isinstance(target, SingleDeviceSharding):
-            raise ValueError(
-                f"device_put's first argument must be a fully addressable array to go to one device, but it lies on the devices of "
-                f"several processes: {value.sharding}. Use multihost_utils.process_allgather for its value."
-            )
-        if value._sig.devices != target.device_list:
-            raise NotImplementedError(
-                "Cannot reshard an input that is not fully addressable to another list of devices. Reshard it over its own "
-                "devices, or fetch it with multihost_utils.process_allgather first."
-            )
+    own = value._sig
+    owners = {d.process_index for d in own.devices}
+    if len(owners) > 1 and isinstance(target, SingleDeviceSharding):
+        raise ValueError(
+            f"device_put's first argument must be a fully addressable array to go to one device, but it lies on the devices of "
+            f"several processes: {value.sharding}. Use multihost_utils.process_allgather for its value."
+        )
+    if own.spans and own.devices == target.device_list:
         return resharded(value, target)
     sig = signature(array_type(value.shape, value.dtype, value.weak_type, target), target, True)
+    if own.absent and sig.absent:
+        return nothing(sig)
+    if own.committed and len(owners | {d.process_index for d in target.device_list}) > 1 and same_source(value, target):
+        return transferred(value, sig)
     if not sig.absent:
         check_same(value.dense, target, type(value).__name__)
     return ArrayImpl(sig, dense=sig.part_of(value.dense))

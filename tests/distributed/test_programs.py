@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
 import subprocess
 import sys
 import time
@@ -12,29 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.distributed.launching import command, environment, needs_mpi
+
 PROGRAMS = Path(__file__).parent / "programs"
-SOURCE = Path(__file__).parents[2] / "src"
-LAUNCHER = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-missing = LAUNCHER is None or importlib.util.find_spec("mpi4py") is None
-needs_mpi = pytest.mark.skipif(missing, reason="needs mpi4py and mpiexec: pip install 'shardwise[mpi]'")
 
 
 def launch(
     processes: int, program: str, *arguments: str, devices: int | None = None
 ) -> subprocess.CompletedProcess[str]:
-    # PYTHONUNBUFFERED would write a line's end apart from the line, and the processes' lines would mix.
-    dropped = ("JAX_", "SHARDWISE_", "PYTHONUNBUFFERED")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    settings = {
-        "PYTHONPATH": str(SOURCE),
-        "JAX_NUM_CPU_DEVICES": str(devices or 8 // processes),
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, str(PROGRAMS / program), *arguments]
-    if processes > 1:
-        command = [str(LAUNCHER), "-n", str(processes), *command]
-    return subprocess.run(command, env=kept | settings, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
-                          timeout=120)  # fmt: skip
+    arguments = (sys.executable, str(PROGRAMS / program), *arguments)
+    return subprocess.run(command(processes, [*arguments]), env=environment(devices or 8 // processes),
+                          stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=120)  # fmt: skip
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=needs_mpi), pytest.param(4, marks=needs_mpi)])

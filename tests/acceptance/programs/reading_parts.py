@@ -6,3 +6,4 @@ cuts = [lambda a: a[:4], lambda a: a[:, 2:6], lambda a: a[1:3, 1:3], lambda a: a
         lambda a: a[None, ::-1], lambda a: jnp.split(a, 2)]
 result = [[f(a), jax.jit(f)(a)] for f in cuts] + [thin.sum(0), thin[3], thin.reshape(-1), thin.T, thin * 2]
 result += [jnp.roll(a, 2), jnp.roll(a, (1, 3), (0, 1)), jnp.diff(a), jnp.flip(a), jnp.repeat(a, 2, 0)]
+result += [[shard.data for shard in x.addressable_shards] for x in (jax.device_put(1.0, jax.devices()[1]), a[0, 0], a.sum())]

@@ -82,6 +82,26 @@ check(Mesh(np.array(devices[2:6]), ("x",)))
 check(Mesh(np.array(devices[::-1][:4]), ("x",)))
 check(Mesh(np.array([devices[0], devices[7]]), ("x",)))
 check(Mesh(np.array(devices), ("x",)))
+
+# From some devices to others: what another process has comes over; values of each process's own have to be equal
+lists = [devices[:2], devices[2:6], devices[::-1][:4], devices, devices[::-1]]
+B = np.arange(64, dtype=np.float32).reshape(8, 8)
+for source in lists:
+    for target in lists:
+        for spec, to in ((P("x"), P(None, "x")), (P(None, "x"), P()), (P(), P("x"))):
+            a = jax.make_array_from_callback(
+                (8, 8), NamedSharding(Mesh(np.array(source), ("x",)), spec), lambda index: B[index], dtype=np.float32
+            )
+            same(jax.device_put(a, NamedSharding(Mesh(np.array(target), ("x",)), to)), B)
+own = jax.device_put(A, jax.local_devices()[-1])
+same(jax.device_put(own, NamedSharding(Mesh(np.array(devices), ("x",)), P("x"))), A)
+first = jax.device_put(A, devices[0])
+same(jax.device_put(first, NamedSharding(Mesh(np.array(devices), ("x",)), P("x"))), A)
+same(jax.device_put(first, devices[-1]), A)
+if count > 1:
+    mixed = first if me else jax.device_put(A, devices[1])
+    raised(ValueError, lambda: jax.device_put(mixed, NamedSharding(Mesh(np.array(devices), ("x",)), P("x"))),
+           "do not mean the same array")  # fmt: skip
 for device in devices:
     there = jax.device_put(A, device)
     same(there, A)

@@ -1,0 +1,118 @@
+"""Moving an array to other devices, where several processes are concerned: `device_put` between meshes.
+
+Comes in: an array and a sharding over another list of devices; the processes that own devices of either call this together.
+Goes out: the array on the new devices. Each process sends what others need of its part, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.array import ArrayImpl, Signature, nothing
+from shardwise.base.dtypes import physical
+from shardwise.runtime.comm import Meeting, number_of, the_world
+from shardwise.sharding import Device, Sharding
+from shardwise.sharding.ownership import local_index
+
+Box = tuple[tuple[int, int], ...]  # per dim where a part begins and ends
+Piece = tuple[Box, Box]  # what is to be sent: a part of which box
+
+
+def concerned(source: Iterable[Device], target: Iterable[Device]) -> tuple[int, ...]:
+    """The processes that own some of the devices, ascending."""
+    return tuple(sorted({d.process_index for d in source} | {d.process_index for d in target}))
+
+
+def same_source(value: ArrayImpl, target: Sharding) -> bool:
+    """Whether all processes of a move mean one array, and not each a value of its own.
+
+    Raises:
+        ValueError: some mean one array, and others something else.
+    """
+    ranks = concerned(value._sig.devices, target.device_list)
+    text = f"device_put of {value.dtype.name}{list(value.shape)} to {target}"
+    world = the_world()
+    world.meet(ranks, number_of(text), lambda: text)
+    ids = [d.id for d in value._sig.devices]
+    told = world.allgather(ranks, np.array([number_of(f"{ids} {value.sharding}"), not value._sig.spans], np.int64))
+    if (told[:, 0] == told[0, 0]).all():
+        return True
+    if told[:, 1].all():
+        return False
+    raise ValueError(
+        f"{text}: the processes do not mean the same array, or not one of their own each: here it lies on the devices "
+        f"{ids}. All processes must move the same global array, or equal values of their own."
+    )
+
+
+def transferred(value: ArrayImpl, sig: Signature) -> ArrayImpl:
+    """The array under a signature over other devices."""
+    ranks = concerned(value._sig.devices, sig.devices)
+    world = the_world()
+    if world.rank not in ranks:
+        return nothing(sig)
+    sends, takes = _moves(value, sig, ranks, world.rank)
+    own = {_box(shard.index, value.shape): shard.data for shard in value.addressable_shards}
+    sent = [[_cut(own[of].dense, of, part) for of, part in sends[r]] for r in ranks]  # type: ignore[union-attr]
+    text = f"device_put of {value.dtype.name}{list(value.shape)} from {len(value._sig.devices)} devices to {len(sig.devices)} others"
+    got = Meeting(world, ranks, number_of(text), lambda: text).exchange(world.group(ranks).alltoall, [sent])
+    if sig.absent:
+        return nothing(sig)
+    dense = np.empty(sig.form.shape if sig.spans else value.shape, physical(value.dtype))
+    for rank, parts in zip(ranks, got, strict=True):
+        for (of, part), data in zip(takes[rank], parts, strict=True):
+            _cut(_home(dense, sig, of), of, part)[...] = data
+    return ArrayImpl(sig, dense=dense)
+
+
+def _moves(
+    value: ArrayImpl, sig: Signature, ranks: Sequence[int], me: int
+) -> tuple[dict[int, list[Piece]], dict[int, list[Piece]]]:
+    """What this process sends to each process (of which own box), and takes from each (for which own box)."""
+    sources, targets = _owners(value._sig), _owners(sig)
+    sends: dict[int, list[Piece]] = {r: [] for r in ranks}
+    takes: dict[int, list[Piece]] = {r: [] for r in ranks}
+    for wanted, takers in targets.items():
+        for held, holders in sources.items():
+            part = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(wanted, held, strict=True))
+            if any(a >= b for a, b in part):
+                continue
+            for taker in takers:
+                sender = taker if taker in holders else holders[taker % len(holders)]
+                if sender == me:
+                    sends[taker].append((held, part))
+                if taker == me:
+                    takes[sender].append((wanted, part))
+    return sends, takes
+
+
+def _owners(sig: Signature) -> dict[Box, list[int]]:
+    """The different parts of an array, and the processes that hold each."""
+    shape = sig.aval.shape
+    found: dict[Box, list[int]] = {}
+    for device, index in sig.sharding.devices_indices_map(shape).items():
+        ranks = found.setdefault(_box(index or (), shape), [])
+        if device.process_index not in ranks:
+            ranks.append(device.process_index)
+    return found
+
+
+def _box(index: Sequence[slice], shape: Sequence[int]) -> Box:
+    return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
+
+
+def _cut(data: Any, of: Box, part: Box) -> Any:
+    """Of the data of a box a part of it."""
+    return data[(*[slice(a - c, b - c) for (a, b), (c, _) in zip(part, of, strict=True)], ...)]
+
+
+def _home(dense: Any, sig: Signature, box: Box) -> Any:
+    """Where a box of this process lies in its dense array."""
+    index = tuple(slice(a, b) for a, b in box)
+    if sig.spans:
+        assert sig.tiling is not None
+        index = local_index(index, sig.aval.shape, sig.tiling.ways, sig.positions)
+    return dense[(*index, ...)]
