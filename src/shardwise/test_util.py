@@ -91,23 +91,25 @@ def _check_orders(f: Callable[..., Any], args: tuple[Any, ...], order: int, mode
         path = f"{taken} of {mode}" if taken else mode
         if mode == "fwd":
             check_jvp(f, functools.partial(jvp, f), args, atol, rtol, eps, f"jvp ({path})")
-            tangents = tree_map(functools.partial(_random_like, rng), args)
-
-            def derived(*xs: Any, tangents: Any = tangents) -> Any:
-                return tree_map(_differentiable, jvp(f, xs, tangents)[1])
+            derived = _pushed(f, tree_map(functools.partial(_random_like, rng), args))
         else:
             check_vjp(f, functools.partial(vjp, f), args, atol, rtol, eps, f"vjp ({path})")
-            cotangents = tree_map(functools.partial(_random_like, rng), f(*args))
-
-            def derived(*xs: Any, cotangents: Any = cotangents) -> Any:
-                return tree_map(_differentiable, vjp(f, *xs)[1](cotangents))
-
+            derived = _pulled(f, tree_map(functools.partial(_random_like, rng), f(*args)))
         _check_orders(derived, args, order - 1, modes, atol, rtol, eps, path)
+
+
+def _pushed(f: Callable[..., Any], tangents: Any) -> Callable[..., Any]:
+    return lambda *xs: tree_map(_differentiable, jvp(f, xs, tangents)[1])
+
+
+def _pulled(f: Callable[..., Any], cotangents: Any) -> Callable[..., Any]:
+    return lambda *xs: tree_map(_differentiable, vjp(f, *xs)[1](cotangents))
 
 
 def _random_like(rng: np.random.Generator, x: Any) -> Any:
     """A random tangent of `x`: of its shape and dtype, float0 for what has no derivative."""
-    dtype, shape = dtype_of(x), np.shape(x)
+    dtype: Any = dtype_of(x)
+    shape = np.shape(x)
     if not issubdtype(dtype, np.inexact):
         return np.zeros(shape, float0)
     drawn = rng.standard_normal(shape)
