@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
-from shardwise.ir import Array, literal
+from shardwise.ir import Array, is_eager, literal
 from shardwise.numpy import linalg as face
 from shardwise.numpy._promote import array, broadcast_to_shape, convert, is_complex, promote_dtypes, promote_inexact
 from shardwise.numpy.diagonals import eye, tril, triu
@@ -254,7 +254,17 @@ def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwr
     if assume_a != "pos":
         return face.solve(a, b)
     x, y = _inexact("solve", a, b)
-    return cho_solve(cho_factor(x, lower=lower), y)
+    if is_eager():
+        return cho_solve(cho_factor(x, lower=lower), y)
+    # Derivatives are those of any system, in all of a, though one triangle is read.
+    factor = cho_factor(lax.stop_gradient(x), lower=lower)
+    if not is_complex(x.dtype):
+        back = None
+    else:  # the transpose of a is its conjugate
+        back = lambda _, v: lax.conj(cho_solve(factor, lax.conj(v)))  # noqa: E731
+    return lax.custom_linear_solve(
+        lambda v: face.matmul(x, v), y, lambda _, v: cho_solve(factor, v), back, symmetric=back is None
+    )
 
 
 def solve_triangular(a: Any, b: Any, trans: int | str = 0, lower: bool = False, unit_diagonal: bool = False,

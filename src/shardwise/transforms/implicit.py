@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
-from shardwise.ir import Program, ShapedArray, bind, define_op, eval_program, trace_program
+from shardwise.ir import Program, ShapedArray, Var, bind, define_op, trace_program
 from shardwise.ir.op import Params, UndefinedPrimal
 from shardwise.ops.derivative import do, full_in_front
 from shardwise.transforms.autodiff import jvp, linear_transpose, linearize
@@ -15,7 +14,7 @@ from shardwise.transforms.custom_derivatives import closure_convert
 from shardwise.transforms.custom_jvp import custom_jvp
 from shardwise.transforms.custom_rules import called_type, flat_values, function_name
 from shardwise.transforms.jvp import zeros
-from shardwise.transforms.vmap import vmap
+from shardwise.transforms.vmap import batch_program, vmap
 
 Flat = Callable[[Sequence[Any], Sequence[Any]], list[Any]]  # (captured values, vectors) -> vectors
 
@@ -69,38 +68,40 @@ def custom_linear_solve(matvec: Callable[[Any], Any], b: Any, solve: Callable[..
 
         return run
 
-    forward = solver(solve, flat_matvec, "solve")
-    backward = None if transpose_solve is None else solver(transpose_solve, vecmat, "transpose_solve")
-    outs = _solved(captured, leaves, Functions(flat_matvec, vecmat, forward, backward))
+    back = transpose_solve
+    outs = _bound(
+        captured,
+        leaves,
+        solver(solve, flat_matvec, "solve"),
+        None if back is None else solver(back, vecmat, "transpose_solve"),
+        flat_matvec,
+        vecmat,
+    )
     x = tree_unflatten(tree, outs[: len(leaves)])
     return (x, tree_unflatten(aux_tree[0], outs[len(leaves) :])) if has_aux else x
 
 
-@dataclass(frozen=True)
-class Functions:
-    """A linear system as functions of the captured values and vectors: the matrix, its transpose, and what solves for both."""
-
-    matvec: Flat
-    vecmat: Flat
-    solve: Flat
-    transpose_solve: Flat | None
-
-    def transposed(self) -> Functions:
-        """The system of the transposed matrix."""
-        if self.transpose_solve is None:
-            raise TypeError("transpose_solve required for backwards mode automatic differentiation of custom_linear_solve; or say "
-                            "symmetric=True.")  # fmt: skip
-        return Functions(self.vecmat, self.matvec, self.transpose_solve, self.solve)
-
-
-def _solved(consts: Sequence[Any], vectors: Sequence[Any], functions: Functions) -> list[Any]:
-    """Bind the op; its operands are what the solver closes over, what the matrix closes over, and the right-hand side."""
+def _bound(
+    consts: Sequence[Any], vectors: Sequence[Any], forward: Flat, backward: Flat | None, matvec: Flat, vecmat: Flat
+) -> list[Any]:
+    """Bind the op. Its operands are what the solvers close over, what the matrix closes over, and the right-hand side."""
     n = len(consts)
-    program, extra = trace_program(
-        lambda *xs: functions.solve(xs[:n], xs[n:]), [x.aval for x in (*consts, *vectors)], "solve"
-    )
-    return bind(linear_solve_op, *extra, *consts, *vectors, program=program, first=len(extra), known=len(extra) + n,
-                functions=functions)  # fmt: skip
+    types = [x.aval for x in (*consts, *vectors)]
+    program, own = trace_program(lambda *xs: forward(xs[:n], xs[n:]), types, "solve")
+    back, others = None, []
+    if backward is not None:
+        back, others = trace_program(lambda *xs: backward(xs[:n], xs[n:]), types, "transpose_solve")
+        back = _with_inputs(back, [x.aval for x in own], 0)
+    program = _with_inputs(program, [x.aval for x in others], len(own))
+    first = len(own) + len(others)
+    return bind(linear_solve_op, *own, *others, *consts, *vectors, program=program, back=back, first=first, known=first + n,
+                matvec=matvec, vecmat=vecmat)  # fmt: skip
+
+
+def _with_inputs(program: Program, types: Sequence[ShapedArray], at: int) -> Program:
+    """The program with inputs more, which it does not read."""
+    inputs = (*program.inputs[:at], *map(Var, types), *program.inputs[at:])
+    return Program(inputs, program.equations, program.outputs, 0, program.name)
 
 
 def _checked(name: str, found: Any, tree: PyTreeDef, types: Sequence[ShapedArray]) -> list[Any]:
@@ -117,29 +118,31 @@ def _checked(name: str, found: Any, tree: PyTreeDef, types: Sequence[ShapedArray
     return outs
 
 
-def _solve_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, first: int, known: int, functions: Functions
-) -> Any:
+def _solve_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
     """x' = a^-1 (b' - a' x); what only the solver closes over does not matter."""
-    params: Params = dict(program=program, first=first, known=known, functions=functions)
+    first, known, matvec = params["first"], params["known"], params["matvec"]
     outs = bind(linear_solve_op, *primals, **params)
     consts, vectors = primals[first:known], primals[known:]
     x = outs[: len(vectors)]
     right = [zeros(v.aval) if t is None else t for v, t in zip(vectors, tangents[known:], strict=True)]
     if any(t is not None for t in tangents[first:known]):
         along = tuple(zeros(c.aval) if t is None else t for c, t in zip(consts, tangents[first:known], strict=True))
-        _, moved = jvp(lambda *cs: functions.matvec(cs, x), tuple(consts), along)
+        _, moved = jvp(lambda *cs: matvec(cs, x), tuple(consts), along)
         right = [do.sub(r, m) for r, m in zip(right, moved, strict=True)]
     touts = bind(linear_solve_op, *primals[:known], *right, **params)[: len(vectors)]
     return outs, [*touts, *[None] * (len(outs) - len(vectors))]
 
 
-def _solve_transpose(
-    cts: Sequence[Any], *args: Any, program: Program, first: int, known: int, functions: Functions
-) -> list[Any]:
+def _solve_transpose(cts: Sequence[Any], *args: Any, program: Program, back: Program | None, matvec: Flat, vecmat: Flat,
+                     first: int, known: int) -> list[Any]:  # fmt: skip
+    """The transposed system: matrix and solvers change places."""
+    if back is None:
+        raise TypeError("transpose_solve required for backwards mode automatic differentiation of custom_linear_solve; or say "
+                        "symmetric=True.")  # fmt: skip
     vectors = args[known:]
     given = [zeros(v.aval) if c is None else c for c, v in zip(cts, vectors, strict=False)]
-    found = _solved(args[first:known], given, functions.transposed())
+    found = bind(linear_solve_op, *args[:known], *given, program=back, back=program, matvec=vecmat, vecmat=matvec, first=first,
+                 known=known)  # fmt: skip
     return [None] * known + [
         c if isinstance(v, UndefinedPrimal) else None for c, v in zip(found, vectors, strict=False)
     ]
@@ -148,28 +151,26 @@ def _solve_transpose(
 def _solve_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
                  params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
     """All functions mapped; every vector has its mapped dim in front."""
-    first, known, functions = params["first"], params["known"], params["functions"]
-    extra, extra_dims, const_dims = tuple(values[:first]), tuple(dims[:first]), tuple(dims[first:known])
+    first, known = params["first"], params["known"]
+    const_dims = tuple(dims[first:known])
     vectors = [full_in_front(size, v, d) for v, d in zip(values[known:], dims[known:], strict=True)]
+    operands = [*values[:known], *vectors]
+    all_dims = [*dims[:known], *[0] * len(vectors)]
 
     def mapped(function: Flat) -> Flat:
         both = vmap(function, (const_dims, 0), axis_size=size)
         return lambda consts, xs: list(both(tuple(consts), list(xs)))
 
-    def solve(consts: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
-        run = vmap(
-            lambda es, cs, vs: eval_program(params["program"], [*es, *cs, *vs]),
-            (extra_dims, const_dims, 0),
-            axis_size=size,
-        )
-        return list(run(extra, tuple(consts), list(xs)))
+    def mapped_program(program: Program) -> Program:
+        def run(*xs: Any) -> list[Any]:
+            outs, found = batch_program(program, size, axis_name, xs, all_dims)
+            return [full_in_front(size, o, d) for o, d in zip(outs, found, strict=True)]
 
-    transpose_solve = None if functions.transpose_solve is None else mapped(functions.transpose_solve)
-    outs = _solved(
-        values[first:known],
-        vectors,
-        Functions(mapped(functions.matvec), mapped(functions.vecmat), solve, transpose_solve),
-    )
+        return trace_program(run, [x.aval for x in operands], program.name)[0]
+
+    back = params["back"]
+    outs = bind(linear_solve_op, *operands, program=mapped_program(params["program"]), back=None if back is None else mapped_program(back),
+                first=first, known=known, matvec=mapped(params["matvec"]), vecmat=mapped(params["vecmat"]))  # fmt: skip
     return outs, [0] * len(outs)
 
 
@@ -194,24 +195,27 @@ def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[...
     """
     from shardwise.ops.casts import stop_gradient
 
-    converted, captured = closure_convert(f, initial_guess)
     start = stop_gradient(initial_guess)
+    # All that the functions close over becomes an argument, so that the rule below sees its values and tangents.
+    converted, own = closure_convert(f, initial_guess)
+    found, solver_values = closure_convert(lambda guess: solve(f, guess), start)
+    tangent, tangent_values = closure_convert(lambda x, y: tangent_solve(linearize(f, x)[1], y), start, start)
+    n, m = len(own), len(own) + len(solver_values)
 
     @custom_jvp
-    def root(*consts: Any) -> Any:
-        found = solve(lambda x: converted(x, *consts), start)
-        return found if has_aux else (found, ())
+    def root(*values: Any) -> Any:
+        result = found(start, *values[n:m])
+        return result if has_aux else (result, ())
 
     @root.defjvp
     def root_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
         x, aux = root(*primals)
-        _, moved = jvp(lambda *cs: converted(x, *cs), primals, tangents)
-        _, along_x = linearize(lambda v: converted(v, *primals), x)
-        dx = tangent_solve(along_x, tree_map(do.neg, moved))
+        _, moved = jvp(lambda *cs: converted(x, *cs), primals[:n], tangents[:n])
+        dx = tangent(x, tree_map(do.neg, moved), *primals[m:])
         return (x, aux), (dx, tree_map(lambda v: zeros(v.aval) if hasattr(v, "aval") else v, aux))
 
     guess_tree = tree_flatten(initial_guess)[1]
-    x, aux = root(*captured)
+    x, aux = root(*own, *solver_values, *tangent_values)
     if tree_flatten(x)[1] != guess_tree:
         raise TypeError(f"custom_root: {function_name(solve)} must give the structure of the initial guess, {guess_tree}, got "
                         f"{tree_flatten(x)[1]}.")  # fmt: skip
