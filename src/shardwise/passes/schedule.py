@@ -4,8 +4,9 @@ Comes in: a per-device program and the sizes of its grid. Goes out: the same pro
 which each value is made before it is used. Programs too small to gain anything come out as they are.
 
 Groups are found by stages. The stage of an equation is the longest way to it from the inputs, where a step costs 1 unless it
-stays within one kind of fusable equations (see `_kinds`). Connected fusable equations of one kind and stage
-are a group: a way that leaves a group and comes back would have cost a step, so groups never wait for each other.
+stays within one kind of fusable equations (see `_kinds`). Connected fusable equations of one kind and stage are a group, and
+those that read the same large value join: a way that leaves a group and comes back would have cost a step, so groups never wait
+for each other.
 """
 
 from __future__ import annotations
@@ -99,6 +100,11 @@ def _kind(eqn: Equation, devices: int) -> Any:
     return out.shape, out.vma
 
 
+def _shape(kind: Any) -> tuple[int, ...]:
+    """The full shape of a group's loops."""
+    return kind.shape if isinstance(kind, Space) else kind[0]
+
+
 def _rounds_twice(eqn: Equation) -> bool:
     """Whether vector code would round a result of float64 to float32 before it becomes float16."""
     return eqn.outputs[0].aval.dtype.name == "float16" and any(a.aval.dtype.name == "float64" for a in eqn.inputs)
@@ -163,13 +169,19 @@ def _parts(program: Program, kinds: Sequence[Any]) -> list[_Part]:
         return i
 
     made = _makers(program)
+    readers: dict[Any, int] = {}
     for i, eqn in enumerate(program.equations):
         if kinds[i] is None:
             continue
         for atom in eqn.inputs:
-            j = made.get(atom) if isinstance(atom, Var) else None
+            if not isinstance(atom, Var):
+                continue
+            j = made.get(atom)
             if j is not None and kinds[j] == kinds[i] and stages[j] == stages[i]:
                 leader[find(i)] = find(j)
+            elif atom.aval.shape == _shape(kinds[i]):  # those that read the same large value read it once
+                first = readers.setdefault((atom, kinds[i], stages[i]), i)
+                leader[find(i)] = find(first)
     groups: dict[int, list[int]] = {}
     for i in range(len(kinds)):
         groups.setdefault(find(i), []).append(i)

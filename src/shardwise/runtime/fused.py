@@ -21,7 +21,7 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STREAMED, STRIDED, Kernel, compiled, width_of
 from shardwise.runtime.fused_folds import FoldedKernel
-from shardwise.runtime.fused_layout import Result, dense_strides, memory_order, merged, placed, streams
+from shardwise.runtime.fused_layout import Result, dense_strides, memory_order, merged, placed, streams, tiled
 from shardwise.runtime.fused_space import Space
 from shardwise.runtime.memory import alone
 from shardwise.runtime.plan import Plan
@@ -152,14 +152,18 @@ class FusedKernel:
         extents, steps = merged([full[d] for d in order], [[s[d] for d in order] for s in strides])
         access = []
         sizes = [b.itemsize for b in blocks] + [r.dtype.itemsize for r in results]
+        width = width_of(program)
+        if extents[-1] < 2 * width:
+            return None
+        tiled(extents, steps, sizes, width)
         for own, size in zip(steps, sizes, strict=True):
             access.append(REPEATED if own[-1] == 0 else CONTIGUOUS if own[-1] == size else STRIDED)
-        if extents[-1] < 2 * width_of(program) or any(a != CONTIGUOUS for a in access[len(blocks) :]):
+        if any(a != CONTIGUOUS for a in access[len(blocks) :]):
             return None
         inner = extents[-1]
         for k, (own, result) in enumerate(zip(steps[len(blocks) :], results, strict=True), len(blocks)):
             nbytes = math.prod(result.shape) * result.dtype.itemsize
-            if streams(nbytes, own[:-1], inner, result.dtype.itemsize) and inner % width_of(program) == 0:
+            if streams(nbytes, own[:-1], inner, result.dtype.itemsize) and inner % width == 0:
                 access[k] = STREAMED
         parts = max(1, inner // _CHUNK)
         segment = -(-inner // parts // 64) * 64 if parts > 1 else inner  # whole cache lines

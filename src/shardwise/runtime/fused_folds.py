@@ -18,9 +18,10 @@ from shardwise.ir import Literal, Program, Var
 from shardwise.runtime import llvm
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.fold_codegen import HEAD, FoldWriter, Form
-from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STRIDED, Kernel, assembled, width_of
-from shardwise.runtime.fused_layout import Result, dense_strides, memory_order, merged, placed
+from shardwise.runtime.fold_codegen import FoldWriter
+from shardwise.runtime.fold_frame import HEAD, Form
+from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STREAMED, STRIDED, Kernel, assembled, width_of
+from shardwise.runtime.fused_layout import Result, dense_strides, memory_order, merged, placed, streams
 from shardwise.runtime.fused_space import Graph, Space
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan
@@ -181,10 +182,10 @@ class FoldedKernel:
         outer = [d for d in folded if d != inner]
         sizes = [graph.program.inputs[a.number].aval.dtype.itemsize for a in graph.accesses]
         sizes += [v.aval.dtype.itemsize for v in graph.outputs]
-        access = tuple(
+        access = [
             REPEATED if own[lane] == 0 else CONTIGUOUS if own[lane] == size else STRIDED
             for own, size in zip(loops.strides, sizes, strict=True)
-        )
+        ]
         length = math.prod(loops.extents[d] for d in folded)
         row_bytes = length * sum(s for s, a in zip(sizes, graph.accesses, strict=False) if not a.row)
         row_bytes += length * sum(v.aval.dtype.itemsize for saved in graph.saved for v in saved)
@@ -195,6 +196,12 @@ class FoldedKernel:
                 side = next((k for k in (4, 2) if k <= room and loops.extents[lane] >= k * width), 1)
             width *= side
             row_bytes *= width
+        for k, (result, var) in enumerate(zip(results, graph.outputs, strict=True), len(graph.accesses)):
+            nbytes, own = math.prod(result.shape) * result.dtype.itemsize, loops.strides[k]
+            around = [s for d, s in enumerate(own) if d != lane]
+            if (var in graph.full and access[k] == CONTIGUOUS and loops.extents[lane] % width == 0
+                    and streams(nbytes, around, loops.extents[lane], result.dtype.itemsize)):  # fmt: skip
+                access[k] = STREAMED
         strips = 1 if along else -(-loops.extents[lane] // width)
         units = strips * math.prod(loops.extents[d] for d in kept)
         work = length * (1 if along else width)
@@ -203,7 +210,7 @@ class FoldedKernel:
         if split and graph.passes > 1:
             graph = self._graph(False)
         cut = "inner" if count >= rounds else "outer"
-        form = Form(width, along, len(kept), len(outer), access, along and count % width != 0, cut,
+        form = Form(width, along, len(kept), len(outer), tuple(access), along and count % width != 0, cut,
                     wide=llvm.target().wide)  # fmt: skip
         each = (rounds if cut == "inner" else count) * (1 if along else width)
         piece = max(1, _PIECE // each)

@@ -96,6 +96,32 @@ def merged(extents: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[li
     return sizes, steps
 
 
+def tiled(extents: list[int], strides: list[list[int]], sizes: Sequence[int], least: int) -> None:
+    """Cut the loops into tiles, in place, where an operand runs across the innermost loop but along another one.
+
+    Then what comes into the cache with one of its elements is used before it leaves. Tiles divide the loops, and are at least
+    `least` long; loops that have no such divisors stay whole.
+    """
+    inner = len(extents) - 1
+    for own, size in zip(strides, sizes, strict=True):
+        along = next((d for d in range(inner) if abs(own[d]) == size), None)
+        if along is None or abs(own[inner]) <= size:
+            continue
+        rows, columns = _divisor(extents[along], 8, 64), _divisor(extents[inner], least, 2 * least)
+        if rows is None or columns is None:
+            return
+        whole = extents[along] // rows, extents[inner] // columns
+        extents[along : inner + 1] = [whole[0], *extents[along + 1 : inner], whole[1], rows, columns]
+        for s in strides:
+            s[along : inner + 1] = [s[along] * rows, *s[along + 1 : inner], s[inner] * columns, s[along], s[inner]]
+        return
+
+
+def _divisor(n: int, least: int, most: int) -> int | None:
+    """The greatest divisor of `n` within bounds."""
+    return next((k for k in range(min(n, most), least - 1, -1) if n % k == 0), None)
+
+
 def streams(nbytes: int, strides: Sequence[int], row: int, itemsize: int) -> bool:
     """Whether a result of so many bytes, dense along rows of `row` elements, is to be written past the cache.
 
