@@ -8,6 +8,8 @@ written three times:
 - explicit: the shardings are part of the types, and where an operation leaves a choice the code makes it;
 - manual: the code of one device, with every communication written out.
 
+The same program runs as several processes, which share the devices: `mpiexec -n 2 python digits.py`.
+
 Derivatives are written by hand, so that each line shows what is computed, and where.
 """
 
@@ -136,9 +138,15 @@ def picture(pixels):
 def main():
     """Train and test in each style, and show what happened on which device."""
     jax.config.update("jax_num_cpu_devices", 8)
-    console = Console(highlight=False)
-    auto_mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
-    explicit_mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit, AxisType.Explicit))
+    jax.distributed.initialize()
+    count = jax.process_count()  # each process gives its share of the eight devices; the first one prints
+    devices = [device for process in range(count) for device in jax.local_devices(process)[: 8 // count]]
+    talks = jax.process_index() == 0
+    console = Console(highlight=False, quiet=not talks)
+    auto_mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto), devices=devices)
+    explicit_mesh = jax.make_mesh(
+        (4, 2), ("data", "model"), axis_types=(AxisType.Explicit, AxisType.Explicit), devices=devices
+    )
     mapped = partial(jax.shard_map, mesh=auto_mesh, in_specs=(WEIGHTS, WEIGHTS, IMAGES, LABELS))
     styles = {
         "automatic": (automatic_step, auto_mesh),
@@ -157,7 +165,8 @@ def main():
             weights, loss, first, rest = train(step, mesh, x, y)
             (images,) = put(mesh, (test_x,), (IMAGES,))
             # Explicit types would ask where the sum over `model` goes; for a test the weights may lie everywhere.
-            guesses = np.asarray(guess(jax.device_put(weights, NamedSharding(mesh, P())), images))
+            guesses = guess(jax.device_put(weights, NamedSharding(mesh, P())), images)
+            guesses = np.asarray(jax.device_put(guesses, NamedSharding(mesh, P())))
         right = int((guesses == test_digits).sum())
         accuracies.add(right / TEST)
         times = f"{1000 * first:.1f} ms", f"{1000 * rest / (STEPS - 1):.2f} ms"
@@ -170,16 +179,19 @@ def main():
     panels = [Panel(picture(test_x[i]), title=title, width=14) for i, title in zip(shown, titles, strict=True)]
     console.print("\nSome that it read right, and the first it read wrong:", Columns(panels))
 
-    console.print("\nThe images, split over the four rows of devices, a copy in each column:")
-    jax.debug.visualize_array_sharding(jax.device_put(x, NamedSharding(auto_mesh, IMAGES)), scale=0.4)
-    console.print("The first layer's weights, split over the two columns:")
-    jax.debug.visualize_array_sharding(weights[0], scale=0.4)
+    (images,) = put(auto_mesh, (x,), (IMAGES,))
+    if talks:
+        console.print("\nThe images, split over the four rows of devices, a copy in each column:")
+        jax.debug.visualize_array_sharding(images, scale=0.4)
+        console.print("The first layer's weights, split over the two columns:")
+        jax.debug.visualize_array_sharding(weights[0], scale=0.4)
 
     console.print("\nWhat the compiler put between the devices in the automatic style:")
     place = partial(put, auto_mesh)
     state = (place(first_weights(), WEIGHTS), place(first_weights(), WEIGHTS), *place((x, y), (IMAGES, LABELS)))
     explanation = automatic_step.lower(*state).explain()
-    print(explanation[explanation.index("collectives:") :])  # before it: the whole program, with each value's layout
+    if talks:
+        print(explanation[explanation.index("collectives:") :])  # before it: the whole program, with layouts
 
     if len(accuracies) != 1 or min(accuracies) < 0.95:
         raise SystemExit(f"the three styles should agree on more than 95 % of the test images: {accuracies}")
