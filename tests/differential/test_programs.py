@@ -17,6 +17,18 @@ result = None
 """
 
 PROGRAMS = {
+    "derivatives of complex functions": """
+z = jnp.array([1 + 2j, 3 - 1j], 'complex64')
+def kind(call):
+    try: return call()
+    except TypeError as error: return str(error)[:60]
+result = [jax.grad(lambda z: jnp.sum(jnp.abs(z) ** 2))(z), jax.jit(jax.grad(lambda z: jnp.real(z * z).sum()))(z),
+    jax.jacrev(lambda z: jnp.real(z * z))(z), jax.grad(lambda z: (z * z).sum(), holomorphic=True)(z),
+    jax.jacfwd(lambda x: x * 1j)(v[:2]), jax.jacfwd(lambda z: z * z, holomorphic=True)(z),
+    jax.jacrev(lambda z: z * z, holomorphic=True)(z), kind(lambda: jax.jacfwd(jnp.abs)(z)), kind(lambda: jax.jacrev(lambda z: z * z)(z)),
+    kind(lambda: jax.grad(lambda z: z.sum())(z)), kind(lambda: jax.jacfwd(jnp.abs, holomorphic=True)(z)),
+    kind(lambda: jax.grad(lambda x: x[0], holomorphic=True)(v))]
+""",
     "arrays made like varying ones vary": """
 def body(x, n):
     for made in (jnp.zeros_like(x), jnp.full_like(x, 2), jax.lax.full_like(x, 1.), jnp.ones_like(n), jnp.zeros(3)):

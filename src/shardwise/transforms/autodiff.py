@@ -17,7 +17,7 @@ from shardwise.ops.derivative import filled
 from shardwise.ops.reshape import reshape
 from shardwise.transforms.jvp import JVPTrace, JVPTracer, zeros
 from shardwise.transforms.linear_maps import linear_map, pulling, pushing, tangent_in, tangent_out
-from shardwise.transforms.linearize import linearize_flat, transpose_program
+from shardwise.transforms.linearize import linearize_flat, pull_back
 from shardwise.transforms.vmap import vmap
 
 
@@ -125,10 +125,10 @@ def _check_input(x: Any, holomorphic: bool, allow_int: bool, name: str) -> None:
     if holomorphic:
         if not issubdtype(dtype, np.complexfloating):
             raise TypeError(f"{name} with holomorphic=True requires inputs with complex dtype, but got {dtype.name}.")
-    elif issubdtype(dtype, np.complexfloating):
+    elif name == "jacfwd" and issubdtype(dtype, np.complexfloating):
         raise TypeError(f"{name} requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got {dtype.name}. For "
                         "holomorphic differentiation, pass holomorphic=True; for complex functions use vjp.")  # fmt: skip
-    elif not allow_int and not issubdtype(dtype, np.floating):
+    elif not allow_int and not issubdtype(dtype, np.inexact):
         raise TypeError(f"{name} requires real- or complex-valued inputs (input dtype that is a sub-dtype of "
                         f"np.inexact), but got {dtype.name}. "
                         "If you want to use Boolean- or integer-valued inputs, use vjp or set allow_int to True.")  # fmt: skip
@@ -141,12 +141,16 @@ def _check_scalar(out: Any, holomorphic: bool, name: str) -> Any:
     value = leaves[0]
     if value.ndim:
         raise TypeError(f"Gradient only defined for scalar-output functions. Output had shape: {value.shape}.")
+    _check_output(value, holomorphic, name)
+    return value
+
+
+def _check_output(value: Any, holomorphic: bool, name: str) -> None:
     wanted = np.complexfloating if holomorphic else np.floating
     if not issubdtype(value.dtype, wanted):
         kind = "complex" if holomorphic else "real"
         raise TypeError(f"{name} requires {kind}-valued outputs (output dtype that is a sub-dtype of np.{wanted.__name__}), but got "
                         f"{value.dtype.name}.")  # fmt: skip
-    return value
 
 
 def value_and_grad(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False,
@@ -243,7 +247,10 @@ def jacfwd(
             return out
 
         def push(*tangents: Any) -> Any:
-            return jvp(partial, tuple(ps), tangents)[1]
+            pushed = jvp(partial, tuple(ps), tangents)[1]
+            for leaf in tree_flatten(pushed)[0] if holomorphic else ():
+                _check_output(leaf, holomorphic, "jacfwd")
+            return pushed
 
         columns = vmap(push, out_axes=-1)(*_basis(ps))
         jacobian = tree_map(lambda c: _argument_tree(_split(c, ps, leading=False), structure, argnums), columns)
@@ -277,6 +284,8 @@ def jacrev(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, hol
 
         out, pull, *aux = vjp(partial, *chosen, has_aux=has_aux)
         outs, out_structure = tree_flatten(out)
+        for leaf in outs:
+            _check_output(leaf, holomorphic, "jacrev")
         rows = vmap(lambda *cts: pull(tree_unflatten(out_structure, cts)))(*_basis(outs))
         leaves, structure = tree_flatten(rows)
         split = [_split(leaf, outs, leading=True) for leaf in leaves]
@@ -311,7 +320,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
 
     def transposed(cotangent: Any) -> Any:
         cts, _ = tree_flatten(cotangent)
-        found = transpose_program(program, consts, [as_array(as_value(c)) for c in cts])
+        found = pull_back(program, consts, [as_array(as_value(c)) for c in cts])
         return tree_unflatten(structure, [zeros(t) if c is None else c for c, t in zip(found, types, strict=True)])
 
     return transposed
