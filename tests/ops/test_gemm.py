@@ -276,3 +276,39 @@ def test_products_that_both_sides_split_are_a_batch_of_views():
     copies, plan = operand_copies(x, y, 1, MATMUL)
     assert copies == [False, False]
     assert [n for n in plan.out_alloc if n != 1] == [4, 16, 12]
+
+
+@pytest.mark.parametrize("depth", [1024, 1025, 3000])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_deep_products_of_small_integers_are_exact(dtype, depth):
+    info = np.iinfo(dtype)
+    a, b = RNG.integers(info.min, info.max + 1, (30, depth)), RNG.integers(info.min, info.max + 1, (depth, 20))
+    for out in ("int32", "int64", dtype, "uint16"):
+        got = contract_as(np.dtype(out), a.astype(dtype), b.astype(dtype), 0, (((1,), (0,)), ((), ())))
+        np.testing.assert_array_equal(got, (a @ b).astype(out))
+    extreme = np.full((2, depth), info.min or info.max, dtype)
+    got = contract_as(np.dtype(np.int32), np.tile(extreme, (20, 1)), extreme, 0, (((1,), (1,)), ((), ())))
+    assert (got == depth * (info.min or info.max) ** 2).all()
+
+
+def test_deep_products_over_two_dims_and_devices():
+    a, b = (
+        RNG.integers(-128, 128, (3, 20, 6, 400)).astype("int8"),
+        RNG.integers(-128, 128, (3, 6, 400, 10)).astype("int8"),
+    )
+    got = contract_as(np.dtype(np.int32), a, b, 1, (((1, 2), (0, 1)), ((), ())))
+    np.testing.assert_array_equal(got, np.einsum("bijk,bjkn->bin", a.astype(int), b.astype(int)))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("wanted", [None, np.float32], ids=["narrow", "wide"])
+def test_large_products_of_16_bit_floats(dtype, wanted):
+    a, b = block((), (300, 200), dtype), block((), (200, 250), dtype)
+    out = np.dtype(wanted or dtype)
+    got = contract_as(out, a, b, 0, (((1,), (0,)), ((), ())))
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    assert got.dtype == out
+    eps = 1e-5 if wanted else float(ml_dtypes.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        got.astype(np.float64), expected, rtol=eps, atol=1e-3 * np.abs(expected).max() * (not wanted) + 1e-4
+    )

@@ -20,7 +20,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import issubdtype
-from shardwise.ops.casts import cast
+from shardwise.ir import Equation, Program, ShapedArray, Var
+from shardwise.ops.casts import cast, convert_element_type_p
+from shardwise.runtime.env import SINGLE
+from shardwise.runtime.fused import FusedKernel
+from shardwise.runtime.llvm import available
 from shardwise.runtime.memory import pool
 from shardwise.runtime.product import Product, by_numpy, product_for
 
@@ -312,7 +316,7 @@ def contract_as(dtype: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dim
         out = _contract_ints(compute, lhs, rhs, lead, dims, sum_dims, sum_size)
     else:
         out = contract(_cast(lhs, compute), _cast(rhs, compute), lead, dims, sum_dims, sum_size)
-    return out if out.dtype == dtype else cast(out, dtype)
+    return _cast(out, dtype)
 
 
 @lru_cache(maxsize=512)
@@ -329,7 +333,25 @@ def compute_dtype(lhs: np.dtype[Any], rhs: np.dtype[Any], out: np.dtype[Any]) ->
 
 
 def _cast(x: NDArray, dtype: np.dtype[Any]) -> NDArray:
-    return x if x.dtype == dtype else x.astype(dtype)
+    """`x` as `dtype`. NumPy converts 16-bit floats one by one, so large blocks are left to a compiled loop."""
+    if x.dtype == dtype:
+        return x
+    if x.size >= _COMPILED and {x.dtype.name, dtype.name} <= _COMPILED_CASTS and available():
+        return _cast_loop(x.shape, x.dtype, dtype)(x)[0]
+    return cast(x, dtype)
+
+
+_COMPILED = 1 << 15  # elements
+_COMPILED_CASTS = frozenset(["float16", "bfloat16", "float32", "float64"])
+
+
+@lru_cache(maxsize=512)
+def _cast_loop(shape: Ints, source: np.dtype[Any], target: np.dtype[Any]) -> FusedKernel:
+    x, y = Var(ShapedArray(shape, source)), Var(ShapedArray(shape, target))
+    params = {"new_dtype": target, "weak_type": False}
+    return FusedKernel(
+        SINGLE, Program((x,), (Equation(convert_element_type_p, (x,), (y,), params, None),), (y,), 0, "cast")
+    )
 
 
 def _contract_ints(out: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, sum_dims: Ints,
@@ -343,6 +365,9 @@ def _contract_ints(out: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, di
     if work < 4096 or not lhs.size or not rhs.size:
         return plain(lhs, rhs)
     compute = exact_dtype(lhs, rhs, depth, out)
+    step = (1 << 24) // (_largest(lhs) * _largest(rhs))
+    if compute == np.float64 and _LEAST_STEP <= step < depth and not sum_dims and sum_size == 1 and dims[0][0]:
+        return _contract_in_steps(out, lhs, rhs, lead, dims, max(1, step * lhs.shape[dims[0][0][0] + lead] // depth))
     if compute.kind == "f":
         return wrapped(exact(lhs, rhs, compute), out)
     if out.itemsize == 4 and depth <= 1 << 20:
@@ -353,6 +378,21 @@ def _contract_ints(out: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, di
         low = exact(a_low, b_low, np.float64).astype(np.uint64)
         return wrapped(low + (middle << np.uint64(16)), out)
     return plain(lhs, rhs)
+
+
+_LEAST_STEP = 128  # products that float32 must be able to add up for it to be faster than float64
+
+
+def _contract_in_steps(out: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, step: int) -> NDArray:
+    """The sum of float32 products over `step` elements of the first contracted dim at a time."""
+    left, right = dims[0][0][0] + lead, dims[0][1][0] + lead
+    total: NDArray | None = None
+    for i in range(0, lhs.shape[left], step):
+        a, b = (x[(*[slice(None)] * d, slice(i, i + step))].astype(np.float32) for x, d in ((lhs, left), (rhs, right)))
+        part = wrapped(contract(a, b, lead, dims), out)
+        total = part if total is None else np.add(total, part, out=total)
+    assert total is not None
+    return total
 
 
 def exact_dtype(lhs: NDArray, rhs: NDArray, depth: int, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -375,7 +415,10 @@ _NUMPY_INTS = frozenset(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 3
 
 
 def wrapped(x: NDArray, dtype: np.dtype[Any]) -> NDArray:
-    """Integral values cast to an integer type modulo its range (a plain cast of a float would saturate)."""
+    """Integral values cast to an integer type modulo its range (a plain cast of a float would saturate).
+
+    Values of a float type are those that it counts without gaps, as `exact_dtype` sees to.
+    """
     if x.dtype.kind == "f":
-        x = x.astype(np.int64)
-    return x.astype(dtype)
+        x = x.astype(np.int32 if x.dtype == np.float32 else np.int64)
+    return x.astype(dtype, copy=False)
