@@ -155,9 +155,10 @@ def block_bytes(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> int:
     return aval.nbytes * math.prod(env.extent(a) for a in env.axis_names if a not in axes and a in aval.vma)
 
 
-def sending(run: Kernel, sent: int) -> Kernel:
-    """`run`, a call of which sends that many bytes to other processes."""
+def sending(run: Kernel, sent: int, ranks: tuple[int, ...]) -> Kernel:
+    """`run`, a call of which makes one exchange between the processes `ranks`, and sends that many bytes to others."""
     run.sent = sent  # type: ignore[attr-defined]
+    run.ranks = ranks  # type: ignore[attr-defined]
     return run
 
 
@@ -185,7 +186,7 @@ def gathering(kernel: Kernel) -> Across:
             return own_part(env, kernel(whole, back_from(whole, every, axes, dims), *more, **params), axes)
 
         sent = block_bytes(env, in_types[0], axes) * len(line.mine) * (len(line.ranks) - 1)
-        return sending(run, sent)
+        return sending(run, sent, line.ranks)
 
     return across
 
@@ -221,9 +222,9 @@ def all_reduce(kernel: Kernel, reducers: dict[str, Kernel], repeated: Kernel) ->
         dims = tuple(env.dim(a) for a in varying)
         reduce, counted = reducers[kind], kind in ("sum", "prod", "xor")
         settled = settling(env, aval, varying)
-        reduced, sent = reducing(env, varying, kind, aval, tag_of("all_reduce", env, in_types, params))
+        reduced, sent, between = reducing(env, varying, kind, aval, tag_of("all_reduce", env, in_types, params))
         if copies == 1 and all(env.extent(a) == 1 for a in varying):
-            return sending(lambda x: reduced(settled(x)), sent)
+            return sending(lambda x: reduced(settled(x)), sent, between)
 
         def run(x: Ndarray) -> Ndarray:
             x = settled(x)
@@ -236,25 +237,29 @@ def all_reduce(kernel: Kernel, reducers: dict[str, Kernel], repeated: Kernel) ->
             out = reduced(out)
             return repeated(out, kind, copies) if counted and copies != 1 else out
 
-        return sending(run, sent)
+        return sending(run, sent, between)
 
     return across
 
 
-def reducing(env: Env, axes: tuple[str, ...], kind: str, aval: ShapedArray, tag: int) -> tuple[Kernel, int]:
-    """The reduction over processes of blocks that are reduced over this one's devices along `axes`, and the bytes it sends.
+def reducing(
+    env: Env, axes: tuple[str, ...], kind: str, aval: ShapedArray, tag: int
+) -> tuple[Kernel, int, tuple[int, ...]]:
+    """The reduction over processes of blocks that are reduced over this one's devices along `axes`.
+
+    Also the bytes it sends, and the processes that take part; () if it is no exchange.
 
     `aval` is the type before the reduction. The result of the reduction is the same, bit for bit, on all processes.
     """
     line = line_of(env, axes)
     ranks, count = line.ranks, len(line.ranks)
     if count == 1:
-        return lambda x: x, 0
+        return lambda x: x, 0, ()
 
     def reduced(x: Ndarray) -> Ndarray:
         return the_world().link(ranks).all_reduce(x if x.flags.c_contiguous else np.ascontiguousarray(x), kind, tag)
 
-    return reduced, 2 * (count - 1) * block_bytes(env, aval, axes) // count
+    return reduced, 2 * (count - 1) * block_bytes(env, aval, axes) // count, ranks
 
 
 def summing(kernel: Kernel, compiled: Across) -> Across:
@@ -269,11 +274,13 @@ def summing(kernel: Kernel, compiled: Across) -> Across:
         local = Env(env.axis_names, extents, env.extra)  # counts devices as the kernel finds them in its blocks
         aval = out_types[0]
         settled = settling(env, aval, axes)
-        reduced, sent = reducing(env, axes, "sum", aval, tag_of("sum", env, (*in_types, *out_types), {"axes": axes}))
+        reduced, sent, between = reducing(
+            env, axes, "sum", aval, tag_of("sum", env, (*in_types, *out_types), {"axes": axes})
+        )
         if all(env.extent(a) == 1 for a in axes):
             alone = compiled(env, in_types, out_types, {**params, "sum_axes": ()})
-            return sending(lambda *blocks: reduced(settled(alone(*blocks))), sent)
-        return sending(lambda *blocks: reduced(settled(kernel(local, *blocks, **params))), sent)
+            return sending(lambda *blocks: reduced(settled(alone(*blocks))), sent, between)
+        return sending(lambda *blocks: reduced(settled(kernel(local, *blocks, **params))), sent, between)
 
     return across
 
@@ -303,7 +310,7 @@ def reduce_scatter(kernel: Kernel, reducers: dict[str, Kernel]) -> Across:
             return back_from(env, out, axes, dims)
 
         away = line.n - len(line.mine)
-        return sending(run, block_bytes(env, in_types[0], axes) * away // line.n)
+        return sending(run, block_bytes(env, in_types[0], axes) * away // line.n, line.ranks)
 
     return across
 
@@ -333,7 +340,7 @@ def all_gather(kernel: Kernel) -> Across:
             return np.expand_dims(out, tuple(sorted(dims)))
 
         sent = block_bytes(env, in_types[0], axes) * len(line.mine) * (len(line.ranks) - 1)
-        return sending(run, sent)
+        return sending(run, sent, line.ranks)
 
     return across
 
@@ -372,7 +379,7 @@ def all_to_all(kernel: Kernel) -> Across:
                 out = out.reshape(m, *rest[:to], line.n * rest[to], *rest[to + 1 :])
             return back_from(env, out, axes, dims)
 
-        return sending(run, block_bytes(env, in_types[0], axes) * m * (line.n - m) // line.n)
+        return sending(run, block_bytes(env, in_types[0], axes) * m * (line.n - m) // line.n, line.ranks)
 
     return across
 
@@ -421,6 +428,6 @@ def ppermute(kernel: Kernel) -> Across:
             return back_from(env, out, axes, dims)
 
         sent = block_bytes(env, in_types[0], axes) * sum(len(taken) for taken, _ in messages[me].values())
-        return sending(run, sent)
+        return sending(run, sent, line.ranks)
 
     return across

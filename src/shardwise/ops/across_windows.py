@@ -116,6 +116,6 @@ def halo_exchange(kernel: Kernel) -> Across:
             return back_from(env, np.moveaxis(np.moveaxis(out, 0, 1), 0, at), axes, dims)
 
         unit = block_bytes(env, aval, axes) // max(local, 1)
-        return sending(run, unit * sum(where.size for _, where in rims.sends))
+        return sending(run, unit * sum(where.size for _, where in rims.sends), line.ranks)
 
     return across

@@ -206,7 +206,7 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         return back(out.reshape(loops + tuple(out_split)))
 
     unit = block_bytes(env, aval, axes) // max(aval.size, 1) * math.prod(inner)
-    return sending(run, unit * sum(math.prod(map(len, parts)) for _, parts in sends))
+    return sending(run, unit * sum(math.prod(map(len, parts)) for _, parts in sends), way.ranks)
 
 
 def _way_back(env: Env, target: DimAxes, axes: Sequence[str], carried: Sequence[int]) -> Any:

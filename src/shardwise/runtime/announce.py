@@ -75,5 +75,16 @@ def announced(plan: Any, name: str) -> Run:
     shown = [f"{text} from {source}" if source else text for text, source in found[:_SHOWN]]
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     words = f"{name} with {'; '.join(shown)}{more}"
-    run, exchange = plan.run, Meeting(the_world(), owners.ranks, number, lambda: words).exchange
+    early = _begins_with_all(plan, owners.ranks, crossing)
+    run, exchange = plan.run, Meeting(the_world(), owners.ranks, number, lambda: words, early).exchange
     return lambda *blocks: exchange(run, blocks)
+
+
+def _begins_with_all(plan: Plan, ranks: tuple[int, ...], crossing: frozenset[str]) -> bool:
+    """Whether the first exchange of a plan is one of all its processes, which nothing can pass by."""
+    for eqn in plan.program.equations:
+        if crossing.intersection(exchange_axes(eqn)):
+            return getattr(kernel_of(eqn, plan.env), "ranks", ()) == ranks
+        if eqn.op.effects or any(collectives(sub, crossing) for _, sub in subprograms(eqn.params)):
+            return False
+    return False

@@ -255,42 +255,72 @@ class World:
 
 
 class Meeting:
-    """One thing that processes do together, again and again: they wait for each other and compare what they have come for."""
+    """One thing that processes do together, again and again: they wait for each other and compare what they have come for.
 
-    __slots__ = ("_describe", "_link", "_number", "ranks", "world")
+    Where `early` is true the first thing that follows is an exchange between the same processes; if their link compares tags
+    that exchange is the meeting.
+    """
 
-    def __init__(self, world: World, ranks: tuple[int, ...], number: int, describe: Callable[[], str]) -> None:
+    __slots__ = ("_describe", "_early", "_link", "number", "ranks", "world")
+
+    def __init__(
+        self, world: World, ranks: tuple[int, ...], number: int, describe: Callable[[], str], early: bool = False
+    ) -> None:
         self.world = world
         self.ranks = ranks
-        self._number = number
+        self.number = number
         self._describe = describe
+        self._early = early
         self._link: Link | None = None
 
-    def meet(self) -> None:
-        """Wait for the others. DivergenceError if one of them has come for something else."""
+    def come(self) -> None:
+        """From now on this process waits for the others."""
         world, ranks = self.world, self.ranks
         step = world._steps[ranks] = world._steps.get(ranks, 0) + 1
         world._doing = world.last = self._describe
         world._place = ("meets", ranks, step)
         world._since = time.monotonic()
-        link = self._link
-        if link is None:
-            link = self._link = world.link(ranks)
-        agreed = link.meet(self._number)
-        world._since = None
-        world._place = _BUSY
-        if not agreed:
-            world._diverged(ranks, world.group(ranks), self._describe())
 
-    def exchange(self, run: Callable[..., Any], blocks: Sequence[Any]) -> Any:
-        """Meet, then `run(*blocks)`, which exchanges data with the others."""
-        self.meet()
+    def met(self) -> None:
+        """All have come; they begin to exchange."""
         world = self.world
         world._place = ("exchanges", self.ranks, world._steps[self.ranks])
         world._since = time.monotonic()
+
+    def _connect(self) -> Link:
+        """The link between the processes, which the first of them to ask for it may have to wait for."""
+        world = self.world
+        world._doing, world._place = self._describe, ("meets", self.ranks, 0)
+        world._since = time.monotonic()
+        link = self._link = world.link(self.ranks)
+        world._since = None
+        world._place = _BUSY
+        return link
+
+    def meet(self) -> None:
+        """Wait for the others. DivergenceError if one of them has come for something else."""
+        world, link = self.world, self._link or self._connect()
+        self.come()
+        agreed = link.meet(self.number)
+        world._since = None
+        world._place = _BUSY
+        if not agreed:
+            world._diverged(self.ranks, world.group(self.ranks), self._describe())
+
+    def exchange(self, run: Callable[..., Any], blocks: Sequence[Any]) -> Any:
+        """Meet, then `run(*blocks)`, which exchanges data with the others."""
+        world, link = self.world, self._link or self._connect()
+        early = self._early and isinstance(link, SharedLink)
+        if early:
+            before, link.owed = link.owed, self  # type: ignore[union-attr]
+        else:
+            self.meet()
+            self.met()
         try:
             return run(*blocks)
         finally:
+            if early:
+                link.owed = before  # type: ignore[union-attr]
             world._since = None
             world._place = _BUSY
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,11 +31,25 @@ _SMALL = 1 << 14  # bytes that all-reduce shows to everybody at once
 _IN_ORDER = platform.machine() in ("x86_64", "AMD64", "i686")  # processors that keep the order of writes, and of reads
 
 
+class Owed(Protocol):
+    """A meeting that takes place in the first round of an exchange."""
+
+    number: int
+
+    def come(self) -> None:
+        """Told before the wait."""
+        ...
+
+    def met(self) -> None:
+        """Told after it, if all have come with the same number."""
+        ...
+
+
 class SharedLink:
     """The processes of one communicator, all on one node. `diverged` raises the error for tags that differ."""
 
-    __slots__ = ("_broken", "_flags", "_head", "_heads", "_others", "_round", "_segments", "_small", "_spins", "_window",
-                 "diverged", "me", "size")  # fmt: skip
+    __slots__ = ("_broken", "_head", "_heads", "_others", "_round", "_segments", "_small", "_spins", "_window",
+                 "diverged", "me", "owed", "size")  # fmt: skip
 
     def __init__(self, window: Any, size: int, me: int, crowded: bool, diverged: Callable[[], Any]) -> None:
         self.size = size
@@ -50,6 +64,7 @@ class SharedLink:
         self._spins = 0 if crowded else _SPINS
         self._small: dict[Any, list[tuple[Ndarray, list[Ndarray]]]] = {}
         self._broken = False
+        self.owed: Owed | None = None  # a meeting that the next exchange is to be, too
 
     @staticmethod
     def bytes_needed() -> int:
@@ -85,13 +100,19 @@ class SharedLink:
 
     def _first(self, tag: int) -> int:
         """Like `_show` in the first round of an exchange; waits for all, and compares tags."""
-        step = self._round
+        step, owed = self._round, self.owed
+        if owed is not None:
+            self.owed = None
+            tag ^= owed.number
+            owed.come()
         self._head[1 + step % DEPTH] = tag
         self._show()
         self._wait(step)
         if not self._alike(step, tag):
             self._broken = False
             self.diverged()
+        if owed is not None:
+            owed.met()
         return step
 
     def _alike(self, step: int, tag: int) -> bool:
