@@ -146,10 +146,12 @@ def _check_scalar(out: Any, holomorphic: bool, name: str) -> Any:
 
 
 def _check_output(value: Any, holomorphic: bool, name: str) -> None:
-    wanted = np.complexfloating if holomorphic else np.floating
-    if not issubdtype(value.dtype, wanted):
-        kind = "complex" if holomorphic else "real"
-        raise TypeError(f"{name} requires {kind}-valued outputs (output dtype that is a sub-dtype of np.{wanted.__name__}), but got "
+    if holomorphic and not issubdtype(value.dtype, np.complexfloating):
+        raise TypeError(
+            f"{name} with holomorphic=True requires outputs with complex dtype, but got {value.dtype.name}."
+        )
+    if not holomorphic and not issubdtype(value.dtype, np.floating):
+        raise TypeError(f"{name} requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
                         f"{value.dtype.name}.")  # fmt: skip
 
 
