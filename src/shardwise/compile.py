@@ -8,9 +8,11 @@ takes Arrays and gives Arrays; the per-device program and its transfers are kept
 
 from __future__ import annotations
 
+import functools
+import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -42,6 +44,7 @@ from shardwise.sharding.device import default_device
 from shardwise.sharding.ownership import takes_part
 
 new_array = ArrayImpl.__new__
+F = TypeVar("F", bound=Callable[..., Any])
 Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 
 
@@ -157,6 +160,24 @@ class Executable:
         return constants["call"]
 
 
+def _uncollected(make: F) -> F:
+    """`make` with the garbage collector paused: it makes many objects that stay, and each round over the heap costs more than a
+    small program's passes do."""
+
+    @functools.wraps(make)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not gc.isenabled():
+            return make(*args, **kwargs)
+        gc.disable()
+        try:
+            return make(*args, **kwargs)
+        finally:
+            gc.enable()
+
+    return call  # type: ignore[return-value]
+
+
+@_uncollected
 def compile_program(program: Program, in_sigs: Sequence[Signature], out_shardings: Sequence[Sharding | None], *,
                     names: Sequence[str] = (), default_mesh: Mesh | None = None, legacy: bool = False,
                     owned: Owned | None = None) -> Executable:  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from shardwise.base.config import context_token
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, literal
 from shardwise.ir.op import Halo, Op
 from shardwise.ir.program import Source
@@ -26,11 +27,11 @@ from shardwise.ops.collective import (
     psum_scatter_op,
 )
 from shardwise.ops.relayout import device_bytes, layout_axes, relayout_op, route
-from shardwise.passes.choose import FactorAxes, choose_factors, compose
 from shardwise.passes.grid import Axes, DimAxes, Grid
-from shardwise.passes.reshard import Step, collective_bytes, local_shape, plan_reshard
+from shardwise.passes.reshard import Step, collective_bytes, plan_reshard
+from shardwise.passes.split import Split, dim_of, local_params, local_results, local_type, shape_of, split_of
 from shardwise.runtime.env import Env
-from shardwise.sharding.rule import Kind, Rule, TensorFactors
+from shardwise.sharding.rule import Rule
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,9 @@ class Region:
     values: dict[Var, tuple[Atom, DimAxes]] = field(default_factory=dict)
     transfers: list[Transfer] = field(default_factory=list)
     current: Equation | None = None
+
+    def __post_init__(self) -> None:
+        self.sizes = tuple(self.grid.axis_sizes.items())
 
     @cached_property
     def across(self) -> tuple[Env, frozenset[str]] | None:
@@ -88,10 +92,7 @@ class Region:
 
     def local_type(self, aval: ShapedArray, dims: DimAxes) -> ShapedArray:
         """The per-device type of a value with this layout."""
-        axes = frozenset(a for axes in dims for a in axes)
-        manual = frozenset(g for a in aval.vma for g in self.scope.get(a, (a,)))
-        return ShapedArray(local_shape(aval.shape, dims, self.grid.axis_sizes), aval.dtype, aval.weak_type,
-                           vma=axes | manual)  # fmt: skip
+        return local_type(aval, dims, self.grid.axis_sizes, self.scope)
 
     # -- emitting ----------------------------------------------------------------------------------------------------------------
 
@@ -99,13 +100,8 @@ class Region:
         self, op: Op, atoms: Sequence[Atom], params: dict[str, Any], vma: frozenset[str] = frozenset()
     ) -> tuple[Var, ...]:
         """Append a local equation. `vma` are axes over which the results vary beyond the operands'."""
-        types = tuple(a.aval for a in atoms)
-        out = op.type_rule(*types, **params)
-        outs: tuple[ShapedArray, ...] = tuple(out) if op.multiple_results else (out,)
-        if not op.typed:
-            varying = vma.union(*[t.vma for t in types])
-            outs = tuple(t.update(vma=varying) for t in outs)
-        variables = tuple(Var(t) for t in outs)
+        outs = local_results(op, tuple([a.aval for a in atoms]), tuple(params.items()), vma, context_token())
+        variables = tuple([Var(t) for t in outs])
         source = self.current.source if self.current else None
         self.equations.append(Equation(op, tuple(atoms), variables, params, source))
         return variables
@@ -180,60 +176,36 @@ class Region:
 
     def generic(self, eqn: Equation) -> None:
         """Choose a split for each factor of the op's sharding rule, move the operands there, compute, reduce."""
-        op, params = eqn.op, dict(eqn.params)
-        in_types = tuple(a.aval for a in eqn.inputs)
-        out_types = tuple(v.aval for v in eqn.outputs)
+        in_types = tuple([a.aval for a in eqn.inputs])
+        out_types = tuple([v.aval for v in eqn.outputs])
         local_ins = [self.read(a) for a in eqn.inputs]
-        in_dims = [dims for _, dims in local_ins]
-        out_dims = [self.placements.get(v, ((),) * v.aval.ndim) for v in eqn.outputs]
+        in_dims = tuple([dims for _, dims in local_ins])
+        out_dims = tuple([self.placements.get(v, ((),) * v.aval.ndim) for v in eqn.outputs])
+        params = dict(eqn.params)
         if not any(map(any, in_dims)) and not any(map(any, out_dims)):
             self._local(eqn, [a for a, _ in local_ins], in_dims, out_dims, params)
             return
-        rule = op.sharding_rule(in_types, out_types, params)
-        sizes = self.grid.axis_sizes
-        shapes = [t.shape for t in in_types + out_types]
-        factors = choose_factors(rule, [*in_dims, *out_dims], shapes, sizes, self._windows(eqn, rule))
-        want_ins = [compose(t, factors) for t in rule.inputs]
-        made = [compose(t, factors) for t in rule.outputs]
+        split: Split = split_of(eqn.op, in_types, out_types, tuple(params.items()), in_dims + out_dims, self.sizes)
         atoms = [
-            self.reshard(a, have, want, aval)
-            for (a, have), want, aval in zip(local_ins, want_ins, in_types, strict=True)
+            a if have == want else self.reshard(a, have, want, aval)
+            for (a, have), want, aval in zip(local_ins, split.operands, in_types, strict=True)
         ]
-        for f in rule.factors_of(Kind.PERMUTE):
-            if factors.get(f):
-                atoms, params = self._exchange(eqn, rule, f, factors[f], atoms, params)
-        self._local(eqn, atoms, want_ins, made, params)
-        partial = self._partial_axes(rule, factors)
-        for var, dims, placed in zip(eqn.outputs, made, out_dims, strict=True):
-            if partial:
-                self._reduce(eqn, var, dims, placed, partial)
-            else:
+        for f in split.exchanged:
+            atoms, params = self._exchange(eqn, split.rule, f, split.factors[f], atoms, params)
+        self._local(eqn, atoms, split.operands, split.results, params)
+        for var, dims, placed in zip(eqn.outputs, split.results, out_dims, strict=True):
+            if split.partial:
+                self._reduce(eqn, var, dims, placed, split.partial)
+            elif dims != placed:
                 atom, _ = self.values[var]
                 self.define(var, self.reshard(atom, dims, placed, var.aval), placed)
-
-    def _windows(self, eqn: Equation, rule: Rule) -> dict[int, int]:
-        """PERMUTE factors that may stay split because the op says which window of its operand each part needs.
-
-        Each with the size of the result's dim, which the axes must divide too.
-        """
-        if eqn.op.halo is None:
-            return {}
-        found = {}
-        for f in rule.factors_of(Kind.PERMUTE):
-            d_in, d_out = _dim_of(rule.inputs[0], f), _dim_of(rule.outputs[0], f)
-            elsewhere = any(f in fs for t in (*rule.inputs[1:], *rule.outputs[1:]) for fs in t)
-            if d_in is not None and d_out is not None and not elsewhere:
-                size = eqn.outputs[0].aval.shape[d_out]
-                if size and eqn.op.halo(eqn.params, d_in, tuple(a.aval for a in eqn.inputs), size) is not None:
-                    found[f] = size
-        return found
 
     def _exchange(
         self, eqn: Equation, rule: Rule, factor: int, axes: Axes, atoms: Sequence[Atom], params: dict[str, Any]
     ) -> tuple[list[Atom], dict[str, Any]]:
         """Bring each device the window of operand 0 that its part of the result needs."""
         n = math.prod(self.sizes_of(axes))
-        d, d_out = _dim_of(rule.inputs[0], factor), _dim_of(rule.outputs[0], factor)
+        d, d_out = dim_of(rule.inputs[0], factor), dim_of(rule.outputs[0], factor)
         assert d is not None and d_out is not None and eqn.op.halo is not None
         aval = eqn.inputs[0].aval
         size, local_out = aval.shape[d], eqn.outputs[0].aval.shape[d_out] // n
@@ -251,21 +223,20 @@ class Region:
             )
         return [out, *atoms[1:]], dict(halo.params)
 
-    def _local(self, eqn: Equation, atoms: Sequence[Atom], in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes],
+    def _local(self, eqn: Equation, atoms: Sequence[Atom], in_dims: tuple[DimAxes, ...], out_dims: tuple[DimAxes, ...],
                params: dict[str, Any]) -> None:  # fmt: skip
         op = eqn.op
-        sizes = self.grid.axis_sizes
         if op.collective:
             self._rename_axes(eqn, atoms, params)
-        if op.localize is not None and any(map(any, (*in_dims, *out_dims))):
-            outs = tuple(self.local_type(v.aval, d) for v, d in zip(eqn.outputs, out_dims, strict=True))
-            params = dict(op.localize(params, tuple(a.aval for a in atoms), outs))
-        if op.place is not None:
-            params = dict(op.place(params, tuple(in_dims), tuple(out_dims)))
-        varying = frozenset(a for dims in out_dims for axes in dims for a in axes)
+        if op.localize is not None or op.place is not None:
+            types = tuple([a.aval for a in atoms])
+            out_types = tuple([v.aval for v in eqn.outputs])
+            params = local_params(op, tuple(params.items()), types, in_dims, out_dims, out_types, self.sizes,
+                                  tuple(self.scope.items()))  # fmt: skip
+        varying = frozenset([a for dims in out_dims for axes in dims for a in axes])
         outs = self.emit(op, atoms, params, varying)
         for var, out, dims in zip(eqn.outputs, outs, out_dims, strict=True):
-            expected = local_shape(var.aval.shape, dims, sizes)
+            expected = shape_of(var.aval.shape, dims, self.sizes)
             assert out.aval.shape == expected, f"{eqn}: local result {out.aval} should have shape {expected}"
             self.define(var, out, dims)
 
@@ -282,10 +253,6 @@ class Region:
             sent = sum(collective_bytes(kind, a.aval.nbytes, n) for a in atoms)
             shown = ", ".join(a.aval.str_short() for a in eqn.inputs)
             self.transfers.append(Transfer(kind, params["axes"], sent, shown, eqn.op.name, eqn.source, implicit=False))
-
-    @staticmethod
-    def _partial_axes(rule: Any, factors: FactorAxes) -> Axes:
-        return tuple(a for f in rule.factors_of(Kind.REDUCE) for a in factors.get(f, ()))
 
     def _reduce(self, eqn: Equation, var: Var, dims: DimAxes, placed: DimAxes, partial: Axes) -> None:
         """Finish a result that holds one part of a reduction per device: reduce-scatter what is wanted split, else all-reduce."""
@@ -313,11 +280,6 @@ def _takes_detours(steps: Sequence[Step], across: tuple[Env, frozenset[str]]) ->
         return False
     rest = steps[first + 1 :]
     return steps[first].kind == "permute" or any(s.kind == "slice" or crossing.intersection(s.axes) for s in rest)
-
-
-def _dim_of(tensor: TensorFactors, factor: int) -> int | None:
-    """The dim that is this factor alone."""
-    return next((d for d, factors in enumerate(tensor) if factors == (factor,)), None)
 
 
 def _missing(n: int, local: int, halo: Halo) -> int:

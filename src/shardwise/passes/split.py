@@ -1,0 +1,128 @@
+"""How one equation is split over the devices, worked out once for all equations that are alike.
+
+Comes in: an op, its types, params and the layouts of its values, global; then local types. Goes out: the layouts in which it
+takes its operands and makes its results, and its local params and types. Layers of a network repeat the same few equations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from shardwise.base.config import Token
+from shardwise.ir import ShapedArray
+from shardwise.ir.op import Op, Types
+from shardwise.passes.choose import FactorAxes, choose_factors, compose
+from shardwise.passes.grid import Axes, DimAxes
+from shardwise.passes.reshard import local_shape
+from shardwise.sharding.rule import Kind, Rule, TensorFactors
+
+Items = tuple[tuple[str, Any], ...]
+Dims = tuple[DimAxes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The axes of each factor of an op's rule, and what follows from them."""
+
+    rule: Rule
+    factors: FactorAxes
+    operands: Dims
+    results: Dims
+    partial: Axes  # axes over which the results are parts of a reduction
+    exchanged: tuple[int, ...]  # factors of which each device needs a window
+
+
+def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
+    """`make` with its results kept, where its arguments hash."""
+    kept = lru_cache(maxsize=16384)(make)
+
+    def call(*key: Any) -> Any:
+        try:
+            return kept(*key)
+        except TypeError as error:
+            if "unhashable" not in str(error):
+                raise
+            return make(*key)
+
+    return call
+
+
+@remembered
+def split_of(op: Op, in_types: Types, out_types: Types, params: Items, dims: Dims, sizes: Items) -> Split:
+    """The split of an op whose operands and results have the layouts `dims`, over axes of these sizes."""
+    given, ways = dict(params), dict(sizes)
+    rule = op.sharding_rule(in_types, out_types, given)
+    shapes = [t.shape for t in in_types + out_types]
+    factors = choose_factors(rule, dims, shapes, ways, _windows(op, in_types, out_types, given, rule))
+    return Split(
+        rule, factors,
+        tuple(compose(t, factors) for t in rule.inputs),
+        tuple(compose(t, factors) for t in rule.outputs),
+        tuple(a for f in rule.factors_of(Kind.REDUCE) for a in factors.get(f, ())),
+        tuple(f for f in rule.factors_of(Kind.PERMUTE) if factors.get(f)),
+    )  # fmt: skip
+
+
+def _windows(op: Op, in_types: Types, out_types: Types, params: Mapping[str, Any], rule: Rule) -> dict[int, int]:
+    """PERMUTE factors that may stay split because the op says which window of its operand each part needs.
+
+    Each with the size of the result's dim, which the axes must divide too.
+    """
+    if op.halo is None:
+        return {}
+    found = {}
+    for f in rule.factors_of(Kind.PERMUTE):
+        d_in, d_out = dim_of(rule.inputs[0], f), dim_of(rule.outputs[0], f)
+        elsewhere = any(f in fs for t in (*rule.inputs[1:], *rule.outputs[1:]) for fs in t)
+        if d_in is not None and d_out is not None and not elsewhere:
+            size = out_types[0].shape[d_out]
+            if size and op.halo(params, d_in, in_types, size) is not None:
+                found[f] = size
+    return found
+
+
+def dim_of(tensor: TensorFactors, factor: int) -> int | None:
+    """The dim that is this factor alone."""
+    return next((d for d, fs in enumerate(tensor) if fs == (factor,)), None)
+
+
+def local_type(aval: ShapedArray, dims: DimAxes, sizes: Mapping[str, int], scope: Mapping[str, Axes]) -> ShapedArray:
+    """The per-device type of a value with this layout; `scope` gives the grid's axes of manual ones."""
+    axes = frozenset(a for axes in dims for a in axes)
+    manual = frozenset(g for a in aval.vma for g in scope.get(a, (a,)))
+    return ShapedArray(local_shape(aval.shape, dims, sizes), aval.dtype, aval.weak_type, vma=axes | manual)
+
+
+@remembered
+def local_params(op: Op, params: Items, types: Types, in_dims: Dims, out_dims: Dims, out_types: Types, sizes: Items,
+                 scope: Items) -> dict[str, Any]:  # fmt: skip
+    """The params of an op on local operands of these types; its results have the layouts `out_dims` of their global types."""
+    given: Any = dict(params)
+    if op.localize is not None and any(map(any, (*in_dims, *out_dims))):
+        known = dict(scope)
+        outs = tuple(local_type(t, d, dict(sizes), known) for t, d in zip(out_types, out_dims, strict=True))
+        given = dict(op.localize(given, types, outs))
+    if op.place is not None:
+        given = dict(op.place(given, in_dims, out_dims))
+    return given
+
+
+@remembered
+def local_results(op: Op, types: Types, params: Items, varying: frozenset[str], context: Token) -> Types:
+    """The result types of an op on local operands, which vary over `varying` beyond what the operands do."""
+    del context  # part of the key: type rules may read the context mesh and the x64 flag
+    out = op.type_rule(*types, **dict(params))
+    outs: Types = tuple(out) if op.multiple_results else (out,)
+    if op.typed:
+        return outs
+    vma = varying.union(*[t.vma for t in types])
+    return tuple(t.update(vma=vma) for t in outs)
+
+
+@lru_cache(maxsize=16384)
+def shape_of(shape: tuple[int, ...], dims: DimAxes, sizes: Items) -> tuple[int, ...]:
+    """The local shape of a value with this layout."""
+    return local_shape(shape, dims, dict(sizes))
