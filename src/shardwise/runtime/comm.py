@@ -91,9 +91,9 @@ class World:
     def _linked(self, ranks: tuple[int, ...]) -> Link:
         comm, mpi, size = self.group(ranks), self.mpi, len(ranks)
         if size > 1 and self._node.issuperset(ranks):
-            room = config.shardwise_shared_memory and _has_shared_memory(size * SharedLink.bytes_needed())
+            room = config.shardwise_shared_memory and _has_shared_memory(size * SharedLink.bytes_needed(self._crowded))
             if comm.allreduce(int(room), mpi.MIN):
-                window = mpi.Win.Allocate_shared(SharedLink.bytes_needed(), 1, comm=comm)
+                window = mpi.Win.Allocate_shared(SharedLink.bytes_needed(self._crowded), 1, comm=comm)
                 window.Lock_all()
                 diverged = lambda: self._diverged(ranks, comm, _said(self._doing))  # noqa: E731
                 link = SharedLink(window, size, ranks.index(self.rank), self._crowded, diverged)

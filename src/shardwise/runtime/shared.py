@@ -25,6 +25,7 @@ from shardwise.runtime.traffic import everything
 DEPTH = 6
 LATE = 3
 ROOM = 1 << 18  # bytes of a slot
+CROWDED_ROOM = 1 << 20  # where each round means that processors change hands
 _HEAD = 4096
 _SPINS = 20000  # looks at a flag before the processor is offered to others: about a millisecond
 _SMALL = 1 << 14  # bytes that all-reduce shows to everybody at once
@@ -49,11 +50,12 @@ class SharedLink:
     """The processes of one communicator, all on one node. `diverged` raises the error for tags that differ."""
 
     __slots__ = ("_broken", "_head", "_heads", "_others", "_round", "_segments", "_small", "_spins", "_window",
-                 "diverged", "me", "owed", "size")  # fmt: skip
+                 "diverged", "me", "owed", "room", "size")  # fmt: skip
 
     def __init__(self, window: Any, size: int, me: int, crowded: bool, diverged: Callable[[], Any]) -> None:
         self.size = size
         self.me = me
+        self.room = _room(crowded)
         self.diverged = diverged
         self._window = window
         self._segments = [np.frombuffer(window.Shared_query(k)[0], np.uint8) for k in range(size)]
@@ -67,9 +69,9 @@ class SharedLink:
         self.owed: Owed | None = None  # a meeting that the next exchange is to be, too
 
     @staticmethod
-    def bytes_needed() -> int:
+    def bytes_needed(crowded: bool) -> int:
         """The size of a process's segment."""
-        return _HEAD + DEPTH * ROOM
+        return _HEAD + DEPTH * _room(crowded)
 
     # -- rounds ----------------------------------------------------------------------------------------------------------
 
@@ -133,7 +135,7 @@ class SharedLink:
 
     def _slot(self, k: int, slot: int, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0) -> Ndarray:
         """Process k's slot as an array."""
-        return np.ndarray(shape, dtype, self._segments[k], _HEAD + slot * ROOM + offset)  # type: ignore[arg-type]
+        return np.ndarray(shape, dtype, self._segments[k], _HEAD + slot * self.room + offset)  # type: ignore[arg-type]
 
     # -- exchanges -------------------------------------------------------------------------------------------------------
 
@@ -184,7 +186,7 @@ class SharedLink:
         """
         self._enter()
         n, me, dtype, total = self.size, self.me, x.dtype, x.size
-        length = ROOM // dtype.itemsize
+        length = self.room // dtype.itemsize
         count = -(-total // length)
         shown: list[tuple[int, int]] = []  # round and slot by piece
         reduced: list[tuple[int, int]] = []
@@ -234,7 +236,7 @@ class SharedLink:
         everything.add("reduce_scatter", sum(p.nbytes for k, p in enumerate(parts) if k != self.me))
         self._enter()
         combine, me, dtype = COMBINE[kind], self.me, out.dtype
-        room = ROOM // self.size // 64 * 64
+        room = self.room // self.size // 64 * 64
         cuts = [pieces(p.shape, dtype.itemsize, room) for p in parts]
         mine = cuts[me]
         for j in range(max(1, *(c.count for c in cuts))):
@@ -263,7 +265,7 @@ class SharedLink:
         everything.add("all_gather", x.nbytes * (self.size - 1))
         self._enter()
         me, dtype = self.me, x.dtype
-        cuts = [pieces(t.shape, dtype.itemsize, ROOM) for t in takes]
+        cuts = [pieces(t.shape, dtype.itemsize, self.room) for t in takes]
         for j in range(max(1, *(c.count for c in cuts))):
             slot = self._begin()
             if j < cuts[me].count:
@@ -289,7 +291,7 @@ class SharedLink:
         self._enter()
         me = self.me
         itemsize = sends[0][1].itemsize if sends else takes[0][2].itemsize if takes else 1
-        room = ROOM // max(fan, 1) // 64 * 64
+        room = self.room // max(fan, 1) // 64 * 64
         rounds = max((pieces(shape, itemsize, room).count for shape in largest), default=0)
         out = [(x, pieces(x.shape, itemsize, room)) for _, x in sends]
         into = [(k, place, take, pieces(take.shape, itemsize, room)) for k, place, take in takes]
@@ -308,6 +310,10 @@ class SharedLink:
                     piece = take[cut[j]]
                     piece[...] = self._slot(k, slot, piece.shape, take.dtype, place * room)
         self._broken = False
+
+
+def _room(crowded: bool) -> int:
+    return CROWDED_ROOM if crowded else ROOM
 
 
 def crowd(own: Sequence[set[int]]) -> bool:
