@@ -21,8 +21,9 @@ def test_optax_trains_as_with_jax(shell):
     paths = os.pathsep.join([str(SOURCE), str(Path(found.origin).parents[1])])  # where optax is, JAX must not be missed
     ours = shell("-m", "shardwise", "run", "--dialect", "latest", "--devices", 8, PROGRAM, DIGITS, PYTHONPATH=paths)
     assert ours.returncode == 0, ours.stderr
-    # Two devices give the same numbers as eight, in a fraction of the time.
-    theirs = shell(PROGRAM, DIGITS, PYTHONPATH=paths, JAX_NUM_CPU_DEVICES="2")
+    # Two devices, and code that is compiled in haste, give the same numbers in a fraction of the time.
+    haste = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    theirs = shell(PROGRAM, DIGITS, PYTHONPATH=paths, JAX_NUM_CPU_DEVICES="2", XLA_FLAGS=haste)
     assert theirs.returncode == 0, theirs.stderr
     got, wanted = json.loads(ours.stdout), json.loads(theirs.stdout)
     assert list(got) == list(wanted)

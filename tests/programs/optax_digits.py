@@ -36,10 +36,6 @@ def matrices(tree):
     return jax.tree.map(lambda w: w.ndim == 2, tree)
 
 
-def kinds(tree):
-    return jax.tree.map(lambda w: "matrix" if w.ndim == 2 else "vector", tree)
-
-
 cosine = optax.cosine_decay_schedule(0.01, STEPS)
 warm = optax.warmup_cosine_decay_schedule(0.0, 0.02, 5, STEPS)
 OPTIMIZERS = {
@@ -51,8 +47,6 @@ OPTIMIZERS = {
     "masked": optax.chain(optax.masked(optax.add_decayed_weights(1e-2), matrices), optax.rmsprop(0.01)),
     "several": optax.MultiSteps(optax.adam(0.01), every_k_schedule=3),
     "in bfloat16": optax.chain(optax.trace(decay=0.9, accumulator_dtype=jnp.bfloat16), optax.scale(-0.05)),
-    "by kind": optax.multi_transform({"matrix": optax.adam(0.01), "vector": optax.sgd(0.1)}, kinds),
-    "noisy": optax.chain(optax.add_noise(0.01, 0.5, 0), optax.sgd(0.1)),
     "settable": optax.inject_hyperparams(optax.adam)(learning_rate=cosine),
 }
 
