@@ -26,11 +26,13 @@ from shardwise.passes.propagate import Placement, propagate
 from shardwise.passes.schedule import schedule
 from shardwise.passes.simplify import simplify
 from shardwise.placement import derive_sharding, incompatible_devices
-from shardwise.runtime.announce import announced
+from shardwise.runtime.announce import announced, collectives
 from shardwise.runtime.blocks import BlockForm, Ndarray
+from shardwise.runtime.comm import the_world
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.stepped import SteppedPlan
+from shardwise.runtime.vouch import Vouch
 from shardwise.sharding import (
     Device,
     Mesh,
@@ -106,6 +108,29 @@ class Executable:
             if isinstance(x, ArrayImpl):
                 x._check_alive()
         return [nothing(sig) for sig in self.out_sigs]
+
+    def vouching(self, names: Sequence[str]) -> None:
+        """From now on compare what comes from this process alone with what others bring: captured arrays once, arguments always.
+
+        Only where the program exchanges data; others may run on one process alone.
+        """
+        owners = self.grid.processes
+        hosts = [i for i, sig in enumerate(self.in_sigs) if not sig.spans]
+        if owners is None or not hosts or not config.shardwise_check_replicas:
+            return
+        crossing = frozenset(self.grid.names[a] for a in owners.crossing())
+        if not any(collectives(self.plan.program, crossing)):
+            return
+        labels = {i: names[i] if names and names[i] else f"argument {i}" for i in hosts}
+        vouch, call = Vouch(the_world(), owners.ranks, self.name, labels, self.program.num_consts), self.call
+
+        def vouched(args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+            given = [args[i] for i in vouch.positions]
+            if given:
+                vouch([x.value if isinstance(x, Literal) else x.dense for x in given])
+            return call(args)
+
+        self.call = vouched
 
     def _checking(self, call: Any, nans: bool, infs: bool) -> Any:
         """`call`, raising FloatingPointError where a result holds what debug_nans or debug_infs look for."""
@@ -239,6 +264,7 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     start = time.perf_counter()
     mine = owned(out_sigs, bool(grid.names)) if owned is not None else ()
     done = Executable(program, given, grid, in_dims, out_dims, out_sigs, device_program, transfers, times, placed, mine)
+    done.vouching(names)
     times["codegen"] = time.perf_counter() - start
     return done
 

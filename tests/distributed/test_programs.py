@@ -23,7 +23,9 @@ def launch(
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=needs_mpi), pytest.param(4, marks=needs_mpi)])
-@pytest.mark.parametrize("program", ["layouts.py", "collectives.py", "computations.py", "host_local.py", "left_out.py"])
+@pytest.mark.parametrize(
+    "program", ["layouts.py", "collectives.py", "computations.py", "host_local.py", "left_out.py", "host_values.py"]
+)
 def test_same_results(program, processes):
     done = launch(processes, program)
     assert done.returncode == 0, done.stderr
@@ -50,7 +52,7 @@ def test_same_results(program, processes):
                 "faults.py:",
             ],
         ),
-        ("ends_early", ["process 1: the end of the program", "process 0: reduce_sum"]),
+        ("ends_early", ["process 1: the end of the program", "process 0: sum with all_reduce"]),
         ("exits", ["process 0: the end of the program"]),
         ("swallows", ["process 0 of 2 has waited longer than 2 s", "process 1"]),
         ("killed", ["Killed (signal 9)"]),

@@ -11,6 +11,8 @@ from shardwise.base.errors import DuplicateSpecError
 from shardwise.base.tree import broadcast_prefix, prefix_errors, tree_leaves
 from shardwise.ir import ShapedArray
 from shardwise.placement import check_fits
+from shardwise.runtime.comm import the_world
+from shardwise.runtime.vouch import Vouch
 from shardwise.sharding import (
     Mesh,
     NamedSharding,
@@ -167,6 +169,9 @@ def _joined(x: ArrayImpl, sig: Signature) -> ArrayImpl:
             f"{sig.sharding} cuts it over several. Make a global array of each process's part first, with "
             "make_array_from_process_local_data or multihost_utils.host_local_array_to_global_array."
         )
+    if config.shardwise_check_replicas and not sig.absent:
+        ranks = tuple(sorted({d.process_index for d in sig.devices}))
+        Vouch(the_world(), ranks, "a jitted function", {0: f"argument of type {sig.aval.str_short()}"})([x.dense])
     return ArrayImpl(sig, dense=sig.part_of(x.dense))
 
 
