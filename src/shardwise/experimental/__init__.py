@@ -5,3 +5,4 @@ In: programs of either era. Out: `pjit`, `shard_map` and `shard` under their old
 
 from shardwise.base.config import disable_x64 as disable_x64
 from shardwise.base.config import enable_x64 as enable_x64
+from shardwise.ops.callback import io_callback as io_callback

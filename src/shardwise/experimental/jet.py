@@ -1,0 +1,76 @@
+"""`shardwise.experimental.jet`: Taylor coefficients of functions along curves, to any order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
+from shardwise.ops.convert import as_array, as_value
+from shardwise.transforms.autodiff import jvp
+
+__all__ = ["jet"]
+
+
+def jet(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequence[Any]], **_: Any) -> tuple[Any, Any]:
+    """``(fun(*primals), derivatives)`` of `fun` along the curve whose derivatives at 0 are `primals` and `series`.
+
+    ``series[i][k]`` is the (k+1)-th derivative of argument i. The result holds for each output the list of its
+    derivatives, of the orders given. By `jvp` of `jvp`: the cost doubles with each order.
+
+    Raises:
+        ValueError: arguments or their series of other number, structure or shape than each other.
+    """
+    if len(primals) != len(series):
+        raise ValueError(f"jet takes a series for each of {len(primals)} primals, got {len(series)}.")
+    leaves, tree = tree_flatten(tuple(primals))
+    points = [as_array(as_value(x)) for x in leaves]
+    orders = {len(s) for s in series}
+    if len(orders) != 1:
+        raise ValueError(f"jet: the series have different lengths, {sorted(orders)}.")
+    order = orders.pop()
+    terms = []
+    for k in range(order):
+        found, found_tree = tree_flatten(tuple(s[k] for s in series))
+        if found_tree != tree:
+            raise ValueError(
+                f"jet: the coefficients of order {k + 1} have the structure {found_tree}, the primals {tree}."
+            )
+        terms.append([as_array(as_value(x)) for x in found])
+        for p, x in zip(points, terms[-1], strict=True):
+            if p.shape != x.shape:
+                raise ValueError(f"jet: a coefficient of order {k + 1} has shape {x.shape}, its primal {p.shape}.")
+    out_tree: list[Any] = []
+
+    def along(t: Any) -> list[Any]:
+        moved = list(points)
+        for k, coefficients in enumerate(terms, start=1):
+            moved = [
+                p + c * (t**k / math.factorial(k)).astype(p.dtype) for p, c in zip(moved, coefficients, strict=True)
+            ]
+        outs, structure = tree_flatten(fun(*tree_unflatten(tree, moved)))
+        out_tree[:] = [structure]
+        return outs
+
+    derivatives, function = [], along
+    for _order in range(order + 1):
+        derivatives.append(function(as_array(0.0)))
+        function = _differentiated(function)
+    per_output = (
+        [list(column) for column in zip(*derivatives[1:], strict=True)] if order else [[] for _ in derivatives[0]]
+    )
+    value = tree_unflatten(out_tree[0], derivatives[0])
+    boxes = tree_unflatten(out_tree[0], [_Box(column) for column in per_output])
+    return value, tree_map(lambda box: box.items, boxes, is_leaf=lambda x: isinstance(x, _Box))
+
+
+def _differentiated(function: Callable[[Any], list[Any]]) -> Callable[[Any], list[Any]]:
+    return lambda t: jvp(function, (t,), (as_array(1.0),))[1]
+
+
+class _Box:
+    """A list as one leaf."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items

@@ -1,0 +1,170 @@
+"""`shardwise.image`: arrays resampled along some dims, named as in jax.image."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.base.dtypes import finfo, issubdtype
+from shardwise.ir import Array
+
+__all__ = ["ResizeMethod", "resize", "scale_and_translate"]
+
+
+class ResizeMethod(enum.Enum):
+    """How samples between entries are made of them."""
+
+    NEAREST = 0
+    LINEAR = 1
+    LANCZOS3 = 2
+    LANCZOS5 = 3
+    CUBIC = 4
+
+    @staticmethod
+    def from_string(s: str) -> ResizeMethod:
+        """The method of a name, 'bilinear' and 'bicubic' among them; ValueError for another."""
+        if s not in _NAMES:
+            raise ValueError(f'Unknown resize method "{s}"; the methods are {", ".join(sorted(_NAMES))}.')
+        return _NAMES[s]
+
+
+_NAMES = {
+    "nearest": ResizeMethod.NEAREST,
+    **dict.fromkeys(("linear", "bilinear", "trilinear", "triangle"), ResizeMethod.LINEAR),
+    **dict.fromkeys(("cubic", "bicubic", "tricubic"), ResizeMethod.CUBIC),
+    "lanczos3": ResizeMethod.LANCZOS3,
+    "lanczos5": ResizeMethod.LANCZOS5,
+}
+
+
+def _triangle(x: Any) -> Any:
+    return jnp.maximum(0, 1 - jnp.abs(x))
+
+
+def _cubic(x: Any) -> Any:
+    """Keys's kernel with a = -1/2, for x >= 0."""
+    near = ((1.5 * x - 2.5) * x) * x + 1.0
+    far = ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
+    return jnp.where(x >= 2, 0.0, jnp.where(x >= 1, far, near))
+
+
+def _lanczos(radius: float, x: Any) -> Any:
+    y = radius * jnp.sin(np.pi * x) * jnp.sin(np.pi * x / radius)
+    small = x <= 1e-3
+    inside = jnp.where(small, 1.0, y / jnp.where(small, 1.0, np.pi**2 * x**2))
+    return jnp.where(x > radius, 0.0, inside)
+
+
+_KERNELS: dict[ResizeMethod, Callable[[Any], Any]] = {
+    ResizeMethod.LINEAR: _triangle,
+    ResizeMethod.CUBIC: _cubic,
+    ResizeMethod.LANCZOS3: functools.partial(_lanczos, 3.0),
+    ResizeMethod.LANCZOS5: functools.partial(_lanczos, 5.0),
+}
+
+
+def _weights(
+    old: int, new: int, scale: Any, shift: Any, kernel: Callable[[Any], Any], antialias: bool, dtype: Any
+) -> Any:
+    """What each of `old` entries adds to each of `new` samples: an (old, new) matrix, 0 for samples outside."""
+    inverse = 1.0 / scale
+    width = jnp.maximum(inverse, 1.0) if antialias else 1.0
+    centers = (jnp.arange(new, dtype=dtype) + 0.5) * inverse - shift * inverse - 0.5
+    weights = kernel(jnp.abs(centers[None, :] - jnp.arange(old, dtype=dtype)[:, None]) / width)
+    total = jnp.sum(weights, axis=0, keepdims=True)
+    weights = jnp.where(
+        jnp.abs(total) > 1000 * float(finfo(np.float32).eps), weights / jnp.where(total != 0, total, 1), 0
+    )
+    inside = (centers >= -0.5) & (centers <= old - 0.5)
+    return jnp.where(inside[None, :], weights, 0).astype(dtype)
+
+
+def _resampled(x: Array, shape: Sequence[int], dims: Sequence[int], scale: Any, translation: Any, kernel: Callable[[Any], Any],
+               antialias: bool, precision: Any) -> Array:  # fmt: skip
+    work = np.float32 if x.dtype.itemsize < 4 else x.dtype
+    out = x
+    for i, dim in enumerate(dims):
+        matrix = _weights(x.shape[dim], shape[dim], scale[i], translation[i], kernel, antialias, work).astype(x.dtype)
+        out = jnp.moveaxis(jnp.tensordot(out, matrix, ((dim,), (0,)), precision=precision), -1, dim)
+    return out
+
+
+def scale_and_translate(image: Any, shape: Sequence[int], spatial_dims: Sequence[int], scale: Any, translation: Any, method: Any,
+                        antialias: bool = True, precision: Any = lax.Precision.HIGHEST) -> Array:  # fmt: skip
+    """`image` at the points ``(i + 0.5 - translation) / scale - 0.5`` of `spatial_dims`, as an array of `shape`.
+
+    Args:
+        image: any real array; integers become floats.
+        shape: of the result; equal to that of `image` in the other dims.
+        spatial_dims: the dims to resample.
+        scale, translation: one number for each of them, traced or not.
+        method: a `ResizeMethod` or its name, but 'nearest'.
+        antialias: widen the kernel where the result has fewer entries.
+
+    Raises ValueError for a shape of another rank or size, an unknown method, or 'nearest'.
+    """
+    x = _inexact(image)
+    shape = tuple(int(n) for n in shape)
+    if len(shape) != x.ndim:
+        raise ValueError(f"shape must have length equal to the number of dimensions of x; {shape} vs {x.shape}")
+    kind = ResizeMethod.from_string(method) if isinstance(method, str) else method
+    if kind == ResizeMethod.NEAREST:
+        raise ValueError("Nearest neighbor resampling is not currently supported for scale_and_translate; use resize.")
+    dims = [d % x.ndim for d in spatial_dims]
+    others = [d for d in range(x.ndim) if d not in dims and shape[d] != x.shape[d]]
+    if others:
+        raise ValueError(
+            f"scale_and_translate: dims {others} are not in spatial_dims, but change from {x.shape} to {shape}."
+        )
+    scale, translation = jnp.asarray(scale), jnp.asarray(translation)
+    if scale.shape != (len(dims),) or translation.shape != (len(dims),):
+        raise ValueError(f"scale and translation need one number for each of {len(dims)} spatial_dims, got shapes {scale.shape} and "
+                         f"{translation.shape}.")  # fmt: skip
+    return _resampled(x, shape, dims, scale, translation, _KERNELS[kind], antialias, precision)
+
+
+def resize(
+    image: Any, shape: Sequence[int], method: Any, antialias: bool = True, precision: Any = lax.Precision.HIGHEST
+) -> Array:
+    """`image` with as many entries along each dim as `shape` has.
+
+    Args:
+        image: any real array; integers become floats, except with 'nearest'.
+        shape: of the same rank.
+        method: 'nearest', 'linear', 'cubic', 'lanczos3', 'lanczos5', their other names, or a `ResizeMethod`.
+        antialias: widen the kernel along dims that shrink; not with 'nearest'.
+
+    Raises ValueError for a shape of another rank or an unknown method.
+    """
+    kind = ResizeMethod.from_string(method) if isinstance(method, str) else method
+    shape = tuple(int(n) for n in shape)
+    x = jnp.asarray(image)
+    if len(shape) != x.ndim:
+        raise ValueError(f"shape must have length equal to the number of dimensions of x; {shape} vs {x.shape}")
+    if kind == ResizeMethod.NEAREST:
+        return _nearest(x, shape)
+    x = _inexact(x)
+    dims = [d for d in range(x.ndim) if shape[d] != x.shape[d]]
+    scale = [1.0 if shape[d] == 0 else shape[d] / x.shape[d] for d in dims]
+    return _resampled(x, shape, dims, scale, [0.0] * len(dims), _KERNELS[kind], antialias, precision)
+
+
+def _nearest(x: Array, shape: Sequence[int]) -> Array:
+    for dim, (old, new) in enumerate(zip(x.shape, shape, strict=True)):
+        if old != new:
+            rows = np.floor((np.arange(new, dtype=np.float32) + 0.5) * np.float32(old) / np.float32(new)).astype(
+                np.int32
+            )
+            x = jnp.take(x, rows, axis=dim, mode="clip")
+    return x
+
+
+def _inexact(x: Any) -> Array:
+    x = jnp.asarray(x)
+    return x if issubdtype(x.dtype, np.inexact) else x.astype(jnp.result_type(float))

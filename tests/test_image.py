@@ -1,0 +1,60 @@
+"""`image.resize` and `scale_and_translate`, beside JAX's, and their derivatives and shardings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import image
+from shardwise import numpy as jnp
+
+PICTURE = (np.arange(60, dtype=np.float32).reshape(1, 5, 6, 2) ** 1.5) % 17
+METHODS = ["nearest", "linear", "cubic", "lanczos3", "lanczos5"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_as_jax(method: str) -> None:
+    jax = pytest.importorskip("jax")
+    for shape in ((1, 8, 11, 2), (1, 3, 4, 2), (1, 5, 9, 2)):
+        for antialias in (True, False):
+            ours = image.resize(PICTURE, shape, method, antialias=antialias)
+            theirs = jax.image.resize(PICTURE, shape, method, antialias=antialias)
+            np.testing.assert_allclose(np.asarray(ours), theirs, rtol=2e-5, atol=2e-5)
+    if method != "nearest":
+        args = ((8, 7), (0, 1), np.array([1.5, 0.7], np.float32), np.array([0.3, -1], np.float32), method)
+        ours = image.scale_and_translate(PICTURE[0, :, :, 0], *args)
+        np.testing.assert_allclose(
+            ours, jax.image.scale_and_translate(PICTURE[0, :, :, 0], *args), rtol=2e-5, atol=2e-5
+        )
+
+
+def test_dtypes_and_shardings() -> None:
+    assert image.resize(np.arange(4), (8,), "nearest").tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    np.testing.assert_allclose(
+        np.asarray(image.resize(np.arange(4), (8,), image.ResizeMethod.LINEAR))[1:3], [0.25, 0.75]
+    )
+    assert image.resize(jnp.ones((4,), jnp.bfloat16), (2,), "bilinear").dtype == jnp.bfloat16
+    mesh = sw.make_mesh((2,), ("x",), axis_types=(sw.sharding.AxisType.Auto,))
+    batch = sw.device_put(np.concatenate([PICTURE, PICTURE]), sw.NamedSharding(mesh, sw.P("x")))
+    resize = lambda x: image.resize(x, (2, 7, 8, 2), "cubic")  # noqa: E731
+    out = sw.jit(resize)(batch)
+    assert out.sharding.spec[0] == "x"
+    np.testing.assert_allclose(np.asarray(out), np.asarray(resize(np.asarray(batch))), rtol=1e-5, atol=1e-5)
+
+
+def test_derivatives() -> None:
+    small = PICTURE[0, :3, :4, 0]
+    gradient = sw.grad(lambda x: jnp.sum(image.resize(x, (6, 8), "linear")))(small)
+    np.testing.assert_allclose(gradient, np.full((3, 4), 4.0), rtol=1e-5)
+
+
+def test_mistakes() -> None:
+    with pytest.raises(ValueError, match="length equal"):
+        image.resize(np.ones(3), (3, 3), "linear")
+    with pytest.raises(ValueError, match="Unknown resize method"):
+        image.resize(np.ones(3), (3,), "line")
+    with pytest.raises(ValueError, match="use resize"):
+        image.scale_and_translate(np.ones(3), (3,), (0,), [1.0], [0.0], "nearest")
+    with pytest.raises(ValueError, match="spatial_dims"):
+        image.scale_and_translate(np.ones((3, 4)), (4, 5), (0,), [1.0], [0.0], "linear")

@@ -1,0 +1,85 @@
+"""Maps given by hand, under maps of maps, jit and derivatives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise.custom_batching import custom_vmap, sequential_vmap
+
+ROW = np.arange(3, dtype=np.float32)
+
+
+def _product_when_mapped():
+    seen = []
+
+    @custom_vmap
+    def f(x, y):
+        return x + y
+
+    @f.def_vmap
+    def rule(axis_size, in_batched, x, y):
+        seen.append((axis_size, in_batched))
+        return x * y, in_batched[0] or in_batched[1]
+
+    return f, seen
+
+
+def test_the_rule_is_what_vmap_runs() -> None:
+    f, seen = _product_when_mapped()
+    assert f(1.0, 2.0) == 3 and sw.jit(f)(1.0, 2.0) == 3
+    np.testing.assert_array_equal(sw.vmap(f)(ROW, ROW), ROW**2)
+    np.testing.assert_array_equal(sw.vmap(f, (0, None))(ROW, 2.0), ROW * 2)
+    assert seen == [(3, [True, True]), (3, [True, False])]
+    np.testing.assert_array_equal(sw.jit(sw.vmap(f))(ROW, ROW), ROW**2)
+    np.testing.assert_array_equal(
+        sw.vmap(sw.jit(f), (1, None))(np.full((2, 3), 2.0, np.float32), 3.0), np.full((3, 2), 6.0)
+    )
+    np.testing.assert_array_equal(sw.vmap(sw.vmap(f, (0, None)), (None, 0))(ROW, ROW[:2]), ROW[:2, None] * ROW)
+
+
+def test_trees_and_parts_that_are_not_mapped() -> None:
+    @custom_vmap
+    def f(p):
+        return {"sum": p["a"] + p["b"], "b": p["b"]}
+
+    @f.def_vmap
+    def rule(axis_size, in_batched, p):
+        assert in_batched == [{"a": True, "b": False}]
+        return {"sum": p["a"] + p["b"], "b": p["b"]}, {"sum": True, "b": False}
+
+    found = sw.vmap(f, ({"a": 0, "b": None},))({"a": ROW, "b": 1.0})
+    np.testing.assert_array_equal(found["sum"], ROW + 1)
+    np.testing.assert_array_equal(found["b"], np.ones(3))
+
+
+def test_derivatives_are_those_of_the_function() -> None:
+    f, _ = _product_when_mapped()
+    assert sw.grad(f)(1.0, 2.0) == 1 and sw.jit(sw.grad(f, 1))(1.0, 2.0) == 1
+    out, tangent = sw.jvp(sw.vmap(f), (ROW, ROW), (np.ones(3, np.float32), np.zeros(3, np.float32)))
+    np.testing.assert_array_equal(out, ROW**2)  # the rule, differentiated
+    np.testing.assert_array_equal(tangent, ROW)
+
+
+def test_sequential() -> None:
+    f = sequential_vmap(lambda x, y: {"a": x * y})
+    np.testing.assert_array_equal(sw.vmap(f, (0, None))(ROW, 2.0)["a"], ROW * 2)
+    np.testing.assert_array_equal(sw.vmap(f, (1, 0))(np.ones((2, 3), np.float32), ROW)["a"], np.stack([ROW, ROW], 1))
+    np.testing.assert_array_equal(sw.jit(sw.vmap(f))(ROW, ROW)["a"], ROW**2)
+
+
+def test_mistakes() -> None:
+    bare = custom_vmap(jnp.sin)
+    with pytest.raises(AttributeError, match="No batching rule defined for custom_vmap function sin"):
+        sw.vmap(bare)(ROW)
+    bare.def_vmap(lambda axis_size, in_batched, x: ((x, x), [True, True]))
+    with pytest.raises(ValueError, match="structure"):
+        sw.vmap(bare)(ROW)
+    bare.def_vmap(lambda axis_size, in_batched, x: x)
+    with pytest.raises(ValueError, match="pair"):
+        sw.vmap(bare)(ROW)
+    bare.def_vmap(lambda axis_size, in_batched, x: (x[:2], True))
+    with pytest.raises(ValueError, match="first dim must be 3"):
+        sw.vmap(bare)(ROW)
