@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
+from shardwise.array import ArrayImpl
 from shardwise.base.tree import tree_leaves
 from shardwise.ir import eagerly
 
@@ -14,6 +15,8 @@ def block_until_ready(x: Any) -> Any:
 
     Computations have finished when their result exists, so this waits for nothing; RuntimeError for a deleted array.
     """
+    if type(x) is ArrayImpl:
+        return x.block_until_ready()
     for leaf in tree_leaves(x):
         wait = getattr(leaf, "block_until_ready", None)
         if wait is not None:

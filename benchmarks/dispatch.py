@@ -1,0 +1,124 @@
+"""What a call costs beyond its arithmetic: jitted programs on almost nothing, single ops, trees of arguments."""
+
+from __future__ import annotations
+
+from registry import MOST, case, placed, row_mesh, rows
+
+FAMILY = "Dispatch"
+
+
+def _few(jax, np):
+    """Eight floats per device, split over all of them."""
+    return rows(jax, np, np.ones(8 * jax.device_count(), np.float32))
+
+
+@case(FAMILY, devices=MOST)
+def jit_one(jax, jnp, np):
+    """`jit(2 * sin(x) + 1)`, 8 floats per device."""
+    x = _few(jax, np)
+    f = jax.jit(lambda x: 2 * jnp.sin(x) + 1)
+    return lambda: f(x)
+
+
+@case(FAMILY)
+def jit_chain(jax, jnp, np):
+    """`jit` of nine ops in a row, 8 floats per device."""
+    x = _few(jax, np)
+
+    def chain(x):
+        for _ in range(3):
+            x = jnp.exp(x) * 0.1 + x
+        return x
+
+    f = jax.jit(chain)
+    return lambda: f(x)
+
+
+@case(FAMILY)
+def jit_tree(jax, jnp, np):
+    """`jit` that scales a dict of 100 arrays."""
+    tree = {f"w{i}": placed(jax, np, np.ones(4, np.float32)) for i in range(100)}
+    f = jax.jit(lambda tree: {k: v * 2 for k, v in tree.items()})
+    return lambda: f(tree)
+
+
+@case(FAMILY)
+def jit_keywords(jax, jnp, np):
+    """`jit` with a keyword argument and a Python number."""
+    x = _few(jax, np)
+    f = jax.jit(lambda x, *, rate: x * rate)
+    return lambda: f(x, rate=0.5)
+
+
+@case(FAMILY)
+def jit_static(jax, jnp, np):
+    """`jit` with a static argument."""
+    x = _few(jax, np)
+    f = jax.jit(lambda x, n: x * n, static_argnums=1)
+    return lambda: f(x, 3)
+
+
+@case(FAMILY)
+def jit_donated(jax, jnp, np):
+    """`jit` with a donated argument."""
+    state = [_few(jax, np) + 0]
+    f = jax.jit(lambda x: x + 1, donate_argnums=0)
+
+    def call():
+        state[0] = f(state[0])
+        return state[0]
+
+    return call
+
+
+@case(FAMILY, devices=MOST)
+def op_add(jax, jnp, np):
+    """`x + y` outside of jit."""
+    x = _few(jax, np)
+    return lambda: x + x
+
+
+@case(FAMILY)
+def op_sin(jax, jnp, np):
+    """`jnp.sin(x)` outside of jit."""
+    x = _few(jax, np)
+    return lambda: jnp.sin(x)
+
+
+@case(FAMILY)
+def op_sum(jax, jnp, np):
+    """`x.sum()` outside of jit."""
+    x = _few(jax, np)
+    return lambda: x.sum()
+
+
+@case(FAMILY)
+def op_mean(jax, jnp, np):
+    """`jnp.mean(x)` outside of jit."""
+    x = _few(jax, np)
+    return lambda: jnp.mean(x)
+
+
+@case(FAMILY)
+def op_index(jax, jnp, np):
+    """`x[3]` outside of jit."""
+    x = _few(jax, np)
+    return lambda: x[3]
+
+
+@case(FAMILY)
+def op_matmul(jax, jnp, np):
+    """`x @ y` of 8 x 8 outside of jit, one operand's rows split."""
+    y = jnp.ones((8, 8), jnp.float32)
+    x = rows(jax, np, np.ones((8 * max(1, jax.device_count() // 8), 8), np.float32))
+    return lambda: x @ y
+
+
+@case(FAMILY, devices=MOST)
+def small_all_reduce(jax, jnp, np):
+    """`psum` of 8 floats per device in `shard_map`."""
+    P = jax.sharding.PartitionSpec
+    x = rows(jax, np, np.ones((jax.device_count(), 8), np.float32))
+    mesh = row_mesh(jax, np)
+    f = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))
+    return lambda: f(x)

@@ -1,0 +1,109 @@
+"""Work on every element: elementwise, reductions, sorting, gathering, random numbers, transforms. Rows are split over the devices."""
+
+from __future__ import annotations
+
+import elementwise
+from registry import case, normal, rows
+
+ELEMENTWISE, REDUCTIONS, REARRANGING = (
+    "Elementwise, 64 MB",
+    "Reductions",
+    "Sorting, gathering, random numbers, transforms",
+)
+SHAPE = (4096, 4096)
+BYTES = 4.0 * 4096 * 4096
+
+
+def _elementwise(name):
+    def prepare(jax, jnp, np):
+        x = rows(jax, np, normal(np, *SHAPE))
+        f = jax.jit(elementwise.CASES[name](jax, jnp))
+        return lambda: f(x)
+
+    prepare.__name__ = f"elementwise_{name}"
+    prepare.__doc__ = elementwise.CASES[name].__doc__
+    case(ELEMENTWISE, copies=BYTES * (4 if name == "adam" else 2))(prepare)
+
+
+for _name in elementwise.CASES:
+    _elementwise(_name)
+
+
+def _reduction(name, text, make, copies=BYTES):
+    def prepare(jax, jnp, np):
+        x = rows(jax, np, normal(np, *SHAPE))
+        f = jax.jit(make(jax, jnp))
+        return lambda: f(x)
+
+    prepare.__name__ = name
+    prepare.__doc__ = text
+    case(REDUCTIONS, copies=copies)(prepare)
+
+
+def _layer_norm(jax, jnp):
+    def f(x):
+        mean = x.mean(-1, keepdims=True)
+        variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+        return (x - mean) / jnp.sqrt(variance + 1e-5)
+
+    return f
+
+
+_reduction("sum_all", "The sum of 64 MB", lambda jax, jnp: lambda x: x.sum())
+_reduction("sum_columns", "The sum over the split rows of 64 MB", lambda jax, jnp: lambda x: x.sum(0))
+_reduction("logsumexp", "logsumexp of the rows of 64 MB", lambda jax, jnp: lambda x: jax.nn.logsumexp(x, -1))
+_reduction("softmax", "softmax of the rows of 64 MB", lambda jax, jnp: lambda x: jax.nn.softmax(x, -1), 2 * BYTES)
+_reduction("layer_norm", "Layer norm of the rows of 64 MB", _layer_norm, 2 * BYTES)
+_reduction("argmax", "argmax of the rows of 64 MB", lambda jax, jnp: lambda x: x.argmax(-1))
+_reduction("cumsum", "cumsum along the rows of 64 MB", lambda jax, jnp: lambda x: jnp.cumsum(x, -1), 2 * BYTES)
+
+
+@case(REARRANGING)
+def sort(jax, jnp, np):
+    """Rows of 4 MB sorted."""
+    x = rows(jax, np, normal(np, 1024, 1024))
+    f = jax.jit(lambda x: jnp.sort(x, -1))
+    return lambda: f(x)
+
+
+@case(REARRANGING)
+def gather(jax, jnp, np):
+    """16384 rows of 1 KB taken from a table of 16 MB."""
+    table = jnp.asarray(normal(np, 16384, 256))
+    indices = rows(jax, np, np.random.default_rng(0).integers(0, 16384, 16384).astype(np.int32))
+    f = jax.jit(lambda table, i: jnp.take(table, i, axis=0))
+    return lambda: f(table, indices)
+
+
+@case(REARRANGING)
+def scatter_add(jax, jnp, np):
+    """16384 rows of 1 KB added into a table of 16 MB."""
+    table = jnp.asarray(normal(np, 16384, 256))
+    indices = rows(jax, np, np.random.default_rng(0).integers(0, 16384, 16384).astype(np.int32))
+    updates = rows(jax, np, normal(np, 16384, 256))
+    f = jax.jit(lambda table, i, u: table.at[i].add(u))
+    return lambda: f(table, indices, updates)
+
+
+@case(REARRANGING)
+def transpose(jax, jnp, np):
+    """A transposed 64 MB, plus 1."""
+    x = rows(jax, np, normal(np, *SHAPE))
+    f = jax.jit(lambda x: x.T + 1)
+    return lambda: f(x)
+
+
+@case(REARRANGING)
+def random_normal(jax, jnp, np):
+    """4 million normal deviates."""
+    key = jax.random.key(0)
+    f = jax.jit(lambda key: jax.random.normal(key, (1 << 22,)))
+    return lambda: f(key)
+
+
+@case(REARRANGING)
+def fft(jax, jnp, np):
+    """FFT of 1024 rows of 1024 complex64."""
+    x = rows(jax, np, normal(np, 1024, 1024).astype(np.complex64))
+    f = jax.jit(jnp.fft.fft)
+    return lambda: f(x)

@@ -1,0 +1,147 @@
+"""Matrix products, convolutions, linear algebra; whole models, forward and a training step, and their first calls."""
+
+from __future__ import annotations
+
+import matmul
+import training
+from registry import MOST, case, normal, placed, rows
+
+PRODUCTS, ALGEBRA, MODELS, FIRST = "Products", "Linear algebra", "Models", "First calls"
+
+
+@case(PRODUCTS, flops=2.0 * 2048**3)
+def matmul_2048(jax, jnp, np):
+    """2048 x 2048 by 2048 x 2048, float32, the rows split."""
+    x, y = rows(jax, np, normal(np, 2048, 2048)), jnp.asarray(normal(np, 2048, 2048))
+    f = jax.jit(lambda x, y: x @ y)
+    return lambda: f(x, y)
+
+
+@case(PRODUCTS, flops=2.0 * 2048**3)
+def matmul_contraction(jax, jnp, np):
+    """The same, the contracted dim split on both sides."""
+    x = placed(jax, np, normal(np, 2048, 2048), None, "x")
+    y = placed(jax, np, normal(np, 2048, 2048), "x", None)
+    f = jax.jit(lambda x, y: x @ y)
+    return lambda: f(x, y)
+
+
+def _product(name):
+    formula, left, right, dtype, wanted = matmul.CASES[name]
+
+    def prepare(jax, jnp, np):
+        split = "x" if left[0] % jax.device_count() == 0 else None
+        x = placed(jax, np, jnp.asarray(normal(np, *left), dtype), split)
+        y = jnp.asarray(normal(np, *right), dtype)
+        f = jax.jit(lambda x, y: jnp.einsum(formula, x, y, preferred_element_type=wanted))
+        return lambda: f(x, y)
+
+    prepare.__name__ = f"matmul_{name}"
+    prepare.__doc__ = f"`{formula}` of {left} and {right}, {dtype}"
+    case(PRODUCTS, devices=(1, 8))(prepare)
+
+
+for _name in ("square_512", "vector", "scores_long", "weighted_long", "many_16", "bfloat16"):
+    if _name in matmul.CASES:
+        _product(_name)
+
+
+@case(PRODUCTS)
+def convolution(jax, jnp, np):
+    """3 x 3 convolution, 64 images of 32 x 32 with 64 channels to 64."""
+    x = rows(jax, np, normal(np, 64, 64, 32, 32))
+    w = jnp.asarray(normal(np, 64, 64, 3, 3))
+    f = jax.jit(lambda x, w: jax.lax.conv(x, w, (1, 1), "SAME"))
+    return lambda: f(x, w)
+
+
+@case(ALGEBRA)
+def cholesky(jax, jnp, np):
+    """Cholesky of 64 matrices of 64 x 64."""
+    a = normal(np, 64, 64, 64)
+    x = rows(jax, np, a @ a.swapaxes(-1, -2) + 64 * np.eye(64, dtype=np.float32))
+    f = jax.jit(jnp.linalg.cholesky)
+    return lambda: f(x)
+
+
+@case(ALGEBRA)
+def svd(jax, jnp, np):
+    """SVD of 64 matrices of 32 x 32."""
+    x = rows(jax, np, normal(np, 64, 32, 32))
+    f = jax.jit(lambda x: jnp.linalg.svd(x, full_matrices=False))
+    return lambda: f(x)
+
+
+@case(ALGEBRA)
+def solve(jax, jnp, np):
+    """64 systems of 64 equations."""
+    x = rows(jax, np, normal(np, 64, 64, 64) + 64 * np.eye(64, dtype=np.float32))
+    b = rows(jax, np, normal(np, 64, 64, 1))
+    f = jax.jit(jnp.linalg.solve)
+    return lambda: f(x, b)
+
+
+def _mlp(jax, jnp, np):
+    x = rows(jax, np, normal(np, 512, 256))
+    layers = [np.full((256, 256), 0.01, np.float32) for _ in range(3)]
+
+    def forward(layers, x):
+        for layer in layers:
+            x = jax.nn.relu(x @ layer)
+        return x.sum()
+
+    return forward, (placed(jax, np, layers), x)
+
+
+@case(MODELS, devices=MOST)
+def mlp_forward(jax, jnp, np):
+    """Three layers of 256 on 512 rows."""
+    forward, arguments = _mlp(jax, jnp, np)
+    f = jax.jit(forward)
+    return lambda: f(*arguments)
+
+
+def _model(name, devices):
+    def prepare(jax, jnp, np):
+        step, state = training.CASES[name](jax, jnp, np)
+        kept = [state]
+
+        def call():
+            kept[0], loss = step(kept[0])
+            return kept[0], loss
+
+        return call
+
+    prepare.__name__ = name
+    prepare.__doc__ = training.CASES[name].__doc__
+    case(MODELS, devices=devices)(prepare)
+
+
+for _name in training.CASES:
+    _model(_name, (1,) if _name.startswith("scan") else (1, 8, 64))
+
+
+@case(FIRST, first=True)
+def first_elementwise(jax, jnp, np):
+    """The first call of `jit(2 * sin(x) + 1)`."""
+    x = rows(jax, np, np.ones(8 * jax.device_count(), np.float32))
+    return lambda: jax.jit(lambda x: 2 * jnp.sin(x) + 1)(x)
+
+
+@case(FIRST, first=True)
+def first_mlp(jax, jnp, np):
+    """The first call of three layers of 256 on 512 rows."""
+    forward, arguments = _mlp(jax, jnp, np)
+    return lambda: jax.jit(lambda *given: forward(*given))(*arguments)
+
+
+@case(FIRST, first=True)
+def first_mlp_step(jax, jnp, np):
+    """The first call of its training step."""
+    forward, (layers, x) = _mlp(jax, jnp, np)
+
+    def step(layers, x):
+        loss, slopes = jax.value_and_grad(forward)(layers, x)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, layers, slopes), loss
+
+    return lambda: jax.jit(lambda *given: step(*given))(layers, x)
