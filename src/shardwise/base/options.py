@@ -146,6 +146,7 @@ OPTIONS = (
     Option("shardwise_cache_dir", None, _text, traced=False),
     Option("jax_enable_compilation_cache", True, traced=False),
     Option("jax_compilation_cache_dir", None, _text, traced=False),
+    Option("shardwise_llvm", True, traced=False),  # off: as if llvmlite were missing
     Option("shardwise_blas", "auto", _choice("auto", "numpy"), traced=False),  # numpy: by NumPy's library alone
     Option("jax_num_cpu_devices", -1, _integer, traced=False, aliases=("SHARDWISE_NUM_CPU_DEVICES",)),
     Option("jax_platforms", None, _text, traced=False),

@@ -36,7 +36,7 @@ class _Part:
 def schedule(program: Program, env: Env) -> Program:
     """`program` with its groups of fusable equations fused, where they are large enough and can be compiled."""
     program = _with_inner_programs(live_equations(program), env)
-    if env.extra or not available():
+    if env.extra:
         return program
     kinds = _kinds(program, env)
     if not any(k is not None for k in kinds):
@@ -71,7 +71,7 @@ def _kinds(program: Program, env: Env) -> list[Any]:
     kinds: list[Any] = [None] * len(equations)
     made, users = _makers(program), _users(program)
     for i, eqn in enumerate(equations):
-        space = space_of(eqn) if kinds[i] is None else None
+        space = space_of(eqn) if kinds[i] is None and available() else None  # NumPy gains nothing there
         if space is None or math.prod(space.shape) * devices < FEWEST or (space.crossed and env.processes is not None):
             continue
         stack = [i]

@@ -23,9 +23,11 @@ from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STREAMED, STRI
 from shardwise.runtime.fused_folds import FoldedKernel
 from shardwise.runtime.fused_layout import Result, dense_strides, memory_order, merged, placed, streams, tiled
 from shardwise.runtime.fused_space import Space
+from shardwise.runtime.llvm import available
 from shardwise.runtime.memory import alone
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.threads import helpers, thread_count
+from shardwise.runtime.tiled import TiledKernel
 
 FEWEST = 1 << 14  # elements from which a compiled loop pays
 _CHUNK = 1 << 14  # elements that a thread takes at a time
@@ -49,7 +51,7 @@ class _Layout:
 class FusedKernel:
     """A group of equations, callable on blocks; keeps a compiled layout per combination of shapes and strides."""
 
-    __slots__ = ("_cost", "_depends", "_env", "_layouts", "_plain", "_scalars", "program")
+    __slots__ = ("_cost", "_env", "_layouts", "_plain", "_scalars", "depends", "program")
 
     def __init__(self, env: Env, program: Program) -> None:
         self.program = program
@@ -57,7 +59,7 @@ class FusedKernel:
         self._plain: Any = None
         self._scalars = not env.lead and any(v.aval.ndim == 0 for v in program.inputs)
         self._layouts: dict[Any, _Layout | None] = {}
-        self._depends = _dependencies(program)
+        self.depends = _dependencies(program)
         self._cost = sum(e.op.emit.cost for e in program.equations if e.op.emit is not None)
 
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
@@ -144,7 +146,7 @@ class FusedKernel:
             return None
         order = memory_order(full, shapes, strides)
         results = []
-        for var, needed in zip(program.outputs, self._depends, strict=True):
+        for var, needed in zip(program.outputs, self.depends, strict=True):
             extents = np.broadcast_shapes(*(shapes[i][:lead] for i in needed)) + core
             dtype = var.aval.dtype
             strides.append(dense_strides(extents, order, dtype.itemsize))
@@ -197,9 +199,14 @@ def _fused_type(*types: ShapedArray, program: Program, space: Space | None = Non
     return program.out_types
 
 
-def _fused_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> FusedKernel | FoldedKernel:
-    space = params.get("space")
-    return FusedKernel(env, params["program"]) if space is None else FoldedKernel(env, params["program"], space)
+def _fused_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Any:
+    program, space = params["program"], params.get("space")
+    if space is not None:
+        return FoldedKernel(env, program, space)
+    kernel = FusedKernel(env, program)
+    return (
+        kernel if available() else TiledKernel(env.lead, program, kernel.depends, lambda *blocks: kernel.plain(*blocks))
+    )
 
 
 fused = define_op("fused", type_rule=_fused_type, compile=_fused_compile, multiple_results=True)

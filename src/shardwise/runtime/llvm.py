@@ -11,9 +11,12 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base import config
 from shardwise.runtime import kernel_store
 
-_OUTSIDE = ("sin", "cos", "erf")  # functions of the C library that modules may call
+_OUTSIDE = (  # functions of the C library that modules may call
+    "acosh", "asinh", "atan2", "atanh", "cbrt", "cos", "erf", "erfc", "fmod", "pow", "sin", "tan",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ def _host() -> _Host | None:
 
 def _find_host() -> _Host | None:
     try:
-        if importlib.util.find_spec("llvmlite") is None:
+        if not config.shardwise_llvm or importlib.util.find_spec("llvmlite") is None:
             return None
         import llvmlite.binding as binding
 
