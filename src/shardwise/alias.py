@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Final
 
+from shardwise.base.gone import why_absent
+
 TARGET: Final = __name__.partition(".")[0]
 
 # The release of JAX whose behaviour each dialect follows.
@@ -103,7 +105,8 @@ def _counterpart(fullname: str) -> ModuleType:
     exported = getattr(sys.modules[parent], child, None)
     if isinstance(exported, ModuleType):
         return exported
-    raise _missing(fullname, f"shardwise has no counterpart of it (there is no {name})")
+    reason = why_absent(fullname.partition(".")[2])
+    raise _missing(fullname, reason or f"shardwise has no counterpart of it (there is no {name})")
 
 
 def _missing(fullname: str, reason: str) -> ModuleNotFoundError:

@@ -15,6 +15,50 @@ _MAKERS: Final = {
     "make_device_array": "a SingleDeviceSharding, or use device_put(x, device)",
     "make_sharded_device_array": "a PmapSharding if the array is for pmap, a NamedSharding if it is for jit",
 }
+# Parts of JAX that make no sense on NumPy, and what to use instead.
+ABSENT: Final = {
+    "export": "programs have no StableHLO form; ship the function itself, or keep results with numpy.save",
+    "ffi": "there are no XLA custom calls; call the library through pure_callback",
+    "experimental.pallas": "there are no GPU or TPU kernels to write; write the function with numpy and lax, or call one in with "
+    "pure_callback",
+    "experimental.mosaic": "there are no GPU or TPU kernels to write; write the function with numpy and lax",
+    "experimental.sparse": "arrays are dense; multiply by scipy.sparse matrices through pure_callback, or use segment_sum",
+    "experimental.checkify": "checks inside compiled programs are done with debug.callback, config jax_debug_nans, or by returning flags",
+    "experimental.ode": "there is no odeint; write the steps with lax.scan, or call scipy.integrate through pure_callback",
+    "experimental.jax2tf": "there is no TensorFlow here; exchange arrays with dlpack",
+    "experimental.host_callback": "it was replaced by pure_callback, io_callback and debug.callback",
+    "experimental.maps": "xmap was replaced by shard_map",
+    "experimental.custom_partitioning": "ops carry their own sharding rules; say how a function is split with shard_map",
+    "experimental.serialize_executable": "executables are Python functions of this process; compile again where they are needed",
+    "experimental.compilation_cache": "there is no XLA whose results would be worth keeping; config jax_compilation_cache_dir is accepted",
+    "experimental.topologies": "there are no devices but those of this process; ask for virtual ones when the process starts",
+    "experimental.transfer": "arrays move with device_put and distributed.initialize",
+    "experimental.colocated_python": "all Python runs where the devices are; call the function",
+    "experimental.compute_on": "host and devices are one; call the function",
+    "experimental.buffer_callback": "use pure_callback",
+    "experimental.rnn": "there is no cuDNN; write the cell with numpy and loop with lax.scan",
+    "experimental.hijax": "new types of values are not supported; register a pytree of arrays",
+    "experimental.fused": "elementwise loops are fused without being asked",
+    "experimental.scheduling_groups": "programs run in order; leave the groups out",
+    "experimental.xla_metadata": "there is no XLA to tell; use named_scope",
+    "experimental.key_reuse": "reuse of keys is not checked; split each key before its use",
+    "experimental.roofline": "use compiled.cost_analysis()",
+    "extend.ffi": "there are no XLA custom calls; call the library through pure_callback",
+    "extend.mlir": "programs have no MLIR form; print them with make_jaxpr",
+    "extend.linear_util": "transformations are written on functions; interpret programs with extend.core",
+    "extend.backend": "devices() lists what there is",
+    "custom_transpose": "use linear_call of custom_derivatives, or linear_transpose",
+    "interpreters.partial_eval": "programs are made with make_jaxpr and walked with extend.core",
+}
+
+
+def why_absent(path: str) -> str | None:
+    """Why there is no module of that path below the root, and what to use instead; None if nothing is known."""
+    while path:
+        if path in ABSENT:
+            return ABSENT[path]
+        path = path.rpartition(".")[0]
+    return None
 
 
 def no_attribute(module: str, name: str) -> AttributeError:
@@ -24,4 +68,6 @@ def no_attribute(module: str, name: str) -> AttributeError:
         return AttributeError(f"{name} is gone: Array is the one array type. Use isinstance(x, Array) and {test}.")
     if name in _MAKERS:
         return AttributeError(f"{name} is gone: use make_array_from_single_device_arrays with {_MAKERS[name]}.")
-    return AttributeError(f"module {module!r} has no attribute {name!r}")
+    reason = why_absent(f"{module}.{name}".partition(".")[2])
+    said = f": {reason}." if reason else ""
+    return AttributeError(f"module {module!r} has no attribute {name!r}{said}")

@@ -3,6 +3,18 @@
 In: programs of either era. Out: `pjit`, `shard_map` and `shard` under their old paths, `mesh_utils`, `multihost_utils`.
 """
 
+import importlib as _importlib
+from typing import Any as _Any
+
 from shardwise.base.config import disable_x64 as disable_x64
 from shardwise.base.config import enable_x64 as enable_x64
+from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.ops.callback import io_callback as io_callback
+
+_MODULES = ("jet", "mesh_utils", "multihost_utils", "pjit", "shard", "shard_map")
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _MODULES:
+        return _importlib.import_module(f"{__name__}.{name}")
+    raise _no_attribute(__name__, name)

@@ -3,13 +3,15 @@
 import importlib as _importlib
 from typing import Any as _Any
 
+from shardwise.base.gone import no_attribute as _no_attribute
+
 _MODULES = ("core",)
 
 
 def __getattr__(name: str) -> _Any:
     if name in _MODULES:
         return _importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _no_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:

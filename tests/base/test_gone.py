@@ -1,0 +1,45 @@
+"""What is asked for and is not there says why, and what to use instead."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+import shardwise as sw
+from shardwise.base.gone import ABSENT, why_absent
+
+
+@pytest.mark.parametrize("path", ABSENT)
+def test_absent_modules_are_absent(path: str) -> None:
+    with pytest.raises(ImportError):
+        importlib.import_module(f"shardwise.{path}")
+    assert why_absent(f"{path}.anything") == ABSENT[path]
+
+
+def test_attributes_say_why() -> None:
+    with pytest.raises(AttributeError, match="no StableHLO form"):
+        _ = sw.export
+    with pytest.raises(AttributeError, match="pure_callback"):
+        _ = sw.experimental.pallas
+    with pytest.raises(AttributeError, match="make_jaxpr"):
+        _ = sw.extend.mlir
+    assert why_absent("numpy") is None and why_absent("") is None
+
+
+def test_imports_say_why(tmp_path) -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "from shardwise import alias; alias.install()\n"
+        "for name in ('jax.experimental.pallas', 'jax.experimental.sparse', 'jax.export', 'jax.ffi'):\n"
+        "    try:\n"
+        "        __import__(name)\n"
+        "    except ModuleNotFoundError as error:\n"
+        "        print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4 and "pure_callback" in lines[0] and "segment_sum" in lines[1]
+    assert "StableHLO" in lines[2] and "pure_callback" in lines[3]
