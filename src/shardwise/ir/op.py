@@ -39,8 +39,8 @@ class Emit:
     """How an elementwise op is written in a fused loop of vector code (see runtime.lanes).
 
     `write` is ``(lanes, *values, **params) -> value``, for operands whose dtypes are of the `kinds` (b, i, u, f: real ones of
-    at most 64 bits). `exact`: results need no rounding to a narrow float type. `cost`: relative to an addition. `moves`: dims
-    of operands and results correspond by the factors of the op's sharding rule, and values do not change.
+    at most 64 bits; w: floats of 32 or 64). `exact`: results need no rounding to a narrow float type. `cost`: relative to an
+    addition. `moves`: dims of operands and results correspond by the factors of the op's sharding rule, and values do not change.
     """
 
     write: Callable[..., Any]

@@ -151,15 +151,15 @@ div_p = elementwise_op("div", _div, "iufc", "iufc", emit=ir.DIV,
                        ufunc_of=lambda x, y: _div if dtype_kind(x) in "iu" else np.true_divide,
                        push=(lambda t, z, x, y: do.div(t, y), lambda t, z, x, y: do.mul(t, do.neg(do.div(z, y)))),
                        pull=(lambda ct, x, y: do.div(ct, y), None))  # fmt: skip
-rem_p = elementwise_op("rem", _rem, "iuf", "iuf", push=(lambda t, z, x, y: t, _rem_push),
+rem_p = elementwise_op("rem", _rem, "iuf", "iuf", emit=ir.REM, push=(lambda t, z, x, y: t, _rem_push),
                        ufunc_of=lambda x, y: _rem if dtype_kind(x) in "iu" else np.fmod)  # fmt: skip
 max_p = elementwise_op("max", np.maximum, "biufc", "biufc", emit=ir.MAX, push=(_chosen_left, _chosen_right))
 min_p = elementwise_op("min", np.minimum, "biufc", "biufc", emit=ir.MIN, push=(_chosen_left, _chosen_right))
-atan2_p = elementwise_op("atan2", _atan2, "fc", "fc", ufunc_of=lambda x, y: _atan2 if x.kind == "c" else np.arctan2,
+atan2_p = elementwise_op("atan2", _atan2, "fc", "fc", emit=ir.ATAN2, ufunc_of=lambda x, y: _atan2 if x.kind == "c" else np.arctan2,
                          push=(lambda t, z, x, y: do.mul(t, do.div(y, _squares(x, y))),
                                lambda t, z, x, y: do.mul(t, do.div(do.neg(x), _squares(x, y)))))  # fmt: skip
-nextafter_p = elementwise_op("nextafter", np.nextafter, "f", "f", push=())
-mulhi_p = elementwise_op("mulhi", _mulhi, "iu", "iu")
+nextafter_p = elementwise_op("nextafter", np.nextafter, "f", "f", emit=ir.NEXTAFTER, push=())
+mulhi_p = elementwise_op("mulhi", _mulhi, "iu", "iu", emit=ir.MULHI)
 and_p = elementwise_op("and", np.bitwise_and, "biu", "biu", emit=ir.AND)
 or_p = elementwise_op("or", np.bitwise_or, "biu", "biu", emit=ir.OR)
 xor_p = elementwise_op("xor", np.bitwise_xor, "biu", "biu", emit=ir.XOR)
@@ -213,7 +213,8 @@ def _pow_kernel(env: Env, x: Block, y: Block) -> Block:
     return _pow(*aligned(env, (x, y)))
 
 
-pow_p = define_op("pow", type_rule=_pow_type, kernel=_pow_kernel, ufunc=_pow, jvp=along("pow", (_pow_base, _pow_power)),
+pow_p = define_op("pow", type_rule=_pow_type, kernel=_pow_kernel, ufunc=_pow, emit=ir.POW,
+                  jvp=along("pow", (_pow_base, _pow_power)),
                   ufunc_of=lambda x, y: np.power if x == y else _pow)  # fmt: skip
 
 

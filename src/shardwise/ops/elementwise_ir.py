@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.ir import Emit
-from shardwise.runtime import libm
+from shardwise.runtime import libm, libm_angles, libm_powers
 from shardwise.runtime.lanes import Lane, Lanes
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
@@ -73,6 +73,64 @@ def _is_finite(w: Lanes, x: Lane) -> Lane:
     return w.compare("lt", w.abs(x), w.like(math.inf, x))
 
 
+# -- whole numbers ---------------------------------------------------------------------------------------------------
+
+
+def _divided(w: Lanes, x: Lane, y: Lane) -> tuple[Lane, Lane, Lane]:
+    """A divisor that does no harm, and where `y` is 0 or -1 instead (the least integer has no quotient by -1)."""
+    zero = w.compare("eq", y, w.like(0, y))
+    minus = w.compare("eq", y, w.like(-1, y)) if y.signed else w.constant(False, "bool")
+    return w.select(w.binary("or", zero, minus), w.like(1, y), y), zero, minus
+
+
+def _quotient(w: Lanes, x: Lane, y: Lane) -> Lane:
+    if x.floating:
+        return w.div(x, y)
+    safe, zero, minus = _divided(w, x, y)
+    out = w.binary("sdiv" if x.signed else "udiv", x, safe)
+    out = w.select(minus, w.neg(x), out) if x.signed else out
+    return w.select(zero, w.like(-1, x), out)
+
+
+def _rem(w: Lanes, x: Lane, y: Lane) -> Lane:
+    if x.floating:
+        return libm_powers.remainder(w, x, y)
+    safe, zero, minus = _divided(w, x, y)
+    out = w.binary("srem" if x.signed else "urem", x, safe)
+    out = w.select(minus, w.like(0, x), out) if x.signed else out
+    return w.select(zero, x, out)
+
+
+def _high_product(w: Lanes, x: Lane, y: Lane) -> Lane:
+    """The upper half of the product's bits."""
+    kind = "int" if x.signed else "uint"
+    if x.bits < 64:
+        wide = f"{kind}{2 * x.bits}"
+        product = w.mul(w.convert(x, wide), w.convert(y, wide))
+        return w.convert(w.binary("ashr" if x.signed else "lshr", product, w.like(x.bits, product)), x.dtype)
+    shift = "ashr" if x.signed else "lshr"
+    mask, half = w.like(0xFFFFFFFF, x), w.like(32, x)
+    x_high, x_low = w.binary(shift, x, half), w.binary("and", x, mask)
+    y_high, y_low = w.binary(shift, y, half), w.binary("and", y, mask)
+    low = w.binary("lshr", w.mul(x_low, y_low), half)
+    cross = w.add(w.mul(x_high, y_low), low)
+    other = w.add(w.mul(x_low, y_high), w.binary("and", cross, mask))
+    return w.add(w.add(w.mul(x_high, y_high), w.binary(shift, cross, half)), w.binary(shift, other, half))
+
+
+def _next_after(w: Lanes, x: Lane, y: Lane) -> Lane:
+    """The neighbour of `x` on the way to `y`, by the bits."""
+    name = f"uint{x.bits}"
+    bits = Lane(w.bitcast(x, name).ref, name)
+    zero, one = w.like(0, x), w.like(1, bits)
+    outward = w.binary("xor", w.compare("lt", x, y), w.compare("lt", x, zero))
+    moved = w.select(outward, w.add(bits, one), w.sub(bits, one))
+    least = w.copysign(w.bitcast(one, x.dtype), y)
+    out = w.select(w.compare("eq", x, zero), least, w.bitcast(moved, x.dtype))
+    out = w.select(w.compare("eq", x, y), y, out)
+    return w.select(w.isnan(x), x, w.select(w.isnan(y), y, out))
+
+
 # -- bits ------------------------------------------------------------------------------------------------------------
 
 
@@ -119,7 +177,7 @@ def _convert(w: Lanes, x: Lane, *, new_dtype: Any, weak_type: bool) -> Lane:
 ADD = Emit(Lanes.add)
 SUB = Emit(Lanes.sub, "iuf")
 MUL = Emit(Lanes.mul)
-DIV = Emit(Lanes.div, "f", cost=4)
+DIV = Emit(_quotient, "iuf", cost=4)
 MAX = Emit(_extremum("ge"), exact=True)
 MIN = Emit(_extremum("le"), exact=True)
 EQ, NE, LT, LE, GT, GE = map(_compare, ("eq", "ne", "lt", "le", "gt", "ge"))
@@ -141,7 +199,7 @@ IS_FINITE = Emit(_is_finite, "f", exact=True)
 SQUARE = Emit(lambda w, x: w.mul(x, x), "iuf")
 SQRT = Emit(lambda w, x: w.call("sqrt", x), "f", cost=5)
 RSQRT = Emit(_rsqrt, "f", cost=8)
-INTEGER_POW = Emit(_power, "f", cost=3)
+INTEGER_POW = Emit(_power, "iuf", cost=3)
 
 EXP = Emit(libm.exp, "f", cost=10)
 EXP2 = Emit(libm.exp2, "f", cost=12)
@@ -153,6 +211,24 @@ COS = Emit(libm.cos, "f", cost=18)
 TANH = Emit(libm.tanh, "f", cost=16)
 LOGISTIC = Emit(libm.logistic, "f", cost=15)
 ERF = Emit(libm.erf, "f", cost=24)
+ERFC = Emit(libm_powers.erfc, "f", cost=50)
+TAN = Emit(libm_angles.tan, "f", cost=40)
+ASIN = Emit(libm_angles.asin, "f", cost=20)
+ACOS = Emit(libm_angles.acos, "f", cost=22)
+ATAN = Emit(libm_angles.atan, "f", cost=20)
+ATAN2 = Emit(libm_angles.atan2, "f", cost=60)
+SINH = Emit(libm_powers.sinh, "f", cost=40)
+COSH = Emit(libm_powers.cosh, "f", cost=35)
+ASINH = Emit(libm_powers.asinh, "f", cost=50)
+ACOSH = Emit(libm_powers.acosh, "f", cost=50)
+ATANH = Emit(libm_powers.atanh, "f", cost=60)
+CBRT = Emit(libm_powers.cbrt, "f", cost=60)
+POW = Emit(libm_powers.power, "f", cost=70)
+REM = Emit(_rem, cost=40, kinds="iuf")
+NEXTAFTER = Emit(_next_after, "w", exact=True, cost=6)
+POPULATION_COUNT = Emit(lambda w, x: w.call("ctpop", x), "iu", cost=4)
+CLZ = Emit(lambda w, x: w.call("ctlz", x, more=", i1 false"), "iu", cost=4)
+MULHI = Emit(_high_product, "iu", cost=4)
 
 SELECT_N = Emit(_select, exact=True)
 CLAMP = Emit(_clamp, exact=True)

@@ -165,26 +165,26 @@ log1p_p = elementwise_op("log1p", np.log1p, "fc", emit=ir.LOG1P, push=lambda t, 
 sin_p = elementwise_op("sin", _sin, "fc", emit=ir.SIN, ufunc_of=_sin_of, push=lambda t, y, x: do.mul(t, do.cos(x)))
 cos_p = elementwise_op("cos", _cos, "fc", emit=ir.COS, ufunc_of=_cos_of,
                      push=lambda t, y, x: do.mul(t, do.neg(do.sin(x))))  # fmt: skip
-tan_p = elementwise_op("tan", np.tan, "fc", push=lambda t, y, x: do.mul(t, do.add(do.square(y), 1)))
+tan_p = elementwise_op("tan", np.tan, "fc", emit=ir.TAN, push=lambda t, y, x: do.mul(t, do.add(do.square(y), 1)))
 tanh_p = elementwise_op("tanh", np.tanh, "fc", emit=ir.TANH, push=lambda t, y, x: do.mul(t, do.sub(1, do.square(y))))
-sinh_p = elementwise_op("sinh", np.sinh, "fc", push=lambda t, y, x: do.mul(t, do.cosh(x)))
-cosh_p = elementwise_op("cosh", np.cosh, "fc", push=lambda t, y, x: do.mul(t, do.sinh(x)))
-asin_p = elementwise_op("asin", np.arcsin, "fc",
+sinh_p = elementwise_op("sinh", np.sinh, "fc", emit=ir.SINH, push=lambda t, y, x: do.mul(t, do.cosh(x)))
+cosh_p = elementwise_op("cosh", np.cosh, "fc", emit=ir.COSH, push=lambda t, y, x: do.mul(t, do.sinh(x)))
+asin_p = elementwise_op("asin", np.arcsin, "fc", emit=ir.ASIN,
                       push=lambda t, y, x: do.mul(t, do.rsqrt(do.sub(1, do.square(x)))))  # fmt: skip
-acos_p = elementwise_op("acos", np.arccos, "fc",
+acos_p = elementwise_op("acos", np.arccos, "fc", emit=ir.ACOS,
                       push=lambda t, y, x: do.mul(t, do.neg(do.rsqrt(do.sub(1, do.square(x))))))  # fmt: skip
-atan_p = elementwise_op("atan", np.arctan, "fc", push=lambda t, y, x: do.div(t, do.add(do.square(x), 1)))
-asinh_p = elementwise_op("asinh", np.arcsinh, "fc",
+atan_p = elementwise_op("atan", np.arctan, "fc", emit=ir.ATAN, push=lambda t, y, x: do.div(t, do.add(do.square(x), 1)))
+asinh_p = elementwise_op("asinh", np.arcsinh, "fc", emit=ir.ASINH,
                        push=lambda t, y, x: do.mul(t, do.rsqrt(do.add(do.square(x), 1))))  # fmt: skip
-acosh_p = elementwise_op("acosh", np.arccosh, "fc",
+acosh_p = elementwise_op("acosh", np.arccosh, "fc", emit=ir.ACOSH,
                        push=lambda t, y, x: do.mul(t, do.rsqrt(do.mul(do.sub(x, 1), do.add(x, 1)))))  # fmt: skip
-atanh_p = elementwise_op("atanh", np.arctanh, "fc",
+atanh_p = elementwise_op("atanh", np.arctanh, "fc", emit=ir.ATANH,
                        push=lambda t, y, x: do.div(t, do.mul(do.add(x, 1), do.sub(1, x))))  # fmt: skip
 sqrt_p = elementwise_op("sqrt", np.sqrt, "fc", emit=ir.SQRT, push=lambda t, y, x: do.mul(t, do.div(0.5, y)))
 rsqrt_p = elementwise_op(
     "rsqrt", _rsqrt, "fc", emit=ir.RSQRT, push=lambda t, y, x: do.mul(t, do.mul(-0.5, do.div(y, x)))
 )
-cbrt_p = elementwise_op("cbrt", np.cbrt, "f", push=lambda t, y, x: do.mul(t, do.div(1 / 3, do.square(y))))
+cbrt_p = elementwise_op("cbrt", np.cbrt, "f", emit=ir.CBRT, push=lambda t, y, x: do.mul(t, do.div(1 / 3, do.square(y))))
 logistic_p = elementwise_op("logistic", _logistic, "fc", emit=ir.LOGISTIC,
                           push=lambda t, y, x: do.mul(t, do.mul(y, do.sub(1, y))))  # fmt: skip
 abs_p = elementwise_op("abs", np.absolute, "ifc", emit=ir.ABS, result=real_part_dtype, push=_abs_push)
@@ -196,8 +196,8 @@ imag_p = elementwise_op("imag", np.imag, "c", result=real_part_dtype,
 conj_p = define_op("conj", type_rule=_conj_type, kernel=lambda env, x: _conj(x), ufunc=_conj,
                    jvp=along("conj", lambda t, y, x: do.conj(t)), transpose=back(_conj_pull))  # fmt: skip
 not_p = elementwise_op("not", np.invert, "biu", emit=ir.NOT)
-population_count_p = elementwise_op("population_count", _population_count, "iu")
-clz_p = elementwise_op("clz", _clz, "iu")
+population_count_p = elementwise_op("population_count", _population_count, "iu", emit=ir.POPULATION_COUNT)
+clz_p = elementwise_op("clz", _clz, "iu", emit=ir.CLZ)
 
 
 class RoundingMethod(enum.IntEnum):

@@ -355,19 +355,23 @@ class Lanes:
 
     # -- per lane --------------------------------------------------------------------------------------------------------
 
-    def each(self, function: str, x: Lane) -> Lane:
+    def each(self, function: str, *args: Lane) -> Lane:
         """The C library's `function` of every lane, one after the other: for what has no vector form, and rare cases."""
+        x = args[0]
         v, t, n = self.vector(x.type), x.type, self.width
-        self.declare(function, f"declare {t} @{function}({t})")
+        self.declare(function, f"declare {t} @{function}({', '.join([t] * len(args))})")
         name = f"each.{function}"
-        body = f"""define internal {v} @{name}({v} %x) noinline {{
+        takes = ", ".join(f"{v} %x{i}" for i in range(len(args)))
+        lanes = "\n".join(f"  %lane{i} = extractelement {v} %x{i}, i64 %i" for i in range(len(args)))
+        given = ", ".join(f"{t} %lane{i}" for i in range(len(args)))
+        body = f"""define internal {v} @{name}({takes}) noinline {{
 entry:
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %next, %loop ]
   %out = phi {v} [ poison, %entry ], [ %more, %loop ]
-  %lane = extractelement {v} %x, i64 %i
-  %y = call {t} @{function}({t} %lane)
+{lanes}
+  %y = call {t} @{function}({given})
   %more = insertelement {v} %out, {t} %y, i64 %i
   %next = add i64 %i, 1
   %done = icmp eq i64 %next, {n}
@@ -376,7 +380,7 @@ exit:
   ret {v} %more
 }}"""
         self.declare(name, body)
-        return self.let(f"call {v} @{name}({v} {x.ref})", x.dtype)
+        return self.let(f"call {v} @{name}({', '.join(f'{v} {a.ref}' for a in args)})", x.dtype)
 
     def unless(self, rare: Lane, x: Lane, usual: Lane, function: str) -> Lane:
         """`usual`, but `function` of `x` lane by lane if the bool `rare` is set in any lane."""
