@@ -7,6 +7,7 @@ from typing import Any
 from shardwise.array import array_type
 from shardwise.base.dtypes import as_dtype, canonicalize
 from shardwise.ir import Array, ShapedArray
+from shardwise.ir.axis_scope import CHECK_VMA
 from shardwise.ops.convert import as_value
 from shardwise.sharding import NamedSharding, PartitionSpec, Sharding, get_concrete_mesh
 
@@ -17,7 +18,7 @@ def typeof(x: Any) -> ShapedArray:
     Raises TypeError for other values.
     """
     if isinstance(x, Array):
-        return x.aval
+        return x.aval if CHECK_VMA.get() or not x.aval.vma else x.aval.update(vma=frozenset())
     if isinstance(x, ShapedArray):
         return x
     if isinstance(x, ShapeDtypeStruct):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.experimental import enable_x64
+from shardwise.experimental.shard_map import shard_map as seed_shard_map
 from shardwise.sharding import AxisType, P
 
 RNG = np.random.default_rng(5)
@@ -263,3 +265,17 @@ def test_casts_of_variance(name: str) -> None:
     expected = sw.grad(lambda x, w: jnp.sum(jnp.cos(whole(x, w))), (0, 1))(A, W)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-9, atol=1e-9)
+
+
+def test_in_the_seed_eras_shard_map_derivatives_are_each_devices_own() -> None:
+    """Of a loss at parameters that all devices share, the device's part; and psum is its own transpose."""
+    mapped = partial(seed_shard_map, mesh=_mesh(), in_specs=(X, NONE), out_specs=X)
+    own = lambda x, w: sw.grad(lambda w: jnp.sum(jnp.sin(x @ w)))(w)  # noqa: E731
+    expected = sw.grad(lambda w: jnp.sum(jnp.sin(A @ w)))(W)
+    np.testing.assert_allclose(np.asarray(mapped(own)(A, W)).reshape(2, 16, 8).sum(0), expected, rtol=1e-9)
+    summed = lambda x, w: sw.grad(lambda v: jnp.sum(lax.psum(v * v, "x")))(x)  # noqa: E731
+    np.testing.assert_allclose(sw.jit(mapped(summed))(A, W), 4 * A)
+    with pytest.raises(ValueError, match="replication"):
+        seed_shard_map(own, mesh=_mesh(), in_specs=(X, NONE), out_specs=NONE)(A, W)
+    whole = sw.grad(lambda w: jnp.sum(mapped(lambda x, w: jnp.sin(x @ w))(A, w)))(W)  # from outside: as the types say
+    np.testing.assert_allclose(whole, expected, rtol=1e-9)

@@ -12,6 +12,9 @@ AXIS_ENV: Setting[AxisEnv] = Setting("axis_env", ())
 # Whether the types of the enclosing shard_map say truly where values are the same (check_vma).
 CHECK_VMA: Setting[bool] = Setting("check_vma", True)
 
+# Whether derivatives that a body takes are those of each device by itself, as in the seed era's shard_map.
+LOCAL_DERIVATIVES: Setting[bool] = Setting("local_derivatives", False)
+
 # Axes among them that are dims of a vmap: no value is typed as varying over them.
 MAPPED_AXES: Setting[frozenset[str]] = Setting("mapped_axes", frozenset())
 

@@ -17,7 +17,7 @@ from shardwise.base.tree import Partial, PyTreeDef, register_pytree_node, tree_f
 from shardwise.ir import Program, ShapedArray, eval_program
 from shardwise.ops.convert import as_array, as_value
 from shardwise.transforms.jvp import conformed, is_differentiable, tangent_type, zeros
-from shardwise.transforms.linearize import Linearized, transpose_program
+from shardwise.transforms.linearize import Linearized, pull_back
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class LinearMap:
                 f"unexpected tree structure of argument to vjp function: got {tree}, but expected to match {self.out_tree}"
             )
         cts = [_cotangent_in(t, c) for t, c in zip(self.out_types, leaves, strict=True)]
-        found = transpose_program(self.program, residuals, [cts[i] for i in self.outs])
+        found = pull_back(self.program, residuals, [cts[i] for i in self.outs])
         by_input = dict(zip(self.ins, found, strict=True))
         return tree_unflatten(self.in_tree, [_cotangent_out(t, by_input.get(i)) for i, t in enumerate(self.in_types)])
 

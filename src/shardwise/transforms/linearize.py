@@ -24,7 +24,7 @@ from shardwise.ir import (
     current_trace,
     tracing,
 )
-from shardwise.ir.axis_scope import CHECK_VMA
+from shardwise.ir.axis_scope import CHECK_VMA, LOCAL_DERIVATIVES
 from shardwise.ir.op import Op
 from shardwise.ops.binary import add_p
 from shardwise.ops.collective import all_reduce, pcast_op, pvary_op
@@ -86,6 +86,17 @@ def transpose_program(program: Program, residuals: Sequence[Any], cotangents: Se
     """Cotangents of a linear program's inputs (after its residuals) from those of its outputs; None is zero."""
     linear = [UndefinedPrimal(v.aval) for v in program.inputs[len(residuals) :]]
     return transpose_linear(program, [*residuals, *linear], cotangents)[len(residuals) :]
+
+
+def pull_back(program: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """`transpose_program` as programs call for it, with grad or vjp.
+
+    What they take inside of a body of the seed era's shard_map is that of each device by itself: there a psum transposes
+    to a psum, and cotangents of values that are the same everywhere stay unsummed. Derivatives of the whole shard_map do
+    not: its own rule transposes the body as its types say.
+    """
+    with CHECK_VMA.override(CHECK_VMA.get() and not LOCAL_DERIVATIVES.get()):
+        return transpose_program(program, residuals, cotangents)
 
 
 def transpose_linear(program: Program, args: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:

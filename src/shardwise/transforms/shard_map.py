@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardwise.array import ArrayImpl, signature
@@ -24,6 +24,7 @@ from shardwise.base.tree import (
     tree_unflatten,
 )  # fmt: skip
 from shardwise.ir import Array, Equation, Program, ShapedArray, bind, define_op, is_eager, trace_program
+from shardwise.ir.axis_scope import LOCAL_DERIVATIVES
 from shardwise.ir.op import Params, Types
 from shardwise.ops.collective import first_replica
 from shardwise.ops.convert import as_array
@@ -71,9 +72,11 @@ def wearing(x: Array, mesh: Any, spec: PartitionSpec) -> Array:
     if not isinstance(x, ArrayImpl) or not isinstance(mesh, Mesh):
         return x
     own, written = x.sharding, NamedSharding(mesh, spec)
-    if own == written or not isinstance(own, NamedSharding) or own.mesh is not mesh:
+    elsewhere = not isinstance(own, NamedSharding) or own.mesh is not mesh
+    if own == written or own.device_list != written.device_list or not (elsewhere or config.latest):
         return x
-    if not own.tiling(x.ndim).same_placement(written.tiling(x.ndim)):  # automatic axes split it too
+    placed = own.tiling(x.ndim)
+    if placed is None or not placed.same_placement(written.tiling(x.ndim)):  # automatic axes split it too
         return x
     return ArrayImpl(signature(x.aval, written, x.committed), dense=x._dense, block=x._block)
 
@@ -93,6 +96,7 @@ class ShardMap:
     out_specs: Any
     manual: frozenset[str] | None  # None: all axes of the mesh that are not manual already
     check: bool
+    own_derivatives: bool = field(default=False, kw_only=True)  # those that the body takes are of each device by itself
 
     @property
     def name(self) -> str:
@@ -137,6 +141,8 @@ class ShardMap:
                 return stepping.step(body, mesh, manual, values, tree_flatten(tuple(values))[1], in_dims, types)
         out_tree: Any = None
         eager = is_eager()
+        if eager:
+            errors.check_devices(mesh, values)
 
         def flat(*blocks: Any) -> list[Any]:
             nonlocal out_tree
@@ -146,7 +152,7 @@ class ShardMap:
                 errors.check_output_type(self, leaf)
             return [as_array(o) for o in outs]
 
-        with body_scope(mesh, manual, self.check):
+        with body_scope(mesh, manual, self.check), LOCAL_DERIVATIVES.override(self.own_derivatives):
             trace = block_trace(self.name, mesh, manual, values, in_dims, shard_map_op) if eager else None
             program, consts = trace_program(flat, types, self.name, trace=trace)
         errors.check_captured(self, consts, mesh)
@@ -159,7 +165,7 @@ class ShardMap:
         captured = tuple(((),) * c.aval.ndim for c in consts)
         outs = bind(shard_map_op, *consts, *values, program=program, mesh=mesh, manual=manual, in_dims=(*captured, *in_dims),
                     out_dims=out_dims, check=self.check)  # fmt: skip
-        if eager and config.latest:
+        if eager:
             outs = [wearing(x, mesh, spec) for x, spec in zip(outs, out_specs, strict=True)]
         return tree_unflatten(out_tree, outs)
 
@@ -187,10 +193,11 @@ class ShardMap:
     def broadcast(self, specs: Any, tree: Any, option: str) -> list[Any]:
         """`specs` as a prefix of `tree`, one per leaf; None in in_specs is for values that stay as they are."""
         errors.check_leaves(self, specs, option)
+        is_leaf = is_spec if option == "in_specs" else lambda x: isinstance(x, PartitionSpec)
         try:
-            return broadcast_prefix(specs, tree, is_leaf=is_spec)
+            return broadcast_prefix(specs, tree, is_leaf=is_leaf)
         except ValueError:
-            problems = prefix_errors(specs, tree, is_leaf=is_spec)
+            problems = prefix_errors(specs, tree, is_leaf=is_leaf)
             raise (
                 problems[0](f"shard_map {option}") if problems else ValueError(f"shard_map {option} is no prefix")
             ) from None
@@ -268,14 +275,14 @@ shard_map_op = define_op("shard_map", type_rule=_type, multiple_results=True, ty
 
 
 def make_shard_map(f: Callable[..., Any], *, mesh: Any, in_specs: Any, out_specs: Any, manual: frozenset[str] | None,
-                   check: bool) -> Callable[..., Any]:  # fmt: skip
+                   check: bool, own_derivatives: bool = False) -> Callable[..., Any]:  # fmt: skip
     """Check the options and wrap `f`."""
     if not callable(f):
         raise TypeError(f"shard_map takes a callable, got {f!r}")
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
         raise TypeError(f"shard_map requires a `jax.sharding.Mesh` or a `jax.sharding.AbstractMesh` instance for its second argument, "
                         f"but got {mesh} of type {type(mesh)}.")  # fmt: skip
-    mapped = ShardMap(f, mesh, in_specs, out_specs, manual, check)
+    mapped = ShardMap(f, mesh, in_specs, out_specs, manual, check, own_derivatives=own_derivatives)
 
     @functools.wraps(f)
     def wrapped(*args: Any) -> Any:
@@ -305,7 +312,12 @@ def shard_map(f: Any = None, /, *, out_specs: Any, in_specs: Any = INFER, mesh: 
 
 def experimental_shard_map(f: Any, mesh: Any = None, in_specs: Any = None, out_specs: Any = None, check_rep: bool = True,
                            auto: frozenset[str] = frozenset(), **new: Any) -> Any:  # fmt: skip
-    """`shard_map` as the seed era spells it: `check_rep`, and `auto` for the axes that stay automatic."""
+    """`shard_map` as the seed era spells it: `check_rep`, and `auto` for the axes that stay automatic.
+
+    In the seed era derivatives that `f` itself takes are those of each device: the gradient of a loss at parameters that
+    all devices share is the device's own part of it, for `f` to sum.
+    """
+    own = not config.latest and "check_vma" not in new
     check = new.pop("check_vma", check_rep)
     axis_names = new.pop("axis_names", None)
     if new:
@@ -321,7 +333,8 @@ def experimental_shard_map(f: Any, mesh: Any = None, in_specs: Any = None, out_s
         manual = frozenset(mesh.axis_names) - frozenset(auto)
     elif axis_names:
         manual = frozenset(axis_names)
-    return make_shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, manual=manual, check=check)
+    return make_shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, manual=manual, check=check,
+                          own_derivatives=own)  # fmt: skip
 
 
 def smap(f: Any = None, /, *, in_axes: Any = None, out_axes: Any, axis_name: str) -> Any:

@@ -9,30 +9,44 @@ from typing import Any
 from shardwise.base import config
 from shardwise.base.errors import DuplicateSpecError
 from shardwise.base.tree import keystr, tree_flatten_with_path
-from shardwise.ir import Array, Literal, ShapedArray
+from shardwise.ir import Array, Literal, ShapedArray, Tracer
 from shardwise.ops.convert import as_value
-from shardwise.sharding import NamedSharding, PartitionSpec
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec, get_concrete_mesh
 
 DimAxes = tuple[tuple[str, ...], ...]
 
 
 def check_leaves(call: Any, specs: Any, option: str) -> None:
-    """Spec trees hold PartitionSpecs."""
-    if specs is None and not config.latest:
+    """Spec trees hold PartitionSpecs; None is an empty tree, in in_specs also for arguments that stay as they are."""
+    if specs is None and option == "in_specs" and not config.latest:
         raise TypeError(f"shard_map {option} argument must be a pytree of `jax.sharding.PartitionSpec` instances, but it was None. "
                         "Use P() for a value that is whole on every device.")  # fmt: skip
     bad = []
-    for path, leaf in tree_flatten_with_path(specs, is_leaf=lambda x: isinstance(x, PartitionSpec) or x is None)[0]:
-        if not isinstance(leaf, PartitionSpec) and not (leaf is None and config.latest and option == "in_specs"):
+    for path, leaf in tree_flatten_with_path(specs, is_leaf=lambda x: isinstance(x, PartitionSpec))[0]:
+        if not isinstance(leaf, PartitionSpec):
             bad.append(f"  {option}{keystr(path)} is {leaf} of type {type(leaf).__name__}")
     if bad:
         raise TypeError(f"shard_map {option} argument must be a pytree of `jax.sharding.PartitionSpec` instances, but:\n\n"
                         + ",\n".join(bad) + "\n\nUse P(...) for each value, P() for one that is whole on every device.")  # fmt: skip
 
 
+def check_devices(mesh: Any, values: Sequence[Array]) -> None:
+    """Outside of traces a mesh without devices needs an argument that says which."""
+    if isinstance(mesh, Mesh) or not get_concrete_mesh().empty:
+        return
+    if not any(isinstance(getattr(v, "sharding", None), NamedSharding) for v in values if not isinstance(v, Tracer)):
+        raise ValueError(
+            "Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` when passing `AbstractMesh` to the mesh "
+            "argument: nothing else says on which devices it runs."
+        )
+
+
 def check_specs(call: Any, mesh: Any, manual: frozenset[str], side: str, specs: Sequence[PartitionSpec]) -> None:
     """Specs name manual axes of the mesh, each once."""
     for spec in specs:
+        if any(e is PartitionSpec.UNCONSTRAINED for e in spec):
+            raise ValueError(f"shard_map {side}_specs must refer to an axis marked as manual ({set(manual)}), but: {side}_specs has "
+                             f"P.UNCONSTRAINED in {spec}, which only with_sharding_constraint takes.")  # fmt: skip
         axes = [a for e in spec if e is not None for a in ((e,) if isinstance(e, str) else e)]
         for i, a in enumerate(axes):
             if a in axes[:i]:

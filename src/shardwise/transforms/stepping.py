@@ -37,6 +37,7 @@ from shardwise.ir import (
     subprograms,
     tracing,
 )
+from shardwise.ir.axis_scope import LOCAL_DERIVATIVES
 from shardwise.ir.op import Op
 from shardwise.ir.trace import user_source
 from shardwise.ops.convert import as_array
@@ -330,7 +331,8 @@ def _body(
     """What one device runs."""
     env = dict(AXIS_ENV.get()) | {a: mesh.shape[a] for a in mesh.axis_names if a in manual}
     context = use_mesh(sub_mesh if sub_mesh.axis_names else EMPTY_MESH)
-    with context, AXIS_ENV.override(tuple(env.items())), CHECK_VMA.override(call.check):
+    named, checked = AXIS_ENV.override(tuple(env.items())), CHECK_VMA.override(call.check)
+    with context, named, checked, LOCAL_DERIVATIVES.override(call.own_derivatives):
         if sub_mesh.axis_names:
             return _called(call, in_tree, blocks)
         with use_abstract_mesh(manual_mesh(mesh, manual)):
