@@ -56,7 +56,8 @@ class Fold:
 
     `start` is ``(lanes, dtype) -> accumulators``; `step` ``(lanes, accumulators, value, position) -> accumulators``, the position
     along the reduced dim being None unless `positions`; `merge` joins two tuples of accumulators; `finish` is
-    ``(lanes, accumulators, dtype) -> result``. Params of the op: `axes` are the reduced dims, `sum_axes`, where it has it, mesh
+    ``(lanes, accumulators, dtype) -> result``. `across`, optional, is ``(lanes, accumulators, pairs) -> accumulators`` joined
+    over all lanes, where ``pairs(accumulators)`` does so by `merge`. Params of the op: `axes` are the reduced dims, `sum_axes`, where it has it, mesh
     axes that are reduced too. `kinds` as those of `Emit`.
     """
 
@@ -66,6 +67,7 @@ class Fold:
     finish: Callable[..., Any]
     kinds: str = "biuf"
     positions: bool = False
+    across: Callable[..., Any] | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -106,6 +108,8 @@ class Op:
     across          like `compile`, for collectives and for sums over `sum_axes`: their kernel where the device grid lies over
                     several processes.
     effects         True, or a predicate of params: never removed nor merged.
+    rewrite         ``(eqn) -> Program | None``: what the compiler puts in an equation's place, before layouts are found, where that is
+                    cheaper to run.
     jvp             ``(primals, tangents, **params) -> (out, tangent)`` (tuples of both if `multiple_results`) in terms of other ops;
                     a tangent is None where it is zero. Linear ops may give the string "linear": the tangent is the op itself.
     transpose       for ops that are linear in some operands: ``(ct, *args, **params) -> one cotangent or None per arg``; linear
@@ -141,6 +145,7 @@ class Op:
     collective: bool = False
     absorbs_sum: bool = False
     inline: Callable[..., Any] | None = None
+    rewrite: Callable[..., Any] | None = None
     jvp: Any = None
     transpose: Callable[..., Any] | None = None
     linearize: Callable[..., Any] | None = None

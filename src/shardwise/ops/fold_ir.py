@@ -6,6 +6,7 @@ extremum, whether there was a NaN: two short chains of dependent instructions in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from shardwise.ir import Fold
@@ -127,10 +128,13 @@ def _extremum(largest: bool) -> Fold:
         best = better(w, b[0], a[0])
         return (best, w.binary("or", a[1], b[1])) if len(a) == 2 else (best,)
 
+    def across(w: Lanes, held: Accumulators, pairs: Callable[[Accumulators], Accumulators]) -> Accumulators:
+        return pairs(held) if len(held) == 1 else (*pairs(held[:1]), w.some(held[1]))
+
     def finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
         return held[0] if len(held) == 1 else w.select(held[1], w.like(float("nan"), held[0]), held[0])
 
-    return Fold(start, step, merge, finish)
+    return Fold(start, step, merge, finish, across=across)
 
 
 MAX, MIN = _extremum(True), _extremum(False)

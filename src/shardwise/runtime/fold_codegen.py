@@ -12,9 +12,9 @@ Threads take units of work from the first counter until none is left; the second
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from shardwise.ir import Equation, Literal, Var
+from shardwise.ir import Equation, Fold, Literal, Var
 from shardwise.runtime.fold_frame import Form, Frame
 from shardwise.runtime.fused_codegen import CONTIGUOUS
 from shardwise.runtime.fused_space import Graph
@@ -159,12 +159,21 @@ class FoldWriter(Frame):
         assert fold is not None
         held = tuple(held)
         if self.form.along:
-            by = self.form.width // 2
-            while by:
-                held = fold.merge(w, held, tuple(w.turned(x, by) for x in held))
-                by //= 2
+            held = fold.across(w, held, self._pairs(fold)) if fold.across is not None else self._pairs(fold)(held)
         result = Lane(fold.finish(w, held, self._name(out)).ref, self._name(out))
         self.values[out] = w.first(result) if self.form.along else result  # zeros of both signs may be in the lanes
+
+    def _pairs(self, fold: Fold) -> Callable[[tuple[Lane, ...]], tuple[Lane, ...]]:
+        """Accumulators of all lanes joined by merging halves."""
+
+        def joined(held: tuple[Lane, ...]) -> tuple[Lane, ...]:
+            by = self.form.width // 2
+            while by:
+                held = fold.merge(self.w, held, tuple(self.w.turned(x, by) for x in held))
+                by //= 2
+            return held
+
+        return joined
 
     def _store_rows(self) -> None:
         first = len(self.graph.accesses)

@@ -258,7 +258,7 @@ class Lanes:
             return self._saturated(x, dtype)
         if target in ("float", "double"):
             out = self._cast("sitofp" if x.signed else "uitofp", x, dtype)
-            return self.narrowed(out, None)
+            return self.narrowed(out)
         size, wanted = x.bits, int(target[1:])
         if size == wanted:
             return Lane(x.ref, dtype)
@@ -282,16 +282,21 @@ class Lanes:
             half = self.let(f"fptrunc {self.vector('float')} {x.ref} to {self.vector('half')}", x.dtype)
             return self.let(f"fpext {self.vector('half')} {half.ref} to {self.vector('float')}", x.dtype)
         if x.dtype == "bfloat16":
-            bits = self._bfloat16_bits(x)
+            bits = self._bfloat16_bits(x, any_nan=before is not None)
             kept = self.binary("and", bits, self.constant(0xFFFF0000, "uint32"))
             return self.bitcast(kept, "bfloat16")
         return x
 
-    def _bfloat16_bits(self, x: Lane) -> Lane:
-        """uint32 lanes whose upper halves are `x` as bfloat16: to nearest, halves to even, NaN stays NaN."""
+    def _bfloat16_bits(self, x: Lane, any_nan: bool) -> Lane:
+        """uint32 lanes whose upper halves are `x` as bfloat16: to nearest, halves to even, NaN stays NaN.
+
+        Where NaN come from bfloat16 values, or from operations, their lower halves are 0 and rounding does no harm.
+        """
         bits = Lane(self.bitcast(Lane(x.ref, "float32"), "uint32").ref, "uint32")
         odd = self.binary("and", self.binary("lshr", bits, self.constant(16, "uint32")), self.constant(1, "uint32"))
         rounded = self.add(bits, self.add(odd, self.constant(0x7FFF, "uint32")))
+        if not any_nan:
+            return rounded
         quiet = self.binary("or", bits, self.constant(0x00400000, "uint32"))
         return self.select(self.isnan(x), quiet, rounded)
 
@@ -381,6 +386,13 @@ exit:
 }}"""
         self.declare(name, body)
         return self.let(f"call {v} @{name}({', '.join(f'{v} {a.ref}' for a in args)})", x.dtype)
+
+    def some(self, mask: Lane) -> Lane:
+        """Whether the bool is set in any lane, in all lanes."""
+        v = self.vector("i1")
+        name = f"llvm.vector.reduce.or.v{self.width}i1"
+        self.declare(name, f"declare i1 @{name}({v})")
+        return self.splat(self.let(f"call i1 @{name}({v} {mask.ref})", "bool").ref, "bool")
 
     def unless(self, rare: Lane, x: Lane, usual: Lane, function: str) -> Lane:
         """`usual`, but `function` of `x` lane by lane if the bool `rare` is set in any lane."""
