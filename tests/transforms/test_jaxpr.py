@@ -235,3 +235,27 @@ def test_what_a_primitive_lacks_is_named() -> None:
         ad.primitive_jvps[lax.sin_p] = lambda *_: None
     bare.def_impl(lambda x: np.asarray(x) + 1)  # no lowering: called back
     assert sw.jit(bare.bind)(1.0) == 2
+
+
+def test_leaked_arguments_are_found() -> None:
+    kept: list[object] = []
+    for fun in (lambda x: kept.append(x) or x, lambda x: kept.append(x + 1) or x):
+        with sw.checking_leaks(), pytest.raises(sw.base.errors.LeakedTracerError):
+            sw.jit(fun)(1.0)
+        kept.clear()
+    with sw.checking_leaks():
+        assert sw.jit(sw.grad(lambda x: lax.scan(lambda c, y: (c * y, c), x, np.ones(3))[0]))(1.0) == 1
+
+
+def test_linear_maps_are_trees() -> None:
+    f = lambda x, y: jnp.sin(x) * y  # noqa: E731
+    _, pull = sw.jit(lambda x: sw.vjp(f, x, 2.0))(1.0)
+    np.testing.assert_allclose(sw.jit(lambda p, ct: p(ct))(pull, 1.0), (2 * np.cos(1), np.sin(1)), rtol=1e-6)
+    _, push = sw.linearize(f, 1.0, 2.0)
+    assert type(push) is sw.tree_util.Partial
+    np.testing.assert_allclose(sw.jit(lambda p, t: p(t, 0.0))(push, 1.0), 2 * np.cos(1), rtol=1e-6)
+    fwd, bwd = sw.fwd_and_bwd(lambda x, y: (f(x, y), {"aux": y}), argnums=(0, 1), has_aux=True)
+    out, residuals, aux = fwd(1.0, 2.0)
+    np.testing.assert_allclose(out, 2 * np.sin(1), rtol=1e-6)
+    np.testing.assert_allclose(bwd(residuals, 1.0), (2 * np.cos(1), np.sin(1)), rtol=1e-6)
+    assert aux == {"aux": 2}

@@ -73,6 +73,12 @@ class Tracer(Array):
     _kind = "JitTracer"
     _seed_kind = "DynamicJaxprTrace"
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(
+            "JAX arrays are immutable and do not support in-place item assignment. Instead of x[idx] = y, use "
+            "x = x.at[idx].set(y)."
+        )
+
     def __bool__(self) -> bool:
         raise TracerBoolConversionError(
             f"the truth value of a traced array ({self.aval.str_short()}) is not known while tracing{self.describe()}. "
@@ -265,7 +271,10 @@ class ProgramTrace(Trace):
         self.inputs.append(var)
         if name:
             self.arg_names[var] = name
-        return ProgramTracer(self, var)
+        tracer = ProgramTracer(self, var)
+        if self.watched is not None:
+            self.watched.append(weakref.ref(tracer))
+        return tracer
 
     def atom(self, x: Any) -> Atom:
         """The program's name for a value: its own, a literal, or a captured constant."""

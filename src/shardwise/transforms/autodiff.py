@@ -12,6 +12,7 @@ from shardwise.base.dtypes import issubdtype
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_structure, tree_unflatten
 from shardwise.ir import tracing
+from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import filled
 from shardwise.ops.reshape import reshape
@@ -114,9 +115,9 @@ def _check_argnums(argnums: Any, args: tuple[Any, ...], name: str) -> tuple[int,
     nums = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for n in nums:
         if not -len(args) <= n < len(args):
-            raise ValueError(f"differentiating with respect to argnums={argnums} requires at least "
-                             f"{max(n, -n - 1) + 1} positional arguments to be "
-                             f"passed by the caller, but got only {len(args)} positional arguments.")  # fmt: skip
+            raise TypeError(f"differentiating with respect to argnums={argnums} requires at least "
+                            f"{max(n, -n - 1) + 1} positional arguments to be "
+                            f"passed by the caller, but got only {len(args)} positional arguments.")  # fmt: skip
     return tuple(n % len(args) for n in nums)
 
 
@@ -158,6 +159,8 @@ def _check_output(value: Any, holomorphic: bool, name: str) -> None:
 def value_and_grad(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False,
                    reduce_axes: Any = ()) -> Callable[..., Any]:  # fmt: skip
     """A function that gives ``(fun(...), gradient)``; with `has_aux` ``((value, aux), gradient)``."""
+    if not callable(fun):
+        raise TypeError(f"grad takes a callable, got {fun!r}")
 
     @functools.wraps(fun)
     @user_facing
@@ -204,7 +207,7 @@ def _basis(values: Sequence[Any]) -> list[Any]:
     for v in values:
         rows = np.zeros((total, v.size), v.dtype)
         rows[start : start + v.size] = np.eye(v.size, dtype=v.dtype)
-        out.append(as_array(rows.reshape(total, *v.shape)))
+        out.append(convert(as_array(rows.reshape(total, *v.shape)), v.dtype, v.aval.weak_type))
         start += v.size
     return out
 
@@ -332,8 +335,8 @@ def fwd_and_bwd(fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: 
                 jitted: bool = True) -> tuple[Callable[..., Any], Callable[..., Any]]:  # fmt: skip
     """The two passes of reverse mode as functions: ``fwd(*args) -> (out, residuals)`` and ``bwd(residuals, ct) -> cotangents``.
 
-    `bwd` gives a tuple of cotangents of the arguments `argnums`. With `has_aux`, `fun` returns a pair, and `fwd` the aux
-    as its third result. Both are compiled unless `jitted` is False; `bwd` is compiled once for all calls of `fwd`.
+    `bwd` gives a tuple of cotangents of the arguments `argnums`, or the one of an int. With `has_aux`, `fun` returns a
+    pair, and `fwd` the aux as its third result. Both are compiled unless `jitted` is False; `bwd` is compiled once for all calls of `fwd`.
     """
     from shardwise.transforms.jit import jit
 
@@ -349,6 +352,7 @@ def fwd_and_bwd(fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: 
         return vjp(partial, *[args[n] for n in nums], has_aux=has_aux)
 
     def bwd(residuals: Any, cotangent: Any) -> Any:
-        return residuals(cotangent)
+        found = residuals(cotangent)
+        return found[0] if isinstance(argnums, int) else found
 
     return (jit(fwd), jit(bwd)) if jitted else (fwd, bwd)
