@@ -1,4 +1,4 @@
-"""Elementwise work on 64 MB and on almost nothing, beside JAX: `python benchmarks/elementwise.py [--devices 1 8 64]`.
+"""Elementwise work and reductions on 64 MB, and on almost nothing, beside JAX: `python benchmarks/elementwise.py [--devices 1 8 64]`.
 
 Each figure is the least of many calls in a process of its own, in milliseconds or microseconds, and the ratio of JAX's to
 ours. `copy` is what NumPy needs to copy as much memory: no loop that reads and writes 64 MB can be much faster.
@@ -49,7 +49,57 @@ def adam(jax: Any, jnp: Any) -> Function:
     return update
 
 
+def softmax(jax: Any, jnp: Any) -> Function:
+    """The softmax of rows."""
+    return lambda x: jax.nn.softmax(x, axis=-1)
+
+
+def column_softmax(jax: Any, jnp: Any) -> Function:
+    """The softmax of columns."""
+    return lambda x: jax.nn.softmax(x, axis=0)
+
+
+def logsumexp(jax: Any, jnp: Any) -> Function:
+    """The logarithm of sums of exponentials along rows."""
+    return lambda x: jax.nn.logsumexp(x, axis=-1)
+
+
+def layer_norm(jax: Any, jnp: Any) -> Function:
+    """Rows with mean 0 and variance 1."""
+
+    def f(x):
+        mean = x.mean(-1, keepdims=True)
+        variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+        return (x - mean) * jax.lax.rsqrt(variance + 1e-5)
+
+    return f
+
+
+def rms_norm(jax: Any, jnp: Any) -> Function:
+    """Rows divided by the root of their mean square."""
+    return lambda x: x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+
+
+def squared_error(jax: Any, jnp: Any) -> Function:
+    """A mean over everything."""
+    return lambda x: ((x - 1) ** 2).mean()
+
+
+def column_sums(jax: Any, jnp: Any) -> Function:
+    """Sums of an expression along columns."""
+    return lambda x: (2 * x + 1).sum(0)
+
+
+def row_maxima(jax: Any, jnp: Any) -> Function:
+    """The greatest elements of rows, and where they are."""
+    return lambda x: (x.max(-1), jnp.argmax(x, -1))
+
+
 CASES: dict[str, Callable[[Any, Any], Function]] = {f.__name__: f for f in (sine, chain, bias, adam)}
+REDUCTIONS: dict[str, Callable[[Any, Any], Function]] = {
+    f.__name__: f
+    for f in (softmax, column_softmax, logsumexp, layer_norm, rms_norm, squared_error, column_sums, row_maxima)
+}
 
 
 def _measure(library: str, case: str, rows: int) -> float:
@@ -73,7 +123,7 @@ def _measure(library: str, case: str, rows: int) -> float:
     shape = (rows, ROWS) if rows > 1 else (jax.device_count(),)
     values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     x = jax.device_put(values, split)
-    f = jax.jit(CASES[case](jax, jnp))
+    f = jax.jit((CASES | REDUCTIONS)[case](jax, jnp))
     return _least(lambda: f(x), jax.block_until_ready)
 
 
@@ -112,7 +162,9 @@ def _shown(ours: float | None, theirs: float | None) -> str:
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all if none is given")
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES | REDUCTIONS)}; all if none is given"
+    )
     parser.add_argument("--devices", nargs="+", type=int, default=[1, 8, 64], metavar="N")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -120,19 +172,20 @@ def main() -> None:
         library, case, rows = options.child
         print(json.dumps(_measure(library, case, int(rows))))
         return
-    if unknown := set(options.cases) - set(CASES):
+    if unknown := set(options.cases) - set(CASES | REDUCTIONS):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     print("least per call: shardwise / JAX (ratio)")
-    for case in options.cases or CASES:
-        for label, rows in ((f"{case}, 64 MB", ROWS), (f"{case}, tiny", 1)):
+    for case in options.cases or CASES | REDUCTIONS:
+        sizes = [(f"{case}, 64 MB", ROWS), (f"{case}, tiny", 1)]
+        for label, rows in sizes if case in CASES else sizes[:1]:
             cells = [_shown(*(_child(library, case, rows, count) for library in ("shardwise", "jax")))
                      for count in options.devices]  # fmt: skip
             print(
-                f"{label:16}",
+                f"{label:22}",
                 *(f"{count} devices: {cell:34}" for count, cell in zip(options.devices, cells, strict=True)),
             )
     copied = _child("copy", "sine", ROWS, 1)
-    print(f"{'copy, 64 MB':16}", f"{copied * 1e3:.1f} ms" if copied else "-")
+    print(f"{'copy, 64 MB':22}", f"{copied * 1e3:.1f} ms" if copied else "-")
 
 
 if __name__ == "__main__":

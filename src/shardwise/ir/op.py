@@ -57,8 +57,8 @@ class Fold:
     `start` is ``(lanes, dtype) -> accumulators``; `step` ``(lanes, accumulators, value, position) -> accumulators``, the position
     along the reduced dim being None unless `positions`; `merge` joins two tuples of accumulators; `finish` is
     ``(lanes, accumulators, dtype) -> result``. `across`, optional, is ``(lanes, accumulators, pairs) -> accumulators`` joined
-    over all lanes, where ``pairs(accumulators)`` does so by `merge`. Params of the op: `axes` are the reduced dims, `sum_axes`, where it has it, mesh
-    axes that are reduced too. `kinds` as those of `Emit`.
+    over all lanes, where ``pairs(accumulators)`` does so by `merge`. Params of the op: `axes` are the reduced dims, `sum_axes`,
+    where it has it, mesh axes that are reduced too. `kinds` as those of `Emit`.
     """
 
     start: Callable[..., Any]
