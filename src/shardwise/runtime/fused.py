@@ -26,7 +26,8 @@ from shardwise.runtime.fused_space import Space
 from shardwise.runtime.llvm import available
 from shardwise.runtime.memory import alone
 from shardwise.runtime.plan import Plan
-from shardwise.runtime.threads import helpers, thread_count
+from shardwise.runtime.standby import standby
+from shardwise.runtime.threads import thread_count
 from shardwise.runtime.tiled import TiledKernel
 
 FEWEST = 1 << 14  # elements from which a compiled loop pays
@@ -82,11 +83,8 @@ class FusedKernel:
         outs = self._targets(layout, blocks, free)
         addresses = [b.__array_interface__["data"][0] for b in (*blocks, *outs)]
         pointers, counter = layout.pointers(*addresses), ctypes.c_int64(0)
-        job, at, count = layout.job, ctypes.addressof(pointers), ctypes.addressof(counter)
-        if layout.threads == 1:
-            layout.kernel(job, at, count)
-        else:
-            helpers.run(lambda: layout.kernel(job, at, count), layout.threads)
+        at, count = ctypes.addressof(pointers), ctypes.addressof(counter)
+        standby.run(layout.kernel, ctypes.addressof(layout.job), at, count, layout.threads)
         return tuple(outs)
 
     @staticmethod

@@ -25,7 +25,8 @@ from shardwise.runtime.fused_layout import Result, dense_strides, memory_order, 
 from shardwise.runtime.fused_space import Graph, Space
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan
-from shardwise.runtime.threads import helpers, thread_count
+from shardwise.runtime.standby import standby
+from shardwise.runtime.threads import thread_count
 
 Shape = tuple[int, ...]
 
@@ -98,10 +99,7 @@ class FoldedKernel:
         at = ctypes.addressof(pointers)
         for step in layout.steps:
             counters = (ctypes.c_int64 * 2)()
-            if step.threads == 1:
-                step.kernel(step.job, at, ctypes.addressof(counters))
-            else:
-                helpers.run(_call(step, at, counters), step.threads)
+            standby.run(step.kernel, ctypes.addressof(step.job), at, ctypes.addressof(counters), step.threads)
         return tuple(outs)
 
     @property
@@ -249,10 +247,6 @@ class FoldedKernel:
         pointers = ctypes.c_void_p * (len(access) + 3)
         return _Layout(tuple(a.number for a in graph.accesses), results, tuple(steps), pointers,
                        threads * saved * slot, vectors * pieces if split else 0, vectors if split else 0)  # fmt: skip
-
-
-def _call(step: _Step, at: int, counters: Any) -> Any:
-    return lambda: step.kernel(step.job, at, ctypes.addressof(counters))
 
 
 def _along_loops(block: Ndarray, places: Sequence[int | None], lead: int, n: int) -> tuple[Shape, Shape]:

@@ -20,20 +20,22 @@ from typing import Any
 import numpy as np
 
 from shardwise.runtime import blas, llvm
+from shardwise.runtime.standby import standby
 from shardwise.runtime.threads import helpers, thread_count
 
 NDArray = np.ndarray[Any, Any]
 Product = Callable[[NDArray, NDArray, NDArray], object]  # (a, b, out)
 
 # Work is counted in multiplications of real numbers.
-_NUMPYS = 1 << 18  # up to here NumPy's library computes a product in the calling thread, and its call costs less
+NUMPYS = 1 << 18  # up to here NumPy's library computes a product in the calling thread, and its call costs less
 _NUMPYS_LINE = 9216  # the same for a matrix times a vector
-_THREADED = 1 << 24  # from here a second thread pays
-_TASK = 1 << 21  # the least that a task of its own should have
+_THREADED = 1 << 23  # from here a second thread pays if it is awake
+_ROUSED = 1 << 24  # from here it pays to wake one
+_TASK = 1 << 23  # the least that a task of its own should have
 _THREADED_LINE = 1 << 20  # for a matrix times a vector, where memory sets the pace
-_TILE = 256  # rows and columns below which products are not cut if there are other ways
+_TILE = 128  # rows and columns below which products are not cut if there are other ways
 _LEAST_TILE = 64
-_MANY = 4  # tasks per thread from which Python would be felt between them
+_MANY = 4  # tasks from which Python would be felt between them
 _GRAIN = 16  # cuts fall on multiples of this
 
 Ints = tuple[int, ...]
@@ -47,12 +49,12 @@ def product_threads() -> int:
 
 def threads_for(work: int) -> int:
     """How many threads so many multiplications are worth."""
-    return product_threads() if work >= _THREADED else 1
+    return product_threads() if work >= _ROUSED else 1
 
 
 def expect(work: int) -> None:
     """Have our library loaded, in the background, if products of so much work will need it."""
-    if work > _NUMPYS:
+    if work > NUMPYS:
         blas.prepare()
 
 
@@ -91,7 +93,7 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
     count = math.prod(batch)
     each = m * n * k * (4 if char in "FD" else 1)
     line = m == 1 or n == 1
-    if each <= (_NUMPYS_LINE if line else _NUMPYS):
+    if each <= (_NUMPYS_LINE if line else NUMPYS):
         return _shared_by_numpy(batch, threads_for(count * each) if limit is None else limit)
     mine = blas.library()
     if mine is None:
@@ -107,7 +109,8 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
         pieces = min(-(-2 * threads // count), max(1, each // (_THREADED_LINE // 2 if line else _TASK)))
     first, second = (b, a) if fixed[0] else (a, b)
     tasks = _tasks(first, second, out, batch, tile(pieces))
-    return _Listed(mine, char, line, fixed, tasks, threads)
+    rouse = count * each >= (_THREADED_LINE if line else _ROUSED)
+    return _Listed(mine, char, line, fixed, tasks, threads, rouse)
 
 
 def _tasks(a: NDArray, b: NDArray, out: NDArray, batch: Ints, tiles: list[_Task]) -> NDArray:
@@ -217,10 +220,10 @@ def _parts(size: int, count: int) -> list[range]:
 class _Listed:
     """A list of tasks that is worked through by our own library."""
 
-    __slots__ = ("_arguments", "_call", "_job", "_line", "_swapped", "_tasks", "_threads", "_walk")
+    __slots__ = ("_arguments", "_call", "_job", "_line", "_rouse", "_swapped", "_tasks", "_threads", "_walk")
 
     def __init__(
-        self, mine: blas.Library, char: str, line: bool, fixed: Sequence[int], tasks: NDArray, threads: int
+        self, mine: blas.Library, char: str, line: bool, fixed: Sequence[int], tasks: NDArray, threads: int, rouse: bool
     ) -> None:
         count = len(tasks)
         # Few tasks are taken one by one; of many, each thread takes a sixteenth of its share at a time.
@@ -229,8 +232,9 @@ class _Listed:
         self._swapped = bool(fixed[0])
         self._line = line
         self._threads = min(threads, count)
+        self._rouse = rouse
         self._call = (mine.gemv if line else mine.gemm)[char]
-        self._walk = _walker(char, line, ctypes.sizeof(mine.integer)) if count > _MANY * threads else None
+        self._walk = _walker(char, line, ctypes.sizeof(mine.integer)) if count > (1 if threads > 1 else _MANY) else None
         self._arguments = *fixed[1:], one, zero
         self._tasks = tasks.tolist() if self._walk is None else []
         if self._walk is not None:
@@ -244,11 +248,8 @@ class _Listed:
         places = [x.__array_interface__["data"][0] for x in (a, b, out)]
         if self._walk is not None:
             pointers, counter = (ctypes.c_void_p * 3)(*places), ctypes.c_int64(0)
-            walk, at = self._walk, (self._job.ctypes.data, ctypes.addressof(pointers), ctypes.addressof(counter))
-            if self._threads == 1:
-                walk(*at)
-            else:
-                helpers.run(lambda: walk(*at), self._threads)
+            at = self._job.ctypes.data, ctypes.addressof(pointers), ctypes.addressof(counter)
+            standby.run(self._walk, *at, self._threads, self._rouse)
         elif self._threads == 1:
             self._work(iter(self._tasks), *places)
         else:
