@@ -19,20 +19,22 @@ from shardwise.transforms.autodiff import jvp, vjp
 
 __all__ = ["check_grads", "check_jvp", "check_vjp"]
 
-EPS = 1e-4  # the step of the differences
 Tolerance = float | Mapping[Any, float] | None
 
-# How far derivatives may be from differences with that step, by the bytes of a real part.
+# The step of the differences, where rounding and truncation errors are about equal, by the bytes of a real part.
+_STEPS = {1: 1e-1, 2: 5e-2, 4: 2e-3, 8: 1e-4}
+
+# How far derivatives may be from such differences.
 _TOLERANCES = {1: 1e-1, 2: 1e-2, 4: 2e-3, 8: 1e-5}
 
 
 def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[Any], atol: Tolerance = None,
-              rtol: Tolerance = None, eps: float = EPS, err_msg: str = "") -> None:  # fmt: skip
+              rtol: Tolerance = None, eps: float | None = None, err_msg: str = "") -> None:  # fmt: skip
     """Check ``f_jvp(args, tangents)``, as ``partial(jax.jvp, f)`` is, against differences of `f` along random tangents.
 
     Args:
         atol, rtol: tolerances, times the number of elements; a number or a mapping from dtypes to numbers.
-        eps: the step of the differences.
+        eps: the step of the differences; by default one that suits the narrowest dtype.
         err_msg: what the error says first.
 
     Raises:
@@ -48,7 +50,7 @@ def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[A
 
 
 def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[Any], atol: Tolerance = None,
-              rtol: Tolerance = None, eps: float = EPS, err_msg: str = "") -> None:  # fmt: skip
+              rtol: Tolerance = None, eps: float | None = None, err_msg: str = "") -> None:  # fmt: skip
     """Check ``f_vjp(*args) -> (value, pull)``, as ``partial(jax.vjp, f)`` is, against differences of `f`.
 
     Arguments and errors as in `check_jvp`.
@@ -79,11 +81,11 @@ def check_grads(f: Callable[..., Any], args: Sequence[Any], order: int, modes: S
     for mode in modes:
         if mode not in ("fwd", "rev"):
             raise ValueError(f"check_grads takes the modes 'fwd' and 'rev', got {mode!r}.")
-    _check_orders(f, tuple(args), order, tuple(modes), atol, rtol, eps or EPS, "")
+    _check_orders(f, tuple(args), order, tuple(modes), atol, rtol, eps, "")
 
 
 def _check_orders(f: Callable[..., Any], args: tuple[Any, ...], order: int, modes: tuple[str, ...], atol: Tolerance,
-                  rtol: Tolerance, eps: float, taken: str) -> None:  # fmt: skip
+                  rtol: Tolerance, eps: float | None, taken: str) -> None:  # fmt: skip
     if order < 1:
         return
     rng = np.random.default_rng(order)
@@ -123,7 +125,10 @@ def _differentiable(x: Any) -> Any:
     return np.zeros(np.shape(x)) if dtype_of(x) == float0 else x
 
 
-def _difference(f: Callable[..., Any], args: tuple[Any, ...], tangents: Any, eps: float) -> Any:
+def _difference(f: Callable[..., Any], args: tuple[Any, ...], tangents: Any, given: float | None) -> Any:
+    widths = [_real_bytes(dtype_of(x)) for x in tree_leaves((args, f(*args))) if issubdtype(dtype_of(x), np.inexact)]
+    eps = given or _STEPS[min(widths, default=8)]
+
     def moved(step: float) -> Any:
         def along(x: Any, v: Any) -> Any:
             return x if v.dtype == float0 else (np.asarray(x) + step * v).astype(v.dtype)

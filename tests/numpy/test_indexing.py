@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import shardwise
+import shardwise.numpy as jnp
 from shardwise.base import config
 from shardwise.base.errors import NonConcreteBooleanIndexError, ShardingTypeError
 from shardwise.numpy.indexing import getitem, iterate, take, take_along_axis, take_index
@@ -250,3 +251,19 @@ def test_take_along_axis():
             jax.numpy.take_along_axis(*arguments)
         with pytest.raises(error):
             take_along_axis(*arguments)
+
+
+def test_reading_nothing_from_an_empty_dim():
+    x, i, none = jnp.zeros((0, 4)), jnp.int32(0), jnp.zeros(0, int)
+    reads = [
+        (lambda x, i: x[none], (0, 4)),
+        (lambda x, i: x[none, i], (0,)),
+        (lambda x, i: x[none[:, None], jnp.arange(4)], (0, 4)),
+        (lambda x, i: jnp.take_along_axis(x, jnp.zeros((0, 4), int), 0), (0, 4)),
+        (lambda x, i: x.T[i], (0,)),
+    ]
+    for read, shape in reads:
+        assert read(x, i).shape == shardwise.jit(read)(x, i).shape == shape
+    for read in (lambda x, i: x[i], lambda x, i: x[i, :2], lambda x, i: x.at[i].get(mode="fill")):
+        with pytest.raises(IndexError, match="axis 0 with size 0"):
+            shardwise.jit(read)(x, i)

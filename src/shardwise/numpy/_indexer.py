@@ -197,6 +197,17 @@ class Layout:
             at += len(self.batch) if entry == BATCH else 1
         return tuple(places)
 
+    def shape(self, items: Sequence[Item]) -> list[int]:
+        """The result's sizes, for the items that this layout was made of."""
+        sizes = {item.dim: item.size for item in items if isinstance(item, Cut)}
+        shape: list[int] = []
+        for entry in self.order:
+            if entry == BATCH:
+                shape += self.batch
+            else:
+                shape.append(1 if entry is None else sizes[entry])  # type: ignore[index]
+        return shape
+
     def positions(self) -> tuple[dict[int, int], int]:
         """Where each cut dim is, and where the index dims begin, in the result without its new dims."""
         places: dict[int, int] = {}

@@ -264,8 +264,7 @@ def _in_layout_of(x: Array, sizes: Sequence[int], update: Array) -> Array:
 def _as_window(x: Array, items: Sequence[Item], plan: Layout, y: Any) -> Array:
     """`y` broadcast to the shape of ``x[index]``, then laid out as the window of `x`."""
     cuts = {item.dim: item for item in items if isinstance(item, Cut)}
-    shape = [1 if e is None else cuts[e].size for e in plan.order if e != BATCH]  # type: ignore[index]
-    update = _without_new(broadcast_to_shape(y, shape), plan)
+    update = _without_new(broadcast_to_shape(y, plan.shape(items)), plan)
     backwards = [i for i, d in enumerate(cuts) if cuts[d].step < 0 and cuts[d].size > 1]
     if backwards:
         update = lax.rev(update, backwards)
@@ -297,10 +296,7 @@ def _scattered(
     strided = [d for d, c in cuts.items() if abs(c.step) != 1 and c.size > 1]
     lookups = [item for item in items if isinstance(item, Lookup)]
 
-    shape: list[int] = []
-    for entry in plan.order:
-        shape += plan.batch if entry == BATCH else [1 if entry is None else cuts[entry].size]  # type: ignore[index]
-    update = _without_new(broadcast_to_shape(y, shape), plan)
+    update = _without_new(broadcast_to_shape(y, plan.shape(items)), plan)
     places, _ = plan.positions()
     backwards = [places[d] for d, c in cuts.items() if c.step < 0 and c.size > 1]
     if backwards:

@@ -45,7 +45,7 @@ def getitem(x: Array, index: Any) -> Array:
         piece = _pmap_piece(x, index)
         if piece is not None:
             return piece
-    if isinstance(index, (Array, np.ndarray)) and index.ndim and x.ndim and index.dtype.kind in "iu":
+    if isinstance(index, (Array, np.ndarray)) and index.ndim and index.size and x.ndim and index.dtype.kind in "iu":
         vectors, wraps = index_vectors([index], x.shape[:1], index.shape, True)
         return bind(gather_p, x, vectors, **_row_params(x.shape, index.ndim, wraps))
     return take_index(x, index)
@@ -141,9 +141,13 @@ def _taken(x: Array, items: Items, options: dict[str, Any], wrap: bool) -> Array
         y = cut(x, items)
         dims = [item.dim for item in items if isinstance(item, (Cut, Pick))]
         gone = [d for d, item in zip(dims, (i for i in items if i is not None), strict=True) if isinstance(item, Pick)]
+    elif all(item.dim is None or not item.array.ndim for item in lookups) and (empty := _empty_dims(x, lookups)):
+        raise IndexError(f"index is out of bounds for axis {empty[0]} with size 0")
     elif clamps(options["mode"]) and all(item.dim is not None and not item.array.ndim for item in lookups):
         y = _slice_at(x, items, wrap)
         gone = [item.dim for item in items if isinstance(item, (Pick, Lookup)) and item.dim is not None]
+    elif 0 in (shape := plan.shape(items)):  # nothing is read, so that dims of `x` may be empty, too
+        return lax.full(shape, 0, x.dtype)
     else:
         y, gone = _gathered(cut(x, items), items, plan, lookups, options, wrap), []
     if gone:
@@ -153,6 +157,10 @@ def _taken(x: Array, items: Items, options: dict[str, Any], wrap: bool) -> Array
     if backwards:
         y = lax.rev(y, backwards)
     return lax.expand_dims(y, plan.new_dims) if plan.new_dims else y
+
+
+def _empty_dims(x: Array, lookups: Sequence[Lookup]) -> list[int]:
+    return [item.dim for item in lookups if item.dim is not None and not x.shape[item.dim]]
 
 
 def clamps(mode: GatherScatterMode) -> bool:
@@ -405,6 +413,13 @@ def take_along_axis(
     d = canonical_axis(axis, x.ndim)
     without = lambda s: (*s[:d], 1, *s[d + 1 :])  # noqa: E731
     broadcast_shapes(without(index.shape), without(x.shape))
+
+    if not index.size:
+        return lax.full(
+            [m if i == d or n == 1 else n for i, (n, m) in enumerate(zip(x.shape, index.shape, strict=True))],
+            0,
+            x.dtype,
+        )
 
     # A dim runs in step, is read whole by every index vector, or (size 1) is read again and again.
     rank = x.ndim
