@@ -241,8 +241,8 @@ def abstract(sharding: NamedSharding) -> NamedSharding:
 
 
 def device_get(x: Any) -> Any:
-    """The tree with Arrays as (read-only) NumPy arrays; other leaves as they are."""
-    return tree_map(lambda leaf: np.asarray(leaf) if isinstance(leaf, Array) else leaf, x)
+    """The tree with Arrays as (read-only) NumPy arrays; other leaves, traced arrays too, as they are."""
+    return tree_map(lambda leaf: np.asarray(leaf) if isinstance(leaf, ArrayImpl) else leaf, x)
 
 
 def place_created(value: Array, device: Any) -> Array:

@@ -133,3 +133,30 @@ def test_under_jit_on_shards(case: Case) -> None:
     for ours, theirs, layout in zip(found, expected, layouts, strict=True):
         np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-9, atol=1e-9)
         assert ours.sharding == layout
+
+
+def test_derivatives_at_python_numbers_are_weak_as_these_are() -> None:
+    x = np.arange(4.0, dtype=np.float32)
+    for slope in (
+        sw.grad(lambda w: jnp.sum(w * x))(1.0),
+        sw.jit(sw.grad(lambda w: jnp.sum(w * x)))(1.0),
+        sw.vjp(lambda w: w * x, 1.0)[1](x)[0],
+        sw.jacfwd(lambda w: w * 2)(1.0),
+        sw.jacrev(lambda w: w * x)(1.0),
+        sw.hessian(lambda w: w**3)(1.0),
+    ):
+        assert slope.weak_type
+    assert not sw.grad(lambda w: jnp.sum(w * x))(np.float32(1)).weak_type
+
+
+def test_what_is_asked_for_is_checked() -> None:
+    with pytest.raises(TypeError, match="callable"):
+        sw.grad(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="requires at least 3 positional"):
+        sw.grad(lambda x: x, argnums=2)(1.0)
+    with pytest.raises(TypeError, match="float0"):
+        sw.jvp(lambda x: x, (1,), (1,))
+    with pytest.raises(TypeError, match="at"):
+        sw.jit(lambda x: x.__setitem__(0, 1))(jnp.ones(2))
+    assert isinstance(sw.checkpoint(lambda x: x**2)(2.0), sw.Array)
+    assert sw.jit(lambda x: sw.device_get(x))(2.0) == 2

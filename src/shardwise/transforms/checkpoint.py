@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwise.base.errors import ConcretizationTypeError
 from shardwise.base.tracebacks import user_facing
-from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import (
     Equation,
     Literal,
@@ -69,7 +69,7 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
     @user_facing
     def remat(*args: Any, **kwargs: Any) -> Any:
         if is_eager():
-            return fun(*args, **kwargs)
+            return tree_map(as_array, fun(*args, **kwargs))
         for n in static:
             if not -len(args) <= n < len(args):
                 raise ValueError(f"the `static_argnums` argument to `jax.checkpoint` can only take integer values greater than or equal to "

@@ -15,6 +15,7 @@ from shardwise.base import config
 from shardwise.base.dtypes import float0
 from shardwise.base.tree import Partial, PyTreeDef, register_pytree_node, tree_flatten, tree_unflatten
 from shardwise.ir import Program, ShapedArray, eval_program
+from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array, as_value
 from shardwise.transforms.jvp import conformed, is_differentiable, tangent_type, zeros
 from shardwise.transforms.linearize import Linearized, pull_back
@@ -132,6 +133,9 @@ def host_zero(aval: ShapedArray) -> Any:
 def tangent_in(aval: ShapedArray, tangent: Any, what: str) -> Any:
     """A tangent of a value of type `aval`; None for what has no tangents. TypeError or ValueError where they do not fit."""
     if not is_differentiable(aval):
+        if getattr(tangent, "dtype", None) != float0 and what == "jax.jvp":
+            raise TypeError(f"primal and tangent arguments to {what} do not match; values of type {aval.str_short()} have tangents of "
+                            f"dtype float0 only, such as np.zeros({aval.shape}, float0), but got {tangent!r}.")  # fmt: skip
         return None
     value = as_array(as_value(tangent))
     if value.shape != aval.shape:
@@ -171,4 +175,4 @@ def _cotangent_in(aval: ShapedArray, ct: Any) -> Any:
 def _cotangent_out(aval: ShapedArray, ct: Any) -> Any:
     if not is_differentiable(aval):
         return host_zero(aval)
-    return zeros(tangent_type(aval)) if ct is None else ct
+    return zeros(tangent_type(aval)) if ct is None else convert(ct, ct.dtype, aval.weak_type)
