@@ -64,7 +64,7 @@ __version__ = "0.1.0"
 
 # Faces that are imported when first used, so that `import shardwise` stays quick.
 _LAZY_MODULES = frozenset({
-    "ad_checkpoint", "core", "custom_batching", "custom_derivatives", "dlpack", "image", "debug", "distributed", "dtypes", "errors", "experimental", "extend", "flatten_util", "interpreters", "lax", "nn", "numpy",
+    "ad_checkpoint", "api_util", "core", "custom_batching", "custom_derivatives", "dlpack", "image", "debug", "distributed", "dtypes", "errors", "experimental", "extend", "flatten_util", "interpreters", "lax", "monitoring", "ref", "version", "nn", "numpy",
     "profiler", "random", "stages", "scipy", "sharding", "tree", "tree_util", "typing",
 })  # fmt: skip
 _LAZY_NAMES = {
@@ -79,6 +79,7 @@ _LAZY_NAMES = {
     "block_until_ready": "shardwise.transforms.blocking", "effects_barrier": "shardwise.transforms.blocking",
     "named_call": "shardwise.transforms.naming", "named_scope": "shardwise.transforms.naming",
     "pure_callback": "shardwise.ops.callback",
+    **dict.fromkeys(("Ref", "empty_ref", "free_ref", "freeze", "new_ref"), "shardwise.ref"),
     "ensure_compile_time_eval": "shardwise.transforms.blocking",
     "tree_map": "shardwise.tree_util", "print_environment_info": "shardwise.cli",
 }  # fmt: skip

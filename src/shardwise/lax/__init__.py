@@ -3,7 +3,13 @@
 import importlib as _importlib
 from typing import Any as _Any
 
+from shardwise.lax.composite import after_all as after_all
+from shardwise.lax.composite import composite as composite
+from shardwise.lax.composite import create_token as create_token
 from shardwise.lax.mapping import map as map
+from shardwise.lax.ragged import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
+from shardwise.lax.ragged import ragged_dot as ragged_dot
+from shardwise.lax.ragged import ragged_dot_general as ragged_dot_general
 from shardwise.ops.barrier import optimization_barrier as optimization_barrier
 from shardwise.ops.contract import *  # noqa: F403
 from shardwise.ops.control import *  # noqa: F403
@@ -22,12 +28,23 @@ from shardwise.ops.special import *  # noqa: F403
 from shardwise.ops.window import *  # noqa: F403
 from shardwise.transforms.constraints import with_sharding_constraint as with_sharding_constraint
 
+_ABSENT = {
+    "rng_bit_generator": "its bits are XLA's own; use random.bits, which is the same everywhere",
+    "rng_uniform": "it draws from a hidden state; use random.uniform with a key",
+    "infeed": "give values as arguments, or fetch them with io_callback",
+    "outfeed": "return values, or send them with io_callback",
+    "psend": "use ppermute",
+    "precv": "use ppermute",
+}
+
 
 def __getattr__(name: str) -> _Any:
     if name == "linalg":
         return _importlib.import_module("shardwise.lax.linalg")
     if name in ("custom_linear_solve", "custom_root"):
         return getattr(_importlib.import_module("shardwise.transforms.implicit"), name)
+    if name in _ABSENT:
+        raise AttributeError(f"module 'shardwise.lax' has no attribute {name!r}: {_ABSENT[name]}.")
     if name.endswith("_p"):
         found = _importlib.import_module("shardwise.transforms.primitives").named_primitive(name)
         if found is not None:

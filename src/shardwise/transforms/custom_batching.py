@@ -124,8 +124,8 @@ custom_vmap_op = define_op("custom_vmap_call", type_rule=called_type, multiple_r
 
 
 def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
-    """`f`, of which maps are loops (`lax.map`) over the mapped dim."""
-    from shardwise.lax.mapping import map as map_in_turn
+    """`f`, of which maps are loops (`lax.scan`) over the mapped dim."""
+    from shardwise.ops.scan import scan
 
     mapped = custom_vmap(f)
 
@@ -138,7 +138,8 @@ def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
             moving = iter(given)
             return f(*tree_unflatten(tree, [next(moving) if m else x for x, m in zip(leaves, flags, strict=True)]))
 
-        out = map_in_turn(one, tuple(x for x, m in zip(leaves, flags, strict=True) if m))
+        rows = tuple(x for x, m in zip(leaves, flags, strict=True) if m)
+        out = scan(lambda _, given: ((), one(given)), (), rows)[1]
         return out, tree_map(lambda _: True, out)
 
     return mapped

@@ -1,0 +1,51 @@
+"""`composite`: a function under a name; and tokens, which order nothing where programs run in order."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from shardwise.base.tree import register_pytree_node
+from shardwise.transforms.naming import named_scope
+
+__all__ = ["Token", "after_all", "composite", "create_token"]
+
+
+def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
+    """`decomposition` as a named part of programs: compilers that know the name could do it in their own way; ours does not.
+
+    Keyword arguments are attributes of the composite and must not be arrays.
+    """
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"composite takes a name, got {name!r}.")
+
+    @functools.wraps(decomposition)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for key, value in kwargs.items():
+            if hasattr(value, "aval"):
+                raise ValueError(f"composite {name}: the attribute {key} is a traced array; pass it by position.")
+        with named_scope(name):
+            return decomposition(*args, **kwargs)
+
+    return call
+
+
+class Token:
+    """Stands for "what was done before"; programs run in order, so it carries nothing."""
+
+
+register_pytree_node(Token, lambda _: ((), None), lambda aux, children: Token())
+
+
+def create_token(_: Any = None) -> Token:
+    """A new token."""
+    return Token()
+
+
+def after_all(*operands: Any) -> Token:
+    """A token that stands for all of `operands`. TypeError for what is no token."""
+    for operand in operands:
+        if not isinstance(operand, Token):
+            raise TypeError(f"after_all takes tokens, got {type(operand).__name__}.")
+    return Token()

@@ -1,0 +1,108 @@
+"""`shardwise.ref`: mutable references to arrays, within one function: `new_ref`, `freeze`, `get`, `set`, ...
+
+In: an array. Out: a `Ref` that is read with ``r[...]`` and written with ``r[...] = value``, eagerly or in a traced function.
+A Ref made in one function cannot be written in another that is traced by itself (a loop body, a vmapped or jitted function)
+nor be an argument of one: pass the array and return it.
+"""
+
+from __future__ import annotations
+
+from types import EllipsisType
+from typing import Any
+
+from shardwise import numpy as jnp
+from shardwise.ir import Array, ShapedArray, current_trace
+from shardwise.ops.convert import as_array, as_value
+
+__all__ = ["AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set", "swap"]
+
+
+class Ref:
+    """A place that holds an array."""
+
+    __slots__ = ("_trace", "_value")
+    __hash__ = object.__hash__
+
+    def __init__(self, value: Any) -> None:
+        self._value: Array | None = as_array(as_value(value))
+        self._trace = current_trace()
+
+    def _held(self) -> Array:
+        if self._value is None:
+            raise ValueError("the Ref was frozen or freed; its array is what freeze returned.")
+        return self._value
+
+    aval = property(lambda self: self._held().aval, doc="The type of the array.")
+    shape = property(lambda self: self._held().shape)
+    dtype = property(lambda self: self._held().dtype)
+    ndim = property(lambda self: self._held().ndim)
+    size = property(lambda self: self._held().size)
+    sharding = property(lambda self: self._held().sharding)
+
+    def __len__(self) -> int:
+        return len(self._held())
+
+    def __getitem__(self, index: Any) -> Array:
+        value = self._held()
+        return value if isinstance(index, EllipsisType) else value[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        held = self._held()
+        if current_trace() is not self._trace:
+            raise NotImplementedError(
+                "a Ref is written only in the function that made it: carry the array through loops and calls instead, and return it."
+            )
+        given = jnp.asarray(value)
+        if given.dtype != held.dtype and not given.weak_type:
+            raise ValueError(f"Invalid dtype for `swap`. Ref dtype: {held.dtype}. Value dtype: {given.dtype}.")
+        self._value = held.at[index].set(given.astype(held.dtype))
+
+    def __repr__(self) -> str:
+        return f"Ref({self._value})"
+
+
+AbstractRef = ShapedArray
+
+
+def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref:
+    """A Ref that holds `init_val`."""
+    return Ref(init_val)
+
+
+def empty_ref(ty: Any, memory_space: Any = None, *, kind: Any = None) -> Ref:
+    """A Ref of the shape and dtype of `ty`; it holds zeros until it is written."""
+    return Ref(jnp.zeros(ty.shape, ty.dtype))
+
+
+def freeze(ref: Ref) -> Array:
+    """The array that the Ref held, which is of no use afterwards."""
+    value = ref._held()
+    ref._value = None
+    return value
+
+
+def free_ref(ref: Ref) -> None:
+    """Let go of the array."""
+    freeze(ref)
+
+
+def get(ref: Ref, idx: Any = None) -> Array:
+    """``ref[idx]``; all of it for None."""
+    return ref[... if idx is None or idx == () else idx]
+
+
+def set(ref: Ref, idx: Any = None, value: Any = None) -> None:
+    """``ref[idx] = value``; all of it for None."""
+    ref[... if idx is None or idx == () else idx] = value
+
+
+def swap(ref: Ref, idx: Any = None, value: Any = None) -> Array:
+    """Write `value`, and give what was there."""
+    before = get(ref, idx)
+    set(ref, idx, value)
+    return before
+
+
+def addupdate(ref: Ref, idx: Any = None, x: Any = None) -> None:
+    """``ref[idx] += x``."""
+    set(ref, idx, get(ref, idx) + x)
