@@ -55,3 +55,10 @@ def test_options_may_be_trees():
         sw.device_put([x, y], here, src=[here])
     with pytest.raises(ValueError, match="cannot be True at the same time"):
         sw.device_put([x, y], here, donate=[True, False], may_alias=True)
+
+
+def test_clearing_caches_forgets_what_was_made_from_programs():
+    square = sw.jit(jnp.square)
+    sw.grad(lambda x: sw.jit(jnp.sum)(square(x)))(jnp.ones(3))
+    sw.clear_caches()
+    np.testing.assert_array_equal(sw.grad(lambda x: jnp.sum(square(x)))(jnp.ones(3)), 2 * np.ones(3))

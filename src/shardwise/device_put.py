@@ -206,6 +206,11 @@ def resharded(value: ArrayImpl, target: Sharding) -> ArrayImpl:
 _moves: dict[Any, Executable] = {}
 
 
+def clear_moves() -> None:
+    """Forget the compiled moves between layouts over several processes."""
+    _moves.clear()
+
+
 def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:
     """`value` committed to `target`, sharing its data (over several processes what must move is exchanged)."""
     if value._sig.spans or spans_processes(target.device_list):

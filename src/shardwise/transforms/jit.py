@@ -421,7 +421,9 @@ def _shared_caches(fun: Callable[..., Any], options: JitOptions) -> tuple[dict[A
 
 def clear_caches() -> None:
     """Forget every trace and compiled program."""
+    from shardwise.device_put import clear_moves
     from shardwise.eager import clear_eager_cache
+    from shardwise.transforms.jit_rules import forget_made
 
     for by_options in list(_caches.values()):
         for fast, traces in by_options.values():
@@ -430,6 +432,8 @@ def clear_caches() -> None:
     for wrapped in list(_all_caches):
         wrapped.clear_cache()
     clear_eager_cache()
+    clear_moves()
+    forget_made()
 
 
 def _log(message: str) -> None:

@@ -51,6 +51,15 @@ class _Uncacheable(Exception):
         self.made = made
 
 
+_forgetting: list[Callable[[], None]] = []
+
+
+def forget_made() -> None:
+    """Forget every program that was made from another."""
+    for forget in _forgetting:
+        forget()
+
+
 def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
     """`make` with its results kept, those apart that captured values which are being traced."""
 
@@ -67,6 +76,7 @@ def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
         except _Uncacheable as found:
             return found.made
 
+    _forgetting.append(kept.cache_clear)
     return call
 
 
