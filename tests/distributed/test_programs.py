@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -56,15 +57,16 @@ def test_same_results(program, processes):
         ("exits", ["process 0: the end of the program"]),
         ("swallows", ["process 0 of 2 has waited longer than 2 s", "process 1"]),
         ("killed", ["Killed (signal 9)"]),
+        ("killed_within", ["Killed (signal 9)"]),
+        ("out_of_memory", ["process 1 of 2 failed (MemoryError: Unable to allocate", "the whole job ends"]),
+        ("diverges", ["process 0: max with all_reduce[", "process 1: sum with all_reduce["]),
     ],
 )
 def test_faults_end_the_job(fault, told):
-    start = time.monotonic()
-    done = launch(2, "faults.py", fault, devices=2)
+    done = launch(2, "faults.py", fault, devices=2)  # within its time limit
     assert done.returncode != 0
     for text in told:
         assert text in done.stderr + done.stdout, done.stderr
-    assert time.monotonic() - start < 25
 
 
 @needs_mpi
@@ -76,10 +78,39 @@ def test_divergence_raises_everywhere(fault):
 
 
 @needs_mpi
-@pytest.mark.slow  # a loaded machine is slow, too
 def test_slow_is_no_fault():
     done = launch(2, "faults.py", "slow", devices=2)
     assert (done.returncode, done.stdout.split()) == (0, ["120.0", "120.0"]), done.stderr
+
+
+@needs_mpi
+@pytest.mark.parametrize("fault", ["interrupted", "interrupted_in_vain"])
+def test_an_interrupt_ends_all_processes(fault):
+    arguments = command(2, [sys.executable, str(PROGRAMS / "faults.py"), fault])
+    with subprocess.Popen(arguments, env=environment(2), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, encoding="utf-8") as launcher:  # fmt: skip
+        assert launcher.stdout is not None
+        processes = [int(launcher.stdout.readline()) for _ in range(2)]
+        time.sleep(0.5)
+        launcher.send_signal(signal.SIGINT)
+        try:
+            _, told = launcher.communicate(timeout=60)
+        finally:
+            launcher.kill()
+    assert launcher.returncode != 0
+    said = {"interrupted": "KeyboardInterrupt", "interrupted_in_vain": "process 0 of 2 was interrupted while it waited"}
+    assert said[fault] in told
+    end = time.monotonic() + 30
+    while any(map(is_alive, processes)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not any(map(is_alive, processes))
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False
 
 
 @needs_mpi

@@ -23,6 +23,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.runtime.interrupts import Interrupts
 from shardwise.runtime.link import Link, Ndarray
 from shardwise.runtime.link import as_bytes as as_bytes
 from shardwise.runtime.network import NetworkLink
@@ -142,6 +143,7 @@ class World:
 
     def start(self) -> None:
         """Begin to watch, and make errors of one process the end of all."""
+        self._interrupts = Interrupts()
         threading.Thread(target=self._watch, name="shardwise-watch", daemon=True).start()
         previous = sys.excepthook
 
@@ -165,6 +167,14 @@ class World:
             self._grace(self.comm, 2.0)
         else:
             time.sleep(_GRACE)
+        self._ended.set()
+        self.mpi.COMM_WORLD.Abort(1)
+
+    def _end(self, why: str) -> None:
+        """End the job from the watching thread."""
+        text = f"shardwise: process {self.rank} of {self.size} {why}; the whole job ends."
+        print(text, file=sys.stderr, flush=True)
+        time.sleep(_GRACE)
         self._ended.set()
         self.mpi.COMM_WORLD.Abort(1)
 
@@ -197,11 +207,13 @@ class World:
 
     def _watch(self) -> None:
         mpi, comm = self.mpi, self._asking
-        status = mpi.Status()
+        status, interrupts = mpi.Status(), self._interrupts
         while not self._ended.wait(0.25):
             try:
                 self._answer(comm, status)
                 since = self._since
+                if interrupts.unheard(since):
+                    self._end(f"was interrupted while it waited: {_said(self._doing)}")
                 if since is not None and time.monotonic() - max(since, self._reported) > self.limit:
                     self._ask_around(comm, since)
             except Exception:  # MPI is shutting down

@@ -1,20 +1,28 @@
 """One of several processes does what it should not; the first argument says what."""
 
 import os
+import resource
 import signal
 import sys
+import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
 import shardwise as jax
 from shardwise import lax
+from shardwise import numpy as jnp
 from shardwise.experimental.shard_map import shard_map
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
-patience = 60 if "slow" in sys.argv else 2
-jax.distributed.initialize(heartbeat_timeout_seconds=patience, shutdown_timeout_seconds=patience)
+FAULT = sys.argv[1]
+jax.config.update("shardwise_shared_memory", FAULT != "interrupted_in_vain")  # MPI does not let go of who waits in it
+jax.distributed.initialize(
+    heartbeat_timeout_seconds=60 if FAULT in ("killed_within", "interrupted_in_vain") else 2,
+    shutdown_timeout_seconds=600 if FAULT in ("slow", "killed_within", "interrupted", "interrupted_in_vain") else 2,
+)
 me = jax.process_index()
 mesh = Mesh(np.array(jax.devices()), ("x",))
 
@@ -86,16 +94,61 @@ def killed():
     a.sum()
 
 
+def killed_within():
+    """In the middle of exchanges: nearly all the time goes to them."""
+    big = split(np.ones(1 << 22, np.float32))
+    if me == 1:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    while True:
+        total(big)
+
+
+def out_of_memory():
+    """The second process may have no more memory than it has, when both compute something large."""
+    big = split(np.ones(1 << 20, np.float32))
+    if me == 1:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + (64 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    mapped(lambda v: lax.psum(jnp.outer(v[:8192], v[:8192]), "x"))(big)
+
+
 def slow():
     if me == 1:
-        time.sleep(2)
+        time.sleep(5)
     print(float(a.sum()), flush=True)
+
+
+def interrupted():
+    """Some compute, some wait for them, when the user has enough."""
+    print(os.getpid(), flush=True)
+    while True:
+        a.sum()
+        if me == 1:
+            time.sleep(0.3)
+
+
+def interrupted_in_vain():
+    """The first process waits for the second, which takes no notice of the user."""
+    print(os.getpid(), flush=True)
+    if me == 1:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        time.sleep(100)
+    a.sum()
+
+
+def diverges():
+    """A predicate that differs between processes."""
+    if float(np.asarray(a.addressable_data(0))[0]) > 0:
+        a.sum()
+    else:
+        a.max()
 
 
 if sys.argv[2:] == ["caught"]:
     try:
-        globals()[sys.argv[1]]()
+        globals()[FAULT]()
     except RuntimeError:
         print(f"{me} caught; then {float(a.sum())}", flush=True)
 else:
-    globals()[sys.argv[1]]()
+    globals()[FAULT]()
