@@ -47,13 +47,11 @@ def test_maps_and_shards() -> None:
 def test_general_as_jax() -> None:
     jax = pytest.importorskip("jax")
     lhs, rhs, sizes = LHS[:4], np.arange(12, dtype=np.float32).reshape(4, 3), np.array([1, 1, 2], np.int32)
-    for numbers, other in (
-        (
-            dict(dot_dimension_numbers=(((1,), (1,)), ((), ())), lhs_ragged_dimensions=[0], rhs_group_dimensions=[0]),
-            RHS,
-        ),
-        (dict(dot_dimension_numbers=(((0,), (0,)), ((), ())), lhs_ragged_dimensions=[0], rhs_group_dimensions=[]), rhs),
-    ]
+    free = dict(dot_dimension_numbers=(((1,), (1,)), ((), ())), lhs_ragged_dimensions=[0], rhs_group_dimensions=[0])
+    contracted = dict(
+        dot_dimension_numbers=(((0,), (0,)), ((), ())), lhs_ragged_dimensions=[0], rhs_group_dimensions=[]
+    )
+    cases: list[tuple[dict[str, Any], np.ndarray]] = [(free, RHS), (contracted, rhs)]
     for numbers, other in cases:
         ours = lax.ragged_dot_general(lhs, other, sizes, lax.RaggedDotDimensionNumbers(**numbers))
         theirs = jax.lax.ragged_dot_general(lhs, other, sizes, jax.lax.RaggedDotDimensionNumbers(**numbers))
