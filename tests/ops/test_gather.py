@@ -214,3 +214,13 @@ def test_errors_of_the_seed_dialect_are_value_errors(monkeypatch):
         pytest.skip("the seed dialect is the default")
     with pytest.raises(ValueError, match="out_sharding"):
         infer_types(gather_p, (typed(operand, ("x", None)), typed(indices)), params_of(((1,), (0,), (0,)), (1, 8)))
+
+
+def test_vmap_over_nothing():
+    import shardwise
+    import shardwise.numpy as jnp
+
+    x, i = jnp.ones((0, 3, 4)), jnp.zeros((0, 2), int)
+    assert shardwise.vmap(lambda x, i: x[i])(x, i).shape == (0, 2, 4)
+    assert shardwise.vmap(lambda x, i: x.at[i].set(0.0))(x, i).shape == (0, 3, 4)
+    assert shardwise.vmap(lambda i: x[0:, i].sum())(i).shape == (0,)

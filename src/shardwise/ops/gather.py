@@ -490,7 +490,7 @@ def _gather_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequen
     if left is not None:
         operand = moved_to_front(operand, left)
         collapsed, mapped, ours = up(collapsed), up(mapped), up(ours)
-        sizes = (1 if right is not None else size, *sizes)
+        sizes = (min(size, 1) if right is not None else size, *sizes)
     if right is not None:
         indices = moved_to_front(indices, right)
         theirs = up(theirs)
