@@ -34,6 +34,7 @@ def launch(processes: int, program: str, devices: int, **settings: str) -> subpr
     (4, "resharding.py", 2, "0"),
     (2, "payloads.py", 4, "1"),
     (2, "payloads.py", 4, "0"),
+    (2, "left.py", 2, "1"),
     pytest.param(2, "huge.py", 1, "1", marks=pytest.mark.slow),
     pytest.param(2, "huge.py", 1, "0", marks=pytest.mark.slow),
 ])  # fmt: skip

@@ -7,6 +7,7 @@ type: a process that owns one coordinate of an axis has extent 1 on it either wa
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +22,9 @@ from shardwise.runtime.blocks import Ndarray, expanded
 from shardwise.runtime.comm import number_of, the_world
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
+
+_LARGE = 1 << 20  # bytes of a block whose parts are reduced piece by piece, as they are exchanged
+_MOST = 32  # parts for which that pays
 
 Kernel = Callable[..., Ndarray]
 Across = Callable[[Env, Types, Types, Params], Kernel]
@@ -229,17 +233,34 @@ def all_reduce(kernel: Kernel, reducers: dict[str, Kernel], repeated: Kernel) ->
         def run(x: Ndarray) -> Ndarray:
             x = settled(x)
             here = tuple(d for d in dims if x.shape[d] != 1)
-            out = reduce(x, axis=here, keepdims=True).astype(x.dtype, copy=False) if here else x
-            if counted:
-                alike = math.prod(env.extent(a) for a, d in zip(varying, dims, strict=True) if x.shape[d] == 1)
-                if alike != 1:
-                    out = repeated(out, kind, alike)
-            out = reduced(out)
+            alike = math.prod(env.extent(a) for a, d in zip(varying, dims, strict=True) if x.shape[d] == 1)
+            own = entries(x, here) if between and (alike == 1 or not counted) else None
+            if own is not None:
+                out = reduced(*own)
+            else:
+                out = reduce(x, axis=here, keepdims=True).astype(x.dtype, copy=False) if here else x
+                out = reduced(repeated(out, kind, alike) if counted and alike != 1 else out)
             return repeated(out, kind, copies) if counted and copies != 1 else out
 
         return sending(run, sent, between)
 
     return across
+
+
+def entries(x: Ndarray, dims: tuple[int, ...]) -> list[Ndarray] | None:
+    """The parts of a large block along some leading dims, with extent 1 in these; None unless each is contiguous."""
+    if not dims or x.nbytes < _LARGE:
+        return None
+    take: list[Any] = [slice(None)] * x.ndim
+    found = []
+    for at in itertools.product(*[range(x.shape[d]) for d in dims]):
+        for d, i in zip(dims, at, strict=True):
+            take[d] = slice(i, i + 1)
+        part = x[tuple(take)]
+        if not part.flags.c_contiguous or len(found) == _MOST:
+            return None
+        found.append(part)
+    return found
 
 
 def reducing(
@@ -256,8 +277,12 @@ def reducing(
     if count == 1:
         return lambda x: x, 0, ()
 
-    def reduced(x: Ndarray) -> Ndarray:
-        return the_world().link(ranks).all_reduce(x if x.flags.c_contiguous else np.ascontiguousarray(x), kind, tag)
+    def reduced(x: Ndarray, *more: Ndarray) -> Ndarray:
+        if not x.flags.c_contiguous:
+            copy = pool.empty(x.shape, x.dtype)
+            np.copyto(copy, x)
+            x = copy
+        return the_world().link(ranks).all_reduce(x, kind, tag, *more)
 
     return reduced, 2 * (count - 1) * block_bytes(env, aval, axes) // count, ranks
 

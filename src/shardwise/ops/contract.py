@@ -19,7 +19,7 @@ from shardwise.ir.types import Axes, Spec
 from shardwise.ops.across import summing
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import cotangent_sharding, dims_sharding, do, is_linear, multilinear_jvp, with_dtype
-from shardwise.ops.gemm import DotDims, NDArray, contract_as, gemm_runner
+from shardwise.ops.gemm import DotDims, NDArray, contract_as, gemm_runner, small_product
 from shardwise.ops.out_sharding import resolve_out_sharding, with_out_sharding
 from shardwise.ops.precision import (
     CanonicalPrecision,
@@ -236,7 +236,8 @@ def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Ca
         prod(in_types[0].shape) * prod(in_types[1].shape[d] for d in free_dims(dims, *(t.ndim for t in in_types))[1])
     )
     if not sum_axes and precision is None and {t.dtype.name for t in in_types} | {dtype.name} <= {"float32"}:
-        return gemm_runner(env.lead, dims)
+        small = None if env.lead else small_product(in_types[0].shape, in_types[1].shape, dims)
+        return small or gemm_runner(env.lead, dims)
     return lambda lhs, rhs: _dot(env, lhs, rhs, dtype, dims, precision, sum_axes)
 
 

@@ -1,4 +1,4 @@
-"""Simplification of per-device programs: equal equations once, dead ones never, all-reduce folded into its producer."""
+"""Simplification of per-device programs: equal equations once, dead ones never, cheaper forms, all-reduce folded into its producer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def simplify(program: Program, crossing: frozenset[str] = frozenset()) -> Progra
 def _simplified(program: Program, crossing: frozenset[str], done: dict[Program, Program]) -> Program:
     """`done` keeps what was made of inner programs, so that equations that shared one still do."""
     if program not in done:
-        merged = live_equations(common_subexpressions(_with_inner(program, crossing, done)))
+        inner = cheaper_forms(_with_inner(program, crossing, done))
+        merged = live_equations(common_subexpressions(inner))
         done[program] = fold_all_reduce(merged, crossing)
     return done[program]
 
@@ -41,6 +42,30 @@ def _with_inner(program: Program, crossing: frozenset[str], done: dict[Program, 
         for e in program.equations
     )
     return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
+
+
+def cheaper_forms(program: Program) -> Program:
+    """Put in an equation's place what its op would rather have run (`Op.rewrite`)."""
+    if all(e.op.rewrite is None for e in program.equations):
+        return program
+    names: dict[Var, Atom] = {}
+    equations: list[Equation] = []
+
+    def read(a: Atom) -> Atom:
+        return a if isinstance(a, Literal) else names.get(a, a)
+
+    for eqn in program.equations:
+        eqn = Equation(eqn.op, tuple(map(read, eqn.inputs)), eqn.outputs, eqn.params, eqn.source)
+        cheaper: Program | None = eqn.op.rewrite(eqn) if eqn.op.rewrite is not None else None
+        if cheaper is None:
+            equations.append(eqn)
+            continue
+        names.update(zip(cheaper.inputs, eqn.inputs, strict=True))
+        for e in cheaper.equations:
+            equations.append(Equation(e.op, tuple(map(read, e.inputs)), e.outputs, e.params, e.source or eqn.source))
+        names.update(zip(eqn.outputs, map(read, cheaper.outputs), strict=True))
+    outputs = tuple(map(read, program.outputs))
+    return Program(program.inputs, tuple(equations), outputs, program.num_consts, program.name)
 
 
 def common_subexpressions(program: Program) -> Program:

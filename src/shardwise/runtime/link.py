@@ -34,8 +34,8 @@ class Link(Protocol):
         """Wait for all of them; whether all came with this number."""
         ...
 
-    def all_reduce(self, x: Ndarray, kind: str, tag: int) -> Ndarray:
-        """The reduction of everybody's contiguous `x`, bit for bit the same on all of them."""
+    def all_reduce(self, x: Ndarray, kind: str, tag: int, *more: Ndarray) -> Ndarray:
+        """The reduction of everybody's contiguous `x` and `more` of its kind, bit for bit the same on all of them."""
         ...
 
     def reduce_scatter(self, parts: Sequence[Ndarray], out: Ndarray, kind: str, tag: int) -> None:
@@ -97,6 +97,13 @@ class Pieces:
 def pieces(shape: tuple[int, ...], itemsize: int, room: int) -> Pieces:
     """The (cached) Pieces of a shape."""
     return Pieces(shape, itemsize, room)
+
+
+def combined(combine: Combine, arrays: Sequence[Ndarray], out: Ndarray) -> None:
+    """Into `out` the reduction of two or more arrays, in order; `out` may be the first of them."""
+    combine(arrays[0], arrays[1], out)
+    for x in arrays[2:]:
+        combine(out, x, out)
 
 
 def as_bytes(x: Ndarray) -> Ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.runtime.link import COMBINE, Ndarray, as_bytes, patiently
+from shardwise.runtime.link import COMBINE, Ndarray, as_bytes, combined, patiently
 from shardwise.runtime.memory import pool
 from shardwise.runtime.traffic import everything
 
@@ -55,8 +55,12 @@ class NetworkLink:
             self._native[key] = _native_reduction(self.mpi, kind, dtype)
         return self._native[key]
 
-    def all_reduce(self, x: Ndarray, kind: str, tag: int) -> Ndarray:
-        """The reduction of everybody's contiguous `x`."""
+    def all_reduce(self, x: Ndarray, kind: str, tag: int, *more: Ndarray) -> Ndarray:
+        """The reduction of everybody's contiguous `x` and `more` of its kind."""
+        if more:
+            own = pool.empty(x.shape, x.dtype)
+            combined(COMBINE[kind], (x, *more), own)
+            x = own
         everything.add("all_reduce", 2 * (self.size - 1) * x.nbytes // self.size)
         op = self._reduction(kind, x.dtype)
         if op is not None:
@@ -150,10 +154,8 @@ def _native_reduction(mpi: Any, kind: str, dtype: np.dtype[Any]) -> Any:
 
 def _folded(kind: str, everyone: Ndarray) -> Ndarray:
     """The reduction along dim 0, in order."""
-    combine = COMBINE[kind]
-    out = everyone[0].copy()
-    for x in everyone[1:]:
-        combine(out, x, out)
+    out = pool.empty(everyone.shape[1:], everyone.dtype)
+    combined(COMBINE[kind], list(everyone), out)
     return out
 
 

@@ -39,14 +39,14 @@ class Plan:
         self.program = program
         self.env = env
         self.owned = tuple(owned)
-        writer = _Writer(program, env, self.owned)
+        writer = Writer(program, env, self.owned)
         self.source = writer.source()
         namespace = writer.constants
         exec(compile(self.source, f"<plan of {program.name}>", "exec"), namespace)
         self.run: Run = namespace["run"]
 
 
-class _Writer:
+class Writer:
     """Writes the source: names for values, constants for kernels and literals, `del` after the last use."""
 
     def __init__(self, program: Program, env: Env, owned: Sequence[int]) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardwise.base.errors import JaxRuntimeError
-from shardwise.runtime.link import COMBINE, Combine, Ndarray, patiently, pieces
+from shardwise.runtime.link import COMBINE, Combine, Ndarray, combined, patiently, pieces
 from shardwise.runtime.memory import pool
 from shardwise.runtime.traffic import everything
 
@@ -150,14 +150,18 @@ class SharedLink:
         self._broken = False
         return self._alike(step, number)
 
-    def all_reduce(self, x: Ndarray, kind: str, tag: int) -> Ndarray:
-        """The reduction of everybody's contiguous `x`."""
+    def all_reduce(self, x: Ndarray, kind: str, tag: int, *more: Ndarray) -> Ndarray:
+        """The reduction of everybody's contiguous `x` and `more` of its kind."""
         everything.add("all_reduce", 2 * (self.size - 1) * x.nbytes // self.size)
         combine = COMBINE[kind]
         if x.nbytes <= _SMALL:
+            if more:
+                own = np.empty_like(x)
+                combined(combine, (x, *more), own)
+                x = own
             return self._reduce_small(x, combine, tag)
         out = pool.empty(x.shape, x.dtype)
-        self._reduce_large(x.reshape(-1), out.reshape(-1), combine, tag)
+        self._reduce_large([y.reshape(-1) for y in (x, *more)], out.reshape(-1), combine, tag)
         return out
 
     def _reduce_small(self, x: Ndarray, combine: Combine, tag: int) -> Ndarray:
@@ -179,13 +183,16 @@ class SharedLink:
         self._broken = False
         return out
 
-    def _reduce_large(self, x: Ndarray, out: Ndarray, combine: Combine, tag: int) -> None:
+    def _reduce_large(self, given: Sequence[Ndarray], out: Ndarray, combine: Combine, tag: int) -> None:
         """Of each piece every process reduces one part, and shows it.
+
+        `given` are this process's own arrays, which it reduces as it shows them.
 
         Three things go on at a time: piece j is shown, piece j - 1 reduced, and what came of piece j - 2 copied.
         """
         self._enter()
-        n, me, dtype, total = self.size, self.me, x.dtype, x.size
+        n, me, dtype, total = self.size, self.me, out.dtype, out.size
+        x = given[0] if len(given) == 1 else None
         length = self.room // dtype.itemsize
         count = -(-total // length)
         shown: list[tuple[int, int]] = []  # round and slot by piece
@@ -198,8 +205,11 @@ class SharedLink:
                 low, high = min(start + me * part, stop), min(start + (me + 1) * part, stop)
                 slot = self._begin()
                 view = self._slot(me, slot, (stop - start,), dtype)
-                view[: low - start] = x[start:low]  # nobody else needs the own part
-                view[high - start :] = x[high:stop]
+                if x is None:
+                    combined(combine, [y[start:stop] for y in given], view)
+                else:
+                    view[: low - start] = x[start:low]  # nobody else needs the own part
+                    view[high - start :] = x[high:stop]
                 shown.append((self._first(tag) if first else self._show(), slot))
                 first = False
             if 0 <= j - 2 < count:
@@ -218,13 +228,13 @@ class SharedLink:
                 step, slot = shown[j - 1]
                 self._wait(step)
                 into = out[low:high]
-                sources = [x[low:high] if k == me else
-                           self._slot(k, slot, (high - low,), dtype, (low - start) * dtype.itemsize)
-                           for k in range(n)] if low < high else []  # fmt: skip
+                sources = [
+                    x[low:high] if k == me and x is not None
+                    else self._slot(k, slot, (high - low,), dtype, (low - start) * dtype.itemsize)
+                    for k in range(n)
+                ] if low < high else []  # fmt: skip
                 if sources:
-                    combine(sources[0], sources[1], into)
-                    for other in sources[2:]:
-                        combine(into, other, into)
+                    combined(combine, sources, into)
                 slot = self._begin()
                 if sources:
                     self._slot(me, slot, (high - low,), dtype)[...] = into
@@ -255,9 +265,7 @@ class SharedLink:
                 given = [
                     own if k == me else self._slot(k, slot, into.shape, dtype, me * room) for k in range(self.size)
                 ]
-                combine(given[0], given[1], into)
-                for other in given[2:]:
-                    combine(into, other, into)
+                combined(combine, given, into)
         self._broken = False
 
     def all_gather(self, x: Ndarray, takes: Sequence[Ndarray], tag: int) -> None:

@@ -64,6 +64,9 @@ for link, dtype in itertools.product((shared, network, crowded), TYPES):
             assert traffic.bytes == {"all_reduce": 2 * (n - 1) * brought[0].nbytes // n} and traffic.total_calls == 1, (
                 what
             )
+        three = [values(dtype, (1, length), k) for k in range(3 * n)]
+        kind = KINDS[dtype.kind][0]
+        same(link.all_reduce(three[3 * me], kind, tag, *three[3 * me + 1 : 3 * me + 3]), folded(kind, three), what)
         # parts of uneven sizes, from and into every second element
         sizes = [length + k for k in everyone]
         parts = [[values(dtype, (2, 2 * sizes[to]), k + to)[:, ::2] for to in everyone] for k in everyone]
