@@ -39,8 +39,9 @@ class Emit:
     """How an elementwise op is written in a fused loop of vector code (see runtime.lanes).
 
     `write` is ``(lanes, *values, **params) -> value``, for operands whose dtypes are of the `kinds` (b, i, u, f: real ones of
-    at most 64 bits; w: floats of 32 or 64). `exact`: results need no rounding to a narrow float type. `cost`: relative to an
-    addition. `moves`: dims of operands and results correspond by the factors of the op's sharding rule, and values do not change.
+    at most 64 bits; w: floats of 32 or 64, s: of at most 32). `exact`: results need no rounding to a narrow float type.
+    `cost`: relative to an addition. `moves`: dims of operands and results correspond by the factors of the op's sharding
+    rule, and values do not change.
     """
 
     write: Callable[..., Any]
@@ -103,13 +104,15 @@ class Op:
     edges           ``(eqn) -> groups of values that share one sharding`` for ops with regions.
     emit            for elementwise ops: how they are written as vector code, an `Emit`; without it they are not fused.
     fold            for reductions: how they are written as vector code, a `Fold`; without it they are not fused.
+    static          ``(eqn) -> Equation | None``: in a program to be compiled, the equation of a simpler op that does the same where
+                    the operands of this one are literals.
     eager           ``(*args, **params) -> result`` for what cannot be one compiled program: moving concrete arrays to other devices.
     compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
     across          like `compile`, for collectives and for sums over `sum_axes`: their kernel where the device grid lies over
                     several processes.
     effects         True, or a predicate of params: never removed nor merged.
-    rewrite         ``(eqn) -> Program | None``: what the compiler puts in an equation's place, before layouts are found, where that is
-                    cheaper to run.
+    rewrite         ``(eqn) -> Program | None``: what is put in the place of an equation of a per-device program where that is cheaper
+                    to run.
     jvp             ``(primals, tangents, **params) -> (out, tangent)`` (tuples of both if `multiple_results`) in terms of other ops;
                     a tangent is None where it is zero. Linear ops may give the string "linear": the tangent is the op itself.
     transpose       for ops that are linear in some operands: ``(ct, *args, **params) -> one cotangent or None per arg``; linear
@@ -145,6 +148,7 @@ class Op:
     collective: bool = False
     absorbs_sum: bool = False
     inline: Callable[..., Any] | None = None
+    static: Callable[..., Any] | None = None
     rewrite: Callable[..., Any] | None = None
     jvp: Any = None
     transpose: Callable[..., Any] | None = None

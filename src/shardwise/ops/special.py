@@ -118,7 +118,7 @@ def _i1e_push(t: Any, y: Any, x: Any) -> Any:
 erf_p = _define("erf", _scipy("erf"), 1, lambda t, y, x: do.mul(t, _bell(x)), ir.ERF)
 erfc_p = _define("erfc", _scipy("erfc"), 1, lambda t, y, x: do.mul(t, do.neg(_bell(x))), ir.ERFC)
 erf_inv_p = _define("erf_inv", _scipy("erfinv"), 1,
-                    lambda t, y, x: do.mul(t, do.mul(1 / _TWO_OVER_ROOT_PI, do.exp(do.square(y)))))  # fmt: skip
+                    lambda t, y, x: do.mul(t, do.mul(1 / _TWO_OVER_ROOT_PI, do.exp(do.square(y)))), ir.ERF_INV)  # fmt: skip
 lgamma_p = _define("lgamma", _lgamma, 1, lambda t, y, x: do.mul(t, do.digamma(x)))
 digamma_p = _define("digamma", _digamma, 1, lambda t, y, x: do.mul(t, do.polygamma(scalar(1, x.dtype), x)))
 polygamma_p = _define("polygamma", _polygamma, 2,

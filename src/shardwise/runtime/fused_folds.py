@@ -55,9 +55,9 @@ class _Layout:
     results: tuple[Result, ...]
     steps: tuple[_Step, ...]
     pointers: Any
-    scratch: int
-    partial: int
-    totals: int
+    extra: (
+        tuple[int, int, int] | None
+    )  # bytes for values kept between passes, for accumulators of pieces, for their results
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,10 @@ class FoldedKernel:
         if layout is None:
             return self.plain(*blocks)
         outs = [r.empty() for r in layout.results]
-        extra = [pool.empty((n,), np.uint8) for n in (layout.scratch, layout.partial, layout.totals)]
-        arrays = [*(blocks[i] for i in layout.numbers), *outs, *extra]
-        pointers = layout.pointers(*[a.__array_interface__["data"][0] for a in arrays])
+        addresses = [b.__array_interface__["data"][0] for b in blocks]
+        arrays = outs if layout.extra is None else [*outs, *[pool.empty((n,), np.uint8) for n in layout.extra]]
+        given = [addresses[i] for i in layout.numbers] + [a.__array_interface__["data"][0] for a in arrays]
+        pointers = layout.pointers(*given)  # the rest, if any, is not used
         at = ctypes.addressof(pointers)
         for step in layout.steps:
             counters = (ctypes.c_int64 * 2)()
@@ -245,8 +246,9 @@ class FoldedKernel:
             steps.append(step(FoldWriter(graph, form).whole()))
         vectors = 8 * width * units * 4 * max(1, sum(map(len, graph.folds)))
         pointers = ctypes.c_void_p * (len(access) + 3)
-        return _Layout(tuple(a.number for a in graph.accesses), results, tuple(steps), pointers,
-                       threads * saved * slot, vectors * pieces if split else 0, vectors if split else 0)  # fmt: skip
+        extra = threads * saved * slot, vectors * pieces if split else 0, vectors if split else 0
+        numbers = tuple(a.number for a in graph.accesses)
+        return _Layout(numbers, results, tuple(steps), pointers, extra if any(extra) else None)
 
 
 def _along_loops(block: Ndarray, places: Sequence[int | None], lead: int, n: int) -> tuple[Shape, Shape]:

@@ -17,7 +17,8 @@ from shardwise.runtime.lanes import TYPES
 Shape = tuple[int, ...]
 Places = tuple[int | None, ...]  # per dim of a value the dim of the full shape it runs along; None for size 1
 
-_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": ("float", "bfloat"), "w": ("float32", "float64")}
+_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": ("float", "bfloat"), "w": ("float32", "float64"),
+          "s": ("float32", "float16", "bfloat16")}  # fmt: skip
 _SAVED = 8  # cost, in additions, from which a value is kept for the next pass rather than computed again
 
 
