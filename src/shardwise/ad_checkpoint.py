@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from shardwise.transforms.checkpoint import remat as remat
 
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Any, str]]:
     """What reverse mode of `f` at these arguments keeps between its passes: types, and where each value comes from."""
-    from shardwise.base.tree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
+    from shardwise.base.tree import tree_flatten_with_path, tree_leaves, tree_unflatten
     from shardwise.ir import ProgramTrace, tracing
     from shardwise.ir.trace import ProgramTracer
     from shardwise.ops.convert import as_array
@@ -32,10 +33,26 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
         lin = linearize_flat(flat, values)
         program, _ = trace.finish([r for r in lin.residuals if isinstance(r, ProgramTracer)])
     names = {
-        v: f"from the argument {keystr(path)}"
+        v: f"from the argument {_argument(f, path)}"
         for v, (path, _) in zip(program.inputs[program.num_consts :], paths, strict=True)
     }
-    return [(r.aval, _origin(program, r, names)) for r in lin.residuals]
+    found = [(r.aval, _origin(program, r, names), getattr(r, "variable", None)) for r in lin.residuals]
+    order = {v: i for i, v in enumerate(program.inputs)}
+    return [(aval, origin) for aval, origin, v in sorted(found, key=lambda one: order.get(one[2], len(order)))]
+
+
+def _argument(f: Callable[..., Any], path: Any) -> str:
+    """What a leaf of the arguments is called: ``params['w']``."""
+    from shardwise.base.tree import keystr
+
+    first, rest = path[1], keystr(path[2:])
+    if path[0].idx == 1:  # by keyword
+        return f"{first.key}{rest}"
+    try:
+        names = list(inspect.signature(f).parameters)
+    except (TypeError, ValueError):
+        names = []
+    return f"{names[first.idx] if first.idx < len(names) else f'[{first.idx}]'}{rest}"
 
 
 def _origin(program: Program, residual: Any, names: dict[Any, str]) -> str:

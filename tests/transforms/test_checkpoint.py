@@ -143,7 +143,7 @@ def test_offloading_is_refused_by_name() -> None:
 def test_print_saved_residuals(capsys: Any) -> None:
     print_saved_residuals(sw.checkpoint(layer, policy=POLICIES["names"]), W, X)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["f32[8,8] from the argument [0][0]", "f32[4,8] from the argument [0][1]"]
+    assert lines[:2] == ["f32[8,8] from the argument w", "f32[4,8] from the argument x"]
     assert len(lines) == 3
 
 
