@@ -17,11 +17,12 @@ _SMALL = 1 << 15  # bytes up to which reductions that MPI lacks are done by ever
 class NetworkLink:
     """The processes of one communicator. `crowded`: there are more of them than processors, so that waiting must not be busy."""
 
-    __slots__ = ("_mine", "_native", "_top", "_view", "comm", "crowded", "me", "mpi", "size")
+    __slots__ = ("_meetings", "_mine", "_native", "_top", "_view", "comm", "crowded", "me", "mpi", "size")
 
     def __init__(self, mpi: Any, comm: Any, crowded: bool) -> None:
         self.mpi = mpi
         self.comm = comm
+        self._meetings = comm.Dup()  # apart from data: who meets never gets what somebody else exchanges
         self.crowded = crowded
         self.me: int = comm.Get_rank()
         self.size: int = comm.Get_size()
@@ -41,9 +42,9 @@ class NetworkLink:
         mine = self._mine
         mine[0], mine[1] = number, -number
         if self.crowded:
-            patiently(self.comm.Iallreduce(mine, self._top, self.mpi.MAX).Test)
+            patiently(self._meetings.Iallreduce(mine, self._top, self.mpi.MAX).Test)
         else:
-            self.comm.Allreduce(mine, self._top, self.mpi.MAX)
+            self._meetings.Allreduce(mine, self._top, self.mpi.MAX)
         return self._view[0] == number == -self._view[1]
 
     # -- reductions ------------------------------------------------------------------------------------------------------

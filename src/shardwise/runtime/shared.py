@@ -11,7 +11,6 @@ A head also holds the tag of the exchange that its process has come for; slots a
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -29,7 +28,11 @@ CROWDED_ROOM = 1 << 20  # where each round means that processors change hands
 _HEAD = 4096
 _SPINS = 20000  # looks at a flag before the processor is offered to others: about a millisecond
 _SMALL = 1 << 14  # bytes that all-reduce shows to everybody at once
-_IN_ORDER = platform.machine() in ("x86_64", "AMD64", "i686")  # processors that keep the order of writes, and of reads
+_IN_ORDER = hasattr(os, "uname") and os.uname().machine in (
+    "x86_64",
+    "amd64",
+    "i686",
+)  # processors that keep the order of writes, and of reads
 
 
 class Owed(Protocol):

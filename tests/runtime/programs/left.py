@@ -1,4 +1,9 @@
-"""A process that leaves a program in the middle, by an error that it catches, and goes on with another: nobody mixes anything."""
+"""A process that leaves a program in the middle, by an error that it catches, and goes on with another: nobody mixes anything.
+
+The argument is how long processes wait for each other.
+"""
+
+import sys
 
 import numpy as np
 
@@ -8,7 +13,7 @@ from shardwise.experimental.shard_map import shard_map
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
-jax.distributed.initialize(heartbeat_timeout_seconds=60)
+jax.distributed.initialize(heartbeat_timeout_seconds=int(sys.argv[1]))
 me = jax.process_index()
 mesh = Mesh(np.array(jax.devices()), ("x",))
 a = jax.make_array_from_callback((8,), NamedSharding(mesh, P("x")), lambda index: np.arange(8, dtype=np.float32)[index])
