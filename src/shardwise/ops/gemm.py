@@ -26,7 +26,7 @@ from shardwise.runtime.env import SINGLE
 from shardwise.runtime.fused import FusedKernel
 from shardwise.runtime.llvm import available
 from shardwise.runtime.memory import pool
-from shardwise.runtime.product import Product, by_numpy, product_for
+from shardwise.runtime.product import Product, by_numpy, narrow_product, product_for
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
@@ -91,7 +91,7 @@ class GemmPlan:
     result_dims: Ints | None
     result_perm: Ints | None
     result_shape: Ints | None
-    products: dict[str, Product]  # by dtype character: how the arranged operands are multiplied
+    products: dict[str, Product | None]  # by dtype names: how the arranged operands are multiplied
 
     def is_plain_matmul(self, a: NDArray, b: NDArray) -> bool:
         """Whether `np.matmul(a, b)` alone does it."""
@@ -102,6 +102,30 @@ class GemmPlan:
 
     def run(self, a: NDArray, b: NDArray) -> NDArray:
         """The product of blocks that have the shapes and strides of the plan, in their common dtype."""
+        a, b, out, view = self._arranged(a, b, a.dtype)
+        char = a.dtype.char
+        product = self.products.get(char)
+        if product is None:
+            product = self.products[char] = _multiply if self.elementwise else product_for(a, b, view)
+        product(a, b, view)
+        return self._placed(out)
+
+    def sum_narrow(self, a: NDArray, b: NDArray, dtype: np.dtype[Any]) -> NDArray | None:
+        """The product of blocks of small types with sums of type `dtype`; None where the processor has no way for it."""
+        key = f"{a.dtype.name} {b.dtype.name}"
+        if self.elementwise or self.products.get(key, _multiply) is None:
+            return None
+        a, b, out, view = self._arranged(a, b, dtype)
+        product = self.products.get(key)
+        if product is None:
+            product = self.products[key] = narrow_product(a, b, view)
+        if product is None:
+            return None
+        product(a, b, view)
+        return self._placed(out)
+
+    def _arranged(self, a: NDArray, b: NDArray, dtype: np.dtype[Any]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+        """The operands as matrices, the memory of the result, and that seen as matrices."""
         if self.a_perm is not None:
             a = a.transpose(self.a_perm)
         if self.a_shape is not None:
@@ -114,17 +138,16 @@ class GemmPlan:
             a = np.ascontiguousarray(a)
         if self.b_copy:
             b = np.ascontiguousarray(b)
-        out = pool.empty(self.out_alloc, a.dtype)
+        out = pool.empty(self.out_alloc, dtype)
         view = out
         if self.out_view is not None:
             view = view.reshape(self.out_view)
         if self.out_perm is not None:
             view = view.transpose(self.out_perm)
-        char = a.dtype.char
-        product = self.products.get(char)
-        if product is None:
-            product = self.products[char] = _multiply if self.elementwise else product_for(a, b, view)
-        product(a, b, view)
+        return a, b, out, view
+
+    def _placed(self, out: NDArray) -> NDArray:
+        """The memory of the result seen as the block of the product."""
         if self.result_dims is not None:
             out = out.reshape(self.result_dims)
         if self.result_perm is not None:
@@ -298,6 +321,24 @@ def gemm_runner(lead: int, dims: DotDims) -> Callable[[NDArray, NDArray], NDArra
     return run
 
 
+# NumPy's `dot` takes less time for a call than `matmul` does, and transposed matrices are only views to it.
+_SMALL_WORK = 1 << 18  # multiplications
+_SMALL: dict[DotDims, Callable[[NDArray, NDArray], NDArray]] = {
+    (((1,), (0,)), ((), ())): np.dot,
+    (((1,), (1,)), ((), ())): lambda a, b: np.dot(a, b.T),
+    (((0,), (0,)), ((), ())): lambda a, b: np.dot(a.T, b),
+    (((0,), (1,)), ((), ())): lambda a, b: np.dot(a.T, b.T),
+}
+
+
+def small_product(lhs: Ints, rhs: Ints, dims: DotDims) -> Callable[[NDArray, NDArray], NDArray] | None:
+    """The quickest call for the product of two small float32 matrices of these shapes; None for what is none."""
+    if len(lhs) != 2 or len(rhs) != 2 or dims not in _SMALL or not prod(lhs) * prod(rhs):
+        return None
+    ((i,), _), _ = dims
+    return _SMALL[dims] if prod(lhs) * prod(rhs) // lhs[i] <= _SMALL_WORK else None
+
+
 # -- element types -------------------------------------------------------------------------------------------------------
 
 
@@ -308,6 +349,10 @@ def contract_as(dtype: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dim
     16-bit and 8-bit floats are multiplied and added in float32. Integers wrap around as the type of the result does.
     """
     compute = compute_dtype(lhs.dtype, rhs.dtype, dtype)
+    if not sum_dims and sum_size == 1 and (lhs.dtype.name, rhs.dtype.name, compute.name) in _NARROW:
+        out = _contract_narrow(lhs, rhs, lead, dims, compute)
+        if out is not None:
+            return wrapped(out, dtype) if compute.kind in "iu" else _cast(out, dtype)
     if compute.kind == "b":
         # A float product of zeros and ones is positive exactly where some pair is true.
         out = contract(lhs.astype(np.float32), rhs.astype(np.float32), lead, dims, sum_dims, sum_size)
@@ -317,6 +362,18 @@ def contract_as(dtype: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dim
     else:
         out = contract(_cast(lhs, compute), _cast(rhs, compute), lead, dims, sum_dims, sum_size)
     return _cast(out, dtype)
+
+
+# Element types that some processors multiply as they are, and the types in which products are wanted.
+_NARROW = {("bfloat16", "bfloat16", "float32")} | {
+    (f"{u}int8", f"{v}int8", f"{w}int{bits}") for u in ("", "u") for v in ("", "u") for w in ("", "u") for bits in (8, 16, 32)
+}  # fmt: skip
+
+
+def _contract_narrow(lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, compute: np.dtype[Any]) -> NDArray | None:
+    """The product by the processor's instructions for small types, with 32-bit sums; None where there are none."""
+    plan = gemm_plan(lead, dims, (), lhs.shape, lhs.strides, rhs.shape, rhs.strides, lhs.dtype.itemsize, True)
+    return plan.sum_narrow(lhs, rhs, np.dtype(np.int32) if compute.kind in "iu" else compute)
 
 
 @lru_cache(maxsize=512)

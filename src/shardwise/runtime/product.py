@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.runtime import blas, llvm
+from shardwise.runtime import amx, blas, llvm
 from shardwise.runtime.standby import standby
 from shardwise.runtime.threads import helpers, thread_count
 
@@ -27,7 +27,7 @@ NDArray = np.ndarray[Any, Any]
 Product = Callable[[NDArray, NDArray, NDArray], object]  # (a, b, out)
 
 # Work is counted in multiplications of real numbers.
-NUMPYS = 1 << 18  # up to here NumPy's library computes a product in the calling thread, and its call costs less
+_NUMPYS = 1 << 18  # up to here NumPy's library computes a product in the calling thread, and its call costs less
 _NUMPYS_LINE = 9216  # the same for a matrix times a vector
 _THREADED = 1 << 23  # from here a second thread pays if it is awake
 _ROUSED = 1 << 24  # from here it pays to wake one
@@ -54,7 +54,7 @@ def threads_for(work: int) -> int:
 
 def expect(work: int) -> None:
     """Have our library loaded, in the background, if products of so much work will need it."""
-    if work > NUMPYS:
+    if work > _NUMPYS:
         blas.prepare()
 
 
@@ -63,6 +63,11 @@ def product_for(a: NDArray, b: NDArray, out: NDArray, limit: int | None = None) 
     `limit` threads.
     """  # fmt: skip
     return _plan(a, b, out, limit) or by_numpy
+
+
+def narrow_product(a: NDArray, b: NDArray, out: NDArray) -> Product | None:
+    """How to compute ``out[...] = a @ b`` for operands of small types and 32-bit sums, where the processor can."""
+    return amx.product(a, b, out, product_threads())
 
 
 _plans: dict[Any, Product] = {}
@@ -93,7 +98,7 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
     count = math.prod(batch)
     each = m * n * k * (4 if char in "FD" else 1)
     line = m == 1 or n == 1
-    if each <= (_NUMPYS_LINE if line else NUMPYS):
+    if each <= (_NUMPYS_LINE if line else _NUMPYS):
         return _shared_by_numpy(batch, threads_for(count * each) if limit is None else limit)
     mine = blas.library()
     if mine is None:
