@@ -57,8 +57,6 @@ from shardwise.sharding import process_indices as process_indices
 from shardwise.sharding import set_mesh as set_mesh
 from shardwise.transforms.jit import clear_caches as clear_caches
 from shardwise.transforms.jit import jit as jit
-from shardwise.transforms.shard_map import shard_map as shard_map
-from shardwise.transforms.shard_map import smap as smap
 
 __version__ = "0.1.0"
 
@@ -75,7 +73,7 @@ _LAZY_NAMES = {
     **dict.fromkeys(("checkpoint", "checkpoint_policies", "remat"), "shardwise.transforms.checkpoint"),
     "eval_shape": "shardwise.transforms.aot", "make_jaxpr": "shardwise.transforms.aot",
     "device_put_replicated": "shardwise.device_put", "device_put_sharded": "shardwise.device_put",
-    "pmap": "shardwise.transforms.pmap", "reshard": "shardwise.transforms.explicit",
+    "pmap": "shardwise.transforms.pmap", "shard_map": "shardwise.transforms.shard_map", "smap": "shardwise.transforms.shard_map", "reshard": "shardwise.transforms.explicit",
     "block_until_ready": "shardwise.transforms.blocking", "effects_barrier": "shardwise.transforms.blocking",
     "named_call": "shardwise.transforms.naming", "named_scope": "shardwise.transforms.naming",
     "pure_callback": "shardwise.ops.callback",

@@ -23,7 +23,6 @@ from shardwise.passes.grid import DimAxes, Grid, MeshKey, PartForm, make_grid
 from shardwise.passes.inline import inline_calls
 from shardwise.passes.partition import Transfer, partition
 from shardwise.passes.propagate import Placement, propagate
-from shardwise.passes.schedule import schedule
 from shardwise.passes.simplify import simplify
 from shardwise.placement import derive_sharding, incompatible_devices
 from shardwise.runtime.announce import announced, collectives
@@ -46,6 +45,7 @@ from shardwise.sharding.device import default_device
 from shardwise.sharding.ownership import takes_part
 
 new_array = ArrayImpl.__new__
+_SMALL = 1 << 12  # elements; nothing smaller is fused
 F = TypeVar("F", bound=Callable[..., Any])
 Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 
@@ -76,8 +76,13 @@ class Executable:
         if config.shardwise_stepped:
             self.plan = SteppedPlan(device_program, env)
         else:
-            fuses = config.shardwise_fused == "auto"
-            self.plan = Plan(schedule(device_program, env) if fuses else device_program, env,
+            if config.shardwise_fused == "auto" and _has_values(device_program, _SMALL // len(grid.devices)):
+                from shardwise.passes.schedule import (
+                    schedule,
+                )  # brings the compiler of loops, which many programs do without
+
+                device_program = schedule(device_program, env)
+            self.plan = Plan(device_program, env,
                              owned if grid.processes is None else ())  # fmt: skip
         self.owned = tuple(owned)
         forms: list[BlockForm | PartForm] = []
@@ -267,6 +272,13 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     done.vouching(names)
     times["codegen"] = time.perf_counter() - start
     return done
+
+
+def _has_values(program: Program, size: int) -> bool:
+    """Whether the program computes with a value of so many elements."""
+    return any(
+        a.aval.size >= size for e in program.equations for a in (*e.inputs, *e.outputs)
+    ) or any(_has_values(p, size) for e in program.equations for _, p in subprograms(e.params))  # fmt: skip
 
 
 def _seen(sig: Signature) -> Signature:

@@ -5,6 +5,7 @@ Every reduced dim is a REDUCE factor: split, each device reduces its part and `r
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, operand
 from shardwise.ops.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.pieces import concatenate, slice_in_dim
 from shardwise.ops.positions import extremum_positions
-from shardwise.ops.summing import fast_sum
+from shardwise.ops.summing import SMALL, fast_sum
 from shardwise.ops.transpose import dim_factors, squeeze
 from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
@@ -163,10 +164,30 @@ def fold(ufunc: Any, reduction: str, x: Block, dims: Dims) -> Block:
     return ufunc.reduce(x, axis=dims, dtype=x.dtype)
 
 
+def _folding_compile(ufunc: Any, kernel: Callable[..., Block]) -> Callable[..., Callable[[Block], Block]]:
+    """The kernel made for one operand type: small blocks go straight to NumPy."""
+    reduce = ufunc.reduce
+
+    def prepare(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Block], Block]:
+        general = functools.partial(kernel, env, **params)
+        x, dims = in_types[0], _block_dims(env, params["axes"])
+        dtype = x.dtype
+        if not dims or not x.size or params.get("sum_axes") or dtype.kind not in "iuf" or dtype.itemsize < 4:
+            return general
+
+        def small_first(x: Block) -> Block:
+            return reduce(x, dims, dtype) if x.size < SMALL else general(x)
+
+        return small_first
+
+    return prepare
+
+
 def _define(name: str, reduction: str, ufunc: Any, accepts: str, **derivative: Any) -> Op:
     is_sum = reduction == "sum"
+    kernel = _sum_kernel if is_sum else _folding_kernel(ufunc, reduction)
     return define_op(name, type_rule=_reduce_type(name, accepts), rule=reduce_rule, reduction=reduction,
-                     fold=fold_ir.FOLDS[reduction], kernel=_sum_kernel if is_sum else _folding_kernel(ufunc, reduction), absorbs_sum=is_sum,
+                     fold=fold_ir.FOLDS[reduction], kernel=kernel, compile=_folding_compile(ufunc, kernel), absorbs_sum=is_sum,
                      explicit=_reduce_explicit, localize=_localize if is_sum else None,
                      batch=shifting(name, "axes"), **derivative)  # fmt: skip
 

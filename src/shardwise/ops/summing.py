@@ -14,7 +14,7 @@ import numpy as np
 Block = np.ndarray[Any, Any]
 Dims = tuple[int, ...]
 
-_BIG = 1 << 15  # elements from which looking at the layout pays
+SMALL = 1 << 15  # elements; from there on looking at the layout pays
 _CHUNK = 1024  # rows added up before their sums are: keeps rounding errors small
 
 
@@ -25,7 +25,7 @@ def fast_sum(x: Block, dims: Dims) -> Block:
     dtype = x.dtype
     if dtype.itemsize < 4 and dtype.kind not in "iu":
         return np.asarray(np.add.reduce(x, axis=dims, dtype=np.float32)).astype(dtype)
-    if x.size >= _BIG and dtype.kind == "f":
+    if x.size >= SMALL and dtype.kind == "f":
         found = _by_layout(x, dims)
         if found is not None:
             return found

@@ -82,10 +82,11 @@ def keyed(leaves: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
     values: list[Any] = []
     keys: list[Any] = []
     for x in leaves:
-        kind = type(x)
-        if kind is ArrayImpl:
-            value, key = x, x._sig
-        elif kind in _SCALARS:
+        if type(x) is ArrayImpl:
+            values.append(x)
+            keys.append(x._sig)
+            continue
+        if type(x) in _SCALARS:
             value = literal(x)
             key = value.aval
         elif isinstance(x, (np.ndarray, np.generic)):

@@ -102,7 +102,7 @@ class JitWrapped:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs:
+        if self._plain and not kwargs:
             try:
                 entry = self._fast.get((context_token(), *[a._sig for a in args]))
             except AttributeError:  # not all arguments are concrete arrays
@@ -160,9 +160,13 @@ class JitWrapped:
                 chosen = self._options.args.static_names
                 statics += tuple([(k, type(v), v) for k, v in sorted(kwargs.items()) if k in chosen])
                 kwargs = {k: v for k, v in kwargs.items() if k not in chosen}
-        names = sorted(kwargs)
-        found = keyed([*args, *[kwargs[k] for k in names]])
-        form: Any = (len(args), *names)
+        form: Any = len(args)
+        flat: Sequence[Any] = args
+        if kwargs:
+            names = sorted(kwargs)
+            flat = [*args, *[kwargs[k] for k in names]]
+            form = (len(args), *names)
+        found = keyed(flat)
         if found is None:
             tree: Any = (args, kwargs)
             leaves, form = flatten_spec(tree)
