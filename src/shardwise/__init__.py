@@ -66,14 +66,15 @@ _LAZY_MODULES = frozenset({
     "profiler", "random", "stages", "scipy", "sharding", "tree", "tree_util", "typing",
 })  # fmt: skip
 _LAZY_NAMES = {
-    **dict.fromkeys(("fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp"),
-                    "shardwise.transforms.autodiff"),
+    **dict.fromkeys(("fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize",
+                     "value_and_grad", "vjp"), "shardwise.transforms.autodiff"),
     "vmap": "shardwise.transforms.vmap",
     **dict.fromkeys(("closure_convert", "custom_gradient", "custom_jvp", "custom_vjp"), "shardwise.transforms.custom_derivatives"),
     **dict.fromkeys(("checkpoint", "checkpoint_policies", "remat"), "shardwise.transforms.checkpoint"),
     "eval_shape": "shardwise.transforms.aot", "make_jaxpr": "shardwise.transforms.aot",
     "device_put_replicated": "shardwise.device_put", "device_put_sharded": "shardwise.device_put",
-    "pmap": "shardwise.transforms.pmap", "shard_map": "shardwise.transforms.shard_map", "smap": "shardwise.transforms.shard_map", "reshard": "shardwise.transforms.explicit",
+    "pmap": "shardwise.transforms.pmap", "reshard": "shardwise.transforms.explicit",
+    "shard_map": "shardwise.transforms.shard_map", "smap": "shardwise.transforms.shard_map",
     "block_until_ready": "shardwise.transforms.blocking", "effects_barrier": "shardwise.transforms.blocking",
     "named_call": "shardwise.transforms.naming", "named_scope": "shardwise.transforms.naming",
     "pure_callback": "shardwise.ops.callback",
