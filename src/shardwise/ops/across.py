@@ -120,12 +120,17 @@ def back_from(env: Env, front: Ndarray, axes: tuple[str, ...], dims: tuple[int, 
     return np.moveaxis(front.reshape(sizes + front.shape[1:]), range(len(dims)), dims)
 
 
+def varying_axes(aval: ShapedArray) -> frozenset[str]:
+    """The axes along which blocks of a type differ between devices: partial sums do, too."""
+    return aval.vma | aval.unreduced
+
+
 def settling(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> Callable[[Ndarray], Ndarray]:
     """A function that gives a block of type `aval` the extents that follow from the type on the axes besides `axes`.
 
     Blocks that go to other processes need that: there extents must be the same.
     """
-    wanted = [(d, env.extent(a) if a in aval.vma else 1) for d, a in enumerate(env.axis_names)
+    wanted = [(d, env.extent(a) if a in varying_axes(aval) else 1) for d, a in enumerate(env.axis_names)
               if a not in axes and env.extent(a) != 1]  # fmt: skip
 
     def settled(block: Ndarray) -> Ndarray:
@@ -156,7 +161,7 @@ def own_entries(env: Env, block: Ndarray, axis: str, dim: int) -> Ndarray:
 
 def block_bytes(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> int:
     """The bytes of a block of type `aval` per position along `axes`."""
-    return aval.nbytes * math.prod(env.extent(a) for a in env.axis_names if a not in axes and a in aval.vma)
+    return aval.nbytes * math.prod(env.extent(a) for a in env.axis_names if a not in axes and a in varying_axes(aval))
 
 
 def sending(run: Kernel, sent: int, ranks: tuple[int, ...]) -> Kernel:
@@ -221,7 +226,7 @@ def all_reduce(kernel: Kernel, reducers: dict[str, Kernel], repeated: Kernel) ->
         if not line.crosses:
             return lambda x: kernel(env, x, **params)
         aval = in_types[0]
-        varying = tuple(a for a in axes if a in aval.vma)
+        varying = tuple(a for a in axes if a in varying_axes(aval))
         copies = math.prod(env.size(a) for a in axes if a not in varying)
         dims = tuple(env.dim(a) for a in varying)
         reduce, counted = reducers[kind], kind in ("sum", "prod", "xor")
