@@ -171,6 +171,12 @@ class FoldedKernel:
     def _compile(self, graph: Graph, loops: _Loops, results: tuple[Result, ...]) -> _Layout | None:
         width = width_of(self.program)
         n = len(loops.extents)
+        sizes = [graph.program.inputs[a.number].aval.dtype.itemsize for a in graph.accesses]
+        sizes += [v.aval.dtype.itemsize for v in graph.outputs]
+        last = n - 1
+        if (not loops.reduced[last] and 4 <= loops.extents[last] < width
+                and all(own[last] in (0, size) for own, size in zip(loops.strides, sizes, strict=True))):  # fmt: skip
+            width = 1 << (loops.extents[last].bit_length() - 1)  # short columns are shorter vectors
         lane = next((d for d in reversed(range(n)) if loops.extents[d] >= width), None)
         if lane is None:
             return None
@@ -179,8 +185,6 @@ class FoldedKernel:
         inner = lane if along else folded[-1]
         kept = [d for d in range(n) if not loops.reduced[d] and d != lane]
         outer = [d for d in folded if d != inner]
-        sizes = [graph.program.inputs[a.number].aval.dtype.itemsize for a in graph.accesses]
-        sizes += [v.aval.dtype.itemsize for v in graph.outputs]
         access = [
             REPEATED if own[lane] == 0 else CONTIGUOUS if own[lane] == size else STRIDED
             for own, size in zip(loops.strides, sizes, strict=True)
@@ -191,7 +195,7 @@ class FoldedKernel:
         if not along:
             side = 1
             if STRIDED not in access:
-                room = _CACHED // (row_bytes * width) if graph.passes > 1 else _STRIPS
+                room = (_CACHED // (row_bytes * width) if graph.passes > 1 else 0) or _STRIPS
                 side = next((k for k in (4, 2) if k <= room and loops.extents[lane] >= k * width), 1)
             width *= side
             row_bytes *= width
