@@ -19,6 +19,7 @@ Both libraries run the same lines; each figure is the median of repeated calls t
 JAX's to shardwise's in brackets: above 1, shardwise is faster. The same virtual CPU devices in one process for both.
 `python benchmarks/run.py --write` makes this page; `--only` and `--devices` choose, see `--help`.
 """
+MEMORY_FAMILIES = ("Transfers and collectives", "Memory", "Models")
 MEMORY_HEAD = """Memory beyond what the process had before, at its peak, setting up included:
 """
 
@@ -124,7 +125,7 @@ def tables(results: dict[str, Any]) -> Iterator[tuple[str, list[str], list[list[
 
 def _memory_rows(cases: dict[str, Any]) -> Iterator[list[str]]:
     counts = sorted({int(n) for name in cases for n in cases[name]})
-    for found in CASES.values():
+    for found in (c for c in CASES.values() if c.family in MEMORY_FAMILIES):
         pairs = [cases.get(found.name, {}).get(str(n), {}) for n in counts]
         known = [{k: f for k, f in p.items() if f.get("peak", 0) >= 0 and "peak" in f} for p in pairs]
         if not any(f["peak"] > 100 for p in known for f in p.values()):

@@ -20,6 +20,7 @@ from shardwise.base.errors import JaxRuntimeError
 from shardwise.ir import Array, Literal, ShapedArray
 from shardwise.ops.convert import install_array_constructor, install_literal_constructor
 from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
+from shardwise.runtime.copies import copied
 from shardwise.sharding import Device, NamedSharding, PartitionSpec, PmapSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.device import default_device
 from shardwise.sharding.ownership import (
@@ -488,7 +489,7 @@ class ArrayImpl(Array):
         return self._copied()
 
     def _copied(self) -> ArrayImpl:
-        return ArrayImpl(self._sig, dense=self.dense.copy())
+        return ArrayImpl(self._sig, dense=copied(self.dense))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(
@@ -552,7 +553,7 @@ def host_array(value: Ndarray, *, weak_type: bool = False, dtype: Any = None, ex
     if guard is not None and guard != "allow" and not (explicit and not guard.endswith("explicit")):
         _guard_transfer(value, guard)
     want: Any = canonicalize(value.dtype) if dtype is None else dtype
-    dense = value if want == value.dtype and _is_frozen(value) else value.astype(want, copy=True)
+    dense = value if want == value.dtype and _is_frozen(value) else copied(value, want)
     aval = ShapedArray(dense.shape, dense.dtype, weak_type)
     return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=dense)
 

@@ -20,6 +20,7 @@ from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.layout import device_put_op, reshard_op, sharding_constraint
 from shardwise.placement import check_fits
 from shardwise.runtime.comm import checksum, number_of, the_world
+from shardwise.runtime.copies import copied
 from shardwise.sharding import (
     Device,
     Mesh,
@@ -149,7 +150,7 @@ def _put(x: Any, target: Sharding | None, copy: bool) -> Array:
         return value._copied() if copy else value
     if value.sharding == target and value.committed and not copy and len(value._sig.devices) > 1:
         return value
-    dense = value.dense.copy() if copy else value.dense
+    dense = copied(value.dense) if copy else value.dense
     return place(value, target, dense)
 
 

@@ -19,6 +19,7 @@ from shardwise.ops import across, across_windows
 from shardwise.ops import collective_batching as batching
 from shardwise.ops.derivative import do
 from shardwise.runtime.blocks import expanded
+from shardwise.runtime.copies import chosen
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -361,7 +362,7 @@ def _ppermute_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], perm: tuple
     front, n, dims = joined(env, x, axes)
     source_of = dict((dst, src) for src, dst in perm)
     if len(source_of) == n:
-        out = front[[source_of[i] for i in range(n)]]
+        out = chosen(front, [source_of[i] for i in range(n)])
     else:
         out = np.zeros_like(front)
         if perm:
