@@ -49,3 +49,28 @@ def test_unchecked_types_do_not_say_where_values_vary(mesh):
     for check in (True, False):
         sw.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=check)(jnp.arange(8.0))
     assert seen == [{"x"}, set()]
+
+
+def test_eager_bodies_print_each_value_once_today(mesh, shell):
+    """In the seed era and under jit each device prints."""
+    program = (
+        "import numpy as np, shardwise as sw\n"
+        "from shardwise.sharding import Mesh, PartitionSpec as P\n"
+        "mesh = Mesh(np.array(sw.devices()[:4]).reshape(2, 2), ('x', 'y'))\n"
+        "body = lambda a: sw.debug.print('{}', a.sum()) or a\n"
+        "f = sw.shard_map(body, mesh=mesh, in_specs=P('x'), out_specs=P('x'))\n"
+        "f(np.ones(4)); print('jit'); sw.jit(f)(np.ones(4))\n"
+    )
+    printed = shell("-c", program, JAX_NUM_CPU_DEVICES="4", SHARDWISE_DIALECT="latest").stdout.split()
+    assert printed == ["2.0"] * 2 + ["jit"] + ["2.0"] * 4
+
+
+def test_automatic_axes_on_results_of_the_seed_era(mesh):
+    x = sw.device_put(np.ones((8, 8), np.float32), NamedSharding(mesh, P("x", "y")))
+    mapped = seed_shard_map(lambda a: a * 2, mesh, P("x"), P("x"), auto=frozenset({"y"}))
+    assert sw.jit(mapped)(x).sharding.spec == P("x")
+
+
+def test_in_shardings_may_be_a_list(mesh):
+    split = NamedSharding(mesh, P("x"))
+    assert sw.jit(lambda x: x, in_shardings=[split])(jnp.ones(4)).sharding == split

@@ -15,6 +15,9 @@ CHECK_VMA: Setting[bool] = Setting("check_vma", True)
 # Whether derivatives that a body takes are those of each device by itself, as in the seed era's shard_map.
 LOCAL_DERIVATIVES: Setting[bool] = Setting("local_derivatives", False)
 
+# Whether a body that runs at once prints each value once, not once per device that has it: eager shard_map today.
+PRINTS_ONCE: Setting[bool] = Setting("prints_once", False)
+
 # Axes among them that are dims of a vmap: no value is typed as varying over them.
 MAPPED_AXES: Setting[frozenset[str]] = Setting("mapped_axes", frozenset())
 

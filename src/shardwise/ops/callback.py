@@ -19,6 +19,7 @@ from shardwise.base.dtypes import KeyDtype, as_dtype, canonicalize, physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import Array, Equation, ShapedArray, bind, define_op, eagerly
+from shardwise.ir.axis_scope import PRINTS_ONCE
 from shardwise.ir.op import Params
 from shardwise.ops.broadcast import broadcast_in_dim
 from shardwise.ops.convert import as_array, as_value
@@ -109,9 +110,10 @@ def _partition(region: Any, eqn: Equation) -> None:
 
 def _callback_kernel(env: Env, *blocks: Ndarray, callback: Callback, operand_dtypes: tuple[Any, ...],
                      result_types: tuple[ShapedArray, ...], kind: str, axes: tuple[str, ...],
-                     loops: tuple[tuple[int, tuple[bool, ...]], ...], **_: Any) -> tuple[Ndarray, ...]:  # fmt: skip
+                     loops: tuple[tuple[int, tuple[bool, ...]], ...], once: bool = False,
+                     **_: Any) -> tuple[Ndarray, ...]:  # fmt: skip
     lead = env.lead
-    extents = _lead_extents(env, blocks, axes, every=kind != "pure")
+    extents = _lead_extents(env, blocks, axes, every=kind != "pure" and not once)
     sizes = tuple(n for n, _ in loops)
     outs = [np.empty(extents + sizes + t.shape, physical(t.dtype)) for t in result_types]
     for at in _places(extents):
@@ -246,7 +248,7 @@ def _bound(callback: Callback, values: Sequence[Any], types: tuple[ShapedArray, 
            vmap_method: str | None = None, partitioned: bool = False) -> list[Array]:  # fmt: skip
     return bind(callback_p, *values, callback=callback, operand_dtypes=tuple(v.dtype for v in values), result_types=types,
                 kind=kind, ordered=ordered, vmap_method=vmap_method, partitioned=partitioned, axes=_manual_axes(),
-                loops=())  # fmt: skip
+                loops=(), once=kind == "debug" and PRINTS_ONCE.get())  # fmt: skip
 
 
 def _result_types(result_shape_dtypes: Any) -> tuple[tuple[ShapedArray, ...], PyTreeDef]:

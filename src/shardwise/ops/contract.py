@@ -46,7 +46,7 @@ DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[
 
 def _dot_type(lhs: ShapedArray, rhs: ShapedArray, *, dimension_numbers: DotDims, precision: CanonicalPrecision,
               preferred_element_type: np.dtype[Any] | None, out_sharding: NamedSharding | None = None,
-              sum_axes: Axes = ()) -> ShapedArray:  # fmt: skip
+              sum_axes: Axes = (), rhs_first: bool = False) -> ShapedArray:  # fmt: skip
     _check_dims(lhs, rhs, dimension_numbers)
     dtype = _dot_dtype(lhs.dtype, rhs.dtype, precision, preferred_element_type)
     lhs_free, rhs_free = free_dims(dimension_numbers, lhs.ndim, rhs.ndim)
@@ -127,7 +127,10 @@ def _width(dtype: np.dtype[Any]) -> tuple[bool, int, int, int, bool]:
 
 
 def _dot_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """Batch dims pass through all three tensors, free dims through two; contracted dims are reductions."""
+    """Batch dims pass through all three tensors, free dims through two; contracted dims are reductions.
+
+    Where both sides' free dims want the same axis, it goes to the larger side, and of equal ones to lhs (`rhs_first`: rhs).
+    """
     lhs, rhs = in_types
     (lhs_con, rhs_con), (lhs_batch, rhs_batch) = params["dimension_numbers"]
     lhs_free, rhs_free = free_dims(params["dimension_numbers"], lhs.ndim, rhs.ndim)
@@ -153,7 +156,8 @@ def _dot_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     factors = lambda entries: tuple((f,) if sizes[f] != 1 else () for f in entries)  # noqa: E731
     kept = len(sizes) - len(lhs_con)
     kinds = (Kind.PASS,) * kept + (Kind.REDUCE,) * len(lhs_con)
-    return Rule((factors(left), factors(right)), (factors(range(kept)),), tuple(sizes), kinds)
+    favored = 1 if params.get("rhs_first") else None
+    return Rule((factors(left), factors(right)), (factors(range(kept)),), tuple(sizes), kinds, favored=favored)
 
 
 def _dot_explicit(in_types: Types, out_types: Types, params: Any, rule: Rule) -> tuple[Spec, ...]:
@@ -207,7 +211,7 @@ def _check_unreduced(sharding: NamedSharding, lhs: ShapedArray, rhs: ShapedArray
 
 def _dot_kernel(env: Env, lhs: NDArray, rhs: NDArray, *, dimension_numbers: DotDims, precision: CanonicalPrecision,
                 preferred_element_type: np.dtype[Any] | None, out_sharding: NamedSharding | None = None,
-                sum_axes: Axes = ()) -> NDArray:  # fmt: skip
+                sum_axes: Axes = (), rhs_first: bool = False) -> NDArray:  # fmt: skip
     """One matrix product for all devices; loop dims of `sum_axes` are contracted, too (a psum in the same product)."""
     dtype = _dot_dtype(lhs.dtype, rhs.dtype, precision, preferred_element_type)
     return _dot(env, lhs, rhs, dtype, dimension_numbers, precision, sum_axes)
@@ -255,17 +259,20 @@ def _dot_transpose(ct: Array, lhs: Any, rhs: Any, *, dimension_numbers: DotDims,
         right = tuple(range(middle, ct.ndim))
         by_rhs = sorted(range(len(rhs_con)), key=lambda i: rhs_con[i])  # free dims of rhs come in its own order
         order = (*lhs_batch, *lhs_free, *(lhs_con[i] for i in by_rhs))
-        return [_dot_back(ct, rhs, ((right, rhs_free), (batch, rhs_batch)), order, lhs.aval, params), None]
+        return [_dot_back(ct, rhs, ((right, rhs_free), (batch, rhs_batch)), order, lhs.aval, params, {}), None]
     left = tuple(range(len(batch), middle))
     by_lhs = sorted(range(len(lhs_con)), key=lambda i: lhs_con[i])
     order = (*rhs_batch, *(rhs_con[i] for i in by_lhs), *rhs_free)
-    return [None, _dot_back(lhs, ct, ((lhs_free, left), (lhs_batch, batch)), order, rhs.aval, params)]
+    back = _dot_back(lhs, ct, ((lhs_free, left), (lhs_batch, batch)), order, rhs.aval, params, {"rhs_first": True})
+    return [None, back]
 
 
-def _dot_back(x: Any, y: Any, dims: DotDims, order: tuple[int, ...], aval: ShapedArray, params: dict[str, Any]) -> Any:
-    """The product, whose dim i is dim ``order[i]`` of the operand of type `aval`."""
+def _dot_back(x: Any, y: Any, dims: DotDims, order: tuple[int, ...], aval: ShapedArray, params: dict[str, Any],
+              first: dict[str, bool]) -> Any:  # fmt: skip
+    """The product, whose dim i is dim ``order[i]`` of the operand of type `aval`. Axes that both factors want go to the cotangent's."""
     sharding = dims_sharding(cotangent_sharding(aval), order)
-    out = do.dot_general(x, y, **{**params, "dimension_numbers": dims, "out_sharding": sharding})
+    kept = {k: v for k, v in params.items() if k != "rhs_first"}
+    out = do.dot_general(x, y, **{**kept, **first, "dimension_numbers": dims, "out_sharding": sharding})
     place = tuple(order.index(d) for d in range(len(order)))
     if place != tuple(range(len(order))):
         out = do.transpose(out, permutation=place)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Literal, ShapedArray, bind, define_op, literal
+from shardwise.ir import Array, Equation, Literal, ShapedArray, bind, define_op, literal
 from shardwise.ir.explicit import check_divisible, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
@@ -21,7 +21,7 @@ from shardwise.ops.broadcast import expand_dims
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import do, filled, is_linear, linear_jvp
 from shardwise.ops.gather import GatherDimensionNumbers, gather
-from shardwise.ops.pieces import concatenate, slice_in_dim
+from shardwise.ops.pieces import concatenate, slice_in_dim, slice_p
 from shardwise.ops.reshape import reshape
 from shardwise.ops.transpose import squeeze
 from shardwise.ops.windows import Block, read_windows, write_windows
@@ -135,8 +135,28 @@ def _slice_transpose(
     return [whole, *[None] * len(starts)]
 
 
+def _static_slice(eqn: Equation) -> Equation | None:
+    """With starts that are known it is a slice, whose split dims stay split."""
+    operand, *starts = eqn.inputs
+    if not all(isinstance(s, Literal) for s in starts) or operand.aval.mesh is not None:
+        return None
+    at, sizes = [], eqn.params["slice_sizes"]
+    for s, n, size, wrap in zip(starts, operand.aval.shape, sizes, eqn.params["wrap"], strict=True):
+        i = int(s.value)  # type: ignore[union-attr]
+        at.append(min(max(i + n if i < 0 and wrap else i, 0), n - size))
+    limits = tuple(i + size for i, size in zip(at, sizes, strict=True))
+    return Equation(
+        slice_p,
+        (operand,),
+        eqn.outputs,
+        {"start_indices": tuple(at), "limit_indices": limits, "strides": None},
+        eqn.source,
+    )
+
+
 dynamic_slice_p = define_op(
     "dynamic_slice",
+    static=_static_slice,
     jvp=_slice_jvp,
     transpose=_slice_transpose,
     type_rule=_slice_type,

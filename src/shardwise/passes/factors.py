@@ -288,7 +288,7 @@ def _precedence(flow: Flow, wanted: Mapping[int, Axes], slots: Sequence[Sequence
         size, source = -1, -1
         for t, slot_of in enumerate(flow.slot_of):
             if f in slot_of and slots[t][slot_of[f]][: len(axes)] == axes and flow.tensor_sizes[t] > size:
-                size, source = flow.tensor_sizes[t], t
+                size, source = flow.tensor_sizes[t], -1 if t == flow.rule.favored else t
         ways = _product(mesh[a] for a in axes) if flow.pointwise else 0
         keys[f] = (-size, -ways, source, f)
     return sorted(wanted, key=keys.__getitem__)

@@ -1,4 +1,7 @@
-"""Inlining: equations that only call another program (nested jit, custom derivative wrappers) become its equations."""
+"""Inlining: equations that only call another program (nested jit, custom derivative wrappers) become its equations.
+
+Equations of ops that have a simpler form for literal operands (`Op.static`) take it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def inline_calls(program: Program) -> Program:
 
 
 def _has_calls(program: Program) -> bool:
-    return any(eqn.op.inline is not None or any(_has_calls(sub) for _, sub in subprograms(eqn.params))
+    return any(eqn.op.inline is not None or eqn.op.static is not None or any(_has_calls(sub) for _, sub in subprograms(eqn.params))
                for eqn in program.equations)  # fmt: skip
 
 
@@ -45,7 +48,9 @@ def _splice(program: Program, names: dict[Var, Atom], equations: list[Equation])
         if eqn.op.inline is None:
             outputs = tuple(Var(v.aval) for v in eqn.outputs)
             names.update(zip(eqn.outputs, outputs, strict=True))
-            equations.append(Equation(eqn.op, inputs, outputs, _inlined_params(eqn), eqn.source))
+            renamed = Equation(eqn.op, inputs, outputs, _inlined_params(eqn), eqn.source)
+            simpler = None if eqn.op.static is None else eqn.op.static(renamed)
+            equations.append(renamed if simpler is None else simpler)
             continue
         inner: Program = eqn.op.inline(eqn)
         inner_names: dict[Var, Atom] = dict(zip(inner.inputs, inputs, strict=True))

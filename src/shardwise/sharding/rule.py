@@ -32,7 +32,8 @@ class Rule:
     """A sharding rule for one op applied to tensors of known shapes.
 
     `inputs[t][d]` and `outputs[t][d]` are the factors of dim `d` of tensor `t`, major first; `sizes` and `kinds` are
-    indexed by factor. Factors in `blocked` shard neither forward nor backward.
+    indexed by factor. Factors in `blocked` shard neither forward nor backward. Of tensors of one size the first decides
+    who gets an axis that several factors want; before them the one with the index `favored`.
     """
 
     inputs: tuple[TensorFactors, ...]
@@ -40,6 +41,7 @@ class Rule:
     sizes: tuple[int, ...]
     kinds: tuple[Kind, ...]
     blocked: frozenset[int] = frozenset()
+    favored: int | None = None
 
     @property
     def tensors(self) -> tuple[TensorFactors, ...]:

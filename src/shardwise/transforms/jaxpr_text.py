@@ -150,6 +150,7 @@ def shown_params(eqn: Equation) -> dict[str, Any]:
         shown = _broadcast(shown)
     if name == "dot_general":
         shown["dimension_numbers"] = _Plain(str(_listed(params["dimension_numbers"])))
+        shown.pop("rhs_first", None)  # of layouts only
     if name == "scan":
         shown.setdefault("unroll", 1)
         if not config.latest:

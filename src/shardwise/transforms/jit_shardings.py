@@ -105,6 +105,7 @@ def flat_shardings(tree: Any, full: Any, option: str, api: str, whole: str) -> l
     if isinstance(tree, (Sharding, PartitionSpec)) or tree is None:
         return [resolve_leaf(tree, option, api)] * len(tree_leaves(full))
     if option == "in_shardings":
+        tree = tuple(tree) if isinstance(tree, list) else tree  # as the arguments are
         _check_args_prefix(tree, full)
     try:
         leaves = broadcast_prefix(tree, full, is_leaf=is_spec_leaf)

@@ -24,7 +24,7 @@ from shardwise.base.tree import (
     tree_unflatten,
 )  # fmt: skip
 from shardwise.ir import Array, Equation, Program, ShapedArray, bind, define_op, is_eager, trace_program
-from shardwise.ir.axis_scope import LOCAL_DERIVATIVES
+from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
 from shardwise.ir.op import Params, Types
 from shardwise.ops.collective import first_replica
 from shardwise.ops.convert import as_array
@@ -152,7 +152,8 @@ class ShardMap:
                 errors.check_output_type(self, leaf)
             return [as_array(o) for o in outs]
 
-        with body_scope(mesh, manual, self.check), LOCAL_DERIVATIVES.override(self.own_derivatives):
+        once = PRINTS_ONCE.override(eager and config.latest)
+        with body_scope(mesh, manual, self.check), LOCAL_DERIVATIVES.override(self.own_derivatives), once:
             trace = block_trace(self.name, mesh, manual, values, in_dims, shard_map_op) if eager else None
             program, consts = trace_program(flat, types, self.name, trace=trace)
         errors.check_captured(self, consts, mesh)
@@ -258,11 +259,14 @@ def _partition(region: Any, eqn: Equation) -> None:
     for var, result, dims in zip(eqn.outputs, program.outputs, params["out_dims"], strict=True):
         atom, rest = body.read(result)
         rest = rest or ((),) * result.aval.ndim
+        if any(rest) and not config.latest:  # the seed era's results lie as out_specs say
+            whole = ((),) * result.aval.ndim
+            atom, rest = body.reshard(atom, rest, whole, result.aval), whole
         layout = joined_dims(dims, rest)
         extra = tuple(a for a in sorted(atom.aval.vma & manual) if not any(a in axes for axes in layout))
         if extra:
             atom = body.emit(first_replica, [atom], {"axes": extra})[0]
-        region.define(var, atom, layout)  # automatic axes that the body left on it stay
+        region.define(var, atom, layout)  # today automatic axes that the body left on it stay
 
 
 shard_map_op = define_op("shard_map", type_rule=_type, multiple_results=True, typed=True, rule=_rule, to_grid=_to_grid,
