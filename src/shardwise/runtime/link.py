@@ -111,11 +111,19 @@ def as_bytes(x: Ndarray) -> Ndarray:
     return x.reshape(-1).view(np.uint8) if x.ndim else x.reshape(1).view(np.uint8)
 
 
+def _offer() -> None:
+    """Let another process have the processor."""
+    time.sleep(0)
+
+
+offer: Callable[[], None] = getattr(os, "sched_yield", _offer)  # not on every system
+
+
 def patiently(done: Callable[[], Any]) -> None:
     """Wait until `done()`, leaving the processor to others: more and more of it the longer it takes."""
     begin = time.monotonic()
     while not done():
-        os.sched_yield()
+        offer()
         waited = time.monotonic() - begin
         if waited > 0.01:
             time.sleep(min(waited / 50, 0.001))

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shardwise.base.errors import JaxRuntimeError
-from shardwise.runtime.link import COMBINE, Combine, Ndarray, combined, patiently, pieces
+from shardwise.runtime.link import COMBINE, Combine, Ndarray, combined, offer, patiently, pieces
 from shardwise.runtime.memory import pool
 from shardwise.runtime.traffic import everything
 
@@ -27,6 +27,7 @@ ROOM = 1 << 18  # bytes of a slot
 CROWDED_ROOM = 1 << 20  # where each round means that processors change hands
 _HEAD = 4096
 _SPINS = 20000  # looks at a flag before the processor is offered to others: about a millisecond
+_YIELDS = 1000  # offers of the processor before more patience
 _SMALL = 1 << 14  # bytes that all-reduce shows to everybody at once
 _IN_ORDER = hasattr(os, "uname") and os.uname().machine in (
     "x86_64",
@@ -86,7 +87,12 @@ class SharedLink:
                     if flag[0] >= step:
                         break
                 else:
-                    patiently(lambda flag=flag: flag[0] >= step)
+                    for _ in range(_YIELDS):
+                        offer()
+                        if flag[0] >= step:
+                            break
+                    else:
+                        patiently(lambda flag=flag: flag[0] >= step)
         if not _IN_ORDER:
             self._window.Sync()
 
