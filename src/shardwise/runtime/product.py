@@ -32,6 +32,7 @@ _NUMPYS_LINE = 9216  # the same for a matrix times a vector
 _THREADED = 1 << 23  # from here a second thread pays if it is awake
 _ROUSED = 1 << 24  # from here it pays to wake one
 _TASK = 1 << 23  # the least that a task of its own should have
+_LONG = 1 << 27  # a thread's share of work that takes milliseconds
 _THREADED_LINE = 1 << 20  # for a matrix times a vector, where memory sets the pace
 _TILE = 128  # rows and columns below which products are not cut if there are other ways
 _LEAST_TILE = 64
@@ -111,7 +112,9 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
     threads = limit or (product_threads() if worth else 1)
     pieces = 1
     if threads > 1 and count < 4 * threads:
-        pieces = min(-(-2 * threads // count), max(1, each // (_THREADED_LINE // 2 if line else _TASK)))
+        # One piece for each thread keeps caches warm; of long work, two even out what else the processors do.
+        parts = threads * (2 if count * each >= threads * _LONG else 1)
+        pieces = min(-(-parts // count), max(1, each // (_THREADED_LINE // 2 if line else _TASK)))
     first, second = (b, a) if fixed[0] else (a, b)
     tasks = _tasks(first, second, out, batch, tile(pieces))
     rouse = count * each >= (_THREADED_LINE if line else _ROUSED)

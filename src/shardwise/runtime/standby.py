@@ -1,7 +1,7 @@
 """Threads that stay awake for a moment after they helped with a kernel: the next kernel finds them at once.
 
-To wake a thread takes longer than many kernels run, so after its work a helper watches a mailbox for about a tenth of a millisecond
-before it sleeps. All of that is machine code and needs no interpreter: the caller of a kernel posts it, works on it itself, and
+To wake a thread takes longer than many kernels run, so after its work a helper watches a mailbox for a fifth of a millisecond before
+it sleeps. All of that is machine code and needs no interpreter: the caller of a kernel posts it, works on it itself, and
 waits for those who came. Where nothing can be compiled, `threads.helpers` do.
 
 A kernel is ``kernel(job, pointers, counter)``, and takes chunks of work from the counter until none is left, so one that no helper
@@ -14,6 +14,7 @@ import ctypes
 import os
 import platform
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
@@ -23,7 +24,8 @@ from shardwise.runtime.threads import helpers
 
 Kernel = Callable[..., None]
 
-_WATCH = 3000  # looks into the mailbox, each about 40 ns, before a helper sleeps
+_WATCH = 200e-6  # seconds that a helper watches the mailbox before it sleeps
+_TRIAL = 1000  # looks into the mailbox, whose time is taken to know how many fill that: a pause is 5 to 50 ns, as processors go
 _PATIENCE = 20000  # looks at helpers that are not done before the caller lets other threads run
 
 # The mailbox: words of 64 bits, those that several threads write on cache lines of their own.
@@ -148,6 +150,7 @@ class Standby:
 
     def __init__(self) -> None:
         self._code: tuple[Any, Any] | None = None  # serve, post
+        self._looks = _TRIAL
         self._broken = False
         self.forget()
         if hasattr(os, "register_at_fork"):
@@ -196,7 +199,7 @@ class Standby:
                     threading.Thread(target=_serve, args=serving, name="shardwise-standby", daemon=True).start()
                     self._started += 1
         for _ in range(missing - self._queue.qsize()):
-            self._queue.put(_WATCH)
+            self._queue.put(self._looks)
 
     def _compiled(self) -> tuple[Any, Any] | None:
         with self._lock:
@@ -210,6 +213,12 @@ class Standby:
                 void, word = ctypes.c_void_p, ctypes.c_int64
                 serve = ctypes.CFUNCTYPE(None, void, word)(code.address)
                 post = ctypes.CFUNCTYPE(None, void, word, *[void] * 4)(code.owner.get_function_address("post"))
+                times = []
+                for _ in range(3):
+                    begin = time.perf_counter()
+                    serve(self._at, _TRIAL)
+                    times.append(time.perf_counter() - begin)
+                self._looks = int(_TRIAL * _WATCH / max(min(times), 1e-6))
                 self._code = serve, post
         return self._code
 
