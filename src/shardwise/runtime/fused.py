@@ -17,6 +17,7 @@ import numpy as np
 
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STREAMED, STRIDED, Kernel, compiled, width_of
@@ -81,7 +82,7 @@ class FusedKernel:
         if layout is None:
             return self.plain(*blocks)
         outs = self._targets(layout, blocks, free)
-        addresses = [b.__array_interface__["data"][0] for b in (*blocks, *outs)]
+        addresses = [address(b) for b in (*blocks, *outs)]
         pointers, counter = layout.pointers(*addresses), ctypes.c_int64(0)
         at, count = ctypes.addressof(pointers), ctypes.addressof(counter)
         standby.run(layout.kernel, ctypes.addressof(layout.job), at, count, layout.threads)

@@ -16,6 +16,7 @@ import numpy as np
 
 from shardwise.ir import Literal, Program, Var
 from shardwise.runtime import llvm
+from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fold_codegen import FoldWriter
@@ -35,6 +36,7 @@ _CHUNK = 1 << 14  # elements that a thread takes at a time
 _THREADED = 1 << 17  # elements from which a second thread pays
 _CACHED = 1 << 20  # bytes of a row that pass after pass can read from the cache
 _PIECE = 1 << 16  # elements of a piece of a long row
+_KEPT = 1 << 18  # bytes beside results that wait for the next call
 _STRIPS = 4  # vectors side by side, where lanes have results of their own
 
 
@@ -55,9 +57,11 @@ class _Layout:
     results: tuple[Result, ...]
     steps: tuple[_Step, ...]
     pointers: Any
-    extra: (
-        tuple[int, int, int] | None
-    )  # bytes for values kept between passes, for accumulators of pieces, for their results
+    extra: tuple[
+        int, int, int
+    ]  # where values kept between passes begin, then accumulators of pieces, then their results
+    bytes: int  # of all these
+    spare: list[Ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +97,29 @@ class FoldedKernel:
         if layout is None:
             return self.plain(*blocks)
         outs = [r.empty() for r in layout.results]
-        addresses = [b.__array_interface__["data"][0] for b in blocks]
-        arrays = outs if layout.extra is None else [*outs, *[pool.empty((n,), np.uint8) for n in layout.extra]]
-        given = [addresses[i] for i in layout.numbers] + [a.__array_interface__["data"][0] for a in arrays]
+        given = [address(blocks[i]) for i in layout.numbers] + [address(a) for a in outs]
+        spare = self._memory(layout)
+        if spare is not None:
+            start = address(spare)
+            given += [start + offset for offset in layout.extra]
         pointers = layout.pointers(*given)  # the rest, if any, is not used
         at = ctypes.addressof(pointers)
         for step in layout.steps:
             counters = (ctypes.c_int64 * 2)()
             standby.run(step.kernel, ctypes.addressof(step.job), at, ctypes.addressof(counters), step.threads)
+        if spare is not None and layout.bytes <= _KEPT:
+            layout.spare.append(spare)
         return tuple(outs)
+
+    @staticmethod
+    def _memory(layout: _Layout) -> Ndarray | None:
+        """Memory for a call, besides results; a little is kept from call to call."""
+        if not layout.bytes:
+            return None
+        try:
+            return layout.spare.pop()
+        except IndexError:
+            return pool.empty((layout.bytes,), np.uint8)
 
     @property
     def plain(self) -> Any:
@@ -250,9 +268,10 @@ class FoldedKernel:
             steps.append(step(FoldWriter(graph, form).whole()))
         vectors = 8 * width * units * 4 * max(1, sum(map(len, graph.folds)))
         pointers = ctypes.c_void_p * (len(access) + 3)
-        extra = threads * saved * slot, vectors * pieces if split else 0, vectors if split else 0
+        scratch, parts, totals = threads * saved * slot, vectors * pieces if split else 0, vectors if split else 0
         numbers = tuple(a.number for a in graph.accesses)
-        return _Layout(numbers, results, tuple(steps), pointers, extra if any(extra) else None)
+        extra = (0, scratch, scratch + parts)
+        return _Layout(numbers, results, tuple(steps), pointers, extra, scratch + parts + totals, [])
 
 
 def _along_loops(block: Ndarray, places: Sequence[int | None], lead: int, n: int) -> tuple[Shape, Shape]:
