@@ -32,6 +32,7 @@ from shardwise.ops.shape import stack
 from shardwise.ops.slicing import index_in_dim
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
+from shardwise.runtime.loop import loop_of
 
 # -- the op ----------------------------------------------------------------------------------------------------------
 # Operands: the values that the body captured, the carry, the arrays scanned over. Results: the carry, the stacked outputs.
@@ -145,6 +146,8 @@ def _rows_like(block: Ndarray, length: int) -> Ndarray:
 
 
 def _scan_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
+    if not env.lead:
+        return loop_of(params["body"], env, *[params[k] for k in ("num_consts", "num_carry", "length", "reverse")])
     step = plan_of(params["body"], env)
     lead, n, length = env.lead, params["num_carry"], params["length"]
     order = range(length - 1, -1, -1) if params["reverse"] else range(length)
@@ -172,6 +175,7 @@ def _scan_compile(env: Env, in_types: Types, out_types: Types, params: Params) -
 
 scan_p = define_op("scan", type_rule=_scan_type, multiple_results=True, typed=True, rule=no_rule, edges=_scan_edges,
                    partition=_scan_partition, compile=_scan_compile, effects=program_effects,
+                   rewrite=later("shardwise.transforms.scan_fission", "fissioned"),
                    **{rule: later("shardwise.transforms.scan_rules", f"scan_{rule}")
                       for rule in ("jvp", "linearize", "transpose", "batch")})  # fmt: skip
 
