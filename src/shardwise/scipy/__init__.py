@@ -3,7 +3,7 @@
 import importlib as _importlib
 from typing import Any as _Any
 
-_SUBMODULES = ("linalg", "special", "stats")
+_SUBMODULES = ("cluster", "fft", "integrate", "linalg", "ndimage", "signal", "sparse", "special", "stats")
 
 
 def __getattr__(name: str) -> _Any:

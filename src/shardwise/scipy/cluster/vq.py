@@ -1,0 +1,25 @@
+"""`shardwise.scipy.cluster.vq`: which entry of a code book each observation is nearest to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise import numpy as jnp
+from shardwise.ir import Array
+
+__all__ = ["vq"]
+
+
+def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Array, Array]:
+    """For each row of `obs` the index of the nearest row of `code_book`, and its distance. ValueError for other ranks."""
+    rows, book = jnp.asarray(obs), jnp.asarray(code_book)
+    if rows.ndim != book.ndim:
+        raise ValueError("Observation and code_book should have the same rank")
+    if rows.ndim == 1:
+        rows, book = rows[:, None], book[:, None]
+    if rows.ndim != 2:
+        raise ValueError("ndim different than 1 or 2 are not supported")
+    rows, book = (x.astype(jnp.result_type(rows, book, float)) for x in (rows, book))
+    distances = jnp.linalg.norm(rows[:, None] - book[None], axis=-1)
+    code = jnp.argmin(distances, axis=-1)
+    return code, jnp.min(distances, axis=-1)

@@ -1,0 +1,115 @@
+"""`shardwise.scipy.fft`: cosine transforms of type 2, and their inverses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise import numpy as jnp
+from shardwise.ir import Array
+
+__all__ = ["dct", "dctn", "idct", "idctn"]
+
+
+def _check(type: int, norm: str | None) -> None:
+    if type != 2:
+        raise NotImplementedError("Only DCT type 2 is implemented; scipy.fft has the others, through pure_callback.")
+    if norm is not None and norm not in ("backward", "ortho"):
+        raise ValueError(f"jax.scipy.fft.dct: {norm=!r} is not implemented; use None, 'backward' or 'ortho'.")
+
+
+def _sized(x: Array, n: int | None, axis: int) -> Array:
+    if n is None or n == x.shape[axis]:
+        return x
+    if n < x.shape[axis]:
+        return x[tuple(slice(0, n) if d == axis else slice(None) for d in range(x.ndim))]
+    return jnp.pad(x, [(0, n - x.shape[axis]) if d == axis else (0, 0) for d in range(x.ndim)])
+
+
+def _along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
+    return values.reshape([-1 if d == axis else 1 for d in range(ndim)])
+
+
+def _ortho(n: int, dtype: Any) -> np.ndarray:
+    """What turns plain coefficients into those of an orthogonal transform."""
+    scale = np.full(n, math.sqrt(1 / (2 * n)))
+    scale[0] = math.sqrt(1 / (4 * n))
+    return scale.astype(dtype)
+
+
+def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The discrete cosine transform of type 2 along `axis`, of `n` entries (cut or padded with zeros)."""
+    _check(type, norm)
+    x = _real(x)
+    axis %= x.ndim
+    x = _sized(x, n, axis)
+    size = x.shape[axis]
+    even = x[tuple(slice(None, None, 2) if d == axis else slice(None) for d in range(x.ndim))]
+    odd = x[tuple(slice(1, None, 2) if d == axis else slice(None) for d in range(x.ndim))]
+    spectrum = jnp.fft.fft(jnp.concatenate([even, jnp.flip(odd, axis)], axis), axis=axis)
+    angle = np.exp(-0.5j * np.pi * np.arange(size) / size)
+    out = 2 * jnp.real(spectrum * _along(angle, axis, x.ndim).astype(spectrum.dtype))
+    return out * _along(_ortho(size, x.dtype), axis, x.ndim) if norm == "ortho" else out
+
+
+def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+    """The inverse of `dct`, with the same arguments."""
+    _check(type, norm)
+    x = _real(x)
+    axis %= x.ndim
+    x = _sized(x, n, axis)
+    size = x.shape[axis]
+    plain = x / _along(_ortho(size, x.dtype), axis, x.ndim) if norm == "ortho" else x
+    angle = np.exp(0.5j * np.pi * np.arange(size) / size)
+    mirror = jnp.flip(plain, axis)
+    shifted = jnp.concatenate([jnp.zeros_like(_first(plain, axis)), mirror[_cut(axis, x.ndim, size - 1)]], axis)
+    spectrum = (plain - 1j * shifted) * _along(angle, axis, x.ndim) / 2
+    values = jnp.real(jnp.fft.ifft(spectrum.astype(jnp.result_type(x.dtype, np.complex64)), axis=axis))
+    half = (size + 1) // 2
+    even, odd = values[_cut(axis, x.ndim, half)], jnp.flip(values, axis)[_cut(axis, x.ndim, size - half)]
+    woven = jnp.zeros_like(values)
+    woven = woven.at[tuple(slice(None, None, 2) if d == axis else slice(None) for d in range(x.ndim))].set(even)
+    woven = woven.at[tuple(slice(1, None, 2) if d == axis else slice(None) for d in range(x.ndim))].set(odd)
+    return woven.astype(x.dtype)
+
+
+def _cut(axis: int, ndim: int, size: int) -> tuple[slice, ...]:
+    return tuple(slice(0, size) if d == axis else slice(None) for d in range(ndim))
+
+
+def _first(x: Array, axis: int) -> Array:
+    return x[_cut(axis, x.ndim, 1)]
+
+
+def _real(x: Any) -> Array:
+    x = jnp.asarray(x)
+    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
+
+
+def _several(
+    one: Any, x: Any, type: int, s: Sequence[int] | None, axes: Sequence[int] | None, norm: str | None
+) -> Array:
+    x = _real(x)
+    if axes is None:
+        axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
+    sizes: Sequence[int | None] = [None] * len(axes) if s is None else list(s)
+    for axis, n in zip(axes, sizes, strict=True):
+        x = one(x, type=type, n=n, axis=axis, norm=norm)
+    return x
+
+
+def dctn(
+    x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None
+) -> Array:
+    """`dct` along several axes, all by default."""
+    return _several(dct, x, type, s, axes, norm)
+
+
+def idctn(
+    x: Any, type: int = 2, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None
+) -> Array:
+    """The inverse of `dctn`."""
+    return _several(idct, x, type, s, axes, norm)

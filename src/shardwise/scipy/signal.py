@@ -1,0 +1,140 @@
+"""`shardwise.scipy.signal`: convolutions and correlations of arrays of any rank, and `detrend`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.base.dtypes import issubdtype
+from shardwise.ir import Array
+
+__all__ = ["convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve"]
+
+
+def _pair(name: str, a: Any, b: Any) -> tuple[Array, Array]:
+    x, y = jnp.asarray(a), jnp.asarray(b)
+    if x.ndim != y.ndim:
+        raise ValueError(f"{name}: in1 and in2 must have the same number of dimensions, got {x.ndim} and {y.ndim}")
+    dtype = jnp.result_type(x, y, 0.0) if not issubdtype(jnp.result_type(x, y), np.inexact) else jnp.result_type(x, y)
+    return x.astype(dtype), y.astype(dtype)
+
+
+def _no_swap(name: str, mode: str, x: Array, y: Array) -> tuple[Array, Array, bool]:
+    """With 'valid' the larger array comes first; ValueError if neither is."""
+    if mode != "valid":
+        return x, y, False
+    if all(m <= n for m, n in zip(y.shape, x.shape, strict=True)):
+        return x, y, False
+    if all(n <= m for m, n in zip(y.shape, x.shape, strict=True)):
+        return y, x, True
+    raise ValueError(f"{name}: one input must be smaller than the other in every dimension.")
+
+
+def _sliding(name: str, x: Array, kernel: Array, mode: str, precision: Any) -> Array:
+    """Sums of products at every overlap that `mode` asks for; the kernel is not turned."""
+    if mode == "full":
+        padding = [(n - 1, n - 1) for n in kernel.shape]
+    elif mode == "same":
+        padding = [(n // 2, n - n // 2 - 1) for n in kernel.shape]
+    elif mode == "valid":
+        padding = [(0, 0)] * kernel.ndim
+    else:
+        raise ValueError("mode must be one of ['full', 'same', 'valid']")
+    out = lax.conv_general_dilated(x[None, None], kernel[None, None], (1,) * x.ndim, padding, precision=precision)
+    return out[0, 0]
+
+
+def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
+    """The convolution of two arrays of one rank. 'full' has every overlap, 'valid' only whole ones, 'same' the size of `in1`.
+
+    `method` 'fft' goes through `fftconvolve`, 'direct' and 'auto' sum products. ValueError for other ranks or modes.
+    """
+    if method not in ("auto", "direct", "fft"):
+        raise ValueError(f"Got {method=}; expected 'auto', 'fft', or 'direct'.")
+    if method == "fft":
+        return fftconvolve(in1, in2, mode)
+    x, y = _pair("convolve", in1, in2)
+    x, y, _ = _no_swap("convolve", mode, x, y)
+    return _sliding("convolve", x, jnp.flip(y), mode, precision)
+
+
+def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
+    """The correlation of two arrays of one rank; arguments as of `convolve`."""
+    x, y = _pair("correlate", in1, in2)
+    return convolve(x, jnp.flip(jnp.conj(y)), mode, method, precision)
+
+
+def _plane(name: str, in1: Any, in2: Any, boundary: str, fillvalue: Any) -> None:
+    if boundary != "fill" or fillvalue != 0:
+        raise NotImplementedError(f"{name} only supports boundary='fill', fillvalue=0; pad the input with numpy.pad.")
+    if jnp.ndim(in1) != 2 or jnp.ndim(in2) != 2:
+        raise ValueError(f"{name} only supports 2-dimensional inputs.")
+
+
+def convolve2d(
+    in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: float = 0, precision: Any = None
+) -> Array:
+    """`convolve` of two matrices."""
+    _plane("convolve2d", in1, in2, boundary, fillvalue)
+    return convolve(in1, in2, mode, "direct", precision)
+
+
+def correlate2d(
+    in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: float = 0, precision: Any = None
+) -> Array:
+    """`correlate` of two matrices; with 'same' the middle of the full one, the later entry where there are two."""
+    _plane("correlate2d", in1, in2, boundary, fillvalue)
+    if mode != "same":
+        return correlate(in1, in2, mode, "direct", precision)
+    x, y = _pair("correlate2d", in1, in2)
+    padding = [((n - 1) // 2, n // 2) for n in y.shape]
+    return lax.conv_general_dilated(x[None, None], jnp.conj(y)[None, None], (1, 1), padding, precision=precision)[0, 0]
+
+
+def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Sequence[int] | int | None = None) -> Array:
+    """`convolve` by way of Fourier transforms, along `axes`; in the others sizes are equal or 1."""
+    x, y = _pair("fftconvolve", in1, in2)
+    if mode not in ("full", "same", "valid"):
+        raise ValueError("mode must be one of ['full', 'same', 'valid']")
+    chosen = list(range(x.ndim)) if axes is None else [a % x.ndim for a in ([axes] if isinstance(axes, int) else axes)]
+    x, y, _ = _no_swap("fftconvolve", mode, x, y)
+    sizes = [x.shape[a] + y.shape[a] - 1 for a in chosen]
+    if issubdtype(x.dtype, np.complexfloating):
+        full = jnp.fft.ifftn(jnp.fft.fftn(x, sizes, chosen) * jnp.fft.fftn(y, sizes, chosen), sizes, chosen)
+    else:
+        full = jnp.fft.irfftn(jnp.fft.rfftn(x, sizes, chosen) * jnp.fft.rfftn(y, sizes, chosen), sizes, chosen)
+    if mode == "full":
+        return full
+    wanted = [x.shape[a] if mode == "same" else x.shape[a] - y.shape[a] + 1 for a in range(x.ndim)]
+    cut = [slice(None)] * x.ndim
+    for a in chosen:
+        start = (full.shape[a] - wanted[a]) // 2
+        cut[a] = slice(start, start + wanted[a])
+    return full[tuple(cut)]
+
+
+def detrend(data: Any, axis: int = -1, type: str = "linear", bp: int = 0, overwrite_data: None = None) -> Array:
+    """`data` less its mean ('constant') or the line that fits it best ('linear', piecewise between the break points `bp`)."""
+    x = jnp.asarray(data)
+    x = x if issubdtype(x.dtype, np.inexact) else x.astype(jnp.result_type(float))
+    if type not in ("constant", "linear"):
+        raise ValueError("Trend type must be 'linear' or 'constant'.")
+    if type == "constant":
+        return x - jnp.mean(x, axis, keepdims=True)
+    n = x.shape[axis]
+    points = sorted({0, *np.ravel(bp).tolist(), n})
+    if points[0] < 0 or points[-1] > n:
+        raise ValueError("Breakpoints must be non-negative and less than length of data along given axis.")
+    rows = jnp.moveaxis(x, axis, 0)
+    flat = jnp.reshape(rows, (n, -1))
+    parts = []
+    for start, end in itertools.pairwise(points):
+        line = np.stack([np.ones(end - start), np.arange(1, end - start + 1) / (end - start)], 1).astype(x.dtype)
+        part = flat[start:end]
+        parts.append(part - jnp.asarray(line) @ (jnp.asarray(np.linalg.pinv(line)) @ part))
+    return jnp.moveaxis(jnp.reshape(jnp.concatenate(parts), rows.shape), 0, axis)

@@ -1,0 +1,208 @@
+"""`shardwise.scipy.sparse.linalg`: linear systems of which only products with the matrix are asked: cg, bicgstab, gmres.
+
+Comes in: a matrix or a linear function on trees of arrays, and a right-hand side. Goes out: the solution, with the derivatives
+of an exact one (`lax.custom_linear_solve`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.base.dtypes import finfo, issubdtype
+from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
+from shardwise.ir import Array
+
+__all__ = ["bicgstab", "cg", "gmres"]
+
+Product = Callable[[Any], Any]
+# (A, b, x0, M, tol, atol, maxiter) on vectors
+Method = Callable[[Product, Any, Any, Product, Any, Any, int], Any]
+
+
+def _dot(x: Any, y: Any) -> Any:
+    return jnp.vdot(x, y, precision=lax.Precision.HIGHEST)
+
+
+def _square(x: Any) -> Any:
+    return jnp.real(_dot(x, x))
+
+
+def _cg(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxiter: int) -> Any:
+    """Conjugate gradients, preconditioned."""
+    goal = jnp.maximum(jnp.square(tol) * _square(b), jnp.square(atol))
+    r0 = b - A(x0)
+    p0 = M(r0)
+
+    def unfinished(state: Any) -> Any:
+        _, r, _, _, k = state
+        return (_square(r) > goal) & (k < maxiter)
+
+    def step(state: Any) -> Any:
+        x, r, gamma, p, k = state
+        moved = A(p)
+        alpha = gamma / _dot(p, moved).astype(gamma.dtype)
+        r_next = r - alpha * moved
+        z = M(r_next)
+        gamma_next = _dot(r_next, z).astype(gamma.dtype)
+        return x + alpha * p, r_next, gamma_next, z + (gamma_next / gamma) * p, k + 1
+
+    return lax.while_loop(unfinished, step, (x0, r0, _dot(r0, p0).astype(b.dtype), p0, 0))[0]
+
+
+def _bicgstab(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxiter: int) -> Any:
+    """Biconjugate gradients, stabilized. Its k turns negative where it breaks down."""
+    goal = jnp.maximum(jnp.square(tol) * _square(b), jnp.square(atol))
+    r0 = b - A(x0)
+    one = jnp.ones((), b.dtype)
+
+    def unfinished(state: Any) -> Any:
+        _, r, *_, k = state
+        return (_square(r) > goal) & (k < maxiter) & (k >= 0)
+
+    def step(state: Any) -> Any:
+        x, r, shadow, alpha, omega, rho, p, q, k = state
+        rho_next = _dot(shadow, r)
+        beta = rho_next / rho * alpha / omega
+        p_next = r + beta * (p - omega * q)
+        p_hat = M(p_next)
+        q_next = A(p_hat)
+        alpha_next = rho_next / _dot(shadow, q_next)
+        s = r - alpha_next * q_next
+        early = _square(s) < goal
+        s_hat = M(s)
+        t = A(s_hat)
+        omega_next = _dot(t, s) / _dot(t, t)
+        x_next = jnp.where(early, x + alpha_next * p_hat, x + alpha_next * p_hat + omega_next * s_hat)
+        r_next = jnp.where(early, s, s - omega_next * t)
+        k_next = jnp.where((omega_next == 0) | (alpha_next == 0), -11, k + 1)
+        k_next = jnp.where(rho_next == 0, -10, k_next)
+        return x_next, r_next, shadow, alpha_next, omega_next, rho_next, p_next, q_next, k_next
+
+    start = (x0, r0, r0, one, one, one, r0, r0, jnp.asarray(0))
+    start = (*start[:6], jnp.zeros_like(r0), jnp.zeros_like(r0), start[8])
+    return lax.while_loop(unfinished, step, start)[0]
+
+
+def _gmres_cycle(A: Product, b: Any, x0: Any, M: Product, restart: int) -> Any:
+    """One cycle: the best x in x0 plus the Krylov space of `restart` vectors."""
+    r = M(b - A(x0))
+    norm = jnp.sqrt(_square(r))
+    safe = jnp.where(norm > 0, norm, 1).astype(b.dtype)
+    basis = jnp.zeros((restart + 1, b.shape[0]), b.dtype).at[0].set(r / safe)
+
+    def step(k: Any, state: Any) -> Any:
+        vectors, upper = state
+        w = M(A(vectors[k]))
+        scale = jnp.sqrt(_square(w))
+        first = jnp.conj(vectors) @ w  # twice, against rounding
+        w = w - vectors.T @ first
+        second = jnp.conj(vectors) @ w
+        w = w - vectors.T @ second
+        size = jnp.sqrt(_square(w))
+        alive = size > scale * float(finfo(b.dtype).eps)
+        w = jnp.where(alive, w / jnp.where(alive, size, 1).astype(b.dtype), 0)
+        column = (first + second).at[k + 1].set(jnp.where(alive, size, 0).astype(b.dtype))
+        return vectors.at[k + 1].set(w), upper.at[k].set(column)
+
+    vectors, upper = lax.fori_loop(0, restart, step, (basis, jnp.zeros((restart, restart + 1), b.dtype)))
+    target = jnp.zeros((restart + 1,), b.dtype).at[0].set(norm.astype(b.dtype))
+    weights = jnp.linalg.lstsq(upper.T, target)[0]
+    return x0 + vectors[:-1].T @ weights
+
+
+def _flat_system(A: Any, b: Any, x0: Any, M: Any) -> tuple[Product, Any, Any, Product, Callable[[Any], Any]]:
+    """Everything on one vector: the products, b, x0 and the way back to the tree of b."""
+    leaves, tree = tree_flatten(tree_map(jnp.asarray, b))
+    shapes = [leaf.shape for leaf in leaves]
+    dtype = jnp.result_type(*leaves) if leaves else jnp.zeros(0).dtype
+    if not issubdtype(dtype, np.inexact):
+        dtype = jnp.result_type(dtype, float)
+
+    def flat(x: Any) -> Any:
+        parts = [jnp.ravel(jnp.asarray(leaf)).astype(dtype) for leaf in tree_flatten(x)[0]]
+        return jnp.concatenate(parts) if len(parts) != 1 else parts[0]
+
+    def back(vector: Any) -> Any:
+        sizes = np.cumsum([math.prod(s) for s in shapes])[:-1]
+        parts = jnp.split(vector, sizes.tolist()) if len(shapes) > 1 else [vector]
+        return tree_unflatten(tree, [jnp.reshape(p, s) for p, s in zip(parts, shapes, strict=True)])
+
+    def product(f: Any, name: str) -> Product:
+        if callable(f):
+            return lambda v: flat(f(back(v)))
+        matrix = jnp.asarray(f)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"linear operator must be a square matrix, but has shape: {matrix.shape}")
+        return lambda v: jnp.matmul(matrix, v, precision=lax.Precision.HIGHEST).astype(dtype)
+
+    start = back(jnp.zeros(sum(math.prod(s) for s in shapes), dtype)) if x0 is None else x0
+    if tree_flatten(start)[1] != tree:
+        raise ValueError(f"x0 and b must have matching tree structure: {tree_flatten(start)[1]} vs {tree}")
+    for one, other in zip(tree_flatten(start)[0], leaves, strict=True):
+        if jnp.shape(one) != other.shape:
+            raise ValueError(f"arrays in x0 and b must have matching shapes: {jnp.shape(one)} vs {other.shape}")
+    return product(A, "A"), flat(b), flat(start), (lambda v: v) if M is None else product(M, "M"), back
+
+
+def _solved(
+    method: Method, symmetric: bool, A: Any, b: Any, x0: Any, tol: Any, atol: Any, maxiter: int | None, M: Any
+) -> tuple[Any, None]:
+    product, vector, start, precondition, back = _flat_system(A, b, x0, M)
+    limit = 10 * vector.shape[0] if maxiter is None else maxiter
+    start, symmetric = lax.stop_gradient(start), symmetric and not issubdtype(vector.dtype, np.complexfloating)
+
+    def solve(matvec: Product, right: Any) -> Array:
+        return method(matvec, right, start, precondition, tol, atol, limit)
+
+    return back(lax.custom_linear_solve(product, vector, solve, solve, symmetric=symmetric)), None
+
+
+def cg(
+    A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, maxiter: int | None = None, M: Any = None
+) -> tuple[Any, None]:
+    """``(x, None)`` with A x = b by conjugate gradients, for a Hermitian positive definite A.
+
+    Args:
+        A: a square matrix, or a linear function on trees like `b`.
+        b: an array or a tree of them.
+        x0: where to start; zeros by default.
+        tol, atol: stop where the residual is at most ``max(tol * norm(b), atol)``.
+        maxiter: stop there anyway; ten times the size of b by default.
+        M: a preconditioner, an approximate inverse of A.
+    """
+    return _solved(_cg, True, A, b, x0, tol, atol, maxiter, M)
+
+
+def bicgstab(A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, maxiter: int | None = None,
+             M: Any = None) -> tuple[Any, None]:  # fmt: skip
+    """``(x, None)`` with A x = b by stabilized biconjugate gradients, for any A; arguments as of `cg`."""
+    return _solved(_bicgstab, False, A, b, x0, tol, atol, maxiter, M)
+
+
+def gmres(A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, restart: int = 20, maxiter: int | None = None,
+          M: Any = None, solve_method: str = "batched") -> tuple[Any, None]:  # fmt: skip
+    """``(x, None)`` with A x = b by generalized minimal residuals, for any A.
+
+    `restart` is the size of the Krylov space before it starts anew, `maxiter` how often it may. Both of JAX's ways
+    ('batched', 'incremental') are the batched one. Other arguments as of `cg`.
+    """
+    if solve_method not in ("batched", "incremental"):
+        raise ValueError(f"invalid solve_method {solve_method}, must be either 'incremental' or 'batched'")
+
+    def method(A: Product, b: Any, x0: Any, M: Product, tol: Any, atol: Any, maxiter: int) -> Any:
+        goal = jnp.maximum(jnp.square(tol) * _square(b), jnp.square(atol))
+        steps = min(restart, b.shape[0])
+
+        def unfinished(state: Any) -> Any:
+            x, k = state
+            return (_square(b - A(x)) > goal) & (k < maxiter)
+
+        return lax.while_loop(unfinished, lambda s: (_gmres_cycle(A, b, s[0], M, steps), s[1] + 1), (x0, 0))[0]
+
+    return _solved(method, False, A, b, x0, tol, atol, maxiter, M)
