@@ -134,7 +134,7 @@ def _lead_extents(env: Env, blocks: Sequence[Ndarray], axes: tuple[str, ...], ev
         return ()
     extents = np.broadcast_shapes((1,) * env.lead, *[b.shape[: env.lead] for b in blocks])
     devices = range(env.lead - len(env.axis_names), env.lead)
-    own = {env.dim(a): env.size(a) for a in axes}
+    own = {env.dim(a): env.extent(a) for a in axes}
     return tuple(
         (own[d] if every else n) if d in own else 1 if d in devices else n for d, n in enumerate(extents)
     )  # fmt: skip

@@ -38,8 +38,10 @@ from shardwise.sharding import (
     ShardingSpec,
     devices,
     local_devices,
+    process_count,
     use_mesh,
 )
+from shardwise.sharding.ownership import spans_processes
 from shardwise.transforms.aot import Lowered, Traced, struct_of
 from shardwise.transforms.arguments import StaticValue, argument_names, as_nums
 from shardwise.transforms.entry import Entry
@@ -112,6 +114,11 @@ class PmapWrapped:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not is_eager() or config.jax_disable_jit:
             call = self._bind(args, kwargs)
+            if spans_processes(call.mesh.device_list):
+                raise NotImplementedError(
+                    "pmap over the devices of several processes cannot be called inside of jit or other transformations, where "
+                    "arrays have one shape for all processes. Use shard_map there, or call pmap outside."
+                )
             return self._inner(call)(*call.args, **call.kwargs)
         statics, dynamic = self._statics(args)
         leaves, tree = tree_flatten((dynamic, kwargs))
@@ -213,6 +220,10 @@ class PmapWrapped:
 
     def _mesh(self, size: int) -> Mesh:
         chosen = self._options.devices
+        if chosen is None and process_count() > 1:
+            chosen = tuple(devices())
+        if chosen is not None and spans_processes(chosen):
+            return self._mesh_of_processes(chosen, size)
         if chosen is not None and size != len(chosen):
             raise ValueError(
                 "Leading axis size of input to pmapped function must equal the number of local devices passed to pmap. "
@@ -227,6 +238,17 @@ class PmapWrapped:
                     f"axes have size {size}. Set jax_num_cpu_devices to {size}, or map several rows per device with shard_map."
                 )
         return Mesh(np.array(chosen[:size], object), (self._options.name,), axis_types=(AxisType.Auto,))
+
+    def _mesh_of_processes(self, chosen: tuple[Device, ...], size: int) -> Mesh:
+        """All processes map together: each brings, and gets, a row for each of its own devices."""
+        own = sum(d.is_local for d in chosen)
+        if size != own or not own:
+            raise ValueError(
+                f"pmap over the {len(chosen)} devices of several processes takes from each process a row per device of its own: this "
+                f"process has {own} of them, but the mapped axes have size {size}. To map over the devices of this process alone pass "
+                "devices=jax.local_devices()."
+            )
+        return Mesh(np.array(chosen, object), (self._options.name,), axis_types=(AxisType.Auto,))
 
     # -- the mapped function ---------------------------------------------------------------------------------------------------
 
@@ -325,13 +347,15 @@ class PmapWrapped:
 
     def _place(self, x: Any, axis: Axis, mesh: Mesh) -> Any:
         sharding = NamedSharding(mesh, axis_spec(axis, self._options.name))
+        x = _shaped(x)
+        shape = list(x.shape)
+        if axis is not None:
+            shape[axis] = mesh.size  # of several processes each has some rows
         if isinstance(x, ShapeDtypeStruct):
-            return struct_of(ShapedArray(x.shape, x.dtype, x.weak_type), sharding)
-        value = as_array(x)
-        assert isinstance(value, ArrayImpl)
-        value._check_alive()
-        aval = ShapedArray(value.shape, value.dtype, value.weak_type)
-        return moved(value, signature(aval, sharding, True))
+            return struct_of(ShapedArray(shape, x.dtype, x.weak_type), sharding)
+        assert isinstance(x, ArrayImpl)
+        x._check_alive()
+        return _entered(x, signature(ShapedArray(shape, x.dtype, x.weak_type), sharding, True))
 
 
 class Ready:
@@ -344,7 +368,7 @@ class Ready:
 
     def run(self, values: Sequence[Any]) -> Any:
         """The results for these argument leaves."""
-        placed = [x if x._sig is sig else moved(x, sig) for x, sig in zip(values, self.in_sigs, strict=True)]
+        placed = [x if x._sig is sig else _entered(x, sig) for x, sig in zip(values, self.in_sigs, strict=True)]
         result = self.entry.call(placed)
         for i, usable in self.entry.donated:
             if usable:
@@ -353,12 +377,36 @@ class Ready:
         return tree_unflatten(tree, [_resigned(x, sig) for x, sig in zip(outs, self.out_sigs, strict=True)])
 
 
+def _entered(x: ArrayImpl, sig: Signature) -> ArrayImpl:
+    """An argument laid out over the devices; over those of several processes it is this one's part."""
+    if not sig.spans:
+        return moved(x, sig)
+    if x._sig.spans:
+        raise ValueError(
+            f"pmap over the devices of several processes takes each process's own rows, but got {x.aval.str_short()} that lies on "
+            "all of them already. Use jit or shard_map for global arrays."
+        )
+    return ArrayImpl(sig, dense=x.dense)
+
+
 def _resigned(x: ArrayImpl, sig: Signature) -> ArrayImpl:
+    if x._sig.spans:
+        return ArrayImpl(sig, dense=x.dense)
     return ArrayImpl(sig, block=x.block) if sig.form is x._sig.form else moved(x, sig)
 
 
 def _out_signature(sig: Signature, axis: Axis, mesh: Mesh) -> Signature:
-    """Results carry PmapSharding in the seed era."""
+    """Results carry PmapSharding in the seed era. Over several processes each gets its own rows, on its own devices."""
+    aval = sig.aval
+    if sig.spans:
+        own = [d for d in mesh.devices.flat if d.is_local]
+        shape = list(aval.shape)
+        if axis is not None:
+            axis %= aval.ndim
+            shape[axis] = len(own)
+        mesh = Mesh(np.array(own, object), mesh.axis_names, axis_types=mesh.axis_types)
+        aval = ShapedArray(shape, aval.dtype, aval.weak_type)
+        sig = signature(aval, NamedSharding(mesh, axis_spec(axis, mesh.axis_names[0])), True)
     if config.latest:
         return sig
     return signature(sig.aval, pmap_sharding(mesh, sig.aval.ndim, axis), True)

@@ -62,6 +62,7 @@ from shardwise.sharding import (
 )
 from shardwise.sharding.device import default_device
 from shardwise.sharding.mesh import EMPTY_MESH
+from shardwise.sharding.ownership import spans_processes
 from shardwise.transforms import shard_map_errors as errors
 from shardwise.transforms.shard_map import DimAxes, ShardMap, manual_mesh, spec_dims
 
@@ -286,6 +287,11 @@ def step(call: ShardMap, mesh: Mesh | AbstractMesh, manual: frozenset[str], valu
          in_dims: Sequence[DimAxes], types: Sequence[ShapedArray]) -> Any:  # fmt: skip
     """Run the body once per device and join what the devices return. The arguments are checked already."""
     whole = _concrete(mesh)
+    if spans_processes(whole.device_list):
+        raise NotImplementedError(
+            "disable_jit steps through the devices of one process; with several processes leave jit on, or step through the "
+            "program as one process with as many virtual devices."
+        )
     trace = current_trace()
     outer = trace.worker if isinstance(trace, SteppedTrace) else None
     values = [v if outer is None else outer.own(v) for v in values]
