@@ -188,10 +188,10 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
         to = target[(*part, *([] if features_last else [slice(None)]), slice(r, r + rows))]
         if features_last:
             columns = _rows(piece, nb + 1, space, depth)
-            matmul(columns, weights, to.reshape(*to.shape[: nb + 1], columns.shape[-2], features))
+            matmul(columns, weights, to.reshape(*to.shape[: nb + 1], columns.shape[-2], features), 1)
         else:
             columns = piece.reshape(*piece.shape[: nb + 2], depth, prod(piece.shape[row_dim:]))
-            matmul(weights, columns, to.reshape(*to.shape[: nb + 2], features, columns.shape[-1]))
+            matmul(weights, columns, to.reshape(*to.shape[: nb + 2], features, columns.shape[-1]), 1)
 
     places = iter([(i, r) for i in range(0, n, samples) for r in range(0, counts[0], rows)])
     helpers.run(lambda: [multiply(*place) for place in places], threads)  # each takes the next place that is left

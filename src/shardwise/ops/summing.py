@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.runtime.product import matmul
+
 Block = np.ndarray[Any, Any]
 Dims = tuple[int, ...]
 
@@ -61,7 +63,7 @@ def _dense_sum(dense: Block, runs: list[list[int]]) -> Block | None:
         (rows, n) = runs[0][0], runs[1][0]
         if n > 4 * _CHUNK or rows < 16:
             return None
-        return dense.reshape(rows, n) @ _ones(n, dense.dtype)
+        return _product(dense.reshape(rows, n), _ones(n, dense.dtype)[:, None])[:, 0]
     if summed == [1, 0]:
         (n, columns) = runs[0][0], runs[1][0]
         if columns > _CHUNK or n < 16:
@@ -70,10 +72,16 @@ def _dense_sum(dense: Block, runs: list[list[int]]) -> Block | None:
         whole = n - n % _CHUNK
         total = np.add.reduce(table[whole:], axis=0)
         if whole:
-            parts = _ones(_CHUNK, dense.dtype) @ table[:whole].reshape(-1, _CHUNK, columns)
-            total = total + np.add.reduce(parts, axis=0)
+            parts = _product(_ones(_CHUNK, dense.dtype)[None], table[:whole].reshape(-1, _CHUNK, columns))
+            total = total + np.add.reduce(parts[:, 0], axis=0)
         return total
     return None
+
+
+def _product(a: Block, b: Block) -> Block:
+    out = np.empty((*b.shape[:-2], a.shape[0], b.shape[-1]), a.dtype)
+    matmul(a, b, out)
+    return out
 
 
 @lru_cache(maxsize=64)

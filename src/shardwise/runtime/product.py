@@ -74,14 +74,14 @@ def narrow_product(a: NDArray, b: NDArray, out: NDArray) -> Product | None:
 _plans: dict[Any, Product] = {}
 
 
-def matmul(a: NDArray, b: NDArray, out: NDArray) -> None:
-    """``out[...] = a @ b`` in the calling thread alone; remembers how for shapes and strides like these."""
-    key = out.dtype.char, a.shape, a.strides, b.shape, b.strides, out.shape, out.strides
+def matmul(a: NDArray, b: NDArray, out: NDArray, limit: int | None = None) -> None:
+    """``out[...] = a @ b`` with at most `limit` threads; remembers how for shapes and strides like these."""
+    key = limit, out.dtype.char, a.shape, a.strides, b.shape, b.strides, out.shape, out.strides
     product = _plans.get(key)
     if product is None:
         if len(_plans) > 1000:
             _plans.clear()
-        product = _plans[key] = product_for(a, b, out, 1)
+        product = _plans[key] = product_for(a, b, out, limit)
     product(a, b, out)
 
 
