@@ -50,7 +50,7 @@ WEIGHT_SPECS = {
         "up": P(None, EVERY), "down": P(EVERY),
     },
     "tensor": {
-        "characters": P(None, "model"), "unembed": P(None, "model"),
+        "unembed": P(None, "model"),
         "query": P(None, "model"), "key": P(None, "model"), "value": P(None, "model"), "mix": P("model"),
         "up": P(None, "model"), "down": P("model"),
     },
