@@ -6,7 +6,10 @@ Each function broadcasts its arguments to one floating dtype and shape. Submodul
 import importlib as _importlib
 from typing import Any as _Any
 
-_SUBMODULES = ("norm",)
+_SUBMODULES = (
+    "bernoulli", "beta", "binom", "cauchy", "chi2", "dirichlet", "expon", "gamma", "geom", "laplace",
+    "logistic", "multivariate_normal", "nbinom", "norm", "pareto", "poisson", "t", "uniform",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> _Any:

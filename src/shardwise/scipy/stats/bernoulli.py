@@ -1,0 +1,41 @@
+"""The distribution of one trial."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.ir import Array
+from shardwise.scipy.special import xlog1py, xlogy
+from shardwise.scipy.stats._arguments import real
+
+__all__ = ["cdf", "logpmf", "pmf", "ppf"]
+
+
+def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
+    """The log of the probability of `k`."""
+    k, p, loc = real("bernoulli.logpmf", k, p, loc)
+    n = k - loc
+    value = xlogy(n, p) + xlog1py(1 - n, -p)
+    return jnp.where((n == 0) | (n == 1), value, -jnp.inf)
+
+
+def pmf(k: Any, p: Any, loc: Any = 0) -> Array:
+    """The probability of `k`."""
+    return lax.exp(logpmf(k, p, loc))
+
+
+def cdf(k: Any, p: Any, loc: Any = 0) -> Array:
+    """The probability of values up to `k`."""
+    k, p, loc = real("bernoulli.cdf", k, p, loc)
+    n = k - loc
+    value = jnp.where(n < 0, 0.0, jnp.where(n < 1, 1 - p, 1.0))
+    return jnp.where((p >= 0) & (p <= 1), value, jnp.nan)
+
+
+def ppf(q: Any, p: Any, loc: Any = 0) -> Array:
+    """The value up to which the probability is `q`."""
+    q, p, loc = real("bernoulli.ppf", q, p, loc)
+    value = jnp.where(q <= 1 - p, 0.0, 1.0) + loc
+    return jnp.where((q >= 0) & (q <= 1) & (p >= 0) & (p <= 1), value, jnp.nan)

@@ -1,0 +1,54 @@
+"""The exponential distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.ir import Array
+from shardwise.scipy.stats._arguments import real
+
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
+
+
+def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The log of the density."""
+    x, loc, scale = real("expon.logpdf", x, loc, scale)
+    z = (x - loc) / scale
+    return jnp.where(z >= 0, -z - lax.log(scale), -jnp.inf)
+
+
+def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The density."""
+    return lax.exp(logpdf(x, loc, scale))
+
+
+def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The probability of values up to `x`."""
+    x, loc, scale = real("expon.cdf", x, loc, scale)
+    return -lax.expm1(-jnp.maximum((x - loc) / scale, 0))
+
+
+def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The log of `cdf`."""
+    x, loc, scale = real("expon.logcdf", x, loc, scale)
+    z = jnp.maximum((x - loc) / scale, 0)
+    return lax.log(-lax.expm1(-z))
+
+
+def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The log of `sf`."""
+    x, loc, scale = real("expon.logsf", x, loc, scale)
+    return -jnp.maximum((x - loc) / scale, 0)
+
+
+def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The probability of values above `x`."""
+    return lax.exp(logsf(x, loc, scale))
+
+
+def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The value up to which the probability is `q`."""
+    q, loc, scale = real("expon.ppf", q, loc, scale)
+    return jnp.where((q >= 0) & (q <= 1), loc - scale * lax.log1p(-q), jnp.nan)

@@ -1,0 +1,26 @@
+"""The geometric distribution: trials up to the first success."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.ir import Array
+from shardwise.scipy.special import xlog1py
+from shardwise.scipy.stats._arguments import real
+
+__all__ = ["logpmf", "pmf"]
+
+
+def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
+    """The log of the probability of `k`."""
+    k, p, loc = real("geom.logpmf", k, p, loc)
+    n = k - loc
+    inside = (n >= 1) & (n == jnp.floor(n))
+    return jnp.where(inside, xlog1py(jnp.where(inside, n, 1) - 1, -p) + lax.log(p), -jnp.inf)
+
+
+def pmf(k: Any, p: Any, loc: Any = 0) -> Array:
+    """The probability of `k`."""
+    return lax.exp(logpmf(k, p, loc))

@@ -1,0 +1,30 @@
+"""The Laplace distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.ir import Array
+from shardwise.scipy.stats._arguments import real
+
+__all__ = ["cdf", "logpdf", "pdf"]
+
+
+def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The log of the density."""
+    x, loc, scale = real("laplace.logpdf", x, loc, scale)
+    return -lax.abs(x - loc) / scale - lax.log(2 * scale)
+
+
+def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The density."""
+    return lax.exp(logpdf(x, loc, scale))
+
+
+def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The probability of values up to `x`."""
+    x, loc, scale = real("laplace.cdf", x, loc, scale)
+    z = (x - loc) / scale
+    return jnp.where(z <= 0, 0.5 * lax.exp(jnp.minimum(z, 0)), 1 - 0.5 * lax.exp(-jnp.maximum(z, 0)))

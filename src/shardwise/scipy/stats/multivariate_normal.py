@@ -1,0 +1,46 @@
+"""The normal distribution of vectors."""
+
+from __future__ import annotations
+
+from math import log, pi
+from typing import Any
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.ir import Array
+from shardwise.numpy._promote import promote_inexact
+
+__all__ = ["logpdf", "pdf"]
+
+
+def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
+    """The log of the density at points along the last dim; a scalar `cov` is a multiple of the identity."""
+    if allow_singular is not None:
+        raise NotImplementedError(
+            "allow_singular argument of multivariate_normal.logpdf; add a small multiple of the identity to cov."
+        )
+    x, mean, cov = promote_inexact(*map(jnp.asarray, (x, mean, cov)))
+    if not mean.shape:
+        return -0.5 * jnp.square(x - mean) / cov - 0.5 * (log(2 * pi) + jnp.log(cov))
+    n = mean.shape[-1]
+    if not cov.shape:
+        offset = x - mean
+        return -0.5 * jnp.einsum("...i,...i->...", offset, offset) / cov - n / 2 * (log(2 * pi) + jnp.log(cov))
+    if cov.ndim < 2 or cov.shape[-2:] != (n, n):
+        raise ValueError(f"multivariate_normal.logpdf got incompatible shapes: mean {mean.shape} and cov {cov.shape}.")
+    factor = lax.linalg.cholesky(cov)
+    offset = x - mean
+    full = jnp.broadcast_shapes(offset.shape[:-1], cov.shape[:-2])
+    y = lax.linalg.triangular_solve(
+        jnp.broadcast_to(factor, (*full, n, n)),
+        jnp.broadcast_to(offset, (*full, n))[..., None],
+        left_side=True,
+        lower=True,
+    )[..., 0]
+    size = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-1, axis2=-2)), -1)
+    return -0.5 * jnp.sum(y * y, -1) - n / 2 * log(2 * pi) - size
+
+
+def pdf(x: Any, mean: Any, cov: Any) -> Array:
+    """The density."""
+    return lax.exp(logpdf(x, mean, cov))

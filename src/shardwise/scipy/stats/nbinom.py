@@ -1,0 +1,28 @@
+"""The negative binomial distribution: failures before the n-th success."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.ir import Array
+from shardwise.scipy.special import gammaln, xlog1py, xlogy
+from shardwise.scipy.stats._arguments import real
+
+__all__ = ["logpmf", "pmf"]
+
+
+def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
+    """The log of the probability of `k`."""
+    k, n, p, loc = real("nbinom.logpmf", k, n, p, loc)
+    m = k - loc
+    inside = (m >= 0) & (m == jnp.floor(m))
+    safe = jnp.where(inside, m, 0)
+    ways = gammaln(safe + n) - gammaln(safe + 1) - gammaln(n)
+    return jnp.where(inside, ways + xlogy(n, p) + xlog1py(safe, -p), -jnp.inf)
+
+
+def pmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
+    """The probability of `k`."""
+    return lax.exp(logpmf(k, n, p, loc))

@@ -1,0 +1,26 @@
+"""Student's distribution."""
+
+from __future__ import annotations
+
+from math import pi
+from typing import Any
+
+from shardwise import lax
+from shardwise.ir import Array
+from shardwise.scipy.special import gammaln
+from shardwise.scipy.stats._arguments import real
+
+__all__ = ["logpdf", "pdf"]
+
+
+def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The log of the density."""
+    x, df, loc, scale = real("t.logpdf", x, df, loc, scale)
+    z = (x - loc) / scale
+    constant = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * lax.log(pi * df) - lax.log(scale)
+    return constant - (df + 1) / 2 * lax.log1p(z * z / df)
+
+
+def pdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The density."""
+    return lax.exp(logpdf(x, df, loc, scale))

@@ -1,0 +1,36 @@
+"""The uniform distribution on [loc, loc + scale]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.ir import Array
+from shardwise.scipy.stats._arguments import real
+
+__all__ = ["cdf", "logpdf", "pdf", "ppf"]
+
+
+def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The log of the density."""
+    x, loc, scale = real("uniform.logpdf", x, loc, scale)
+    inside = (x >= loc) & (x <= loc + scale)
+    return jnp.where(inside, -lax.log(scale), -jnp.inf)
+
+
+def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The density."""
+    return lax.exp(logpdf(x, loc, scale))
+
+
+def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The probability of values up to `x`."""
+    x, loc, scale = real("uniform.cdf", x, loc, scale)
+    return jnp.clip((x - loc) / scale, 0, 1)
+
+
+def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The value up to which the probability is `q`."""
+    q, loc, scale = real("uniform.ppf", q, loc, scale)
+    return jnp.where((q >= 0) & (q <= 1), loc + q * scale, jnp.nan)
