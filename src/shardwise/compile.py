@@ -53,7 +53,7 @@ Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 class Executable:
     """A compiled program for arguments of given signatures."""
 
-    __slots__ = ("_forms", "call", "device_program", "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs", "owned",
+    __slots__ = ("_forms", "_written", "call", "device_program", "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs", "owned",
                  "placements", "plan", "program", "seconds", "transfers")  # fmt: skip
 
     def __init__(self, program: Program, in_sigs: Sequence[Signature], grid: Grid, in_dims: Sequence[DimAxes],
@@ -92,7 +92,8 @@ class Executable:
         self._forms: list[BlockForm | PartForm | None] = [
             None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)
         ]
-        self.call = self._caller() if takes_part(grid.devices) else self._left_out
+        self._written = self._caller() if takes_part(grid.devices) else None
+        self.call = self._written or self._left_out
         if config.jax_debug_nans or config.jax_debug_infs:
             self.call = self._checking(self.call, config.jax_debug_nans, config.jax_debug_infs)
 
@@ -152,8 +153,15 @@ class Executable:
 
         return checked
 
-    def _caller(self) -> Any:
-        """`call(args) -> list of Arrays`, written out for this program: the dispatch path has no loops."""
+    def single(self) -> Any:
+        """`call` of a program with one result that gives that result itself."""
+        if self.call is self._written:
+            return self._caller(single=True)
+        call = self.call
+        return lambda args: call(args)[0]
+
+    def _caller(self, single: bool = False) -> Any:
+        """`call(args) -> list of Arrays`, written out for this program: the dispatch path has no loops. `single`: -> Array."""
         names = [f"a{i}" for i in range(len(self.in_sigs))]
         run = self.plan.run if self.plan.env.processes is None else announced(self.plan, self.name)
         constants: dict[str, Any] = {"run": run, "new": new_array, "ArrayImpl": ArrayImpl, "Literal": Literal}
@@ -185,7 +193,8 @@ class Executable:
             else:  # the result's own mesh cuts the devices otherwise than the grid
                 constants[f"dense{i}"] = form.to_dense
                 lines += [f"    x{i}._dense = dense{i}(r{i})", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]
-        lines.append(f"    return [{', '.join(f'x{i}' for i in range(len(outs)))}]")
+        results = ", ".join(f"x{i}" for i in range(len(outs)))
+        lines.append(f"    return {results}" if single else f"    return [{results}]")
         exec(compile("\n".join(lines), f"<call of {self.name}>", "exec"), constants)
         return constants["call"]
 

@@ -48,7 +48,7 @@ class Entry:
         if not plain:
             self.call = self._general
         elif treedef_is_leaf(out_tree) and out_tree.num_leaves:
-            self.call = lambda leaves: run(leaves)[0]
+            self.call = executable.single()
         else:
             self.call = lambda leaves: unflatten(run(leaves))
 
