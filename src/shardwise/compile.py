@@ -53,8 +53,8 @@ Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 class Executable:
     """A compiled program for arguments of given signatures."""
 
-    __slots__ = ("_forms", "_written", "call", "device_program", "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs", "owned",
-                 "placements", "plan", "program", "seconds", "transfers")  # fmt: skip
+    __slots__ = ("_forms", "_written", "call", "device_program", "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs",
+                 "owned", "placements", "plan", "program", "seconds", "transfers")  # fmt: skip
 
     def __init__(self, program: Program, in_sigs: Sequence[Signature], grid: Grid, in_dims: Sequence[DimAxes],
                  out_dims: Sequence[DimAxes], out_sigs: Sequence[Signature], device_program: Program,
