@@ -13,6 +13,7 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.base import config
 from shardwise.ir import Equation, Program, ShapedArray, Var, trace_program
+from shardwise.ir.op import find_op
 from shardwise.passes.schedule import schedule
 from shardwise.runtime import fused_folds, llvm
 from shardwise.runtime.env import Env
@@ -249,6 +250,30 @@ def test_sums_over_grid_axes(rows):
         (got,), (want,) = run(block), run.plain(block)
         assert got.shape == want.shape == (extents[0], 1, 64)
         np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("fold, kind", [(lax.reduce_max, "max"), (lax.reduce_min, "min")])
+def test_extrema_over_grid_axes(fold, kind):
+    """A reduction over devices right after one over dims is part of it."""
+    env = Env(("a", "b"), (4, 3))
+    x = Var(ShapedArray((64, 96), np.dtype("float32"), vma=frozenset("ab")))
+    part, total = (
+        Var(ShapedArray((64,), x.aval.dtype, vma=frozenset("ab"))),
+        Var(ShapedArray((64,), x.aval.dtype, vma=frozenset("a"))),
+    )
+    (extremum,) = (e.op for e in trace_program(lambda x: [fold(x, (1,))], [x.aval])[0].equations)
+    program = Program((x,), (Equation(extremum, (x,), (part,), {"axes": (1,)}),
+                             Equation(find_op("all_reduce"), (part,), (total,), {"axes": ("b",), "kind": kind})), (total,))  # fmt: skip
+    out = schedule(program, env)
+    assert names(out) == ["fused"]
+    run = FoldedKernel(env, out.equations[0].params["program"], out.equations[0].params["space"])
+    rng = np.random.default_rng(9)
+    for extents in ((4, 3), (4, 1), (1, 3)):
+        block = rng.normal(size=(*extents, 64, 96)).astype(np.float32)
+        (got,), (want,) = run(block), run.plain(block)
+        assert got.shape == want.shape == (extents[0], 1, 64)
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(got, getattr(block, kind)((1, 3))[:, None])
 
 
 @pytest.mark.parametrize("spec", [P("x"), P("x", "y"), P(None, "y"), P(("x", "y")), P(None, ("x", "y"))])

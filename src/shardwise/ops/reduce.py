@@ -142,8 +142,11 @@ def _sum_kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None, sum
 
 
 def _folding_kernel(ufunc: Any, reduction: str) -> Callable[..., Block]:
-    def kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None) -> Block:
-        return fold(ufunc, reduction, x, _block_dims(env, axes))
+    def kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None, sum_axes: Axes = ()) -> Block:
+        """Also folds over the loop dims of `sum_axes`, which keep extent 1; for folds that take repeated values as one."""
+        dims, loops = _block_dims(env, axes), tuple(env.dim(a) for a in sum_axes)
+        out = fold(ufunc, reduction, x, loops + dims)
+        return out.reshape(tuple(1 if d in loops else n for d, n in enumerate(x.shape) if d not in dims)) if loops else out
 
     return kernel
 

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.ir import Equation, Literal, Program, Var, live_equations
+from shardwise.ops.collective import all_reduce
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import FEWEST, fused
 from shardwise.runtime.fused_space import Space, fits, space_of
 from shardwise.runtime.lanes import TYPES
 from shardwise.runtime.llvm import available
 
+_REPEATABLE = ("max", "min", "and", "or")  # a value that several devices hold counts once
 _LARGEST = 96  # equations of a group: beyond, values no longer fit into registers
 
 
@@ -38,6 +40,8 @@ def schedule(program: Program, env: Env) -> Program:
     program = _with_inner_programs(live_equations(program), env)
     if env.extra:
         return program
+    if env.axis_names and env.processes is None and available():
+        program = _crossing(program, env)
     kinds = _kinds(program, env)
     if not any(k is not None for k in kinds):
         return program
@@ -56,6 +60,37 @@ def schedule(program: Program, env: Env) -> Program:
         else:
             equations.extend(members)
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
+
+
+def _crossing(program: Program, env: Env) -> Program:
+    """`program` with large reductions whose results are reduced over devices right away as one: a loop more of the same group."""
+    made, users = _makers(program), _users(program)
+    kept = {v for v in program.outputs if isinstance(v, Var)}
+    equations: list[Equation | None] = list(program.equations)
+    for i, eqn in enumerate(program.equations):
+        x = eqn.inputs[0] if eqn.inputs else None
+        if (
+            eqn.op is not all_reduce
+            or x not in made
+            or x in kept
+            or users[x] != [i]
+            or eqn.params.get("groups") is not None
+        ):
+            continue
+        first = program.equations[made[x]]
+        space, axes = space_of(first), eqn.params["axes"]
+        if space is None or space.crossed or not set(axes) <= space.vma or eqn.params["kind"] not in _REPEATABLE:
+            continue
+        if (
+            first.op.reduction_of(first.params) == eqn.params["kind"]
+            and math.prod(space.shape) * math.prod(env.axis_sizes) >= FEWEST
+        ):
+            equations[made[x]] = None
+            equations[i] = Equation(
+                first.op, first.inputs, eqn.outputs, {**first.params, "sum_axes": axes}, first.source
+            )
+    left = tuple(e for e in equations if e is not None)
+    return Program(program.inputs, left, program.outputs, program.num_consts, program.name)
 
 
 # -- kinds -----------------------------------------------------------------------------------------------------------
