@@ -16,7 +16,7 @@ from typing import Any
 
 from shardwise.alias import JAX_VERSIONS
 from shardwise.base import config
-from shardwise.runtime import blas
+from shardwise.runtime import amx, blas, kernel_store, llvm
 from shardwise.runtime.product import product_threads
 
 _PACKAGES = (
@@ -94,6 +94,11 @@ def _cpu() -> Iterable[str]:
     widths = [name for name in ("avx512f", "avx2", "fma") if name in flags.split()]
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield f"{model}, {usable} of {os.cpu_count()} cores usable" + (f", {' '.join(widths)}" if widths else "")
+    if llvm.available():
+        place = kernel_store.folder()
+        yield f"fused loops: compiled, kept in {place}" if place else "fused loops: compiled, not kept"
+    else:
+        yield "fused loops: by NumPy, in tiles" + ("" if config.shardwise_llvm else " (shardwise_llvm is off)")
 
 
 def _blas() -> Iterable[str]:
@@ -110,6 +115,8 @@ def _blas() -> Iterable[str]:
         yield "large products: by NumPy" + (" (shardwise_blas is 'numpy')" if config.shardwise_blas == "numpy" else "")
     else:
         yield f"large products: by a copy of that library, kernels for {mine.core}, {product_threads()} threads"
+    if amx.granted():
+        yield "bfloat16 and 8-bit integers: in the processor's tile registers (AMX)"
 
 
 def _loaded_libraries(word: str) -> list[Path]:
