@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+import shardwise as sw
+from shardwise import lax
 from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
@@ -13,7 +17,7 @@ from shardwise.ops import cumulative
 from shardwise.ops.convert import as_value
 from shardwise.ops.operands import dtype_kind
 from shardwise.runtime.env import SINGLE
-from shardwise.sharding import AbstractMesh, AxisType
+from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, P
 from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, spread
 
@@ -91,3 +95,21 @@ def test_rules_and_explicit_types():
 def test_errors(call, error):
     with pytest.raises(error, match="cum"):
         call(as_value(np.ones((2, 3), np.float32)))
+
+
+def test_along_a_split_dim_each_device_runs_over_its_part() -> None:
+    """What is sent is one element per row and device, and the result lies as the operand."""
+    mesh = Mesh(np.array(sw.devices()).reshape(2, 4), ("x", "y"))
+    x = np.random.default_rng(0).integers(-3, 4, (8, 16)).astype(np.float32)
+    for spec in (P("x"), P(None, "y"), P("y", "x"), P(None, ("x", "y"))):
+        split = sw.device_put(x, NamedSharding(mesh, spec))
+        for name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"):
+            for axis in (0, 1):
+                for reverse in (False, True):
+                    run = sw.jit(partial(getattr(lax, name), axis=axis, reverse=reverse))
+                    found = run(split)
+                    assert found.sharding == split.sharding
+                    np.testing.assert_allclose(found, run(x), rtol=1e-5)
+    compiled = sw.jit(lambda a: lax.cumsum(a, 1)).lower(sw.device_put(x, NamedSharding(mesh, P(None, "y")))).compile()
+    (sent,) = compiled._entry.executable.transfers
+    assert sent.kind == "all_gather" and sent.bytes == 3 * 8 * 4

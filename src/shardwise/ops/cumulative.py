@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Op, ShapedArray, bind, define_op
+from shardwise.ir import Array, Equation, Literal, Op, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.batching import shifting
+from shardwise.ops.binary import add_p, max_p, min_p, mul_p
+from shardwise.ops.collective import all_gather_op, all_slice
 from shardwise.ops.derivative import do, positions, scalar
 from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
+from shardwise.ops.pieces import pad_p, slice_p
 from shardwise.ops.transpose import dim_factors
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -38,6 +41,43 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     shape = in_types[0].shape
     kinds = tuple(Kind.REPLICATE if d == params["axis"] else Kind.PASS for d in range(len(shape)))
     return Rule((dim_factors(shape),), (dim_factors(shape),), shape, kinds)
+
+
+def _partition(combine: Op, identity: Callable[[Any], Any]) -> Callable[[Any, Equation], None]:
+    """Along a split dim each device runs over its own part; what the devices before it come to is exchanged, and joined on."""
+
+    def partition(region: Any, eqn: Equation) -> None:
+        (operand,), (out,) = eqn.inputs, eqn.outputs
+        axis, reverse = eqn.params["axis"], eqn.params["reverse"]
+        atom, have = region.read(operand)
+        want = region.placements.get(out)
+        axes = want[axis] if want and have else ()
+        narrow = dtype_kind(out.aval.dtype) == "f" and out.aval.dtype.itemsize < 4  # these run in a wider type
+        if not axes or have[axis] != axes or narrow:
+            return region.generic(eqn)
+        local = region.emit(eqn.op, [region.reshard(atom, have, want, operand.aval)], eqn.params)[0]
+        shape, sizes = local.aval.shape, region.sizes_of(axes)
+        last = tuple(0 if d != axis or reverse else n - 1 for d, n in enumerate(shape))
+        ends = tuple(n if d != axis else last[d] + 1 for d, n in enumerate(shape))
+        total = region.emit(slice_p, [local], {"start_indices": last, "limit_indices": ends, "strides": None})[0]
+        gathered = {"sizes": sizes, "dim": axis, "tiled": True, "invariant": True}
+        totals = region.collective(all_gather_op, total, "all_gather", axes, total.aval, gathered)
+        upto = region.emit(eqn.op, [totals], eqn.params)[0]
+        first = Literal(np.asarray(identity(out.aval.dtype), out.aval.dtype), ShapedArray((), out.aval.dtype))
+        edges = tuple((0, 0, 0) if d != axis else (-1, 1, 0) if reverse else (1, -1, 0) for d in range(len(shape)))
+        before = region.emit(pad_p, [upto, first], {"padding_config": edges})[0]
+        own = region.emit(all_slice, [before], {"axes": axes, "sizes": sizes, "dim": axis})[0]
+        region.define(out, region.emit(combine, [own, local], {})[0], want)
+
+    return partition
+
+
+def _least(dtype: Any) -> Any:
+    return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
+
+
+def _greatest(dtype: Any) -> Any:
+    return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
 
 def accumulate(ufunc: Any, x: Block, dim: int, reverse: bool) -> Block:
@@ -125,10 +165,14 @@ def _define(name: str, ufunc: Any, accepts: str, **derivative: Any) -> Op:
     )
 
 
-cumsum_p = _define("cumsum", np.add, "iufc", jvp="linear", transpose=_sum_transpose)
-cumprod_p = _define("cumprod", np.multiply, "iufc", jvp=_scan_jvp("cumprod", _product))
-cummax_p = _define("cummax", np.maximum, "iufc", jvp=_scan_jvp("cummax", _extremum("max")))
-cummin_p = _define("cummin", np.minimum, "iufc", jvp=_scan_jvp("cummin", _extremum("min")))
+cumsum_p = _define("cumsum", np.add, "iufc", jvp="linear", transpose=_sum_transpose,
+                   partition=_partition(add_p, lambda dtype: 0))  # fmt: skip
+cumprod_p = _define("cumprod", np.multiply, "iufc", jvp=_scan_jvp("cumprod", _product),
+                    partition=_partition(mul_p, lambda dtype: 1))  # fmt: skip
+cummax_p = _define("cummax", np.maximum, "iufc", jvp=_scan_jvp("cummax", _extremum("max")),
+                   partition=_partition(max_p, _least))  # fmt: skip
+cummin_p = _define("cummin", np.minimum, "iufc", jvp=_scan_jvp("cummin", _extremum("min")),
+                   partition=_partition(min_p, _greatest))  # fmt: skip
 cumlogsumexp_p = _define("cumlogsumexp", np.logaddexp, "f", jvp=_scan_jvp("cumlogsumexp", _log_sum))
 
 
