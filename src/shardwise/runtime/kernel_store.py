@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import stat
 import threading
 import time
@@ -157,7 +156,7 @@ class Store:
         if len(content) > _LARGEST:
             return
         name = _name(origin)
-        draft = f"{name}.{os.getpid()}.{secrets.token_hex(4)}"
+        draft = f"{name}.{os.getpid()}.{os.urandom(4).hex()}"
         try:
             with open(self._open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 file.write(content)
