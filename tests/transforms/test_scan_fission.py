@@ -106,6 +106,16 @@ def test_derivatives_and_batches(monkeypatch, name):
     agree(*both(monkeypatch, lambda: sw.jit(sw.vmap(sw.grad(loss, 1), (None, 0)))(init, np.stack([xs, 2 * xs]))))
 
 
+def test_random_numbers(monkeypatch):
+    keys = sw.random.split(sw.random.key(3), 6)
+
+    def draw(total, key):
+        noise = sw.random.normal(key, (3,))
+        return total + noise, (noise, sw.random.randint(sw.random.split(key)[0], (2,), 0, 1000))
+
+    agree(*both(monkeypatch, lambda: sw.jit(lambda keys: lax.scan(draw, np.zeros(3, np.float32), keys))(keys)))
+
+
 def test_on_a_mesh(monkeypatch):
     mesh = sw.make_mesh((4, 2), ("x", "y"))
     split = sw.sharding.NamedSharding(mesh, sw.P(None, None, "y"))
