@@ -118,4 +118,5 @@ class _LoopWriter(Writer):
         call = lines[0].partition(" = ")[2]
         if target == name:
             return lines
-        return [f"{'' if var in self.ys else f'{name} = '}{call.removesuffix(')')}, {target})"]
+        word = "out=" if fn in (np.maximum, np.minimum) else ""  # of these NumPy takes it by name only, some day
+        return [f"{'' if var in self.ys else f'{name} = '}{call.removesuffix(')')}, {word}{target})"]
