@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.transforms.face_cases import OPERANDS, PREAMBLE, Line
+from tests.transforms.face_calls import PREAMBLE
+from tests.transforms.face_cases import OPERANDS, Line
 
 Answer = list[np.ndarray] | str  # flat results, or the name of the class of the error
 
