@@ -94,7 +94,8 @@ def _measure(library: str, name: str) -> dict[str, float]:
 
     fun, arguments = CASES[name](jax, jnp, np)
     jitted = jax.jit(fun)
-    jax.block_until_ready(jax.jit(jax.grad(lambda x: jnp.sin(x).sum()))(np.ones(1 << 13, np.float32)))  # what is loaded once
+    once = jax.jit(jax.grad(lambda x: jnp.sin(x).sum()))  # for what is loaded once
+    jax.block_until_ready(once(np.ones(1 << 13, np.float32)))
     jax.jit(lambda x: x).trace(arguments[0])
     begin = time.perf_counter()
     traced = jitted.trace(*arguments)
