@@ -44,8 +44,8 @@ for dialect in ("seed", "latest"):
     gradient = jax.pmap(jax.grad(lambda r: (r**2).sum()))(rows)
     np.testing.assert_array_equal(gradient, 2 * rows)
     if count > 1:
-        raised(ValueError, lambda: summed(rows[:1]), "a row per device of its own")
-        raised(NotImplementedError, lambda: jax.jit(summed)(rows), "several processes", "shard_map")
+        raised(ValueError, lambda f=summed: f(rows[:1]), "a row per device of its own")
+        raised(NotImplementedError, lambda f=summed: jax.jit(f)(rows), "several processes", "shard_map")
 
 # Callbacks run on the process that owns the device; of a value that all have, on each process
 mesh = Mesh(np.array(devices).reshape(4, 2), ("x", "y"))
