@@ -19,7 +19,8 @@ from shardwise.sharding import Mesh, NamedSharding, Sharding, SingleDeviceShardi
 from shardwise.sharding.device import default_device
 from shardwise.transforms.bound_call import BoundCall
 from shardwise.transforms.jaxpr_views import ClosedJaxpr
-from shardwise.transforms.jit import JitWrapped, check_output, jit
+from shardwise.transforms.jit import JitWrapped, jit
+from shardwise.transforms.traced import check_output
 
 # -- arguments without data --------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ from typing import Any
 from shardwise.array import ArrayImpl, Signature, signature
 from shardwise.base import config
 from shardwise.base.config import context_token
-from shardwise.base.errors import InvalidInputException
 from shardwise.base.tracebacks import filtered
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten
 from shardwise.base.treedef import flatten_spec
@@ -29,7 +28,6 @@ from shardwise.ir import (
     ProgramTrace,
     ShapedArray,
     Tracer,
-    Var,
     bind,
     eval_program,
     is_eager,
@@ -37,8 +35,7 @@ from shardwise.ir import (
     trace_program,
 )  # fmt: skip
 from shardwise.ops.convert import as_value
-from shardwise.sharding import Device, Mesh, NamedSharding, Sharding, SingleDeviceSharding, devices
-from shardwise.sharding.device import default_device
+from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding, devices
 from shardwise.transforms.arguments import ArgSelection, StaticValue, argument_names, select_arguments
 from shardwise.transforms.bound_call import BoundCall, Statics, check_donation, keyed
 from shardwise.transforms.entry import Entry, as_array_impl, usable_donations
@@ -51,6 +48,7 @@ from shardwise.transforms.jit_shardings import (
     flat_shardings,
     placed_signature,
 )  # fmt: skip
+from shardwise.transforms.traced import as_constant, check_output, prune, typed_mesh
 
 Value = ArrayImpl | Literal | Tracer
 
@@ -305,7 +303,7 @@ class JitWrapped:
                 "Closing over jax.Array that spans non-addressable (non process local) devices is not allowed. Pass it to "
                 f"{program.name} as an argument."
             )
-        used_consts = [_constant(consts[i]) for i in kept if i < len(consts)]
+        used_consts = [as_constant(consts[i]) for i in kept if i < len(consts)]
         used = [i - len(consts) for i in kept if i >= len(consts)]
         in_sigs = [c._sig for c in used_consts] + [placed[i] for i in used]
         names = ["a captured constant"] * len(used_consts) + [traced.names[i] for i in used]
@@ -353,52 +351,8 @@ class JitWrapped:
         return self.trace(*args, **kwargs).out_info
 
 
-def check_output(leaf: Any, name: str, path: Any) -> None:
-    """Raise TypeError for a result that is no array."""
-    from shardwise.base.tree import keystr
-
-    try:
-        as_value(leaf)
-    except (TypeError, InvalidInputException):
-        at = f" at output component {keystr(path)}" if path else ""
-        raise TypeError(f"function {name} to be compiled returned a value of type {type(leaf)}{at}, which is not a valid JAX type. "
-                        "Return arrays, scalars, and containers of them.") from None  # fmt: skip
-
-
-def typed_mesh(program: Program, sigs: Sequence[Signature]) -> Mesh | None:
-    """The concrete mesh of explicitly typed results that no remaining argument lies on (``full_like(x, 0)``)."""
-    typed = next((aval.mesh for aval in program.out_types if aval.mesh is not None), None)
-    for sig in sigs if typed is not None else ():
-        mesh = getattr(sig.sharding, "mesh", None)
-        if isinstance(mesh, Mesh) and typed is not None and mesh.shape_tuple == typed.shape_tuple:
-            return mesh
-    return None
-
-
-def _constant(x: ArrayImpl) -> ArrayImpl:
-    """A captured array is a constant: its value counts, not where it lies. Explicit axes stay, as they are part of its type."""
-    if x.aval.mesh is not None:
-        return x
-    sig = signature(x.aval, SingleDeviceSharding(default_device()), False)
-    return x if x._sig is sig else ArrayImpl(sig, dense=x.dense)
-
-
-def prune(program: Program, keep_unused: bool) -> tuple[Program, list[int]]:
-    """The program without inputs that nothing reads (unless `keep_unused`), and the positions of those that stay."""
-    if keep_unused:
-        return program, list(range(len(program.inputs)))
-    used: set[Var] = {a for a in program.outputs if isinstance(a, Var)}
-    for eqn in program.equations:
-        used.update(a for a in eqn.inputs if isinstance(a, Var))
-    kept = [i for i, v in enumerate(program.inputs) if v in used]
-    consts = sum(i < program.num_consts for i in kept)
-    return Program(
-        tuple(program.inputs[i] for i in kept), program.equations, program.outputs, consts, program.name
-    ), kept
-
-
 def _on_device(sig: Signature, sharding: Sharding | None) -> Signature:
-    from shardwise.array import array_type, signature
+    from shardwise.array import array_type
 
     assert sharding is not None
     return signature(array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, sharding), sharding, True)
