@@ -13,11 +13,14 @@ from shardwise.ir import Var as Var
 from shardwise.ops.convert import as_value
 from shardwise.transforms.blocking import ensure_compile_time_eval as ensure_compile_time_eval
 from shardwise.transforms.jaxpr_views import ClosedJaxpr as ClosedJaxpr
+from shardwise.transforms.jaxpr_views import DropVar as DropVar
 from shardwise.transforms.jaxpr_views import Jaxpr as Jaxpr
 from shardwise.transforms.jaxpr_views import JaxprEqn as JaxprEqn
 from shardwise.transforms.jaxpr_views import eval_jaxpr as eval_jaxpr
 from shardwise.transforms.jaxpr_views import jaxpr_as_fun as jaxpr_as_fun
+from shardwise.transforms.jaxpr_views import jaxprs_in_params as jaxprs_in_params
 from shardwise.transforms.jaxpr_views import new_jaxpr_eqn as new_jaxpr_eqn
+from shardwise.transforms.jaxpr_views import subjaxprs as subjaxprs
 from shardwise.transforms.primitives import Primitive as Primitive
 
 AbstractValue = ShapedArray

@@ -179,6 +179,7 @@ def test_programs_within_and_rebuilt_programs() -> None:
 
     walk(closed.jaxpr)
     assert {"sin", "mul", "cos", "cond"} <= set(found)
+    assert next(j.eqns[0].primitive.name for j in core.subjaxprs(closed.jaxpr)) == "cos"
     call = sw.make_jaxpr(inner)(1.0).eqns
     rebuilt = closed.jaxpr.replace(eqns=[e.replace() for e in closed.jaxpr.eqns])
     np.testing.assert_allclose(core.eval_jaxpr(rebuilt, [], 1.0)[0], 2 * np.sin(1), rtol=1e-6)

@@ -50,3 +50,7 @@ def __getattr__(name: str) -> _Any:
         if found is not None:
             return found
     raise AttributeError(f"module 'shardwise.lax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "custom_linear_solve", "custom_root", "linalg"})

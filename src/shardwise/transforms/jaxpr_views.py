@@ -6,7 +6,7 @@ to other values, so `eval_jaxpr` and the interpreters in JAX's tutorials work on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -200,6 +200,25 @@ class ClosedJaxpr:
 
     def __repr__(self) -> str:
         return repr(self.jaxpr)
+
+
+class DropVar(Var):
+    """A result that nobody reads, in programs that mark them; ours print them as ``_`` and keep plain Vars."""
+
+
+def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Jaxpr]:
+    """The programs among an equation's params: branches, bodies, called functions."""
+    for value in params.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            found = as_jaxpr(item)
+            if isinstance(found, ClosedJaxpr):
+                yield found.jaxpr
+
+
+def subjaxprs(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
+    """The programs within the equations of a program."""
+    for eqn in jaxpr.eqns:
+        yield from jaxprs_in_params(eqn.params)
 
 
 def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, **_: Any) -> list[Any]:

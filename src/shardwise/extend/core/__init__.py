@@ -9,10 +9,13 @@ from shardwise.ir import Array as _Array
 from shardwise.ir import Literal as Literal
 from shardwise.ir import Var as Var
 from shardwise.transforms.jaxpr_views import ClosedJaxpr as ClosedJaxpr
+from shardwise.transforms.jaxpr_views import DropVar as DropVar
 from shardwise.transforms.jaxpr_views import Jaxpr as Jaxpr
 from shardwise.transforms.jaxpr_views import JaxprEqn as JaxprEqn
 from shardwise.transforms.jaxpr_views import jaxpr_as_fun as jaxpr_as_fun
+from shardwise.transforms.jaxpr_views import jaxprs_in_params as jaxprs_in_params
 from shardwise.transforms.jaxpr_views import new_jaxpr_eqn as new_jaxpr_eqn
+from shardwise.transforms.jaxpr_views import subjaxprs as subjaxprs
 from shardwise.transforms.primitives import Primitive as Primitive
 
 array_types = {_Array, _np.ndarray, _np.generic}
