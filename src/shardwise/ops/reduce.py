@@ -146,7 +146,9 @@ def _folding_kernel(ufunc: Any, reduction: str) -> Callable[..., Block]:
         """Also folds over the loop dims of `sum_axes`, which keep extent 1; for folds that take repeated values as one."""
         dims, loops = _block_dims(env, axes), tuple(env.dim(a) for a in sum_axes)
         out = fold(ufunc, reduction, x, loops + dims)
-        return out.reshape(tuple(1 if d in loops else n for d, n in enumerate(x.shape) if d not in dims)) if loops else out
+        if not loops:
+            return out
+        return out.reshape(tuple(1 if d in loops else n for d, n in enumerate(x.shape) if d not in dims))
 
     return kernel
 
