@@ -113,6 +113,10 @@ class Executable:
         for x in args:
             if isinstance(x, ArrayImpl):
                 x._check_alive()
+        for i in self.owned:
+            x = args[i]
+            if isinstance(x, ArrayImpl):
+                x.delete()
         return [nothing(sig) for sig in self.out_sigs]
 
     def vouching(self, names: Sequence[str]) -> None:
