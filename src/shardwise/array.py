@@ -19,108 +19,15 @@ from shardwise.base.dtypes import KeyDtype, canonicalize, physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.ir import Array, Literal, ShapedArray
 from shardwise.ops.convert import install_array_constructor, install_literal_constructor
-from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
+from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.copies import copied
 from shardwise.sharding import Device, NamedSharding, PartitionSpec, PmapSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.device import default_device
 from shardwise.sharding.ownership import (
     local_index,
-    local_part,
-    owned_positions,
-    ownership,
-    spans_processes,
-    takes_part,
 )
-from shardwise.sharding.tiling import Tiling, replica_ids
-
-
-class Signature:
-    """What a compiled call depends on of an argument: type, sharding, commitment. Interned: compared by identity."""
-
-    __slots__ = ("absent", "aval", "committed", "devices", "form", "positions", "sharding", "spans", "tiling")
-
-    aval: ShapedArray
-    sharding: Sharding
-    committed: bool
-    tiling: Tiling | None  # None: no device grid describes the sharding
-    form: BlockForm
-    devices: tuple[Device, ...]
-    spans: bool  # other processes own some of the devices: `form` and the data are of this process's part
-    absent: bool  # this process owns none of the devices: it knows of the array, and holds nothing of it
-    positions: tuple[Ndarray | None, ...]  # then per dim the parts that this process holds; None: all of them
-
-    def __init__(self, aval: ShapedArray, sharding: Sharding, committed: bool) -> None:
-        self.aval = aval
-        self.sharding = sharding
-        self.committed = committed
-        self.devices = sharding.device_list
-        self.tiling = sharding.tiling(aval.ndim)
-        self.spans = spans_processes(self.devices)
-        self.absent = self.spans and not takes_part(self.devices)
-        if self.absent:
-            self.form = block_form((0,) * aval.ndim, ((),) * aval.ndim, ())
-            self.positions = (None,) * aval.ndim
-        elif self.spans:
-            self._own_part()
-        elif self.tiling is None:
-            self.form = block_form(aval.shape, ((),) * aval.ndim, ())
-        else:
-            self.form = block_form(aval.shape, self.tiling.dims, self.tiling.mesh_shape)
-
-    def _own_part(self) -> None:
-        tiling, shape = self.tiling, self.aval.shape
-        if tiling is None:
-            raise NotImplementedError(
-                f"{self.sharding} spans several processes, but no device grid describes it. Use a NamedSharding over a mesh."
-            )
-        owned = ownership(self.devices, tiling.mesh_shape)
-        self.positions = owned_positions(tiling.dims, tiling.mesh_shape, owned.coordinates)
-        local = tuple(n if p is None else n // ways * len(p)
-                      for n, ways, p in zip(shape, tiling.ways, self.positions, strict=True))  # fmt: skip
-        self.form = block_form(local, tiling.dims, owned.extents)
-
-    def part_of(self, dense: Ndarray) -> Ndarray:
-        """Of a whole value the part that this process holds."""
-        if not self.spans:
-            return dense
-        if self.absent:
-            return nothing(self).dense
-        assert self.tiling is not None
-        return local_part(dense, self.tiling.ways, self.positions)
-
-
-def nothing(sig: Signature) -> ArrayImpl:
-    """An array of which this process holds nothing."""
-    return ArrayImpl(sig, dense=np.empty(sig.form.shape, physical(sig.aval.dtype)))
-
-
-_signatures: dict[tuple[ShapedArray, Sharding, bool], Signature] = {}
-
-
-def signature(aval: ShapedArray, sharding: Sharding, committed: bool) -> Signature:
-    """The interned Signature of arrays of this type and sharding."""
-    key = (aval, sharding, committed)
-    found = _signatures.get(key)
-    if found is None:
-        found = _signatures.setdefault(key, Signature(aval, sharding, committed))
-    return found
-
-
-def array_type(shape: tuple[int, ...], dtype: Any, weak_type: bool, sharding: Sharding) -> ShapedArray:
-    """The type of a concrete array: its explicit axes enter the type, automatic ones do not."""
-    if isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes:
-        mesh = sharding.mesh.abstract_mesh
-        explicit = set(mesh.explicit_axes)
-        spec = []
-        for entry in sharding.spec:
-            axes = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
-            spec.append(tuple(a for a in axes if a in explicit))
-        spec.extend(() for _ in range(len(shape) - len(spec)))
-        unreduced = getattr(sharding.spec, "unreduced", frozenset())
-        reduced = getattr(sharding.spec, "reduced", frozenset())
-        return ShapedArray(shape, dtype, weak_type, mesh=mesh, spec=tuple(spec), unreduced=frozenset(unreduced),
-                           reduced=frozenset(reduced))  # fmt: skip
-    return ShapedArray(shape, dtype, weak_type)
+from shardwise.sharding.tiling import replica_ids
+from shardwise.signature import Signature, array_type, signature
 
 
 class ArrayImpl(Array):
@@ -526,6 +433,11 @@ class Shard:
 
     def __repr__(self) -> str:
         return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"
+
+
+def nothing(sig: Signature) -> ArrayImpl:
+    """An array of which this process holds nothing."""
+    return ArrayImpl(sig, dense=np.empty(sig.form.shape, physical(sig.aval.dtype)))
 
 
 def _replica_ids(index_map: Any) -> list[int]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from shardwise.array import ArrayImpl, Signature, array_type, nothing, signature
+from shardwise.array import ArrayImpl, nothing
 from shardwise.base import config
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, subprograms, verify
 from shardwise.passes.grid import DimAxes, Grid, MeshKey, PartForm, make_grid
@@ -43,6 +43,7 @@ from shardwise.sharding import (
 )
 from shardwise.sharding.device import default_device
 from shardwise.sharding.ownership import takes_part
+from shardwise.signature import Signature, array_type, signature
 
 new_array = ArrayImpl.__new__
 _SMALL = 1 << 12  # elements; nothing smaller is fused

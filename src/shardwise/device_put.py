@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.array import ArrayImpl, array_type, host_array, nothing, signature
+from shardwise.array import ArrayImpl, host_array, nothing
 from shardwise.base import config
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
@@ -32,6 +32,7 @@ from shardwise.sharding import (
 )
 from shardwise.sharding.ownership import spans_processes
 from shardwise.sharding.tiling import indivisible_text
+from shardwise.signature import array_type, signature
 from shardwise.transfer import same_source, transferred
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise.array import ArrayImpl, Signature, signature
+from shardwise.array import ArrayImpl
 from shardwise.base.config import context_token
 from shardwise.base.errors import UnexpectedTracerError
 from shardwise.compile import Executable, compile_program
@@ -16,6 +16,7 @@ from shardwise.ir.op import Op
 from shardwise.ir.trace import user_source
 from shardwise.sharding import SingleDeviceSharding
 from shardwise.sharding.device import default_device
+from shardwise.signature import Signature, signature
 
 _cache: dict[Any, Executable] = {}
 _CACHE_LIMIT = 8192

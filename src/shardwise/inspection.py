@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise.array import array_type
 from shardwise.base.dtypes import as_dtype, canonicalize
 from shardwise.ir import Array, ShapedArray
 from shardwise.ir.axis_scope import CHECK_VMA
 from shardwise.ops.convert import as_value
 from shardwise.sharding import NamedSharding, PartitionSpec, Sharding, get_concrete_mesh
+from shardwise.signature import array_type
 
 
 def typeof(x: Any) -> ShapedArray:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.array import ArrayImpl, Signature, array_type, nothing, signature
+from shardwise.array import ArrayImpl, nothing
 from shardwise.base import config
 from shardwise.base.dtypes import canonicalize, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException, UnexpectedTracerError
@@ -25,6 +25,7 @@ from shardwise.sharding.ownership import (
     takes_part,
 )
 from shardwise.sharding.tiling import indivisible_text
+from shardwise.signature import Signature, array_type, signature
 
 Shape = tuple[int, ...]
 SINGLE = "jax.make_array_from_single_device_arrays"

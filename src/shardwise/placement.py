@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.array import Signature
 from shardwise.base import config
 from shardwise.base.errors import IndivisibleError
 from shardwise.ir import ShapedArray
@@ -21,6 +20,7 @@ from shardwise.sharding import (
     Tiling,
 )
 from shardwise.sharding.derive import sharding_like, spec_of_tiling
+from shardwise.signature import Signature
 
 
 def incompatible_devices(name: str, first: str, first_devices: Sequence[Device], second: str,

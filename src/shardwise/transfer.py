@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.array import ArrayImpl, Signature, nothing
+from shardwise.array import ArrayImpl, nothing
 from shardwise.base.dtypes import physical
 from shardwise.runtime.comm import Meeting, number_of, the_world
 from shardwise.sharding import Device, Sharding
 from shardwise.sharding.ownership import local_index
+from shardwise.signature import Signature
 
 Box = tuple[tuple[int, int], ...]  # per dim where a part begins and ends
 Piece = tuple[Box, Box]  # what is to be sent: a part of which box

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
-from shardwise.array import ArrayImpl, signature
+from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
 from shardwise.ir import Array, Literal, bind, is_eager
@@ -28,6 +28,7 @@ from shardwise.ops.convert import as_array
 from shardwise.ops.gather import gather, gather_p, gather_params
 from shardwise.ops.pieces import window_p
 from shardwise.sharding import NamedSharding, PartitionSpec, PmapSharding, SingleDeviceSharding
+from shardwise.signature import signature
 from shardwise.transforms.explicit import auto_axes, reshard
 
 __all__ = ["take", "take_along_axis"]

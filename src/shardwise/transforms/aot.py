@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwise.array import ArrayImpl, Signature, signature
+from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.tree import PyTreeDef, equality_errors, keystr, tree_flatten, tree_map, tree_unflatten
 from shardwise.compile import Executable
@@ -26,6 +26,7 @@ from shardwise.sharding import (
     sharding_like,
 )  # fmt: skip
 from shardwise.sharding.device import default_device
+from shardwise.signature import Signature, signature
 from shardwise.transforms.bound_call import BoundCall
 from shardwise.transforms.cost import cost_of
 from shardwise.transforms.entry import Entry, as_array_impl

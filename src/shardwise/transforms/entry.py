@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.array import ArrayImpl, Signature, from_literal
+from shardwise.array import ArrayImpl, from_literal
 from shardwise.base import config
 from shardwise.base.tree import PyTreeDef, treedef_is_leaf
 from shardwise.compile import Executable
 from shardwise.ir import Literal
+from shardwise.signature import Signature
 from shardwise.transforms.bound_call import check_donation
 from shardwise.transforms.jit_shardings import moved
 

@@ -9,7 +9,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.array import Signature, signature
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from shardwise.inspection import ShapeDtypeStruct
 from shardwise.ir import Array, ShapedArray, trace_program
@@ -17,6 +16,7 @@ from shardwise.ops.convert import as_value
 from shardwise.ops.parallel import AXIS_ENV
 from shardwise.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
 from shardwise.sharding.device import default_device
+from shardwise.signature import Signature, signature
 from shardwise.transforms.bound_call import BoundCall
 from shardwise.transforms.jaxpr_views import ClosedJaxpr
 from shardwise.transforms.jit import JitWrapped, jit

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwise.array import ArrayImpl, Signature, signature
+from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.tracebacks import filtered
@@ -36,6 +36,7 @@ from shardwise.ir import (
 )  # fmt: skip
 from shardwise.ops.convert import as_value
 from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding, devices
+from shardwise.signature import Signature, signature
 from shardwise.transforms.arguments import ArgSelection, StaticValue, argument_names, select_arguments
 from shardwise.transforms.bound_call import BoundCall, Statics, check_donation, keyed
 from shardwise.transforms.entry import Entry, as_array_impl, usable_donations
@@ -352,7 +353,7 @@ class JitWrapped:
 
 
 def _on_device(sig: Signature, sharding: Sharding | None) -> Signature:
-    from shardwise.array import array_type
+    from shardwise.signature import array_type
 
     assert sharding is not None
     return signature(array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, sharding), sharding, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.array import ArrayImpl, Signature, array_type, signature
+from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.errors import DuplicateSpecError
 from shardwise.base.tree import broadcast_prefix, prefix_errors, tree_leaves
@@ -22,6 +22,7 @@ from shardwise.sharding import (
     get_concrete_mesh,
     legacy_mesh,
 )
+from shardwise.signature import Signature, array_type, signature
 
 
 class Unspecified:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.array import ArrayImpl, Signature, signature
+from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.tree import broadcast_prefix, prefix_errors, tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -42,6 +42,7 @@ from shardwise.sharding import (
     use_mesh,
 )
 from shardwise.sharding.ownership import spans_processes
+from shardwise.signature import Signature, signature
 from shardwise.transforms.aot import Lowered, Traced, struct_of
 from shardwise.transforms.arguments import StaticValue, argument_names, as_nums
 from shardwise.transforms.entry import Entry

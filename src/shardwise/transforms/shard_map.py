@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardwise.array import ArrayImpl, signature
+from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import (
@@ -39,6 +39,7 @@ from shardwise.sharding import (
     get_concrete_mesh,
 )  # fmt: skip
 from shardwise.sharding.rule import Rule
+from shardwise.signature import signature
 from shardwise.transforms import shard_map_errors as errors
 from shardwise.transforms.shard_map_blocks import block_trace
 from shardwise.transforms.shard_map_scope import DimAxes, body_scope, global_type, local_type

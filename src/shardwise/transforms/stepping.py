@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.array import ArrayImpl, Signature, array_type, signature
+from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.config import Override
 from shardwise.base.config import _local as thread_settings
@@ -63,6 +63,7 @@ from shardwise.sharding import (
 from shardwise.sharding.device import default_device
 from shardwise.sharding.mesh import EMPTY_MESH
 from shardwise.sharding.ownership import spans_processes
+from shardwise.signature import Signature, array_type, signature
 from shardwise.transforms import shard_map_errors as errors
 from shardwise.transforms.shard_map import DimAxes, ShardMap, manual_mesh, spec_dims
 

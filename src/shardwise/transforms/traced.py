@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.array import ArrayImpl, Signature, signature
+from shardwise.array import ArrayImpl
 from shardwise.base.errors import InvalidInputException
 from shardwise.ir import Program, Var
 from shardwise.ops.convert import as_value
 from shardwise.sharding import Mesh, SingleDeviceSharding
 from shardwise.sharding.device import default_device
+from shardwise.signature import Signature, signature
 
 
 def check_output(leaf: Any, name: str, path: Any) -> None:
