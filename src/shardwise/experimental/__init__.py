@@ -1,6 +1,6 @@
 """`shardwise.experimental`: what JAX keeps under jax.experimental.
 
-In: programs of either era. Out: `pjit`, `shard_map` and `shard` under their old paths, `mesh_utils`, `multihost_utils`.
+In: programs of either era. Out: `pjit`, `shard_map` and `shard` under their old paths, `checkify`, `mesh_utils`, `multihost_utils`.
 """
 
 import importlib as _importlib
@@ -11,7 +11,7 @@ from shardwise.base.config import enable_x64 as enable_x64
 from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.ops.callback import io_callback as io_callback
 
-_MODULES = ("jet", "mesh_utils", "multihost_utils", "pjit", "shard", "shard_map")
+_MODULES = ("checkify", "jet", "mesh_utils", "multihost_utils", "pjit", "shard", "shard_map")
 
 
 def __getattr__(name: str) -> _Any:
