@@ -280,6 +280,28 @@ def f(x):
     return lax.psum(x, 'x') * 2
 result = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P('x'), out_specs=P(), axis_names={'x'}))(a)
 """,
+    "shard_map: automatic axes flow through bodies": """
+def mapped(f, ins, outs): return jax.shard_map(f, mesh=mesh, in_specs=ins, out_specs=outs, axis_names={'x'})
+g = mapped(lambda x: x * 2, P('x'), P('x'))
+constrained = mapped(lambda x: jax.lax.with_sharding_constraint(x, P(None, 'y')), P('x'), P('x'))
+two = mapped(lambda x, w: (x @ w, x.T), (P('x'), P()), (P('x'), P(None, 'x')))
+w = put(data((8, 8)), None, 'y')
+result = [jax.jit(lambda a: g(a) + 1)(a), jax.jit(lambda a: g(a).T * 2)(a), jax.jit(jax.grad(lambda a: g(g(a) * 2).sum()))(a),
+    jax.jit(lambda a: mapped(lambda x: lax.psum(x, 'x'), P('x'), P())(a) * 2)(a), jax.jit(lambda a, w: two(a + 1, w))(a, w),
+    jax.jit(lambda a: constrained(a * 1) + 1)(data((8, 8))), jax.jit(lambda a: mapped(lambda x: x.sum(0)[None], P('x'), P('x'))(a) + 1)(a)]
+""",
+    "shard_map: carries keep their varying axes": """
+def kind(call, made=jnp.arange(8.0)):
+    try: return str(jax.typeof(jax.shard_map(call, mesh=mesh, in_specs=P('x'), out_specs=P('x'))(made)))
+    except TypeError: return 'refused'
+total = lambda c: lax.psum(c, 'x')
+result = [kind(lambda v: lax.scan(lambda c, _: (total(c), None), v, None, length=2)[0]),
+    kind(lambda v: lax.fori_loop(0, 2, lambda i, c: total(c), v)),
+    kind(lambda v: lax.while_loop(lambda c: c.sum() < 3, lambda c: jnp.full(4, 9.), v)),
+    kind(lambda v: lax.scan(lambda c, _: (c + v, None), v * 0, None, length=2)[0]),
+    kind(lambda v: lax.while_loop(lambda c: c[0] < v[0], lambda c: (c[0] + 1, c[1] * 2), (jnp.float32(0), jnp.float32(1)))[1][None]),
+    kind(lambda v: lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, total(c[1])), (0, v))[1])]
+""",
     "shard_map: nested": """
 def outer(x):
     def inner(y): return lax.psum(y, 'y') + lax.axis_index('x')

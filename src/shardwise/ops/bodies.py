@@ -221,11 +221,15 @@ def joined_type(carry: ShapedArray, out: ShapedArray, also_varying: frozenset[st
     return carry.update(dtype=dtype, weak_type=weak, vma=vma, mesh=mesh)
 
 
-def matches(carry: ShapedArray, out: ShapedArray) -> bool:
-    """Whether a body's result of type `out` can be its next argument of type `carry`."""
+def matches(carry: ShapedArray, out: ShapedArray, gained: frozenset[str] = frozenset()) -> bool:
+    """Whether a body's result of type `out` can be its next argument of type `carry`, which varies over `gained` without need.
+
+    Where varying axes are checked (today's shard_map), a result that lost some of the carry's is refused.
+    """
+    checked = config.latest and CHECK_VMA.get()
     return (
         carry.shape == out.shape and carry.dtype == out.dtype and carry.spec == out.spec and out.vma <= carry.vma
-        and carry.unreduced == out.unreduced
+        and not (checked and carry.vma - out.vma - gained) and carry.unreduced == out.unreduced
     )  # fmt: skip
 
 
@@ -237,7 +241,7 @@ def entered(value: Any, aval: ShapedArray) -> Any:
 
 
 def check_carry(name: str, fun: Callable[..., Any], init: Any, types: Sequence[ShapedArray], out_tree: PyTreeDef,
-                out_types: Sequence[ShapedArray]) -> None:  # fmt: skip
+                out_types: Sequence[ShapedArray], gained: Sequence[frozenset[str]] | None = None) -> None:  # fmt: skip
     """TypeError, leaf by leaf, unless what the body returns has the structure and the types of what it takes."""
     label = _first_parameter(fun)
     _, in_tree = tree_flatten(init)
@@ -250,16 +254,22 @@ def check_carry(name: str, fun: Callable[..., Any], init: Any, types: Sequence[S
             raise TypeError(f"{name} function carry input and carry output must have the same pytree structure, but they differ:\n"
                             f"{_listed(lines)}\nLet the function return the structure that it takes.")  # fmt: skip
     lines, casts = [], []
-    for (path, _), a, b in zip(tree_leaves_with_path(init), types, out_types, strict=True):
-        if matches(a, b):
+    gained = gained or [frozenset()] * len(types)
+    for (path, _), a, b, extra in zip(tree_leaves_with_path(init), types, out_types, gained, strict=True):
+        if matches(a, b, extra):
             continue
         where = f"{label}{keystr(path)}"
         lines.append(f"the input carry {where} has type {a.str_short()}, the output {b.str_short()}, so the {difference(a, b)} do "
                      "not match")  # fmt: skip
-        extra = b.vma - a.vma
-        if extra and difference(a, b) == "manual axis types":
+        more = b.vma - a.vma
+        if more and difference(a, b) == "manual axis types":
             casts.append(
-                f"applying `jax.lax.pcast(..., {tuple(sorted(extra))}, to='varying')` to the initial value of {where}"
+                f"applying `jax.lax.pcast(..., {tuple(sorted(more))}, to='varying')` to the initial value of {where}"
+            )
+        elif a.vma - b.vma and difference(a, b) == "manual axis types":
+            lost = tuple(sorted(a.vma - b.vma))
+            casts.append(
+                f"applying `jax.lax.pcast(..., {lost}, to='varying')` to what the function returns for {where}"
             )
     if lines:
         hint = f" This might be fixed by {', and by '.join(casts)}." if casts else ""

@@ -164,8 +164,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         if new == types:
             break
         types = new
-    if not all(map(matches, types, body.out_types)):
-        check_carry("while_loop body", body_fun, init_val, types, body.out_tree, body.out_types)
+    gained = [t.vma - v.aval.vma for t, v in zip(types, values, strict=True)]
+    if not all(map(matches, types, body.out_types, gained)):
+        check_carry("while_loop body", body_fun, init_val, types, body.out_tree, body.out_types, gained)
     init = [entered(v, t) for v, t in zip(values, types, strict=True)]
     outs = bind(while_p, *cond.consts, *body.consts, *init, cond=separate(cond.program), body=separate(body.program),
                 cond_consts=len(cond.consts), body_consts=len(body.consts))  # fmt: skip

@@ -10,11 +10,14 @@ and whoever shares a changed value is visited again, until nothing changes. Layo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from shardwise.base import config
 from shardwise.ir import Atom, Equation, Literal, Program, Var, subprograms
 from shardwise.passes.factors import LEVELS, MULTI_USE, PASS_THROUGH, SINGLE_USE, Flow, equation_flow, extend
 from shardwise.passes.grid import DimAxes, Grid
@@ -63,6 +66,7 @@ class _Graph:
         self.mesh = mesh
         self.fixed = fixed
         self.grid = grid
+        self.manual = _NO_AXES  # axes that no value of the program being looked at may gain
         self.ids: dict[Var, int] = {}
         self.dims: list[DimAxes] = []
         self.closed: list[tuple[bool, ...]] = []
@@ -104,10 +108,10 @@ class _Graph:
             self.fix(i, placement)
             return i
         if aval.mesh is None:
-            return self._new(_unsplit(aval.ndim), _NO_AXES)
+            return self._new(_unsplit(aval.ndim), self.manual)
         (explicit,) = self._translated(aval.mesh, (aval.mesh.explicit_axes,))
-        i = self._new(self._translated(aval.mesh, aval.spec), frozenset(explicit))
-        self.annotated[i] = bool(self.banned[i])
+        i = self._new(self._translated(aval.mesh, aval.spec), self.manual.union(explicit))
+        self.annotated[i] = bool(explicit)
         return i
 
     def _translated(self, mesh: AbstractMesh, dims: DimAxes) -> DimAxes:
@@ -165,6 +169,9 @@ class _Graph:
                 for p in inner:
                     self._survey(p, seen)
                 self._unite(eqn, inner)
+            elif _is_partly_manual(eqn):
+                with self._inside(eqn) as body:
+                    self._survey(body, seen)
         for atom in program.outputs:
             if isinstance(atom, Var):
                 uses[atom] = uses.get(atom, 0) + 1
@@ -221,7 +228,7 @@ class _Graph:
             elif eqn.op.name in ("sharding_constraint", "reshard"):
                 self._constraint(eqn, constrained)
             elif eqn.op.name == "shard_map":
-                self._shard_map(eqn, constrained)
+                self._shard_map(eqn, constrained, seen)
             else:
                 self._equation(eqn)
             for var in eqn.outputs:
@@ -275,16 +282,42 @@ class _Graph:
                 if not any(placement.open):
                     self.fix(i, placement)
 
-    def _shard_map(self, eqn: Equation, constrained: Constrained) -> None:
-        free = bool(eqn.params.get("auto"))
-        for var, dims in zip(eqn.outputs, eqn.params["out_dims"], strict=True):
+    def _shard_map(self, eqn: Equation, constrained: Constrained, seen: set[int]) -> None:
+        params = eqn.params
+        free = bool(params.get("auto"))
+        for var, dims in zip(eqn.outputs, params["out_dims"], strict=True):
             if var not in self.fixed:
                 self.fix(self.id_of(var), Placement(dims, (free,) * len(dims)))
-        for atom, dims in zip(eqn.inputs, eqn.params["in_dims"], strict=True):
+        entering: list[int] = []
+        for atom, dims in zip(eqn.inputs, params["in_dims"], strict=True):
             if isinstance(atom, Var):
                 placement = Placement(dims, (free,) * len(dims))
                 constrained.setdefault(atom, set()).add(placement)
-                self.wish(atom, placement)
+                entering.append(self.wish(atom, placement))
+        if not _is_partly_manual(eqn):
+            return
+        wished = iter([self.nodes[n][1][1] for n in entering])
+        with self._inside(eqn) as body:
+            for atom, var, dims in zip(eqn.inputs, body.inputs, params["in_dims"], strict=True):
+                if isinstance(atom, Var):
+                    self._node(_block_flow(atom.aval.shape, self._ways(dims), True), (next(wished), self.id_of(var)))
+            self.connect(body, seen)
+            for var, atom, dims in zip(eqn.outputs, body.outputs, params["out_dims"], strict=True):
+                if isinstance(atom, Var):
+                    self._node(
+                        _block_flow(var.aval.shape, self._ways(dims), False), (self.id_of(atom), self.id_of(var))
+                    )
+
+    @contextmanager
+    def _inside(self, eqn: Equation) -> Iterator[Program]:
+        """The body of a shard_map that leaves axes to us; what is met in here may not gain the manual ones."""
+        outer = self.manual
+        self.manual = outer | eqn.params["grid_manual"]
+        yield eqn.params["program"]
+        self.manual = outer
+
+    def _ways(self, dims: DimAxes) -> tuple[int, ...]:
+        return tuple([math.prod([self.mesh.get(a, 1) for a in axes]) for axes in dims])
 
     # -- the fixed point ---------------------------------------------------------------------------
 
@@ -336,6 +369,22 @@ def _edge_flow(shapes: tuple[tuple[int, ...], ...], offsets: tuple[int, ...], nu
     tensors = tuple(((),) * o + tuple((d,) if n != 1 else () for d, n in enumerate(element)) for o in offsets)
     rule = Rule(tensors[:num_sources], tensors[num_sources:], element, (Kind.PASS,) * len(element))
     return Flow(rule, early, identity=True)
+
+
+@lru_cache(maxsize=1024)
+def _block_flow(shape: tuple[int, ...], ways: tuple[int, ...], enters: bool) -> Flow:
+    """The flow between a value and its block in a shard_map: behind the manual axes of a dim stand the block's own."""
+    blocks = tuple(n // w for n, w in zip(shape, ways, strict=True))
+    rank = len(shape)
+    inner = tuple((rank + d,) if n != 1 else () for d, n in enumerate(blocks))
+    whole = tuple(((d,) if w != 1 else ()) + own for d, (w, own) in enumerate(zip(ways, inner, strict=True)))
+    sides = (whole, inner) if enters else (inner, whole)
+    return Flow(Rule((sides[0],), (sides[1],), ways + blocks, (Kind.PASS,) * (2 * rank)), PASS_THROUGH, identity=True)
+
+
+def _is_partly_manual(eqn: Equation) -> bool:
+    """Whether layouts flow through the body of this shard_map: in the seed era its results lie as out_specs say."""
+    return eqn.op.name == "shard_map" and bool(eqn.params.get("auto")) and config.latest
 
 
 def _with_offset(entry: Any) -> tuple[Atom, int]:
