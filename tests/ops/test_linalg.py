@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -273,3 +275,26 @@ def test_sharding_never_changes_values(spec):
     close(sw.jit(lambda a: linalg.triangular_solve(a, a, left_side=True, lower=True))(split),
           linalg.triangular_solve(x, x, left_side=True, lower=True))  # fmt: skip
     close(sw.jit(linalg.lu)(split), linalg.lu(x))
+
+
+def test_stacks_that_several_threads_share():
+    many = matrix(3, 30, 40, 40, dtype="float64")
+    one = many[:1]
+    many[2, 7] = np.nan
+    single = [
+        functools.partial(lapack.svd, full=full, vectors=v) for full, v in ((False, False), (False, True), (True, True))
+    ]
+    single += [lapack.det, lapack.slogdet, functools.partial(lapack.eig, left=False, right=True)]
+    for f in (*single, lambda x: lapack.cholesky(x @ np.swapaxes(x, -1, -2))):
+        for x in (many, many.swapaxes(0, 1), one):
+            got, want = f(x), [f(part) for part in x.reshape(-1, 40, 40)]
+            if not isinstance(got, tuple):
+                got, want = (got,), [(w,) for w in want]
+            for i, g in enumerate(got):
+                np.testing.assert_allclose(
+                    g.reshape(-1, *g.shape[2:]), np.stack([np.asarray(w[i]) for w in want]), 1e-9, 1e-9
+                )
+    b = matrix(1, 30, 40, 3, dtype="float64")
+    got = lapack.solve(many, b)
+    for i, j in ((0, 0), (2, 7), (1, 29)):
+        np.testing.assert_allclose(got[i, j], lapack.solve(many[i, j], b[0, j]), 1e-9)

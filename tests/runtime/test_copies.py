@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardwise.runtime.copies import chosen, copied
+from shardwise.runtime.copies import chosen, copied, row_major, taken
 from shardwise.runtime.memory import alone
 
 
@@ -33,3 +33,24 @@ def test_chosen():
     for x in (rng.normal(size=(8, 3)), rng.normal(size=(64, 300, 77)), rng.normal(size=(300, 64, 77)).swapaxes(0, 1)):
         positions = [int(i) for i in rng.permutation(len(x))]
         np.testing.assert_array_equal(chosen(x, positions), x[positions])
+
+
+def test_row_major():
+    whole = np.random.default_rng(0).normal(size=(600, 777)).astype(np.float32)
+    for x in (whole, whole.T, whole[:9, ::3], whole[:1, 0], np.broadcast_to(whole, (3, 600, 777))):
+        out = row_major(x)
+        assert out.flags.c_contiguous
+        assert out.flags.writeable
+        assert not np.shares_memory(out, x)
+        np.testing.assert_array_equal(out, x)
+
+
+@pytest.mark.parametrize("shape", [(50, 4), (1, 300, 50), (3, 200, 9), (9000,), (70, 0)])
+def test_taken(shape):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=shape)
+    for axis, size in enumerate(shape):
+        many = 700_000 * size // x.size if x.size else 5  # results of more than 4 MB
+        for count in ((), (7,), (0, 3), (2, many // 2)):
+            positions = rng.integers(0, max(size, 1), count if size else (0,))
+            np.testing.assert_array_equal(taken(x, positions, axis), x.take(positions, axis))

@@ -12,17 +12,44 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.runtime.memory import pool
+from shardwise.runtime.threads import in_runs, thread_count
+
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
 Core = tuple[Ints, np.dtype[Any]]  # shape and type of one matrix of a result
 
 
+_SHARED = 1 << 20  # multiplications from which a second thread pays
+_SMALL = 1 << 16  # elements of a matrix up to which LAPACK itself uses one thread, or gains little by more
+
+
 def _gufunc(name: str, *operands: NDArray) -> Any:
-    """NumPy's own LAPACK loops, which compute in the operands' precision and mark failures with NaN."""
+    """NumPy's own LAPACK loops, which compute in the operands' precision and mark failures with NaN; by several threads.
+
+    Operands are stacks of matrices with loops of one rank.
+    """
     from numpy.linalg import _umath_linalg
 
-    with np.errstate(all="ignore"):
-        return getattr(_umath_linalg, name)(*operands)
+    call = getattr(_umath_linalg, name)
+    loops = np.broadcast_shapes(*(x.shape[:-2] for x in operands))
+    m, n = operands[0].shape[-2:]
+    if max(loops, default=1) == 1 or m * n > _SMALL or prod(loops) * m * n * min(m, n) < _SHARED:
+        with np.errstate(all="ignore"):
+            return call(*operands)
+    dim = max(range(len(loops)), key=lambda d: loops[d])
+    cut = lambda x, run: x if x.shape[dim] == 1 else x[(slice(None),) * dim + (run,)]  # noqa: E731
+    none = call(*(np.broadcast_to(x, loops + x.shape[-2:])[(slice(0),) * len(loops)] for x in operands))
+    several = isinstance(none, tuple)
+    outs = tuple(pool.empty(loops + o.shape[len(loops) :], o.dtype) for o in (none if several else (none,)))
+
+    def work(run: slice) -> None:
+        with np.errstate(all="ignore"):  # each thread has its own
+            call(*(cut(x, run) for x in operands), out=tuple(cut(o, run) for o in outs))
+
+    threads = thread_count()
+    in_runs(work, loops[dim], max(1, loops[dim] // (4 * threads)), threads)
+    return outs if several else outs[0]
 
 
 def each(

@@ -30,6 +30,7 @@ from shardwise.ops.gather import (
     in_bounds,
 )
 from shardwise.ops.windows import Block, combine_rows, linear_index, write_windows
+from shardwise.runtime.copies import row_major
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -252,7 +253,7 @@ def _scatter_rows(
         starts[d], inside = in_bounds(column, shape[d], shape[d] - 1, wrap)
         if inside is not None and mode is not GatherScatterMode.CLIP:
             keep = inside if keep is None else keep & inside
-    work = np.array(operand, order="C")
+    work = row_major(operand)
     position = linear_index(starts, shape[:count], starts[0].shape).reshape(-1)
     rows = updates.reshape(position.size, math.prod(shape[count:]))
     if keep is not None:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from shardwise.runtime.copies import row_major, taken
+
 Block = np.ndarray[Any, Any]
 Starts = Mapping[int, Block]
 Pairs = Sequence[tuple[int, int]]  # (operand dim, batch dim) that run in step
@@ -107,8 +109,7 @@ def _take(view: Block, axes: list[int], index: list[Block], index_shape: tuple[i
         flat = view.reshape(
             (*view.shape[:first], -1 if view.size else int(np.prod(sizes)), *view.shape[first + count :])
         )
-        # 'clip' only skips a check: positions are in bounds.
-        return flat.take(linear_index(full, sizes, index_shape), axis=first, mode="clip"), first
+        return taken(flat, linear_index(full, sizes, index_shape), first), first
     rest = [a for a in range(view.ndim) if a not in axes]
     index = [np.broadcast_to(index[0], index_shape), *index[1:]]
     return view.transpose(axes + rest)[tuple(index)], 0
@@ -176,7 +177,7 @@ def write_windows(
             index.append(at)
     kept = [a for a in range(operand.ndim) if a not in axes]
     source = np.broadcast_to(operand, loops + operand.shape[lead:]).transpose(axes + kept)
-    work = np.array(source, order="C")
+    work = row_major(source)
     grid = work.shape[: len(axes)]
     flat = work.reshape(int(np.prod(grid)), int(np.prod(work.shape[len(axes) :])))
 

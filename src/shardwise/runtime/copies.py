@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from shardwise.runtime.memory import LEAST, pool
-from shardwise.runtime.threads import helpers, thread_count
+from shardwise.runtime.threads import in_runs, thread_count
 
 Ndarray = np.ndarray[Any, Any]
 
@@ -20,13 +20,18 @@ _SHARED = 1 << 22  # bytes from which a second thread pays
 def copied(x: Ndarray, dtype: Any = None) -> Ndarray:
     """A dense copy of `x`, cast to `dtype`, in the order that its dims have in memory."""
     dtype = x.dtype if dtype is None else np.dtype(dtype)
-    if x.size * dtype.itemsize < LEAST or x.dtype.hasobject:
-        return x.astype(dtype, copy=True)
     order = sorted(range(x.ndim), key=lambda d: (-abs(x.strides[d]), d))
-    source = x.transpose(order)
-    out = pool.empty(source.shape, dtype)
-    fill(out, source)
-    return out.transpose(np.argsort(order))
+    return row_major(x.transpose(order), dtype).transpose(np.argsort(order))
+
+
+def row_major(x: Ndarray, dtype: Any = None) -> Ndarray:
+    """A C-contiguous copy of `x`, cast to `dtype`."""
+    dtype = x.dtype if dtype is None else np.dtype(dtype)
+    if x.size * dtype.itemsize < LEAST or x.dtype.hasobject:
+        return x.astype(dtype, order="C", copy=True)
+    out = pool.empty(x.shape, dtype)
+    fill(out, x)
+    return out
 
 
 def fill(out: Ndarray, source: Ndarray) -> None:
@@ -38,13 +43,7 @@ def fill(out: Ndarray, source: Ndarray) -> None:
         np.copyto(out, source, casting="unsafe")
         return
     step = max(1, _PART * rows // out.nbytes)
-    counter = itertools.count()  # its steps are atomic
-
-    def work() -> None:
-        while (start := next(counter) * step) < rows:
-            np.copyto(out[start : start + step], source[start : start + step], casting="unsafe")
-
-    helpers.run(work, thread_count())
+    in_runs(lambda run: np.copyto(out[run], source[run], casting="unsafe"), rows, step, thread_count())
 
 
 def chosen(x: Ndarray, positions: Sequence[int]) -> Ndarray:
@@ -53,11 +52,27 @@ def chosen(x: Ndarray, positions: Sequence[int]) -> Ndarray:
     if x.nbytes < LEAST:
         return x[list(positions)]
     out = pool.empty(shape, x.dtype)
-    counter = itertools.count()
 
-    def work() -> None:
-        while (i := next(counter)) < len(positions):
+    def copy(run: slice) -> None:
+        for i in range(run.start, run.stop):
             np.copyto(out[i], x[positions[i]])
 
-    helpers.run(work, thread_count() if out.nbytes >= _SHARED else 1)
+    in_runs(copy, len(positions), 1, thread_count() if out.nbytes >= _SHARED else 1)
     return out
+
+
+def taken(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
+    """``x.take(positions, axis)`` of C-contiguous `x`, for positions that are in bounds."""
+    shape = (*x.shape[:axis], *positions.shape, *x.shape[axis + 1 :])
+    flat = positions.reshape(-1)
+    size = prod(shape) * x.itemsize
+    if size < LEAST or x.dtype.hasobject:
+        return x.take(positions, axis, mode="clip")  # clips nothing, but is faster
+    out = pool.empty((*x.shape[:axis], flat.size, *x.shape[axis + 1 :]), x.dtype)
+    if size < _SHARED or prod(x.shape[:axis]) != 1:
+        x.take(flat, axis, out=out, mode="clip")
+    else:
+        source, target = x.reshape(x.shape[axis:]), out.reshape(out.shape[axis:])
+        step = max(1, _PART * flat.size // size)
+        in_runs(lambda run: source.take(flat[run], 0, out=target[run], mode="clip"), flat.size, step, thread_count())
+    return out.reshape(shape)

@@ -5,6 +5,7 @@ Kernels take their chunks from a shared counter, so a helper that comes late, or
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -105,3 +106,14 @@ class Helpers:
 
 
 helpers = Helpers()
+
+
+def in_runs(work: Callable[[slice], object], count: int, step: int, threads: int) -> None:
+    """Call `work` for runs of `step` of the numbers below `count`, in up to so many threads at once."""
+    starts = itertools.count(0, step)  # its steps are atomic
+
+    def take() -> None:
+        while (start := next(starts)) < count:
+            work(slice(start, min(start + step, count)))
+
+    helpers.run(take, threads if count > step else 1)
