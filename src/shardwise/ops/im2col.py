@@ -108,15 +108,24 @@ def _arranged(x: NDArray, both: list[int], own: list[int], lead: int, spec: Ints
 
 def _with_group(x: NDArray, front: int, dim: int, groups: int) -> NDArray:
     """Split the groups off `dim` and move them to `front`."""
-    x = x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :])
-    return np.moveaxis(x, dim, front)
+    if groups == 1:
+        return x[(slice(None),) * front + (None,)]
+    return _moved(x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :]), dim, front)
+
+
+def _moved(x: NDArray, source: int, target: int) -> NDArray:
+    """NumPy's `moveaxis` for one dim counted from the front (-1 is the last), at a fifth of its cost."""
+    order = list(range(x.ndim))
+    dim = order.pop(source)
+    order.insert(target if target >= 0 else x.ndim, dim)
+    return x.transpose(order)
 
 
 def _padded(x: NDArray, nb: int, nl: int, window: Window, features_last: bool, dtype: np.dtype[Any]) -> NDArray:
     """The left operand with pads and gaps, its batch loops merged, and features last or in front of space."""
     space = len(window.strides)
     if features_last:
-        x = np.moveaxis(x, nb + nl + 1, -1)
+        x = _moved(x, nb + nl + 1, -1)
     first = x.ndim - space - (1 if features_last else 0)
     x = spread_out(x, first, window.pads, window.lhs_dilation, 0, dtype)
     return x.reshape(*x.shape[:nb], prod(x.shape[nb : nb + nl + 1]), *x.shape[nb + nl + 1 :])
@@ -165,12 +174,14 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
         view = as_strided(
             x, (*x.shape[: nb + 2], *counts, *taps, channels), (*x.strides[: nb + 2], *moved, *inner, x.strides[-1])
         )
-        weights = np.moveaxis(np.moveaxis(w, nb + 1, -1), nb + 1, -2).reshape(*batch, groups, depth, features)
-        target = np.moveaxis(out, -2, nb)  # batch, group, N, counts, O
+        weights = w.transpose(*range(nb + 1), *range(nb + 3, w.ndim), nb + 2, nb + 1).reshape(
+            *batch, groups, depth, features
+        )
+        target = _moved(out, out.ndim - 2, nb)  # batch, group, N, counts, O
     else:  # batch, group, N | C, taps | counts
         view = as_strided(x, (*x.shape[: nb + 3], *taps, *counts), (*x.strides[: nb + 3], *inner, *moved))
         weights = w.reshape(*batch, groups, 1, features, depth)
-        target = np.moveaxis(out, nb + 1, nb)  # batch, group, N, O, counts
+        target = _moved(out, nb + 1, nb)  # batch, group, N, O, counts
     each = prod(batch) * groups * depth * prod(counts)  # elements per sample
     threads = threads_for(each * n * features) if x.dtype.kind in "fc" else 1
     if threads > 1 and library() is None:
@@ -222,7 +233,7 @@ def _by_taps(view: NDArray, w: NDArray, out: NDArray, nb: int, features_last: bo
             here = view[(*[slice(None)] * (nb + 1), i, Ellipsis, *tap)]  # batch, group, counts
             factor = w[(*[slice(None)] * (nb + 2), 0, *tap)]  # batch, group, O
             if features_last:
-                here = np.moveaxis(here, nb, -1)[..., None]
+                here = _moved(here, nb, -1)[..., None]
                 factor = factor.reshape(*factor.shape[:nb], *(1,) * space, *factor.shape[nb:])
             else:
                 here = np.expand_dims(here, nb + 1)
