@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -145,3 +147,12 @@ def test_products_keep_weak_types_and_explain_errors():
             jnp.matmul(x, x)
     weak = jnp.asarray(2.0)
     assert jnp.dot(weak, weak).weak_type == weak.weak_type
+
+
+@pytest.mark.parametrize("wrap", [jax.jit, jax.pmap])
+def test_signatures_of_wrapped_functions(wrap):
+    wrapped = wrap(lambda x, n=2: x * n)
+    for follow in (True, False):
+        assert str(inspect.signature(wrapped, follow_wrapped=follow)) == "(x, n=2)"
+    assert not hasattr(jax.jit(max), "__signature__")
+    assert type(jax.jit(jnp.sin)).__name__ == "PjitFunction"

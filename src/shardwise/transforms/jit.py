@@ -7,6 +7,7 @@ compiled entry by the identity of the arguments' signatures and does nothing els
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -79,6 +80,14 @@ class TracedCall:
     cacheable: bool
 
 
+def signature_of(fun: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a wrapped function; AttributeError, which `inspect` expects there, where it has none."""
+    try:
+        return inspect.signature(fun)
+    except (TypeError, ValueError) as error:
+        raise AttributeError(str(error)) from None
+
+
 class JitWrapped:
     """A function compiled per signature. Call it like the function; see also `trace`, `lower`, `eval_shape`."""
 
@@ -96,6 +105,11 @@ class JitWrapped:
 
     def __repr__(self) -> str:
         return f"<PjitFunction of {self._fun!r}>"
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The function's, for `inspect`."""
+        return signature_of(self._fun)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -350,6 +364,10 @@ class JitWrapped:
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The result's tree of ShapeDtypeStructs."""
         return self.trace(*args, **kwargs).out_info
+
+
+PjitFunction = JitWrapped  # its name to the outside: libraries tell jitted functions by it
+JitWrapped.__name__ = JitWrapped.__qualname__ = "PjitFunction"
 
 
 def _on_device(sig: Signature, sharding: Sharding | None) -> Signature:

@@ -7,6 +7,7 @@ Programs written today should say `shard_map`; `pmap` is here for those that exi
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,7 +47,7 @@ from shardwise.signature import Signature, signature
 from shardwise.transforms.aot import Lowered, Traced, struct_of
 from shardwise.transforms.arguments import StaticValue, argument_names, as_nums
 from shardwise.transforms.entry import Entry
-from shardwise.transforms.jit import JitWrapped, jit
+from shardwise.transforms.jit import JitWrapped, jit, signature_of
 from shardwise.transforms.jit_shardings import moved
 from shardwise.transforms.shard_map import ShardMap
 
@@ -111,6 +112,11 @@ class PmapWrapped:
 
     def __repr__(self) -> str:
         return f"<PmapFunction of {self._fun!r}>"
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The function's, for `inspect`."""
+        return signature_of(self._fun)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not is_eager() or config.jax_disable_jit:
