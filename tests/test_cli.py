@@ -94,7 +94,7 @@ def test_exit_status(run):
     [
         ("jaxlib", "jaxlib", "no jaxlib"),
         ("jaxlib.xla_client", "jaxlib", "no jaxlib"),
-        ("jax._src.core", "jax._src", "JAX's inside"),
+        ("jax._src.lax", "jax._src.lax", "JAX's inside"),
         ("jax.lib", "jax.lib", "JAX's inside"),
         ("jax.runtime", "jax.runtime", "JAX documents no such module"),
         ("jax.example_libraries.stax", "jax.example_libraries", "no counterpart"),

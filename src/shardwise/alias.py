@@ -2,7 +2,7 @@
 
 After `install()`, `jax` and every public `jax.*` module are the very module objects of shardwise, so that
 `jax.Array is shardwise.Array` whichever name an import used. What shardwise keeps no counterpart of says so:
-`jaxlib`, `jax._src`, `jax.lib` and the modules that shardwise lacks raise `ModuleNotFoundError` with a reason.
+`jaxlib`, `jax.lib`, all but a few modules of `jax._src`, and those that shardwise lacks raise `ModuleNotFoundError` with a reason.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ JAX_VERSIONS: Final = {"seed": "0.5.3", "latest": "0.10.2"}
 
 # First parts of the module names that JAX documents; shardwise's other packages stay invisible to `jax.*`.
 PUBLIC: Final = frozenset(
-    "ad_checkpoint api_util core custom_batching custom_derivatives custom_transpose debug distributed dlpack dtypes "
+    "_src ad_checkpoint api_util core custom_batching custom_derivatives custom_transpose debug distributed dlpack dtypes "
     "errors example_libraries experimental export extend ffi flatten_util image interpreters lax monitoring nn numpy "
     "ops profiler random ref scipy sharding stages test_util tree tree_util typing util version".split()
 )
-_INTERNAL: Final = frozenset({"_src", "lib", "cloud_tpu_init", "collect_profile", "tools"})
+_INTERNAL: Final = frozenset({"lib", "cloud_tpu_init", "collect_profile", "tools"})
 
 
 def install() -> ModuleType:
@@ -67,9 +67,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if rest:
             first = rest.partition(".")[0]
             if first in _INTERNAL:
-                raise _missing(
-                    fullname, f"jax.{first} is JAX's inside, which shardwise does not have; use the documented names"
-                )
+                raise _missing(fullname, _inside(first))
             if first not in PUBLIC:
                 raise _missing(fullname, "JAX documents no such module")
         module = _counterpart(fullname)
@@ -105,8 +103,13 @@ def _counterpart(fullname: str) -> ModuleType:
     exported = getattr(sys.modules[parent], child, None)
     if isinstance(exported, ModuleType):
         return exported
-    reason = why_absent(fullname.partition(".")[2])
+    path = fullname.partition(".")[2]
+    reason = _inside(path) if path.startswith("_src.") else why_absent(path)
     raise _missing(fullname, reason or f"shardwise has no counterpart of it (there is no {name})")
+
+
+def _inside(path: str) -> str:
+    return f"jax.{path} is JAX's inside, which shardwise does not have; use the documented names"
 
 
 def _missing(fullname: str, reason: str) -> ModuleNotFoundError:

@@ -3,13 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
-from shardwise.base.tree import broadcast_prefix, tree_flatten
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
+from shardwise.extend import linear_util as lu
 from shardwise.ir import ShapedArray
 from shardwise.ops.convert import as_value
 
-__all__ = ["argnums_partial", "donation_vector", "flatten_axes", "shaped_abstractify"]
+__all__ = [
+    "argnums_partial",
+    "debug_info",
+    "donation_vector",
+    "flatten_axes",
+    "flatten_fun",
+    "flatten_fun_nokwargs",
+    "rebase_donate_argnums",
+    "safe_map",
+    "shaped_abstractify",
+]
+
+
+@dataclass(frozen=True)
+class DebugInfo:
+    """What is said of a traced function: the transformation, and the function's name."""
+
+    traced_for: str
+    func_name: str
+    func: Any = field(default=None, compare=False, repr=False)
+
+
+def debug_info(traced_for: str, fun: Callable[..., Any], args: Any = (), kwargs: Any = None, **more: Any) -> DebugInfo:
+    """A description of `fun`. Names of arguments and results are told by the tracers themselves, not kept here."""
+    del args, kwargs, more
+    return DebugInfo(traced_for, getattr(fun, "__name__", type(fun).__name__), fun)
+
+
+@lu.transformation_with_aux2
+def flatten_fun(function: Callable[..., Any], store: lu.Store, in_tree: Any, *leaves: Any) -> list[Any]:
+    """``flatten_fun(wrapped, in_tree)``: a function of the leaves of (args, kwargs), and a thunk of its result's structure."""
+    args, kwargs = tree_unflatten(in_tree, leaves)
+    flat, out_tree = tree_flatten(function(*args, **kwargs))
+    store.store(out_tree)
+    return flat
+
+
+@lu.transformation_with_aux2
+def flatten_fun_nokwargs(function: Callable[..., Any], store: lu.Store, in_tree: Any, *leaves: Any) -> list[Any]:
+    """Like `flatten_fun`, where `in_tree` is that of the positional arguments alone."""
+    flat, out_tree = tree_flatten(function(*tree_unflatten(in_tree, leaves)))
+    store.store(out_tree)
+    return flat
+
+
+def safe_map(f: Callable[..., Any], *iterables: Iterable[Any]) -> list[Any]:
+    """A list of `f` of the items; AssertionError where the lengths differ."""
+    lists = [list(x) for x in iterables]
+    if len({len(x) for x in lists}) > 1:
+        raise AssertionError(f"length mismatch: {[len(x) for x in lists]}")
+    return list(map(f, *lists))
+
+
+def rebase_donate_argnums(donate_argnums: Iterable[int], static_argnums: Iterable[int]) -> tuple[int, ...]:
+    """The donated positions once the static arguments are taken out. ValueError for one that is both."""
+    donated, static = sorted(set(donate_argnums)), set(static_argnums)
+    if both := static.intersection(donated):
+        raise ValueError(f"static_argnums and donate_argnums cannot intersect, both have {sorted(both)}.")
+    return tuple(d - sum(s < d for s in static) for d in donated)
 
 
 def shaped_abstractify(x: Any) -> ShapedArray:

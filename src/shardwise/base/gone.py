@@ -37,7 +37,6 @@ ABSENT: Final = {
     "experimental.compute_on": "host and devices are one; call the function",
     "experimental.buffer_callback": "use pure_callback",
     "experimental.rnn": "there is no cuDNN; write the cell with numpy and loop with lax.scan",
-    "experimental.hijax": "new types of values are not supported; register a pytree of arrays",
     "experimental.fused": "elementwise loops are fused without being asked",
     "experimental.scheduling_groups": "programs run in order; leave the groups out",
     "experimental.xla_metadata": "there is no XLA to tell; use named_scope",
@@ -45,10 +44,8 @@ ABSENT: Final = {
     "experimental.roofline": "use compiled.cost_analysis()",
     "extend.ffi": "there are no XLA custom calls; call the library through pure_callback",
     "extend.mlir": "programs have no MLIR form; print them with make_jaxpr",
-    "extend.linear_util": "transformations are written on functions; interpret programs with extend.core",
     "extend.backend": "devices() lists what there is",
     "custom_transpose": "use linear_call of custom_derivatives, or linear_transpose",
-    "interpreters.partial_eval": "programs are made with make_jaxpr and walked with extend.core",
 }
 
 

@@ -21,6 +21,8 @@ NOTE = (
     "config.update('jax_traceback_filtering', 'off'), shows them."
 )
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Paths of libraries below which frames are left out, too.
+EXCLUDED: list[str] = []
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,7 +68,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _is_ours(frame: TracebackType) -> bool:
-    return frame.tb_frame.f_code.co_filename.startswith(_OURS)
+    return frame.tb_frame.f_code.co_filename.startswith((_OURS, *EXCLUDED))
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:

@@ -198,6 +198,11 @@ def is_tree_node(typ: type) -> bool:
     return typ in _BUILTIN_NODES or typ in _registry
 
 
+def node_types() -> dict[type, Registration | None]:
+    """All classes whose values are nodes, and how they were registered; None for Python's own containers."""
+    return {**dict.fromkeys(_BUILTIN_NODES), **_registry}
+
+
 def register_pytree_node(nodetype: type, flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
                          unflatten_func: Callable[[Any, Any], Any],
                          flatten_with_keys_func: Callable[[Any], Any] | None = None) -> None:  # fmt: skip

@@ -28,6 +28,7 @@ from shardwise.base.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
+from shardwise.base.tracebacks import EXCLUDED
 from shardwise.ir.axis_scope import MAPPED_AXES
 from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Op
@@ -42,7 +43,7 @@ PACKAGE_DIR = dirname(dirname(__file__))
 class Trace:
     """Interprets op calls; subclasses are final."""
 
-    __slots__ = ("closed",)
+    __slots__ = ("__weakref__", "closed")
 
     def __init__(self) -> None:
         self.closed = False
@@ -379,7 +380,7 @@ def eval_program(program: Program, values: Sequence[Any]) -> list[Any]:
 
 def user_source() -> Source | None:
     """File and line of the innermost frame outside this package."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE_DIR):
+    frame, foreign = sys._getframe(1), (PACKAGE_DIR, *EXCLUDED)
+    while frame is not None and frame.f_code.co_filename.startswith(foreign):
         frame = frame.f_back  # type: ignore[assignment]
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None

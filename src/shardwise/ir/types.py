@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import short_name
-from shardwise.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 Axes = tuple[str, ...]
 Spec = tuple[Axes, ...]  # per dim the mesh axes that split it, major first
@@ -44,8 +44,10 @@ class ShapedArray:
 
     def __new__(cls, shape: Iterable[int], dtype: Any, weak_type: bool = False, *, mesh: AbstractMesh | None = None,
                 spec: Spec | None = None, vma: frozenset[str] = NO_AXES, unreduced: frozenset[str] = NO_AXES,
-                reduced: frozenset[str] = NO_AXES) -> ShapedArray:  # fmt: skip
+                reduced: frozenset[str] = NO_AXES, sharding: NamedSharding | None = None) -> ShapedArray:  # fmt: skip
         shape = tuple(shape)
+        if sharding is not None:
+            mesh, spec, unreduced, reduced = _explicit_part(sharding, len(shape))
         if mesh is None or spec is None:
             spec = ((),) * len(shape)
         key = (shape, dtype, weak_type, mesh, spec, vma, unreduced, reduced)
@@ -142,6 +144,25 @@ class ShapedArray:
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
         return f"ShapedArray({self.str_short(short_dtypes=False)}{weak})"
+
+
+def _explicit_part(
+    sharding: NamedSharding, ndim: int
+) -> tuple[AbstractMesh | None, Spec, frozenset[str], frozenset[str]]:
+    """The mesh, spec and marks of a type with that sharding, as its property `sharding` gives it."""
+    mesh, entries = sharding.mesh.abstract_mesh, tuple(sharding.spec)
+    if len(entries) > ndim:
+        raise ValueError(f"a sharding of {len(entries)} dims, {sharding.spec}, does not fit a type of {ndim} dims.")
+    if all(kind is AxisType.Auto for kind in mesh.axis_types or ()):
+        return None, ((),) * ndim, NO_AXES, NO_AXES
+    named = {
+        name for name, kind in zip(mesh.axis_names, mesh.axis_types or (), strict=True) if kind is AxisType.Explicit
+    }
+    axes = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries] + [()] * (
+        ndim - len(entries)
+    )
+    spec = tuple(tuple(a for a in dim if a in named) for dim in axes)
+    return mesh, spec, frozenset(sharding.spec.unreduced), frozenset(sharding.spec.reduced)
 
 
 def _rebuild(shape: tuple[int, ...], dtype: Any, weak_type: bool) -> ShapedArray:

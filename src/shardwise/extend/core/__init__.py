@@ -5,8 +5,13 @@ from typing import Any as _Any
 
 import numpy as _np
 
+from shardwise.base.errors import InconclusiveDimensionOperation as InconclusiveDimensionOperation
+from shardwise.base.errors import JaxprTypeError as JaxprTypeError
+from shardwise.core import concrete_or_error as concrete_or_error
+from shardwise.core import valid_jaxtype as valid_jaxtype
 from shardwise.ir import Array as _Array
 from shardwise.ir import Literal as Literal
+from shardwise.ir import ShapedArray as _ShapedArray
 from shardwise.ir import Var as Var
 from shardwise.transforms.jaxpr_views import ClosedJaxpr as ClosedJaxpr
 from shardwise.transforms.jaxpr_views import DropVar as DropVar
@@ -16,9 +21,66 @@ from shardwise.transforms.jaxpr_views import jaxpr_as_fun as jaxpr_as_fun
 from shardwise.transforms.jaxpr_views import jaxprs_in_params as jaxprs_in_params
 from shardwise.transforms.jaxpr_views import new_jaxpr_eqn as new_jaxpr_eqn
 from shardwise.transforms.jaxpr_views import subjaxprs as subjaxprs
+from shardwise.transforms.jvp import tangent_type as _tangent_type
 from shardwise.transforms.primitives import Primitive as Primitive
+from shardwise.transforms.trace_state import TraceTag as TraceTag
+from shardwise.transforms.trace_state import axis_names as unsafe_get_axis_names_DO_NOT_USE  # noqa: F401
+from shardwise.transforms.trace_state import find_top_trace as find_top_trace
+from shardwise.transforms.trace_state import get_opaque_trace_state as get_opaque_trace_state
+from shardwise.transforms.trace_state import nonempty_axis_env as nonempty_axis_env_DO_NOT_USE  # noqa: F401
+from shardwise.transforms.trace_state import set_current_trace as set_current_trace
+from shardwise.transforms.trace_state import take_current_trace as take_current_trace
+from shardwise.transforms.trace_state import under_jit as unsafe_am_i_under_a_jit_DO_NOT_USE  # noqa: F401
+from shardwise.transforms.trace_state import under_vmap as unsafe_am_i_under_a_vmap_DO_NOT_USE  # noqa: F401
 
 array_types = {_Array, _np.ndarray, _np.generic}
+
+no_effects: frozenset[str] = frozenset()
+
+
+class Effect:
+    """Base of what a library names a side effect of its primitives. Our ops know by themselves whether they have one."""
+
+
+class EffectTypes:
+    """Kinds of effects that a library allows somewhere; kept, so that it can ask again."""
+
+    def __init__(self) -> None:
+        self._types: set[type] = set()
+
+    def add_type(self, kind: type) -> None:
+        """Allow a kind."""
+        self._types.add(kind)
+
+    def contains(self, effect: _Any) -> bool:
+        """Whether the kind of `effect` is allowed."""
+        return isinstance(effect, tuple(self._types))
+
+
+control_flow_allowed_effects = EffectTypes()
+
+
+def mapped_aval(size: int, axis: int | None, aval: _ShapedArray) -> _ShapedArray:
+    """The type of one of the `size` items along dim `axis`; `aval` itself for None."""
+    if axis is None:
+        return aval
+    if aval.shape[axis] != size:
+        raise ValueError(f"dim {axis} of {aval.str_short()} should have size {size}.")
+    axis %= aval.ndim
+    return _ShapedArray((*aval.shape[:axis], *aval.shape[axis + 1 :]), aval.dtype, aval.weak_type)
+
+
+def unmapped_aval(size: int, axis: int | None, aval: _ShapedArray) -> _ShapedArray:
+    """The type of `size` items stacked along a new dim `axis`; `aval` itself for None."""
+    if axis is None:
+        return aval
+    axis %= aval.ndim + 1
+    return _ShapedArray((*aval.shape[:axis], size, *aval.shape[axis:]), aval.dtype, aval.weak_type)
+
+
+def primal_dtype_to_tangent_dtype(primal_dtype: _Any) -> _Any:
+    """The dtype of tangents of values of that dtype: the same, or float0."""
+    return _tangent_type(_ShapedArray((), primal_dtype)).dtype
 
 
 def __getattr__(name: str) -> _Any:

@@ -1,0 +1,32 @@
+"""`shardwise._src`: the few names below JAX's documented ones that widespread libraries import anyway.
+
+In: such an import. Out: our own objects under those names, where we have what they stand for; nothing else is here, and no code
+of ours uses it.
+"""
+
+import importlib as _importlib
+from typing import Any as _Any
+
+_MODULES = (
+    "checkify",
+    "compiler",
+    "core",
+    "distributed",
+    "dtypes",
+    "state",
+    "traceback_util",
+    "tree_util",
+    "xla_bridge",
+)
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _MODULES:
+        return _importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}: JAX's inside is not here; use the documented names."
+    )
+
+
+def __dir__() -> list[str]:
+    return list(_MODULES)

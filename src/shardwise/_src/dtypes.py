@@ -1,0 +1,20 @@
+"""`dtypes`, with the names that new kinds of dtypes are declared by."""
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import DType as DType
+from shardwise.dtypes import *  # noqa: F403
+
+
+class ExtendedDType:
+    """Base of dtypes that NumPy does not know. They can be declared; arrays hold random keys and NumPy's dtypes only."""
+
+    name: str
+    type: type
+
+
+def supports_inf(dtype: Any) -> bool:
+    """Whether the float dtype has an infinity."""
+    return bool(np.isinf(np.asarray(np.inf).astype(dtype).astype(np.float32)))

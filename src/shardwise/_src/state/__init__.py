@@ -1,0 +1,1 @@
+"""Mutable references."""

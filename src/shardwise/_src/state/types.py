@@ -1,0 +1,3 @@
+"""Types of mutable references."""
+
+from shardwise.ref import AbstractRef as AbstractRef

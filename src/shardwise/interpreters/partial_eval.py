@@ -1,0 +1,126 @@
+"""`shardwise.interpreters.partial_eval`: programs of what depends on the unknown arguments of a function; the rest runs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.extend.linear_util import WrappedFun
+from shardwise.ir import (
+    Equation,
+    ProgramTrace,
+    ShapedArray,
+    Tracer,
+    Var,
+    bind,
+    eval_program,
+    live_equations,
+    trace_program,
+    tracing,
+)
+from shardwise.ir import Program as _Program
+from shardwise.ir.op import Op
+from shardwise.ops.convert import as_array, as_value
+from shardwise.transforms.jaxpr_views import Jaxpr
+from shardwise.transforms.jit_op import jit_op
+
+__all__ = ["PartialVal", "dce_jaxpr", "trace_to_jaxpr_dynamic", "trace_to_jaxpr_nounits"]
+
+
+class PartialVal(tuple[ShapedArray | None, Any]):
+    """A known value, as ``(None, value)``, or an unknown one, as ``(type, None)``."""
+
+    __slots__ = ()
+
+    @classmethod
+    def known(cls, const: Any) -> PartialVal:
+        """A value."""
+        return cls((None, const))
+
+    @classmethod
+    def unknown(cls, aval: ShapedArray) -> PartialVal:
+        """A type."""
+        return cls((aval, None))
+
+    def is_known(self) -> bool:
+        """Whether there is a value."""
+        return self[0] is None
+
+    def get_known(self) -> Any:
+        """The value, or None."""
+        return self[1]
+
+    def get_aval(self) -> ShapedArray:
+        """The type."""
+        known = self[0]
+        return as_value(self[1]).aval if known is None else known
+
+
+class PartialTrace(ProgramTrace):
+    """Records equations with an unknown operand; others run in the parent. Calls of jitted functions are split in the same way."""
+
+    __slots__ = ()
+
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        unknown = [isinstance(a, Tracer) and a.owner is self for a in args]
+        if not any(unknown):
+            with tracing(self.parent):
+                return bind(op, *args, **params)
+        if op is jit_op and not all(unknown):
+            called = params["program"]
+            inputs = tuple(Var(v.aval) for v in called.inputs)
+            eqn = Equation(op, inputs, tuple(Var(t) for t in called.out_types), params, None)
+            assert op.inline is not None
+            return eval_program(op.inline(eqn), args)
+        return super().process(op, args, params)
+
+
+def trace_to_jaxpr_nounits(
+    fun: WrappedFun, pvals: Sequence[PartialVal], instantiate: bool | Sequence[bool] = False
+) -> tuple[Jaxpr, list[PartialVal], list[Any]]:
+    """Run `fun`, which takes and gives flat values, as far as its known arguments allow.
+
+    Returns a program of the unknown arguments for the unknown results (with the captured values in front, as in
+    ``jaxpr.constvars``), one PartialVal per result, and the captured values. Results at `instantiate` count as unknown.
+    """
+    trace = PartialTrace(fun.__name__)
+    entered = [as_array(as_value(p[1])) if p.is_known() else trace.new_arg(p.get_aval()) for p in pvals]
+    with tracing(trace):
+        outs = [as_value(x) for x in fun.call_wrapped(*entered)]
+    wanted = [instantiate] * len(outs) if isinstance(instantiate, bool) else list(instantiate)
+    unknown = [w or (isinstance(x, Tracer) and x.owner is trace) for w, x in zip(wanted, outs, strict=True)]
+    program, consts = trace.finish([as_array(x) for x, u in zip(outs, unknown, strict=True) if u])
+    results = [
+        PartialVal.unknown(x.aval) if u else PartialVal.known(as_array(x)) for x, u in zip(outs, unknown, strict=True)
+    ]
+    return Jaxpr.of(program), results, list(consts)
+
+
+def trace_to_jaxpr_dynamic(
+    fun: WrappedFun, in_avals: Sequence[ShapedArray], **options: Any
+) -> tuple[Jaxpr, list[ShapedArray], list[Any]]:
+    """The program of `fun`, which takes and gives flat values, its result types, and the values it captured."""
+    if options:
+        raise NotImplementedError(f"trace_to_jaxpr_dynamic takes no {', '.join(options)} here; use make_jaxpr.")
+    program, consts = trace_program(
+        lambda *args: [as_value(x) for x in fun.call_wrapped(*args)], list(in_avals), fun.__name__
+    )
+    return Jaxpr.of(program), list(program.out_types), list(consts)
+
+
+def dce_jaxpr(
+    jaxpr: Jaxpr, used_outputs: bool | Sequence[bool], instantiate: bool | Sequence[bool] = False
+) -> tuple[Jaxpr, list[bool]]:
+    """The program for some of its results, and which of its arguments it still takes; those at `instantiate` stay."""
+    outs = jaxpr.outvars
+    used = [used_outputs] * len(outs) if isinstance(used_outputs, bool) else list(used_outputs)
+    keep = [instantiate] * len(jaxpr.invars) if isinstance(instantiate, bool) else list(instantiate)
+    old = jaxpr.program
+    outputs = tuple(a for a, u in zip(outs, used, strict=True) if u)
+    live = live_equations(_Program(old.inputs, old.equations, outputs, old.num_consts, old.name))
+    read = {a for e in live.equations for a in e.inputs if isinstance(a, Var)} | {
+        a for a in outputs if isinstance(a, Var)
+    }
+    taken = [k or v in read for k, v in zip(keep, jaxpr.invars, strict=True)]
+    inputs = (*jaxpr.constvars, *[v for v, t in zip(jaxpr.invars, taken, strict=True) if t])
+    return Jaxpr.of(_Program(inputs, live.equations, outputs, old.num_consts, old.name)), taken
