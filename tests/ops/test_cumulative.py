@@ -110,6 +110,11 @@ def test_along_a_split_dim_each_device_runs_over_its_part() -> None:
                     found = run(split)
                     assert found.sharding == split.sharding
                     np.testing.assert_allclose(found, run(x), rtol=1e-5)
-    compiled = sw.jit(lambda a: lax.cumsum(a, 1)).lower(sw.device_put(x, NamedSharding(mesh, P(None, "y")))).compile()
-    (sent,) = compiled._entry.executable.transfers
-    assert sent.kind == "all_gather" and sent.bytes == 3 * 8 * 4
+    for run in (lax.cumsum, lax.cumlogsumexp):
+        compiled = sw.jit(partial(run, axis=1)).lower(sw.device_put(x, NamedSharding(mesh, P(None, "y")))).compile()
+        (sent,) = compiled._entry.executable.transfers
+        assert sent.kind == "all_gather" and sent.bytes == 3 * 8 * 4
+    x[:, ::3], x[1, 5], x[2, 7], x[3] = -np.inf, np.nan, np.inf, -np.inf
+    for reverse in (False, True):
+        run = sw.jit(partial(lax.cumlogsumexp, axis=1, reverse=reverse))
+        np.testing.assert_allclose(run(sw.device_put(x, NamedSharding(mesh, P(None, "y")))), run(x), rtol=1e-5)

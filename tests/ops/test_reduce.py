@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import shardwise as sw
+from shardwise import lax
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops import binary, reduce, summing
 from shardwise.ops.convert import as_value
 from shardwise.ops.operands import dtype_kind
 from shardwise.runtime.env import SINGLE, Env
-from shardwise.sharding import AbstractMesh, AxisType, NamedSharding
+from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, spread
@@ -114,6 +117,24 @@ def test_sums_of_any_layout_are_accurate(layout, dtype):
     want = x.astype(np.longdouble).sum(dims)
     assert got.dtype == x.dtype and got.shape == want.shape
     np.testing.assert_allclose(got, want.astype(np.float64), rtol=8e-6 if dtype == "float32" else 1e-14)
+
+
+def test_positions_along_a_split_dim_compare_one_pair_per_device():
+    mesh = Mesh(np.array(sw.devices()).reshape(2, 4), ("x", "y"))
+    x = np.random.default_rng(0).integers(-3, 4, (8, 16)).astype(np.float32)
+    undefined = x.copy()
+    undefined[2, 7] = undefined[2, 11] = np.nan
+    undefined[:, 3], undefined[:, 9] = -np.inf, np.inf
+    for values in (x, undefined, x.astype(np.int8), x > 2, x.astype(BF16)):
+        for name in ("argmax", "argmin"):
+            for spec, axis in ((P("x", "y"), 0), (P("x", "y"), 1), (P(None, ("y", "x")), 1), (P(("x", "y")), 0)):
+                run = sw.jit(partial(getattr(lax, name), axis=axis, index_dtype=np.int32))
+                np.testing.assert_array_equal(
+                    run(sw.device_put(values, NamedSharding(mesh, spec))), getattr(np, name)(values, axis)
+                )
+    run = sw.jit(partial(lax.argmax, axis=1, index_dtype=np.int32))
+    sent = run.lower(sw.device_put(x, NamedSharding(mesh, P("x", "y")))).compile()._entry.executable.transfers
+    assert [t.kind for t in sent] == ["all_reduce"] * 2 and {t.bytes for t in sent} == {2 * 3 * 4 * 4 // 4}
 
 
 def test_argmax_values():

@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Equation, Literal, Op, ShapedArray, bind, define_op
+from shardwise.ir import Array, Equation, Literal, Op, ShapedArray, bind, define_op, literal
 from shardwise.ir.op import Params, Types
 from shardwise.ops.batching import shifting
-from shardwise.ops.binary import add_p, max_p, min_p, mul_p
+from shardwise.ops.binary import add_p, eq_p, max_p, min_p, mul_p, sub_p
 from shardwise.ops.collective import all_gather_op, all_slice
 from shardwise.ops.derivative import do, positions, scalar
 from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
 from shardwise.ops.pieces import pad_p, slice_p
+from shardwise.ops.select import select_n_p
 from shardwise.ops.transpose import dim_factors
+from shardwise.ops.unary import abs_p, exp_p, log1p_p, neg_p
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -43,7 +45,19 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule((dim_factors(shape),), (dim_factors(shape),), shape, kinds)
 
 
-def _partition(combine: Op, identity: Callable[[Any], Any]) -> Callable[[Any, Equation], None]:
+def _log_add(region: Any, x: Any, y: Any) -> Any:
+    """``log(exp(x) + exp(y))`` in local equations; of two equal values, infinite ones included, it is that plus log 2."""
+
+    def emit(op: Op, *atoms: Any) -> Any:
+        return region.emit(op, atoms, {})[0]
+
+    apart = emit(select_n_p, emit(eq_p, x, y), emit(abs_p, emit(sub_p, x, y)), literal(0, x.aval.dtype))
+    return emit(add_p, emit(max_p, x, y), emit(log1p_p, emit(exp_p, emit(neg_p, apart))))
+
+
+def _partition(
+    combine: Op | Callable[[Any, Any, Any], Any], identity: Callable[[Any], Any]
+) -> Callable[[Any, Equation], None]:
     """Along a split dim each device runs over its own part; what the devices before it come to is exchanged, and joined on."""
 
     def partition(region: Any, eqn: Equation) -> None:
@@ -67,7 +81,8 @@ def _partition(combine: Op, identity: Callable[[Any], Any]) -> Callable[[Any, Eq
         edges = tuple((0, 0, 0) if d != axis else (-1, 1, 0) if reverse else (1, -1, 0) for d in range(len(shape)))
         before = region.emit(pad_p, [upto, first], {"padding_config": edges})[0]
         own = region.emit(all_slice, [before], {"axes": axes, "sizes": sizes, "dim": axis})[0]
-        region.define(out, region.emit(combine, [own, local], {})[0], want)
+        both = region.emit(combine, [own, local], {})[0] if isinstance(combine, Op) else combine(region, own, local)
+        region.define(out, both, want)
 
     return partition
 
@@ -173,7 +188,8 @@ cummax_p = _define("cummax", np.maximum, "iufc", jvp=_scan_jvp("cummax", _extrem
                    partition=_partition(max_p, _least))  # fmt: skip
 cummin_p = _define("cummin", np.minimum, "iufc", jvp=_scan_jvp("cummin", _extremum("min")),
                    partition=_partition(min_p, _greatest))  # fmt: skip
-cumlogsumexp_p = _define("cumlogsumexp", np.logaddexp, "f", jvp=_scan_jvp("cumlogsumexp", _log_sum))
+cumlogsumexp_p = _define("cumlogsumexp", np.logaddexp, "f", jvp=_scan_jvp("cumlogsumexp", _log_sum),
+                         partition=_partition(_log_add, _least))  # fmt: skip
 
 
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:

@@ -34,6 +34,7 @@ from shardwise.ops.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.broadcast import broadcast_in_dim
 from shardwise.ops.derivative import cotangent_sharding, do
 from shardwise.ops.dims import int_tuple
+from shardwise.ops.extremum_partition import along_split_dims
 from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, operand, requested_dtype
 from shardwise.ops.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.pieces import concatenate, slice_in_dim
@@ -328,10 +329,10 @@ def _arg_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule)
 
 
 argmax_p = define_op("argmax", type_rule=_arg_type("argmax"), kernel=_arg_kernel(largest=True), rule=_arg_rule,
-                     fold=fold_ir.ARGMAX,
+                     fold=fold_ir.ARGMAX, partition=along_split_dims(reduce_max_p, "max"),
                      explicit=_arg_explicit, batch=shifting("argmax", "axes"))  # fmt: skip
 argmin_p = define_op("argmin", type_rule=_arg_type("argmin"), kernel=_arg_kernel(largest=False), rule=_arg_rule,
-                     fold=fold_ir.ARGMIN,
+                     fold=fold_ir.ARGMIN, partition=along_split_dims(reduce_min_p, "min"),
                      explicit=_arg_explicit, batch=shifting("argmin", "axes"))  # fmt: skip
 
 
