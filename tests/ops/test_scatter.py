@@ -9,6 +9,7 @@ import pytest
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops import scatter as scatter_module
+from shardwise.ops import windows
 from shardwise.ops.gather import GatherScatterMode
 from shardwise.ops.scatter import ScatterDimensionNumbers, neutral, scatter_p
 from shardwise.ops.windows import combine_rows
@@ -130,6 +131,21 @@ def test_many_rows_with_repeats(dtype):
         combine_rows(flat, position, rows, ufunc, unique=False)
         if dtype is ml_dtypes.bfloat16:
             continue  # sums beyond 256 round
+        ufunc.at(want, position, rows)
+        np.testing.assert_array_equal(flat, want)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+@pytest.mark.parametrize("size", [1, 2, 41, 9000])
+def test_rows_that_threads_share(monkeypatch, dtype, size):
+    monkeypatch.setattr(windows, "_SHARED_ELEMENTS", 1)
+    monkeypatch.setattr(windows, "thread_count", lambda: 3)
+    position = RNG.integers(0, size, 3000)
+    rows = (RNG.normal(size=(3000, 16)) * 9).astype(np.int32).astype(dtype)
+    for ufunc in (np.add, np.subtract):
+        flat = np.ones((size, 16), dtype)
+        want = flat.copy()
+        combine_rows(flat, position, rows, ufunc, unique=False)
         ufunc.at(want, position, rows)
         np.testing.assert_array_equal(flat, want)
 
