@@ -47,3 +47,12 @@ def test_mistakes() -> None:
         sw.jit(inner)(np.ones(3))
     with pytest.raises(ValueError, match="dtype"):
         sw.new_ref(np.zeros(3, np.float32))[...] = np.zeros(3, np.int32)
+
+
+def test_type_of_a_ref():
+    ref = sw.new_ref(sw.numpy.ones(3))
+    kind = sw.typeof(ref)
+    assert repr(kind) == "Ref{float32[3]}"
+    assert (kind.shape, kind.inner_aval) == ((3,), sw.numpy.ones(3).aval)
+    assert kind == sw.typeof(sw.new_ref(sw.numpy.zeros(3)))
+    assert not isinstance(sw.typeof(sw.numpy.ones(3)), type(kind))

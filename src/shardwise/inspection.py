@@ -23,7 +23,8 @@ def typeof(x: Any) -> ShapedArray:
         return x
     if isinstance(x, ShapeDtypeStruct):
         return x.aval
-    return host_type(x)
+    own = getattr(x, "aval", None)  # of a Ref
+    return host_type(x) if own is None else own
 
 
 def host_type(x: Any) -> ShapedArray:

@@ -7,6 +7,7 @@ nor be an argument of one: pass the array and return it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
@@ -15,6 +16,23 @@ from shardwise.ir import Array, ShapedArray, current_trace
 from shardwise.ops.convert import as_array, as_value
 
 __all__ = ["AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set", "swap"]
+
+
+@dataclass(frozen=True)
+class AbstractRef:
+    """The type of a Ref: that of the array which it holds."""
+
+    inner_aval: ShapedArray
+
+    shape = property(lambda self: self.inner_aval.shape)
+    dtype = property(lambda self: self.inner_aval.dtype)
+    ndim = property(lambda self: self.inner_aval.ndim)
+    size = property(lambda self: self.inner_aval.size)
+    weak_type = property(lambda self: self.inner_aval.weak_type)
+    sharding = property(lambda self: self.inner_aval.sharding)
+
+    def __repr__(self) -> str:
+        return f"Ref{{{self.inner_aval.str_short(short_dtypes=False)}}}"
 
 
 class Ref:
@@ -32,7 +50,7 @@ class Ref:
             raise ValueError("the Ref was frozen or freed; its array is what freeze returned.")
         return self._value
 
-    aval = property(lambda self: self._held().aval, doc="The type of the array.")
+    aval = property(lambda self: AbstractRef(self._held().aval), doc="The type of the place.")
     shape = property(lambda self: self._held().shape)
     dtype = property(lambda self: self._held().dtype)
     ndim = property(lambda self: self._held().ndim)
@@ -59,9 +77,6 @@ class Ref:
 
     def __repr__(self) -> str:
         return f"Ref({self._value})"
-
-
-AbstractRef = ShapedArray
 
 
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref:
