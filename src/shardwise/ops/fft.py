@@ -19,6 +19,7 @@ from shardwise.ops.casts import convert
 from shardwise.ops.derivative import do, scalar
 from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
 from shardwise.runtime.env import Env
+from shardwise.runtime.threads import thread_count
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["FftType", "fft", "fft_p"]
@@ -99,7 +100,7 @@ def _fft_kernel(env: Env, x: Block, *, fft_type: FftType, fft_lengths: tuple[int
         real: Any = to_floating(dtype)
         return np.zeros(shape, real if fft_type is FftType.IRFFT else dtype)
     transform: Any = (scipy.fft.fftn, scipy.fft.ifftn, scipy.fft.rfftn, scipy.fft.irfftn)[fft_type]
-    return transform(x, s=fft_lengths, axes=axes, workers=-1 if prod(x.shape) >= _THREADED else None)
+    return transform(x, s=fft_lengths, axes=axes, workers=thread_count() if prod(x.shape) >= _THREADED else None)
 
 
 def _fft_transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> list[Any]:
