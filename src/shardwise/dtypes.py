@@ -34,10 +34,12 @@ __all__ = [
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> DType:
     """The dtype that arrays get when `dtype` is asked for: its 32-bit counterpart unless 64-bit types are on.
 
+    None is NumPy's name for float64.
+
     Raises:
         ValueError: `dtype` is that of random keys and `allow_extended_dtype` is False.
     """
-    result = canonicalize(dtype)
+    result = canonicalize(float if dtype is None else dtype)
     if isinstance(result, KeyDtype) and not allow_extended_dtype:
         raise ValueError(f"canonicalize_dtype({dtype}): keys have no NumPy dtype; pass allow_extended_dtype=True.")
     return result

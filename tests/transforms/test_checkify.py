@@ -88,6 +88,7 @@ result = [batched(positive, v), batched(positive, v + 1), told(jax.vmap(positive
     told(jax.vmap(lambda i, x: x[i], (0, None)), jnp.array([0, 8]), v), batched(lambda x: lax.cond(x > 1, positive, lambda x: x, x), -v),
     kind(lambda: jax.vmap(checked(positive))(v)[0].throw()), told(lambda x: jax.vmap(lambda y: x / y)(v), 1.),
     told(jax.vmap(jax.vmap(positive)), -jnp.arange(4.).reshape(2, 2), errors=user),
+    kind(lambda: checked(jax.vmap(lambda x: lax.while_loop(lambda x: x < 4, lambda x: (check(x < 4, 'late'), x + 1)[1], x)))(v)),
     batched(lambda x: lax.scan(lambda c, y: (c + 1, positive(c)), x, None, 3)[0], -v, errors=user)]
 """,
     "derivatives": """

@@ -44,6 +44,7 @@ from shardwise.transforms.jit_op import jit_op
 from shardwise.transforms.jit_rules import Made, remembered
 from shardwise.transforms.shard_map import shard_map_op
 from shardwise.transforms.shard_map_scope import body_scope
+from shardwise.transforms.while_rules import ANY_GOES_ON
 
 user_checks: Enabled = frozenset({FailedCheckError})
 nan_checks: Enabled = frozenset({NaNError})
@@ -299,6 +300,11 @@ def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
     carry_types = body.program.in_types[len(body.consts) + b :]
     trial = traced(measured, [*[c.aval for c in consts], *carry_types], body.program.name)
     sites, sizes = found[0].sites, sizes_of(found[0])
+    if sites and params["cond"].name == ANY_GOES_ON:
+        raise ValueError(
+            "checkify does not support checks in batched while-loops, where elements stop at different times "
+            "(checkify of vmap of while_loop). Map the checked function instead: vmap of checkify of while_loop."
+        )
     count = 1 + sum(sizes) if sites else 0
     types = trial.program.out_types[:count]
     size = len(consts)

@@ -176,10 +176,13 @@ def _all_batched(size: int, batched: Mask, types: Sequence[ShapedArray]) -> tupl
     return (True,) * len(wide), wide
 
 
+ANY_GOES_ON = "any element goes on"  # the name of conditions by which elements that have stopped wait for others
+
+
 @remembered
 def _any(test: Program, num_consts: int, types: tuple[ShapedArray, ...], const_types: tuple[ShapedArray, ...]) -> Made:
     """Whether any element goes on."""
-    return traced(lambda *v: [reduce_or(eval_program(test, v)[0], (0,))], [*const_types, *types], test.name)
+    return traced(lambda *v: [reduce_or(eval_program(test, v)[0], (0,))], [*const_types, *types], ANY_GOES_ON)
 
 
 @remembered
