@@ -290,6 +290,13 @@ result = [jax.jit(lambda a: g(a) + 1)(a), jax.jit(lambda a: g(a).T * 2)(a), jax.
     jax.jit(lambda a: mapped(lambda x: lax.psum(x, 'x'), P('x'), P())(a) * 2)(a), jax.jit(lambda a, w: two(a + 1, w))(a, w),
     jax.jit(lambda a: constrained(a * 1) + 1)(data((8, 8))), jax.jit(lambda a: mapped(lambda x: x.sum(0)[None], P('x'), P('x'))(a) + 1)(a)]
 """,
+    "stages tell the shardings of out_shardings": """
+s = NamedSharding(mesh, P('y', 'x'))
+f = jax.jit(lambda a: (a * 2, a.sum()), out_shardings=(s, None))
+stages = [f.trace(a), f.lower(a)]
+result = [[str(getattr(t.sharding, 'spec', None)) for t in jax.tree.leaves(tree)]
+    for tree in (f.eval_shape(a), jax.eval_shape(f, a), *(stage.out_info for stage in stages), f.lower(a).compile().out_info)]
+""",
     "shard_map: carries keep their varying axes": """
 def kind(call, made=jnp.arange(8.0)):
     try: return str(jax.typeof(jax.shard_map(call, mesh=mesh, in_specs=P('x'), out_specs=P('x'))(made)))

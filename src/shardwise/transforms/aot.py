@@ -86,18 +86,19 @@ def trace_call(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any
     """Trace a jitted function for these arguments, which may be ShapeDtypeStructs."""
     call = bind_abstract(wrapped, args, kwargs)
     sigs = [_leaf_signature(x) for x in call.leaves]
-    traced, placed, _ = wrapped.prepare(call, sigs)
-    return Traced(wrapped, call, sigs, placed, traced)
+    traced, placed, outs = wrapped.prepare(call, sigs)
+    return Traced(wrapped, call, sigs, placed, traced, outs)
 
 
 class Stage:
     """What the three stages have in common: the signature of the call."""
 
     def __init__(self, call: BoundCall, avals: Sequence[ShapedArray], donated: Sequence[int], out_tree: PyTreeDef,
-                 out_avals: Sequence[ShapedArray], name: str) -> None:  # fmt: skip
+                 out_avals: Sequence[ShapedArray], name: str, chosen: Sequence[Sharding | None]) -> None:  # fmt: skip
         self._call = call
         self._avals = tuple(avals)
         self._out_avals = tuple(out_avals)
+        self._chosen = tuple(chosen)  # the out_shardings
         self.in_tree = call.in_tree
         self.out_tree = out_tree
         self.donate_argnums = tuple(donated)
@@ -115,8 +116,9 @@ class Stage:
 
     @property
     def out_info(self) -> Any:
-        """The results' ShapeDtypeStructs, as a tree."""
-        return tree_unflatten(self.out_tree, [struct_of(t) for t in self._out_avals])
+        """The results' ShapeDtypeStructs, as a tree, with the shardings that out_shardings names."""
+        structs = [struct_of(t, s) for t, s in zip(self._out_avals, self._chosen, strict=True)]
+        return tree_unflatten(self.out_tree, structs)
 
     @property
     def args_info(self) -> ArgsKwargs:
@@ -129,9 +131,9 @@ class Traced(Stage):
     """A function traced for one signature: its program is in `jaxpr`."""
 
     def __init__(self, wrapped: JitWrapped, call: BoundCall, sigs: list[Signature], placed: list[Signature],
-                 traced: TracedCall) -> None:  # fmt: skip
+                 traced: TracedCall, outs: Sequence[Sharding | None]) -> None:  # fmt: skip
         super().__init__(call, [s.aval for s in placed], call.donated(wrapped._options.args), traced.out_tree,
-                         traced.program.out_types, traced.program.name)  # fmt: skip
+                         traced.program.out_types, traced.program.name, outs)  # fmt: skip
         self._wrapped = wrapped
         self._sigs = sigs
         self._traced = traced
@@ -140,6 +142,17 @@ class Traced(Stage):
     def jaxpr(self) -> ClosedProgram:
         """The program, with the values it captured."""
         return ClosedProgram(self._traced.program, self._traced.consts)
+
+    @property
+    def out_info(self) -> Any:
+        """The results' ShapeDtypeStructs, as a tree; in the seed era only types speak of shardings here."""
+        if config.latest:
+            return super().out_info
+        return tree_unflatten(self.out_tree, [struct_of(t) for t in self._out_avals])
+
+    def eval_shape(self) -> Any:
+        """What the function's own `eval_shape` gives: ShapeDtypeStructs with the shardings that out_shardings names."""
+        return super().out_info
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
         """Lay the program out over the devices of its arguments; raises where they disagree."""
@@ -160,8 +173,9 @@ class Lowered(Stage):
 
     def __init__(self, traced: Traced, entry: Entry) -> None:
         super().__init__(
-            traced._call, traced._avals, traced.donate_argnums, traced.out_tree, traced._out_avals, traced.fun_name
-        )
+            traced._call, traced._avals, traced.donate_argnums, traced.out_tree, traced._out_avals, traced.fun_name,
+            traced._chosen,
+        )  # fmt: skip
         self._entry = entry
         self._names = traced._traced.names
 
@@ -215,7 +229,7 @@ class Compiled(Stage):
 
     def __init__(self, lowered: Lowered) -> None:
         super().__init__(lowered._call, lowered._avals, lowered.donate_argnums, lowered.out_tree, lowered._out_avals,
-                         lowered.fun_name)  # fmt: skip
+                         lowered.fun_name, lowered._chosen)  # fmt: skip
         self._entry = lowered._entry
         self._names = lowered._names
         self._lowered = lowered

@@ -363,7 +363,7 @@ class JitWrapped:
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The result's tree of ShapeDtypeStructs."""
-        return self.trace(*args, **kwargs).out_info
+        return self.trace(*args, **kwargs).eval_shape()
 
 
 PjitFunction = JitWrapped  # its name to the outside: libraries tell jitted functions by it
