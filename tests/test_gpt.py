@@ -63,6 +63,7 @@ def test_losses_agree(devices, processes):
     assert len(text.partition("The whale ")[2].rstrip("\n")) <= 12
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, if other tests have loaded it, warns
 def test_interrupt_ends_it_cleanly():
     ours, theirs = pty.openpty()
     process = subprocess.Popen(command("--steps", "1000000"), env=environment() | {"TERM": "xterm"}, stdin=theirs,

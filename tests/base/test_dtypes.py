@@ -301,7 +301,7 @@ def test_errors_of_promotion():
         dtypes.result_type("int4", "int8")
     with numpy_dtype_promotion("strict"), pytest.raises(TypePromotionError, match="strict"):
         dtypes.result_type("int16", "int8")
-    with pytest.raises(ValueError, match="key<fry>"):
+    with pytest.raises(TypeError, match="key<fry>"):
         dtypes.result_type(dtypes.key_dtype, "float32")
     with pytest.raises(ValueError, match="at least one"):
         dtypes.result_type()

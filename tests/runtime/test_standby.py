@@ -108,7 +108,7 @@ def test_without_a_compiler(fill, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:os.fork:RuntimeWarning")  # JAX, if loaded, warns
 def test_a_forked_child_has_helpers_of_its_own(fill):
     helpers = standby.Standby()
     fill(helpers, 1000, 100, 3)

@@ -99,6 +99,15 @@ u: jsp.special.erfinv(u)
 o: jsp.special.logit(o)
 r: jsp.special.expit(r)
 p: jsp.special.exp1(p) ## first
+r: jsp.special.dawsn(r)
+r: jsp.special.erfcx(r)
+c: jsp.special.gamma(c) ## first
+c: jsp.special.loggamma(c) ## vmap
+p: jsp.special.fresnel(p)
+p: jsp.special.sici(p)
+r q: jsp.special.owens_t(r, q)
+c: jsp.special.wofz(c)
+o: jsp.special.hyp2f1(0.5, 1.5, 2.5, o) ## first
 p: jsp.special.expi(p) ## first
 p: jsp.special.expn(2, p) ## first
 p: jsp.special.gamma(p)

@@ -197,7 +197,7 @@ def recorded() -> dict[str, Any]:
 
 
 def write(answers: dict[str, Answer]) -> None:
-    """Keep JAX's answers: values in double precision, types alone in single."""
+    """Add JAX's answers to the file: values in double precision, types alone in single."""
     texts, flat = [], []
     for key, answer in answers.items():
         if isinstance(answer, str):
@@ -208,21 +208,29 @@ def write(answers: dict[str, Answer]) -> None:
         for a in answer if double else ():
             wide = np.atleast_1d(a).astype(np.complex128 if a.dtype.kind == "c" else np.float64)
             flat.append(wide.view(np.float64).ravel())
-    np.savez_compressed(RECORD, keys=np.array(list(answers)), texts=np.array(texts), flat=np.concatenate(flat))
+    keys = np.array(list(answers))
+    if RECORD.exists():
+        with np.load(RECORD) as old:
+            keys, texts = np.concatenate([old["keys"], keys]), [*old["texts"], *texts]
+            flat = [old["flat"], *flat]
+    np.savez_compressed(RECORD, keys=keys, texts=np.array(texts), flat=np.concatenate(flat))
 
 
 def record() -> None:
-    """Ask JAX about every line; ``python -m tests.transforms.faces`` keeps what it says. Takes half an hour."""
+    """Ask JAX about the lines that the file does not have; all of them, half an hour's work, if there is no file."""
     import jax
 
     from tests.transforms.face_cases import LINES
 
+    known = recorded() if RECORD.exists() else {}
     names, answers = namespace(jax), {}
     for line in [line for lines in LINES.values() for line in lines]:
         for single in (False, True):
-            with jax.enable_x64(not single):
-                found = Asked(jax, names, line, single, jax.jit).answers(questions(line, single))
-            answers.update({record_key(line, single, q): a for q, a in found.items()})
+            missing = [q for q in questions(line, single) if record_key(line, single, q) not in known]
+            if missing:
+                with jax.enable_x64(not single):
+                    found = Asked(jax, names, line, single, jax.jit).answers(missing)
+                answers.update({record_key(line, single, q): a for q, a in found.items()})
     write(answers)
 
 

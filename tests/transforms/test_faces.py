@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 
 import shardwise as sw
 from shardwise.experimental import enable_x64
+from shardwise.ir import trace
+from shardwise.ir.op import all_ops
 from tests.transforms.face_cases import LINES
-from tests.transforms.faces import Asked, namespace, questions, record_key, recorded
+from tests.transforms.faces import Asked, function_of, namespace, operands_of, questions, record_key, recorded
 
 CHUNK = 40  # lines a test
 PARTS = [(name, at) for name, lines in LINES.items() for at in range(0, len(lines), CHUNK)]
@@ -35,6 +38,32 @@ def test_as_jax(name: str, at: int) -> None:
                 if problem:
                     wrong.append(f"{where}: {problem}")
     assert not wrong, "\n".join(wrong)
+
+
+# Held to JAX elsewhere: collectives and layouts in tests of shard_map and of explicit types, the others in tests of theirs.
+ELSEWHERE = {"all_gather", "all_reduce", "all_slice", "all_to_all", "pcast", "ppermute", "pvary", "reduce_scatter", "first_replica",
+             "reshard", "enter_auto", "sharding_constraint", "device_put", "callback", "linear_call", "name", "remat", "vmapped",
+             "expm_frechet"}  # fmt: skip
+
+
+def test_every_op_with_a_derivative_is_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    names, met, inferred = namespace(sw), set(), trace.infer_types
+
+    def noted(op: Any, *args: Any, **kwargs: Any) -> Any:
+        met.add(op.name)
+        return inferred(op, *args, **kwargs)
+
+    monkeypatch.setattr(trace, "infer_types", noted)
+    for line in [line for lines in LINES.values() for line in lines]:
+        single = "f64" not in line.marks
+        with contextlib.suppress(Exception), enable_x64(not single):  # some lines are there for their errors
+            sw.make_jaxpr(function_of(names, line))(*operands_of(line, single))
+    differentiable = {
+        name
+        for name, op in all_ops().items()
+        if op.jvp is not None or op.transpose is not None or op.linearize is not None
+    }
+    assert differentiable - met - ELSEWHERE == set()
 
 
 def _compared(ours: Any, theirs: Any, doubles: Any) -> str:

@@ -35,7 +35,7 @@ def _function(name: str) -> Any:
 
 # name: (number of operands, kinds that they may be of)
 _TABLE = {
-    "expi": (1, "f"), "exp1": (1, "f"), "expn": (2, "f"), "spence": (1, "f"), "ndtri": (1, "f"), "log_ndtr": (1, "f"),
+    "expi": (1, "f"), "psi": (1, "c"), "expn": (2, "f"), "spence": (1, "f"), "ndtri": (1, "f"), "log_ndtr": (1, "f"),
     "erfcx": (1, "fc"), "dawsn": (1, "f"), "wofz": (1, "c"), "loggamma": (1, "c"), "gamma": (1, "fc"), "poch": (2, "f"),
     "hyp1f1": (3, "f"), "hyp2f1": (4, "f"), "owens_t": (2, "f"), "rgamma": (1, "c"), "jv": (2, "f"),
 }  # fmt: skip
@@ -58,9 +58,8 @@ def _spence_push(t: Any, y: Any, x: Any) -> Any:
 
 
 def _gamma_push(t: Any, y: Any, x: Any) -> Any:
-    if x.dtype.kind == "c":
-        raise NotImplementedError("gamma of complex values has no derivative rule. Use custom_jvp.")
-    return do.mul(t, do.mul(y, do.digamma(x)))
+    slope = _call("psi", x) if x.dtype.kind == "c" else do.digamma(x)
+    return do.mul(t, do.mul(y, slope))
 
 
 def _wofz_push(t: Any, y: Any, z: Any) -> Any:
@@ -78,7 +77,7 @@ def _owens_a(t: Any, y: Any, h: Any, a: Any) -> Any:
 
 _PUSHES: dict[str, Pushes] = {
     "expi": lambda t, y, x: do.mul(t, do.div(do.exp(x), x)),
-    "exp1": lambda t, y, x: do.mul(t, do.neg(do.div(do.exp(do.neg(x)), x))),
+    "loggamma": lambda t, y, x: do.mul(t, _call("psi", x)),
     "expn": (unknown("expn", "its order"), lambda t, y, n, x: do.mul(t, do.neg(_call("expn", do.sub(n, 1), x)))),
     "spence": _spence_push,
     "ndtri": lambda t, y, x: do.mul(t, do.div(1, _bell(y))),
