@@ -194,3 +194,19 @@ def test_questions_about_types_and_shapes():
     assert jnp.issubdtype(jnp.bfloat16, jnp.floating)
     assert jnp.iinfo(jnp.int8).max == 127
     assert jnp.dtype("int8") == jnp.int8
+
+
+def test_copies_have_buffers_of_their_own():
+    mesh = make_mesh((2, 4), ("x", "y"))
+    for spec in (P("x", "y"), P("y"), P()):
+        x = shardwise.device_put(np.arange(64, dtype=np.float32).reshape(8, 8), NamedSharding(mesh, spec))
+        for copied in (
+            jnp.array(x),
+            jnp.array(x, dtype=np.float32),
+            jnp.copy(x),
+            x.copy(),
+            x.astype(np.float32, copy=True),
+        ):
+            assert copied.sharding == x.sharding and not np.shares_memory(np.asarray(copied), np.asarray(x))
+            np.testing.assert_array_equal(copied, x)
+        assert np.shares_memory(np.asarray(jnp.asarray(x)), np.asarray(x))

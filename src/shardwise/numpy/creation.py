@@ -91,10 +91,14 @@ def _refuse_move(name: str, x: Array, device: Any) -> None:
 
 
 def _copied(x: Array, wanted: Any) -> Array:
-    changes = wanted is not None and (wanted != x.dtype or x.weak_type)
-    if type(x) is ArrayImpl and type(x.sharding) is PmapSharding and is_eager():
+    """`x` in a buffer of its own, unless the cast to `wanted` that follows makes one."""
+    concrete = type(x) is ArrayImpl and is_eager()
+    if wanted is not None and (wanted != x.dtype or (x.weak_type and not concrete)):
+        return x
+    if concrete and type(x.sharding) is PmapSharding:
         return x._copied()
-    return x if changes else bind(copy_p, x)
+    result = bind(copy_p, x)  # on the mesh in context
+    return result._copied() if concrete and type(result) is ArrayImpl else result
 
 
 def _from_host(x: Any, wanted: Any) -> Array:
@@ -200,7 +204,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     result = as_array(v)
     _refuse_move("astype", result, device)
     if copy and result.dtype == wanted and not result.weak_type:
-        result = bind(copy_p, result)
+        result = _copied(result, wanted)
     return place_created(as_array(cast(result, wanted)), device)
 
 
