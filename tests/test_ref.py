@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -51,7 +53,7 @@ def test_mistakes() -> None:
 
 def test_type_of_a_ref():
     ref = sw.new_ref(sw.numpy.ones(3))
-    kind = sw.typeof(ref)
+    kind: Any = sw.typeof(ref)
     assert repr(kind) == "Ref{float32[3]}"
     assert (kind.shape, kind.inner_aval) == ((3,), sw.numpy.ones(3).aval)
     assert kind == sw.typeof(sw.new_ref(sw.numpy.zeros(3)))

@@ -33,7 +33,6 @@ ABSENT: Final = {
     "experimental.compilation_cache": "there is no XLA whose results would be worth keeping; config jax_compilation_cache_dir is accepted",
     "experimental.topologies": "there are no devices but those of this process; ask for virtual ones when the process starts",
     "experimental.transfer": "arrays move with device_put and distributed.initialize",
-    "experimental.colocated_python": "all Python runs where the devices are; call the function",
     "experimental.compute_on": "host and devices are one; call the function",
     "experimental.buffer_callback": "use pure_callback",
     "experimental.rnn": "there is no cuDNN; write the cell with numpy and loop with lax.scan",

@@ -11,7 +11,19 @@ from shardwise.base.config import enable_x64 as enable_x64
 from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.ops.callback import io_callback as io_callback
 
-_MODULES = ("checkify", "hijax", "jet", "layout", "mesh_utils", "multihost_utils", "pjit", "shard", "shard_map")
+_MODULES = (
+    "array_serialization",
+    "checkify",
+    "colocated_python",
+    "hijax",
+    "jet",
+    "layout",
+    "mesh_utils",
+    "multihost_utils",
+    "pjit",
+    "shard",
+    "shard_map",
+)
 
 
 def __getattr__(name: str) -> _Any:

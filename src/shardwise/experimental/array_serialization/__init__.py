@@ -1,0 +1,1 @@
+"""`shardwise.experimental.array_serialization`: what checkpoint libraries build their managers on."""

@@ -1,0 +1,21 @@
+"""`shardwise.extend.ifrt_programs`: programs handed to a device runtime in its own form, of which there is none here."""
+
+from typing import Any, NoReturn
+
+
+class _Programs:
+    """Makers of such programs; each call raises NotImplementedError."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("make_"):
+            raise AttributeError(f"ifrt_programs has no attribute {name!r}")
+
+        def make(*args: Any, **kwargs: Any) -> NoReturn:
+            raise NotImplementedError(
+                f"{name}: there is no device runtime to run programs of its own form; compile with jit."
+            )
+
+        return make
+
+
+ifrt_programs = _Programs()

@@ -1,0 +1,85 @@
+"""Modules that libraries declare or guard things with: layouts, colocated Python, kinds of values, and names below the documented ones."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardwise as jax
+from shardwise import numpy as jnp
+from shardwise._src import core, distributed, dtypes, traceback_util, tree_util
+from shardwise.experimental import colocated_python, hijax, layout
+from shardwise.extend.core import Effect, control_flow_allowed_effects
+from shardwise.extend.ifrt_programs import ifrt_programs
+
+
+def test_layout_constraints():
+    x = jnp.ones((2, 3))
+    assert layout.with_layout_constraint(x, layout.Layout((1, 0))).tolist() == x.tolist()
+    assert layout.Format(layout.Layout((0, 1)), x.sharding).layout == layout.Layout((0, 1))
+    with pytest.raises(ValueError, match="does not fit"):
+        layout.with_layout_constraint(x, layout.Layout((0,)))
+
+
+def test_python_runs_here():
+    f = colocated_python.colocated_python(lambda x: x + 1)
+    assert float(f.specialize(devices=jax.devices())(jnp.float32(1.0))) == 2.0
+    assert colocated_python.colocated_cpu_devices(jax.devices()) == jax.devices()
+
+
+def test_kinds_of_values_are_declared_but_not_used():
+    primitive = hijax.HiPrimitive("mine")
+    with pytest.raises(NotImplementedError, match="register_pytree_node"):
+        primitive.bind(1.0)
+    with pytest.raises(NotImplementedError, match="make_plugin_program"):
+        ifrt_programs.make_plugin_program("")
+    assert not hasattr(ifrt_programs, "other")
+
+    class Mine(Effect):
+        pass
+
+    assert not control_flow_allowed_effects.contains(Mine())
+    control_flow_allowed_effects.add_type(Mine)
+    assert control_flow_allowed_effects.contains(Mine())
+
+
+def test_names_below_the_documented_ones():
+    assert core.trace_state_clean()
+    states = []
+    jax.jit(lambda x: states.append(core.trace_state_clean()) or x)(1.0)
+    jax.vmap(lambda x: states.append(core.trace_state_clean()) or x)(jnp.ones(2))
+    assert states == [False, False]
+    assert (distributed.global_state.process_id, distributed.global_state.client) == (0, None)
+    assert dtypes.supports_inf(np.float32)
+    assert not dtypes.supports_inf(jnp.float8_e4m3fn)
+
+    class Own:
+        pass
+
+    assert Own not in tree_util._registry
+    jax.tree_util.register_pytree_node(Own, lambda x: ((), None), lambda *_: Own())
+    assert Own in tree_util._registry
+    assert {dict, list, tuple, type(None), Own} <= set(tree_util._registry)
+    assert tree_util._registry[Own] is not None
+
+
+def test_excluded_frames_leave_tracebacks():
+    def fails() -> Any:
+        raise KeyError("x")
+
+    outer = traceback_util.api_boundary(fails)
+    before = jax.config.jax_traceback_filtering
+    jax.config.update("jax_traceback_filtering", "quiet_remove_frames")
+    traceback_util.register_exclusion(__file__)
+    try:
+        with pytest.raises(KeyError) as caught:
+            outer()
+        kept = []
+        tb = caught.value.__traceback__
+        while tb is not None:
+            kept.append(tb.tb_frame.f_code.co_name)
+            tb = tb.tb_next
+        assert "fails" not in kept
+    finally:
+        jax.config.update("jax_traceback_filtering", before)
+        traceback_util._exclude_paths.remove(__file__)
