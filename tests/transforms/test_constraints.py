@@ -10,7 +10,7 @@ import shardwise.numpy as jnp
 from shardwise.experimental.pjit import pjit
 from shardwise.experimental.shard import auto_axes, reshard
 from shardwise.lax import with_sharding_constraint
-from shardwise.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding, use_mesh
+from shardwise.sharding import AxisType, Mesh, NamedSharding, Sharding, SingleDeviceSharding, use_mesh
 from shardwise.sharding import PartitionSpec as P
 
 
@@ -30,6 +30,21 @@ def test_at_once_a_constraint_is_strict(mesh):
         with_sharding_constraint(placed, split)
     with pytest.raises(ValueError, match="None"):
         with_sharding_constraint([x, x], [split, None])
+
+
+def test_inside_jit_a_sharding_whose_parts_form_no_grid_is_refused():
+    class Lopsided(Sharding):
+        device_set = property(lambda self: set(sw.devices()[:2]))
+
+        def devices_indices_map(self, global_shape):
+            cuts = (0, 3, global_shape[0])
+            return {d: (slice(cuts[i], cuts[i + 1]),) for i, d in enumerate(sw.devices()[:2])}
+
+    x, sharding = np.arange(8.0), Lopsided()
+    with pytest.raises(NotImplementedError, match="out_shardings"):
+        sw.jit(lambda x: with_sharding_constraint(x * 2, sharding))(x)
+    assert sw.jit(lambda x: x * 2, out_shardings=sharding)(x).sharding is sharding
+    assert with_sharding_constraint(jnp.asarray(x), sharding).sharding is sharding
 
 
 def test_what_pmap_gives_is_no_sharding_to_ask_for():

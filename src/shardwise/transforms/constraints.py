@@ -40,6 +40,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     Raises:
         ValueError: a leaf of `shardings` is None, or does not fit its value; eagerly also if a dim is not divisible, or if
             `x` is committed to other devices.
+        NotImplementedError: under `jit`, a sharding of the user's own whose parts form no grid.
     """
     leaves, tree = tree_flatten(x)
     targets = [shardings] * len(leaves) if _is_leaf(shardings) else broadcast_prefix(shardings, x, is_leaf=_is_leaf)
@@ -60,6 +61,11 @@ def _constrain(x: Array, target: Any) -> Array:
         return _at_once(x, sharding)
     if isinstance(sharding, NamedSharding):
         sharding = _even(x, sharding)
+    elif sharding.tiling(x.ndim) is None:
+        raise NotImplementedError(
+            f"with_sharding_constraint inside jit takes shardings that a device grid describes, and {sharding!r} gives parts that "
+            "form none. Name it in jit's out_shardings, or lay the result out so with device_put."
+        )
     return bind(sharding_constraint, x, sharding=sharding)
 
 
