@@ -210,3 +210,10 @@ def test_copies_have_buffers_of_their_own():
             assert copied.sharding == x.sharding and not np.shares_memory(np.asarray(copied), np.asarray(x))
             np.testing.assert_array_equal(copied, x)
         assert np.shares_memory(np.asarray(jnp.asarray(x)), np.asarray(x))
+
+
+def test_keys_stay_keys_under_astype():
+    key = shardwise.random.key(0)
+    assert jnp.astype(key, key.dtype).dtype == key.dtype and key.astype(key.dtype).dtype == key.dtype
+    with pytest.raises(TypeError, match="PRNG keys convert to nothing else"):
+        jnp.astype(key, "float32")

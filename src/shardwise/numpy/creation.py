@@ -19,6 +19,7 @@ from shardwise.base.dtypes import (
     default_dtype,
     dtype_of,
     is_weak,
+    issubdtype,
     lattice_result_type,
 )
 from shardwise.device_put import as_target, place_created
@@ -196,7 +197,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     """`x` cast to `dtype` (None: the default float). Complex values lose their imaginary part with a UserWarning."""
     v = value("astype", x)
     wanted: Any = default_dtype("f") if dtype is None else check_requested(dtype, "astype")
-    if np.issubdtype(v.dtype, np.complexfloating) and np.dtype(wanted).kind not in "cb":
+    if issubdtype(v.dtype, np.complexfloating) and np.dtype(wanted).kind not in "cb":
         import warnings
 
         warnings.warn("Casting from complex to real dtypes will discard the imaginary part.", UserWarning, stacklevel=3)
