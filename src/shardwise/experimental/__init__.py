@@ -23,6 +23,7 @@ _MODULES = (
     "pjit",
     "shard",
     "shard_map",
+    "sparse",
 )
 
 

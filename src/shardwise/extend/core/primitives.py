@@ -2,7 +2,12 @@
 
 from typing import Any
 
-from shardwise.transforms.primitives import named_primitive
+from shardwise.transforms.primitives import Primitive, named_primitive
+
+# Calls of functions that are neither compiled nor differentiated by rules of their own: interpreters compare with them, and
+# programs of ours have no equation of theirs.
+call_p, closed_call_p = Primitive("call"), Primitive("closed_call")
+call_p.multiple_results = closed_call_p.multiple_results = True
 
 
 def __getattr__(name: str) -> Any:
