@@ -37,7 +37,7 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
         for v, (path, _) in zip(program.inputs[program.num_consts :], paths, strict=True)
     }
     found = [(r.aval, _origin(program, r, names), getattr(r, "variable", None)) for r in lin.residuals]
-    order = {v: i for i, v in enumerate(program.inputs)}
+    order: dict[Any, int] = {v: i for i, v in enumerate(program.inputs)}
     return [(aval, origin) for aval, origin, v in sorted(found, key=lambda one: order.get(one[2], len(order)))]
 
 

@@ -45,8 +45,8 @@ AUTO = {
     "checkpointed scan": "jax.jit(jax.grad(jax.checkpoint(lambda w, x: sum(jnp.sum(o) for o in layers(w, x)))))(A(S, 'y'), A(X, 'x'))",
     "cond": "jax.jit(jax.grad(lambda x: jnp.sum(lax.cond(jnp.sum(x) > 0, jnp.square, jnp.negative, x))))(A(X, 'x', 'y'))",
     "fori_loop": "jax.jit(jax.grad(lambda x: jnp.sum(lax.fori_loop(0, 3, lambda i, c: c * c / 8, x))))(A(X, 'x'))",
-    "while_loop forward": "jax.jit(lambda x: jax.jvp(lambda x: lax.while_loop(lambda c: jnp.sum(c) < 99, lambda c: c * c + 1, x), (x,), (x,)))"
-    "(A(X, 'x'))",
+    "while_loop forward": "jax.jit(lambda x: jax.jvp(lambda x: lax.while_loop(lambda c: jnp.sum(c) < 99, lambda c: c * c + 1, x), "
+    "(x,), (x,)))(A(X, 'x'))",
     "custom_jvp": "jax.jit(jax.grad(lambda x: jnp.sum(doubled(x) ** 2)))(A(X, 'x'))",
     "custom_vjp": "jax.jit(jax.vmap(jax.grad(lambda x: jnp.sum(clipped(x) ** 2))))(A(X, 'x'))",
     "indexing": "jax.jit(jax.grad(lambda x: jnp.sum(x[jnp.array([1, 7, 1])] ** 2)))(A(X, 'x'))",
