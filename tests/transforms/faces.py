@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -234,5 +236,33 @@ def record() -> None:
     write(answers)
 
 
+def missed() -> set[str]:
+    """The ops with a derivative that no line meets."""
+    import shardwise
+    from shardwise.experimental import enable_x64
+    from shardwise.ir import trace
+    from shardwise.ir.op import all_ops
+    from tests.transforms.face_cases import LINES
+
+    names, met, inferred = namespace(shardwise), set(), trace.infer_types
+
+    def noted(op: Any, *args: Any, **kwargs: Any) -> Any:
+        met.add(op.name)
+        return inferred(op, *args, **kwargs)
+
+    trace.infer_types = noted
+    for line in [line for lines in LINES.values() for line in lines]:
+        single = "f64" not in line.marks
+        with contextlib.suppress(Exception), enable_x64(not single):  # some lines are there for their errors
+            shardwise.make_jaxpr(function_of(names, line))(*operands_of(line, single))
+    ops = all_ops().items()
+    return {
+        name for name, op in ops if op.jvp is not None or op.transpose is not None or op.linearize is not None
+    } - met
+
+
 if __name__ == "__main__":
-    record()
+    if sys.argv[1:] == ["missed"]:
+        print(*sorted(missed()))
+    else:
+        record()
