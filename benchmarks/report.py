@@ -92,7 +92,8 @@ def limit_share(found: Case, figures: dict[str, Any], rates: dict[str, float]) -
     if not ours.get("least") or not (found.copies or found.flops):
         return ""
     least = found.copies / rates["copy"] if found.copies else found.flops / rates["flops"]
-    return f"{100 * least / ours['least']:.0f}%"
+    share = least / ours["least"]
+    return f"{100 * share:.0f}%" if share < 1.5 else "no copy"
 
 
 def tables(results: dict[str, Any]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
