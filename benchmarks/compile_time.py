@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from registry import normal, placed
-from run import environment
+from separate import answer
 
 LIMIT_SECONDS = 90
 Prepare = Callable[[Any, Any, Any], tuple[Any, tuple[Any, ...]]]
@@ -114,15 +111,6 @@ def _measure(library: str, name: str) -> dict[str, float]:
     return {stage: 1e3 * seconds for stage, seconds in times.items()}
 
 
-def _child(library: str, name: str, devices: int) -> dict[str, float] | None:
-    command = [sys.executable, str(Path(__file__)), "--child", library, name]
-    try:
-        done = subprocess.run(command, env=environment(devices), capture_output=True, text=True, timeout=LIMIT_SECONDS)
-        return json.loads(done.stdout.splitlines()[-1])
-    except (subprocess.TimeoutExpired, ValueError, IndexError):
-        return None
-
-
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
@@ -140,7 +128,10 @@ def main() -> None:
         for devices in options.devices:
             print(f"{name}, {devices} devices")
             for library in ("shardwise", "jax"):
-                found = [f for f in (_child(library, name, devices) for _ in range(options.runs)) if f is not None]
+                runs = [
+                    answer(__file__, library, name, devices=devices, limit=LIMIT_SECONDS) for _ in range(options.runs)
+                ]
+                found = [f for f in runs if f is not None]
                 if not found:
                     print(f"  {library:10} not within {LIMIT_SECONDS} s, or failed")
                     continue

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+from separate import answer
 
 LIMIT_SECONDS = 90
 MEASURE_SECONDS = 2.0
@@ -138,17 +136,6 @@ def _least(call: Callable[[], Any], wait: Callable[[Any], Any]) -> float:
     return min(times)
 
 
-def _child(library: str, case: str, rows: int, devices: int) -> float | None:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
-    kept |= {"JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu", "SHARDWISE_DIALECT": "latest"}
-    command = [sys.executable, str(Path(__file__)), "--child", library, case, str(rows)]
-    try:
-        done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=LIMIT_SECONDS)
-        return json.loads(done.stdout.splitlines()[-1])
-    except (subprocess.TimeoutExpired, ValueError, IndexError):
-        return None
-
-
 def _shown(ours: float | None, theirs: float | None) -> str:
     def text(seconds: float | None) -> str:
         if seconds is None:
@@ -178,13 +165,17 @@ def main() -> None:
     for case in options.cases or CASES | REDUCTIONS:
         sizes = [(f"{case}, 64 MB", ROWS), (f"{case}, tiny", 1)]
         for label, rows in sizes if case in CASES else sizes[:1]:
-            cells = [_shown(*(_child(library, case, rows, count) for library in ("shardwise", "jax")))
-                     for count in options.devices]  # fmt: skip
+            cells = []
+            for count in options.devices:
+                pair = [
+                    answer(__file__, x, case, rows, devices=count, limit=LIMIT_SECONDS) for x in ("shardwise", "jax")
+                ]
+                cells.append(_shown(*pair))
             print(
                 f"{label:22}",
                 *(f"{count} devices: {cell:34}" for count, cell in zip(options.devices, cells, strict=True)),
             )
-    copied = _child("copy", "sine", ROWS, 1)
+    copied = answer(__file__, "copy", "sine", ROWS, devices=1, limit=LIMIT_SECONDS)
     print(f"{'copy, 64 MB':22}", f"{copied * 1e3:.1f} ms" if copied else "-")
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
+
+from separate import answer
 
 LIMIT_SECONDS = 90
 MEASURE_SECONDS = 1.0
@@ -88,17 +86,6 @@ def _measure(library: str, name: str) -> dict[str, float]:
     return {"least": min(times), "median": sorted(times)[len(times) // 2], "first": first}
 
 
-def _child(library: str, name: str, devices: int) -> dict[str, float] | None:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
-    kept |= {"JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu", "SHARDWISE_DIALECT": "latest"}
-    command = [sys.executable, str(Path(__file__)), "--child", library, name]
-    try:
-        done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=LIMIT_SECONDS)
-        return json.loads(done.stdout.splitlines()[-1])
-    except (subprocess.TimeoutExpired, ValueError, IndexError):
-        return None
-
-
 def _shown(figures: dict[str, float] | None) -> str:
     if figures is None:
         return "-"
@@ -121,7 +108,9 @@ def main() -> None:
     print("least and median per call: shardwise / JAX (ratio of medians)")
     for name in options.cases or CASES:
         for count in options.devices:
-            ours, theirs = (_child(library, name, count) for library in ("shardwise", "jax"))
+            ours, theirs = (
+                answer(__file__, library, name, devices=count, limit=LIMIT_SECONDS) for library in ("shardwise", "jax")
+            )
             ratio = f"({theirs['median'] / ours['median']:.2f}x)" if ours and theirs else ""
             print(f"{name:22} {count:3} devices: {_shown(ours):>20} / {_shown(theirs):20} {ratio}", flush=True)
 

@@ -2,7 +2,8 @@
 
 Both run the same lines, each in processes of its own: one per family of cases, library and number of devices. A case that
 takes too long is stopped and shown as such, and so are failures. `--write` makes docs/benchmarks.md, `--json FILE` keeps the
-figures, `--from FILE` shows kept ones. Needs `pip install '.[test]'` for JAX; without it only shardwise is timed.
+figures, `--from FILE ...` shows kept ones, of several runs together. Needs `pip install '.[test]'` for JAX; without it only
+shardwise is timed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
 import queue
 import statistics
 import subprocess
@@ -26,22 +26,13 @@ import loops
 import movement
 import products_and_models
 from registry import CASES, MOST, Case, families
+from separate import environment
 
 HERE = Path(__file__).parent
-SOURCE = HERE.parent / "src"
 LIBRARIES = ("shardwise", "jax")
 START_SECONDS = 30  # until a process is up
 FAMILIES = (dispatch, movement, loops, products_and_models)  # imported for the cases that they register
 FIRST_RUNS = 3  # processes per first call
-
-
-def environment(devices: int) -> dict[str, str]:
-    """The environment of a child: so many CPU devices, nothing else set, this checkout's sources."""
-    dropped = ("JAX_", "SHARDWISE_", "PYTHONDONTWRITEBYTECODE")  # installed packages have their bytecode
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    paths = [str(SOURCE), *filter(None, [kept.get("PYTHONPATH")])]
-    return kept | {"JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu", "SHARDWISE_DIALECT": "latest",
-                   "PYTHONPATH": os.pathsep.join(paths)}  # fmt: skip
 
 
 def run_cases(library: str, devices: int, names: Sequence[str], limit: float) -> dict[str, Any]:
@@ -130,6 +121,15 @@ def _first_calls(library: str, devices: int, name: str, limit: float) -> dict[st
     return {"median": statistics.median(times), "least": min(times)}
 
 
+def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of several runs on one machine, for example one per number of devices; of the same figure the last."""
+    whole = dict(parts[0])
+    for part in parts[1:]:
+        cases = {name: counts | part["cases"].get(name, {}) for name, counts in whole["cases"].items()}
+        whole = {**whole, **part, "machine": whole["machine"], "rates": whole["rates"], "cases": part["cases"] | cases}
+    return whole
+
+
 def main() -> None:
     """Measure and show."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
@@ -142,7 +142,9 @@ def main() -> None:
         "--limit", type=float, default=8.0, metavar="SECONDS", help="for one case, at one number of devices"
     )
     parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--from", type=Path, metavar="FILE", dest="kept")
+    parser.add_argument(
+        "--from", nargs="+", type=Path, metavar="FILE", dest="kept", help="kept figures; later files win"
+    )
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
     parser.add_argument("--list", action="store_true", help="the names of the cases")
     options = parser.parse_args()
@@ -156,7 +158,7 @@ def main() -> None:
     if not chosen and "import" not in options.only:
         parser.error(f"no such case: {', '.join(options.only)}; see --list")
     if options.kept:
-        figures = json.loads(options.kept.read_text())
+        figures = merged([json.loads(file.read_text()) for file in options.kept])
     else:
         libraries = options.libraries or [n for n in LIBRARIES if n == "shardwise" or importlib.util.find_spec(n)]
         begin = time.perf_counter()

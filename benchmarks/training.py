@@ -11,15 +11,15 @@ import argparse
 import importlib.util
 import itertools
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+from separate import answer
 
 LIMIT_SECONDS = 120
 MEASURE_SECONDS = 4.0
@@ -155,17 +155,6 @@ def _measure(library: str, name: str) -> dict[str, float]:
     return {"first": times[0], "median": statistics.median(times[1:]), "least": min(times[1:]), "loss": float(loss)}
 
 
-def _child(library: str, devices: int, name: str) -> dict[str, float] | None:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
-    kept |= {"JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu", "SHARDWISE_DIALECT": "latest"}
-    command = [sys.executable, str(Path(__file__)), "--child", library, name]
-    try:
-        done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=LIMIT_SECONDS)
-        return json.loads(done.stdout.splitlines()[-1])
-    except (subprocess.TimeoutExpired, ValueError, IndexError):
-        return None
-
-
 def main() -> None:
     """Measure and print a table; `--json FILE` keeps the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
@@ -191,7 +180,7 @@ def main() -> None:
         for devices in options.devices if name in ("mlp_step", "gpt_step") else [1]:
             for library in options.libraries:
                 with console.status(f"{name} on {devices} devices with {library}"):
-                    found = _child(library, devices, name)
+                    found = answer(__file__, library, name, devices=devices, limit=LIMIT_SECONDS)
                 figures[f"{name} {devices} {library}"] = found
                 shown = [f"{1e3 * found[k]:.2f}" if found else "-" for k in ("first", "median", "least")]
                 table.add_row(name, str(devices), library, *shown)

@@ -1,0 +1,31 @@
+"""One measurement in a process of its own: so many CPU devices, this checkout's sources, nothing else set."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).parent.parent / "src"
+
+
+def environment(devices: int) -> dict[str, str]:
+    """The environment of a child."""
+    dropped = ("JAX_", "SHARDWISE_", "PYTHONDONTWRITEBYTECODE")  # installed packages have their bytecode
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    paths = [str(SOURCE), *filter(None, [kept.get("PYTHONPATH")])]
+    return kept | {"JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu", "SHARDWISE_DIALECT": "latest",
+                   "PYTHONPATH": os.pathsep.join(paths)}  # fmt: skip
+
+
+def answer(script: str, *words: object, devices: int, limit: float) -> Any:
+    """The JSON in the last line that `script` prints with ``--child WORDS``; None if it fails or takes over `limit` seconds."""
+    command = [sys.executable, script, "--child", *map(str, words)]
+    try:
+        done = subprocess.run(command, env=environment(devices), capture_output=True, text=True, timeout=limit)
+        return json.loads(done.stdout.splitlines()[-1])
+    except (subprocess.TimeoutExpired, ValueError, IndexError):
+        return None
