@@ -449,12 +449,6 @@ def safe_to_cast(source: Any, target: Any) -> bool:
     return dtype_of(source) == to or result_type(source, to) == to
 
 
-def to_numeric(dtype: Any) -> DType:
-    """`dtype`, with bool replaced by int32."""
-    full = as_dtype(dtype)
-    return _BY_NAME["int32"] if full is _BOOL else full
-
-
 def to_inexact(dtype: Any) -> DType:
     """The type in which `sin` and its like compute: bool and ints become float32 (of 64 bits: float64)."""
     full = as_dtype(dtype)

@@ -39,10 +39,6 @@ class DuplicateSpecError(ShardwiseError):
     """A spec uses one mesh axis for two dimensions."""
 
 
-class ReshardError(ShardwiseError, RuntimeError):
-    """A program would move data between devices although `shardwise_on_reshard` is `'raise'`."""
-
-
 class ConcretizationTypeError(JAXTypeError):
     """A traced value stands where a concrete one is needed."""
 

@@ -214,11 +214,6 @@ def _infer(op: Op, in_types: tuple[ShapedArray, ...], params: dict[str, Any]) ->
     return tuple(t.update(vma=t.vma - mapped) if t.vma & mapped else t for t in outs) if mapped else outs
 
 
-def aval_of(x: Any) -> ShapedArray:
-    """The type of an array, tracer or literal."""
-    return x.aval
-
-
 # -- recording programs ----------------------------------------------------------------------------------------------------
 
 

@@ -85,9 +85,12 @@ def scaled_dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, preferred_ele
                        configs: list[BlockScaleConfig] | None = None, implementation: str | None = None) -> Array:  # fmt: skip
     """`lax.dot_general` of operands quantized in blocks; without `configs` of the operands as they are.
 
-    NotImplementedError for `configs`, which are for GPUs: quantize the operands and use `scaled_matmul`.
+    NotImplementedError for `configs` and for an `implementation` such as 'cudnn', which are for GPUs.
     """
-    del implementation
+    if implementation is not None:
+        raise NotImplementedError(
+            f"scaled_dot_general(implementation={implementation!r}): there is one, for the CPU. Leave it out."
+        )
     if configs is not None:
         raise NotImplementedError(
             "scaled_dot_general with configs quantizes on GPUs only. Use scaled_matmul on quantized operands, or no configs."

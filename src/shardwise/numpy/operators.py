@@ -218,7 +218,7 @@ def _view(self: Array, dtype: Any = None, type: None = None) -> Array:
     TypeError where the last dim does not divide, and for scalars of another width.
     """
     if type is not None:
-        raise NotImplementedError("view: arrays have one type, so type= is not supported.")
+        raise NotImplementedError("view: arrays have one type, so type= is not supported. Leave it out.")
     if dtype is None or check_requested(dtype, "view") == self.dtype:
         return self
     target = check_requested(dtype, "view")

@@ -293,5 +293,5 @@ def platform_dependent(
     fun = per_platform.get("cpu", default)
     if fun is None:
         raise NotImplementedError(f"platform_dependent has functions for {', '.join(per_platform) or 'no platform'} only, and no "
-                                  "default; this platform is cpu.")  # fmt: skip
+                                  "default; this platform is cpu. Pass cpu= or default=.")  # fmt: skip
     return fun(*args)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.errors import InvalidInputException
 from shardwise.ir import Array, Literal, literal
 
 _PYTHON_SCALARS = (bool, int, float, complex)
@@ -50,11 +49,3 @@ _from_literal: list[Callable[[Literal], Array]] = []
 def install_literal_constructor(make: Callable[[Literal], Array]) -> None:
     """Say how Literals become Arrays (done by `shardwise.array` at import)."""
     _from_literal[:] = [make]
-
-
-def check_valid(x: Any, argument: str) -> None:
-    """Raise InvalidInputException (a TypeError) unless `x` is array-like."""
-    if not isinstance(x, (Array, Literal, np.ndarray, np.generic, *_PYTHON_SCALARS)) and not hasattr(
-        x, "__jax_array__"
-    ):
-        raise InvalidInputException(f"{argument} of type {type(x)} is not an array or a scalar: {x!r}")

@@ -139,11 +139,6 @@ def _levels(rule: Rule, slot_of: Sequence[Mapping[int, int]], pointwise: bool, i
     return tuple(levels)
 
 
-def equation_rule(eqn: Equation) -> Rule:
-    """The sharding rule of an equation; equal equations (op, types and params) share one."""
-    return _of_equation(_cached_rule, eqn)
-
-
 def equation_flow(eqn: Equation, early: int = SINGLE_USE) -> Flow:
     """The prepared form of an equation's sharding rule, shared like the rule itself."""
     return _of_equation(_cached_flow, eqn, early)

@@ -22,7 +22,7 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STREAMED, STRIDED, Kernel, compiled, width_of
 from shardwise.runtime.fused_folds import FoldedKernel
-from shardwise.runtime.fused_layout import Result, dense_strides, memory_order, merged, placed, streams, tiled
+from shardwise.runtime.fused_layout import Result, dense_strides, lined_up, memory_order, merged, placed, streams, tiled
 from shardwise.runtime.fused_space import Space
 from shardwise.runtime.llvm import available
 from shardwise.runtime.memory import alone
@@ -130,15 +130,9 @@ class FusedKernel:
         """The compiled layout for blocks like these; None where NumPy does as well."""
         lead, program = self._env.lead, self.program
         core = program.outputs[0].aval.shape
-        shapes, strides = [], []
-        for block in blocks:
-            if not block.dtype.isnative:
-                return None
-            missing = (1,) * (lead + len(core) - block.ndim)
-            shape = block.shape[:lead] + missing + block.shape[lead:]
-            steps = block.strides[:lead] + (0,) * len(missing) + block.strides[lead:]
-            shapes.append(shape)
-            strides.append(tuple(0 if n == 1 else s for n, s in zip(shape, steps, strict=True)))
+        if not all(block.dtype.isnative for block in blocks):
+            return None
+        shapes, strides = lined_up(blocks, lead, core)
         full = np.broadcast_shapes(*shapes, (1,) * lead + core)
         elements = math.prod(full)
         if elements < FEWEST:

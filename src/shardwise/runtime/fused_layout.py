@@ -34,6 +34,18 @@ class Result:
         return dense.reshape(self.block) if dense.shape != self.block else dense
 
 
+def lined_up(blocks: Sequence[Ndarray], lead: int, core: Shape) -> tuple[list[Shape], list[Shape]]:
+    """Shapes and strides of the blocks as loops over ``lead + len(core)`` dims see them; a dim that broadcasts has stride 0."""
+    shapes, strides = [], []
+    for block in blocks:
+        missing = lead + len(core) - block.ndim
+        shape = block.shape[:lead] + (1,) * missing + block.shape[lead:]
+        steps = block.strides[:lead] + (0,) * missing + block.strides[lead:]
+        shapes.append(shape)
+        strides.append(tuple(0 if n == 1 else s for n, s in zip(shape, steps, strict=True)))
+    return shapes, strides
+
+
 def placed(dtype: Any, extents: Shape, order: Sequence[int], block: Shape) -> Result:
     """The result with an extent per loop, dense in this order of loops, seen as a block of that shape."""
     inverse = tuple(int(d) for d in np.argsort(order))

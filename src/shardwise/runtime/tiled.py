@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import SINGLE
-from shardwise.runtime.fused_layout import Result, dense_strides, memory_order, merged, placed
+from shardwise.runtime.fused_layout import Result, dense_strides, lined_up, memory_order, merged, placed
 from shardwise.runtime.plan import kernel_of
 from shardwise.runtime.threads import helpers, thread_count
 
@@ -119,13 +119,7 @@ class TiledKernel:
         """The loops and tiles for blocks like these; None where the functions do as well on the whole."""
         lead, program = self._lead, self._program
         core = program.outputs[0].aval.shape
-        shapes, strides = [], []
-        for block in blocks:
-            missing = (1,) * (lead + len(core) - block.ndim)
-            shape = block.shape[:lead] + missing + block.shape[lead:]
-            steps = block.strides[:lead] + (0,) * len(missing) + block.strides[lead:]
-            shapes.append(shape)
-            strides.append(tuple(0 if n == 1 else s for n, s in zip(shape, steps, strict=True)))
+        shapes, strides = lined_up(blocks, lead, core)
         full = np.broadcast_shapes(*shapes, (1,) * lead + core)
         elements = math.prod(full)
         if elements < 2 * TILE:

@@ -181,7 +181,8 @@ def eigh_tridiagonal(d: Any, e: Any, *, eigvals_only: bool = False, select: str 
     """
     if select == "v":
         raise NotImplementedError(
-            "eigh_tridiagonal selects by index ('i') only: how many lie in a range depends on values."
+            "eigh_tridiagonal selects by index ('i') only: how many lie in a range depends on values. "
+            "Compute all (select='a') and mask those outside of the range."
         )
     if select not in ("a", "i"):
         raise ValueError(f"select must be 'a', 'i' or 'v', got {select!r}.")

@@ -66,9 +66,11 @@ def map_coordinates(
         raise ValueError(f"coordinates must be a sequence of length input.ndim, but {len(coordinates)} != {x.ndim}")
     if mode not in _INSIDE:
         raise NotImplementedError(f"jax.scipy.ndimage.map_coordinates does not yet support mode {mode}. Currently supported modes are "
-                                  f"{set(_INSIDE)}.")  # fmt: skip
+                                  f"{set(_INSIDE)}. Use scipy.ndimage through pure_callback.")  # fmt: skip
     if order not in (0, 1):
-        raise NotImplementedError("map_coordinates requires order<=1; other splines are not supported.")
+        raise NotImplementedError(
+            "map_coordinates requires order<=1; use scipy.ndimage through pure_callback for other splines."
+        )
     given = [jnp.asarray(c) for c in coordinates]
     parts = []
     for c, n in zip(given, x.shape, strict=True):

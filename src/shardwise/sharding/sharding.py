@@ -98,7 +98,9 @@ class Sharding:
 
     def with_memory_kind(self, kind: str) -> Sharding:
         """The same sharding in another memory."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to change its memory kind.")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say how to change its memory kind. Define with_memory_kind."
+        )
 
     @property
     def num_devices(self) -> int:

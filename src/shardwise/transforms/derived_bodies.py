@@ -15,7 +15,6 @@ from shardwise.ir import (
     Literal,
     Program,
     ShapedArray,
-    UndefinedPrimal,
     eval_program,
     live_equations,
     trace_program,
@@ -24,9 +23,9 @@ from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ops.bodies import interned
 from shardwise.ops.broadcast import broadcast_in_dim
 from shardwise.ops.convert import as_array
-from shardwise.transforms.jit_rules import Made, Mask, remembered, split_program
+from shardwise.transforms.jit_rules import Made, Mask, remembered, split_program, transposed
 from shardwise.transforms.jvp import conformed, cotangent_type, instantiate, is_differentiable, jvp_program, zeros
-from shardwise.transforms.linearize import fitted, transpose_linear
+from shardwise.transforms.linearize import fitted
 from shardwise.transforms.vmap import batch_program, move_to_front
 
 
@@ -152,22 +151,8 @@ def split_body(program: Program, live: Mask, forced: Mask) -> SplitBody:
 @remembered
 def transposed_body(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...], forced: Mask) -> Made:
     """Inputs: captured, the known ones, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`."""
-    positions, given = where(known), where(live)
-    found: list[int] = []
-
-    def pulled(*values: Any) -> list[Any]:
-        args: list[Any] = [UndefinedPrimal(t) for t in program.in_types]
-        cts: list[Any] = [None] * len(live)
-        for i, v in zip(positions, values, strict=False):
-            args[i] = v
-        for i, v in zip(given, values[len(positions) :], strict=True):
-            cts[i] = v
-        results = transpose_linear(program, args, cts)
-        found[:] = [i for i, c in enumerate(results) if c is not None or forced[i]]
-        return [cotangent_like(results[i], program.in_types[i]) for i in found]
-
-    body, consts = trace_program(pulled, [*[program.in_types[i] for i in positions], *ct_types], program.name)
-    return Made(live_equations(body), tuple(consts), tuple(found))
+    made = transposed(program, known, live, ct_types, forced, cotangent_like)
+    return Made(live_equations(made.program), made.consts, made.results)
 
 
 def cotangent_like(ct: Any, aval: ShapedArray) -> Any:

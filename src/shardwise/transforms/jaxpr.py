@@ -89,7 +89,7 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Sequ
         raise TypeError(f"make_jaxpr: the first argument must be callable, got {fun!r}")
     if abstracted_axes is not None:
         raise NotImplementedError(
-            "abstracted_axes (shape polymorphism) is not supported: every shape has its own program."
+            "abstracted_axes (shape polymorphism) is not supported: every shape has its own program. Drop the argument."
         )
     wrapped = jit(
         fun, static_argnums=tuple(static_argnums) if isinstance(static_argnums, (list, tuple)) else static_argnums

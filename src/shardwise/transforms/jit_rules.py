@@ -182,8 +182,12 @@ def jit_linearize(
     return results[:count], [found.get(i) for i in range(count)]
 
 
-@remembered
-def _transposed(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...]) -> Made:
+def transposed(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...],
+               forced: Mask, finished: Callable[[Any, ShapedArray], Any]) -> Made:  # fmt: skip
+    """Inputs: captured, the known ones, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`.
+
+    Those are the inputs that get one, and the `forced`; each cotangent is `finished` for its input's type.
+    """
     positions = [i for i, k in enumerate(known) if k]
     given = [i for i, alive in enumerate(live) if alive]
     found: list[int] = []
@@ -196,11 +200,16 @@ def _transposed(program: Program, known: Mask, live: Mask, ct_types: tuple[Shape
         for i, v in zip(given, values[len(positions) :], strict=True):
             cts[i] = v
         results = transpose_linear(program, args, cts)
-        found[:] = [i for i, c in enumerate(results) if c is not None]
-        return [results[i] for i in found]
+        found[:] = [i for i, c in enumerate(results) if c is not None or forced[i]]
+        return [finished(results[i], program.in_types[i]) for i in found]
 
     body, consts = trace_program(pulled, [*[program.in_types[i] for i in positions], *ct_types], program.name)
     return Made(body, tuple(consts), tuple(found))
+
+
+@remembered
+def _transposed(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...]) -> Made:
+    return transposed(program, known, live, ct_types, (False,) * len(program.in_types), lambda ct, aval: ct)
 
 
 def jit_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:

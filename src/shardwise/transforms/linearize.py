@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.ir import (
-    Array,
     Literal,
     Program,
     ProgramTrace,
@@ -29,7 +28,7 @@ from shardwise.ir.op import Op
 from shardwise.ops.binary import add_p
 from shardwise.ops.collective import all_reduce, pcast_op, pvary_op
 from shardwise.ops.layout import enter_auto_op, reshard_op
-from shardwise.transforms.jvp import JVPTrace, JVPTracer, cotangent_type, is_differentiable, tangent_type, zeros
+from shardwise.transforms.jvp import JVPTrace, JVPTracer, cotangent_type, is_differentiable, tangent_type
 
 
 class LinearTrace(ProgramTrace):
@@ -173,8 +172,3 @@ def fitted(ct: Any, aval: ShapedArray) -> Any:
     ):
         ct = bind(reshard_op, ct, sharding=wanted.sharding, concrete=None)
     return ct
-
-
-def cotangent_or_zero(ct: Any, aval: ShapedArray) -> Array:
-    """The cotangent, or an explicit zero for None."""
-    return zeros(tangent_type(aval)) if ct is None else ct
