@@ -127,8 +127,11 @@ def _expm1_near(w: Lanes, r: Lane, f: _Format) -> Lane:
 def exp(w: Lanes, x: Lane) -> Lane:
     """e to the power x."""
     f = _format(x)
-    n, whole, r = _divided(w, _clipped(w, x, f.lowest, f.highest), f)
-    return _scaled(w, w.poly(r, (*f.exp, 1.0, 1.0)), n, whole, f)
+    # Where nothing is left, the scaled lane is replaced: to scale until nothing is left takes many times as long.
+    nothing, most, zero = w.compare("lt", x, w.like(f.lowest, x)), w.like(f.highest, x), w.like(0, x)
+    x = w.select(nothing, zero, w.select(w.compare("gt", x, most), most, x))
+    n, whole, r = _divided(w, x, f)
+    return w.select(nothing, zero, _scaled(w, w.poly(r, (*f.exp, 1.0, 1.0)), n, whole, f))
 
 
 def exp2(w: Lanes, x: Lane) -> Lane:
