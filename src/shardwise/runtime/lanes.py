@@ -365,7 +365,7 @@ class Lanes:
         x = args[0]
         v, t, n = self.vector(x.type), x.type, self.width
         self.declare(function, f"declare {t} @{function}({', '.join([t] * len(args))})")
-        name = f"each.{function}"
+        name = f"each.{function}.{n}"  # one module may have vectors of several widths
         takes = ", ".join(f"{v} %x{i}" for i in range(len(args)))
         lanes = "\n".join(f"  %lane{i} = extractelement {v} %x{i}, i64 %i" for i in range(len(args)))
         given = ", ".join(f"{t} %lane{i}" for i in range(len(args)))
