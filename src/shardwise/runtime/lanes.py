@@ -102,7 +102,7 @@ class Lanes:
         found = self._constants.get(key)
         if found is None:
             type = TYPES[dtype]
-            word = _scalar(item, type)
+            word = scalar_text(item, type)
             found = self._constants[key] = Lane("<" + ", ".join([f"{type} {word}"] * self.width) + ">", dtype)
         return found
 
@@ -409,7 +409,7 @@ exit:
         return self.let(f"phi {v} [ {usual.ref}, %{before} ], [ {exact.ref}, %{slow} ]", usual.dtype)
 
 
-def _scalar(item: Any, type: str) -> str:
+def scalar_text(item: Any, type: str) -> str:
     """A scalar constant as LLVM reads it."""
     if type == "i1":
         return "true" if item else "false"
