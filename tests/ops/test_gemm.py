@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardwise.ops.gemm import contract, contract_as, gemm_plan
+from shardwise.ops.gemm import contract_as
+from shardwise.runtime.contraction import contract, gemm_plan
 
 RNG = np.random.default_rng(0)
 

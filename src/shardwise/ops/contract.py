@@ -19,7 +19,7 @@ from shardwise.ir.types import Axes, Spec
 from shardwise.ops.across import summing
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import cotangent_sharding, dims_sharding, do, is_linear, multilinear_jvp, with_dtype
-from shardwise.ops.gemm import DotDims, NDArray, contract_as, gemm_runner, small_product
+from shardwise.ops.gemm import contract_as
 from shardwise.ops.out_sharding import resolve_out_sharding, with_out_sharding
 from shardwise.ops.precision import (
     CanonicalPrecision,
@@ -30,6 +30,7 @@ from shardwise.ops.precision import (
     canonicalize_precision,
     rounding_dtypes,
 )
+from shardwise.runtime.contraction import DotDims, NDArray, gemm_runner, small_product
 from shardwise.runtime.env import Env
 from shardwise.runtime.product import expect
 from shardwise.sharding import NamedSharding
