@@ -22,7 +22,18 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STREAMED, STRIDED, Kernel, compiled, width_of
 from shardwise.runtime.fused_folds import FoldedKernel
-from shardwise.runtime.fused_layout import Result, dense_strides, lined_up, memory_order, merged, placed, streams, tiled
+from shardwise.runtime.fused_layout import (
+    Met,
+    Result,
+    Work,
+    dense_strides,
+    lined_up,
+    memory_order,
+    merged,
+    placed,
+    streams,
+    tiled,
+)
 from shardwise.runtime.fused_space import Space
 from shardwise.runtime.llvm import available
 from shardwise.runtime.memory import alone
@@ -126,17 +137,14 @@ class FusedKernel:
 
         return call
 
-    def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
-        """The compiled layout for blocks like these; None where NumPy does as well."""
+    def met(self, blocks: Sequence[Ndarray]) -> Met | None:
+        """How loops meet blocks of these shapes and strides; None where they cannot be compiled."""
         lead, program = self._env.lead, self.program
         core = program.outputs[0].aval.shape
         if not all(block.dtype.isnative for block in blocks):
             return None
         shapes, strides = lined_up(blocks, lead, core)
         full = np.broadcast_shapes(*shapes, (1,) * lead + core)
-        elements = math.prod(full)
-        if elements < FEWEST:
-            return None
         order = memory_order(full, shapes, strides)
         results = []
         for var, needed in zip(program.outputs, self.depends, strict=True):
@@ -144,21 +152,28 @@ class FusedKernel:
             dtype = var.aval.dtype
             strides.append(dense_strides(extents, order, dtype.itemsize))
             results.append(placed(dtype, extents, order, extents))
-        extents, steps = merged([full[d] for d in order], [[s[d] for d in order] for s in strides])
+        kept = (False,) * len(full)
+        return Met(full, kept, tuple(order), tuple(range(len(blocks))), tuple(shapes), tuple(strides), tuple(results))
+
+    def work(self, met: Met) -> Work | None:
+        """The function and its job; None where NumPy does as well."""
+        inputs = [v.aval.dtype.itemsize for v in self.program.inputs]
+        sizes = inputs + [r.dtype.itemsize for r in met.results]
+        whole, _, strides = met.sorted()
+        extents, steps = merged(whole, strides)
         access = []
-        sizes = [b.itemsize for b in blocks] + [r.dtype.itemsize for r in results]
-        width = width_of(program)
+        width = width_of(self.program)
         if extents[-1] < 2 * width:
             return None
         tiled(extents, steps, sizes, width)
         for own, size in zip(steps, sizes, strict=True):
             access.append(REPEATED if own[-1] == 0 else CONTIGUOUS if own[-1] == size else STRIDED)
-        if any(a != CONTIGUOUS for a in access[len(blocks) :]):
+        if any(a != CONTIGUOUS for a in access[len(inputs) :]):
             return None
         inner = extents[-1]
-        for k, (own, result) in enumerate(zip(steps[len(blocks) :], results, strict=True), len(blocks)):
+        for k, (own, result) in enumerate(zip(steps[len(inputs) :], met.results, strict=True), len(inputs)):
             nbytes = math.prod(result.shape) * result.dtype.itemsize
-            if streams(nbytes, own[:-1], inner, result.dtype.itemsize) and inner % width == 0:
+            if met.streaming and streams(nbytes, own[:-1], inner, result.dtype.itemsize) and inner % width == 0:
                 access[k] = STREAMED
         parts = max(1, inner // _CHUNK)
         segment = -(-inner // parts // 64) * 64 if parts > 1 else inner  # whole cache lines
@@ -167,15 +182,25 @@ class FusedKernel:
         job = [rows * parts, max(1, _CHUNK // segment), parts, segment, inner, *extents[:-1]]
         for own in steps:
             job.extend(own)
-        kernel = compiled(program, access, len(extents) - 1)
+        return Work(compiled(self.program, access, len(extents) - 1), (ctypes.c_int64 * len(job))(*job))
+
+    def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
+        """The compiled layout for blocks like these; None where NumPy does as well."""
+        met = self.met(blocks)
+        elements = 0 if met is None else math.prod(met.full)
+        if met is None or elements < FEWEST:
+            return None
+        work = self.work(met)
+        if work is None:
+            return None
         threads = thread_count() if elements * self._cost >= _THREADED and elements > 2 * _CHUNK else 1
         # The last vector of a row goes back over what was done, unless it ends with the row: then it would read results.
-        over = () if inner % width_of(program) else tuple(
-            (j, i) for j, r in enumerate(results) for i, b in enumerate(blocks)
-            if strides[i] == strides[len(blocks) + j] and r.block == full == b.shape and r.dtype.itemsize == b.itemsize)  # fmt: skip
-        return _Layout(
-            kernel, (ctypes.c_int64 * len(job))(*job), ctypes.c_void_p * len(access), tuple(results), over, threads
-        )
+        over = () if work.job[4] % width_of(self.program) else tuple(
+            (j, i) for j, r in enumerate(met.results) for i, b in enumerate(blocks)
+            if met.strides[i] == met.strides[len(blocks) + j] and r.block == met.full == b.shape
+            and r.dtype.itemsize == b.itemsize)  # fmt: skip
+        pointers = ctypes.c_void_p * (len(blocks) + len(met.results))
+        return _Layout(work.kernel, work.job, pointers, met.results, over, threads)
 
 
 def _dependencies(program: Program) -> list[tuple[int, ...]]:

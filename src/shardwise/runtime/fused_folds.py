@@ -22,7 +22,7 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.fold_codegen import FoldWriter
 from shardwise.runtime.fold_frame import HEAD, Form
 from shardwise.runtime.fused_codegen import CONTIGUOUS, REPEATED, STREAMED, STRIDED, Kernel, assembled, width_of
-from shardwise.runtime.fused_layout import Result, dense_strides, memory_order, merged, placed, streams
+from shardwise.runtime.fused_layout import Met, Result, Work, dense_strides, memory_order, merged, placed, streams
 from shardwise.runtime.fused_space import Graph, Space
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan
@@ -135,8 +135,8 @@ class FoldedKernel:
 
     # -- loops -----------------------------------------------------------------------------------------------------------
 
-    def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
-        """The compiled layout for blocks like these; None where the ops' own kernels serve."""
+    def met(self, blocks: Sequence[Ndarray]) -> Met | None:
+        """How loops meet blocks of these shapes and strides; None where they cannot be compiled."""
         if not all(b.dtype.isnative for b in blocks):
             return None
         graph = self._graph(True)
@@ -146,7 +146,7 @@ class FoldedKernel:
         for axis in space.crossed:
             loops[self._env.dim(axis)] = self._env.size(axis)
         full = tuple(loops)
-        if math.prod(full) < _FEWEST or max(full) >= 1 << 31:
+        if max(full) >= 1 << 31:
             return None
         shapes, strides = [], []
         for access in graph.accesses:
@@ -165,14 +165,25 @@ class FoldedKernel:
             shape = (*extents, *core)
             strides.append(dense_strides(shape, order, var.aval.dtype.itemsize))
             results.append(placed(var.aval.dtype, shape, order, (*extents, *var.aval.shape)))
-        reduced = [d in crossed or d - lead in space.axes for d in range(len(full))]
-        found = _merged_loops(
-            [full[d] for d in order], [reduced[d] for d in order], [[s[d] for d in order] for s in strides]
-        )
+        reduced = tuple(d in crossed or d - lead in space.axes for d in range(len(full)))
         positions = any(e.op.fold is not None and e.op.fold.positions for e in self.program.equations)
         if positions and sum(reduced[d] and full[d] > 1 for d in range(len(full))) > 1:
             return None
-        return self._compile(graph, found, tuple(results))
+        numbers = tuple(a.number for a in graph.accesses)
+        return Met(full, reduced, tuple(order), numbers, tuple(shapes), tuple(strides), tuple(results))
+
+    def work(self, met: Met) -> Work | None:
+        """The function and its job, if one thread can do all of it in one go."""
+        layout = self._compile(self._graph(True), met, alone=True)
+        if layout is None:
+            return None
+        (step,) = layout.steps
+        return Work(step.kernel, step.job, layout.bytes, layout.extra)
+
+    def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
+        """The compiled layout for blocks like these; None where the ops' own kernels serve."""
+        met = self.met(blocks)
+        return None if met is None or math.prod(met.full) < _FEWEST else self._compile(self._graph(True), met)
 
     def _extents(self, graph: Graph, blocks: Sequence[Ndarray], lead: int, crossed: set[int]) -> list[Shape]:
         """Per output its extents along the grid's axes."""
@@ -186,7 +197,9 @@ class FoldedKernel:
 
     # -- functions -------------------------------------------------------------------------------------------------------
 
-    def _compile(self, graph: Graph, loops: _Loops, results: tuple[Result, ...]) -> _Layout | None:
+    def _compile(self, graph: Graph, met: Met, alone: bool = False) -> _Layout | None:
+        """The functions and jobs for loops that are met so. `alone`: one function and one thread, or None."""
+        loops, results = _merged_loops(*met.sorted()), met.results
         width = width_of(self.program)
         n = len(loops.extents)
         sizes = [graph.program.inputs[a.number].aval.dtype.itemsize for a in graph.accesses]
@@ -220,7 +233,7 @@ class FoldedKernel:
         for k, (result, var) in enumerate(zip(results, graph.outputs, strict=True), len(graph.accesses)):
             nbytes, own = math.prod(result.shape) * result.dtype.itemsize, loops.strides[k]
             around = [s for d, s in enumerate(own) if d != lane]
-            if (var in graph.full and access[k] == CONTIGUOUS and loops.extents[lane] % width == 0
+            if (met.streaming and var in graph.full and access[k] == CONTIGUOUS and loops.extents[lane] % width == 0
                     and streams(nbytes, around, loops.extents[lane], result.dtype.itemsize)):  # fmt: skip
                 access[k] = STREAMED
         strips = 1 if along else -(-loops.extents[lane] // width)
@@ -228,6 +241,8 @@ class FoldedKernel:
         work = length * (1 if along else width)
         count, rounds = loops.extents[inner], math.prod(loops.extents[d] for d in outer)
         split = (graph.passes > 1 and row_bytes > _CACHED) or (units < 8 and work > 2 * _PIECE)
+        if split and alone:
+            return None
         if split and graph.passes > 1:
             graph = self._graph(False)
         cut = "inner" if count >= rounds else "outer"
@@ -248,7 +263,7 @@ class FoldedKernel:
         for own in loops.strides:
             tail += [own[d] for d in (*kept, *outer, inner, lane)]
         elements = units * work
-        threads = thread_count() if elements >= _THREADED else 1
+        threads = thread_count() if elements >= _THREADED and not alone else 1
 
         def step(text: str, **changed: int) -> _Step:
             values = head | changed
@@ -269,9 +284,8 @@ class FoldedKernel:
         vectors = 8 * width * units * 4 * max(1, sum(map(len, graph.folds)))
         pointers = ctypes.c_void_p * (len(access) + 3)
         scratch, parts, totals = threads * saved * slot, vectors * pieces if split else 0, vectors if split else 0
-        numbers = tuple(a.number for a in graph.accesses)
         extra = (0, scratch, scratch + parts)
-        return _Layout(numbers, results, tuple(steps), pointers, extra, scratch + parts + totals, [])
+        return _Layout(met.numbers, results, tuple(steps), pointers, extra, scratch + parts + totals, [])
 
 
 def _along_loops(block: Ndarray, places: Sequence[int | None], lead: int, n: int) -> tuple[Shape, Shape]:

@@ -28,10 +28,53 @@ class Result:
 
     def empty(self) -> Ndarray:
         """A new block, with arbitrary contents."""
-        dense = pool.empty(self.shape, self.dtype)
+        return self.seen(pool.empty(self.shape, self.dtype))
+
+    def seen(self, dense: Ndarray) -> Ndarray:
+        """An array of `shape` as the block."""
         if self.order is not None:
             dense = dense.transpose(self.order)
         return dense.reshape(self.block) if dense.shape != self.block else dense
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """How the loops of a group meet its operands and results: extents per loop (grid axes, then dims of the full shape), loops in
+    memory order, and per access, then per result, the strides in bytes.
+
+    `numbers` are the operands that the accesses read. `streaming`: large results may be written past the cache.
+    """
+
+    full: Shape
+    reduced: tuple[bool, ...]
+    order: tuple[int, ...]
+    numbers: tuple[int, ...]
+    shapes: tuple[Shape, ...]  # of the accesses
+    strides: tuple[Shape, ...]
+    results: tuple[Result, ...]
+    streaming: bool = True
+
+    def sorted(self) -> tuple[list[int], list[bool], list[list[int]]]:
+        """Extents, whether loops are reduced, and strides, with the loops in memory order."""
+        order = self.order
+        return (
+            [self.full[d] for d in order],
+            [self.reduced[d] for d in order],
+            [[s[d] for d in order] for s in self.strides],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A group's function with the job of one thread that does all of it, and the bytes of memory that it needs meanwhile.
+
+    It takes pointers to the accesses' operands, the results, and that memory (`extra` of them, at these offsets).
+    """
+
+    kernel: Any
+    job: Any
+    bytes: int = 0
+    extra: tuple[int, ...] = ()
 
 
 def lined_up(blocks: Sequence[Ndarray], lead: int, core: Shape) -> tuple[list[Shape], list[Shape]]:
