@@ -59,17 +59,12 @@ def _unreduced(op: Op, in_types: Types) -> frozenset[str]:
     states = {t.unreduced for t in in_types}
     if states == {NO_AXES}:
         return NO_AXES
-    if len(states) == 1 and op.name in _LINEAR:
+    if len(states) == 1 and op.additive:
         return next(iter(states))
     raise ShardingTypeError(
         f"{op.name} does not take operands with partial sums ({', '.join(t.str_short() for t in in_types)}) mixed so; "
         "reduce them first with reshard(x, P(...))."
     )
-
-
-# Ops that commute with the sum over devices when every operand is unreduced alike.
-_LINEAR = frozenset({"add", "sub", "neg", "convert_element_type", "reshape", "transpose", "broadcast_in_dim", "copy", "squeeze",
-                     "reduce_sum", "select_n", "slice", "concatenate"})  # fmt: skip
 
 
 def explicit_specs(op: Op, in_types: Types, outs: Types, params: dict[str, Any]) -> tuple[Spec, ...]:

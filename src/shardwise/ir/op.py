@@ -1,7 +1,7 @@
 """`Op`: one definition gives all that the system knows of an operation.
 
 Comes in: a declaration (type rule, sharding rule, kernel, derivative) made once, in the op's own file under `ops/`.
-Goes out: an `Op` whose fields every pass reads; no pass knows an op by name.
+Goes out: an `Op` whose fields every pass reads; passes name only ops that they insert.
 """
 
 from __future__ import annotations
@@ -110,6 +110,12 @@ class Op:
     compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
     across          like `compile`, for collectives and for sums over `sum_axes`: their kernel where the device grid lies over
                     several processes.
+    view            the kernel gives a view of operand 0: the result takes no memory.
+    additive        commutes with the sum over devices where all operands are partial sums alike.
+    forward_first   what a layout of operand 0 says goes on to the result early, what the result's says does not go back so.
+    constrains      ``(eqn) -> (dims, open)``: the layout that the result has in any case: mesh axes per dim, and the dims that may be
+                    split further.
+    boundary        a region that works on blocks: params `in_dims` and `out_dims` say how they lie, `auto` the axes that are free.
     effects         True, or a predicate of params: never removed nor merged.
     rewrite         ``(eqn) -> Program | None``: what is put in the place of an equation of a per-device program where that is cheaper
                     to run.
@@ -147,6 +153,11 @@ class Op:
     typed: bool = False
     collective: bool = False
     absorbs_sum: bool = False
+    view: bool = False
+    additive: bool = False
+    forward_first: bool = False
+    constrains: Callable[..., Any] | None = None
+    boundary: bool = False
     inline: Callable[..., Any] | None = None
     static: Callable[..., Any] | None = None
     rewrite: Callable[..., Any] | None = None

@@ -138,10 +138,10 @@ def _pow_power(t: Any, z: Any, x: Any, y: Any) -> Any:
 
 # -- ops -------------------------------------------------------------------------------------------------------------
 
-add_p = elementwise_op("add", np.add, "biufc", "biufc", emit=ir.ADD,
+add_p = elementwise_op("add", np.add, "biufc", "biufc", emit=ir.ADD, additive=True,
                        push=(lambda t, z, x, y: t, lambda t, z, x, y: t),
                        pull=(lambda ct, x, y: ct, lambda ct, x, y: ct))  # fmt: skip
-sub_p = elementwise_op("sub", np.subtract, "iufc", "iufc", emit=ir.SUB,
+sub_p = elementwise_op("sub", np.subtract, "iufc", "iufc", emit=ir.SUB, additive=True,
                        push=(lambda t, z, x, y: t, lambda t, z, x, y: do.neg(t)),
                        pull=(lambda ct, x, y: ct, lambda ct, x, y: do.neg(ct)))  # fmt: skip
 mul_p = elementwise_op("mul", np.multiply, "biufc", "biufc", emit=ir.MUL,

@@ -113,7 +113,7 @@ def _broadcast_mapped(size: int, shape: Shape, broadcast_dimensions: tuple[int, 
 
 
 broadcast_in_dim_p = define_op("broadcast_in_dim", type_rule=_broadcast_type, kernel=_broadcast_kernel, rule=_broadcast_rule,
-                               emit=elementwise_ir.MOVE,
+                               emit=elementwise_ir.MOVE, view=True, additive=True,
                                localize=_broadcast_localize, explicit=_broadcast_explicit, jvp="linear",
                                transpose=_broadcast_transpose, batch=in_front("broadcast_in_dim", _broadcast_mapped))  # fmt: skip
 

@@ -40,6 +40,7 @@ def _convert_compile(env: Env, in_types: Types, out_types: Types, params: Params
 
 convert_element_type_p = define_op(
     "convert_element_type", type_rule=_convert_type, kernel=_convert_kernel, compile=_convert_compile, emit=ir.CONVERT,
+    additive=True,
     jvp=along("convert_element_type", lambda t, y, x, **params: do.convert_element_type(t, **params)),
     transpose=back(lambda ct, x, **params: with_dtype(ct, x.aval)),
 )  # fmt: skip
@@ -235,8 +236,8 @@ def _identity(env: Env, x: Block) -> Block:
     return x
 
 
-copy_p = define_op("copy", type_rule=_same_type, kernel=_identity, emit=ir.IDENTITY, jvp=along("copy", lambda t, y, x: do.copy(t)),
-                   transpose=back(lambda ct, x: ct))  # fmt: skip
+copy_p = define_op("copy", type_rule=_same_type, kernel=_identity, emit=ir.IDENTITY, additive=True,
+                   jvp=along("copy", lambda t, y, x: do.copy(t)), transpose=back(lambda ct, x: ct))  # fmt: skip
 
 
 stop_gradient_p = define_op(

@@ -157,7 +157,7 @@ def _pvary_transpose(ct: Any, x: Any, *, axes: tuple[str, ...]) -> list[Any]:
 
 
 pvary_op = define_op("pvary", type_rule=_pvary_type, kernel=lambda env, x, axes: x, rule=_same_dims, typed=True,
-                     collective=True, jvp="linear", transpose=_pvary_transpose, batch=batching.pointwise("pvary"))  # fmt: skip
+                     collective=True, view=True, jvp="linear", transpose=_pvary_transpose, batch=batching.pointwise("pvary"))  # fmt: skip
 
 
 def _pcast_type(x: ShapedArray, *, axes: tuple[str, ...], to: str) -> ShapedArray:
@@ -188,7 +188,7 @@ def _first_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...]) -> Ndarray:
 
 # The value on the first device of `axes`: what unchecked out_specs promise to be the same everywhere.
 first_replica = define_op("first_replica", type_rule=_first_type, kernel=_first_kernel, rule=_same_dims, typed=True,
-                          collective=True, jvp="linear", batch=batching.pointwise("first_replica"))  # fmt: skip
+                          collective=True, view=True, jvp="linear", batch=batching.pointwise("first_replica"))  # fmt: skip
 
 
 # -- all-gather, reduce-scatter, all-to-all ----------------------------------------------------------------------------------
@@ -420,7 +420,7 @@ def _all_slice_transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
 
 
 all_slice = define_op("all_slice", type_rule=_all_slice_type, kernel=_all_slice_kernel, typed=True, collective=True,
-                      rule=_moved_dim_rule(lambda p: (p["dim"],)), jvp="linear", transpose=_all_slice_transpose,
+                      view=True, rule=_moved_dim_rule(lambda p: (p["dim"],)), jvp="linear", transpose=_all_slice_transpose,
                       batch=batching.all_slice)  # fmt: skip
 
 

@@ -83,7 +83,8 @@ def _constraint_batch(size: int, axis_name: Any, values: Any, dims: Any, params:
 
 sharding_constraint = define_op(
     "sharding_constraint", type_rule=_constraint_type, kernel=lambda env, x, **_: x, rule=_same_dims,
-    to_grid=_layout_on_grid, partition=_partition, typed=True, jvp="linear", transpose=_constraint_transpose,
+    to_grid=_layout_on_grid, partition=_partition, constrains=lambda eqn: (eqn.params["dims"], eqn.params["open"]),
+    typed=True, jvp="linear", transpose=_constraint_transpose,
     batch=_constraint_batch,
 )  # fmt: skip
 
@@ -147,9 +148,16 @@ def _reshard_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Pa
     return [do.reshard(x, sharding=spec, concrete=_on_mesh_of(params["concrete"], spec))], [dim]
 
 
+def _reshard_layout(eqn: Equation) -> tuple[tuple[tuple[str, ...], ...], tuple[bool, ...]]:
+    """The dims' axes; an explicit value may still be split by axes that are not explicit."""
+    dims, is_open = eqn.params["dims"], eqn.params["open"]
+    return dims, is_open if eqn.outputs[0].aval.mesh is None else (True,) * len(is_open)
+
+
 reshard_op = define_op(
     "reshard", type_rule=_reshard_type, kernel=lambda env, x, **_: x, rule=_same_dims, to_grid=_layout_on_grid,
-    partition=_partition, typed=True, jvp="linear", transpose=_reshard_transpose, batch=_reshard_batch,
+    partition=_partition, constrains=_reshard_layout, typed=True, jvp="linear", transpose=_reshard_transpose,
+    batch=_reshard_batch,
 )  # fmt: skip
 
 

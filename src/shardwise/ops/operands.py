@@ -204,7 +204,8 @@ def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
 
 def elementwise_op(name: str, ufunc: Callable[..., Any], *accepts: str, result: DTypeMap | None = None,
                    push: Pushes | None = None, pull: Pushes | None = None,
-                   emit: Emit | None = None, ufunc_of: Callable[..., Any] | None = None) -> Op:  # fmt: skip
+                   emit: Emit | None = None, ufunc_of: Callable[..., Any] | None = None,
+                   additive: bool = False) -> Op:  # fmt: skip
     """Define an elementwise op without params that computes `ufunc`; `push` and `pull` make its derivative (see `derivative`)."""
 
     def kernel(env: Env, *blocks: Block) -> Block:
@@ -212,5 +213,6 @@ def elementwise_op(name: str, ufunc: Callable[..., Any], *accepts: str, result: 
 
     return define_op(
         name, type_rule=elementwise_type(name, *accepts, result=result), kernel=kernel, ufunc=ufunc, ufunc_of=ufunc_of, emit=emit,
+        additive=additive,
         jvp=None if push is None else along(name, push), transpose=None if pull is None else back(pull),
     )  # fmt: skip

@@ -118,7 +118,7 @@ def _slice_mapped(size: int, start_indices: Ints, limit_indices: Ints, strides: 
 
 
 slice_p = define_op("slice", type_rule=_slice_type, kernel=_slice_kernel, rule=cut_rule, explicit=_cut_specs,
-                    localize=_slice_localize, halo=_slice_halo, jvp="linear", transpose=_slice_transpose,
+                    localize=_slice_localize, halo=_slice_halo, view=True, additive=True, jvp="linear", transpose=_slice_transpose,
                     batch=batching.in_front("slice", _slice_mapped))  # fmt: skip
 window_p = replace(slice_p, rule=_whole_rule, halo=None)  # x[...] outside of jit
 
@@ -357,7 +357,7 @@ def _concatenate_transpose(ct: Any, *xs: Any, dimension: int) -> list[Any]:
 
 
 concatenate_p = define_op("concatenate", type_rule=_concatenate_type, kernel=_concatenate_kernel, rule=_concatenate_rule,
-                          explicit=_concatenate_explicit, jvp="linear", transpose=_concatenate_transpose,
+                          explicit=_concatenate_explicit, additive=True, jvp="linear", transpose=_concatenate_transpose,
                           batch=batching.concatenate)  # fmt: skip
 
 

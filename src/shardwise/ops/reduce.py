@@ -136,7 +136,7 @@ def _sum_kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None, sum
     copies = 1
     for axis, d in zip(sum_axes, loops, strict=True):
         if x.shape[d] == 1:  # equal on all devices: as many times itself
-            copies *= env.size(axis)
+            copies *= env.extent(axis)
     out = fast_sum(x, loops + dims)
     out = out.reshape(tuple(1 if d in loops else n for d, n in enumerate(x.shape) if d not in dims))
     return out if copies == 1 else np.multiply(out, out.dtype.type(copies))
@@ -189,13 +189,13 @@ def _folding_compile(ufunc: Any, kernel: Callable[..., Block]) -> Callable[..., 
     return prepare
 
 
-def _define(name: str, reduction: str, ufunc: Any, accepts: str, **derivative: Any) -> Op:
+def _define(name: str, reduction: str, ufunc: Any, accepts: str, **fields: Any) -> Op:
     is_sum = reduction == "sum"
     kernel = _sum_kernel if is_sum else _folding_kernel(ufunc, reduction)
     return define_op(name, type_rule=_reduce_type(name, accepts), rule=reduce_rule, reduction=reduction,
                      fold=fold_ir.FOLDS[reduction], kernel=kernel, compile=_folding_compile(ufunc, kernel), absorbs_sum=is_sum,
                      explicit=_reduce_explicit, localize=_localize if is_sum else None,
-                     batch=shifting(name, "axes"), **derivative)  # fmt: skip
+                     batch=shifting(name, "axes"), **fields)  # fmt: skip
 
 
 def _sum_transpose(ct: Any, x: Any, *, axes: Dims, **_: Any) -> list[Any]:
@@ -235,7 +235,7 @@ def _product_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Dims,
     return out, do.reduce_sum(t, axes=axes)
 
 
-reduce_sum_p = _define("reduce_sum", "sum", np.add, "iufc", jvp="linear", transpose=_sum_transpose)
+reduce_sum_p = _define("reduce_sum", "sum", np.add, "iufc", additive=True, jvp="linear", transpose=_sum_transpose)
 reduce_prod_p = _define("reduce_prod", "prod", np.multiply, "iufc", jvp=_product_jvp)
 reduce_max_p = _define("reduce_max", "max", np.maximum, "biufc", jvp=_extremum_jvp("reduce_max"))
 reduce_min_p = _define("reduce_min", "min", np.minimum, "biufc", jvp=_extremum_jvp("reduce_min"))

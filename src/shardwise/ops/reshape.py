@@ -121,7 +121,7 @@ def _reshape_transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
 
 
 reshape_p = define_op("reshape", type_rule=_reshape_type, kernel=_reshape_kernel, rule=_reshape_rule, localize=_reshape_localize,
-                      emit=elementwise_ir.MOVE,
+                      emit=elementwise_ir.MOVE, view=True, additive=True,
                       explicit=_reshape_explicit, jvp="linear", transpose=_reshape_transpose,
                       batch=in_front("reshape", lambda size, new_sizes, **_: {"new_sizes": (size, *new_sizes)}))  # fmt: skip
 

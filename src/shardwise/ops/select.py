@@ -97,6 +97,7 @@ select_n_p = define_op(
     kernel=_select_kernel,
     ufunc=_select,
     emit=ir.SELECT_N,
+    additive=True,
     explicit=_select_explicit,
     jvp=_select_jvp,
     transpose=_select_transpose,

@@ -156,6 +156,7 @@ def _static_slice(eqn: Equation) -> Equation | None:
 
 dynamic_slice_p = define_op(
     "dynamic_slice",
+    forward_first=True,
     static=_static_slice,
     jvp=_slice_jvp,
     transpose=_slice_transpose,
@@ -335,6 +336,7 @@ def _update_transpose(
 
 dynamic_update_slice_p = define_op(
     "dynamic_update_slice",
+    forward_first=True,
     jvp=linear_jvp("dynamic_update_slice", (0, 1)),
     transpose=_update_transpose,
     type_rule=_update_type,

@@ -151,7 +151,7 @@ def _integer_pow_push(t: Any, z: Any, x: Any, *, y: int) -> Any:
 
 # -- ops -------------------------------------------------------------------------------------------------------------
 
-neg_p = elementwise_op("neg", np.negative, "iufc", emit=ir.NEG,
+neg_p = elementwise_op("neg", np.negative, "iufc", emit=ir.NEG, additive=True,
                      push=lambda t, y, x: do.neg(t), pull=lambda ct, x: do.neg(ct))  # fmt: skip
 sign_p = elementwise_op("sign", _sign, "iufc", emit=ir.SIGN, push=())
 floor_p = elementwise_op("floor", np.floor, "f", emit=ir.FLOOR, push=())

@@ -27,9 +27,6 @@ ALL_FACTORS = 4  # every factor, but broadcasts only from result to operand
 EVERYTHING = 5
 LEVELS = (SINGLE_USE, MULTI_USE, PASS_THROUGH, ALL_FACTORS, EVERYTHING)
 
-# Slicing and updating at a computed position: what the big operand says goes on early, what the result says does not.
-FORWARD_FIRST = frozenset({"dynamic_slice", "dynamic_update_slice"})
-
 Types = tuple[ShapedArray, ...]
 Place = tuple[int, int]  # tensor, slot
 Slot = tuple[int, int, bool]  # dim, factor, whether the factor is the minor-most of the dim
@@ -166,7 +163,7 @@ def _cached_flow(op: Op, in_types: Types, out_types: Types, params: Any, early: 
         rule = Rule(((),) * len(in_types), ((),) * len(out_types), (), ())  # has no rule and is not elementwise either
     else:
         rule = op.sharding_rule(in_types, out_types, dict(params))
-    return Flow(rule, early, forward_first=op.name in FORWARD_FIRST)
+    return Flow(rule, early, forward_first=op.forward_first)
 
 
 # -- axes of factors -------------------------------------------------------------------------------

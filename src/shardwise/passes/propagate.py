@@ -225,9 +225,9 @@ class _Graph:
                 for _, inner in subprograms(eqn.params):
                     self.connect(inner, seen)
                 self._edges(eqn)
-            elif eqn.op.name in ("sharding_constraint", "reshard"):
+            elif eqn.op.constrains is not None:
                 self._constraint(eqn, constrained)
-            elif eqn.op.name == "shard_map":
+            elif eqn.op.boundary:
                 self._shard_map(eqn, constrained, seen)
             else:
                 self._equation(eqn)
@@ -261,11 +261,10 @@ class _Graph:
         i = self.id_of(result)
         if result not in self.fixed:
             # Axes that the type names come along with those that the constraint adds.
-            both = zip(eqn.params["dims"], self.dims[i], strict=True)
+            wanted, is_open = eqn.op.constrains(eqn)  # type: ignore[misc]
+            both = zip(wanted, self.dims[i], strict=True)
             dims = tuple(axes if set(known) <= set(axes) else known + axes for axes, known in both)
-            # An explicit value may still be split by axes that are not explicit.
-            explicit = eqn.op.name == "reshard" and result.aval.mesh is not None
-            self.fix(i, Placement(dims, (True,) * len(dims) if explicit else eqn.params["open"]))
+            self.fix(i, Placement(dims, is_open))
         if isinstance(operand, Var):
             opened = tuple(not c for c in self.closed[i])
             constrained.setdefault(operand, set()).add(Placement(self.dims[i], opened))
@@ -384,7 +383,7 @@ def _block_flow(shape: tuple[int, ...], ways: tuple[int, ...], enters: bool) -> 
 
 def _is_partly_manual(eqn: Equation) -> bool:
     """Whether layouts flow through the body of this shard_map: in the seed era its results lie as out_specs say."""
-    return eqn.op.name == "shard_map" and bool(eqn.params.get("auto")) and config.latest
+    return eqn.op.boundary and bool(eqn.params.get("auto")) and config.latest
 
 
 def _with_offset(entry: Any) -> tuple[Atom, int]:

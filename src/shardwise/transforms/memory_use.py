@@ -12,11 +12,6 @@ from dataclasses import dataclass
 
 from shardwise.ir import Atom, Equation, Program, Var, subprograms
 
-# Ops whose kernels return views of their first operand.
-VIEWS = frozenset(
-    "all_slice broadcast_in_dim expand_dims first_replica pvary reshape rev slice squeeze transpose".split()
-)
-
 
 @dataclass(frozen=True)
 class MemoryStats:
@@ -58,7 +53,7 @@ def _most(program: Program, owned: Collection[int]) -> tuple[int, int]:
 
     death: dict[Var, int] = {}
     for i, eqn in enumerate(program.equations):
-        source = buffer(eqn.inputs[0]) if eqn.op.name in VIEWS and eqn.inputs else None
+        source = buffer(eqn.inputs[0]) if eqn.op.view and eqn.inputs else None
         if source is not None:
             shown[eqn.outputs[0]] = source
         for var in map(buffer, (*eqn.inputs, *eqn.outputs)):

@@ -271,7 +271,7 @@ def _partition(region: Any, eqn: Equation) -> None:
 
 
 shard_map_op = define_op("shard_map", type_rule=_type, multiple_results=True, typed=True, rule=_rule, to_grid=_to_grid,
-                         partition=_partition, **{
+                         partition=_partition, boundary=True, **{
     rule: later("shardwise.transforms.shard_map_rules", f"shard_map_{rule}") for rule in ("jvp", "linearize", "transpose", "batch")
 })  # fmt: skip
 
