@@ -3,7 +3,9 @@
 import importlib as _importlib
 from typing import Any as _Any
 
-_SUBMODULES = ("cluster", "fft", "integrate", "linalg", "ndimage", "signal", "sparse", "special", "stats")
+_SUBMODULES = (
+    "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "spatial", "special", "stats",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> _Any:

@@ -1,0 +1,62 @@
+"""Minimization by BFGS: steps along an estimate of Newton's direction, which each step's change of the gradient improves.
+
+Comes in: a scalar function of a vector and where to start. Goes out: the fields of `OptimizeResults`. Everything is one
+`while_loop`, so that it may stand in jitted functions (Nocedal and Wright, Numerical Optimization, algorithm 6.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.scipy.optimize.line_search import line_search
+from shardwise.transforms.autodiff import value_and_grad
+
+__all__: list[str] = []
+
+
+def _dot(x: Any, y: Any) -> Any:
+    return jnp.dot(x, y, precision=lax.Precision.HIGHEST)
+
+
+def bfgs(fun: Callable[[Any], Any], x0: Any, maxiter: int | None = None, norm: Any = np.inf, gtol: float = 1e-5,
+         line_search_maxiter: int = 10) -> dict[str, Any]:  # fmt: skip
+    """The fields of `OptimizeResults` for a minimum of `fun` near `x0` [n]."""
+    limit = np.size(x0) * 200 if maxiter is None else maxiter
+    n = x0.shape[0]
+    value, slope = value_and_grad(fun)(x0)
+    small = lambda gradient: jnp.linalg.norm(gradient, ord=norm) < gtol  # noqa: E731
+    start = {
+        "x": x0, "fun": value, "jac": slope, "hess_inv": jnp.eye(n, dtype=x0.dtype),
+        "before": value + jnp.linalg.norm(slope) / 2, "converged": small(slope), "failed": jnp.asarray(False),
+        "search": jnp.asarray(0), "nfev": jnp.asarray(1), "njev": jnp.asarray(1), "nit": jnp.asarray(0),
+    }  # fmt: skip
+
+    def unfinished(s: dict[str, Any]) -> Any:
+        return ~s["converged"] & ~s["failed"] & (s["nit"] < limit)
+
+    def step(s: dict[str, Any]) -> dict[str, Any]:
+        direction = -_dot(s["hess_inv"], s["jac"])
+        found = line_search(fun, s["x"], direction, s["fun"], s["before"], s["jac"], line_search_maxiter)
+        moved = found.a * direction
+        change = found.g - s["jac"]
+        rho = 1 / _dot(change, moved)
+        w = jnp.eye(n, dtype=rho.dtype) - rho * jnp.outer(moved, change)
+        improved = _dot(_dot(w, s["hess_inv"]), w.T) + rho * jnp.outer(moved, moved)
+        return {
+            "x": s["x"] + moved, "fun": found.phi, "jac": found.g,
+            "hess_inv": jnp.where(jnp.isfinite(rho), improved, s["hess_inv"]), "before": s["fun"],
+            "converged": small(found.g), "failed": found.failed, "search": found.status,
+            "nfev": s["nfev"] + found.evaluations, "njev": s["njev"] + found.evaluations, "nit": s["nit"] + 1,
+        }  # fmt: skip
+
+    typed = lambda s: {k: v if v.dtype == start[k].dtype else v.astype(start[k].dtype) for k, v in s.items()}  # noqa: E731
+    end = lax.while_loop(unfinished, lambda s: typed(step(s)), {k: jnp.asarray(v) for k, v in start.items()})
+    reason = jnp.where(end["nit"] == limit, 1, jnp.where(end["failed"], 2 + end["search"], -1))
+    status = jnp.where(end["converged"], 0, reason)
+    kept = ("x", "fun", "jac", "hess_inv", "nfev", "njev", "nit")
+    return {**{k: end[k] for k in kept}, "success": end["converged"] & ~end["failed"], "status": status}
