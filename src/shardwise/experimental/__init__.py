@@ -20,6 +20,7 @@ _MODULES = (
     "layout",
     "mesh_utils",
     "multihost_utils",
+    "ode",
     "pjit",
     "shard",
     "shard_map",
