@@ -61,6 +61,8 @@ getenv = ctypes.CDLL(None).getenv
 getenv.restype = ctypes.c_char_p
 answer = dict(loaded_at_import=loaded, worst=worst, core=mine and mine.core, numpys=numpys and numpys[3],
               same=before == dict(os.environ), left=str(getenv(b"OPENBLAS_CORETYPE")), threads=str(getenv(b"OPENBLAS_NUM_THREADS")))
+maps = open("/proc/self/maps").read() if os.path.exists("/proc/self/maps") else ""
+answer["kept"] = bool(os.environ.get("SHARDWISE_CACHE_DIR")) and os.environ["SHARDWISE_CACHE_DIR"] + "/openblas" in maps
 child = os.fork()
 if child == 0:
     os._exit(0 if np.allclose(jax.jit(jnp.matmul)(x, y), got) else 1)
@@ -89,6 +91,23 @@ def test_a_copy_of_its_own():
         and found["threads"] == str(os.environ.get("OPENBLAS_NUM_THREADS", "").encode() or None)
     )
     assert found["child"] == 0
+
+
+def test_a_copy_that_passed_is_kept(tmp_path):
+    place = tmp_path / "kept"
+    kept = []
+    for damage in (None, None, b"no library", None):
+        if damage is not None:
+            (file,) = place.glob("*.so")
+            size = file.stat().st_size
+            file.write_bytes(damage + bytes(size - len(damage)))
+        found = run(SHARDWISE_CACHE_DIR=str(place), SHARDWISE_CACHE="1")
+        if found["core"] is None:
+            pytest.skip("no library of our own here")
+        assert found["worst"] < 1e-3 and found["child"] == 0
+        kept.append(found["kept"])
+    assert kept == [False, True, False, True]
+    assert len(list(place.glob("openblas*"))) == 1
 
 
 @pytest.mark.skipif(not blas.processor_flags() >= blas._WIDE_FLAGS, reason="the processor has no AVX-512")

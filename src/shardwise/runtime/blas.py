@@ -6,14 +6,15 @@ goes by model numbers, and takes those it does not know for processors without A
 decide that the kernel lists.
 
 `library()` loads at its first call and gives None where there is none: NumPy has another BLAS, the system cannot load a copy, the
-results are wrong, or the option shardwise_blas is "numpy". Callers then use NumPy.
+results are wrong, or the option shardwise_blas is "numpy". Callers then use NumPy. The copy is made in memory, and some of its
+products are compared; one that passed is kept on disk (`kernel_store`), where later processes load it at once and share its pages.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
+import hashlib
 import os
 import sys
 import threading
@@ -23,6 +24,8 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.runtime import kernel_store
+from shardwise.runtime.processor import processor_flags, processor_kind
 
 NDArray = np.ndarray[Any, Any]
 
@@ -79,8 +82,12 @@ def _asked(function: Any) -> str:
     return (function() or b"").decode()
 
 
-_lock = threading.Lock()
+# Held while the library is loaded, also by a thread that forks: a child finds the loader at rest.
+_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _found: list[Library | None] = []
+_preparing = False
 
 
 def library() -> Library | None:
@@ -94,17 +101,10 @@ def library() -> Library | None:
 
 def prepare() -> None:
     """Begin to load in another thread, as a program is compiled that will need it."""
-    if not _found and not _lock.locked():
+    global _preparing
+    if not _found and not _preparing:
+        _preparing = True
         threading.Thread(target=library, name="shardwise-blas", daemon=True).start()
-
-
-def _forget_lock() -> None:
-    global _lock
-    _lock = threading.Lock()  # a thread of the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_lock)
 
 
 def _find() -> Library | None:
@@ -117,12 +117,27 @@ def _find() -> Library | None:
         path, prefix, suffix, core = numpys
         wanted = best_core(core)
         for name in (wanted, None) if wanted else (None,):
+            kept, nbytes = _kept_name(path, name or core)
+            if place := kernel_store.library(kept, nbytes):
+                with contextlib.suppress(OSError):
+                    return Library(_opened(place, name), prefix, suffix)
             mine = Library(_loaded_copy(path, name), prefix, suffix)
             if _computes(mine):
+                # No daemon: a program that ends meanwhile waits the few milliseconds, rather than leave a part behind.
+                threading.Thread(
+                    target=kernel_store.keep_library, args=(kept, path), name="shardwise-keep", daemon=False
+                ).start()
                 return mine
     except (OSError, AttributeError, ValueError):
         pass
     return None
+
+
+def _kept_name(path: str, core: str) -> tuple[str, int]:
+    """The name under which a copy is kept whose products were right with these kernels on this processor, and its size."""
+    status = os.stat(path)
+    origin = f"{path}, {status.st_size} bytes of {status.st_mtime_ns}, {core} on {processor_kind()}"
+    return f"openblas-{hashlib.sha256(origin.encode()).hexdigest()}", status.st_size
 
 
 def numpys_library() -> tuple[str, str, str, str] | None:
@@ -163,22 +178,8 @@ def best_core(core: str, flags: frozenset[str] | None = None) -> str | None:
     return _WIDE if (processor_flags() if flags is None else flags) >= _WIDE_FLAGS else None
 
 
-@functools.cache
-def processor_flags() -> frozenset[str]:
-    """The instruction sets that the processor has and the system allows."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:
-                if line.startswith("flags"):
-                    return frozenset(line.partition(":")[2].split())
-    except OSError:
-        pass
-    return frozenset()
-
-
 def _loaded_copy(path: str, core: str | None) -> ctypes.CDLL:
-    """Load a copy of a library, which the loader would not load twice; asks for kernels while it starts."""
-    wanted = {"OPENBLAS_NUM_THREADS": "1"} | ({"OPENBLAS_CORETYPE": core} if core else {})
+    """Load a copy of a library, which the loader would not load twice."""
     copy = os.memfd_create("shardwise-openblas")
     try:
         with open(path, "rb") as file:
@@ -188,10 +189,16 @@ def _loaded_copy(path: str, core: str | None) -> ctypes.CDLL:
                 if not sent:
                     raise OSError(f"{path} ended early")
                 done += sent
-        with _c_environment(wanted):
-            return ctypes.CDLL(f"/proc/self/fd/{copy}", mode=os.RTLD_LOCAL | os.RTLD_NOW | _DEEPBIND)
+        return _opened(f"/proc/self/fd/{copy}", core)
     finally:
         os.close(copy)
+
+
+def _opened(path: str, core: str | None) -> ctypes.CDLL:
+    """Load the library, which is asked for kernels while it starts."""
+    wanted = {"OPENBLAS_NUM_THREADS": "1"} | ({"OPENBLAS_CORETYPE": core} if core else {})
+    with _c_environment(wanted):
+        return ctypes.CDLL(path, mode=os.RTLD_LOCAL | os.RTLD_NOW | _DEEPBIND)
 
 
 @contextlib.contextmanager

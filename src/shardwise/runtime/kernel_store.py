@@ -2,7 +2,7 @@
 
 Comes in: what the code was made from. Goes out: the object code, or None. A file is named by the hash of its origin and holds a
 checksum over origin and content; it comes into being by a rename, so processes that run at once see whole files or none. Oldest
-files are dropped beyond `LIMIT` bytes.
+files are dropped beyond `LIMIT` bytes. Beside them lie whole libraries, which processes load where they lie (`library`).
 
 The folder is `shardwise_cache_dir`, or `jax_compilation_cache_dir`, or ``~/.cache/shardwise``. What lies in it will be run: it must
 be ours and nobody else may write to it, nor to its files. A folder for which this does not hold is not used, with a warning; a file
@@ -14,20 +14,24 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import stat
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from shardwise.base import config
 
-LIMIT = 64 << 20  # bytes that the files may take
+LIMIT = 64 << 20  # bytes that the files of code may take
+LIBRARIES = 2  # that may lie there
 
 _MARK = b"shardwise kernel 1\n"
 _DIGEST = 32  # bytes
 _LARGEST = 4 << 20  # bytes of one file
-_ENDING = ".o"
+_ENDING, _LIBRARY = ".o", ".so"
 _PRUNED_EVERY = 100  # files written by one process
 _STALE_SECONDS = 3600  # from when on an unfinished file is left over from a process that died
 _FRESH_SECONDS = 86400  # a file that is used is marked as such once a day
@@ -44,6 +48,19 @@ def save(origin: str, code: bytes) -> None:
     store = _store()
     if store is not None:
         store.save(origin, code)
+
+
+def library(name: str, nbytes: int) -> str | None:
+    """A path from which the library kept under that name is loaded; None if there is none that has so many bytes."""
+    store = _store()
+    return None if store is None else store.library(name + _LIBRARY, nbytes)
+
+
+def keep_library(name: str, path: str) -> None:
+    """Copy a library's file into the folder; takes a while. Does nothing where that is not possible."""
+    store = _store()
+    if store is not None:
+        store.keep_library(name + _LIBRARY, path)
 
 
 def folder() -> Path | None:
@@ -134,13 +151,10 @@ class Store:
         name = _name(origin)
         try:
             with open(self._open(name, os.O_RDONLY), "rb") as file:
-                status = os.fstat(file.fileno())
-                if not stat.S_ISREG(status.st_mode) or _problem(status) or status.st_size > _LARGEST:
+                size = _examined(file.fileno())
+                if size is None or size > _LARGEST:
                     return None
                 content = file.read()
-                if time.time() - status.st_mtime > _FRESH_SECONDS:
-                    with contextlib.suppress(OSError):
-                        os.utime(file.fileno())
         except OSError:
             return None
         mark, digest, code = _cut(content)
@@ -155,30 +169,49 @@ class Store:
         content = _MARK + _digest(origin, code) + code
         if len(content) > _LARGEST:
             return
-        name = _name(origin)
-        draft = f"{name}.{os.getpid()}.{os.urandom(4).hex()}"
-        try:
-            with open(self._open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        with contextlib.suppress(OSError):
+            with self._written_whole(_name(origin)) as file:
                 file.write(content)
-            os.rename(draft, name, src_dir_fd=self._handle, dst_dir_fd=self._handle)
             if self._written % _PRUNED_EVERY == 0:
                 self.prune()
             self._written += 1
+
+    def library(self, name: str, nbytes: int) -> str | None:
+        """The path, through the open folder, of a library that is whole and ours."""
+        try:
+            handle = self._open(name, os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            return f"/proc/self/fd/{self._handle}/{name}" if _examined(handle) == nbytes else None
+        finally:
+            os.close(handle)
+
+    def keep_library(self, name: str, path: str) -> None:
+        """Copy a file, and remove all libraries but the latest."""
+        with contextlib.suppress(OSError):
+            with self._written_whole(name) as file, open(path, "rb") as source:
+                shutil.copyfileobj(source, file, 1 << 20)
+            for _, _, old in sorted(self._files(_LIBRARY))[:-LIBRARIES]:
+                os.unlink(old, dir_fd=self._handle)
+
+    @contextlib.contextmanager
+    def _written_whole(self, name: str) -> Iterator[BinaryIO]:
+        """A file that gets its name when all is written, and disappears where that fails."""
+        draft = f"{name}.{os.getpid()}.{os.urandom(4).hex()}"
+        try:
+            with open(self._open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                yield file
+            os.rename(draft, name, src_dir_fd=self._handle, dst_dir_fd=self._handle)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(draft, dir_fd=self._handle)
+            raise
 
     def prune(self, limit: int | None = None) -> None:
         """Remove what dead processes left unfinished, and the oldest files until the others take less than `limit` bytes."""
         limit = LIMIT if limit is None else limit
-        files, now = [], time.time()
-        for name in os.listdir(self._handle):
-            with contextlib.suppress(OSError):  # another process may have removed it
-                status = os.stat(name, dir_fd=self._handle, follow_symlinks=False)
-                if name.endswith(_ENDING):
-                    files.append((status.st_mtime, status.st_size, name))
-                elif f"{_ENDING}." in name and now - status.st_mtime > _STALE_SECONDS:
-                    os.unlink(name, dir_fd=self._handle)
+        files = self._files(_ENDING)
         total = sum(size for _, size, _ in files)
         for _, size, name in sorted(files):
             if total <= limit:
@@ -187,8 +220,33 @@ class Store:
                 os.unlink(name, dir_fd=self._handle)
             total -= size
 
+    def _files(self, ending: str) -> list[tuple[float, int, str]]:
+        """Times, sizes and names of the files with that ending. Removes those that were never finished."""
+        files, now = [], time.time()
+        for name in os.listdir(self._handle):
+            with contextlib.suppress(OSError):  # another process may have removed it
+                if not (name.endswith(ending) or f"{ending}." in name):
+                    continue
+                status = os.stat(name, dir_fd=self._handle, follow_symlinks=False)
+                if name.endswith(ending):
+                    files.append((status.st_mtime, status.st_size, name))
+                elif now - status.st_mtime > _STALE_SECONDS:
+                    os.unlink(name, dir_fd=self._handle)
+        return files
+
     def _open(self, name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600, dir_fd=self._handle)
+
+
+def _examined(handle: int) -> int | None:
+    """The bytes of an open file, which is marked as used; None if it is no file that is ours alone."""
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or _problem(status):
+        return None
+    if time.time() - status.st_mtime > _FRESH_SECONDS:
+        with contextlib.suppress(OSError):
+            os.utime(handle)
+    return status.st_size
 
 
 def _name(origin: str) -> str:

@@ -212,7 +212,7 @@ class Standby:
                     return None
                 void, word = ctypes.c_void_p, ctypes.c_int64
                 serve = ctypes.CFUNCTYPE(None, void, word)(code.address)
-                post = ctypes.CFUNCTYPE(None, void, word, *[void] * 4)(code.owner.get_function_address("post"))
+                post = ctypes.CFUNCTYPE(None, void, word, *[void] * 4)(code.owner.address_of("post"))
                 times = []
                 for _ in range(3):
                     begin = time.perf_counter()

@@ -1,0 +1,150 @@
+"""Object code made callable without LLVM, which takes longer to load than most programs take to compile.
+
+Comes in: an object file as LLVM writes it for x86-64 Linux in its large code model, where each reference from section to section
+is an absolute address of 64 bits. Goes out: `MachineCode`, which knows the addresses of its functions. Whatever else such files can
+hold raises `Unfamiliar`; LLVM's own loader takes those.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_RELOCATION = struct.Struct("<QQq")
+_LITTLE_64 = b"\x7fELF\x02\x01\x01"
+_RELOCATABLE, _X86_64 = 1, 62
+_CONTENT, _SYMBOLS, _ADDENDS, _UNWINDING = 1, 2, 4, 0x70000001  # kinds of sections
+_WRITTEN, _LOADED, _RUN, _THREADS = 1, 2, 4, 0x400  # flags of sections
+_ABSOLUTE = 1  # the relocation: 64 bits, symbol plus addend
+_NOWHERE, _RESERVED = 0, 0xFF00  # section numbers of symbols that are defined elsewhere, or are no places
+_READ, _EXECUTE = 1, 4  # of mprotect
+
+
+class Unfamiliar(Exception):
+    """An object file that holds something else than what is loaded here."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """Functions in memory. It is theirs until the process ends: threads may be in them when the interpreter stops."""
+
+    addresses: dict[str, int]
+
+    def address_of(self, name: str) -> int:
+        """The address of a function; KeyError if there is none of that name."""
+        return self.addresses[name]
+
+
+def loaded(code: bytes, outside: Callable[[str], int]) -> MachineCode:
+    """Bring the object file `code` into memory; `outside` gives the address of a function that it does not define.
+
+    Unfamiliar if something in it is not loaded here, OSError if the system does not let memory be run.
+    """
+    try:
+        return _loaded(code, outside)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise Unfamiliar(f"no whole object file: {error}") from None
+
+
+def _loaded(code: bytes, outside: Callable[[str], int]) -> MachineCode:
+    mark, kind, machine, _, _, _, at, _, _, _, _, size, count, _ = _HEADER.unpack_from(code)
+    if not mark.startswith(_LITTLE_64) or (kind, machine, size) != (_RELOCATABLE, _X86_64, _SECTION.size):
+        raise Unfamiliar("not an object file for x86-64")
+    sections = [_SECTION.unpack_from(code, at + i * size) for i in range(count)]
+    starts, pages, length = _placed(sections)
+    base = _memory(length)
+    image = bytearray(length)
+    for number, start in starts.items():
+        offset, nbytes = sections[number][4:6]
+        image[start : start + nbytes] = _part(code, offset, nbytes)
+    addresses: dict[str, int] = {}
+    places = {number: base + start for number, start in starts.items()}
+    tables = {
+        i: _symbols(code, s, sections, places, outside, addresses) for i, s in enumerate(sections) if s[1] == _SYMBOLS
+    }
+    for section in sections:
+        if section[1] != _ADDENDS or section[7] not in starts:
+            continue
+        for place, info, addend in _RELOCATION.iter_unpack(_part(code, section[4], section[5])):
+            if info & 0xFFFFFFFF != _ABSOLUTE:
+                raise Unfamiliar(f"a relocation of kind {info & 0xFFFFFFFF}")
+            value = tables[section[6]][info >> 32] + addend
+            struct.pack_into("<Q", image, starts[section[7]] + place, value)
+    ctypes.memmove(base, bytes(image), length)
+    for begin, nbytes, rights in pages:
+        if nbytes and _library().mprotect(base + begin, nbytes, rights):
+            raise OSError(ctypes.get_errno(), "the system does not let memory be run")
+    return MachineCode(addresses)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long
+    library.mprotect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    return library
+
+
+def _memory(nbytes: int) -> int:
+    """The address of pages of their own, which can be written."""
+    if not nbytes:
+        raise Unfamiliar("nothing to load")
+    address = _library().mmap(None, nbytes, _READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    if address is None or address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "no memory for machine code")
+    return address
+
+
+def _placed(sections: list[tuple[int, ...]]) -> tuple[dict[int, int], list[tuple[int, int, int]], int]:
+    """Where each section that is loaded begins; pages of code, then of constants: begin, bytes and rights; bytes in all."""
+    starts: dict[int, int] = {}
+    pages: list[tuple[int, int, int]] = []
+    at = 0
+    for run, rights in ((True, _READ | _EXECUTE), (False, _READ)):
+        begin = at
+        for number, (_, kind, flags, _, _, size, _, _, alignment, _) in enumerate(sections):
+            if not flags & _LOADED or kind == _UNWINDING or bool(flags & _RUN) != run or not size:
+                continue
+            if kind != _CONTENT or flags & (_WRITTEN | _THREADS) or alignment > mmap.PAGESIZE:
+                raise Unfamiliar(f"a section of kind {kind} with flags {flags:x}")
+            at = -(-at // max(alignment, 1)) * max(alignment, 1)
+            starts[number] = at
+            at += size
+        at = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
+        pages.append((begin, at - begin, rights))
+    return starts, pages, at
+
+
+def _symbols(code: bytes, table: tuple[int, ...], sections: list[tuple[int, ...]], bases: dict[int, int],
+             outside: Callable[[str], int], addresses: dict[str, int]) -> list[int]:  # fmt: skip
+    """The values of a table's symbols; those with names that are defined here enter `addresses`."""
+    texts = sections[table[6]]
+    strings = _part(code, texts[4], texts[5])
+    values = []
+    for name, _, _, where, value, _ in _SYMBOL.iter_unpack(_part(code, table[4], table[5])):
+        text = strings[name : strings.index(b"\0", name)].decode() if name else ""
+        if where == _NOWHERE and text:
+            values.append(outside(text))
+        elif where in bases:
+            values.append(bases[where] + value)
+            if text:
+                addresses[text] = values[-1]
+        elif where == _NOWHERE or where >= _RESERVED or not sections[where][5] or sections[where][1] == _UNWINDING:
+            values.append(0)  # the first one, the file's name, and what no code refers to
+        else:
+            raise Unfamiliar(f"a symbol in section {where}")
+    return values
+
+
+def _part(code: bytes, offset: int, nbytes: int) -> bytes:
+    if offset + nbytes > len(code):
+        raise Unfamiliar("the file ends early")
+    return code[offset : offset + nbytes]
