@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+import shardwise
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops import scatter as scatter_module
 from shardwise.ops import windows
-from shardwise.ops.gather import GatherScatterMode
-from shardwise.ops.scatter import ScatterDimensionNumbers, neutral, scatter_p
+from shardwise.ops.scatter import scatter_p
+from shardwise.ops.scatter_kernel import neutral
+from shardwise.ops.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.windows import combine_rows
+from shardwise.runtime.address import address
 from shardwise.runtime.env import SINGLE, Env
-from shardwise.sharding import AbstractMesh, AxisType
+from shardwise.runtime.memory import pool
+from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, spread
 
@@ -165,7 +171,7 @@ def test_operand_dims_may_be_split(name, combine):
             [operand, operand[tuple(slice(0, 1) if i == d else slice(None) for i in range(operand.ndim))]], d
         )
         base = whole if pad else operand
-        window = scatter_module.window_dims(sizes, operand.ndim)
+        window = scatter_window_dims(sizes, operand.ndim)
         shared = d in window and updates.shape[sizes.update_window_dims[window.index(d)]] == operand.shape[d]
         if pad and shared:
             continue
@@ -261,3 +267,57 @@ def test_bools_are_not_added():
     values = np.zeros((3, 4), bool), np.zeros((2, 1), np.int32), np.zeros((2, 4), bool)
     with pytest.raises(TypeError, match="scatter_max"):
         infer_types(OPS["add"], tuple(map(typed, values)), params_of(((1,), (0,), (0,)), "add"))
+
+
+@pytest.mark.parametrize("combine", COMBINES[1:])
+def test_updates_of_all_devices_go_into_one_operand(combine):
+    """With `sum_axes` the kernel gives what the reduction of the devices' parts gives."""
+    op, numbers = OPS[combine], ((1,), (0,), (0,))
+    operand, indices, updates, _ = data("rows")
+    env, blocks = Env(("x",), (2,)), (operand[None], np.stack(np.split(indices, 2)), np.stack(np.split(updates, 2)))
+    placed = {**params_of(numbers, combine), "update_axes": ("x",), "sum_axes": ("x",)}
+    want = KERNEL(SINGLE, operand, indices, updates, **params_of(numbers, combine))
+    np.testing.assert_array_equal(KERNEL(env, *blocks, **placed)[0], want)
+    reduce = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max}[op.reduction]
+    for varying in itertools.product((False, True), repeat=3):  # in a shard_map, where every device has its own operand
+        mixed = [np.stack([b[0], b[-1] + 1]) if v else b[:1] for b, v in zip(blocks, varying, strict=True)]
+        alone = [KERNEL(env, *[b[i % len(b)][None] for b in mixed], **params_of(numbers, combine)) for i in range(2)]
+        got = KERNEL(env, *mixed, **params_of(numbers, combine), sum_axes=("x",))
+        np.testing.assert_array_equal(got, reduce(alone, axis=0))
+
+
+def test_a_dying_operand_is_written_over():
+    given = [pool.empty((512, 512), np.float32), np.array([[3], [5]]), np.ones((2, 512), np.float32)]
+    given[0][...] = 0
+    kernel = OPS["add"].compile(SINGLE, (), (), params_of(((1,), (0,), (0,)), "add"))
+    at, seen = address(given[0]), given[0][7:]
+    out = kernel.over((0,), given)
+    assert address(out) != at and not seen.any(), "somebody else sees the operand"
+    del seen
+    out = kernel.over((0,), given)
+    assert address(out) == at and out[[3, 5]].all() and out.sum() == 1024
+
+
+def test_parts_are_put_together_before_they_are_read_or_written():
+    """Whatever is split, jit gives what one device gives; tables and updates lie on 4 x 2 devices in many ways."""
+    mesh = shardwise.make_mesh((4, 2), ("x", "y"))
+    put = lambda a, spec: shardwise.device_put(a, NamedSharding(mesh, PartitionSpec(*spec)))  # noqa: E731
+    table, rows = RNG.integers(-9, 9, (16, 8)).astype(np.float32), RNG.integers(-2, 3, (32, 8)).astype(np.float32)
+    index = RNG.integers(-2, 18, 32)
+    add = shardwise.jit(lambda t, i, u: t.at[i].add(u))
+    into = {out: shardwise.jit(lambda t, i, u: t.at[i].max(u), out_shardings=NamedSharding(mesh, PartitionSpec(*out)))
+            for out in [(), ("x",), ("y", "x")]}  # fmt: skip
+    take = shardwise.jit(lambda t, i: shardwise.numpy.take(t, i, axis=0, mode="fill", fill_value=7))
+    split = [(), ("x",), ("y", "x"), (("x", "y"),), (("y", "x"),)]
+    ordinary = [x if 0 <= x < 16 else x + 16 if x < 0 else 99 for x in index]
+    want = np.concatenate([table, np.zeros((84, 8), np.float32)])
+    top = want.copy()
+    np.add.at(want, ordinary, rows)
+    np.maximum.at(top, ordinary, rows)
+    read = np.where(np.array(ordinary)[:, None] < 16, table[np.array(ordinary) % 16], 7)
+    for t, u in itertools.product([*split, (None, "x")], split):
+        operand, where, updates = put(table, t), put(index, u[:1]), put(rows, u)
+        np.testing.assert_array_equal(add(operand, where, updates), want[:16])
+        np.testing.assert_array_equal(take(operand, where), read)
+        for f in into.values():
+            np.testing.assert_array_equal(f(operand, where, updates), top[:16])

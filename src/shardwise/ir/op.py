@@ -94,7 +94,9 @@ class Op:
                     local operands and results (iota, gather): dims as tuples of axis names, major first.
     to_grid         ``(params, grid, in_types, out_types) -> params``: mesh-related params (shardings, specs) as layouts over the
                     axes of the computation's device grid, before propagation.
-    absorbs_sum     the op has a param `sum_axes`: mesh axes over which its result is summed in the same kernel.
+    contraction     ``(in_types, out_types, params) -> bool``: whether the op is a matrix product with params `dimension_numbers` and
+                    `sum_axes` that is computed in the operands' type, which is the result's.
+    absorbs_sum     the op has a param `sum_axes`: mesh axes over which its results are combined, by `reduction`, in the same kernel.
     halo            ``(params, dim, in_types, out_local) -> Halo | None``: for a PERMUTE factor that stays split: which window of dim `dim`
                     of operand 0 each device needs for its part of the result, and the params of the op on that window.
     partition       ``(ctx, eqn, ...)`` custom partitioning for ops whose local form is more than themselves

@@ -292,25 +292,23 @@ def reducing(
     return reduced, 2 * (count - 1) * block_bytes(env, aval, axes) // count, ranks
 
 
-def summing(kernel: Kernel, compiled: Across) -> Across:
-    """`across` of an op with a param `sum_axes`: its kernel sums over this process's devices, then all processes add up.
+def summing(kernel: Kernel, compiled: Across, kind: str = "sum") -> Across:
+    """`across` of an op with a param `sum_axes`: its kernel combines what this process's devices have, then all processes do.
 
     `compiled` gives the kernel where there is one device of each axis here.
     """
 
     def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
         axes = params["sum_axes"]
-        extents = tuple(env.extent(a) for a in env.axis_names)
-        local = Env(env.axis_names, extents, env.extra)  # counts devices as the kernel finds them in its blocks
         aval = out_types[0]
         settled = settling(env, aval, axes)
         reduced, sent, between = reducing(
-            env, axes, "sum", aval, tag_of("sum", env, (*in_types, *out_types), {"axes": axes})
+            env, axes, kind, aval, tag_of(kind, env, (*in_types, *out_types), {"axes": axes})
         )
         if all(env.extent(a) == 1 for a in axes):
             alone = compiled(env, in_types, out_types, {**params, "sum_axes": ()})
             return sending(lambda *blocks: reduced(settled(alone(*blocks))), sent, between)
-        return sending(lambda *blocks: reduced(settled(kernel(local, *blocks, **params))), sent, between)
+        return sending(lambda *blocks: reduced(settled(kernel(env, *blocks, **params))), sent, between)
 
     return across
 

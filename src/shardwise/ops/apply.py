@@ -11,8 +11,8 @@ from shardwise.ir import Array, Literal, Program, ShapedArray, bind, define_op, 
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.convert import as_array, as_value
-from shardwise.ops.gather import GatherScatterMode
-from shardwise.ops.scatter import ScatterDimensionNumbers, scatter_add_p, scatter_p, window_dims
+from shardwise.ops.scatter import scatter_add_p, scatter_p
+from shardwise.ops.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.windows import Block
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
@@ -30,7 +30,7 @@ def _updates_type(operand: ShapedArray, indices_shape: tuple[int, ...], params: 
     batch = [u for u in range(len(shape)) if u not in numbers.update_window_dims]
     for u, n in zip(batch, indices_shape[:-1], strict=True):
         shape[u] = n
-    for d, u in zip(window_dims(numbers, operand.ndim), numbers.update_window_dims, strict=True):
+    for d, u in zip(scatter_window_dims(numbers, operand.ndim), numbers.update_window_dims, strict=True):
         if shape[u] == WHOLE:
             shape[u] = operand.shape[d]
     return ShapedArray(shape, operand.dtype)
@@ -99,7 +99,7 @@ def _apply_rule(ins: Types, outs: Types, params: Params) -> Rule:
 def _apply_place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes]) -> Params:
     numbers: ScatterDimensionNumbers = params["dimension_numbers"]
     updates: list[Axes] = [()] * len(params["update_shape"])
-    for d, u in zip(window_dims(numbers, len(in_dims[0])), numbers.update_window_dims, strict=True):
+    for d, u in zip(scatter_window_dims(numbers, len(in_dims[0])), numbers.update_window_dims, strict=True):
         if params["update_shape"][u] == WHOLE:
             updates[u] = in_dims[0][d]
     assert scatter_p.place is not None
@@ -140,7 +140,7 @@ def apply_at(
     if any(c.ndim for c in captured):
         raise TypeError("scatter_apply: the function may capture scalars only, as it is applied element by element.")
     shape = list(update_shape)
-    for d, u in zip(window_dims(numbers, x.ndim), numbers.update_window_dims, strict=True):
+    for d, u in zip(scatter_window_dims(numbers, x.ndim), numbers.update_window_dims, strict=True):
         shape[u] = WHOLE if shape[u] == x.shape[d] else shape[u]
     return bind(
         scatter_apply_p,

@@ -230,7 +230,7 @@ def _dot(env: Env, lhs: NDArray, rhs: NDArray, dtype: np.dtype[Any], dims: DotDi
     alike = 1
     for a, d in zip(sum_axes, sum_dims, strict=True):
         if lhs.shape[d] == rhs.shape[d] == 1:
-            alike *= env.size(a)
+            alike *= env.extent(a)
     return contract_as(dtype, lhs, rhs, env.lead, dims, sum_dims, alike)
 
 

@@ -6,32 +6,27 @@ windows in it. Repeated positions take every update, in order; windows out of bo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from shardwise.base.dtypes import finfo, iinfo, isdtype, physical
+from shardwise.base.dtypes import isdtype
 from shardwise.ir import Array, Op, ShapedArray, bind, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
+from shardwise.ops.across import summing
 from shardwise.ops.convert import as_array
-from shardwise.ops.derivative import do, filled, full_in_front, is_linear, linear_jvp, moved_to_front
-from shardwise.ops.gather import (
-    GatherDimensionNumbers,
+from shardwise.ops.derivative import full_in_front, linear_jvp, moved_to_front
+from shardwise.ops.scatter_derivative import extremum_jvp, product_jvp, product_transpose, put_transpose, sum_transpose
+from shardwise.ops.scatter_kernel import REDUCTIONS, scatter_compile, scatter_kernel
+from shardwise.ops.window_numbers import (
     GatherScatterMode,
-    as_tuples,
+    ScatterDimensionNumbers,
     check_batching,
     check_dims,
     check_indices,
-    in_bounds,
+    scatter_window_dims,
 )
-from shardwise.ops.windows import Block, combine_rows, linear_index, write_windows
-from shardwise.runtime.copies import row_major
-from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = [
@@ -50,33 +45,6 @@ DimAxes = tuple[Axes, ...]
 # Whether the updates of a combining scatter may stay split over devices: each adds what it has, all but one of them
 # to a neutral operand, and a reduction completes the result.
 PARTIAL_SCATTER = True
-
-
-@dataclass(frozen=True)
-class ScatterDimensionNumbers:
-    """How the dims of a scatter correspond.
-
-    update_window_dims              dims of the updates that hold the window, in the order of the window's dims
-    inserted_window_dims            operand dims of window size 1 that the updates leave out
-    scatter_dims_to_operand_dims    the operand dim that each entry of an index vector addresses
-    operand_batching_dims           operand dims that run in step with ...
-    scatter_indices_batching_dims   ... these dims of the indices
-    """
-
-    update_window_dims: Sequence[int]
-    inserted_window_dims: Sequence[int]
-    scatter_dims_to_operand_dims: Sequence[int]
-    operand_batching_dims: Sequence[int] = ()
-    scatter_indices_batching_dims: Sequence[int] = ()
-
-    def __post_init__(self) -> None:
-        as_tuples(self)
-
-
-def window_dims(numbers: ScatterDimensionNumbers, ndim: int) -> list[int]:
-    """The operand dims that a window of the updates has."""
-    gone = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-    return [d for d in range(ndim) if d not in gone]
 
 
 # -- types -------------------------------------------------------------------------------------
@@ -120,7 +88,7 @@ def _scatter_type(
         n.scatter_dims_to_operand_dims,
         "scatter_dims_to_operand_dims",
     )
-    window = window_dims(n, operand.ndim)
+    window = scatter_window_dims(n, operand.ndim)
     if len(window) != len(n.update_window_dims):
         raise TypeError(
             f"{op}: a window of the operand {operand.shape} has dims {window}, but update_window_dims "
@@ -140,136 +108,13 @@ def _scatter_type(
     return ShapedArray(operand.shape, operand.dtype, operand.weak_type)
 
 
-# -- the kernel -------------------------------------------------------------------------------------
-
-_UFUNCS: dict[str, Callable[..., Any] | None] = {
-    "": None,
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "min": np.minimum,
-    "max": np.maximum,
-}
-
-
-def neutral(combine: str, dtype: Any) -> Any:
-    """The value that `combine` leaves others unchanged by."""
-    if combine in ("add", "sub"):
-        return 0
-    if combine == "mul":
-        return 1
-    if isdtype(dtype, "bool"):
-        return combine == "min"
-    if isdtype(dtype, "integral"):
-        return iinfo(dtype).max if combine == "min" else iinfo(dtype).min
-    sign = 1 if combine == "min" else -1
-    with np.errstate(over="ignore"):
-        infinite = np.asarray(sign * np.inf).astype(physical(dtype))
-    return infinite if not np.isnan(infinite) else sign * finfo(dtype).max
-
-
-def _scatter_kernel(
-    env: Env,
-    operand: Block,
-    indices: Block,
-    updates: Block,
-    *,
-    dimension_numbers: ScatterDimensionNumbers,
-    mode: GatherScatterMode,
-    unique_indices: bool,
-    wrap_negative: bool,
-    operand_axes: DimAxes | None,
-    update_axes: Axes,
-    combine: str,
-    **promises: Any,
-) -> Block:
-    del promises
-    lead, numbers = env.lead, dimension_numbers
-    rank = operand.ndim - lead
-    if operand_axes is None and not update_axes:
-        out = _scatter_rows(operand, indices, updates, lead, numbers, mode, unique_indices, wrap_negative, combine)
-        if out is not None:
-            return out
-    window = window_dims(numbers, rank)
-    sizes = [1] * rank
-    for d, u in zip(window, numbers.update_window_dims, strict=True):
-        sizes[d] = updates.shape[lead + u]
-    keep: Block | None = None
-    starts: dict[int, Block] = {}
-    own: dict[int, tuple[Block, int]] = {}
-    split = operand_axes or ((),) * rank
-    for d, axes in enumerate(split):
-        if axes:
-            own[d] = (env.index(axes) * operand.shape[lead + d], operand.shape[lead + d])
-    for i, d in enumerate(numbers.scatter_dims_to_operand_dims):
-        n = operand.shape[lead + d] * math.prod(env.size(a) for a in split[d])
-        starts[d], inside = in_bounds(indices[..., i], n, n - sizes[d], wrap_negative)
-        if inside is not None and mode is not GatherScatterMode.CLIP:
-            keep = inside if keep is None else keep & inside
-    batch = [u for u in range(updates.ndim - lead) if u not in numbers.update_window_dims]
-    order = [*range(lead), *(lead + u for u in batch), *(lead + u for u in numbers.update_window_dims)]
-    rows = updates.transpose(order)
-    inserted = tuple(d in window for d in range(rank) if d not in numbers.operand_batching_dims)
-    if not all(inserted):
-        rows = rows[(Ellipsis, *(slice(None) if there else None for there in inserted))]
-    if update_axes:
-        first = env.index(update_axes).reshape((*env.index(update_axes).shape, *(1,) * rank)) == 0
-        operand = np.where(first, operand, np.asarray(neutral(combine, operand.dtype)).astype(operand.dtype))
-    pairs = tuple(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
-    out = write_windows(operand, lead, starts, sizes, pairs, rows, keep, _UFUNCS[combine], unique_indices, own)
-    loops = np.broadcast_shapes(out.shape[:lead], indices.shape[:lead])  # differ if index vectors are empty
-    return out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
-
-
-def _scatter_rows(
-    operand: Block,
-    indices: Block,
-    updates: Block,
-    lead: int,
-    numbers: ScatterDimensionNumbers,
-    mode: GatherScatterMode,
-    unique: bool,
-    wrap: bool,
-    combine: str,
-) -> Block | None:
-    """The common case: whole rows at positions in the first dims, the same on all devices. None if it is not that."""
-    dims = numbers.scatter_dims_to_operand_dims
-    count, batch = len(dims), indices.ndim - 1 - lead
-    shape, loops = operand.shape[lead:], (1,) * lead
-    if (
-        not count
-        or numbers.operand_batching_dims
-        or numbers.inserted_window_dims != tuple(range(count))
-        or set(dims) != set(range(count))
-        or numbers.update_window_dims != tuple(range(batch, batch + len(shape) - count))
-        or updates.shape[lead + batch :] != shape[count:]
-        or not operand.shape[:lead] == indices.shape[:lead] == updates.shape[:lead] == loops
-    ):
-        return None
-    starts: list[Block] = [indices] * count
-    keep: Block | None = None
-    for i, d in enumerate(dims):
-        column = indices.reshape(indices.shape[lead:])[..., i]
-        starts[d], inside = in_bounds(column, shape[d], shape[d] - 1, wrap)
-        if inside is not None and mode is not GatherScatterMode.CLIP:
-            keep = inside if keep is None else keep & inside
-    work = row_major(operand)
-    position = linear_index(starts, shape[:count], starts[0].shape).reshape(-1)
-    rows = updates.reshape(position.size, math.prod(shape[count:]))
-    if keep is not None:
-        chosen = keep.reshape(-1)
-        position, rows = position[chosen], rows[chosen]
-    combine_rows(work.reshape(math.prod(shape[:count]), rows.shape[1]), position, rows, _UFUNCS[combine], unique)
-    return work
-
-
 # -- sharding -------------------------------------------------------------------------------------
 
 
 def _update_dims(numbers: ScatterDimensionNumbers, rank: int, indices_ndim: int, updates_ndim: int) -> list[int]:
     """The factor of each dim of the updates, where operand dim d is factor d and indices dim i is factor rank + i."""
     batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
-    window = iter(window_dims(numbers, rank))
+    window = iter(scatter_window_dims(numbers, rank))
     batch = iter(batching.get(i, rank + i) for i in range(indices_ndim - 1))
     return [next(window) if u in numbers.update_window_dims else next(batch) for u in range(updates_ndim)]
 
@@ -304,7 +149,7 @@ def _place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxe
     numbers: ScatterDimensionNumbers = params["dimension_numbers"]
     operand, _, updates = in_dims
     rank = len(operand)
-    window = window_dims(numbers, rank)
+    window = scatter_window_dims(numbers, rank)
     axes = list(operand)
     for d in numbers.operand_batching_dims:
         axes[d] = ()
@@ -344,90 +189,6 @@ def _scatter_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple
 # -- derivatives and batching -------------------------------------------------------------------------------------
 
 
-def _read(x: Any, indices: Any, updates: ShapedArray, params: Params) -> Any:
-    """What `x` holds where the windows of updates of this type are written; zeros where they are left out."""
-    n: ScatterDimensionNumbers = params["dimension_numbers"]
-    numbers = GatherDimensionNumbers(
-        tuple(n.update_window_dims),
-        tuple(n.inserted_window_dims),
-        tuple(n.scatter_dims_to_operand_dims),
-        tuple(n.operand_batching_dims),
-        tuple(n.scatter_indices_batching_dims),
-    )
-    sizes = [1] * x.ndim
-    for d, u in zip(window_dims(n, x.ndim), n.update_window_dims, strict=True):
-        sizes[d] = updates.shape[u]
-    clips = params["mode"] is GatherScatterMode.CLIP
-    mode = GatherScatterMode.CLIP if clips else GatherScatterMode.FILL_OR_DROP
-    kept = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "wrap_negative")}
-    return do.gather(x, indices, dimension_numbers=numbers, slice_sizes=tuple(sizes), mode=mode,
-                     fill_value=None if clips else 0, operand_axes=None, **kept)  # fmt: skip
-
-
-def _last_written(x: ShapedArray, indices: Any, updates: ShapedArray, params: Params) -> Any:
-    """True for the elements of the updates that no later one overwrites."""
-    order = do.reshape(do.iota(dtype=np.dtype(np.int32), shape=(updates.size,), dimension=0, out_sharding=None),
-                       new_sizes=updates.shape, out_sharding=None)  # fmt: skip
-    numbered = do.scatter(filled(ShapedArray(x.shape, np.dtype(np.int32)), -1), indices, order, **params)
-    return do.eq(_read(numbered, indices, updates, params), order)
-
-
-def _put_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> list[Any]:
-    """Operand elements that are overwritten have no influence; nor have updates that others overwrite."""
-    left, right = None, None
-    if is_linear(operand):
-        left = do.scatter(ct, indices, filled(updates.aval), **params)
-    if is_linear(updates):
-        right = _read(ct, indices, updates.aval, params)
-        if not params["unique_indices"]:
-            right = do.select_n(_last_written(operand.aval, indices, updates.aval, params), 0, right)
-    return [left, None, right]
-
-
-def _sum_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> list[Any]:
-    right = _read(ct, indices, updates.aval, params) if is_linear(updates) else None
-    if right is not None and params["combine"] == "sub":
-        right = do.neg(right)
-    return [ct if is_linear(operand) else None, None, right]
-
-
-def _product_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-    operand, indices, updates = primals
-    t, _, s = tangents
-    out = do.scatter_mul(*primals, **params)
-    total = None if t is None else do.scatter_mul(t, indices, updates, **params)
-    if s is not None:
-        if not params["unique_indices"]:
-            raise NotImplementedError("scatter_mul is differentiable in its updates only with unique_indices=True.")
-        added = do.scatter_add(filled(operand.aval), indices, s, **{**params, "combine": "add"})
-        part = do.mul(operand, added)
-        total = part if total is None else do.add(total, part)
-    return out, total
-
-
-def _product_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> list[Any]:
-    return [do.scatter_mul(ct, indices, updates, **params), None, None]
-
-
-def _extremum_jvp(name: str) -> Callable[..., Any]:
-    """The mean of the tangents of the elements that are the extremum."""
-
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-        operand, indices, updates = primals
-        t, _, s = tangents
-        out = getattr(do, name)(*primals, **params)
-        weight = lambda mask: do.convert_element_type(mask, new_dtype=out.dtype, weak_type=False)  # noqa: E731
-        adding = {**params, "combine": "add"}
-        stays, enters = weight(do.eq(operand, out)), weight(do.eq(updates, _read(out, indices, updates.aval, params)))
-        count = do.scatter_add(stays, indices, enters, **adding)
-        kept = filled(operand.aval) if t is None else do.mul(t, stays)
-        if s is not None:
-            kept = do.scatter_add(kept, indices, do.mul(s, enters), **adding)
-        return out, do.div(kept, count)
-
-    return jvp
-
-
 def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Any:
     """One scatter: with mapped indices the mapped dims run in step, else operand and windows have one more dim."""
     operand, indices, updates = (
@@ -451,14 +212,17 @@ def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int 
     return [out], [0]
 
 
-def _define(combine: str, reduction: str, **derivative: Any) -> Op:
+def _define(combine: str, **derivative: Any) -> Op:
     name = f"scatter_{combine}" if combine else "scatter"
     return define_op(
         name,
         type_rule=_scatter_type,
-        kernel=_scatter_kernel,
+        kernel=scatter_kernel,
+        compile=scatter_compile,
+        across=summing(scatter_kernel, scatter_compile, REDUCTIONS[combine]) if combine else None,
+        absorbs_sum=bool(combine),
         rule=_scatter_rule,
-        reduction=reduction,
+        reduction=REDUCTIONS[combine],
         place=_place,
         explicit=_scatter_specs,
         batch=_batch,
@@ -466,12 +230,12 @@ def _define(combine: str, reduction: str, **derivative: Any) -> Op:
     )
 
 
-scatter_p = _define("", "sum", jvp=linear_jvp("scatter", (0, 2)), transpose=_put_transpose)
-scatter_add_p = _define("add", "sum", jvp=linear_jvp("scatter_add", (0, 2)), transpose=_sum_transpose)
-scatter_sub_p = _define("sub", "sum", jvp=linear_jvp("scatter_sub", (0, 2)), transpose=_sum_transpose)
-scatter_mul_p = _define("mul", "prod", jvp=_product_jvp, transpose=_product_transpose)
-scatter_min_p = _define("min", "min", jvp=_extremum_jvp("scatter_min"))
-scatter_max_p = _define("max", "max", jvp=_extremum_jvp("scatter_max"))
+scatter_p = _define("", jvp=linear_jvp("scatter", (0, 2)), transpose=put_transpose)
+scatter_add_p = _define("add", jvp=linear_jvp("scatter_add", (0, 2)), transpose=sum_transpose)
+scatter_sub_p = _define("sub", jvp=linear_jvp("scatter_sub", (0, 2)), transpose=sum_transpose)
+scatter_mul_p = _define("mul", jvp=product_jvp, transpose=product_transpose)
+scatter_min_p = _define("min", jvp=extremum_jvp("scatter_min"))
+scatter_max_p = _define("max", jvp=extremum_jvp("scatter_max"))
 _OPS = {
     "": scatter_p,
     "add": scatter_add_p,

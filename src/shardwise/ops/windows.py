@@ -27,6 +27,20 @@ _SPARSE_KINDS = "iufc"
 _SHARED_ELEMENTS, _SHARED_COLUMNS = 1 << 20, 16
 
 
+def in_bounds(start: Block, n: int, limit: int, wrap: bool) -> tuple[Block, Block | None]:
+    """`start` as intp clamped into 0..limit, and where it needed no clamping (None if nowhere)."""
+    start = start.astype(np.intp, copy=False)
+    if not start.size:
+        return start, None
+    low = start.min()
+    if wrap and low < 0:
+        start = np.where(start < 0, start + n, start)
+        low = start.min()
+    if low >= 0 and start.max() <= limit:
+        return start, None
+    return np.clip(start, 0, max(limit, 0)), (start >= 0) & (start <= limit)
+
+
 def along(n: int, axis: int, rank: int) -> Block:
     """``arange(n)`` along one axis of `rank`."""
     shape = [1] * rank
@@ -137,8 +151,10 @@ def write_windows(
     combine: Callable[..., Any] | None,
     unique: bool,
     own: Mapping[int, tuple[Block, int]] | None = None,
+    owned: bool = False,
 ) -> Block:
-    """A copy of `operand` with windows of `updates` put (`combine` None) or combined (a ufunc) into it, in order.
+    """A copy of `operand`, or itself if it is `owned`, with windows of `updates` put (`combine` None) or combined (a ufunc)
+    into it, in order.
 
     `updates` is ``loops + batch + window``; the window has every operand dim that is not in `pairs`, with `sizes`.
     `keep` (``loops + batch``) tells which windows to write. `own` gives, for dims of which `operand` holds a part,
@@ -180,7 +196,7 @@ def write_windows(
             index.append(at)
     kept = [a for a in range(operand.ndim) if a not in axes]
     source = np.broadcast_to(operand, loops + operand.shape[lead:]).transpose(axes + kept)
-    work = row_major(source)
+    work = source if owned and source.size == operand.size and source.flags.c_contiguous else row_major(source)
     grid = work.shape[: len(axes)]
     flat = work.reshape(int(np.prod(grid)), int(np.prod(work.shape[len(axes) :])))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise.ir import Atom, Equation, Literal, Program, Var, live_equations, subprograms
-from shardwise.ops.collective import all_reduce
+from shardwise.ops.collective import all_reduce, all_slice, psum_scatter_op
 
 
 def simplify(program: Program, crossing: frozenset[str] = frozenset()) -> Program:
@@ -102,7 +102,10 @@ def _key(atom: Atom) -> Any:
 
 
 def fold_all_reduce(program: Program, crossing: frozenset[str] = frozenset()) -> Program:
-    """`all_reduce(sum)` right after an op that can sum over mesh axes itself (it has a param `sum_axes`) joins it."""
+    """The reduction over mesh axes right after an op that can do it itself (it has a param `sum_axes`) joins it.
+
+    A reduce-scatter does so as an all-reduce of which each device keeps its own part, where no axis lies across processes.
+    """
     uses: dict[Var, int] = {}
     for eqn in program.equations:
         for atom in eqn.inputs:
@@ -114,21 +117,37 @@ def fold_all_reduce(program: Program, crossing: frozenset[str] = frozenset()) ->
     producer: dict[Var, int] = {}
     equations: list[Equation | None] = []
     for eqn in program.equations:
-        made = producer.get(eqn.inputs[0]) if eqn.op is all_reduce and isinstance(eqn.inputs[0], Var) else None
+        made = producer.get(eqn.inputs[0]) if eqn.op in _REDUCING and isinstance(eqn.inputs[0], Var) else None
         maker = equations[made] if made is not None else None
-        foldable = (
-            maker is not None and eqn.params["kind"] == "sum" and eqn.params.get("groups") is None
-            and maker.op.absorbs_sum and not maker.params.get("sum_axes") and uses[maker.outputs[0]] == 1
-            and (maker.op.across is not None or crossing.isdisjoint(eqn.params["axes"]))
-            and set(eqn.params["axes"]) <= set().union(*[a.aval.vma for a in maker.inputs])
-        )  # fmt: skip
-        if foldable and maker is not None and made is not None:
-            params = {**maker.params, "sum_axes": eqn.params["axes"]}
-            equations[made] = None
-            equations.append(Equation(maker.op, maker.inputs, eqn.outputs, params, maker.source))
-        else:
+        if maker is None or made is None or uses[maker.outputs[0]] != 1 or not _joins(eqn, maker, crossing):
             equations.append(eqn)
+        else:
+            equations[made] = None
+            axes, result = eqn.params["axes"], eqn.outputs[0]
+            if eqn.op is psum_scatter_op:
+                whole = maker.outputs[0].aval
+                result = Var(whole.update(vma=whole.vma - set(axes)))
+            params = {**maker.params, "sum_axes": axes}
+            equations.append(Equation(maker.op, maker.inputs, (result,), params, maker.source))
+            if eqn.op is psum_scatter_op:
+                own = {k: eqn.params[k] for k in ("axes", "sizes", "dim")}
+                equations.append(Equation(all_slice, (result,), eqn.outputs, own, eqn.source))
         for var in eqn.outputs:
             producer[var] = len(equations) - 1
     kept = tuple(e for e in equations if e is not None)
     return Program(program.inputs, kept, program.outputs, program.num_consts, program.name)
+
+
+_REDUCING = (all_reduce, psum_scatter_op)
+
+
+def _joins(eqn: Equation, maker: Equation, crossing: frozenset[str]) -> bool:
+    """Whether a reduction over mesh axes can be done by the op that made what is reduced."""
+    axes, kind = eqn.params["axes"], eqn.params.get("kind", "sum")
+    if not maker.op.absorbs_sum or maker.params.get("sum_axes") or kind != maker.op.reduction_of(maker.params):
+        return False
+    if eqn.params.get("groups") is not None or not eqn.params.get("tiled", True):
+        return False
+    if not crossing.isdisjoint(axes) and (maker.op.across is None or eqn.op is psum_scatter_op):
+        return False
+    return set(axes) <= set().union(*[a.aval.vma for a in maker.inputs])

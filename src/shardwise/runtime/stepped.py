@@ -103,7 +103,7 @@ def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -
     if op.absorbs_sum and params.get("sum_axes"):
         part = np.asarray(op.kernel(env, *operands, **{**params, "sum_axes": ()}))  # type: ignore[misc]
         axes = params["sum_axes"]
-        return [(yield Call("all_reduce", (part,), {"axes": axes, "kind": "sum"}, eqn.source))]
+        return [(yield Call("all_reduce", (part,), {"axes": axes, "kind": op.reduction_of(params)}, eqn.source))]
     if op.ufunc is not None:
         return [op.ufunc(*operands)]
     if op.kernel is None:

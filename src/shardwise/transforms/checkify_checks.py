@@ -19,7 +19,7 @@ from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import do
 from shardwise.ops.reduce import argmax, reduce_or
 from shardwise.ops.reshape import reshape
-from shardwise.ops.scatter import window_dims
+from shardwise.ops.window_numbers import scatter_window_dims
 from shardwise.ops.select import select_n_p
 from shardwise.ops.shape import stack
 from shardwise.transforms.checkify_errors import (
@@ -147,7 +147,7 @@ def _scatter(params: Params, operands: Sequence[Any]) -> Found | None:
     operand, indices, updates = operands
     numbers = params["dimension_numbers"]
     sizes = [1] * operand.ndim
-    for d, u in zip(window_dims(numbers, operand.ndim), numbers.update_window_dims, strict=True):
+    for d, u in zip(scatter_window_dims(numbers, operand.ndim), numbers.update_window_dims, strict=True):
         sizes[d] = updates.shape[u]
     dims = numbers.scatter_dims_to_operand_dims
     wrap = [params["wrap_negative"]] * len(dims)

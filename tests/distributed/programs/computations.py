@@ -30,6 +30,20 @@ for shape, spec in (((2, 4), P(("x", "y"))), ((4, 2), P("y", "x"))):
     same(jnp.argmax(a, 0), np.argmax(A, 0))
     same(jnp.take(a, jnp.array([3, 0, 5]), axis=0), A[[3, 0, 5]])
     same(a.at[3].set(0.0), np.concatenate([A[:3], 0 * A[3:4], A[4:]]))
+    where = (np.arange(32) * 5 % 18 - 1).astype(np.int32)  # negative and out of bounds, too
+    rows = (np.arange(256, dtype=np.float32) % 11 - 5).reshape(32, 8)
+    full, highest, kept = np.zeros((16, 8), np.float32), A.copy(), where < 16
+    np.add.at(full, where[kept], rows[kept])
+    np.maximum.at(highest, where[kept], rows[kept])
+    for split in (P(), P("x"), P(("x", "y")), P("y", "x")):
+        at, updates = (
+            jax.make_array_from_callback(v.shape, NamedSharding(mesh, P(*split[: v.ndim])), lambda i, v=v: v[i])
+            for v in (where, rows)
+        )
+        same(jax.jit(lambda i, u: jnp.zeros((16, 8)).at[i].add(u))(at, updates), full)
+        same(jax.jit(lambda a, i, u: a.at[i].add(u))(a, at, updates), A + full)
+        same(jax.jit(lambda a, i, u: a.at[i].max(u))(a, at, updates), highest)
+        same(jax.jit(lambda a, i: jnp.take(a, i, axis=0, mode="clip"))(a, at), A.take(where, 0, mode="clip"))
     same(jnp.pad(a, 1), np.pad(A, 1))
     same(jnp.roll(a, 3, 0), np.roll(A, 3, 0))
     same(a[::-1], A[::-1])

@@ -1,0 +1,90 @@
+"""Dims that mesh axes split, put together again for a kernel that can work on the whole: no device then does its part alone.
+
+    block (4, 2 | 2, 3), dim 0 split by x  ->  (1, 2 | 8, 3)     a view wherever strides allow
+
+Comes in: a block and, per dim of the shard, the mesh axes that split it. Goes out: the block with these axes' leading dims merged
+into the dims, and the way back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir.types import Axes
+from shardwise.ops.collective import all_reduce
+from shardwise.runtime.blocks import expanded
+from shardwise.runtime.env import Env
+
+Block = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A block whose split dims are whole, or as much of them as this process owns: `begins[d]` is where that begins."""
+
+    block: Block
+    begins: dict[int, int]
+
+
+def join(env: Env, x: Block, split: Sequence[Axes], *others: Block) -> Joined | None:
+    """`x` with the parts of each split dim side by side.
+
+    None if this process owns parts that do not lie so, if there is one device's part only, or if `others` vary along these axes.
+    """
+    if env.lead < len(env.axis_names):
+        return None
+    gone = [env.dim(a) for axes in split for a in axes]
+    if any(other.shape[d] != 1 for other in others for d in gone):
+        return None
+    begins = {}
+    for d, axes in enumerate(split):
+        if not axes:
+            continue
+        dims = [env.dim(a) for a in axes]
+        parts = np.moveaxis(env.index(axes), dims, range(len(dims))).reshape(-1)
+        if parts[-1] - parts[0] + 1 != parts.size or np.any(np.diff(parts) != 1):
+            return None
+        begins[d] = int(parts[0]) * x.shape[env.lead + d]
+    for d in gone:
+        x = expanded(x, d, env.extent(env.axis_names[d]))
+    order = [i for i in range(env.lead) if i not in gone]
+    shape = [x.shape[i] for i in order]
+    for d, axes in enumerate(split):
+        group = [*(env.dim(a) for a in axes), env.lead + d]
+        order += group
+        shape.append(math.prod(x.shape[i] for i in group))
+    return Joined(np.expand_dims(x.transpose(order).reshape(shape), tuple(sorted(gone))), begins)
+
+
+def cut(env: Env, x: Block, split: Sequence[Axes]) -> Block:
+    """The way back from `join`: a view."""
+    gone = [env.dim(a) for axes in split for a in axes]
+    order = [i for i in range(env.lead) if i not in gone]
+    shape = [x.shape[i] for i in order]
+    place = {i: at for at, i in enumerate(order)}
+    for d, axes in enumerate(split):
+        for a in axes:
+            place[env.dim(a)] = len(shape)
+            shape.append(env.extent(a))
+        place[env.lead + d] = len(shape)
+        shape.append(x.shape[env.lead + d] // math.prod(env.extent(a) for a in axes))
+    return x.reshape(shape).transpose([place[i] for i in range(x.ndim)])
+
+
+def moved_in(env: Env, x: Block, axes: Axes) -> Block:
+    """`x` with the leading dims of `axes` moved to the front of the shard's dims; extents 1 are left in their place."""
+    dims = [env.dim(a) for a in axes]
+    moved = np.moveaxis(x, dims, range(env.lead - len(dims), env.lead))
+    return np.expand_dims(moved, tuple(sorted(dims)))
+
+
+def combined(env: Env, x: Block, axes: Axes, kind: str) -> Block:
+    """The reduction over this process's devices along `axes`."""
+    assert all_reduce.kernel is not None
+    own = Env(env.axis_names, tuple(env.extent(a) for a in env.axis_names), env.extra)
+    return all_reduce.kernel(own, x, axes=axes, kind=kind)

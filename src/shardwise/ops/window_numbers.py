@@ -1,0 +1,158 @@
+"""Dimension numbers of `gather` and `scatter`, and what both check of them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from shardwise.base.dtypes import isdtype
+from shardwise.ir import ShapedArray
+
+
+class GatherScatterMode(enum.Enum):
+    """What happens to windows that do not lie inside the operand."""
+
+    CLIP = 1  # starts are moved until the window fits
+    FILL_OR_DROP = 2  # gather gives the fill value, scatter leaves the window out
+    PROMISE_IN_BOUNDS = 3  # the caller says there are none; as CLIP in gather and DROP in scatter
+    ONE_HOT = 4
+
+    @staticmethod
+    def from_any(s: str | GatherScatterMode | None) -> GatherScatterMode:
+        """The mode that a user's `mode=` argument names; ValueError if there is none."""
+        if isinstance(s, GatherScatterMode):
+            return s
+        if s not in _MODES:
+            raise ValueError(f"mode={s!r} is not known; expected one of {', '.join(repr(m) for m in _MODES if m)}.")
+        return _MODES[s]
+
+
+_MODES: dict[str | None, GatherScatterMode] = {
+    None: GatherScatterMode.FILL_OR_DROP,
+    "fill": GatherScatterMode.FILL_OR_DROP,
+    "drop": GatherScatterMode.FILL_OR_DROP,
+    "clip": GatherScatterMode.CLIP,
+    "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS,
+    "one_hot": GatherScatterMode.ONE_HOT,
+}
+
+
+def as_tuples(numbers: Any) -> None:
+    """Make the fields of dimension numbers tuples, so that they hash."""
+    for field in fields(numbers):
+        object.__setattr__(numbers, field.name, tuple(getattr(numbers, field.name)))
+
+
+@dataclass(frozen=True)
+class GatherDimensionNumbers:
+    """How the dims of a gather correspond.
+
+    offset_dims                   result dims that hold the window, in the order of the window's dims
+    collapsed_slice_dims          operand dims of window size 1 that the result leaves out
+    start_index_map               the operand dim that each entry of an index vector addresses
+    operand_batching_dims         operand dims that run in step with ...
+    start_indices_batching_dims   ... these dims of the indices
+    """
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        as_tuples(self)
+
+
+@dataclass(frozen=True)
+class ScatterDimensionNumbers:
+    """How the dims of a scatter correspond.
+
+    update_window_dims              dims of the updates that hold the window, in the order of the window's dims
+    inserted_window_dims            operand dims of window size 1 that the updates leave out
+    scatter_dims_to_operand_dims    the operand dim that each entry of an index vector addresses
+    operand_batching_dims           operand dims that run in step with ...
+    scatter_indices_batching_dims   ... these dims of the indices
+    """
+
+    update_window_dims: Sequence[int]
+    inserted_window_dims: Sequence[int]
+    scatter_dims_to_operand_dims: Sequence[int]
+    operand_batching_dims: Sequence[int] = ()
+    scatter_indices_batching_dims: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        as_tuples(self)
+
+
+def gather_window_dims(numbers: GatherDimensionNumbers, ndim: int) -> list[int]:
+    """The operand dims that the result's window has."""
+    gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    return [d for d in range(ndim) if d not in gone]
+
+
+def scatter_window_dims(numbers: ScatterDimensionNumbers, ndim: int) -> list[int]:
+    """The operand dims that a window of the updates has."""
+    gone = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    return [d for d in range(ndim) if d not in gone]
+
+
+def check_dims(op: str, name: str, dims: Sequence[int], rank: int, *, ordered: bool = True) -> None:
+    """TypeError unless `dims` are distinct, in 0..rank-1 and, if `ordered`, increasing."""
+    if ordered and list(dims) != sorted(dims):
+        raise TypeError(f"{op}: {name} must be sorted, got {tuple(dims)}.")
+    if len(set(dims)) != len(dims):
+        raise TypeError(f"{op}: {name} must not repeat, got {tuple(dims)}.")
+    for d in dims:
+        if not 0 <= d < rank:
+            raise TypeError(f"{op}: {name} {tuple(dims)} must lie in 0..{rank - 1}, got {d}.")
+
+
+def check_batching(
+    op: str,
+    operand: ShapedArray,
+    indices: ShapedArray,
+    operand_dims: Sequence[int],
+    indices_dims: Sequence[int],
+    collapsed: Sequence[int],
+    collapsed_name: str,
+    mapped: Sequence[int],
+    mapped_name: str,
+) -> None:
+    """TypeErrors that gather and scatter share: the batching dims and how indices address the operand."""
+    vector = indices.ndim - 1
+    if len(mapped) != indices.shape[-1]:
+        raise TypeError(
+            f"{op}: {mapped_name} {tuple(mapped)} names {len(mapped)} operand dims, but the last dim of the indices "
+            f"{indices.shape} holds {indices.shape[-1]} entries."
+        )
+    check_dims(op, mapped_name, mapped, operand.ndim, ordered=False)
+    check_dims(op, collapsed_name, collapsed, operand.ndim)
+    check_dims(op, "operand_batching_dims", operand_dims, operand.ndim)
+    check_dims(op, "indices batching dims", indices_dims, indices.ndim, ordered=False)
+    for name, dims in ((collapsed_name, collapsed), (mapped_name, mapped)):
+        both = set(dims) & set(operand_dims)
+        if both:
+            raise TypeError(f"{op}: operand dims {sorted(both)} stand in {name} and in operand_batching_dims.")
+    if vector in indices_dims:
+        raise TypeError(f"{op}: dim {vector} of the indices holds index vectors and cannot be a batching dim.")
+    if len(operand_dims) != len(indices_dims):
+        raise TypeError(
+            f"{op}: {len(operand_dims)} batching dims of the operand for {len(indices_dims)} of the indices."
+        )
+    for d, i in zip(operand_dims, indices_dims, strict=True):
+        if operand.shape[d] != indices.shape[i]:
+            raise TypeError(
+                f"{op}: batching dims must agree in size, got {operand.shape[d]} (operand dim {d}) and "
+                f"{indices.shape[i]} (indices dim {i})."
+            )
+
+
+def check_indices(op: str, indices: ShapedArray) -> None:
+    """TypeError unless `indices` are integers with a dim for index vectors."""
+    if not isdtype(indices.dtype, "integral"):
+        raise ValueError(f"{op}: indices must be integers, got {indices.dtype.name}.")
+    if not indices.ndim:
+        raise TypeError(f"{op}: the indices need a last dim that holds index vectors, got a scalar.")
