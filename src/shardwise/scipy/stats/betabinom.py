@@ -1,0 +1,29 @@
+"""The beta-binomial distribution: successes in n trials whose probability is beta distributed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.ir import Array
+from shardwise.scipy.special import betaln
+from shardwise.scipy.stats._arguments import real
+
+__all__ = ["logpmf", "pmf"]
+
+
+def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
+    """The log of the probability of `k`."""
+    k, n, a, b, loc = real("betabinom.logpmf", k, n, a, b, loc)
+    y = jnp.floor(k) - loc
+    inside = (y >= 0) & (y <= n)
+    safe = jnp.where(inside, y, 0)
+    ways = -jnp.log1p(n) - betaln(n - safe + 1, safe + 1)
+    known = jnp.where(inside, ways + betaln(safe + a, n - safe + b) - betaln(a, b), -jnp.inf)
+    return jnp.where((n >= 0) & (a > 0) & (b > 0), known, jnp.nan)
+
+
+def pmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
+    """The probability of `k`."""
+    return lax.exp(logpmf(k, n, a, b, loc))

@@ -1,0 +1,30 @@
+"""The generalized normal distribution: its log falls with the power beta of the distance from 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.ir import Array
+from shardwise.scipy.special import gammainc, gammaln
+from shardwise.scipy.stats._arguments import real
+
+__all__ = ["cdf", "logpdf", "pdf"]
+
+
+def logpdf(x: Any, beta: Any) -> Array:
+    """The log of the density."""
+    x, beta = real("gennorm.logpdf", x, beta)
+    return jnp.log(0.5 * beta) - gammaln(1 / beta) - jnp.abs(x) ** beta
+
+
+def pdf(x: Any, beta: Any) -> Array:
+    """The density."""
+    return lax.exp(logpdf(x, beta))
+
+
+def cdf(x: Any, beta: Any) -> Array:
+    """The probability of values up to `x`."""
+    x, beta = real("gennorm.cdf", x, beta)
+    return 0.5 * (1 + jnp.sign(x) * gammainc(1 / beta, jnp.abs(x) ** beta))

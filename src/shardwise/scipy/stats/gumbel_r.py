@@ -1,0 +1,61 @@
+"""Gumbel's distribution of largest values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.ir import Array
+from shardwise.scipy.stats._arguments import real
+
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
+
+
+def _standard(name: str, x: Any, loc: Any, scale: Any) -> tuple[Any, Any]:
+    """`x` in units of the standard distribution, NaN where the scale is not positive; and the scale."""
+    x, loc, scale = real(f"gumbel_r.{name}", x, loc, scale)
+    return jnp.where(scale > 0, (x - loc) / scale, jnp.nan), scale
+
+
+def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The log of the density."""
+    z, scale = _standard("logpdf", x, loc, scale)
+    return -jnp.log(scale) - (z + jnp.exp(-z))
+
+
+def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The density."""
+    return lax.exp(logpdf(x, loc, scale))
+
+
+def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The log of `cdf`."""
+    return -jnp.exp(-_standard("logcdf", x, loc, scale)[0])
+
+
+def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The probability of values up to `x`."""
+    return lax.exp(logcdf(x, loc, scale))
+
+
+def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The value that a share `p` of all lie below: the inverse of `cdf`."""
+    p, loc, scale = real("gumbel_r.ppf", p, loc, scale)
+    inside = (p > 0) & (p < 1)
+    return jnp.where(inside, loc - scale * jnp.log(-jnp.log(jnp.where(inside, p, 0.5))), jnp.nan)
+
+
+def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The probability of values above `x`."""
+    return -jnp.expm1(logcdf(x, loc, scale))
+
+
+def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The log of `sf`."""
+    below = logcdf(x, loc, scale)
+    # log(1 - exp(below)), by the form that loses no digits on each side of log(1/2).
+    near = below > -0.6931
+    return jnp.where(
+        near, jnp.log(-jnp.expm1(jnp.where(near, below, -1))), jnp.log1p(-jnp.exp(jnp.where(near, -1, below)))
+    )

@@ -1,0 +1,32 @@
+"""The multinomial distribution: how many of n trials had each outcome, along the last dim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.base.dtypes import issubdtype
+from shardwise.ir import Array
+from shardwise.scipy.special import gammaln, xlogy
+from shardwise.scipy.stats._arguments import real
+
+__all__ = ["logpmf", "pmf"]
+
+
+def logpmf(x: Any, n: Any, p: Any) -> Array:
+    """The log of the probability of the counts `x` [..., outcomes]. ValueError unless x and n are integers."""
+    counts, trials = jnp.asarray(x), jnp.asarray(n)
+    if not issubdtype(jnp.result_type(counts, trials), np.integer):
+        raise ValueError(f"x and n must be of integer type; got x.dtype={counts.dtype}, n.dtype={trials.dtype}")
+    (p,) = real("multinomial.logpmf", p)
+    whole = jnp.sum(counts) == trials
+    x, n = counts.astype(p.dtype), trials.astype(p.dtype)
+    return jnp.where(whole, gammaln(n + 1) + jnp.sum(xlogy(x, p) - gammaln(x + 1), -1), -jnp.inf)
+
+
+def pmf(x: Any, n: Any, p: Any) -> Array:
+    """The probability of the counts `x`."""
+    return lax.exp(logpmf(x, n, p))

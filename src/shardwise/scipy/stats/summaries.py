@@ -1,0 +1,118 @@
+"""Statistics of samples: the commonest value, ranks and the mean's standard error.
+
+What JAX keeps from SciPy is here; `nan_policy` is "propagate", since under jit nobody can look at the values first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.base.dtypes import issubdtype
+from shardwise.ir import Array
+from shardwise.numpy._promote import canonical_axes
+from shardwise.scipy.stats._arguments import real
+
+__all__ = ["ModeResult", "mode", "rankdata", "sem"]
+
+
+class ModeResult(NamedTuple):
+    """The commonest value along an axis, and how often it is there."""
+
+    mode: Any
+    count: Any
+
+
+def _check_policy(name: str, nan_policy: str) -> None:
+    if nan_policy in ("omit", "raise"):
+        raise NotImplementedError(
+            f"{name} with {nan_policy=}; look for NaNs with jnp.isnan, or fill them with jnp.nan_to_num, before."
+        )
+    if nan_policy != "propagate":
+        raise ValueError(f"Illegal nan_policy value {nan_policy!r}; expected one of 'propagate', 'omit', 'raise'")
+
+
+def _rows(x: Array, axis: int | None) -> tuple[Array, int]:
+    """With None everything is one row; and the axis as a positive number."""
+    if axis is None:
+        return jnp.ravel(x), 0
+    return x, canonical_axes(axis, x.ndim)[0]
+
+
+def _is_nan(x: Array) -> Array:
+    return jnp.isnan(x) if issubdtype(x.dtype, np.inexact) else jnp.zeros(x.shape, bool)
+
+
+def _runs(x: Array, axis: int) -> Array:
+    """Along a sorted axis: True where another value begins."""
+    n = x.shape[axis]
+    a, b = lax.slice_in_dim(x, 1, n, axis=axis), lax.slice_in_dim(x, 0, n - 1, axis=axis)
+    first = jnp.ones_like(lax.slice_in_dim(x, 0, 1, axis=axis), dtype=bool)
+    return jnp.concatenate([first, (a != b) & ~(_is_nan(a) & _is_nan(b))], axis)
+
+
+def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
+    """The commonest value along `axis`, the least of several, and its count; over everything with None."""
+    _check_policy("mode", nan_policy)
+    whole = jnp.atleast_1d(jnp.asarray(a))
+    x, d = _rows(whole, axis)
+    kept = tuple(1 if axis is None or i == d else n for i, n in enumerate(whole.shape))
+    if not x.shape[d]:
+        found = jnp.full(kept, jnp.nan, float), jnp.zeros(kept, float)
+    else:
+        ordered = jnp.sort(x, d)
+        at = lax.broadcasted_iota(int, ordered.shape, d)
+        # Where the run of each value began; the longest run ends farthest from its beginning.
+        begun = lax.cummax(jnp.where(_runs(ordered, d), at, 0), d)
+        length = at - begun + 1
+        longest = jnp.argmax(length, d, keepdims=True)
+        found = tuple(jnp.reshape(jnp.take_along_axis(v, longest, d), kept) for v in (ordered, length))
+    if not keepdims:
+        found = tuple(jnp.squeeze(v, tuple(range(whole.ndim)) if axis is None else d) for v in found)
+    return ModeResult(*found)
+
+
+def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate") -> Array:
+    """The rank of each value along `axis`, from 1; over everything, flattened, with None. Where there are NaNs: NaN.
+
+    `method` says what equal values get: the "average", "min" or "max" of their ranks, ranks without gaps ("dense") or in the
+    order in which they stand ("ordinal"). ValueError for other methods.
+    """
+    _check_policy("rankdata", nan_policy)
+    if method not in ("average", "min", "max", "dense", "ordinal"):
+        raise ValueError(f"unknown method {method!r}; use 'average', 'min', 'max', 'dense' or 'ordinal'.")
+    x, d = _rows(jnp.asarray(a), axis)
+    n = x.shape[d]
+    order = jnp.argsort(x, d, stable=True)
+    back = jnp.argsort(order, d)
+    if method == "ordinal":
+        ranks = back + 1
+    else:
+        begins = _runs(jnp.take_along_axis(x, order, d), d)
+        at = lax.broadcasted_iota(int, x.shape, d)
+        if method == "dense":
+            ranks = jnp.take_along_axis(jnp.cumsum(begins, d), back, d)
+        else:
+            ends = jnp.concatenate(
+                [lax.slice_in_dim(begins, 1, n, axis=d), jnp.ones_like(lax.slice_in_dim(begins, 0, 1, axis=d))], d
+            )
+            least = lax.cummax(jnp.where(begins, at, 0), d) + 1
+            most = lax.cummin(jnp.where(ends, at, n), d, reverse=True) + 1
+            ranks = least if method == "min" else most if method == "max" else 0.5 * (least + most)
+            ranks = jnp.take_along_axis(ranks, back, d)
+    return jnp.where(jnp.any(_is_nan(x), d, keepdims=True), jnp.nan, ranks.astype(float))
+
+
+def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False) -> Array:
+    """The standard error of the mean along `axis`; with `nan_policy="omit"` of the values that are no NaNs."""
+    (x,) = real("sem", a)
+    if nan_policy == "propagate":
+        count: Any = jnp.asarray(x.size if axis is None else x.shape[axis])
+        return jnp.std(x, axis, ddof=ddof, keepdims=keepdims) / jnp.sqrt(count).astype(x.dtype)
+    if nan_policy == "omit":
+        count = jnp.sum(~jnp.isnan(x), axis, keepdims=keepdims)
+        return jnp.nanstd(x, axis, ddof=ddof, keepdims=keepdims) / jnp.sqrt(count).astype(x.dtype)
+    raise ValueError(f"{nan_policy} is not supported; use 'propagate' or 'omit'.")

@@ -1,0 +1,25 @@
+"""The Cauchy distribution wrapped around the circle, from 0 to 2 pi."""
+
+from __future__ import annotations
+
+from math import pi
+from typing import Any
+
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.ir import Array
+from shardwise.scipy.stats._arguments import real
+
+__all__ = ["logpdf", "pdf"]
+
+
+def logpdf(x: Any, c: Any) -> Array:
+    """The log of the density; NaN unless 0 < c < 1."""
+    x, c = real("wrapcauchy.logpdf", x, c)
+    known = jnp.log(1 - c * c) - jnp.log(2 * pi) - jnp.log(1 + c * c - 2 * c * jnp.cos(x))
+    return jnp.where((c > 0) & (c < 1), jnp.where((x >= 0) & (x <= 2 * pi), known, -jnp.inf), jnp.nan)
+
+
+def pdf(x: Any, c: Any) -> Array:
+    """The density."""
+    return lax.exp(logpdf(x, c))
