@@ -12,6 +12,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.experimental import enable_x64
+from shardwise.sharding import AxisType, NamedSharding, auto_axes, use_mesh
 from shardwise.sharding import PartitionSpec as P
 from shardwise.tree_util import tree_leaves, tree_map
 from tests.transforms.op_cases import CASES, Case
@@ -283,6 +284,26 @@ def test_sharded_arguments() -> None:
         expected = np.stack([np.asarray(function(v)) for v in VALUES])
         np.testing.assert_allclose(np.asarray(sw.vmap(function)(x)), expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(np.asarray(sw.jit(sw.vmap(function))(x)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_not_mapped_follows_the_split_of_explicit_arguments() -> None:
+    """On a mesh of Explicit axes results are split as the mapped dim is, also where operands or the result have no such dim."""
+    mesh = sw.make_mesh((2, 2), ("x", "y"), (AxisType.Explicit,) * 2, devices=sw.devices()[:4])
+    with use_mesh(mesh):
+        x = sw.device_put(np.arange(16.0, dtype=np.float32).reshape(4, 4), P("x", "y"))
+        index = sw.device_put(np.array([0, 1, 3, 2]), P("x"))
+        same = jnp.ones((4,), jnp.float32)
+        inner = auto_axes(lambda r: jnp.where(r > 2, 1.0, r), out_sharding=P("y"))
+        mapped = {
+            "result": (sw.vmap(lambda r: same, out_axes=1)(x), P(None, "x")),
+            "concatenate": (sw.vmap(lambda i, s: jnp.concatenate([i[None], s]), in_axes=(0, None))(index * 1.0, same), P("x", None)),
+            "where": (sw.vmap(lambda r: jnp.where(r > 0, r, 0))(x), P("x", "y")),
+            "gather": (sw.vmap(lambda i: same.at[i[None]].get(out_sharding=P(None)))(index), P("x", None)),
+            "switch": (sw.vmap(lambda i: lax.switch(i, [lambda: same] * 4))(index), P("x", None)),
+            "auto_axes": (sw.vmap(inner)(x), P("x", "y")),
+        }  # fmt: skip
+    for name, (out, spec) in mapped.items():
+        assert out.sharding == NamedSharding(mesh, spec), (name, out.sharding)
 
 
 def test_trees_and_errors() -> None:

@@ -7,6 +7,7 @@ cotangent is pulled back (`pull`). Goes out: the fields `jvp` and `transpose` of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Array, Literal, ShapedArray, bind, literal
+from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Op, UndefinedPrimal, find_op
 from shardwise.sharding import NamedSharding, PartitionSpec
 
@@ -130,12 +132,26 @@ def moved_to_front(x: Any, dim: int) -> Any:
 
 
 def full_in_front(size: int, x: Any, dim: int | None) -> Any:
-    """`x` with its mapped dim first; repeated along a new one if it has none."""
+    """`x` with its mapped dim first; repeated along a new one if it has none, split as `SPMD_AXES` say."""
     if dim is not None:
         return moved_to_front(x, dim)
     return do.broadcast_in_dim(
-        x, shape=(size, *x.shape), broadcast_dimensions=tuple(range(1, x.ndim + 1)), out_sharding=None
+        x,
+        shape=(size, *x.shape),
+        broadcast_dimensions=tuple(range(1, x.ndim + 1)),
+        out_sharding=repeated_sharding(size, x.aval, SPMD_AXES.get()),
     )
+
+
+def repeated_sharding(size: int, aval: ShapedArray, split: tuple[str, ...]) -> NamedSharding | None:
+    """The sharding of a value of that type repeated along a dim in front that is split so; None where types do not tell."""
+    mesh = aval.mesh
+    if not split or mesh is None or not set(split) <= set(mesh.explicit_axes):
+        return None
+    if size % math.prod(mesh.axis_size(a) for a in split):
+        return None
+    spec = aval.sharding.spec
+    return NamedSharding(mesh, spec.update(partitions=(split, *spec)))
 
 
 def with_dtype(x: Any, aval: ShapedArray) -> Any:

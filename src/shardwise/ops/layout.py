@@ -140,11 +140,12 @@ def _on_mesh_of(concrete: Sharding | None, sharding: NamedSharding) -> Sharding 
 
 
 def _reshard_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Any], list[int]]:
-    """The mapped dim stays split as it is."""
+    """The mapped dim stays split as it is; where types do not say it (axes were automatic before), as vmap's argument was."""
     ((x,), (dim,)), sharding = (values, dims), params["sharding"]
     entries = list(sharding.spec) + [None] * (x.ndim - 1 - len(sharding.spec))
-    entries.insert(dim, x.aval.spec[dim] or None)
-    spec = NamedSharding(sharding.mesh, PartitionSpec(*entries))
+    split = tuple(a for a in SPMD_AXES.get() if a in sharding.mesh.explicit_axes)
+    entries.insert(dim, x.aval.spec[dim] or split or None)
+    spec = NamedSharding(sharding.mesh, sharding.spec.update(partitions=entries))
     return [do.reshard(x, sharding=spec, concrete=_on_mesh_of(params["concrete"], spec))], [dim]
 
 

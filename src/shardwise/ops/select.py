@@ -37,15 +37,21 @@ def _select_type(which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
 
 
 def _select_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
-    """Cases and `which` lie alike; scalars, and operands that no mesh holds, adapt."""
-    placed = [t for t in in_types if t.ndim and t.mesh is not None]
-    if len({t.spec for t in in_types[1:] if t.ndim and t.mesh is not None}) > 1:
+    """Cases and `which` lie alike; scalars, dims of size 1, and operands that no mesh holds, adapt."""
+    if not _agree(in_types[1:]):
         shown = ", ".join(str(t.sharding.spec) for t in in_types[1:])
         raise elementwise_error(f"select_n takes cases of one sharding, got [{shown}]. Reshard one of them.")
-    if len({t.spec for t in placed}) > 1:
+    if not _agree(in_types):
         raise elementwise_error("select_n: `which` must be a scalar or have the sharding of the cases, got "
                          f"{in_types[0].sharding.spec} for cases with {in_types[1].sharding.spec}. Reshard it.")  # fmt: skip
     return specs_from_rule("select_n", in_types, out_types, rule)
+
+
+def _agree(types: Sequence[ShapedArray]) -> bool:
+    """Whether all are split alike, dim by dim, where they have more than one element."""
+    placed = [t for t in types if t.ndim and t.mesh is not None]
+    dims = zip(*[zip(t.shape, t.spec, strict=True) for t in placed], strict=True)
+    return all(len({axes for size, axes in dim if size > 1}) <= 1 for dim in dims)
 
 
 _BIG = 1 << 14  # elements from which mispredicted branches cost more than NumPy calls do

@@ -21,8 +21,8 @@ from shardwise.ir import (
 )
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ops.bodies import interned
-from shardwise.ops.broadcast import broadcast_in_dim
 from shardwise.ops.convert import as_array
+from shardwise.ops.derivative import full_in_front
 from shardwise.transforms.jit_rules import Made, Mask, remembered, split_program, transposed
 from shardwise.transforms.jvp import conformed, cotangent_type, instantiate, is_differentiable, jvp_program, zeros
 from shardwise.transforms.linearize import fitted
@@ -184,4 +184,4 @@ def in_front(size: int, x: Any, dim: int | None) -> Array:
     if dim is not None:
         return move_to_front(x, dim)
     x = as_array(x) if isinstance(x, Literal) else x
-    return broadcast_in_dim(x, (size, *x.shape), tuple(range(1, x.ndim + 1)))
+    return full_in_front(size, x, None)

@@ -33,6 +33,7 @@ from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES, SPMD_AXES
 from shardwise.ir.op import Op, Params, Types, UndefinedPrimal
 from shardwise.ops.broadcast import broadcast_in_dim, expand_dims
 from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.derivative import repeated_sharding
 from shardwise.ops.reduce import reduce_sum
 from shardwise.ops.transpose import transpose
 from shardwise.runtime.env import Env
@@ -217,7 +218,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, op: Op, size: int, 
 
     live = [t is not None for t in tangents]
     given = [t for t in tangents if t is not None]
-    trace = BatchTrace(size, None)
+    trace = BatchTrace(size, None, next((p.aval.spec[0] for p, m in zip(primals, mapped, strict=True) if m), ()))
     wrap = lambda x, m: BatchTracer(trace, x, 0) if m else x  # noqa: E731
     with tracing(trace):
         ps = [wrap(p, m) for p, m in zip(primals, mapped, strict=True)]
@@ -232,7 +233,13 @@ def lifted(trace: BatchTrace, x: Any) -> Any:
     value, dim = trace.unwrap(x)
     if dim is not None:
         return move_to_front(value, dim)
-    return broadcast_in_dim(value, (trace.size, *value.shape), tuple(range(1, value.ndim + 1)))
+    return _repeated(trace, value)
+
+
+def _repeated(trace: BatchTrace, value: Any) -> Array:
+    """`value`, the same for all elements, with the mapped dim in front."""
+    dims, sharding = tuple(range(1, value.ndim + 1)), repeated_sharding(trace.size, value.aval, trace.spmd)
+    return broadcast_in_dim(value, (trace.size, *value.shape), dims, out_sharding=sharding)
 
 
 def _transpose(
@@ -310,8 +317,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         values = [as_value(x) for x in leaves]
         dims = [_checked_axis(v, a) for v, a in zip(values, axes, strict=True)]
         size = _map_size(values, dims, axis_size)
-        _check_split(values, dims, spmd)
-        trace = BatchTrace(size, axis_name, spmd)
+        trace = BatchTrace(size, axis_name, spmd or _checked_split(values, dims, spmd))
         env, named = AXIS_ENV.get(), MAPPED_AXES.get()
         if axis_name is not None:
             env, named = (*env, (axis_name, size)), named | {axis_name}
@@ -372,8 +378,8 @@ def _map_size(values: Sequence[Any], dims: Sequence[int | None], axis_size: int 
     return sizes.pop()
 
 
-def _check_split(values: Sequence[Any], dims: Sequence[int | None], spmd: tuple[str, ...]) -> None:
-    """Raise ValueError if types split the mapped dims differently over Explicit axes, or at all where `spmd` does."""
+def _checked_split(values: Sequence[Any], dims: Sequence[int | None], spmd: tuple[str, ...]) -> tuple[str, ...]:
+    """The Explicit axes over which types split the mapped dims. ValueError if they differ, or `spmd` names some, too."""
     splits = {
         v.aval.spec[d] if v.aval.mesh is not None else () for v, d in zip(values, dims, strict=True) if d is not None
     }
@@ -388,6 +394,7 @@ def _check_split(values: Sequence[Any], dims: Sequence[int | None], spmd: tuple[
             "Only one of spmd_axis_name or arrays sharded on `Explicit` mesh axis type is allowed. Got "
             f"spmd_axis_name={spmd} and arrays sharded over {splits.pop()}."
         )
+    return next(iter(splits), ())
 
 
 def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:
@@ -399,7 +406,7 @@ def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:
             )
         return value
     if dim is None:
-        value, dim = broadcast_in_dim(value, (trace.size, *value.shape), tuple(range(1, value.ndim + 1))), 0
+        value, dim = _repeated(trace, value), 0
     axis = axis % value.ndim if -value.ndim <= axis < value.ndim else axis
     if not 0 <= axis < value.ndim:
         raise ValueError(f"vmap out_axes={axis} is out of range for a result with {value.ndim} dims.")
