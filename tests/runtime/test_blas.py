@@ -136,9 +136,9 @@ def test_a_library_with_wrong_results_is_not_used(monkeypatch):
 
 def test_any_other_blas_means_numpy(monkeypatch):
     monkeypatch.setattr(blas, "numpys_library", lambda: None)
-    assert blas._find() is None
+    assert blas._kept() is None and blas._copied() is None
     monkeypatch.setattr(blas, "numpys_library", lambda: ("/nowhere/libopenblas.so", "", "", "Haswell"))
-    assert blas._find() is None
+    assert blas._kept() is None and blas._copied() is None
 
 
 def test_the_copy_runs_in_the_calling_thread():

@@ -167,19 +167,19 @@ def test_many_writers(place):
 
 def test_the_folder_follows_the_options(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert kernel_store.folder() == tmp_path / "shardwise"
+    assert kernel_store.folder() == str(tmp_path / "shardwise")
     monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert kernel_store.folder() == Path.home() / ".cache" / "shardwise"
+    assert kernel_store.folder() == str(Path.home() / ".cache" / "shardwise")
     with config.override("jax_compilation_cache_dir", str(tmp_path)):
-        assert kernel_store.folder() == tmp_path / "shardwise"
+        assert kernel_store.folder() == str(tmp_path / "shardwise")
         with config.override("shardwise_cache_dir", "~/mine"):
-            assert kernel_store.folder() == Path.home() / "mine"
+            assert kernel_store.folder() == str(Path.home() / "mine")
         with config.override("shardwise_cache", False):
             assert kernel_store.folder() is None
         with config.override("jax_enable_compilation_cache", False):
             assert kernel_store.folder() is None
     with config.override("jax_compilation_cache_dir", "gs://bucket/cache"):
-        assert kernel_store.folder() == Path.home() / ".cache" / "shardwise"
+        assert kernel_store.folder() == str(Path.home() / ".cache" / "shardwise")
 
 
 @pytest.mark.skipif(not llvm.available(), reason="nothing can be compiled here")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import os
 import sys
 import threading
@@ -95,46 +94,67 @@ def library() -> Library | None:
     if not _found:
         with _lock:
             if not _found:
-                _found.append(_find() if config.shardwise_blas == "auto" else None)
+                _found.append(_kept() or _copied())
     return _found[0]
 
 
 def prepare() -> None:
-    """Begin to load in another thread, as a program is compiled that will need it."""
+    """Load as a program is compiled that will need it: a kept library at once, else a copy in another thread."""
     global _preparing
-    if not _found and not _preparing:
-        _preparing = True
+    if _found or _preparing:
+        return
+    _preparing = True
+    with _lock:
+        kept = None if _found else _kept()
+        if kept is not None:
+            _found.append(kept)
+    if not _found:
         threading.Thread(target=library, name="shardwise-blas", daemon=True).start()
 
 
-def _find() -> Library | None:
-    if sys.platform != "linux" or not hasattr(os, "memfd_create"):
-        return None
-    try:
-        numpys = numpys_library()
-        if numpys is None:
-            return None
-        path, prefix, suffix, core = numpys
-        wanted = best_core(core)
-        for name in (wanted, None) if wanted else (None,):
-            kept, nbytes = _kept_name(path, name or core)
-            if place := kernel_store.library(kept, nbytes):
-                with contextlib.suppress(OSError):
-                    return Library(_opened(place, name), prefix, suffix)
+def _kept() -> Library | None:
+    """The library that an earlier process left on disk."""
+    for path, prefix, suffix, name, core in _candidates():
+        with contextlib.suppress(OSError, AttributeError):
+            place = kernel_store.library(*_kept_name(path, core))
+            if place is not None:
+                return Library(_opened(place, name), prefix, suffix)
+    return None
+
+
+def _copied() -> Library | None:
+    """A copy in memory whose products are right; it is left on disk for later processes."""
+    for path, prefix, suffix, name, core in _candidates():
+        with contextlib.suppress(OSError, AttributeError, ValueError):
             mine = Library(_loaded_copy(path, name), prefix, suffix)
             if _computes(mine):
+                keeping = kernel_store.keep_library, (_kept_name(path, core)[0], path)
                 # No daemon: a program that ends meanwhile waits the few milliseconds, rather than leave a part behind.
-                threading.Thread(
-                    target=kernel_store.keep_library, args=(kept, path), name="shardwise-keep", daemon=False
-                ).start()
+                threading.Thread(target=keeping[0], args=keeping[1], name="shardwise-keep", daemon=False).start()
                 return mine
-    except (OSError, AttributeError, ValueError):
-        pass
     return None
+
+
+def _candidates() -> Iterator[tuple[str, str, str, str | None, str]]:
+    """The libraries to try: path, prefix and suffix of its names, the kernels to ask it for, those that it then has."""
+    if sys.platform != "linux" or not hasattr(os, "memfd_create") or config.shardwise_blas != "auto":
+        return
+    try:
+        numpys = numpys_library()
+    except OSError:
+        return
+    if numpys is not None:
+        path, prefix, suffix, core = numpys
+        wanted = best_core(core)
+        if wanted is not None:
+            yield path, prefix, suffix, wanted, wanted
+        yield path, prefix, suffix, None, core
 
 
 def _kept_name(path: str, core: str) -> tuple[str, int]:
     """The name under which a copy is kept whose products were right with these kernels on this processor, and its size."""
+    import hashlib  # as in kernel_store
+
     status = os.stat(path)
     origin = f"{path}, {status.st_size} bytes of {status.st_mtime_ns}, {core} on {processor_kind()}"
     return f"openblas-{hashlib.sha256(origin.encode()).hexdigest()}", status.st_size

@@ -10,12 +10,10 @@ too long can say for whom.
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -218,6 +216,8 @@ class World:
                     self._ask_around(comm, since)
             except Exception:  # MPI is shutting down
                 if not self._ended.is_set():
+                    import traceback
+
                     traceback.print_exc()
                 return
 
@@ -355,11 +355,15 @@ def _has_shared_memory(size: int) -> bool:
 
 def number_of(text: str) -> int:
     """A positive 62-bit number that stands for a text, the same on every process."""
+    import hashlib
+
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 2 | 1
 
 
 def checksum(x: Ndarray) -> int:
     """A 62-bit number that stands for an array's type and value."""
+    import hashlib
+
     digest = hashlib.blake2b(f"{x.dtype.name}{x.shape}".encode(), digest_size=8)
     digest.update(as_bytes(np.ascontiguousarray(x)).data)
     return int.from_bytes(digest.digest(), "little") >> 2

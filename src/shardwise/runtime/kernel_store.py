@@ -12,15 +12,12 @@ is compiled anew. All is done relative to the folder as it was opened and examin
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import shutil
 import stat
 import threading
 import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import BinaryIO
 
 from shardwise.base import config
@@ -63,24 +60,23 @@ def keep_library(name: str, path: str) -> None:
         store.keep_library(name + _LIBRARY, path)
 
 
-def folder() -> Path | None:
+def folder() -> str | None:
     """Where code is kept, as the options say; None if it is not to be kept."""
     if not (config.shardwise_cache and config.jax_enable_compilation_cache):
         return None
     if config.shardwise_cache_dir:
-        return Path(config.shardwise_cache_dir).expanduser()
+        return os.path.expanduser(config.shardwise_cache_dir)
     given = config.jax_compilation_cache_dir
     if given and "://" not in given:  # JAX takes addresses of cloud storage, too
-        return Path(given).expanduser() / "shardwise"
+        return os.path.join(os.path.expanduser(given), "shardwise")
     base = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "shardwise"
-    except RuntimeError:  # no home
-        return None
+    if not os.path.isabs(base):
+        base = os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "shardwise") if os.path.isabs(base) else None  # None: no home
 
 
 _lock = threading.Lock()
-_stores: dict[Path, Store | None] = {}
+_stores: dict[str, Store | None] = {}
 
 
 def _store() -> Store | None:
@@ -103,13 +99,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_lock)
 
 
-def _opened(place: Path) -> Store | None:
+def _opened(place: str) -> Store | None:
     """The folder, made if it does not exist; None, with a warning where that helps, if it cannot be used."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
         with contextlib.suppress(FileExistsError):
-            place.mkdir(mode=0o700)
-        if place.is_symlink():
+            os.mkdir(place, 0o700)
+        if os.path.islink(place):
             return _refused(place, "is a symbolic link")
         handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -130,7 +126,7 @@ def _problem(status: os.stat_result) -> str | None:
     return None
 
 
-def _refused(place: Path, problem: str) -> None:
+def _refused(place: str, problem: str) -> None:
     warnings.warn(
         f"Compiled kernels are not kept in {place}, because it {problem}, and what lies there would be run. Make it yours alone "
         f"(chmod 700), set SHARDWISE_CACHE_DIR to another folder, or SHARDWISE_CACHE=0 to keep nothing.",
@@ -191,7 +187,8 @@ class Store:
         """Copy a file, and remove all libraries but the latest."""
         with contextlib.suppress(OSError):
             with self._written_whole(name) as file, open(path, "rb") as source:
-                shutil.copyfileobj(source, file, 1 << 20)
+                while part := source.read(1 << 20):
+                    file.write(part)
             for _, _, old in sorted(self._files(_LIBRARY))[:-LIBRARIES]:
                 os.unlink(old, dir_fd=self._handle)
 
@@ -250,11 +247,17 @@ def _examined(handle: int) -> int | None:
 
 
 def _name(origin: str) -> str:
-    return hashlib.sha256(origin.encode()).hexdigest() + _ENDING
+    return _sha256(origin.encode()).hex() + _ENDING
 
 
 def _digest(origin: str, code: bytes) -> bytes:
-    return hashlib.sha256(hashlib.sha256(origin.encode()).digest() + code).digest()
+    return _sha256(_sha256(origin.encode()) + code)
+
+
+def _sha256(content: bytes) -> bytes:
+    import hashlib  # brings the system's cryptography, which programs without kernels do without
+
+    return hashlib.sha256(content).digest()
 
 
 def _cut(content: bytes) -> tuple[bytes, bytes, bytes]:

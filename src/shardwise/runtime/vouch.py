@@ -6,7 +6,6 @@ Only programs that exchange data are held to it: others may run on one process a
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,6 +20,8 @@ _SHOWN = 4  # elements up to which a message shows the value itself
 
 def checksum(x: Ndarray) -> int:
     """A 62-bit number that stands for an array's type and value, at the speed of memory."""
+    import hashlib
+
     data = as_bytes(np.ascontiguousarray(x))
     digest = hashlib.blake2b(f"{x.dtype.name}{x.shape}".encode(), digest_size=8)
     if data.nbytes > _PLAIN:
