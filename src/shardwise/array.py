@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -477,6 +476,8 @@ def _guard_transfer(value: Ndarray, guard: str) -> None:
     """
     shown = f"{value.dtype.name}[{','.join(map(str, value.shape))}]"
     if guard.startswith("log"):
+        import logging
+
         logging.getLogger("shardwise").warning("host-to-device transfer of %s", shown)
     else:
         raise JaxRuntimeError(f"Disallowed host-to-device transfer: {shown} entered implicitly under transfer_guard({guard!r}). Place it "

@@ -57,6 +57,8 @@ def select_arguments(fun: Callable[..., Any], static_argnums: Any, static_argnam
 
     Raises ValueError for positions or names that the function does not have, and for static arguments that are donated.
     """
+    if static_argnums is static_argnames is donate_argnums is donate_argnames is None:
+        return ArgSelection()  # without the signature, which takes longer than all else that jit does
     sig = signature_of(fun)
     static_nums, static_names = _pair(sig, static_argnums, static_argnames, "static")
     donate_nums, donate_names = _pair(sig, donate_argnums, donate_argnames, "donate")
