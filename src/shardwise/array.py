@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import KeyDtype, canonicalize, physical
 from shardwise.base.errors import JaxRuntimeError
-from shardwise.ir import Array, Literal, ShapedArray
+from shardwise.ir import Array, Literal, ShapedArray, check_index, check_scalar, check_truth
 from shardwise.ops.convert import install_array_constructor, install_literal_constructor
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.copies import copied
@@ -319,14 +319,11 @@ class ArrayImpl(Array):
         return (ArrayImpl(sig, dense=dense[i, ...]) for i in range(self.shape[0]))
 
     def __bool__(self) -> bool:
-        if self.size != 1:
-            what = "an empty array" if self.size == 0 else "an array with more than one element"
-            raise ValueError(f"The truth value of {what} is ambiguous. Use a.any() or a.all()")
+        check_truth(self)
         return bool(self._value.reshape(()))
 
     def _scalar(self) -> Any:
-        if self.ndim:
-            raise TypeError(f"Only scalar arrays can be converted to Python scalars; got arr.ndim={self.ndim}")
+        check_scalar(self)
         return self._value.item()
 
     def __float__(self) -> float:
@@ -339,8 +336,7 @@ class ArrayImpl(Array):
         return complex(self._scalar())
 
     def __index__(self) -> int:
-        if self.ndim or self.dtype.kind not in "iu":
-            raise TypeError(f"only integer scalar arrays can be converted to an index; got {self.aval.str_short()}")
+        check_index(self)
         return int(self._value.item())
 
     def __format__(self, spec: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from shardwise.array import ArrayImpl, host_array, nothing
 from shardwise.base import config
+from shardwise.base.dtypes import KeyDtype
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
 from shardwise.compile import Executable, compile_program
@@ -248,8 +249,14 @@ def abstract(sharding: NamedSharding) -> NamedSharding:
 
 
 def device_get(x: Any) -> Any:
-    """The tree with Arrays as (read-only) NumPy arrays; other leaves, traced arrays too, as they are."""
-    return tree_map(lambda leaf: np.asarray(leaf) if isinstance(leaf, ArrayImpl) else leaf, x)
+    """The tree with Arrays as (read-only) NumPy arrays; keys, traced arrays and other leaves as they are."""
+    return tree_map(_got, x)
+
+
+def _got(leaf: Any) -> Any:
+    if isinstance(leaf, np.generic) or (isinstance(leaf, ArrayImpl) and not isinstance(leaf.dtype, KeyDtype)):
+        return np.asarray(leaf)
+    return leaf
 
 
 def place_created(value: Array, device: Any) -> Array:

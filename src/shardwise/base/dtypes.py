@@ -285,8 +285,11 @@ def _user_stacklevel() -> int:
 
 def scalar_dtype(x: bool | int | float | complex) -> np.dtype[Any]:
     """The default dtype of a Python scalar; OverflowError for an int that does not fit it."""
-    dtype = canonicalize(_PYTHON_TYPES[type(x)])
-    if type(x) is int:
+    kind = type(x)
+    if kind not in _PYTHON_TYPES:  # of a class of the user's, such as an IntEnum
+        kind = next(t for t in (bool, int, float, complex) if isinstance(x, t))
+    dtype = canonicalize(_PYTHON_TYPES[kind])
+    if kind is int and isinstance(x, int):
         limits = np.iinfo(dtype)  # type: ignore[arg-type]
         if not limits.min <= x <= limits.max:
             raise OverflowError(
@@ -382,6 +385,9 @@ def _join(token: object, operands: tuple[_Operand, ...]) -> tuple[DType, bool]:
     all_weak = all(op.weak for op in operands)
     if all(dtype is dtypes[0] for dtype in dtypes) and (len(dtypes) == 1 or not all_weak):
         return dtypes[0], all_weak and dtypes[0] is not _BOOL  # the one way in for PRNG keys
+    if float0 in dtypes:
+        raise TypeError("float0s do not support any operations by design: they stand for tangents of integers. Make zeros of "
+                        "another dtype with jnp.zeros_like(x, dtype=...).")  # fmt: skip
     strict = config.jax_numpy_dtype_promotion == "strict"
     order = STRICT if strict else STANDARD
     if all_weak and not strict:

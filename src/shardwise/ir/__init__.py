@@ -22,6 +22,7 @@ from shardwise.ir.trace import ProgramTrace as ProgramTrace
 from shardwise.ir.trace import Trace as Trace
 from shardwise.ir.trace import Tracer as Tracer
 from shardwise.ir.trace import bind as bind
+from shardwise.ir.trace import check_leaks as check_leaks
 from shardwise.ir.trace import current_trace as current_trace
 from shardwise.ir.trace import eagerly as eagerly
 from shardwise.ir.trace import eval_program as eval_program
@@ -33,4 +34,7 @@ from shardwise.ir.trace import tracing as tracing
 from shardwise.ir.types import ShapedArray as ShapedArray
 from shardwise.ir.value import Array as Array
 from shardwise.ir.value import Literal as Literal
+from shardwise.ir.value import check_index as check_index
+from shardwise.ir.value import check_scalar as check_scalar
+from shardwise.ir.value import check_truth as check_truth
 from shardwise.ir.value import literal as literal

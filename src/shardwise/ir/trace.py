@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -34,7 +33,7 @@ from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Op
 from shardwise.ir.program import Atom, Equation, Program, Source, Var
 from shardwise.ir.types import ShapedArray
-from shardwise.ir.value import Array, Literal
+from shardwise.ir.value import Array, Literal, check_index, check_scalar, check_truth
 from shardwise.sharding.context import tracing as inside_trace
 
 PACKAGE_DIR = dirname(dirname(__file__))
@@ -81,12 +80,14 @@ class Tracer(Array):
         )
 
     def __bool__(self) -> bool:
+        check_truth(self)
         raise TracerBoolConversionError(
             f"the truth value of a traced array ({self.aval.str_short()}) is not known while tracing{self.describe()}. "
             "Use jnp.where or lax.cond, or mark the argument static."
         )
 
     def __index__(self) -> int:
+        check_index(self)
         raise TracerIntegerConversionError(
             f"a traced array ({self.aval.str_short()}) has no integer value while tracing{self.describe()}. "
             "Mark the argument static, or index with lax.dynamic_index_in_dim."
@@ -105,13 +106,22 @@ class Tracer(Array):
         )
 
     def __float__(self) -> float:
+        check_scalar(self)
         raise self._no_value("float()")
 
     def __int__(self) -> int:
+        check_scalar(self)
         raise self._no_value("int()")
 
     def __complex__(self) -> complex:
+        check_scalar(self)
         raise self._no_value("complex()")
+
+    def __copy__(self) -> Tracer:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tracer:
+        return self
 
     def item(self, *args: Any) -> Any:
         """Not available while tracing: raises ConcretizationTypeError."""
@@ -248,11 +258,10 @@ class ProgramTrace(Trace):
 
     show: Callable[[ProgramTracer], str] | None = None  # how values print, where that is not by their type
 
-    __slots__ = ("arg_names", "captured", "captured_vars", "equations", "inputs", "name", "parent", "watched")
+    __slots__ = ("arg_names", "captured", "captured_vars", "equations", "inputs", "name", "parent")
 
     def __init__(self, name: str = "f") -> None:
         super().__init__()
-        self.watched: list[weakref.ref[ProgramTracer]] | None = None
         self.name = name
         self.parent = current_trace()
         self.equations: list[Equation] = []
@@ -267,10 +276,7 @@ class ProgramTrace(Trace):
         self.inputs.append(var)
         if name:
             self.arg_names[var] = name
-        tracer = ProgramTracer(self, var)
-        if self.watched is not None:
-            self.watched.append(weakref.ref(tracer))
-        return tracer
+        return ProgramTracer(self, var)
 
     def atom(self, x: Any) -> Atom:
         """The program's name for a value: its own, a literal, or a captured constant."""
@@ -308,8 +314,6 @@ class ProgramTrace(Trace):
         atoms = tuple(self.atom(a) for a in args)
         outs = self.emit(op, atoms, params)
         tracers = [ProgramTracer(self, v) for v in outs]
-        if self.watched is not None:
-            self.watched.extend(weakref.ref(t) for t in tracers)
         return tracers if op.multiple_results else tracers[0]
 
     def emit(self, op: Op, atoms: tuple[Atom, ...], params: dict[str, Any]) -> tuple[Var, ...]:
@@ -337,26 +341,27 @@ def trace_program(fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray
     Under `checking_leaks` raises LeakedTracerError if a tracer of this trace is still referred to afterwards.
     """
     trace = trace or ProgramTrace(name)
-    alive: list[weakref.ref[ProgramTracer]] | None = [] if config.jax_check_tracer_leaks else None
     try:
-        return _record(fun, types, list(arg_names) or [""] * len(types), trace, alive)
+        recorded = _record(fun, types, list(arg_names) or [""] * len(types), trace)
     finally:
         trace.closed = True
-        if alive is not None and sys.exc_info()[0] is None:
-            _check_leaks(alive, name)
+    check_leaks(trace, name)
+    return recorded
 
 
-def _record(fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], names: Sequence[str], trace: ProgramTrace,
-            alive: list[weakref.ref[ProgramTracer]] | None) -> tuple[Program, list[Any]]:  # fmt: skip
-    trace.watched = alive
+def _record(fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], names: Sequence[str],
+            trace: ProgramTrace) -> tuple[Program, list[Any]]:  # fmt: skip
     with tracing(trace), inside_trace.override(True):
         outs = fun(*[trace.new_arg(t, n) for t, n in zip(types, names, strict=True)])
         return trace.finish(list(outs))
 
 
-def _check_leaks(alive: Sequence[weakref.ref[ProgramTracer]], name: str) -> None:
+def check_leaks(trace: Trace, name: str) -> None:
+    """Under `checking_leaks`: LeakedTracerError if a tracer of `trace`, which has ended, is still referred to."""
+    if not config.jax_check_tracer_leaks:
+        return
     gc.collect()
-    leaked = [tracer for tracer in (ref() for ref in alive) if tracer is not None]
+    leaked: list[Any] = [x for x in gc.get_objects() if issubclass(type(x), Tracer) and x.owner is trace]
     if leaked:
         shown = "; ".join(f"{t.aval.str_short()}{t.describe()}" for t in leaked[:3])
         raise LeakedTracerError(f"Leaked trace: {len(leaked)} traced value(s) of {name} are still referred to after it returned: "

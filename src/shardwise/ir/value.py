@@ -111,6 +111,25 @@ class Array:
         def __getattr__(self, name: str) -> Any: ...
 
 
+def check_truth(x: Array) -> None:
+    """ValueError unless `x` has the one element that `bool()` asks for."""
+    if x.size != 1:
+        what = "an empty array" if x.size == 0 else "an array with more than one element"
+        raise ValueError(f"The truth value of {what} is ambiguous. Use a.any() or a.all()")
+
+
+def check_scalar(x: Array) -> None:
+    """TypeError unless `x` can become a number of Python's."""
+    if x.ndim:
+        raise TypeError(f"Only scalar arrays can be converted to Python scalars; got arr.ndim={x.ndim}")
+
+
+def check_index(x: Array) -> None:
+    """TypeError unless `x` can stand where Python needs an integer."""
+    if x.ndim or x.dtype.kind not in "iu":
+        raise TypeError(f"Only integer scalar arrays can be converted to a scalar index; got {x.aval.str_short()}")
+
+
 class Literal:
     """A scalar constant with its type; `value` is a 0-d ndarray of the type's physical dtype."""
 

@@ -27,6 +27,8 @@ def as_value(x: Any) -> Array | Literal:
         return x
     if isinstance(x, (*_PYTHON_SCALARS, np.generic)):
         return literal(x)
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError("numpy masked arrays are not supported: pass the data, and the mask as an array of its own.")
     if isinstance(x, np.ndarray):
         return _make_array[0](x)
     convert = getattr(x, "__jax_array__", None)

@@ -27,6 +27,7 @@ from shardwise.sharding import (
 )  # fmt: skip
 from shardwise.sharding.device import default_device
 from shardwise.signature import Signature, signature
+from shardwise.transforms.arguments import check_compiler_options
 from shardwise.transforms.bound_call import BoundCall
 from shardwise.transforms.cost import cost_of
 from shardwise.transforms.entry import Entry, as_array_impl
@@ -213,10 +214,7 @@ class Lowered(Stage):
 
     def compile(self, compiler_options: Any = None) -> Compiled:
         """The callable for this signature."""
-        if compiler_options:
-            raise ValueError(
-                f"compiler_options are XLA's and mean nothing here: {compiler_options!r}. Drop the argument."
-            )
+        check_compiler_options(compiler_options)
         return Compiled(self)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.errors import JaxRuntimeError
+
 Nums = tuple[int, ...]
 Names = tuple[str, ...]
 
@@ -20,6 +22,30 @@ class ArgSelection:
     static_names: Names = ()
     donate_nums: Nums = ()
     donate_names: Names = ()
+
+
+def check_function(fun: Any) -> None:
+    """TypeError unless `fun` is a function that can be traced."""
+    if isinstance(fun, staticmethod):
+        raise TypeError(f"staticmethod arguments are not supported, got {fun!r}: compile first, then make it static.")
+    if not callable(fun):
+        raise TypeError(f"Expected a callable value, got {fun!r}")
+    if inspect.isgeneratorfunction(fun):
+        raise TypeError(f"Expected a function, got a generator function: {fun!r}. Return a list instead of yielding.")
+
+
+def check_compiler_options(options: Any) -> None:
+    """Options of XLA's, whose names begin with ``xla_``, steer nothing here and pass; others are unknown: JaxRuntimeError.
+
+    AttributeError for anything but a dict.
+    """
+    if options is None:
+        return
+    if not isinstance(options, dict):
+        raise AttributeError(f"compiler_options takes a dict, got {options!r}")
+    unknown = [k for k in options if not str(k).startswith("xla_")]
+    if unknown:
+        raise JaxRuntimeError(f"No such compile option: {unknown[0]!r}. Names of XLA's options begin with 'xla_'.")
 
 
 def signature_of(fun: Callable[..., Any]) -> inspect.Signature | None:
@@ -94,6 +120,10 @@ def _pair(sig: inspect.Signature | None, nums: Any, names: Any, what: str) -> tu
         if unknown:
             raise ValueError(f"Jitted function has invalid argnames {unknown} in {what}_argnames. "
                              f"Function does not take these args; it takes {sorted(known)}.")  # fmt: skip
+    nameless = {p.name for p in params if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)} & set(keywords)
+    if nameless:
+        raise ValueError(f"Jitted function has invalid argnames {nameless} in {what}_argnames. These are positional-only; "
+                         f"give their positions in {what}_argnums.")  # fmt: skip
     if nums_given and not names_given:
         keywords = tuple(order[n] for n in positions if 0 <= n < len(order))
     elif names_given and not nums_given:
@@ -120,9 +150,15 @@ class StaticValue:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, StaticValue) and type(self.value) is type(other.value) and bool(self.value == other.value)
-        )
+        if not isinstance(other, StaticValue) or type(self.value) is not type(other.value):
+            return False
+        try:
+            return bool(self.value == other.value)
+        except Exception as error:
+            raise ValueError(
+                f"static arguments should be comparable using __eq__; comparing two of type {type(self.value)} "
+                f"raised {type(error).__name__}: {error}"
+            ) from error
 
 
 def argument_names(

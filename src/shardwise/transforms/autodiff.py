@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,17 @@ import numpy as np
 from shardwise.base.dtypes import issubdtype
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_structure, tree_unflatten
-from shardwise.ir import tracing
+from shardwise.ir import check_leaks, current_trace, tracing
 from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import filled
 from shardwise.ops.reshape import reshape
-from shardwise.transforms.jvp import JVPTrace, JVPTracer, zeros
+from shardwise.transforms.arguments import as_nums
+from shardwise.transforms.jvp import JVPTrace, JVPTracer
 from shardwise.transforms.linear_maps import linear_map, pulling, pushing, tangent_in, tangent_out
-from shardwise.transforms.linearize import linearize_flat, pull_back
+from shardwise.transforms.linear_transpose import linear_transpose as linear_transpose
+from shardwise.transforms.linearize import linearize_flat
+from shardwise.transforms.naming import described
 from shardwise.transforms.vmap import vmap
 
 
@@ -30,21 +33,27 @@ def _values(tree: Any) -> tuple[list[Any], PyTreeDef]:
 def _flat_function(
     fun: Callable[..., Any], structure: PyTreeDef, has_aux: bool = False
 ) -> tuple[Callable[..., list[Any]], list[Any]]:
-    """`fun` on flat values; the list gets the output structure and, with `has_aux`, the aux tree, when it runs."""
-    notes: list[Any] = [None, None]
+    """`fun` on flat values; the list gets the output structure, with `has_aux` the aux tree, and the trace, when it runs."""
+    notes: list[Any] = [None, None, None]
 
     def flat(*leaves: Any) -> list[Any]:
+        notes[2] = current_trace()
         out = fun(*tree_unflatten(structure, leaves))
         if has_aux:
-            if not isinstance(out, (tuple, list)) or len(out) != 2:
-                raise TypeError(
-                    f"expected function with aux output to return a two-element tuple, but got type {type(out)} with value {out!r}"
-                )
-            out, notes[1] = out
+            out, notes[1] = _with_aux(out)
         outs, notes[0] = tree_flatten(out)
         return [as_array(as_value(o)) for o in outs]
 
     return flat, notes
+
+
+def _with_aux(out: Any) -> tuple[Any, Any]:
+    """The result of a function with aux output, taken apart; TypeError unless it is a pair."""
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        raise TypeError(
+            f"expected function with aux output to return a two-element tuple, but got type {type(out)} with value {out!r}"
+        )
+    return out[0], out[1]
 
 
 @user_facing
@@ -55,9 +64,9 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
                         f"{type(tangents).__name__}.")  # fmt: skip
     ps, structure = _values(tuple(primals))
     tangent_leaves, t_structure = tree_flatten(tuple(tangents))
-    if structure != t_structure:
-        raise TypeError(f"primal and tangent arguments to jax.jvp must have the same tree structure; primals have {structure} whereas "
-                        f"tangents have {t_structure}.")  # fmt: skip
+    if structure != t_structure or isinstance(primals, tuple) != isinstance(tangents, tuple):
+        raise TypeError("primal and tangent arguments to jax.jvp must have the same tree structure; primals have "
+                        f"{tree_structure(primals)} whereas tangents have {tree_structure(tangents)}.")  # fmt: skip
     ts = [tangent_in(p.aval, t, "jax.jvp") for p, t in zip(ps, tangent_leaves, strict=True)]
     flat, notes = _flat_function(fun, structure, has_aux)
     trace = JVPTrace()
@@ -86,7 +95,9 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
     f_jvp = pushing(linear_map(lin, ps, structure, notes[0]), lin.residuals)
     out = tree_unflatten(notes[0], lin.results)
-    return (out, f_jvp, _strip(notes[1])) if has_aux else (out, f_jvp)
+    notes[1] = _strip(notes[1])
+    check_leaks(notes[2], "linearize")
+    return (out, f_jvp, notes[1]) if has_aux else (out, f_jvp)
 
 
 def _strip(tree: Any) -> Any:
@@ -108,17 +119,28 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     lin = linearize_flat(flat, ps)
     f_vjp = pulling(linear_map(lin, ps, structure, notes[0]), lin.residuals)
     out = tree_unflatten(notes[0], lin.results)
-    return (out, f_vjp, _strip(notes[1])) if has_aux else (out, f_vjp)
+    notes[1] = _strip(notes[1])
+    check_leaks(notes[2], "vjp")
+    return (out, f_vjp, notes[1]) if has_aux else (out, f_vjp)
 
 
 def _check_argnums(argnums: Any, args: tuple[Any, ...], name: str) -> tuple[int, ...]:
-    nums = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if argnums is None:
+        raise TypeError("argnums takes an int or a collection of ints, got None")
+    nums = as_nums(argnums, "argnums")
+    if not nums:
+        raise ValueError(f"{name}: argnums names no argument.")
+    short = TypeError if name.startswith("grad") else ValueError
     for n in nums:
-        if not -len(args) <= n < len(args):
-            raise TypeError(f"differentiating with respect to argnums={argnums} requires at least "
-                            f"{max(n, -n - 1) + 1} positional arguments to be "
-                            f"passed by the caller, but got only {len(args)} positional arguments.")  # fmt: skip
-    return tuple(n % len(args) for n in nums)
+        if n < -len(args):
+            raise ValueError(f"argnums={argnums} counts from the end of {len(args)} positional arguments: too few.")
+        if n >= len(args):
+            raise short(f"differentiating with respect to argnums={argnums} requires at least {n + 1} positional arguments to be "
+                        f"passed by the caller, but got only {len(args)} positional arguments.")  # fmt: skip
+    chosen = tuple(n % len(args) for n in nums)
+    if len(set(chosen)) != len(chosen):
+        raise TypeError(f"argnums={argnums} names an argument twice.")
+    return chosen
 
 
 def _check_input(x: Any, holomorphic: bool, allow_int: bool, name: str) -> None:
@@ -180,10 +202,10 @@ def value_and_grad(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = Fa
         value = _check_scalar(out, holomorphic, "grad")
         one = filled(value.aval, 1)
         grads = pull(tree_unflatten(tree_structure(out), [one]))
-        gradient = grads[0] if isinstance(argnums, int) else tuple(grads)
+        gradient = tuple(grads) if isinstance(argnums, Iterable) else grads[0]
         return ((out, aux[0]), gradient) if has_aux else (out, gradient)
 
-    return wrapped
+    return described(wrapped, f"Value and gradient of {{}} with respect to positional argument(s) {argnums}.")
 
 
 def grad(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False,
@@ -197,7 +219,7 @@ def grad(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holom
         out, gradient = both(*args, **kwargs)
         return (gradient, out[1]) if has_aux else gradient
 
-    return wrapped
+    return described(wrapped, f"Gradient of {{}} with respect to positional argument(s) {argnums}.")
 
 
 def _basis(values: Sequence[Any]) -> list[Any]:
@@ -247,8 +269,8 @@ def jacfwd(
                 full_args[n] = value
             out = fun(*full_args, **kwargs)
             if has_aux:
-                aux[:] = [out[1]]
-                return out[0]
+                out, found = _with_aux(out)
+                aux[:] = [found]
             return out
 
         def push(*tangents: Any) -> Any:
@@ -261,12 +283,12 @@ def jacfwd(
         jacobian = tree_map(lambda c: _argument_tree(_split(c, ps, leading=False), structure, argnums), columns)
         return (jacobian, _strip(aux[0])) if has_aux else jacobian
 
-    return wrapped
+    return described(wrapped, f"Jacobian of {{}} with respect to positional argument(s) {argnums}.")
 
 
 def _argument_tree(parts: list[Any], structure: PyTreeDef, argnums: Any) -> Any:
     tree = tree_unflatten(structure, parts)
-    return tree[0] if isinstance(argnums, int) else tree
+    return tree if isinstance(argnums, Iterable) else tree[0]
 
 
 def jacrev(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False,
@@ -298,7 +320,7 @@ def jacrev(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, hol
         jacobian = tree_unflatten(out_structure, per_out)
         return (jacobian, aux[0]) if has_aux else jacobian
 
-    return wrapped
+    return described(wrapped, f"Jacobian of {{}} with respect to positional argument(s) {argnums}.")
 
 
 jacobian = jacrev
@@ -309,26 +331,6 @@ def hessian(
 ) -> Callable[..., Any]:
     """Second derivatives, forward over reverse."""
     return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
-
-
-@user_facing
-def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Callable[[Any], Any]:
-    """The transpose of a function that is linear in its arguments; `primals` give types only (arrays or ShapeDtypeStructs)."""
-    from shardwise.ir import trace_program
-
-    if reduce_axes:
-        raise NotImplementedError("reduce_axes is not supported; sum with psum inside shard_map instead.")
-    leaves, structure = tree_flatten(primals)
-    types = [x.aval if hasattr(x, "aval") else as_value(x).aval for x in leaves]
-    flat, _ = _flat_function(fun, structure)
-    program, consts = trace_program(flat, types, "linear")
-
-    def transposed(cotangent: Any) -> Any:
-        cts, _ = tree_flatten(cotangent)
-        found = pull_back(program, consts, [as_array(as_value(c)) for c in cts])
-        return tree_unflatten(structure, [zeros(t) if c is None else c for c, t in zip(found, types, strict=True)])
-
-    return transposed
 
 
 def fwd_and_bwd(fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False,
@@ -353,6 +355,6 @@ def fwd_and_bwd(fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: 
 
     def bwd(residuals: Any, cotangent: Any) -> Any:
         found = residuals(cotangent)
-        return found[0] if isinstance(argnums, int) else found
+        return found if isinstance(argnums, Iterable) else found[0]
 
     return (jit(fwd), jit(bwd)) if jitted else (fwd, bwd)

@@ -6,8 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwise.array import ArrayImpl, from_literal
 from shardwise.base import config
+from shardwise.base.dtypes import float0
 from shardwise.base.tree import PyTreeDef, treedef_is_leaf
 from shardwise.compile import Executable
 from shardwise.ir import Literal
@@ -42,13 +45,17 @@ class Entry:
         self.out_tree = out_tree
         self._given = [i for i, _ in donated]
         self._elsewhere = self.elsewhere([k for k, _ in placed])
-        self._unflatten = unflatten = out_tree.spec.unflatten
+        unflatten: Callable[[Sequence[Any]], Any] = out_tree.spec.unflatten
+        hostly = any(s.aval.dtype == float0 for s in executable.out_sigs)
+        if hostly:
+            unflatten = _with_host_zeros(unflatten)
+        self._unflatten = unflatten
         plain = not (consts or placed or donated) and kept == list(range(leaves))
         run = executable.call
         self.call: Callable[[Sequence[Any]], Any]
         if not plain:
             self.call = self._general
-        elif treedef_is_leaf(out_tree) and out_tree.num_leaves:
+        elif treedef_is_leaf(out_tree) and out_tree.num_leaves and not hostly:
             self.call = executable.single()
         else:
             self.call = lambda leaves: unflatten(run(leaves))
@@ -71,6 +78,11 @@ class Entry:
         """  # fmt: skip
         direct = {leaf for k, leaf in enumerate(self.kept) if k not in moved}
         return [i for i, usable in self.donated if usable and i not in direct]
+
+
+def _with_host_zeros(unflatten: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
+    """`unflatten`, after tangents of integers have become what users see: NumPy arrays of float0."""
+    return lambda outs: unflatten([np.zeros(x.shape, float0) if x.dtype == float0 else x for x in outs])
 
 
 def as_array_impl(x: Any) -> ArrayImpl:

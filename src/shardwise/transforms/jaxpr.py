@@ -12,6 +12,7 @@ from typing import Any
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from shardwise.inspection import ShapeDtypeStruct
 from shardwise.ir import Array, ShapedArray, trace_program
+from shardwise.ir.axis_scope import MAPPED_AXES
 from shardwise.ops.convert import as_value
 from shardwise.ops.parallel import AXIS_ENV
 from shardwise.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
@@ -110,7 +111,8 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Sequ
             return [as_value(leaf) for leaf in leaves]
 
         scope = dict(AXIS_ENV.get()) | dict(axis_env or ())
-        with AXIS_ENV.override(tuple(scope.items())):
+        named = MAPPED_AXES.get() | {axis for axis, _ in axis_env or ()}
+        with AXIS_ENV.override(tuple(scope.items())), MAPPED_AXES.override(named):
             program, consts = trace_program(flat, [x.aval for x in call.leaves], name)
         closed = ClosedJaxpr(program, consts)
         if not return_shape:
@@ -118,4 +120,7 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Sequ
         assert out_tree is not None
         return closed, tree_unflatten(out_tree, [struct_of(t) for t in program.out_types])
 
+    make.__module__ = "jax"
+    for attribute in ("__name__", "__qualname__"):
+        setattr(make, attribute, f"make_jaxpr({getattr(fun, attribute, type(fun).__name__)})")
     return make

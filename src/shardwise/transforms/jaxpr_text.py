@@ -9,6 +9,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var
+from shardwise.transforms.jaxpr_collectives import collective_name, collective_params
 from shardwise.transforms.jaxpr_layout import Break, Doc, Group, group, joined, layout, nest
 
 # What JAX calls the params of ops that hold programs; ours on the left.
@@ -33,6 +34,9 @@ def primitive_name(eqn: Equation) -> str:
         return "jit" if config.latest else "pjit"
     if name == "checkpoint":
         return "remat2"
+    collective = collective_name(eqn)
+    if collective is not None:
+        return collective
     return name.replace("scatter_", "scatter-") if name.startswith("scatter_") else name
 
 
@@ -137,6 +141,9 @@ class _Writer:
 def shown_params(eqn: Equation) -> dict[str, Any]:
     """The params worth showing, under JAX's names."""
     name, params = eqn.op.name, eqn.params
+    collective = collective_params(eqn)
+    if collective is not None:
+        return collective
     renamed = RENAMED.get(name, {})
     shown = {renamed.get(k, k): v for k, v in params.items() if v is not None}
     if name == "jit":

@@ -14,6 +14,7 @@ from shardwise.base import config
 from shardwise.ir import Array, Atom, Equation, Literal, Program, ShapedArray, Var, eval_program
 from shardwise.ops.convert import as_array, as_value
 from shardwise.transforms.explain import program_text
+from shardwise.transforms.jaxpr_collectives import collective_name
 from shardwise.transforms.jaxpr_text import RENAMED, equation_text, jaxpr_text
 from shardwise.transforms.primitives import Primitive, primitive_of
 
@@ -95,7 +96,7 @@ class JaxprEqn:
 
 
 def _shown_primitive(eqn: Equation) -> Primitive:
-    name = "pjit" if eqn.op.name == "jit" and not config.latest else None
+    name = "pjit" if eqn.op.name == "jit" and not config.latest else collective_name(eqn)
     return primitive_of(eqn.op, name)
 
 

@@ -43,8 +43,15 @@ class JVPTracer(Tracer):
     def __int__(self) -> int:
         return int(self.primal)
 
+    def __complex__(self) -> complex:
+        return complex(self.primal)
+
     def __index__(self) -> int:
         return self.primal.__index__()
+
+    def item(self, *args: Any) -> Any:
+        """One element of the primal as a Python scalar, where the primal is concrete."""
+        return self.primal.item(*args)
 
 
 class JVPTrace(Trace):

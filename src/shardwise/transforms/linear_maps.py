@@ -133,8 +133,9 @@ def host_zero(aval: ShapedArray) -> Any:
 def tangent_in(aval: ShapedArray, tangent: Any, what: str) -> Any:
     """A tangent of a value of type `aval`; None for what has no tangents. TypeError or ValueError where they do not fit."""
     if not is_differentiable(aval):
-        if getattr(tangent, "dtype", None) != float0 and what == "jax.jvp":
-            raise TypeError(f"primal and tangent arguments to {what} do not match; values of type {aval.str_short()} have tangents of "
+        if getattr(tangent, "dtype", None) != float0:
+            kind = TypeError if what == "jax.jvp" else ValueError
+            raise kind(f"primal and tangent arguments to {what} do not match; values of type {aval.str_short()} have tangents of "
                             f"dtype float0 only, such as np.zeros({aval.shape}, float0), but got {tangent!r}.")  # fmt: skip
         return None
     value = as_array(as_value(tangent))

@@ -13,6 +13,15 @@ from shardwise.base.config import Setting
 SCOPES: Setting[tuple[str, ...]] = Setting("named_scopes", (), traced=False)
 
 
+def described(wrapped: Callable[..., Any], sentence: str) -> Callable[..., Any]:
+    """`wrapped`, a transformed function, with a docstring: `sentence`, whose {} is the function's name, then the function's own."""
+    own = wrapped.__doc__
+    wrapped.__doc__ = sentence.format(getattr(wrapped, "__name__", "the function")) + (
+        f"\n\nOriginal documentation:\n\n{own}" if own else ""
+    )
+    return wrapped
+
+
 @contextmanager
 def named_scope(name: str) -> Iterator[None]:
     """A context manager and decorator under which profiles file what runs, and what is traced, under `name`.

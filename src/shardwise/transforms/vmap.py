@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tracebacks import user_facing
-from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.ir import (
     Array,
     Equation,
@@ -23,6 +23,7 @@ from shardwise.ir import (
     Tracer,
     Var,
     bind,
+    check_leaks,
     current_trace,
     define_op,
     eval_program,
@@ -39,6 +40,7 @@ from shardwise.ops.transpose import transpose
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import kernel_of
 from shardwise.sharding.rule import Rule, batched_rule
+from shardwise.transforms.naming import described
 
 
 class BatchTracer(Tracer):
@@ -292,11 +294,14 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         )
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    if not isinstance(in_axes, (int, tuple, type(None))):
+    if not isinstance(in_axes, (int, tuple, type(None))) or isinstance(in_axes, bool):
         raise TypeError(
             f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments, got {in_axes!r}."
         )
 
+    for axis in tree_leaves(out_axes):
+        if not isinstance(axis, int) or isinstance(axis, bool):
+            raise TypeError(f"vmap out_axes must be an int, None, or a tree of them, got {axis!r}.")
     spmd = (
         ()
         if spmd_axis_name is None
@@ -304,6 +309,9 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         if isinstance(spmd_axis_name, str)
         else tuple(spmd_axis_name)
     )
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return fun(*args, **kwargs)
 
     @functools.wraps(fun)
     @user_facing
@@ -314,25 +322,31 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
                              f"the function, but got len(in_axes)={len(in_axes)}, len(args)={len(args)}")  # fmt: skip
         leaves, tree = tree_flatten((args, kwargs))
         axes = _flat_axes(in_axes, args, kwargs)
-        values = [as_value(x) for x in leaves]
+        values = [x if a is None else as_value(x) for x, a in zip(leaves, axes, strict=True)]
         dims = [_checked_axis(v, a) for v, a in zip(values, axes, strict=True)]
         size = _map_size(values, dims, axis_size)
         trace = BatchTrace(size, axis_name, spmd or _checked_split(values, dims, spmd))
-        env, named = AXIS_ENV.get(), MAPPED_AXES.get()
-        if axis_name is not None:
-            env, named = (*env, (axis_name, size)), named | {axis_name}
-        with tracing(trace), AXIS_ENV.override(env), MAPPED_AXES.override(named):
-            entered = [
-                x if d is None else BatchTracer(trace, v, d) for x, v, d in zip(leaves, values, dims, strict=True)
-            ]
-            inner_args, inner_kwargs = tree_unflatten(tree, entered)
-            outs, out_tree = tree_flatten(fun(*inner_args, **inner_kwargs))
-            outs = [as_array(o) for o in outs]
-        wanted = _prefixed(out_axes, tree_unflatten(out_tree, outs))
-        trace.closed = True
-        return tree_unflatten(out_tree, [_leave(trace, o, w) for o, w in zip(outs, wanted, strict=True)])
+        entered = lambda: [  # noqa: E731  nothing here holds on to the tracers
+            x if d is None else BatchTracer(trace, v, d) for x, v, d in zip(leaves, values, dims, strict=True)
+        ]
+        result = _mapped(trace, lambda: call(*tree_unflatten(tree, entered())), out_axes)
+        check_leaks(trace, "vmap")
+        return result
 
-    return mapped
+    return described(mapped, "Vectorized version of {}.")
+
+
+def _mapped(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
+    """What a function of mapped values gives, stacked as `out_axes` says."""
+    env, named = AXIS_ENV.get(), MAPPED_AXES.get()
+    if trace.axis_name is not None:
+        env, named = (*env, (trace.axis_name, trace.size)), named | {trace.axis_name}
+    with tracing(trace), AXIS_ENV.override(env), MAPPED_AXES.override(named):
+        outs, out_tree = tree_flatten(call())
+        outs = [as_array(o) for o in outs]
+    wanted = _prefixed(out_axes, tree_unflatten(out_tree, outs))
+    trace.closed = True
+    return tree_unflatten(out_tree, [_leave(trace, o, w) for o, w in zip(outs, wanted, strict=True)])
 
 
 _NOT_MAPPED = object()
@@ -357,8 +371,8 @@ def _flat_axes(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> l
 def _checked_axis(value: Any, axis: Any) -> int | None:
     if axis is None:
         return None
-    if not isinstance(axis, int):
-        raise TypeError(f"vmap in_axes must be ints or None, got {axis!r}.")
+    if not isinstance(axis, int) or isinstance(axis, bool):
+        raise TypeError(f"vmap in_axes must be an int, None, or a tree of them: ints or None, got {axis!r}.")
     if isinstance(value, Literal) or not -value.ndim <= axis < value.ndim:
         raise ValueError(f"vmap was requested to map its argument along axis {axis}, which implies that its rank should be at least "
                          f"{axis + 1 if axis >= 0 else -axis}, but is only {value.ndim} (its shape is {value.shape})")  # fmt: skip
@@ -366,6 +380,8 @@ def _checked_axis(value: Any, axis: Any) -> int | None:
 
 
 def _map_size(values: Sequence[Any], dims: Sequence[int | None], axis_size: int | None) -> int:
+    if not values and axis_size is None:
+        raise ValueError("vmap wrapped function must be passed at least one argument containing an array, got none.")
     sizes = {v.shape[d] for v, d in zip(values, dims, strict=True) if d is not None}
     if axis_size is not None:
         sizes.add(axis_size)
@@ -389,7 +405,7 @@ def _checked_split(values: Sequence[Any], dims: Sequence[int | None], spmd: tupl
             f"Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent axis specs: {shown}. "
             "Reshard the inputs first."
         )
-    if spmd and any(splits):
+    if spmd and splits - {(), spmd}:
         raise ValueError(
             "Only one of spmd_axis_name or arrays sharded on `Explicit` mesh axis type is allowed. Got "
             f"spmd_axis_name={spmd} and arrays sharded over {splits.pop()}."
@@ -401,8 +417,9 @@ def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:
     value, dim = trace.unwrap(x)
     if axis is None:
         if dim is not None:
+            named = "" if trace.axis_name is None else f" (axis_name={trace.axis_name!r})"
             raise ValueError(
-                "vmap has mapped output but out_axes is None: the result differs over the mapped dim. Use out_axes=0, or reduce it."
+                f"vmap has mapped output{named} but out_axes is None: the result differs over the mapped dim. Use out_axes=0, or reduce it."
             )
         return value
     if dim is None:

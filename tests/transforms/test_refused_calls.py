@@ -1,0 +1,154 @@
+"""What the functions that transform functions refuse, and the names and documents that their results wear."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+
+import numpy as np
+import pytest
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise import float0, lax
+
+
+def takes(a, b, c): ...
+
+
+def positional(a, /, b, *args, **kwargs): ...
+
+
+def generator(x):
+    yield x
+
+
+class Incomparable:
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        raise NotImplementedError
+
+
+class Unprintable:
+    def __call__(self) -> None: ...
+
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "text"),
+    [
+        (lambda: jax.jit(3), TypeError, "Expected a callable value"),
+        (lambda: jax.jit(staticmethod(takes)), TypeError, "staticmethod arguments are not supported"),
+        (lambda: jax.jit(generator), TypeError, "got a generator function"),
+        (lambda: jax.jit(positional, static_argnames="a"), ValueError, "positional-only"),
+        (lambda: jax.jit(positional, donate_argnames="args"), ValueError, "positional-only"),
+        (lambda: jax.jit(takes, compiler_options={"flag": 1}), jax.errors.JaxRuntimeError, "No such compile option"),
+        (lambda: jax.jit(lambda x: x)(np.ma.masked_array(np.arange(2))), ValueError, "masked arrays are not supported"),
+        (lambda: jax.vmap(lambda x: x, in_axes=False), TypeError, "must be an int"),
+        (lambda: jax.vmap(lambda x: x, out_axes=(jnp.ones(2),)), TypeError, "out_axes must be an int"),
+        (lambda: jax.vmap(lambda x: x)({}), ValueError, "at least one argument containing an array"),
+        (lambda: jax.vmap(lambda x: x, axis_name="n", out_axes=None)(jnp.ones(2)), ValueError, "axis_name='n'"),
+        (lambda: jax.grad(takes, argnums=())(1.0, 1.0, 1.0), ValueError, "names no argument"),
+        (lambda: jax.grad(takes, argnums=(0, -3))(1.0, 1.0, 1.0), TypeError, "twice"),
+        (lambda: jax.grad(takes, argnums=3)(1.0, 1.0, 1.0), TypeError, "at least 4 positional arguments"),
+        (lambda: jax.jacrev(takes, argnums=-4)(1.0, 1.0, 1.0), ValueError, "counts from the end"),
+        (lambda: jax.jacfwd(lambda x: x, has_aux=True)(1.0), TypeError, "two-element tuple"),
+        (lambda: jax.jvp(jnp.sin, (1.0,), [1.0]), TypeError, "same tree structure"),
+        (lambda: jax.linearize(jnp.sum, jnp.arange(3))[1](jnp.ones(3)), ValueError, "float0 only"),
+        (lambda: np.zeros((), float0) + jnp.zeros(()), TypeError, "float0s do not support any operations"),
+        (lambda: jax.linear_transpose(lambda x: 2.0 * x, 1), TypeError, "all floating or all integer"),
+        (lambda: jax.linear_transpose(lambda x: [x, x], 1.0)(1.0), TypeError, "cotangent tree does not match"),
+        (lambda: jax.linear_transpose(lambda x: x, 1.0)(1j), TypeError, "cotangent type does not match"),
+    ],
+)
+def test_refused(make, kind, text):
+    with pytest.raises(kind, match=text):
+        make()
+
+
+def test_static_arguments_must_compare():
+    f = jax.jit(lambda x, y: x, static_argnums=1)
+    with pytest.raises(ValueError, match="comparable using __eq__"):
+        for _ in range(2):
+            f(1, Incomparable())
+
+
+def test_conversions_of_tracers_look_at_their_shapes_first():
+    several, number = jnp.arange(3), jnp.float32(1)
+    for convert, x, kind, text in (
+        (bool, several, ValueError, "more than one element is ambiguous"),
+        (float, several, TypeError, "Only scalar arrays"),
+        (range, several, TypeError, "Only integer scalar arrays"),
+        (hex, number, TypeError, "Only integer scalar arrays"),
+    ):
+        for call in (convert, jax.jit(lambda x: (convert(x), x)[1])):  # noqa: B023
+            with pytest.raises(kind, match=text) as caught:
+                call(x)
+            assert not isinstance(caught.value, jax.errors.ConcretizationTypeError)
+
+
+def test_tracers_copy_and_derivatives_see_values():
+    assert jax.jit(copy.deepcopy)(1) == 1 == jax.jit(copy.copy)(1)
+    assert jax.grad(lambda x: x**2 if x.astype(bool).item() else x)(2.0) == 4
+
+
+def test_names_and_documents():
+    def loss(x: int) -> int:
+        """Far off."""
+        return x
+
+    loss.weight = 4
+    jitted = jax.jit(loss)
+    assert jitted.weight == 4 and jitted.__annotations__ == loss.__annotations__
+    assert jax.grad(loss).__doc__ == ("Gradient of loss with respect to positional argument(s) 0.\n\n"
+                                      "Original documentation:\n\nFar off.")  # fmt: skip
+    assert jax.vmap(lambda x: x).__doc__ == "Vectorized version of <lambda>."
+    assert jax.make_jaxpr(loss).__name__ == "make_jaxpr(loss)" and jax.make_jaxpr(loss).__module__ == "jax"
+    assert repr(jax.jit(Unprintable())) == "<PjitFunction>"
+    for x in (1.0, 2.0, 1):
+        jitted(x)
+    assert jitted._cache_size() == 2
+    jitted.clear_cache()
+    assert jitted._cache_size() == 0
+
+
+def test_what_vmap_does_not_map_may_be_anything():
+    np.testing.assert_array_equal(jax.vmap(lambda f, x: f(x), (None, 0))(lambda x: x + 1, jnp.arange(3)), [1, 2, 3])
+
+
+def test_integers_have_numpy_tangents_outside_of_jit():
+    f = jax.jit(jax.grad(lambda x, i: x[i], argnums=(0, 1), allow_int=True))
+    assert type(f(jnp.ones(2), 1)[1]) is np.ndarray
+
+
+def test_transposed_functions_pass_through_jit():
+    transpose = functools.partial(jax.jit, static_argnums=0)(jax.linear_transpose)
+    transposed = transpose(lambda x: 2.0 * x, 1.0)
+    assert jax.jit(lambda f, x: f(x))(transposed, 3.0) == (6.0,)
+    duck = types.SimpleNamespace(shape=(3,), dtype=np.dtype(np.float32))
+    np.testing.assert_array_equal(jax.linear_transpose(lambda x: 2 * x, duck)(jnp.arange(3.0))[0], [0, 2, 4])
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.vmap, jax.jacfwd, lambda f: lambda x: jax.vjp(f, x)])
+def test_leaks_of_every_trace_are_found(transform):
+    kept = []
+    with jax.checking_leaks(), pytest.raises(jax.base.errors.LeakedTracerError):
+        transform(lambda x: (kept.append(x), x)[1])(jnp.arange(3.0))
+
+
+def test_collectives_print_under_their_names():
+    text = str(jax.make_jaxpr(lambda x: lax.psum(x, "i"), axis_env=[("i", 4)])(1.0))
+    assert "b:f32[] = psum[axes=('i',) axis_index_groups=None] a" in text
+    closed = jax.make_jaxpr(lambda x: lax.all_gather(x, "i"), axis_env=[("i", 4)])(jnp.ones(2))
+    assert "all_gather_dimension=0" in str(closed) and "axis_size=4" in str(closed)
+    assert closed.eqns[0].primitive.name == "all_gather"
+
+
+def test_device_get_gives_numpy_but_for_keys():
+    got = jax.device_get([np.float32(2), jax.random.key(0), 2])
+    assert type(got[0]) is np.ndarray and isinstance(got[1], jax.Array) and got[2] == 2
