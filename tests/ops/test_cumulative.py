@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import ml_dtypes
@@ -13,10 +14,11 @@ from shardwise import lax
 from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
-from shardwise.ops import cumulative
+from shardwise.ops import cumulative, running
 from shardwise.ops.convert import as_value
 from shardwise.ops.operands import dtype_kind
 from shardwise.runtime.env import SINGLE
+from shardwise.runtime.llvm import available
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, P
 from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, spread
@@ -118,3 +120,47 @@ def test_along_a_split_dim_each_device_runs_over_its_part() -> None:
     for reverse in (False, True):
         run = sw.jit(partial(lax.cumlogsumexp, axis=1, reverse=reverse))
         np.testing.assert_allclose(run(sw.device_put(x, NamedSharding(mesh, P(None, "y")))), run(x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", ["SUM", "PRODUCT", "MAXIMUM", "MINIMUM", "LOG_SUM"])
+def test_large_blocks_run_in_machine_code(monkeypatch, name, reverse):
+    """Rows, columns, few long rows in pieces, in both orders of memory; as exact as NumPy at least."""
+    if not available():
+        pytest.skip("no compiler")
+    monkeypatch.setattr(running, "thread_count", lambda: 3)
+    monkeypatch.setattr(running, "_PIECE", 1 << 10)
+    monkeypatch.setattr(running, "_SHARED", 1 << 14)
+    kind = getattr(running, name)
+    rng = np.random.default_rng(0)
+    for dtype, shape in itertools.product(
+        [np.float32, np.float64, np.int32, np.uint8], [(64, 257), (3, 50, 77), (1, 20001), (7000, 3), (2, 9000)]
+    ):
+        if name == "LOG_SUM" and dtype not in (np.float32, np.float64):
+            continue
+        x = rng.normal(size=shape) * 0.1 + 1 if name == "PRODUCT" else rng.normal(size=shape) * 5
+        x = np.abs(x).astype(dtype)
+        for dim, order in itertools.product([d for d, n in enumerate(shape) if n > 1], "CF"):
+            given = np.asarray(x, order=order)
+            turned = np.flip(given, dim) if reverse else given
+            got = running.accumulated(kind, given, dim, reverse)
+            assert got is not None and got.dtype == dtype
+            got = np.flip(got, dim) if reverse else got
+            plain = kind.ufunc.accumulate(turned, axis=dim, dtype=dtype)
+            if plain.dtype.kind != "f":
+                np.testing.assert_array_equal(got, plain)
+                continue
+            want = kind.ufunc.accumulate(turned, axis=dim, dtype=np.longdouble)
+            kept = (np.abs(want) < np.finfo(dtype).max) & (np.abs(want) > np.finfo(np.float32).tiny)
+            errors = [np.max(np.where(kept, np.abs(y - want) / np.abs(want), 0)) for y in (got, plain)]
+            assert errors[0] <= 4 * errors[1] + 8 * np.finfo(dtype).eps
+
+
+def test_running_reductions_of_special_values():
+    x = np.zeros((4, 5000), np.float32)
+    x[0, 3], x[1, 4000], x[2] = np.nan, -np.inf, -0.0
+    for f, want in ((lax.cummax, np.maximum), (lax.cummin, np.minimum), (lax.cumsum, np.add)):
+        np.testing.assert_array_equal(f(x, 1), want.accumulate(x, axis=1))
+        assert np.all(np.signbit(f(x, 1)[2]))
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(lax.cumlogsumexp(x, 1), np.logaddexp.accumulate(x, axis=1), rtol=1e-5)

@@ -15,9 +15,11 @@ from shardwise.ops.collective import all_gather_op, all_slice
 from shardwise.ops.derivative import do, positions, scalar
 from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
 from shardwise.ops.pieces import pad_p, slice_p
+from shardwise.ops.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, Running, accumulated
 from shardwise.ops.select import select_n_p
 from shardwise.ops.transpose import dim_factors
 from shardwise.ops.unary import abs_p, exp_p, log1p_p, neg_p
+from shardwise.runtime.copies import copied
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -95,13 +97,18 @@ def _greatest(dtype: Any) -> Any:
     return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
 
-def accumulate(ufunc: Any, x: Block, dim: int, reverse: bool) -> Block:
-    """`ufunc.accumulate` along `dim` in the block's own dtype; narrow floats accumulate in float32."""
+def accumulate(running: Running, x: Block, dim: int, reverse: bool) -> Block:
+    """`running` along `dim` in the block's own dtype; narrow floats accumulate in float32."""
     if dtype_kind(x.dtype) == "f" and x.dtype.itemsize < 4:
-        return accumulate(ufunc, x.astype(np.float32), dim, reverse).astype(x.dtype)
+        return copied(accumulate(running, copied(x, np.float32), dim, reverse), x.dtype)
+    found = accumulated(running, x, dim, reverse)
+    return _by_numpy(running.ufunc, x, dim, reverse) if found is None else found
+
+
+def _by_numpy(ufunc: Any, x: Block, dim: int, reverse: bool) -> Block:
     turn = (*[slice(None)] * dim, slice(None, None, -1))
     if reverse:
-        return accumulate(ufunc, x[turn], dim, False)[turn]
+        return _by_numpy(ufunc, x[turn], dim, False)[turn]
     n = x.shape[dim]
     if n and x.size // n >= _WIDE and abs(x.strides[dim]) != x.itemsize:
         rows = np.moveaxis(x, dim, 0)
@@ -171,24 +178,24 @@ def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
     return [do.cumsum(ct, axis=axis, reverse=not reverse)]
 
 
-def _define(name: str, ufunc: Any, accepts: str, **derivative: Any) -> Op:
+def _define(name: str, running: Running, accepts: str, **derivative: Any) -> Op:
     def kernel(env: Env, x: Block, *, axis: int, reverse: bool) -> Block:
-        return accumulate(ufunc, x, env.lead + axis, reverse)
+        return accumulate(running, x, env.lead + axis, reverse)
 
     return define_op(
         name, type_rule=_type(name, accepts), kernel=kernel, rule=_rule, batch=shifting(name, "axis"), **derivative
     )
 
 
-cumsum_p = _define("cumsum", np.add, "iufc", jvp="linear", transpose=_sum_transpose,
+cumsum_p = _define("cumsum", SUM, "iufc", jvp="linear", transpose=_sum_transpose,
                    partition=_partition(add_p, lambda dtype: 0))  # fmt: skip
-cumprod_p = _define("cumprod", np.multiply, "iufc", jvp=_scan_jvp("cumprod", _product),
+cumprod_p = _define("cumprod", PRODUCT, "iufc", jvp=_scan_jvp("cumprod", _product),
                     partition=_partition(mul_p, lambda dtype: 1))  # fmt: skip
-cummax_p = _define("cummax", np.maximum, "iufc", jvp=_scan_jvp("cummax", _extremum("max")),
+cummax_p = _define("cummax", MAXIMUM, "iufc", jvp=_scan_jvp("cummax", _extremum("max")),
                    partition=_partition(max_p, _least))  # fmt: skip
-cummin_p = _define("cummin", np.minimum, "iufc", jvp=_scan_jvp("cummin", _extremum("min")),
+cummin_p = _define("cummin", MINIMUM, "iufc", jvp=_scan_jvp("cummin", _extremum("min")),
                    partition=_partition(min_p, _greatest))  # fmt: skip
-cumlogsumexp_p = _define("cumlogsumexp", np.logaddexp, "f", jvp=_scan_jvp("cumlogsumexp", _log_sum),
+cumlogsumexp_p = _define("cumlogsumexp", LOG_SUM, "f", jvp=_scan_jvp("cumlogsumexp", _log_sum),
                          partition=_partition(_log_add, _least))  # fmt: skip
 
 
