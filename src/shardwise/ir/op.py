@@ -154,6 +154,7 @@ class Op:
     effects: bool | Callable[[Params], bool] = False
     typed: bool = False
     collective: bool = False
+    contraction: Callable[..., bool] | None = None
     absorbs_sum: bool = False
     view: bool = False
     additive: bool = False

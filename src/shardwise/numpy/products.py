@@ -65,7 +65,6 @@ def matmul(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element
     both: list[int] = []
     a_only: list[int] = []
     b_only: list[int] = []
-    ones: list[int] = []
     a_dims: dict[int, int] = {}
     b_dims: dict[int, int] = {}
     a_drop: list[int] = []
@@ -85,10 +84,6 @@ def matmul(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element
             a_dims[i] = d
             if b_size is not None:
                 b_drop.append(e)
-        elif a_one and b_one:
-            ones.append(i)
-            a_drop.append(d)
-            b_drop.append(e)
         elif a_size == b_size and a_spec == b_spec:
             both.append(i)
             a_dims[i], b_dims[i] = d, e
@@ -104,9 +99,7 @@ def matmul(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element
     # dot_general gives batch dims, free dims of a (its rows last), free dims of b (its columns last).
     order = [*both, *a_only, *([count] if a_matrix else []), *b_only, *([count + 1] if b_matrix else [])]
     perm = tuple(sorted(range(len(order)), key=order.__getitem__))
-    if perm != tuple(range(len(perm))):
-        out = lax.transpose(out, perm)
-    return lax.expand_dims(out, ones) if ones else out
+    return lax.transpose(out, perm) if perm != tuple(range(len(perm))) else out
 
 
 @composed(2)

@@ -246,6 +246,12 @@ def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Ca
     return lambda lhs, rhs: _dot(env, lhs, rhs, dtype, dims, precision, sum_axes)
 
 
+def _dot_is_plain(in_types: Types, out_types: Types, params: Params) -> bool:
+    """Whether operands and result are float32, or float64, and nothing else is asked for."""
+    names = {t.dtype.name for t in (*in_types, *out_types)}
+    return names in ({"float32"}, {"float64"}) and params["precision"] is None and params["out_sharding"] is None
+
+
 # -- derivative and batching -------------------------------------------------------------------------------------------------
 
 
@@ -309,6 +315,7 @@ def _dot_batch(size: int, axis_name: Any, values: Sequence[Array], dims: Sequenc
 
 dot_general_p = define_op("dot_general", type_rule=_dot_type, kernel=_dot_kernel, rule=_dot_rule, explicit=_dot_explicit,
                           compile=_dot_compile, localize=_dot_localize, typed=True, absorbs_sum=True,
+                          contraction=_dot_is_plain,
                           across=summing(_dot_kernel, _dot_compile),
                           jvp=multilinear_jvp("dot_general", (0, 1)), transpose=_dot_transpose, batch=_dot_batch)  # fmt: skip
 

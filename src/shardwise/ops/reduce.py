@@ -15,10 +15,12 @@ from shardwise.base.dtypes import finfo, iinfo
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ir import (
     Array,
+    Equation,
     Literal,
     Op,
     Program,
     ShapedArray,
+    Var,
     bind,
     define_op,
     eval_program,
@@ -40,7 +42,7 @@ from shardwise.ops.out_sharding import resolve_out_sharding, sharding_spec, with
 from shardwise.ops.pieces import concatenate, slice_in_dim
 from shardwise.ops.positions import extremum_positions
 from shardwise.ops.summing import SMALL, fast_sum
-from shardwise.ops.transpose import dim_factors, squeeze
+from shardwise.ops.transpose import dim_factors, squeeze, squeeze_p
 from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
@@ -189,13 +191,23 @@ def _folding_compile(ufunc: Any, kernel: Callable[..., Block]) -> Callable[..., 
     return prepare
 
 
+def _of_single_elements(eqn: Equation) -> Program | None:
+    """A reduction over dims of size 1 as a view, which splits no loop in two."""
+    (x,), (out,), axes = eqn.inputs, eqn.outputs, eqn.params["axes"]
+    if eqn.params.get("sum_axes") or any(x.aval.shape[d] != 1 for d in axes):
+        return None
+    old, new = Var(x.aval), Var(out.aval)
+    view = Equation(squeeze_p, (old,), (new,), {"dimensions": axes}, eqn.source)
+    return Program((old,), (view,), (new,), 0, eqn.op.name)
+
+
 def _define(name: str, reduction: str, ufunc: Any, accepts: str, **fields: Any) -> Op:
     is_sum = reduction == "sum"
     kernel = _sum_kernel if is_sum else _folding_kernel(ufunc, reduction)
     return define_op(name, type_rule=_reduce_type(name, accepts), rule=reduce_rule, reduction=reduction,
                      fold=fold_ir.FOLDS[reduction], kernel=kernel, compile=_folding_compile(ufunc, kernel), absorbs_sum=is_sum,
                      explicit=_reduce_explicit, localize=_localize if is_sum else None,
-                     batch=shifting(name, "axes"), **fields)  # fmt: skip
+                     rewrite=_of_single_elements, batch=shifting(name, "axes"), **fields)  # fmt: skip
 
 
 def _sum_transpose(ct: Any, x: Any, *, axes: Dims, **_: Any) -> list[Any]:

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from shardwise.ir import Equation, Literal, Program, Var, live_equations
 from shardwise.ops.collective import all_reduce
+from shardwise.passes.epilogues import with_epilogues
+from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import FEWEST, fused
 from shardwise.runtime.fused_space import Space, fits, space_of
@@ -26,13 +27,6 @@ from shardwise.runtime.llvm import available
 
 _REPEATABLE = ("max", "min", "and", "or")  # a value that several devices hold counts once
 _LARGEST = 96  # equations of a group: beyond, values no longer fit into registers
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What runs as one: an equation of its own, or the members of a group. Ordered by its last member."""
-
-    members: tuple[int, ...]
 
 
 def schedule(program: Program, env: Env) -> Program:
@@ -49,22 +43,23 @@ def schedule(program: Program, env: Env) -> Program:
     if all(len(p.members) == 1 and not _worth(program, p.members) for p in parts):
         return program
     kept = {v for v in program.outputs if isinstance(v, Var)}
-    users = _users(program)
+    used = users(program)
     equations = []
-    for part in _ordered(program, parts):
+    for part in ordered(program, parts):
         members = [program.equations[i] for i in part.members]
         kind = kinds[part.members[0]]
         space, fusable = _loops(members, kind, env) if kind is not None else (None, False)
         if fusable and _worth(program, part.members):
-            equations.append(_fuse(members, set(part.members), kept, users, space))
+            equations.append(_fuse(members, set(part.members), kept, used, space))
         else:
             equations.extend(members)
-    return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
+    scheduled = Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
+    return with_epilogues(scheduled, env)
 
 
 def _crossing(program: Program, env: Env) -> Program:
     """`program` with large reductions whose results are reduced over devices right away as one: a loop more of the same group."""
-    made, users = _makers(program), _users(program)
+    made, used = makers(program), users(program)
     kept = {v for v in program.outputs if isinstance(v, Var)}
     equations: list[Equation | None] = list(program.equations)
     for i, eqn in enumerate(program.equations):
@@ -73,7 +68,7 @@ def _crossing(program: Program, env: Env) -> Program:
             eqn.op is not all_reduce
             or x not in made
             or x in kept
-            or users[x] != [i]
+            or used[x] != [i]
             or eqn.params.get("groups") is not None
         ):
             continue
@@ -104,7 +99,7 @@ def _kinds(program: Program, env: Env) -> list[Any]:
     """
     equations, devices = program.equations, math.prod(env.axis_sizes)
     kinds: list[Any] = [None] * len(equations)
-    made, users = _makers(program), _users(program)
+    made, used = makers(program), users(program)
     for i, eqn in enumerate(equations):
         space = space_of(eqn) if kinds[i] is None and available() else None  # NumPy gains nothing there
         if space is None or math.prod(space.shape) * devices < FEWEST or (space.crossed and env.processes is not None):
@@ -114,7 +109,7 @@ def _kinds(program: Program, env: Env) -> list[Any]:
         while stack:
             one = equations[stack.pop()]
             near = [made[a] for a in one.inputs if isinstance(a, Var) and a in made]
-            near += [j for v in one.outputs for j in users.get(v, ())]
+            near += [j for v in one.outputs for j in used.get(v, ())]
             for j in near:
                 if kinds[j] is None and space.takes(equations[j]):
                     kinds[j] = space
@@ -193,7 +188,7 @@ def _with_inner(eqn: Equation, env: Env) -> Equation:
 # -- groups ----------------------------------------------------------------------------------------------------------
 
 
-def _parts(program: Program, kinds: Sequence[Any]) -> list[_Part]:
+def _parts(program: Program, kinds: Sequence[Any]) -> list[Part]:
     stages = _stages(program, kinds)
     leader = list(range(len(kinds)))
 
@@ -203,7 +198,7 @@ def _parts(program: Program, kinds: Sequence[Any]) -> list[_Part]:
             i = leader[i]
         return i
 
-    made = _makers(program)
+    made = makers(program)
     readers: dict[Any, int] = {}
     for i, eqn in enumerate(program.equations):
         if kinds[i] is None:
@@ -221,12 +216,12 @@ def _parts(program: Program, kinds: Sequence[Any]) -> list[_Part]:
     for i in range(len(kinds)):
         groups.setdefault(find(i), []).append(i)
     # A group in program order may be cut anywhere: no piece waits for a later one.
-    return [_Part(tuple(g[k : k + _LARGEST])) for g in groups.values() for k in range(0, len(g), _LARGEST)]
+    return [Part(tuple(g[k : k + _LARGEST])) for g in groups.values() for k in range(0, len(g), _LARGEST)]
 
 
 def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
     """The stage of each equation: as early as possible, then moved to its users where they are all at one later stage."""
-    made, users = _makers(program), _users(program)
+    made, used = makers(program), users(program)
     equations = program.equations
     stages: list[int] = []
     effects = -1  # the stage of the last equation with effects: their order stays
@@ -247,69 +242,25 @@ def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
     kept = {v for v in program.outputs if isinstance(v, Var)}
     for i in reversed(range(len(equations))):
         out = equations[i].outputs
-        if kinds[i] is None or out[0] in kept or not users.get(out[0]):
+        if kinds[i] is None or out[0] in kept or not used.get(out[0]):
             continue
-        waiting = {stages[j] if kinds[j] == kinds[i] else None for j in users[out[0]]}
+        waiting = {stages[j] if kinds[j] == kinds[i] else None for j in used[out[0]]}
         later = waiting.pop()
         if not waiting and later is not None:
             stages[i] = later
     return stages
 
 
-def _makers(program: Program) -> dict[Var, int]:
-    return {v: i for i, e in enumerate(program.equations) for v in e.outputs}
-
-
-def _users(program: Program) -> dict[Var, list[int]]:
-    users: dict[Var, list[int]] = {}
-    for i, eqn in enumerate(program.equations):
-        for atom in dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)):
-            users.setdefault(atom, []).append(i)
-    return users
-
-
 # -- the new program -------------------------------------------------------------------------------------------------
 
 
-def _ordered(program: Program, parts: list[_Part]) -> list[_Part]:
-    """The parts so that each comes after those it needs, else by their last members: values live no longer than before."""
-    made = _makers(program)
-    of = {i: p for p in parts for i in p.members}
-    last_effect: int | None = None
-    needs: dict[_Part, list[_Part]] = {p: [] for p in parts}
-    for i, eqn in enumerate(program.equations):
-        for atom in eqn.inputs:
-            j = made.get(atom) if isinstance(atom, Var) else None
-            if j is not None and of[j] is not of[i]:
-                needs[of[i]].append(of[j])
-        if eqn.op.has_effects(eqn.params):
-            if last_effect is not None:
-                needs[of[i]].append(of[last_effect])
-            last_effect = i
-    done: set[_Part] = set()
-    result: list[_Part] = []
-    for part in sorted(parts, key=lambda p: p.members[-1]):
-        stack = [part]
-        while stack:
-            top = stack[-1]
-            waiting = [p for p in needs[top] if p not in done]
-            if top in done or not waiting:
-                stack.pop()
-                if top not in done:
-                    done.add(top)
-                    result.append(top)
-            else:
-                stack.extend(waiting)
-    return result
-
-
-def _fuse(members: Sequence[Equation], numbers: set[int], kept: set[Var], users: dict[Var, list[int]],
+def _fuse(members: Sequence[Equation], numbers: set[int], kept: set[Var], used: dict[Var, list[int]],
           space: Space | None) -> Equation:  # fmt: skip
     """One equation for a group: its inputs are the values from outside, its results those that are used outside."""
     inside = {e.outputs[0] for e in members}
     inputs = tuple(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in inside))
     outputs = tuple(e.outputs[0] for e in members
-                    if e.outputs[0] in kept or not numbers.issuperset(users.get(e.outputs[0], ())))  # fmt: skip
+                    if e.outputs[0] in kept or not numbers.issuperset(used.get(e.outputs[0], ())))  # fmt: skip
     group = Program(inputs, tuple(members), outputs, 0, "fused")
     params = {"program": group} if space is None else {"program": group, "space": space}
     return Equation(fused, inputs, outputs, params, members[-1].source)

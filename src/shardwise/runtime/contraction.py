@@ -69,7 +69,7 @@ class _Side:
 class GemmPlan:
     """How two blocks of known shapes and strides become one `matmul`, and its result the block of the product."""
 
-    __slots__ = ("a_copy", "a_perm", "a_shape", "b_copy", "b_perm", "b_shape", "elementwise", "out_alloc", "out_perm",
+    __slots__ = ("a_copy", "a_perm", "a_shape", "b_copy", "b_perm", "b_shape", "depth", "elementwise", "out_alloc", "out_perm",
                  "out_view", "products", "result_dims", "result_perm", "result_shape")  # fmt: skip
 
     a_perm: Ints | None
@@ -78,6 +78,7 @@ class GemmPlan:
     b_shape: Ints | None
     a_copy: bool
     b_copy: bool
+    depth: int  # how many products each element is the sum of
     elementwise: bool  # nothing is summed: a broadcasting product is faster than many 1-deep GEMMs
     out_alloc: Ints  # the C-contiguous buffer of the result
     out_view: Ints | None  # ... seen as batch, row loops, column loops, rows, columns after `out_perm`
@@ -120,18 +121,7 @@ class GemmPlan:
 
     def _arranged(self, a: NDArray, b: NDArray, dtype: np.dtype[Any]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
         """The operands as matrices, the memory of the result, and that seen as matrices."""
-        if self.a_perm is not None:
-            a = a.transpose(self.a_perm)
-        if self.a_shape is not None:
-            a = a.reshape(self.a_shape)
-        if self.b_perm is not None:
-            b = b.transpose(self.b_perm)
-        if self.b_shape is not None:
-            b = b.reshape(self.b_shape)
-        if self.a_copy:
-            a = np.ascontiguousarray(a)
-        if self.b_copy:
-            b = np.ascontiguousarray(b)
+        a, b = self.operands(a, b)
         out = pool.empty(self.out_alloc, dtype)
         view = out
         if self.out_view is not None:
@@ -140,6 +130,24 @@ class GemmPlan:
             view = view.transpose(self.out_perm)
         return a, b, out, view
 
+    def operands(self, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
+        """The operands as matrices."""
+        if self.a_perm is not None:
+            a = a.transpose(self.a_perm)
+        if self.a_shape is not None:
+            a = a.reshape(self.a_shape)
+        if self.a_copy:
+            a = np.ascontiguousarray(a)
+        return a, self.right(b)
+
+    def right(self, b: NDArray) -> NDArray:
+        """The right operand as matrices."""
+        if self.b_perm is not None:
+            b = b.transpose(self.b_perm)
+        if self.b_shape is not None:
+            b = b.reshape(self.b_shape)
+        return np.ascontiguousarray(b) if self.b_copy else b
+
     def _placed(self, out: NDArray) -> NDArray:
         """The memory of the result seen as the block of the product."""
         if self.result_dims is not None:
@@ -147,6 +155,61 @@ class GemmPlan:
         if self.result_perm is not None:
             out = out.transpose(self.result_perm)
         return out if self.result_shape is None else out.reshape(self.result_shape)
+
+    # Of plans that leave no columns to loop over (`out_perm` is None): the result is dense, row after row.
+
+    @property
+    def batch(self) -> Ints:
+        """How the matrices are counted."""
+        return self.out_alloc[:-2]
+
+    @property
+    def matrices(self) -> int:
+        """The number of matrices."""
+        return prod(self.batch)
+
+    @property
+    def rows_each(self) -> int:
+        """Rows of one matrix of the result."""
+        return self.out_alloc[-2]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all matrices."""
+        return self.matrices * self.rows_each
+
+    @property
+    def columns(self) -> int:
+        """Columns of the result."""
+        return self.out_alloc[-1]
+
+    def result(self, dtype: np.dtype[Any]) -> tuple[NDArray, NDArray]:
+        """Memory for the result, and that seen as the block of the product."""
+        out = pool.empty(self.out_alloc, dtype)
+        return out, self._placed(out)
+
+    def shown(self, dtype: np.dtype[Any]) -> NDArray:
+        """An array with the shape and strides of the product's block, and no memory."""
+        return self._placed(hollow(self.out_alloc, dtype))
+
+    def keeps_left(self, a: NDArray) -> bool:
+        """Whether the left operand as matrices is dense memory in its own order."""
+        if self.a_copy:
+            return False
+        step = a.itemsize
+        for n, s in reversed([(a.shape[d], a.strides[d]) for d in (self.a_perm or range(a.ndim))]):
+            if n > 1 and s != step:
+                return False
+            step *= n
+        return True
+
+
+def hollow(shape: Ints, dtype: np.dtype[Any]) -> NDArray:
+    """An array of which only shape and strides are to be used: it has no memory."""
+    steps = [dtype.itemsize]
+    for n in reversed(shape[1:]):
+        steps.append(steps[-1] * n)
+    return np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, steps[::-1] if shape else (), writeable=False)
 
 
 def _multiply(a: NDArray, b: NDArray, out: NDArray) -> None:
@@ -211,6 +274,7 @@ def gemm_plan(lead: int, dims: DotDims, sum_dims: Ints, a_shape: Ints, a_strides
     b_view = (*batch_sizes, *ones(row_loops), *column_sizes, n_depth, n_columns)
     plan.a_shape = a_view if a_view != tuple(a_shape[d] for d in a_order) else None
     plan.b_shape = b_view if b_view != tuple(b_shape[d] for d in b_order) else None
+    plan.depth = n_depth
     plan.elementwise = n_depth == 1
     a_merged = a.merges(row_dims) and a.merges(a_depth)
     b_merged = b.merges(column_dims) and b.merges(b_depth)

@@ -123,14 +123,14 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
 
 def _tasks(a: NDArray, b: NDArray, out: NDArray, batch: Ints, tiles: list[_Task]) -> NDArray:
     """Tiles of one product, for every product of the batch."""
-    starts = np.stack([_offsets(x, batch) for x in (a, b, out)], axis=1)
+    starts = np.stack([matrices_begin(x, batch) for x in (a, b, out)], axis=1)
     full = np.zeros((len(starts), len(tiles), 5), np.int64)
     full += np.array(tiles, np.int64)
     full[:, :, :3] += starts[:, None, :]
     return full.reshape(-1, 5)
 
 
-def _offsets(x: NDArray, batch: Ints) -> NDArray:
+def matrices_begin(x: NDArray, batch: Ints) -> NDArray:
     """Where the matrices of `x`, broadcast to `batch`, begin: bytes from its first element."""
     total = np.zeros((), np.int64)
     shape = (1,) * (len(batch) + 2 - x.ndim) + x.shape[:-2]
@@ -140,7 +140,7 @@ def _offsets(x: NDArray, batch: Ints) -> NDArray:
     return total.reshape(-1)
 
 
-def _layout(x: NDArray) -> tuple[int, int] | None:
+def matrix_layout(x: NDArray) -> tuple[int, int] | None:
     """How BLAS reads the matrices of `x`: plain or transposed, and the elements from line to line; None if it cannot."""
     (rows, columns), (down, across), size = x.shape[-2:], x.strides[-2:], x.itemsize
     for flag, lines, length, far, near in (
@@ -158,7 +158,7 @@ Call = tuple[
 
 
 def _matrix_call(a: NDArray, b: NDArray, out: NDArray) -> Call | None:
-    left, right, target = _layout(a), _layout(b), _layout(out)
+    left, right, target = matrix_layout(a), matrix_layout(b), matrix_layout(out)
     if left is None or right is None or target is None:
         return None
     (m, k), n = a.shape[-2:], b.shape[-1]
@@ -186,7 +186,7 @@ def _line_call(a: NDArray, b: NDArray, out: NDArray) -> Call | None:
     """A matrix times a vector; `a` and `b` are exchanged where the vector stands on the left."""
     swapped = out.shape[-1] != 1
     matrix = b.swapaxes(-1, -2) if swapped else a
-    layout = _layout(matrix)
+    layout = matrix_layout(matrix)
     step_in, step_out = (a.strides[-1], out.strides[-1]) if swapped else (b.strides[-2], out.strides[-2])
     rows, depth = matrix.shape[-2:]
     steps = [step // out.itemsize if extent > 1 else 1 for step, extent in ((step_in, depth), (step_out, rows))]

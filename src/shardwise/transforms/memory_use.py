@@ -79,7 +79,7 @@ def _most(program: Program, owned: Collection[int]) -> tuple[int, int]:
                 alive += var.aval.nbytes
                 temporary += 0 if var in results else var.aval.nbytes
         inside = 0
-        if eqn.op.name != "fused":
+        if eqn.op.name not in ("fused", "epilogue"):  # what these compute meanwhile stays in registers and caches
             inside = max((temporary_bytes(p) for _, p in subprograms(eqn.params)), default=0)
         peak, most = max(peak, alive + inside), max(most, temporary + inside)
         for var in ending:

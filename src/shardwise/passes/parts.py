@@ -1,0 +1,61 @@
+"""Equations of a program that are to run as one, and an order in which each part comes after those it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardwise.ir import Program, Var
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What runs as one: an equation of its own, or the members of a group. Ordered by its last member."""
+
+    members: tuple[int, ...]
+
+
+def makers(program: Program) -> dict[Var, int]:
+    """Per value the equation that makes it."""
+    return {v: i for i, e in enumerate(program.equations) for v in e.outputs}
+
+
+def users(program: Program) -> dict[Var, list[int]]:
+    """Per value the equations that read it."""
+    found: dict[Var, list[int]] = {}
+    for i, eqn in enumerate(program.equations):
+        for atom in dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)):
+            found.setdefault(atom, []).append(i)
+    return found
+
+
+def ordered(program: Program, parts: Sequence[Part]) -> list[Part]:
+    """The parts so that each comes after those it needs, else by their last members: values live no longer than before."""
+    made = makers(program)
+    of = {i: p for p in parts for i in p.members}
+    last_effect: int | None = None
+    needs: dict[Part, list[Part]] = {p: [] for p in parts}
+    for i, eqn in enumerate(program.equations):
+        for atom in eqn.inputs:
+            j = made.get(atom) if isinstance(atom, Var) else None
+            if j is not None and of[j] is not of[i]:
+                needs[of[i]].append(of[j])
+        if eqn.op.has_effects(eqn.params):
+            if last_effect is not None:
+                needs[of[i]].append(of[last_effect])
+            last_effect = i
+    done: set[Part] = set()
+    result: list[Part] = []
+    for part in sorted(parts, key=lambda p: p.members[-1]):
+        stack = [part]
+        while stack:
+            top = stack[-1]
+            waiting = [p for p in needs[top] if p not in done]
+            if top in done or not waiting:
+                stack.pop()
+                if top not in done:
+                    done.add(top)
+                    result.append(top)
+            else:
+                stack.extend(waiting)
+    return result

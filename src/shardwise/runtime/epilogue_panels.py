@@ -1,0 +1,119 @@
+"""How the result of a product is cut into panels that stay in the cache until they are used up.
+
+Comes in: the extents of the loops of a group over the result, and which loops make the rows and the columns of the product, the
+outermost first. Goes out: boxes of loops. The cuts depend on shapes alone, so results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+Shape = tuple[int, ...]
+
+_COLUMNS = 512  # columns that a product computes well
+_ROWS = 64  # the least rows, whatever their length
+_GRAIN = 16  # cuts fall on multiples of this
+
+
+def _half_of_the_cache() -> int:
+    """Bytes of a panel: half of a processor's second-level cache, within bounds."""
+    try:
+        found = os.sysconf("SC_LEVEL2_CACHE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not on every system
+        found = 0
+    return min(max(found // 2, 1 << 18), 1 << 20)
+
+
+_LEAST = 1 << 18
+_SHARES = 16  # panels that there should be, for as many threads
+BYTES = _half_of_the_cache()
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Rows and columns of the product's result, counted over all its matrices, and per loop of the group where they lie."""
+
+    rows: range
+    columns: range
+    starts: Shape
+    extents: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Loops of one side: those before `at` are taken one at a time, that one in steps, those after it whole."""
+
+    axes: Shape
+    at: int
+    step: int
+
+    def pieces(self, full: Shape) -> Iterator[tuple[int, int, dict[int, tuple[int, int]]]]:
+        """First and last index over all the side's loops, and per loop (start, extent)."""
+        inside = math.prod(full[d] for d in self.axes[self.at + 1 :])
+        whole = {d: (0, full[d]) for d in self.axes[self.at + 1 :]}
+        if not self.axes:
+            yield 0, 1, {}
+            return
+        cut = self.axes[self.at]
+        around = [range(full[d]) for d in self.axes[: self.at]]
+        for number, index in enumerate(itertools.product(*around)):
+            fixed = {d: (i, 1) for d, i in zip(self.axes, index, strict=False)}
+            for start in range(0, full[cut], self.step):
+                extent = min(self.step, full[cut] - start)
+                first = (number * full[cut] + start) * inside
+                yield first, first + extent * inside, {**fixed, cut: (start, extent), **whole}
+
+
+def _cut(axes: Shape, full: Shape, whole: set[int], most: int) -> _Cut:
+    """The cut of a side into pieces of about `most` indices, in which loops of `whole` are not cut."""
+    needed = min([i for i, d in enumerate(axes) if d in whole], default=len(axes))
+    size, at = 1, len(axes)
+    while at and (at > needed or size * full[axes[at - 1]] <= most):
+        at -= 1
+        size *= full[axes[at]]
+    if at == 0:
+        return _Cut(axes, 0, full[axes[0]] if axes else 1)
+    at -= 1
+    n = full[axes[at]]
+    count = -(-n // max(1, most // size))
+    step = -(-n // count)
+    if size % _GRAIN and step > _GRAIN:
+        step = -(-step // _GRAIN) * _GRAIN
+    return _Cut(axes, at, step)
+
+
+def most(whole_rows: int, rows: int, columns: int, itemsize: int, cut_columns: bool) -> tuple[int, int]:
+    """The rows and columns of a panel, or few more: `whole_rows` is a number whose multiples they must be, 1 for any."""
+    elements = min(BYTES, max(rows * columns * itemsize // _SHARES, _LEAST)) // itemsize
+    width = min(columns, max(4 * _GRAIN, min(_COLUMNS, elements // whole_rows))) if cut_columns else columns
+    return max(_ROWS, whole_rows, elements // width), width
+
+
+def panels(
+    full: Shape, rows: Shape, columns: Shape, reduced: set[int], itemsize: int, cut_columns: bool
+) -> list[Panel]:
+    """The panels of a result.
+
+    Args:
+        full: extents of the group's loops.
+        rows: the loops that are the product's rows, with its batch, in the order of the memory; `columns` likewise.
+        reduced: loops that a panel must hold whole.
+        itemsize: bytes of an element of the product.
+        cut_columns: whether panels may hold parts of rows.
+    """
+    whole = math.prod(full[d] for d in rows[min([i for i, d in enumerate(rows) if d in reduced], default=len(rows)) :])
+    cut_columns = cut_columns and not reduced & set(columns)
+    count = lambda side: math.prod(full[d] for d in side)  # noqa: E731
+    height, width = most(whole, count(rows), count(columns), itemsize, cut_columns)
+    across, down = _cut(columns, full, reduced, width), _cut(rows, full, reduced, height)
+    found = []
+    for first, last, where in down.pieces(full):
+        for left, right, there in across.pieces(full):
+            spans = [(where | there).get(d, (0, n)) for d, n in enumerate(full)]
+            starts, extents = zip(*spans, strict=True)
+            found.append(Panel(range(first, last), range(left, right), starts, extents))
+    return found
