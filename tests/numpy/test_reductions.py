@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+import numpy as np
 import pytest
 
+import shardwise as sw
+import shardwise.numpy as jnp
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error, over
 
@@ -139,3 +144,33 @@ def test_as_jax(line):
 @pytest.mark.parametrize("line", cases(ERRORS))
 def test_errors(line):
     check_error(line)
+
+
+def test_axes_that_are_names() -> None:
+    name, both, split_rows = cast(Any, ("i", ("i", 0), ("d", 0)))
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    over = lambda f: sw.vmap(f, axis_name="i", out_axes=None)(x)  # noqa: E731
+    for reduction in ("sum", "mean", "max", "min", "var", "std"):
+        reduce, expected = getattr(jnp, reduction), getattr(np, reduction)
+        np.testing.assert_allclose(np.asarray(over(lambda r, f=reduce: f(r, axis="i"))), expected(x, 0), rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(over(lambda r, f=reduce: f(r, axis=(0, "i")))), expected(x), rtol=1e-5)
+    masked = over(lambda r: jnp.mean(r, axis=both, where=r > 0))
+    np.testing.assert_allclose(float(masked), x[x > 0].mean(), rtol=1e-5)
+    rows = sw.P("d")
+    split = sw.shard_map(
+        lambda r: jnp.mean(r, split_rows), mesh=sw.make_mesh((2,), ("d",)), in_specs=rows, out_specs=sw.P()
+    )
+    np.testing.assert_allclose(np.asarray(split(x)), x.mean(0), rtol=1e-5)
+    with pytest.raises(NotImplementedError, match="all_gather"):
+        over(lambda r: jnp.prod(r, axis=name))
+    with pytest.raises(NameError, match="unbound axis name"):
+        jnp.sum(x, axis=name)
+
+
+def test_what_is_no_mask_or_loses_a_part() -> None:
+    with pytest.warns(DeprecationWarning, match="boolean array"):
+        assert float(jnp.sum(jnp.arange(3.0), where=np.array([1, 0, 1]))) == 2
+    with pytest.warns(np.exceptions.ComplexWarning, match="imaginary part"):
+        assert float(jnp.sum(jnp.asarray([1 + 2j, 3]), dtype=np.float32)) == 4
+    assert jnp.median(jnp.zeros((0, 3)), axis=1).shape == (0,)
+    assert jnp.cumsum(jnp.asarray([2, 0, -2]), dtype=bool).tolist() == [True, True, True]

@@ -28,6 +28,7 @@ from shardwise.base.errors import ConcretizationTypeError
 from shardwise.ir import Array, Literal, ShapedArray, Tracer, literal
 from shardwise.ir.explicit import elementwise_error
 from shardwise.ops.casts import convert as convert
+from shardwise.ops.casts import warn_of_lost_part
 from shardwise.ops.convert import as_array as as_array
 from shardwise.ops.convert import as_value
 from shardwise.sharding import NamedSharding, PartitionSpec
@@ -193,6 +194,12 @@ def insertion_axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
 
 def astype(x: Value, dtype: DType) -> Any:
     """`x` with this dtype, strongly typed."""
+    return convert(x, dtype, False)
+
+
+def asked(x: Value, dtype: DType) -> Any:
+    """`astype` to a dtype that the caller of a function gave: complex values do not lose a part without a warning."""
+    warn_of_lost_part(x.dtype, dtype)
     return convert(x, dtype, False)
 
 

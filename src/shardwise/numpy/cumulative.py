@@ -15,6 +15,7 @@ from shardwise.ir import Array, literal
 from shardwise.numpy._promote import (
     array,
     as_array,
+    asked,
     astype,
     broadcast_to_shape,
     canonical_axes,
@@ -45,15 +46,16 @@ def _running(
     wanted = requested(name, dtype)
     if axis is None or not x.ndim:
         if axis is not None:
-            canonical_axis(axis, max(x.ndim, 1))
+            canonical_axis(axis, int(x.aval.weak_type))  # Python's numbers are taken for vectors of one
         x, d = lax.reshape(x, (x.size,)), 0
     else:
         d = canonical_axis(axis, x.ndim)
     if wanted is None:
         wanted = reduction_dtype(x.dtype) if promote else default_dtype("i") if is_bool(x.dtype) else x.dtype
     if is_bool(wanted):
-        return as_array(astype(accumulate(as_array(astype(x, default_dtype("i"))), d), wanted))
-    return accumulate(as_array(astype(x, wanted)), d)
+        counted = astype(astype(x, wanted), default_dtype("i"))
+        return as_array(astype(accumulate(as_array(counted), d), wanted))
+    return accumulate(as_array(asked(x, wanted)), d)
 
 
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:

@@ -108,7 +108,7 @@ def _quantile(name: str, a: Any, q: Any, axis: Axis, out: None, overwrite_input:
     kept = [d for d in range(x.ndim) if d not in axes]
     shape = tuple(x.shape[d] for d in kept)
     n = x.size // max(1, int(np.prod(shape)))
-    if not n:
+    if 0 in [x.shape[d] for d in axes]:
         raise ValueError(f"{name}: no elements lie over axes {axes} of shape {x.shape}.")
     rows = lax.reshape(lax.transpose(x, [*kept, *axes]), (*shape, n))
     p = as_array(astype(probabilities, np.dtype(np.float64 if dtype == np.float64 else np.float32)))

@@ -157,11 +157,11 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
     """The coordinates of a grid from those along its sides, one array per side.
 
-    ValueError for arrays that are not 1-d or an `indexing` other than 'xy' and 'ij'; NotImplementedError for copy=False.
+    ValueError for arrays that are not 1-d or an `indexing` other than 'xy' and 'ij', and for copy=False.
     """
     sides = values("meshgrid", *xi)
     if not copy:
-        raise NotImplementedError("meshgrid: arrays are never views of each other here; use copy=True.")
+        raise ValueError("jax.numpy.meshgrid only supports copy=True: arrays are never views of each other here.")
     if indexing not in ("xy", "ij"):
         raise ValueError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}.")
     if any(x.ndim != 1 for x in sides):
@@ -247,7 +247,7 @@ ogrid = _Grid(sparse=True)
 
 
 class _Join:
-    """``r_[1:4, 0, x]``: ranges and arrays put together along an axis; a leading text chooses axis and rank."""
+    """``r_[1:4, 0, x]``: ranges and arrays put together along an axis; a leading text chooses axis and rank, 'r' or 'c' a matrix."""
 
     axis = 0
     ndmin = 1
@@ -256,10 +256,11 @@ class _Join:
     def __getitem__(self, key: Any) -> Array:
         items = list(key) if isinstance(key, tuple) else [key]
         axis, ndmin, trans1d = self.axis, self.ndmin, self.trans1d
+        matrix = ""
         if items and isinstance(items[0], str):
             words = items.pop(0).split(",")
             if words[0] in ("r", "c"):
-                raise NotImplementedError(f"r_ and c_ do not build matrices ({words[0]!r}). Use jnp.atleast_2d.")
+                matrix = words.pop(0)
             if len(words) > 3:
                 raise ValueError(f"r_: expected up to three comma-separated integers, got {','.join(words)!r}.")
             numbers = [int(w) for w in words]
@@ -274,7 +275,8 @@ class _Join:
                 dims = [d for d in range(ndmin) if not place <= d < place + rank] if rank else range(new)
                 x = lax.expand_dims(x, dims)
             parts.append(x)
-        return lax.concatenate(promote_dtypes(*parts), axis % parts[0].ndim)
+        joined = lax.concatenate(promote_dtypes(*parts), axis % parts[0].ndim)
+        return lax.expand_dims(joined, (0 if matrix == "r" else 1,)) if matrix and joined.ndim == 1 else joined
 
 
 class _JoinColumns(_Join):

@@ -7,12 +7,14 @@ wider types.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from shardwise import lax
+from shardwise.base import config
 from shardwise.base.dtypes import (
     bfloat16,
     default_dtype,
@@ -25,6 +27,7 @@ from shardwise.numpy._promote import (
     Value,
     array,
     as_array,
+    asked,
     astype,
     broadcast_shapes,
     broadcast_to_shape,
@@ -42,6 +45,7 @@ from shardwise.numpy._promote import (
     zero_like,
 )
 from shardwise.numpy._ufunc_forms import where_
+from shardwise.numpy.named_axes import MAY_NAME, refuse_names, split_names
 from shardwise.numpy.predicates import isnan, to_bool
 from shardwise.ops import binary as two
 from shardwise.ops import unary as one
@@ -58,8 +62,13 @@ def _masked(name: str, x: Array, where: Any, neutral: Any) -> Array:
     """`x` with `neutral` where the mask is false; both broadcast to one shape."""
     if where is None:
         return x
-    mask = to_bool(value(name, where))
-    mask, x_ = promote_shapes(name, mask, x)
+    mask = value(name, where)
+    if not is_bool(mask.dtype):
+        message = f"jnp.{name}: where must be None or a boolean array; got where.dtype={mask.dtype!r}."
+        if config.latest:
+            raise ValueError(message)
+        warnings.warn(message, DeprecationWarning, stacklevel=4)
+    mask, x_ = promote_shapes(name, to_bool(mask), x)
     shape = broadcast_shapes(mask.shape, x.shape)
     return broadcast_to_shape(where_(mask, x_, neutral), shape) if shape != x.shape else where_(mask, x_, neutral)
 
@@ -78,6 +87,14 @@ def _strong(x: Array) -> Array:
 
 def _accumulating(name: str, a: Any, axis: Axis, dtype: Any, out: None, keepdims: bool, initial: Any, where: Any,
                   promote_integers: bool, neutral: int, reduce: Reduce, combine: Any) -> Array:  # fmt: skip
+    if isinstance(axis, MAY_NAME) and (names := split_names(axis)[1]):
+        if combine is not lax.add:
+            refuse_names(name, axis)
+        here = _accumulating(
+            name, a, split_names(axis)[0], dtype, out, keepdims, None, where, promote_integers, neutral, reduce, combine
+        )
+        total = lax.psum(here, names)
+        return total if initial is None else lax.add(total, as_array(astype(_scalar(name, initial), total.dtype)))
     if isinstance(a, Array) and (dtype is out is initial is where is None) and a.aval.dtype in _SUMMED_AS_THEY_ARE:
         result = _reduced(a, canonical_axes(axis, a.aval.ndim), keepdims, reduce)  # the everyday case
         return _strong(result) if a.aval.weak_type else result
@@ -88,7 +105,7 @@ def _accumulating(name: str, a: Any, axis: Axis, dtype: Any, out: None, keepdims
     if wanted is None:
         wanted = reduction_dtype(x.dtype) if promote_integers or is_bool(x.dtype) else x.dtype
     compute = _WIDER.get(wanted, wanted)
-    x = as_array(astype(x, compute))
+    x = as_array(asked(x, compute))
     x = _masked(name, x, where, literal(neutral, compute))
     if is_bool(compute):
         reduce, combine = (lax.reduce_and, lax.bitwise_and) if neutral else (lax.reduce_or, lax.bitwise_or)
@@ -130,6 +147,9 @@ def _extremum(name: str, a: Any, axis: Axis, out: None, keepdims: bool, initial:
               combine: Any) -> Array:  # fmt: skip
     no_out(name, out)
     x = array(name, a)
+    if isinstance(axis, MAY_NAME) and (names := split_names(axis)[1]):
+        here = _extremum(name, x, split_names(axis)[0], out, keepdims, initial, where, reduce, combine)
+        return (lax.pmax if combine is lax.max else lax.pmin)(here, names)
     if where is not None and initial is None:
         raise ValueError(f"reduction operation {name} does not have an identity, so to use a where mask one has to "
                          "specify 'initial'")  # fmt: skip
@@ -187,6 +207,7 @@ def _truth(
     name: str, a: Any, axis: Axis, out: None, keepdims: bool, where: Any, neutral: bool, reduce: Reduce
 ) -> Array:
     no_out(name, out)
+    refuse_names(name, axis)
     x = _strong(as_array(to_bool(value(name, a))))
     x = _masked(name, x, where, literal(np.bool_(neutral)))
     return _reduced(x, canonical_axes(axis, x.ndim), keepdims, reduce)
@@ -274,7 +295,11 @@ def _nan_position(
 def _size(x: Array, axis: Axis) -> int:
     """How many elements lie over the axes."""
     shape = x.shape
-    return math.prod(shape) if axis is None else math.prod([shape[d] for d in canonical_axes(axis, len(shape))])
+    if axis is None:
+        return math.prod(shape)
+    positions, names = split_names(axis)
+    here = math.prod([shape[d] for d in canonical_axes(positions, len(shape))])
+    return here * lax.axis_size(names) if names else here
 
 
 def _count(name: str, x: Array, axis: Axis, where: Any, dtype: Any, keepdims: bool) -> Value:
@@ -296,7 +321,7 @@ def mean(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdim
         wanted = to_inexact(x.dtype) if is_inexact(x.dtype) else default_dtype("f")
     compute = _WIDER.get(wanted, wanted)
     if is_inexact(compute):
-        total = sum(as_array(astype(x, compute)), axis, keepdims=keepdims, where=where)
+        total = sum(as_array(asked(x, compute)), axis, keepdims=keepdims, where=where)
     else:
         total = sum(x, axis, compute, keepdims=keepdims, where=where)
     if where is None and is_inexact(compute):

@@ -54,6 +54,8 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     chooser, *cases = to_bool(c), *promote_dtypes(a, b)
     if chooser.ndim == 0:
         return where_(chooser, *broadcast_together("where", *cases))
+    if c.shape != a.shape or c.shape != b.shape:
+        broadcast_shapes(c.shape, a.shape, b.shape)
     return where_(*broadcast_together("where", chooser, *cases))
 
 

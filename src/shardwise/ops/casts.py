@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -114,7 +115,15 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Array:
     dtype = requested_dtype(new_dtype, "convert_element_type")
     if isinstance(value, Array) and value.dtype == dtype and not value.weak_type:
         return value
+    warn_of_lost_part(value.dtype, dtype)
     return bind(convert_element_type_p, value, new_dtype=dtype, weak_type=False)
+
+
+def warn_of_lost_part(old: Any, new: Any) -> None:
+    """ComplexWarning if a cast from `old` to `new` drops imaginary parts."""
+    if dtype_kind(old) == "c" and dtype_kind(new) != "c":
+        message = "Casting complex values to real discards the imaginary part; take it with real() or abs()."
+        warnings.warn(message, np.exceptions.ComplexWarning, stacklevel=4)
 
 
 _operand = operand  # functions below have a parameter of that name

@@ -23,7 +23,7 @@ __all__ = ["clamp", "select", "select_n"]
 def _select_type(which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
     """More than `lax.select_n` allows: operands of rank 0 and dims of size 1 broadcast."""
     if len(cases) == 0:
-        raise TypeError("select_n needs at least one case.")
+        raise ValueError("select_n needs at least one case.")
     kind = dtype_kind(which.dtype)
     if kind not in "biu":
         raise TypeError(f"select_n: `which` must be of bool or integer type, got {which.dtype.name}.")

@@ -238,14 +238,14 @@ top_k_p = define_op(
 )
 
 
-def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Array, Array]:
+def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
     """The `k` greatest elements along `axis`, greatest first, and their positions (int32); ties: lowest position first.
 
     Raises ValueError for complex operands, a bad axis, or k outside 0..size.
     """
     x = as_array(operand)
     values, indices = bind(top_k_p, x, k=operator.index(k), axis=_dim(axis, x.ndim, "top_k"))
-    return values, indices
+    return [values, indices]
 
 
 def _approximate(
@@ -274,7 +274,7 @@ def approx_max_k(
     recall_target: float = 0.95,
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
-) -> tuple[Array, Array]:
+) -> list[Array]:
     """The `k` greatest elements and their positions; exact, so every `recall_target` is met.
 
     Without `aggregate_to_topk` all elements come back, in order. Raises ValueError for operands that are not floating.
@@ -292,10 +292,10 @@ def approx_min_k(
     recall_target: float = 0.95,
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
-) -> tuple[Array, Array]:
+) -> list[Array]:
     """The `k` least elements and their positions; see `approx_max_k`."""
     x, count, dim = _approximate(
         "approx_min_k", operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk
     )
     values, indices = top_k(neg(x), count, axis=dim)
-    return neg(values), indices
+    return [neg(values), indices]
