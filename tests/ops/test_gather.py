@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
+import ml_dtypes
 import numpy as np
 import pytest
 
 from shardwise.base import config
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
+from shardwise.ops import row_loops
 from shardwise.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_p
 from shardwise.runtime.env import SINGLE, Env
+from shardwise.runtime.llvm import available
 from shardwise.sharding import AbstractMesh, AxisType
 from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, spread
@@ -224,3 +229,30 @@ def test_vmap_over_nothing():
     assert shardwise.vmap(lambda x, i: x[i])(x, i).shape == (0, 2, 4)
     assert shardwise.vmap(lambda x, i: x.at[i].set(0.0))(x, i).shape == (0, 3, 4)
     assert shardwise.vmap(lambda i: x[0:, i].sum())(i).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.bool_, np.complex64, np.complex128, ml_dtypes.bfloat16])
+def test_rows_read_in_machine_code(monkeypatch, dtype):
+    """Positions of any integer type; those out of bounds give the fill value or are moved inside; threads share them."""
+    monkeypatch.setattr(row_loops, "FEWEST", 1)
+    monkeypatch.setattr(row_loops, "_SHARED", 1)
+    monkeypatch.setattr(row_loops, "_CHUNK", 64)
+    monkeypatch.setattr(row_loops, "thread_count", lambda: 3)
+    rng = np.random.default_rng(0)
+    for columns, index, wrap, fill in itertools.product((1, 3, 70), "bihlBHI", (False, True), (None, 1)):
+        table = rng.integers(0, 2, (9, columns)).astype(dtype)
+        position = rng.integers(0 if index.isupper() else -12, 13, 500).astype(index)
+        at = position.astype(int)
+        at = np.where(wrap & (at < 0), at + 9, at)
+        want = table[np.clip(at, 0, 8)]
+        want = want if fill is None else np.where(((at < 0) | (at > 8))[:, None], np.array(fill).astype(dtype), want)
+        got = row_loops.taken_rows(table, position, fill, wrap=wrap)
+        if available():
+            np.testing.assert_array_equal(got, want)
+        into, rows = np.zeros((9, columns), dtype), table[np.arange(500) % 9]
+        if row_loops.combined_rows(into, position, rows, None, wrap=wrap, clip=fill is None):
+            want = np.zeros_like(into)
+            for i, row in zip(at, rows, strict=True):
+                if fill is None or 0 <= i < 9:
+                    want[min(max(i, 0), 8)] = row
+            np.testing.assert_array_equal(into, want)

@@ -11,14 +11,16 @@ import pytest
 import shardwise
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
+from shardwise.ops import row_loops
 from shardwise.ops import scatter as scatter_module
-from shardwise.ops import windows
+from shardwise.ops.row_loops import combined_rows
 from shardwise.ops.scatter import scatter_p
 from shardwise.ops.scatter_kernel import neutral
 from shardwise.ops.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.windows import combine_rows
 from shardwise.runtime.address import address
 from shardwise.runtime.env import SINGLE, Env
+from shardwise.runtime.llvm import available
 from shardwise.runtime.memory import pool
 from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from shardwise.sharding.rule import Kind
@@ -141,18 +143,22 @@ def test_many_rows_with_repeats(dtype):
         np.testing.assert_array_equal(flat, want)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
-@pytest.mark.parametrize("size", [1, 2, 41, 9000])
-def test_rows_that_threads_share(monkeypatch, dtype, size):
-    monkeypatch.setattr(windows, "_SHARED_ELEMENTS", 1)
-    monkeypatch.setattr(windows, "thread_count", lambda: 3)
-    position = RNG.integers(0, size, 3000)
-    rows = (RNG.normal(size=(3000, 16)) * 9).astype(np.int32).astype(dtype)
-    for ufunc in (np.add, np.subtract):
-        flat = np.ones((size, 16), dtype)
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int64, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("columns", [1, 3, 5, 200])
+def test_many_rows_in_machine_code(monkeypatch, dtype, columns):
+    """Threads share the columns; narrow floats are rounded after each row, as by NumPy."""
+    monkeypatch.setattr(row_loops, "_SHARED", 1)
+    monkeypatch.setattr(row_loops, "FEWEST", 1)
+    monkeypatch.setattr(row_loops, "thread_count", lambda: 3)
+    position = RNG.integers(0, 41, 500)
+    rows = (RNG.normal(size=(500, columns)) * 2).astype(np.int32).astype(dtype)
+    for ufunc in (np.add, np.subtract, np.multiply, np.minimum, np.maximum):
+        flat = np.ones((41, columns), dtype)
         want = flat.copy()
-        combine_rows(flat, position, rows, ufunc, unique=False)
-        ufunc.at(want, position, rows)
+        assert combined_rows(flat, position, rows, ufunc) == available()
+        with np.errstate(all="ignore"):
+            for i in range(500 if available() else 0):
+                want[position[i]] = ufunc(want[position[i]], rows[i])
         np.testing.assert_array_equal(flat, want)
 
 

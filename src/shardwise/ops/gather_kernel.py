@@ -16,6 +16,7 @@ import numpy as np
 from shardwise.base.dtypes import iinfo, isdtype
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
+from shardwise.ops.row_loops import taken_rows
 from shardwise.ops.split_dims import combined, join
 from shardwise.ops.window_numbers import GatherDimensionNumbers, GatherScatterMode
 from shardwise.ops.windows import Block, in_bounds, linear_index, read_windows
@@ -39,6 +40,7 @@ def gather_kernel(
     sum_axes: Axes = (),
     **promises: Any,
 ) -> Block:
+    """The windows at `indices`; with `sum_axes`, the sum over these axes of what the devices have of them."""
     del promises
     lead, numbers = env.lead, dimension_numbers
     # Per split dim: where a device's part of it begins, of the shape of the leading dims, and how long the dim is.
@@ -156,6 +158,14 @@ def _gather_rows(
     shape = operand.shape[lead:]
     if shape[:first] != slice_sizes[:first] or shape[first + count :] != slice_sizes[first + count :]:
         return None
+    if count == 1 and math.prod(operand.shape[: lead + first]) == 1 and operand.flags.c_contiguous:
+        fills = mode is GatherScatterMode.FILL_OR_DROP
+        fill = _fill(fill_value, operand.dtype) if fills else None
+        table = operand.reshape(shape[first], math.prod(shape[first + 1 :]))
+        found = taken_rows(table, indices.reshape(-1), fill, wrap=wrap)
+        if found is not None:
+            before = (*operand.shape[:lead], *shape[:first])
+            return found.reshape(*before, *indices.shape[lead:-1], *shape[first + 1 :])
     starts: list[Block] = [indices] * count
     outside: Block | None = None
     for i, d in enumerate(numbers.start_index_map):

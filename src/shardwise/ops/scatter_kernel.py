@@ -16,6 +16,7 @@ import numpy as np
 from shardwise.base.dtypes import finfo, iinfo, isdtype, physical
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
+from shardwise.ops.row_loops import combined_rows
 from shardwise.ops.split_dims import combined, cut, join, moved_in
 from shardwise.ops.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.windows import Block, combine_rows, in_bounds, linear_index, write_windows
@@ -212,18 +213,23 @@ def _scatter_rows(
         or not operand.shape[:lead] == indices.shape[:lead] == updates.shape[:lead] == loops
     ):
         return None
-    starts: list[Block] = [indices] * count
+    work = operand if owned and operand.flags.c_contiguous else row_major(operand)
+    table = work.reshape(math.prod(shape[:count]), math.prod(shape[count:]))
+    clip = mode is GatherScatterMode.CLIP
+    index = indices.reshape(indices.shape[lead:])
+    rows = updates.reshape(math.prod(index.shape[:-1]), table.shape[1])
+    ufunc = _UFUNCS[combine]
+    if count == 1 and combined_rows(table, index.reshape(-1), rows, ufunc, wrap=wrap, clip=clip):
+        return work
+    starts: list[Block] = [index] * count
     keep: Block | None = None
     for i, d in enumerate(dims):
-        column = indices.reshape(indices.shape[lead:])[..., i]
-        starts[d], inside = in_bounds(column, shape[d], shape[d] - 1, wrap)
-        if inside is not None and mode is not GatherScatterMode.CLIP:
+        starts[d], inside = in_bounds(index[..., i], shape[d], shape[d] - 1, wrap)
+        if inside is not None and not clip:
             keep = inside if keep is None else keep & inside
-    work = operand if owned and operand.flags.c_contiguous else row_major(operand)
     position = linear_index(starts, shape[:count], starts[0].shape).reshape(-1)
-    rows = updates.reshape(position.size, math.prod(shape[count:]))
     if keep is not None:
         chosen = keep.reshape(-1)
         position, rows = position[chosen], rows[chosen]
-    combine_rows(work.reshape(math.prod(shape[:count]), rows.shape[1]), position, rows, _UFUNCS[combine], unique)
+    combine_rows(table, position, rows, ufunc, unique)
     return work

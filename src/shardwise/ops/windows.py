@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from shardwise.ops.row_loops import combined_rows
 from shardwise.runtime.copies import row_major, taken
-from shardwise.runtime.threads import in_runs, thread_count
 
 Block = np.ndarray[Any, Any]
 Starts = Mapping[int, Block]
@@ -23,8 +23,6 @@ Pairs = Sequence[tuple[int, int]]  # (operand dim, batch dim) that run in step
 # Below this many elements a row-wise sparse product does not pay for importing SciPy's.
 _SPARSE_ELEMENTS = 1 << 15
 _SPARSE_KINDS = "iufc"
-# From here on a second thread pays.
-_SHARED_ELEMENTS, _SHARED_COLUMNS = 1 << 20, 16
 
 
 def in_bounds(start: Block, n: int, limit: int, wrap: bool) -> tuple[Block, Block | None]:
@@ -240,6 +238,8 @@ def combine_rows(flat: Block, position: Block, rows: Block, combine: Callable[..
     """``flat[position[i]] = combine(flat[position[i]], rows[i])`` for i in turn, in place; repeated positions count."""
     if not rows.size:
         return
+    if combined_rows(flat, position, rows, combine):
+        return
     if combine is None:
         flat[position] = rows
     elif unique or position.size == 1:
@@ -255,24 +255,12 @@ def combine_rows(flat: Block, position: Block, rows: Block, combine: Callable[..
 
 
 def _add_rows(flat: Block, position: Block, rows: Block, sign: int) -> None:
-    """Row-wise accumulation as a product with a sparse matrix, one entry per column; 8 times faster than ufunc.at.
-
-    Threads share the rows of `flat`: each adds what falls on its own, in order.
-    """
+    """Row-wise accumulation as a product with a sparse matrix, one entry per column; 8 times faster than ufunc.at."""
     from scipy.sparse import _sparsetools
 
     (size, columns), count = flat.shape, position.size
     weights = np.full(count, sign).astype(flat.dtype)  # wraps to the right weight for unsigned types
-    position, source = position.astype(np.int64, copy=False), np.ascontiguousarray(rows).reshape(-1)
-    threads = thread_count() if rows.size >= _SHARED_ELEMENTS and columns >= _SHARED_COLUMNS else 1
-
-    def add(run: slice) -> None:
-        ends, at = np.arange(count + 1), position  # column i has the entries from ends[i] to ends[i + 1]
-        if threads > 1:
-            here = (position >= run.start) & (position < run.stop)
-            ends[1:] = np.cumsum(here)
-            at = position[here] - run.start
-        part = flat[run].reshape(-1)
-        _sparsetools.csc_matvecs(run.stop - run.start, count, columns, ends, at, weights, source, part)
-
-    in_runs(add, size, -(-size // threads), threads)
+    source = np.ascontiguousarray(rows).reshape(-1)
+    position = position.astype(np.int64, copy=False)
+    ends = np.arange(count + 1)  # column i has the entries from ends[i] to ends[i + 1]
+    _sparsetools.csc_matvecs(size, count, columns, ends, position, weights, source, flat.reshape(-1))
