@@ -230,3 +230,12 @@ def test_memory_is_the_result_and_little_more():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 6 << 20
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 95, 96, 97])
+def test_few_counters_hash_like_many(count):
+    keys = threefry.seed(np.arange(3))
+    for bits in (8, 32, 64):
+        whole = threefry.random_bits(keys, bits, (200,))
+        np.testing.assert_array_equal(threefry.random_bits(keys, bits, (count,)), whole[:, :count])
+        np.testing.assert_array_equal(threefry.random_bits(keys[:1], bits, (count,)), whole[:1, :count])

@@ -10,6 +10,7 @@ the rest, and the bits do not depend on how the array is split over devices.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -28,7 +29,7 @@ _SHIFTS = tuple(
     tuple((np.array(r, np.uint32), np.array(32 - r, np.uint32)) for r in rotations) for rotations in _ROTATIONS
 )
 _TILE = 1 << 15  # elements hashed at a time: three such uint32 arrays stay in the L2 cache
-_FEW = 6  # up to so many elements Python's ints are faster than NumPy's 110 calls
+_FEW = 96  # up to so many elements Python's long ints are faster than NumPy's 110 calls
 
 _KEY_TYPE = np.dtype(np.uint64)
 _UINTS = {bits: np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
@@ -81,18 +82,30 @@ def _hash_in_place(k0: Words, k1: Words, x0: Words, x1: Words, scratch: Words) -
         x1 += keys[(i + 2) % 3] + np.uint32(i + 1)
 
 
-def _hash_ints(k0: int, k1: int, x0: int, x1: int) -> tuple[int, int]:
-    """The same hash of one counter in Python's ints."""
-    keys = (k0, k1, k0 ^ k1 ^ _PARITY)
-    x0 = (x0 + k0) & _WORD
-    x1 = (x1 + k1) & _WORD
+def _hash_lanes(count: int, k0: int, k1: int, x0: int, x1: int) -> tuple[int, int]:
+    """The same hash of `count` counters at once, in Python's long ints: each word has 64 bits to itself, the upper half 0."""
+    ones, words = _lanes(count)
+    keys = (k0, k1, k0 ^ k1 ^ ones * _PARITY)
+    x0 = (x0 + k0) & words
+    x1 = (x1 + k1) & words
     for i in range(5):
         for r in _ROTATIONS[i % 2]:
-            x0 = (x0 + x1) & _WORD
-            x1 = ((x1 << r) & _WORD | x1 >> (32 - r)) ^ x0
-        x0 = (x0 + keys[(i + 1) % 3]) & _WORD
-        x1 = (x1 + keys[(i + 2) % 3] + i + 1) & _WORD
+            x0 = (x0 + x1) & words
+            x1 = ((x1 << r | x1 >> 32 - r) & words) ^ x0
+        x0 = (x0 + keys[(i + 1) % 3]) & words
+        x1 = (x1 + keys[(i + 2) % 3] + ones * (i + 1)) & words
     return x0, x1
+
+
+@functools.cache
+def _lanes(count: int) -> tuple[int, int]:
+    """So many words side by side that are 1, or have all bits set."""
+    ones = _as_int(np.ones(count, np.uint64))
+    return ones, ones * _WORD
+
+
+def _as_int(words: NDArray[Any]) -> int:
+    return int.from_bytes(words.astype("<u8").tobytes(), "little")
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -317,11 +330,14 @@ def _hash_runs(keys: Keys, bases: Keys, run: int, dtype: np.dtype[Any], finish: 
 
 
 def _hash_few(k0: Words, k1: Words, bases: Keys, out: NDArray[Any], finish: _Finish) -> None:
-    run = out.shape[1]
-    keys = list(zip(k0.tolist(), k1.tolist(), strict=True)) * (len(bases) if len(k0) == 1 else 1)
-    hashed = []
-    for (key0, key1), base in zip(keys, bases.tolist(), strict=True):
-        for counter in range(base, base + run):
-            hashed.append(_hash_ints(key0, key1, counter >> 32, counter & _WORD))
-    x0, x1 = np.array(hashed, np.uint32).T.reshape(2, *out.shape)
+    """`_hash_runs` of few counters."""
+    counters = bases[:, None] + np.arange(out.shape[1], dtype=np.uint64)
+    if len(k0) == 1:
+        ones = _lanes(out.size)[0]
+        key0, key1 = (ones * int(k[0]) for k in (k0, k1))
+    else:
+        key0, key1 = (_as_int(np.repeat(k, out.shape[1])) for k in (k0, k1))
+    high, low = _as_int(counters >> np.uint64(32)), _as_int(counters & np.uint64(_WORD))
+    hashed = [x.to_bytes(8 * out.size, "little") for x in _hash_lanes(out.size, key0, key1, high, low)]
+    x0, x1 = (np.frombuffer(x, "<u8").astype(np.uint32).reshape(out.shape) for x in hashed)
     finish(x0, x1, out)
