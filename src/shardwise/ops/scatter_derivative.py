@@ -59,6 +59,7 @@ def put_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: A
 
 
 def sum_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> list[Any]:
+    """An update has the cotangent of the element that it is added to."""
     right = _read(ct, indices, updates.aval, params) if is_linear(updates) else None
     if right is not None and params["combine"] == "sub":
         right = do.neg(right)
@@ -66,6 +67,7 @@ def sum_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: A
 
 
 def product_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    """The product rule; for the updates' tangents, where each element is multiplied once."""
     operand, indices, updates = primals
     t, _, s = tangents
     out = do.scatter_mul(*primals, **params)
@@ -80,6 +82,7 @@ def product_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) 
 
 
 def product_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> list[Any]:
+    """Linear in the operand alone."""
     return [do.scatter_mul(ct, indices, updates, **params), None, None]
 
 
