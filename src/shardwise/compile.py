@@ -47,6 +47,7 @@ from shardwise.signature import Signature, array_type, signature
 
 new_array = ArrayImpl.__new__
 _SMALL = 1 << 12  # elements; nothing smaller is fused
+_MANY = 8  # equations; fewer, without a loop, are left to NumPy
 F = TypeVar("F", bound=Callable[..., Any])
 Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 
@@ -83,6 +84,10 @@ class Executable:
                 )  # brings the compiler of loops, which many programs do without
 
                 device_program = schedule(device_program, env)
+            if config.shardwise_fused == "auto" and _has_many(device_program):
+                from shardwise.passes.small import find_small  # brings the compiler, too
+
+                device_program = find_small(device_program, env)
             self.plan = Plan(device_program, env,
                              owned if grid.processes is None else ())  # fmt: skip
         self.owned = tuple(owned)
@@ -293,6 +298,12 @@ def _has_values(program: Program, size: int) -> bool:
     return any(
         a.aval.size >= size for e in program.equations for a in (*e.inputs, *e.outputs)
     ) or any(_has_values(p, size) for e in program.equations for _, p in subprograms(e.params))  # fmt: skip
+
+
+def _has_many(program: Program) -> bool:
+    """Whether so much happens that a part may be worth compiling as a small program: many equations, or loops."""
+    equations = program.equations
+    return len(equations) >= _MANY or any(True for e in equations for _ in subprograms(e.params))
 
 
 def _seen(sig: Signature) -> Signature:

@@ -1,0 +1,225 @@
+"""How ops are written in small programs, for those that are neither elementwise nor reductions.
+
+Comes in: an equation of a per-device program. Goes out: whether it can be part of a small program (see `runtime.small`); the table
+`WRITERS` says by what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Equation, Literal, Program, Var, subprograms
+from shardwise.ir.op import find_op
+from shardwise.ops.broadcast import broadcast_in_dim_p
+from shardwise.ops.cond import cond_p
+from shardwise.ops.contract import dot_general_p
+from shardwise.ops.gather import gather_p
+from shardwise.ops.gather_kernel import default_fill
+from shardwise.ops.iota import iota_p
+from shardwise.ops.pieces import concatenate_p, pad_p, slice_p, split_p
+from shardwise.ops.reshape import reshape_p
+from shardwise.ops.scan import scan_p
+from shardwise.ops.slicing import dynamic_slice_p, dynamic_update_slice_p
+from shardwise.ops.transpose import rev_p, squeeze_p, transpose_p
+from shardwise.ops.while_loop import while_p
+from shardwise.ops.window_numbers import GatherScatterMode
+from shardwise.runtime import small_control, small_moves, small_windows
+from shardwise.runtime.fused_space import fits
+from shardwise.runtime.lanes import TYPES
+from shardwise.runtime.small_body import WRITERS, Body, has_form
+from shardwise.runtime.small_code import Value
+from shardwise.runtime.small_product import LARGEST as LARGEST_PRODUCT
+from shardwise.runtime.small_product import product
+
+LARGEST = 1 << 14  # elements of a value; beyond, loops that threads share do better
+
+
+def _view(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    return small_moves.view(body.code, eqn, values)
+
+
+def _constant(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    array = small_moves.kernel_of(body.code, eqn)()
+    return [body.code.known(array, eqn.outputs[0].aval.dtype.name)]
+
+
+def _into(writer: Any) -> Any:
+    """A writer of one result, to whom memory may be given."""
+
+    return lambda body, eqn, values, wanted: writer(body.code, eqn, values, wanted[0])
+
+
+def _product(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+    return product(body.code, eqn, values, wanted[0], [body.is_stable(a) for a in eqn.inputs])
+
+
+def _dynamic_slice(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    return small_moves.dynamic_slice(body.code, eqn, values)
+
+
+def _gather(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+    given, dtype = eqn.params["fill_value"], eqn.outputs[0].aval.dtype
+    fill = np.asarray(default_fill(dtype) if given is None else given).astype(dtype)
+    clips = eqn.params["mode"] is not GatherScatterMode.FILL_OR_DROP
+    return small_windows.gather(body.code, eqn, values, wanted[0], fill, clips)
+
+
+def _scatter(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+    return small_windows.scatter(body.code, eqn, values, wanted[0], eqn.params["mode"] is GatherScatterMode.CLIP)
+
+
+_SCATTERS = tuple(find_op(name) for name in ("scatter", *(f"scatter_{c}" for c in ("add", "sub", "mul", "min", "max"))))
+
+for _op in (slice_p, split_p, squeeze_p, reshape_p, transpose_p, rev_p, broadcast_in_dim_p):
+    WRITERS[_op] = _view
+WRITERS[iota_p] = _constant
+WRITERS[concatenate_p] = _into(small_moves.concatenated)
+WRITERS[pad_p] = _into(small_moves.padded)
+WRITERS[dynamic_slice_p] = _dynamic_slice
+WRITERS[dynamic_update_slice_p] = _into(small_moves.dynamic_update)
+WRITERS[dot_general_p] = _product
+WRITERS[gather_p] = _gather
+WRITERS.update(dict.fromkeys(_SCATTERS, _scatter))
+WRITERS[scan_p] = small_control.scan
+WRITERS[while_p] = small_control.while_loop
+WRITERS[cond_p] = small_control.cond
+
+
+# -- equations that hold programs ----------------------------------------------------------------------------------------------
+
+_LOOPS = (scan_p, while_p)
+
+
+def inner_programs(eqn: Equation) -> list[Program]:
+    """The bodies of a loop, or the branches of a cond; none for other equations."""
+    return [p for _, p in subprograms(eqn.params)] if eqn.op in (*_LOOPS, cond_p) else []
+
+
+def with_inner_programs(eqn: Equation, change: Callable[[Program, bool], Program]) -> Equation:
+    """`eqn` with `change(program, whether it runs repeatedly)` in the place of its inner programs."""
+    if not inner_programs(eqn):
+        return eqn
+    params = dict(eqn.params)
+    for name, value in eqn.params.items():
+        if isinstance(value, Program):
+            params[name] = change(value, eqn.op in _LOOPS)
+        elif isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
+            params[name] = tuple(change(v, False) for v in value)
+            if all(a is b for a, b in zip(params[name], value, strict=True)):
+                params[name] = value
+    if all(params[k] is v for k, v in eqn.params.items()):
+        return eqn
+    return Equation(eqn.op, eqn.inputs, eqn.outputs, params, eqn.source)
+
+
+# -- what can be written -----------------------------------------------------------------------------------------------------
+
+
+def writable(eqn: Equation, devices: int) -> bool:
+    """Whether an equation can be part of a small program on so many devices."""
+    if not has_form(eqn) or eqn.op.has_effects(eqn.params):
+        return False
+    if any(a.aval.dtype.name not in TYPES or not a.aval.size for a in (*eqn.inputs, *eqn.outputs)):
+        return False
+    test = _TESTS.get(eqn.op)
+    if test is not None and not test(eqn, devices):
+        return False
+    return eqn.op in (scan_p, while_p) or _modest(eqn, devices)
+
+
+def _modest(eqn: Equation, devices: int) -> bool:
+    """Whether dtypes are known to the op's emitter, and results are small."""
+    if any(v.aval.size * devices > LARGEST for v in eqn.outputs):
+        return False
+    if eqn.op in WRITERS:
+        return True
+    fold, emit = eqn.op.fold, eqn.op.emit
+    if fold is not None:
+        x, axes = eqn.inputs[0].aval, eqn.params["axes"]
+        if x.size * devices > LARGEST or eqn.params.get("sum_axes") or (fold.positions and len(axes) != 1):
+            return False
+        return fits(x, fold.kinds)
+    assert emit is not None
+    if not all(fits(a.aval, emit.kinds) for a in eqn.inputs):
+        return False
+    # Vector code would round a result of float64 to float32 before it becomes float16.
+    narrow = eqn.outputs[0].aval.dtype.name in ("float16", "bfloat16")
+    return not (narrow and any(a.aval.dtype.name == "float64" for a in eqn.inputs))
+
+
+def _body_writable(program: Program, devices: int) -> bool:
+    return all(writable(e, devices) for e in program.equations)
+
+
+def _carried(eqn: Equation, devices: int) -> bool:
+    """Whether what goes round is small."""
+    programs = [p for p in (eqn.params["body"], eqn.params.get("cond")) if p is not None]
+    first = eqn.params.get("num_consts", eqn.params.get("body_consts", 0))
+    n = eqn.params.get("num_carry", len(programs[0].outputs))
+    carry = programs[0].inputs[first : first + n]
+    if any(v.aval.size * devices > LARGEST for v in (*carry, *programs[0].outputs)):
+        return False
+    return all(_body_writable(p, devices) for p in programs)
+
+
+def _scan_writable(eqn: Equation, devices: int) -> bool:
+    return eqn.params["length"] > 0 and _carried(eqn, devices)
+
+
+def _while_writable(eqn: Equation, devices: int) -> bool:
+    return not eqn.params["cond"].out_types[0].vma and _carried(eqn, devices)
+
+
+def _cond_writable(eqn: Equation, devices: int) -> bool:
+    return not eqn.inputs[0].aval.vma and all(_body_writable(b, devices) for b in eqn.params["branches"])
+
+
+def _starts_writable(first: int) -> Any:
+    """Whether starts are the same on all devices, and no split dim is cut."""
+
+    def test(eqn: Equation, devices: int) -> bool:
+        if any(eqn.params.get("operand_axes") or ()):
+            return False
+        return all(isinstance(a, Literal) or not a.aval.vma for a in eqn.inputs[first:])
+
+    return test
+
+
+def _product_writable(eqn: Equation, devices: int) -> bool:
+    params, dtype = eqn.params, eqn.outputs[0].aval.dtype.name
+    if params.get("sum_axes") or params.get("precision") is not None or dtype not in ("float32", "float64"):
+        return False
+    if any(a.aval.dtype.name != dtype for a in eqn.inputs):
+        return False
+    depth = 1
+    for d in params["dimension_numbers"][0][0]:
+        depth *= eqn.inputs[0].aval.shape[d]
+    return eqn.outputs[0].aval.size * depth * devices <= LARGEST_PRODUCT
+
+
+def _windows_writable(eqn: Equation, devices: int) -> bool:
+    """Whether windows lie at positions that are the same on all devices, and no dim that is indexed is split."""
+    params, numbers = eqn.params, eqn.params["dimension_numbers"]
+    if any(params.get("operand_axes") or ()) or params.get("sum_axes") or params.get("update_axes"):
+        return False
+    if getattr(numbers, "operand_batching_dims", ()) or eqn.inputs[1].aval.vma or not isinstance(eqn.inputs[1], Var):
+        return False
+    combined = params.get("combine")
+    form = find_op(combined).emit if combined else None
+    return form is None or fits(eqn.outputs[0].aval, form.kinds)
+
+
+_TESTS: dict[Any, Any] = {
+    gather_p: _windows_writable,
+    **dict.fromkeys(_SCATTERS, _windows_writable),
+    scan_p: _scan_writable,
+    while_p: _while_writable,
+    cond_p: _cond_writable,
+    dynamic_slice_p: _starts_writable(1),
+    dynamic_update_slice_p: _starts_writable(2),
+    dot_general_p: _product_writable,
+    iota_p: lambda eqn, devices: not eqn.params.get("shard_axes"),
+}

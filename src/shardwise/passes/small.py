@@ -1,0 +1,124 @@
+"""Small programs: connected equations over small values, loops and branches included, become one equation, `small`.
+
+Comes in: a scheduled per-device program and the `Env` of its grid. Goes out: the same program with its regions replaced where that
+pays: a call of NumPy costs as much as a hundred additions, so many ops on few elements are worth compiling, few are not.
+
+A region is what lies at one stage: the stage of an equation is the longest way to it from the inputs, where a step costs 1 unless it
+stays among writable equations. A way that leaves a region and comes back would have cost a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from shardwise.ir import Equation, Program, Var
+from shardwise.ops.small_ir import inner_programs, with_inner_programs, writable
+from shardwise.runtime.env import Env
+from shardwise.runtime.small import available, small
+
+FEWEST = 8  # ops from which a region is compiled
+_FEWEST_IN_LOOPS = 4
+_LARGEST = 300  # equations of a region
+
+Group = tuple[int, ...]
+
+
+def find_small(program: Program, env: Env) -> Program:
+    """`program` with its small regions as equations of their own, in loops and branches too."""
+    if env.extra or env.processes is not None or not available():
+        return program
+    return _with_regions(program, math.prod(env.axis_sizes), FEWEST)
+
+
+def _with_regions(program: Program, devices: int, fewest: int) -> Program:
+    equations = program.equations
+    fit = [writable(e, devices) for e in equations]
+    groups = _groups(program, fit)
+    worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i]) for i in g) >= fewest}
+    inside = [with_inner_programs(e, lambda p, in_loop: _with_regions(p, devices, _FEWEST_IN_LOOPS if in_loop else fewest))
+              for e in equations]  # fmt: skip
+    if not worth:
+        if all(new is old for new, old in zip(inside, equations, strict=True)):
+            return program
+        return Program(program.inputs, tuple(inside), program.outputs, program.num_consts, program.name)
+    last = {a: i for i, e in enumerate(equations) for a in e.inputs if isinstance(a, Var)}
+    last.update((v, len(equations)) for v in program.outputs if isinstance(v, Var))
+    users: dict[Var, list[int]] = {}
+    for i, e in enumerate(equations):
+        for a in e.inputs:
+            if isinstance(a, Var):
+                users.setdefault(a, []).append(i)
+    out: list[Equation] = []
+    for g in _ordered(program, groups):
+        if g in worth:
+            kept = {v for i in g for v in equations[i].outputs
+                    if last.get(v) == len(equations) or any(k not in g for k in users.get(v, ()))}  # fmt: skip
+            out.append(_region([equations[i] for i in g], kept))
+        else:
+            out.extend(inside[i] for i in g)
+    return Program(program.inputs, tuple(out), program.outputs, program.num_consts, program.name)
+
+
+def _weight(eqn: Equation) -> float:
+    """How many calls of NumPy an equation stands for."""
+    inner = sum(_weight(e) for p in inner_programs(eqn) for e in p.equations)
+    if inner:
+        return 1 + inner * eqn.params.get("length", FEWEST)
+    if eqn.op.view:
+        return 0.5
+    return 1
+
+
+def _region(members: Sequence[Equation], kept: set[Var]) -> Equation:
+    """One equation for a region: its inputs are values from outside, its results those that are `kept`."""
+    made = {v for e in members for v in e.outputs}
+    inputs = tuple(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in made))
+    outputs = tuple(v for e in members for v in e.outputs if v in kept)
+    return Equation(
+        small, inputs, outputs, {"program": Program(inputs, tuple(members), outputs, 0, "small")}, members[-1].source
+    )
+
+
+def _groups(program: Program, fit: Sequence[bool]) -> list[Group]:
+    """Writable equations by stages, in pieces of bounded size; each other equation alone."""
+    made = {v: i for i, e in enumerate(program.equations) for v in e.outputs}
+    stages: list[int] = []
+    effects = 0  # the stage of the last equation with effects: their order stays
+    for i, eqn in enumerate(program.equations):
+        sources = [made[a] for a in eqn.inputs if isinstance(a, Var) and a in made]
+        stage = max((stages[j] + (not (fit[i] and fit[j])) for j in sources), default=0)
+        if eqn.op.has_effects(eqn.params):
+            stage = effects = max(stage, effects)
+        stages.append(stage)
+    found: dict[tuple[int, int], list[int]] = {}
+    for i, stage in enumerate(stages):
+        found.setdefault((stage, -1 if fit[i] else i), []).append(i)
+    return [tuple(g[k : k + _LARGEST]) for g in found.values() for k in range(0, len(g), _LARGEST)]
+
+
+def _ordered(program: Program, groups: Sequence[Group]) -> list[Group]:
+    """Groups after those that they need, else by their last members; equations with effects in their order."""
+    of = {i: g for g in groups for i in g}
+    made = {v: i for i, e in enumerate(program.equations) for v in e.outputs}
+    needs: dict[Group, dict[Group, None]] = {g: {} for g in groups}
+    last_effect: int | None = None
+    for i, eqn in enumerate(program.equations):
+        for atom in eqn.inputs:
+            j = made.get(atom) if isinstance(atom, Var) else None
+            if j is not None and of[j] is not of[i]:
+                needs[of[i]][of[j]] = None
+        if eqn.op.has_effects(eqn.params):
+            if last_effect is not None:
+                needs[of[i]][of[last_effect]] = None
+            last_effect = i
+    done: dict[Group, None] = {}
+    for group in sorted(groups, key=lambda g: g[-1]):
+        stack = [group]
+        while stack:
+            waiting = [g for g in needs[stack[-1]] if g not in done]
+            if waiting and stack[-1] not in done:
+                stack.extend(waiting)
+            else:
+                done[stack.pop()] = None
+    return list(done)
