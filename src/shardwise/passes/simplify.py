@@ -119,7 +119,7 @@ def fold_all_reduce(program: Program, crossing: frozenset[str] = frozenset()) ->
     for eqn in program.equations:
         made = producer.get(eqn.inputs[0]) if eqn.op in _REDUCING and isinstance(eqn.inputs[0], Var) else None
         maker = equations[made] if made is not None else None
-        if maker is None or made is None or uses[maker.outputs[0]] != 1 or not _joins(eqn, maker, crossing):
+        if maker is None or made is None or uses.get(maker.outputs[0]) != 1 or not _joins(eqn, maker, crossing):
             equations.append(eqn)
         else:
             equations[made] = None
