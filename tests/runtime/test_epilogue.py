@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import shardwise as jax
 import shardwise.numpy as jnp
-from shardwise.passes import epilogues
+from shardwise.passes import epilogues, schedule
 from shardwise.runtime import blas, epilogue, epilogue_panels, fused, fused_folds
 from shardwise.runtime.llvm import available
 from shardwise.sharding import NamedSharding, PartitionSpec
@@ -37,7 +37,8 @@ def panels_from_little_on(size=1 << 14):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(epilogue._Maker, "layout", noted)
-        patch.setattr(epilogues, "_LEAST", 0)
+        patch.setattr(epilogues, "LEAST", 0)
+        patch.setattr(schedule, "LEAST", 0)
         for name in ("_DEEPEST", "_DEEPEST_FOLLOWED"):
             patch.setattr(epilogues, name, 1e9)
         for name, value in (("BYTES", size), ("_LEAST", size), ("_ROWS", 4)):
@@ -45,7 +46,7 @@ def panels_from_little_on(size=1 << 14):
         patch.setattr(epilogues, "BYTES", 1 << 30)
         for module, name in ((fused, "FEWEST"), (fused_folds, "_FEWEST")):
             patch.setattr(module, name, 1 << 8)
-        patch.setattr("shardwise.passes.schedule.FEWEST", 1 << 8)
+        patch.setattr(schedule, "FEWEST", 1 << 8)
         yield made
 
 
@@ -122,6 +123,19 @@ def test_several_results(made):
     check(fun, lambda x, w: fun(x, w, np), normal(300, 20), normal(20, 290), made=made)
 
 
+def test_what_needs_the_whole_result_waits(made):
+    """Products of the result with itself, and groups that wait for something else made of it, are no part of the step."""
+    x, w = normal(200, 20), normal(20, 200)
+    check(lambda x, w: jax.nn.softmax(x @ w) @ (x @ w), lambda x, w: softmax(x @ w) @ (x @ w), x, w, made=made)
+    check(lambda x, w: (x @ w) + jnp.sort(x @ w, 0), lambda x, w: (x @ w) + np.sort(x @ w, 0), x, w, made=made, steps=0)
+
+    def square(x, w, xp=jnp, softmax=jax.nn.softmax):
+        p = softmax(x @ w)
+        return p @ xp.sort(p, 0)
+
+    check(square, lambda x, w: square(x, w, np, softmax), x, w, made=made)
+
+
 def test_results_for_columns(made):
     """Sums over the product's rows: panels are columns."""
     check(lambda x, w: jnp.maximum(x @ w, 0).sum(0), lambda x, w: np.maximum(x @ w, 0).sum(0), normal(300, 20),
@@ -180,6 +194,21 @@ def test_float64(made):
     with jax.enable_x64(True):
         x, w = jnp.asarray(normal(300, 20, dtype="float64")), jnp.asarray(normal(20, 290, dtype="float64"))
         check(lambda x, w: jax.nn.softmax(x @ w), lambda x, w: softmax(x @ w), x, w, made=made, tolerance=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_16_bits(made, dtype):
+    """Products in float32 between groups in 16 bits: rounded as the equations one after the other are."""
+    q, k, v = (jnp.asarray(normal(2, 3, 80, 16), dtype) for _ in range(3))
+    mixed = lambda q, k, v: attention(q, k, v).astype("float32") + 1  # noqa: E731
+    for fun in (attention, mixed):
+        found = jax.jit(fun)(q, k, v)
+        with jax.disable_jit():
+            expected = fun(q, k, v)
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(np.asarray(found, float), np.asarray(expected, float), rtol=0.02, atol=0.02)
+    assert len(made) == 2
+    assert None not in made
 
 
 SPLITS = [(("x", None), (None, None)), ((None, None), (None, "x")), (("x", None), (None, "y")), ((None, "x"), ("x", None)),

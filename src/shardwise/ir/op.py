@@ -94,8 +94,8 @@ class Op:
                     local operands and results (iota, gather): dims as tuples of axis names, major first.
     to_grid         ``(params, grid, in_types, out_types) -> params``: mesh-related params (shardings, specs) as layouts over the
                     axes of the computation's device grid, before propagation.
-    contraction     ``(in_types, out_types, params) -> bool``: whether the op is a matrix product with params `dimension_numbers` and
-                    `sum_axes` that is computed in the operands' type, which is the result's.
+    contraction     ``(in_types, out_types, params) -> dtype | None`` for matrix products with params `dimension_numbers` and `sum_axes`:
+                    the float type they compute in, to which operands, and from which the result, are converted.
     absorbs_sum     the op has a param `sum_axes`: mesh axes over which its results are combined, by `reduction`, in the same kernel.
     halo            ``(params, dim, in_types, out_local) -> Halo | None``: for a PERMUTE factor that stays split: which window of dim `dim`
                     of operand 0 each device needs for its part of the result, and the params of the op on that window.
@@ -154,7 +154,7 @@ class Op:
     effects: bool | Callable[[Params], bool] = False
     typed: bool = False
     collective: bool = False
-    contraction: Callable[..., bool] | None = None
+    contraction: Callable[..., Any] | None = None
     absorbs_sum: bool = False
     view: bool = False
     additive: bool = False

@@ -19,7 +19,7 @@ from shardwise.runtime.epilogue import epilogue
 from shardwise.runtime.epilogue_panels import BYTES, most
 from shardwise.runtime.fused import fused
 
-_LEAST = 1 << 20  # bytes of a product's result from which panels pay
+LEAST = 1 << 20  # bytes of a product's result from which panels pay
 # What is laid out anew for a panel, in elements per element of the panel: where more, a product is slower in panels than it wins.
 _DEEPEST = 0.6
 _DEEPEST_FOLLOWED = 1.5  # the product that follows wins, too
@@ -81,7 +81,9 @@ class _Search:
             return False
         if self.env.processes is not None and eqn.params.get("sum_axes"):
             return False  # another exchange of data
-        return eqn.op.contraction([a.aval for a in eqn.inputs], [v.aval for v in eqn.outputs], eqn.params)
+        types = [a.aval for a in eqn.inputs], [v.aval for v in eqn.outputs]
+        computed = eqn.op.contraction(*types, eqn.params)
+        return all(t.dtype == computed for side in types for t in side)
 
     def _feeds(self, j: int, group: Equation) -> bool:
         """Whether equation j is a product whose result has the shape of the group's loops."""
@@ -96,12 +98,18 @@ class _Search:
         """Products whose left operand is a result of the group, with the rows and columns of product j."""
         product = self.equations[j]
         columns, found = self._columns(product), []
+        inside = (*product.outputs, *group.outputs)
         for v in group.outputs:
             if v.aval.shape != product.outputs[0].aval.shape or v.aval.dtype != product.outputs[0].aval.dtype:
                 continue
             for k in self.used.get(v, ()):
                 eqn = self.equations[k]
-                if not self._contracts(k) or eqn.inputs[0] is not v or eqn.inputs[1] is v or eqn.params.get("sum_axes"):
+                if (
+                    not self._contracts(k)
+                    or eqn.inputs[0] is not v
+                    or eqn.inputs[1] in inside
+                    or eqn.params.get("sum_axes")
+                ):
                     continue
                 (left, _), (batch, _) = eqn.params["dimension_numbers"]
                 last = tuple(range(v.aval.ndim - len(left), v.aval.ndim))
@@ -142,7 +150,7 @@ class _Search:
         product = self.equations[j]
         out, space = product.outputs[0].aval, group.params.get("space")
         size = out.nbytes * math.prod(map(self.env.size, out.vma))
-        if size < _LEAST:
+        if size < LEAST:
             return False
         columns = self._columns(product)
         reduced = set(space.axes) if space is not None else set()

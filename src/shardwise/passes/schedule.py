@@ -17,8 +17,9 @@ from typing import Any
 
 from shardwise.ir import Equation, Literal, Program, Var, live_equations
 from shardwise.ops.collective import all_reduce
-from shardwise.passes.epilogues import with_epilogues
+from shardwise.passes.epilogues import LEAST, with_epilogues
 from shardwise.passes.parts import Part, makers, ordered, users
+from shardwise.passes.wide_products import with_wide_products
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import FEWEST, fused
 from shardwise.runtime.fused_space import Space, fits, space_of
@@ -34,8 +35,9 @@ def schedule(program: Program, env: Env) -> Program:
     program = _with_inner_programs(live_equations(program), env)
     if env.extra:
         return program
-    if env.axis_names and env.processes is None and available():
-        program = _crossing(program, env)
+    if available():
+        program = with_wide_products(program, env, LEAST // 4)
+        program = _crossing(program, env) if env.axis_names and env.processes is None else program
     kinds = _kinds(program, env)
     if not any(k is not None for k in kinds):
         return program
