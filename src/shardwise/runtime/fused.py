@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ class _Layout:
     """A kernel and its job for blocks of given shapes and strides."""
 
     kernel: Kernel
+    inside: Callable[[], Kernel]  # one that does not write past the cache: what is written over was read just before
     job: Any
     pointers: Any  # the ctypes type of the array of pointers
     results: tuple[Result, ...]
@@ -92,22 +94,24 @@ class FusedKernel:
             layout = self._layouts[key] = self._layout(blocks)
         if layout is None:
             return self.plain(*blocks)
-        outs = self._targets(layout, blocks, free)
+        taken = self._written_over(layout, blocks, free)
+        outs = [blocks[taken[j]].view(r.dtype) if j in taken else r.empty() for j, r in enumerate(layout.results)]
+        kernel = layout.inside() if taken else layout.kernel
         addresses = [address(b) for b in (*blocks, *outs)]
         pointers, counter = layout.pointers(*addresses), ctypes.c_int64(0)
         at, count = ctypes.addressof(pointers), ctypes.addressof(counter)
-        standby.run(layout.kernel, ctypes.addressof(layout.job), at, count, layout.threads)
+        standby.run(kernel, ctypes.addressof(layout.job), at, count, layout.threads)
         return tuple(outs)
 
     @staticmethod
-    def _targets(layout: _Layout, blocks: Sequence[Ndarray], free: Sequence[int]) -> list[Ndarray]:
-        """A block for each result: memory of an operand that dies, or new memory."""
+    def _written_over(layout: _Layout, blocks: Sequence[Ndarray], free: Sequence[int]) -> dict[int, int]:
+        """By the result's position, that of an operand that dies and in whose memory it goes."""
         taken: dict[int, int] = {}
         if free and isinstance(blocks, list):
             for j, i in layout.over:
                 if i in free and j not in taken and i not in taken.values() and alone(blocks, i):
                     taken[j] = i
-        return [blocks[taken[j]].view(r.dtype) if j in taken else r.empty() for j, r in enumerate(layout.results)]
+        return taken
 
     @property
     def plain(self) -> Any:
@@ -200,7 +204,13 @@ class FusedKernel:
             if met.strides[i] == met.strides[len(blocks) + j] and r.block == met.full == b.shape
             and r.dtype.itemsize == b.itemsize)  # fmt: skip
         pointers = ctypes.c_void_p * (len(blocks) + len(met.results))
-        return _Layout(work.kernel, work.job, pointers, met.results, over, threads)
+
+        @cache
+        def inside() -> Kernel:
+            other = self.work(replace(met, streaming=False))
+            return work.kernel if other is None else other.kernel
+
+        return _Layout(work.kernel, inside, work.job, pointers, met.results, over, threads)
 
 
 def _dependencies(program: Program) -> list[tuple[int, ...]]:
