@@ -190,9 +190,35 @@ def test_only_functions_are_mapped():
         pmap(3)
 
 
-def test_nested_pmaps_name_the_alternative():
-    with pytest.raises(NotImplementedError, match=r"shard_map over a mesh with both axes \(i and j\)"):
+def test_nested_pmaps():
+    """In the seed era the inner one gives what a device each would; today they are refused."""
+    x = np.arange(16, dtype=np.float32).reshape(2, 4, 2)
+
+    def body(x, y):
+        place = parallel.axis_index(("i", "j"))
+        return (
+            parallel.psum(x, "j"),
+            parallel.psum(x, ("i", "j")),
+            lax.add(lax.mul(x, y), lax.convert_element_type(place, "float32")),
+        )
+
+    inner = pmap(body, "j", in_axes=(0, None), out_axes=(None, 0, 1))
+    rows, total, scaled = pmap(inner, "i", in_axes=(0, None))(x, np.float32(2))
+    np.testing.assert_array_equal(rows, x.sum(1))
+    np.testing.assert_array_equal(total, np.broadcast_to(x.sum((0, 1)), (2, 4, 2)))
+    np.testing.assert_array_equal(scaled, (2 * x + np.arange(8).reshape(2, 4, 1)).transpose(0, 2, 1))
+    with pytest.raises(ValueError, match="requires 10 logical devices"):
+        pmap(pmap(twice))(np.ones((2, 5)))
+    with pytest.raises(ValueError, match="explicit devices"):
+        pmap(pmap(twice, devices=sw.devices()))(np.ones((1, 8)))
+    with use_dialect("latest"), pytest.raises(ValueError, match="do not nest"):
         pmap(pmap(twice, axis_name="j"), axis_name="i")(np.ones((2, 4)))
+
+
+def test_groups_of_devices_sum_what_is_the_same_everywhere():
+    halves = [[0, 1, 2, 3, 4], [5, 6, 7]]
+    out = pmap(lambda x: lax.mul(x, parallel.psum(2.0, "i", axis_index_groups=halves)), axis_name="i")(X)
+    np.testing.assert_array_equal(out, X * np.repeat([10, 6], [5, 3])[:, None])
 
 
 def test_axis_that_is_not_in_scope():

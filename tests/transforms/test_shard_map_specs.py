@@ -65,6 +65,37 @@ def test_eager_bodies_print_each_value_once_today(mesh, shell):
     assert printed == ["2.0"] * 2 + ["jit"] + ["2.0"] * 4
 
 
+@pytest.mark.parametrize("shard_map", [sw.shard_map, seed_shard_map])
+def test_eager_bodies_branch_on_what_all_devices_agree_on(mesh, shard_map):
+    def body(x):
+        total = sw.lax.psum(x, ("x", "y"))
+        assert float(total.sum()) == 6.0
+        return x if total.sum() < 0 else -x * int(sw.lax.psum(sw.lax.axis_index("x"), "x"))
+
+    mapped = shard_map(body, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"))
+    np.testing.assert_array_equal(mapped(jnp.arange(4.0).reshape(2, 2)), [[0, -1], [-2, -3]])
+    uneven = shard_map(lambda x: x if x.sum() < 1 else -x, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    for refused in (uneven, sw.jit(mapped)):
+        with pytest.raises(
+            sw.errors.TracerBoolConversionError if refused is uneven else sw.errors.ConcretizationTypeError
+        ):
+            refused(jnp.arange(4.0).reshape(2, 2))
+
+
+def test_a_constraint_inside_names_no_manual_axis(mesh):
+    body = lambda x: sw.lax.with_sharding_constraint(x, NamedSharding(mesh, P("x", "y")))  # noqa: E731
+    for axes in ({"x"}, {"x", "y"}):
+        mapped = sw.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names=axes, check_vma=False)
+        with pytest.raises(ValueError, match="contains a manual axes"):
+            sw.jit(mapped)(jnp.ones((4, 4)))
+
+
+def test_axes_that_split_the_dim_of_a_vmap_take_no_part_in_derivatives(mesh):
+    x = jnp.arange(16.0).reshape(4, 4)
+    f = sw.shard_map(lambda x: jnp.sin(x.sum()), mesh=mesh, in_specs=P("y"), out_specs=P(), check_vma=False)
+    np.testing.assert_allclose(sw.vmap(sw.grad(f), spmd_axis_name="x")(x), sw.vmap(sw.grad(f))(x), rtol=1e-6)
+
+
 def test_automatic_axes_on_results_of_the_seed_era(mesh):
     x = sw.device_put(np.ones((8, 8), np.float32), NamedSharding(mesh, P("x", "y")))
     mapped = seed_shard_map(lambda a: a * 2, mesh, P("x"), P("x"), auto=frozenset({"y"}))

@@ -38,9 +38,9 @@ from shardwise.ir import (
     trace_program,
 )
 from shardwise.ops.casts import convert
-from shardwise.ops.collective import pvary_op
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.parallel import CHECK_VMA
+from shardwise.ops.variance import pvary_op
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops import across, across_windows
 from shardwise.ops import collective_batching as batching
 from shardwise.ops.derivative import do
+from shardwise.ops.variance import same_dims
 from shardwise.runtime.blocks import expanded
 from shardwise.runtime.copies import chosen
 from shardwise.runtime.env import Env
@@ -72,7 +73,8 @@ def _grouped(front: Ndarray, groups: Groups, fold: Callable[[Ndarray], Ndarray])
 
 
 def _all_reduce_type(x: ShapedArray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> ShapedArray:
-    return x.update(vma=x.vma if groups else x.vma - set(axes), unreduced=x.unreduced - set(axes))
+    vma = x.vma | set(axes) if groups else x.vma - set(axes)  # groups have sums of their own
+    return x.update(vma=vma, unreduced=x.unreduced - set(axes))
 
 
 def _all_reduce_kernel(
@@ -104,16 +106,6 @@ def _cast(out: Ndarray, like: Ndarray) -> Ndarray:
     return out if out.dtype == like.dtype else out.astype(like.dtype)
 
 
-def _same_dims(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """Each dim of each operand passes to the result of the same position."""
-    shapes = [t.shape for t in in_types]
-    inputs, sizes = [], []
-    for shape in shapes:
-        inputs.append(tuple((len(sizes) + i,) if n != 1 else () for i, n in enumerate(shape)))
-        sizes.extend(shape)
-    return Rule(tuple(inputs), tuple(inputs), tuple(sizes), (Kind.PASS,) * len(sizes))
-
-
 def _all_reduce_jvp(primals: Any, tangents: Any, *, kind: str, **params: Any) -> tuple[Any, Any]:
     if kind != "sum":
         raise NotImplementedError(f"p{kind} over mesh axes has no derivative rule. Use stop_gradient on its operand, or all_gather "
@@ -135,60 +127,9 @@ def _all_reduce_transpose(
     return [do.pvary(ct, axes=checked) if checked else ct]
 
 
-all_reduce = define_op("all_reduce", type_rule=_all_reduce_type, kernel=_all_reduce_kernel, rule=_same_dims,
+all_reduce = define_op("all_reduce", type_rule=_all_reduce_type, kernel=_all_reduce_kernel, rule=same_dims,
                        typed=True, collective=True, jvp=_all_reduce_jvp, transpose=_all_reduce_transpose,
                        batch=batching.all_reduce, across=across.all_reduce(_all_reduce_kernel, REDUCERS, _repeated))  # fmt: skip
-
-
-# -- casts of variance: free at run time ------------------------------------------------------------------------------------
-
-
-def _pvary_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
-    return x.update(vma=x.vma | set(axes), reduced=x.reduced - set(axes))
-
-
-def _pvary_transpose(ct: Any, x: Any, *, axes: tuple[str, ...]) -> list[Any]:
-    """The sum over the axes; left as partial sums where the value is `reduced`."""
-    new = tuple(a for a in axes if a not in x.aval.vma and is_checked(a))
-    parts = tuple(a for a in new if a in x.aval.reduced)
-    summed = tuple(a for a in new if a not in parts)
-    ct = do.all_reduce(ct, axes=summed, kind="sum", groups=None) if summed else ct
-    return [do.pcast(ct, axes=parts, to="unreduced") if parts else ct]
-
-
-pvary_op = define_op("pvary", type_rule=_pvary_type, kernel=lambda env, x, axes: x, rule=_same_dims, typed=True,
-                     collective=True, view=True, jvp="linear", transpose=_pvary_transpose, batch=batching.pointwise("pvary"))  # fmt: skip
-
-
-def _pcast_type(x: ShapedArray, *, axes: tuple[str, ...], to: str) -> ShapedArray:
-    if to == "unreduced":
-        return x.update(vma=x.vma - set(axes), unreduced=x.unreduced | set(axes))
-    return x.update(reduced=x.reduced | set(axes))
-
-
-def _pcast_transpose(ct: Any, x: Any, *, axes: tuple[str, ...], to: str) -> list[Any]:
-    """Cotangents of partial sums are `reduced`, and those of `reduced` values are partial sums."""
-    return [do.pvary(ct, axes=axes) if to == "unreduced" else do.all_reduce(ct, axes=axes, kind="sum", groups=None)]
-
-
-pcast_op = define_op("pcast", type_rule=_pcast_type, kernel=lambda env, x, axes, to: x, rule=_same_dims, typed=True,
-                     collective=True, jvp="linear", transpose=_pcast_transpose, batch=batching.pointwise("pcast"))  # fmt: skip
-
-
-def _first_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
-    return x.update(vma=x.vma - set(axes))
-
-
-def _first_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...]) -> Ndarray:
-    take = [slice(None)] * x.ndim
-    for a in axes:
-        take[env.dim(a)] = slice(0, 1)
-    return x[tuple(take)]
-
-
-# The value on the first device of `axes`: what unchecked out_specs promise to be the same everywhere.
-first_replica = define_op("first_replica", type_rule=_first_type, kernel=_first_kernel, rule=_same_dims, typed=True,
-                          collective=True, view=True, jvp="linear", batch=batching.pointwise("first_replica"))  # fmt: skip
 
 
 # -- all-gather, reduce-scatter, all-to-all ----------------------------------------------------------------------------------
@@ -261,7 +202,7 @@ def _scatter_type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ..
         shape[dim] //= n
     else:
         del shape[dim]
-    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes))
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes), unreduced=x.unreduced - set(axes))
 
 
 def _scatter_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
@@ -289,9 +230,15 @@ def _scatter_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple
     return unjoined(env, out, axes, dims)
 
 
+def _scatter_transpose(ct: Any, x: Any, *, kind: str = "sum", **params: Any) -> list[Any]:
+    """All parts of the cotangent; that of partial sums is one and the same everywhere."""
+    same = x.aval.unreduced >= set(params["axes"])
+    return [do.all_gather(ct, invariant=same, **params)]
+
+
 psum_scatter_op = define_op("reduce_scatter", type_rule=_scatter_type, kernel=_scatter_kernel, typed=True, collective=True,
                             rule=_moved_dim_rule(lambda p: (p["dim"],)), jvp="linear",
-                            transpose=lambda ct, x, kind="sum", **params: [do.all_gather(ct, invariant=False, **params)],
+                            transpose=_scatter_transpose,
                             batch=batching.reduce_scatter, across=across.reduce_scatter(_scatter_kernel, REDUCERS))  # fmt: skip
 
 
@@ -374,7 +321,7 @@ def _ppermute_transpose(ct: Any, x: Any, *, axes: tuple[str, ...], perm: tuple[t
     return [do.ppermute(ct, axes=axes, perm=tuple((dst, src) for src, dst in perm))]
 
 
-ppermute_op = define_op("ppermute", type_rule=_ppermute_type, kernel=_ppermute_kernel, rule=_same_dims, typed=True,
+ppermute_op = define_op("ppermute", type_rule=_ppermute_type, kernel=_ppermute_kernel, rule=same_dims, typed=True,
                         collective=True, jvp="linear", transpose=_ppermute_transpose, batch=batching.ppermute,
                         across=across.ppermute(_ppermute_kernel))  # fmt: skip
 

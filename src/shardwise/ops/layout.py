@@ -8,8 +8,8 @@ from typing import Any
 from shardwise.ir import Equation, ShapedArray, Tracer, define_op
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params, Types
-from shardwise.ops.collective import _same_dims
 from shardwise.ops.derivative import cotangent_sharding, do
+from shardwise.ops.variance import same_dims
 from shardwise.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 
 DimAxes = tuple[tuple[str, ...], ...]
@@ -69,6 +69,11 @@ def _constraint_batch(size: int, axis_name: Any, values: Any, dims: Any, params:
     ((x,), (dim,)), sharding = (values, dims), params["sharding"]
     split = SPMD_AXES.get()
     if not isinstance(sharding, NamedSharding):
+        if split:
+            raise ValueError(
+                "If you are using spmd_axis_name parameter of jax.vmap, a with_sharding_constraint under it takes a NamedSharding, or a "
+                f"PartitionSpec under a mesh context manager. Got {sharding}"
+            )
         return [x], [dim]
     clash = [a for axes in spec_axes(sharding, x.ndim - 1)[0] for a in axes if a in split]
     if clash:
@@ -82,7 +87,7 @@ def _constraint_batch(size: int, axis_name: Any, values: Any, dims: Any, params:
 
 
 sharding_constraint = define_op(
-    "sharding_constraint", type_rule=_constraint_type, kernel=lambda env, x, **_: x, rule=_same_dims,
+    "sharding_constraint", type_rule=_constraint_type, kernel=lambda env, x, **_: x, rule=same_dims,
     to_grid=_layout_on_grid, partition=_partition, constrains=lambda eqn: (eqn.params["dims"], eqn.params["open"]),
     typed=True, jvp="linear", transpose=_constraint_transpose,
     batch=_constraint_batch,
@@ -124,7 +129,7 @@ def _enter_auto_batch(size: int, axis_name: Any, values: Any, dims: Any, params:
 
 
 enter_auto_op = define_op(
-    "enter_auto", type_rule=_enter_auto_type, kernel=lambda env, x, axes: x, rule=_same_dims, typed=True, jvp="linear",
+    "enter_auto", type_rule=_enter_auto_type, kernel=lambda env, x, axes: x, rule=same_dims, typed=True, jvp="linear",
     transpose=_enter_auto_transpose, batch=_enter_auto_batch,
 )  # fmt: skip
 
@@ -156,7 +161,7 @@ def _reshard_layout(eqn: Equation) -> tuple[tuple[tuple[str, ...], ...], tuple[b
 
 
 reshard_op = define_op(
-    "reshard", type_rule=_reshard_type, kernel=lambda env, x, **_: x, rule=_same_dims, to_grid=_layout_on_grid,
+    "reshard", type_rule=_reshard_type, kernel=lambda env, x, **_: x, rule=same_dims, to_grid=_layout_on_grid,
     partition=_partition, constrains=_reshard_layout, typed=True, jvp="linear", transpose=_reshard_transpose,
     batch=_reshard_batch,
 )  # fmt: skip
@@ -181,6 +186,6 @@ def _device_put_batch(size: int, axis_name: Any, values: Any, dims: Any, params:
 # propagation's choice. A bare Device says nothing there. `src` is none or one place, in a tuple, so that it is not taken
 # for one of the program's shardings. `eager` is set by `shardwise.device_put`.
 device_put_op = define_op(
-    "device_put", type_rule=lambda x, *, target, src: x, kernel=lambda env, x, **_: x, rule=_same_dims, typed=True,
+    "device_put", type_rule=lambda x, *, target, src: x, kernel=lambda env, x, **_: x, rule=same_dims, typed=True,
     jvp=_device_put_jvp, transpose=_device_put_transpose, batch=_device_put_batch,
 )  # fmt: skip

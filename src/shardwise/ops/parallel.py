@@ -18,6 +18,7 @@ from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
 from shardwise.ir.axis_scope import CHECK_VMA as CHECK_VMA
 from shardwise.ops import collective as ops
+from shardwise.ops import variance
 from shardwise.ops.convert import as_array
 from shardwise.ops.elementwise import convert_element_type, div
 
@@ -173,7 +174,7 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
         dim = _dim(axis, value.ndim if tiled else value.ndim + 1, "all_gather", "axis")
         out = bind(ops.all_gather_op, value, axes=names, sizes=sizes, dim=dim, tiled=tiled, groups=groups,
                    invariant=to != "varying")  # fmt: skip
-        return bind(ops.pcast_op, out, axes=names, to="reduced") if to == "reduced" else out
+        return bind(variance.pcast_op, out, axes=names, to="reduced") if to == "reduced" else out
 
     return tree_map(one, x)
 
@@ -272,24 +273,40 @@ def pvary(x: Any, axis_name: Any) -> Any:
     """Mark a value as varying over an axis: a change of type only."""
     names, _ = checked_axes(axis_name if axis_name else (), "pvary") if axis_name else ((), ())
     leaves, tree = tree_flatten(x)
-    return tree_unflatten(tree, [bind(ops.pvary_op, _operand(v, "pvary"), axes=names) if names else v for v in leaves])
+    return tree_unflatten(
+        tree, [bind(variance.pvary_op, _operand(v, "pvary"), axes=names) if names else v for v in leaves]
+    )
+
+
+def _state(aval: ShapedArray, axis: str) -> str:
+    """How a value is typed over one axis."""
+    for state, axes in (("varying", aval.vma), ("unreduced", aval.unreduced), ("reduced", aval.reduced)):
+        if axis in axes:
+            return state
+    return "invarying"
 
 
 def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     """Change how a value is typed over an axis: 'varying', 'unreduced' (partial sums) or 'reduced'. Free at run time."""
+    if not isinstance(axis_name, (str, tuple)):
+        raise TypeError(
+            f"pcast: axis_name {axis_name!r} must be a tuple or a str. Got {axis_name!r} of type {type(axis_name).__name__}."
+        )
     names, _ = checked_axes(axis_name, "pcast")
 
     def one(leaf: Any) -> Any:
         value = _operand(leaf, "pcast")
         aval: ShapedArray = value.aval
-        state = "varying" if set(names) <= aval.vma else "unreduced" if set(names) <= aval.unreduced else "invarying"
+        states = {_state(aval, a) for a in names}
+        state = states.pop() if len(states) == 1 else f"mixed ({', '.join(f'{a}: {_state(aval, a)}' for a in names)})"
         allowed = {("invarying", "varying"), ("varying", "unreduced"), ("invarying", "reduced"), ("reduced", "varying")}
         if (state, to) not in allowed:
-            raise ValueError(f"Unsupported pcast from={state}, to={to!r} for {aval} over {names}. "
+            raise ValueError(f"jax.lax.pcast can only accept axis_name which is in one and the right state: unsupported pcast from={state}, "
+                             f"to={to!r} for {aval} over {names}. "
                              f"Allowed: {', '.join(f'{a} -> {b}' for a, b in sorted(allowed))}.")  # fmt: skip
         if to == "varying":
-            return bind(ops.pvary_op, value, axes=names)
-        return bind(ops.pcast_op, value, axes=names, to=to)
+            return bind(variance.pvary_op, value, axes=names)
+        return bind(variance.pcast_op, value, axes=names, to=to)
 
     return tree_map(one, x)
 

@@ -21,12 +21,12 @@ from shardwise.ops.collective import (
     all_reduce,
     all_slice,
     all_to_all_op,
-    first_replica,
     halo_exchange,
     ppermute_op,
     psum_scatter_op,
 )
 from shardwise.ops.relayout import device_bytes, layout_axes, relayout_op, route
+from shardwise.ops.variance import first_replica
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.reshard import Step, collective_bytes, plan_reshard
 from shardwise.passes.split import Split, dim_of, local_params, local_results, local_type, shape_of, split_of

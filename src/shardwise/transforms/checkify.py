@@ -43,6 +43,7 @@ from shardwise.transforms.derived_bodies import traced
 from shardwise.transforms.jit_op import jit_op
 from shardwise.transforms.jit_rules import Made, remembered
 from shardwise.transforms.shard_map import shard_map_op
+from shardwise.transforms.shard_map_marks import Marks
 from shardwise.transforms.shard_map_scope import body_scope
 from shardwise.transforms.while_rules import ANY_GOES_ON
 
@@ -346,7 +347,8 @@ def _shard_map(params: Params, values: Sequence[Any], enabled: Enabled) -> Check
     error_dims = [(axes, *[()] * (t.ndim - 1)) for t in body.out_types[:count]]
     outs = bind(shard_map_op, *consts, *values, **{
         **params, "program": body, "in_dims": (*[((),) * c.aval.ndim for c in consts], *params["in_dims"]),
-        "out_dims": (*error_dims, *params["out_dims"])})  # fmt: skip
+        "out_dims": (*error_dims, *params["out_dims"]),
+        "out_marks": (*[Marks()] * count, *params["out_marks"])})  # fmt: skip
     return _apart(made, outs)
 
 

@@ -117,6 +117,12 @@ def _explicit(sharding: NamedSharding, x: Array) -> bool:
     mesh = sharding.mesh
     types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     dims, _ = spec_axes(sharding, x.ndim)
+    around = frozenset(get_abstract_mesh().manual_axes)
+    if manual := [a for axes in dims for a in axes if a in around or types[a] is AxisType.Manual]:
+        raise ValueError(
+            f"pspec {sharding.spec} contains a manual axes {tuple(manual)} of mesh which is not allowed. A constraint inside shard_map "
+            "may name the axes of the mesh that are automatic there; values are split over the manual ones already."
+        )
     bad = [a for axes in dims for a in axes if types[a] is not AxisType.Auto]
     if config.latest and mesh.axis_names and all(t is AxisType.Explicit for t in mesh.axis_types):
         if x.aval.spec != dims:

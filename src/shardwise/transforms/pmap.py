@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,23 +21,18 @@ from shardwise.base.config import context_token
 from shardwise.base.tree import broadcast_prefix, prefix_errors, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.inspection import ShapeDtypeStruct
 from shardwise.ir import Array, ShapedArray, is_eager
+from shardwise.ir.axis_scope import MAPPED_AXES
 from shardwise.ops.broadcast import expand_dims
 from shardwise.ops.convert import as_array
 from shardwise.ops.parallel import axes_in_scope
+from shardwise.ops.slicing import index_in_dim
 from shardwise.ops.transpose import squeeze
 from shardwise.sharding import (
     AxisType,
-    Chunked,
     Device,
     Mesh,
     NamedSharding,
-    NoSharding,
     PartitionSpec,
-    PmapSharding,
-    Replicated,
-    ShardedAxis,
-    Sharding,
-    ShardingSpec,
     devices,
     local_devices,
     process_count,
@@ -48,11 +44,11 @@ from shardwise.transforms.aot import Lowered, Traced, struct_of
 from shardwise.transforms.arguments import StaticValue, argument_names, as_nums
 from shardwise.transforms.entry import Entry
 from shardwise.transforms.jit import JitWrapped, jit, signature_of
-from shardwise.transforms.jit_shardings import moved
+from shardwise.transforms.pmap_layouts import Axis, axis_spec, entered, out_signature, resigned
 from shardwise.transforms.shard_map import ShardMap
+from shardwise.transforms.vmap import vmap
 
 HIDDEN_AXIS = "_internal_pmap_axis_name"
-Axis = int | None
 
 
 @dataclass(frozen=True)
@@ -120,6 +116,9 @@ class PmapWrapped:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not is_eager() or config.jax_disable_jit:
+            around = {a: n for a, n in axes_in_scope().items() if a not in MAPPED_AXES.get()}
+            if around:
+                return self._nested(around, args, kwargs)
             call = self._bind(args, kwargs)
             if spans_processes(call.mesh.device_list):
                 raise NotImplementedError(
@@ -239,11 +238,7 @@ class PmapWrapped:
             )
         if chosen is None:
             chosen = tuple(local_devices())
-            if size > len(chosen):
-                raise ValueError(
-                    f"compiling computation that requires {size} logical devices, but only {len(chosen)} devices are available: the mapped "
-                    f"axes have size {size}. Set jax_num_cpu_devices to {size}, or map several rows per device with shard_map."
-                )
+            _check_count(size, len(chosen))
         return Mesh(np.array(chosen[:size], object), (self._options.name,), axis_types=(AxisType.Auto,))
 
     def _mesh_of_processes(self, chosen: tuple[Device, ...], size: int) -> Mesh:
@@ -259,12 +254,35 @@ class PmapWrapped:
 
     # -- the mapped function ---------------------------------------------------------------------------------------------------
 
-    def _inner(self, call: PmapCall) -> JitWrapped:
-        if axes_in_scope():
-            raise NotImplementedError(
-                f"pmap of {self._fun!r} is called inside another pmap or shard_map, and nested pmaps are not supported. Use one "
-                f"shard_map over a mesh with both axes ({', '.join(map(str, axes_in_scope()))} and {self._options.name})."
+    def _nested(self, around: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Inside another pmap, in the seed era: what a device each would give, found on the devices of the outer axis."""
+        if config.latest:
+            raise ValueError(
+                f"pmap of {self._fun!r} is called inside another pmap or shard_map, over {', '.join(map(str, around))}: pmaps do not "
+                "nest. Use one shard_map over a mesh with both axes."
             )
+        if self._options.devices is not None:
+            raise ValueError("Nested pmap with explicit devices argument. Give devices= to the outermost pmap.")
+        call = self._bind(args, kwargs)
+        outer, size = math.prod(around.values()), call.mesh.size
+        _check_count(outer * size, len(local_devices()))
+
+        def inner(*leaves: Any) -> Any:
+            own_args, own_kwargs = tree_unflatten(tree, leaves)
+            own_args = list(own_args)
+            for i, static in call.statics:
+                own_args.insert(i, static.value)
+            return self._fun(*own_args, **own_kwargs)
+
+        leaves, tree = tree_flatten((call.args, call.kwargs))
+        stacked = tree_map(lambda a: 0 if a is None else a, self._options.out_axes, is_leaf=_is_none)
+        result = vmap(inner, call.axes, stacked, axis_name=self._options.axis_name, axis_size=size)(*leaves)
+        outs, out_tree = tree_flatten(result)
+        axes = self._flat_out_axes(result)
+        first = [x if a is not None else index_in_dim(x, 0, 0, keepdims=False) for x, a in zip(outs, axes, strict=True)]
+        return tree_unflatten(out_tree, first)
+
+    def _inner(self, call: PmapCall) -> JitWrapped:
         key = (call.axes, call.statics, call.mesh, tuple(call.kwargs), len(call.args), config.latest)
         inner = self._compiled.get(key)
         if inner is None:
@@ -344,7 +362,7 @@ class PmapWrapped:
             entry = traced.lower()._entry
         sigs = [x._sig for x in tree_leaves((placed_args, placed_kwargs))]
         axes = self._flat_out_axes(traced.out_avals)
-        outs = [_out_signature(s, a, call.mesh) for s, a in zip(entry.executable.out_sigs, axes, strict=True)]
+        outs = [out_signature(s, a, call.mesh) for s, a in zip(entry.executable.out_sigs, axes, strict=True)]
         return Ready(entry, sigs, outs)
 
     def _placed(self, call: PmapCall) -> Any:
@@ -362,7 +380,7 @@ class PmapWrapped:
             return struct_of(ShapedArray(shape, x.dtype, x.weak_type), sharding)
         assert isinstance(x, ArrayImpl)
         x._check_alive()
-        return _entered(x, signature(ShapedArray(shape, x.dtype, x.weak_type), sharding, True))
+        return entered(x, signature(ShapedArray(shape, x.dtype, x.weak_type), sharding, True))
 
 
 class Ready:
@@ -375,63 +393,22 @@ class Ready:
 
     def run(self, values: Sequence[Any]) -> Any:
         """The results for these argument leaves."""
-        placed = [x if x._sig is sig else _entered(x, sig) for x, sig in zip(values, self.in_sigs, strict=True)]
+        placed = [x if x._sig is sig else entered(x, sig) for x, sig in zip(values, self.in_sigs, strict=True)]
         result = self.entry.call(placed)
         for i, usable in self.entry.donated:
             if usable:
                 values[i].delete()
         outs, tree = tree_flatten(result)
-        return tree_unflatten(tree, [_resigned(x, sig) for x, sig in zip(outs, self.out_sigs, strict=True)])
+        return tree_unflatten(tree, [resigned(x, sig) for x, sig in zip(outs, self.out_sigs, strict=True)])
 
 
-def _entered(x: ArrayImpl, sig: Signature) -> ArrayImpl:
-    """An argument laid out over the devices; over those of several processes it is this one's part."""
-    if not sig.spans:
-        return moved(x, sig)
-    if x._sig.spans:
+def _check_count(wanted: int, available: int) -> None:
+    """Every slice needs a device of its own."""
+    if wanted > available:
         raise ValueError(
-            f"pmap over the devices of several processes takes each process's own rows, but got {x.aval.str_short()} that lies on "
-            "all of them already. Use jit or shard_map for global arrays."
+            f"compiling computation that requires {wanted} logical devices, but only {available} devices are available: the mapped "
+            f"axes have size {wanted}. Set jax_num_cpu_devices to {wanted}, or map several rows per device with shard_map."
         )
-    return ArrayImpl(sig, dense=x.dense)
-
-
-def _resigned(x: ArrayImpl, sig: Signature) -> ArrayImpl:
-    if x._sig.spans:
-        return ArrayImpl(sig, dense=x.dense)
-    return ArrayImpl(sig, block=x.block) if sig.form is x._sig.form else moved(x, sig)
-
-
-def _out_signature(sig: Signature, axis: Axis, mesh: Mesh) -> Signature:
-    """Results carry PmapSharding in the seed era. Over several processes each gets its own rows, on its own devices."""
-    aval = sig.aval
-    if sig.spans:
-        own = [d for d in mesh.devices.flat if d.is_local]
-        shape = list(aval.shape)
-        if axis is not None:
-            axis %= aval.ndim
-            shape[axis] = len(own)
-        mesh = Mesh(np.array(own, object), mesh.axis_names, axis_types=mesh.axis_types)
-        aval = ShapedArray(shape, aval.dtype, aval.weak_type)
-        sig = signature(aval, NamedSharding(mesh, axis_spec(axis, mesh.axis_names[0])), True)
-    if config.latest:
-        return sig
-    return signature(sig.aval, pmap_sharding(mesh, sig.aval.ndim, axis), True)
-
-
-def pmap_sharding(mesh: Mesh, ndim: int, axis: Axis) -> Sharding:
-    """A slice of length one per device along `axis`, or the whole array on each."""
-    cuts: list[Any] = [NoSharding()] * ndim
-    grid = mesh.devices.ravel()
-    if axis is None:
-        return PmapSharding(grid, ShardingSpec(cuts, (Replicated(mesh.size),)))
-    cuts[axis] = Chunked((mesh.size,))
-    return PmapSharding(grid, ShardingSpec(cuts, (ShardedAxis(0),)))
-
-
-def axis_spec(axis: Axis, name: Any) -> PartitionSpec:
-    """The spec that splits one dim, or none."""
-    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, name)
 
 
 def _is_none(x: Any) -> bool:

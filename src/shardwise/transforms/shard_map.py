@@ -26,9 +26,9 @@ from shardwise.base.tree import (
 from shardwise.ir import Array, Equation, Program, ShapedArray, bind, define_op, is_eager, trace_program
 from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
 from shardwise.ir.op import Params, Types
-from shardwise.ops.collective import first_replica
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import later
+from shardwise.ops.variance import first_replica
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.sharding import (
     AbstractMesh,
@@ -42,6 +42,7 @@ from shardwise.sharding.rule import Rule
 from shardwise.signature import signature
 from shardwise.transforms import shard_map_errors as errors
 from shardwise.transforms.shard_map_blocks import block_trace
+from shardwise.transforms.shard_map_marks import Marks, check_marks, check_results, entered, left, marks_of
 from shardwise.transforms.shard_map_scope import DimAxes, body_scope, global_type, local_type
 from shardwise.transforms.shard_map_scope import manual_mesh as manual_mesh
 
@@ -65,7 +66,22 @@ def spec_dims(spec: PartitionSpec, ndim: int) -> DimAxes:
 def typed_spec(aval: ShapedArray, manual: frozenset[str]) -> PartitionSpec:
     """The spec that a type has over the manual axes."""
     dims = [tuple(a for a in axes if a in manual) for axes in aval.spec]
-    return PartitionSpec(*[None if not axes else axes[0] if len(axes) == 1 else axes for axes in dims])
+    return PartitionSpec(*[None if not axes else axes[0] if len(axes) == 1 else axes for axes in dims],
+                         unreduced=aval.unreduced & manual, reduced=aval.reduced & manual)  # fmt: skip
+
+
+def moved_to(x: Array, dims: DimAxes, manual: frozenset[str]) -> Array:
+    """`x` with the manual axes where `dims` says, if its type has them elsewhere; other axes stay."""
+    if x.aval.mesh is None:
+        return x
+    typed = x.aval.mesh.explicit_axes
+    wanted = tuple(tuple(a for a in own if a in typed) + tuple(a for a in axes if a not in manual)
+                   for own, axes in zip(dims, x.aval.spec, strict=True))  # fmt: skip
+    if wanted == x.aval.spec:
+        return x
+    from shardwise.transforms.explicit import reshard
+
+    return reshard(x, PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in wanted]))
 
 
 def wearing(x: Array, mesh: Any, spec: PartitionSpec) -> Array:
@@ -98,6 +114,9 @@ class ShardMap:
     manual: frozenset[str] | None  # None: all axes of the mesh that are not manual already
     check: bool
     own_derivatives: bool = field(default=False, kw_only=True)  # those that the body takes are of each device by itself
+    moves: bool = field(
+        default=False, kw_only=True
+    )  # arguments split otherwise over Explicit axes are resharded, as smap does
 
     @property
     def name(self) -> str:
@@ -113,6 +132,7 @@ class ShardMap:
         paths = [keystr(p) for p, _ in tree_flatten_with_path(args)[0]]
         static: dict[int, Any] = {}
         if isinstance(self.in_specs, Infer):
+            errors.check_inferable(self, mesh, manual)
             values = [as_array(v) for v in leaves]
             specs = [typed_spec(v.aval, manual) for v in values]
         else:
@@ -122,16 +142,20 @@ class ShardMap:
             values = [as_array(v) for i, v in enumerate(leaves) if i not in static]
             paths = [path for i, path in enumerate(paths) if i not in static]
         errors.check_specs(self, mesh, manual, "in", specs)
+        check_marks(mesh, manual, "in", specs)
         errors.check_in_ranks(self, specs, values, paths)
         in_dims = [spec_dims(s, v.ndim) for s, v in zip(specs, values, strict=True)]
         errors.check_divisible(self, mesh, specs, in_dims, values, paths)
+        if self.moves:
+            values = [moved_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]
         errors.check_explicit_inputs(self, mesh, manual, specs, in_dims, values)
         types = [local_type(v.aval, dims, mesh, manual) for v, dims in zip(values, in_dims, strict=True)]
 
         @functools.wraps(self.fun)
         def run(*blocks: Any) -> Any:
-            given = iter(blocks)
-            every = [static[i] if i in static else next(given) for i in range(len(leaves))] if static else blocks
+            own = [entered(x, spec, self.check) for x, spec in zip(blocks, specs, strict=True)]
+            given = iter(own)
+            every = [static[i] if i in static else next(given) for i in range(len(leaves))] if static else own
             return self.fun(*tree_unflatten(in_tree, every))
 
         if config.jax_disable_jit:
@@ -141,6 +165,7 @@ class ShardMap:
                 body = replace(self, fun=run)
                 return stepping.step(body, mesh, manual, values, tree_flatten(tuple(values))[1], in_dims, types)
         out_tree: Any = None
+        out_specs: list[PartitionSpec] = []
         eager = is_eager()
         if eager:
             errors.check_devices(mesh, values)
@@ -151,22 +176,26 @@ class ShardMap:
             outs, out_tree = tree_flatten(result)
             for leaf in outs:
                 errors.check_output_type(self, leaf)
-            return [as_array(o) for o in outs]
+            out_specs[:] = self.flat_out_specs(out_tree)
+            errors.check_specs(self, mesh, manual, "out", out_specs)
+            check_marks(mesh, manual, "out", out_specs)
+            results = [as_array(o) for o in outs]
+            if self.check:
+                check_results(self.name, out_specs, results)
+            return [left(x, spec) for x, spec in zip(results, out_specs, strict=True)]
 
         once = PRINTS_ONCE.override(eager and config.latest)
         with body_scope(mesh, manual, self.check), LOCAL_DERIVATIVES.override(self.own_derivatives), once:
-            trace = block_trace(self.name, mesh, manual, values, in_dims, shard_map_op) if eager else None
+            trace = block_trace(self.name, mesh, manual, values, in_dims, shard_map_op, self.check) if eager else None
             program, consts = trace_program(flat, types, self.name, trace=trace)
         errors.check_captured(self, consts, mesh)
-        out_specs = self.flat_out_specs(out_tree)
-        errors.check_specs(self, mesh, manual, "out", out_specs)
         errors.check_out_ranks(self, out_specs, program.out_types)
         out_dims = tuple(spec_dims(s, t.ndim) for s, t in zip(out_specs, program.out_types, strict=True))
         if self.check:
             errors.check_replication(self, mesh, manual, out_specs, out_dims, program.out_types)
         captured = tuple(((),) * c.aval.ndim for c in consts)
         outs = bind(shard_map_op, *consts, *values, program=program, mesh=mesh, manual=manual, in_dims=(*captured, *in_dims),
-                    out_dims=out_dims, check=self.check)  # fmt: skip
+                    out_dims=out_dims, out_marks=tuple(marks_of(s) for s in out_specs), check=self.check)  # fmt: skip
         if eager:
             outs = [wearing(x, mesh, spec) for x, spec in zip(outs, out_specs, strict=True)]
         return tree_unflatten(out_tree, outs)
@@ -209,8 +238,9 @@ class ShardMap:
 
 
 def _type(*types: ShapedArray, program: Program, mesh: Any, manual: frozenset[str], out_dims: tuple[DimAxes, ...],
-          **_: Any) -> tuple[ShapedArray, ...]:  # fmt: skip
-    return tuple(global_type(t, d, mesh, manual) for t, d in zip(program.out_types, out_dims, strict=True))
+          out_marks: tuple[Marks, ...], **_: Any) -> tuple[ShapedArray, ...]:  # fmt: skip
+    return tuple(marks.on(global_type(t, d, mesh, manual))
+                 for t, d, marks in zip(program.out_types, out_dims, out_marks, strict=True))  # fmt: skip
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
@@ -280,14 +310,14 @@ shard_map_op = define_op("shard_map", type_rule=_type, multiple_results=True, ty
 
 
 def make_shard_map(f: Callable[..., Any], *, mesh: Any, in_specs: Any, out_specs: Any, manual: frozenset[str] | None,
-                   check: bool, own_derivatives: bool = False) -> Callable[..., Any]:  # fmt: skip
+                   check: bool, own_derivatives: bool = False, moves: bool = False) -> Callable[..., Any]:  # fmt: skip
     """Check the options and wrap `f`."""
     if not callable(f):
         raise TypeError(f"shard_map takes a callable, got {f!r}")
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
         raise TypeError(f"shard_map requires a `jax.sharding.Mesh` or a `jax.sharding.AbstractMesh` instance for its second argument, "
                         f"but got {mesh} of type {type(mesh)}.")  # fmt: skip
-    mapped = ShardMap(f, mesh, in_specs, out_specs, manual, check, own_derivatives=own_derivatives)
+    mapped = ShardMap(f, mesh, in_specs, out_specs, manual, check, own_derivatives=own_derivatives, moves=moves)
 
     @functools.wraps(f)
     def wrapped(*args: Any) -> Any:
@@ -342,8 +372,11 @@ def experimental_shard_map(f: Any, mesh: Any = None, in_specs: Any = None, out_s
                           own_derivatives=own)  # fmt: skip
 
 
-def smap(f: Any = None, /, *, in_axes: Any = None, out_axes: Any, axis_name: str) -> Any:
-    """`shard_map` over one mesh axis of the context mesh, with dims instead of specs: `in_axes=0` splits dim 0, None none."""
+def smap(f: Any = None, /, *, in_axes: Any = INFER, out_axes: Any, axis_name: str) -> Any:
+    """`shard_map` over one mesh axis of the context mesh, with dims instead of specs: `in_axes=0` splits dim 0, None none.
+
+    Without `in_axes` the types of the arguments say how they are split, for which the axis has to be Explicit.
+    """
     if f is None:
         return lambda g: smap(g, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
     if not isinstance(axis_name, str):
@@ -359,6 +392,6 @@ def smap(f: Any = None, /, *, in_axes: Any = None, out_axes: Any, axis_name: str
     def specs(axes: Any) -> Any:
         return tree_map(spec, axes, is_leaf=lambda x: x is None)
 
-    return make_shard_map(
-        f, mesh=None, in_specs=specs(in_axes), out_specs=specs(out_axes), manual=frozenset({axis_name}), check=True
-    )
+    in_specs = in_axes if isinstance(in_axes, Infer) else specs(in_axes)
+    return make_shard_map(f, mesh=None, in_specs=in_specs, out_specs=specs(out_axes), manual=frozenset({axis_name}),
+                          check=True, moves=True)  # fmt: skip

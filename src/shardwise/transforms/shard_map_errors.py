@@ -41,6 +41,16 @@ def check_devices(mesh: Any, values: Sequence[Array]) -> None:
         )
 
 
+def check_inferable(call: Any, mesh: Any, manual: frozenset[str]) -> None:
+    """Types say how arguments are split over Explicit axes only."""
+    others = [a for a in mesh.axis_names if a in manual and a not in mesh.explicit_axes]
+    if others and not getattr(mesh, "empty", False):
+        raise TypeError(
+            f"in_specs (in_axes of smap) was not specified, and the axes {tuple(others)} that become manual are of type Auto in {mesh}: "
+            "types of arguments say nothing of them. Give in_specs, or make the axes Explicit."
+        )
+
+
 def check_specs(call: Any, mesh: Any, manual: frozenset[str], side: str, specs: Sequence[PartitionSpec]) -> None:
     """Specs name manual axes of the mesh, each once."""
     for spec in specs:
@@ -140,7 +150,7 @@ def check_explicit_inputs(call: Any, mesh: Any, manual: frozenset[str], specs: S
         if value.aval.mesh is None:
             continue
         typed = tuple(tuple(a for a in axes if a in manual) for axes in value.aval.spec)
-        if typed != axes_of:
+        if typed != axes_of or (value.aval.unreduced, value.aval.reduced) != (spec.unreduced, spec.reduced):
             raise ValueError(f"in_specs passed to shard_map: {spec} does not match the specs of the input: {value.aval.sharding.spec} for "
                              f"{value.aval.str_short()}. Reshard the input first, or leave in_specs out.")  # fmt: skip
 

@@ -10,7 +10,17 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise.ir import Program, ProgramTrace, ShapedArray, UndefinedPrimal, bind, eval_program, trace_program, tracing
+from shardwise.ir import (
+    Program,
+    ProgramTrace,
+    ShapedArray,
+    UndefinedPrimal,
+    bind,
+    current_trace,
+    eval_program,
+    trace_program,
+    tracing,
+)
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params, find_op
 from shardwise.ir.trace import ProgramTracer
@@ -19,6 +29,7 @@ from shardwise.ops.derivative import do
 from shardwise.sharding import AbstractMesh, Mesh
 from shardwise.transforms.jvp import jvp_program
 from shardwise.transforms.linearize import Linearized, linearize_flat, transpose_linear
+from shardwise.transforms.shard_map_marks import Marks, marks_of
 from shardwise.transforms.shard_map_scope import DimAxes, body_scope, local_type
 from shardwise.transforms.vmap import batch_program
 
@@ -28,11 +39,11 @@ def _whole(ndim: int) -> DimAxes:
 
 
 def _bind(params: Params, program: Program, consts: Sequence[Any], args: Sequence[Any], in_dims: Sequence[DimAxes],
-          out_dims: Sequence[DimAxes]) -> list[Any]:  # fmt: skip
+          out_dims: Sequence[DimAxes], out_marks: Sequence[Marks]) -> list[Any]:  # fmt: skip
     """A shard_map of another body, which may have captured values from around it."""
     captured = tuple(_whole(c.aval.ndim) for c in consts)
     return bind(find_op("shard_map"), *consts, *args, **{**params, "program": program, "in_dims": (*captured, *in_dims),
-                                                         "out_dims": tuple(out_dims)})  # fmt: skip
+                                                         "out_dims": tuple(out_dims), "out_marks": tuple(out_marks)})  # fmt: skip
 
 
 def _scope(params: Params) -> Any:
@@ -51,7 +62,7 @@ def _retraced(
 
 def shard_map_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
     """One shard_map of values and tangents."""
-    program, in_dims, out_dims = params["program"], params["in_dims"], params["out_dims"]
+    program, in_dims, out_dims, marks = (params[k] for k in ("program", "in_dims", "out_dims", "out_marks"))
     live = [i for i, t in enumerate(tangents) if t is not None]
     count = len(primals)
     moving: list[int] = []
@@ -67,7 +78,7 @@ def shard_map_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any
     types = [*program.in_types, *[program.in_types[i] for i in live]]
     body, consts = _retraced(params, both, types)
     outs = _bind(params, body, consts, [*primals, *[tangents[i] for i in live]], [*in_dims, *[in_dims[i] for i in live]],
-                 [*out_dims, *[out_dims[i] for i in moving]])  # fmt: skip
+                 [*out_dims, *[out_dims[i] for i in moving]], [*marks, *[marks[i] for i in moving]])  # fmt: skip
     results: list[Any] = [None] * len(out_dims)
     for i, t in zip(moving, outs[len(out_dims) :], strict=True):
         results[i] = t
@@ -100,7 +111,8 @@ def shard_map_linearize(
                    for r in inner]  # fmt: skip
         body, consts = forward.finish([*lin.results, *stacked])
     inner_dims = [stacking(r.aval, mesh, manual) for r in inner]
-    outs = _bind(params, body, consts, primals, in_dims, [*out_dims, *inner_dims])
+    marks = params["out_marks"]
+    outs = _bind(params, body, consts, primals, in_dims, [*out_dims, *inner_dims], [*marks, *[Marks()] * len(inner)])
     results, saved = outs[: len(out_dims)], outs[len(out_dims) :]
 
     # Residuals that are arguments of the body, or come from around it, enter the linear one again as they are.
@@ -125,9 +137,8 @@ def shard_map_linearize(
 
     ts = [tangents[i] for i in lin.ins]
     body, consts = _retraced(params, linear, [*types, *[program.in_types[i] for i in lin.ins]])
-    touts = _bind(
-        params, body, consts, [*values, *ts], [*dims, *[in_dims[i] for i in lin.ins]], [out_dims[i] for i in lin.outs]
-    )
+    touts = _bind(params, body, consts, [*values, *ts], [*dims, *[in_dims[i] for i in lin.ins]],
+                  [out_dims[i] for i in lin.outs], [marks[i] for i in lin.outs])  # fmt: skip
     by_position = dict(zip(lin.outs, touts, strict=True))
     return results, [by_position.get(i) for i in range(len(out_dims))]
 
@@ -158,14 +169,26 @@ def shard_map_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[A
     types += [local_type(cts[i].aval, out_dims[i], mesh, manual) for i in live]
     body, consts = _retraced(params, pulled, types)
     outs = _bind(params, body, consts, [*[args[i] for i in known], *[cts[i] for i in live]],
-                 [*[in_dims[i] for i in known], *[out_dims[i] for i in live]], [in_dims[i] for i in found])  # fmt: skip
+                 [*[in_dims[i] for i in known], *[out_dims[i] for i in live]], [in_dims[i] for i in found],
+                 [marks_of(args[i].aval).dual for i in found])  # fmt: skip
     by_position = dict(zip(found, outs, strict=True))
     return [by_position.get(i) for i in range(len(args))]
 
 
 def _unmentioned(dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> tuple[str, ...]:
-    named = {a for axes in dims for a in axes}
+    """The manual axes over which a value is said to be whole; those that split a vmap's dim are none of its business."""
+    named = {a for axes in dims for a in axes} | _split_by_vmaps()
     return tuple(a for a in mesh.axis_names if a in manual and a not in named)
+
+
+def _split_by_vmaps() -> frozenset[str]:
+    """The mesh axes over which the vmaps around split their dims."""
+    found: set[str] = set()
+    trace: Any = current_trace()
+    while trace is not None:
+        found.update(getattr(trace, "spmd", ()))
+        trace = getattr(trace, "parent", None)
+    return frozenset(found)
 
 
 def _share(ct: Any, dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> Any:
@@ -185,7 +208,7 @@ def shard_map_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequ
                     params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
     """A shard_map of blocks with one more dim, split over the axes of `spmd_axis_name` if vmap names some."""
     program, in_dims, out_dims, manual = (params[k] for k in ("program", "in_dims", "out_dims", "manual"))
-    spmd = SPMD_AXES.get()
+    spmd = SPMD_AXES.get() or _split_already(values, dims)
     for axes in (*in_dims, *out_dims):
         clash = {a for dim in axes for a in dim} & set(spmd)
         if clash:
@@ -205,13 +228,19 @@ def shard_map_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequ
         return outs
 
     body, consts = _retraced(params, mapped, types)
-    outs = _bind(params, body, consts, values, new_dims, [with_dim(a, d) for a, d in zip(out_dims, found, strict=True)])
+    outs = _bind(params, body, consts, values, new_dims, [with_dim(a, d) for a, d in zip(out_dims, found, strict=True)],
+                 params["out_marks"])  # fmt: skip
     return outs, found
+
+
+def _split_already(values: Sequence[Any], dims: Sequence[int | None]) -> tuple[str, ...]:
+    """The Explicit axes over which the mapped dim is split, the same for all values."""
+    return next((axes for v, d in zip(values, dims, strict=True) if d is not None and (axes := v.aval.spec[d])), ())
 
 
 def _with_size(aval: ShapedArray, dim: int, size: int, vma: frozenset[str], value: Any) -> ShapedArray:
     shape = (*aval.shape[:dim], size, *aval.shape[dim:])
     if aval.mesh is None:
         return aval.update(shape=shape, vma=aval.vma | vma)
-    outer = tuple(a for a in value.aval.spec[dim] if a in aval.mesh.explicit_axes)
+    outer = tuple(a for a in value.aval.spec[dim] if a in aval.mesh.explicit_axes and a not in vma)
     return aval.update(shape=shape, spec=(*aval.spec[:dim], outer, *aval.spec[dim:]), vma=aval.vma | vma)

@@ -325,7 +325,8 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
         values = [x if a is None else as_value(x) for x, a in zip(leaves, axes, strict=True)]
         dims = [_checked_axis(v, a) for v, a in zip(values, axes, strict=True)]
         size = _map_size(values, dims, axis_size)
-        trace = BatchTrace(size, axis_name, spmd or _checked_split(values, dims, spmd))
+        split = _checked_split(values, dims, spmd)
+        trace = BatchTrace(size, axis_name, spmd or split)
         entered = lambda: [  # noqa: E731  nothing here holds on to the tracers
             x if d is None else BatchTracer(trace, v, d) for x, v, d in zip(leaves, values, dims, strict=True)
         ]
