@@ -46,6 +46,22 @@ for _name in ("square_512", "vector", "scores_long", "weighted_long", "many_16",
         _product(_name)
 
 
+@case(PRODUCTS, devices=(1, 8), flops=4.0 * 64 * 512 * 512 * 64)
+def attention(jax, jnp, np):
+    """`softmax(q @ k.T / 8) @ v` for 8 texts, 8 heads, 512 places, width 64."""
+    q, k, v = (rows(jax, np, normal(np, 8, 8, 512, 64)) for _ in range(3))
+    f = jax.jit(lambda q, k, v: jax.nn.softmax(q @ k.swapaxes(-1, -2) / 8) @ v)
+    return lambda: f(q, k, v)
+
+
+@case(PRODUCTS, devices=(1, 8), flops=2.0 * 4096 * 64 * 1024)
+def dense_gelu(jax, jnp, np):
+    """`gelu(x @ w + b)` of 4096 x 64 by 64 x 1024."""
+    x, w, b = rows(jax, np, normal(np, 4096, 64)), jnp.asarray(normal(np, 64, 1024)), jnp.asarray(normal(np, 1024))
+    f = jax.jit(lambda x, w, b: jax.nn.gelu(x @ w + b))
+    return lambda: f(x, w, b)
+
+
 @case(PRODUCTS)
 def convolution(jax, jnp, np):
     """3 x 3 convolution, 64 images of 32 x 32 with 64 channels to 64."""
