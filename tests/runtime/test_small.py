@@ -415,6 +415,26 @@ def test_nans_are_still_looked_for():
         sw.jit(lambda x: chain(x) / (x - x))(jnp.arange(8.0))
 
 
+@pytest.mark.parametrize("make", ["key", "PRNGKey"])
+def test_random_numbers_in_loops(make, made):
+    key = getattr(sw.random, make)(3)
+
+    def walk(carry, i):
+        key, x = carry
+        key, own = sw.random.split(key)
+        parts = sw.random.split(sw.random.fold_in(own, i), (2, 9))
+        many = sw.random.uniform(parts[0, 1], (40,)), sw.random.bits(own, (3,), np.uint8), sw.random.bernoulli(own, 0.3)
+        x = x + sw.random.normal(own, (2,)) + sw.random.uniform(parts[1, 0])
+        return (key, x), (x, many, sw.random.randint(parts[0, 8], (5,), 0, 9))
+
+    def f(key):
+        (key, x), ys = lax.scan(walk, (key, jnp.zeros(2)), jnp.arange(4))
+        return x, ys, sw.random.bits(key, (17,))
+
+    agree(f, key)
+    assert {e.op.name for p in made for e in p.equations} >= {"scan"}
+
+
 # -- several devices ---------------------------------------------------------------------------------------------------
 
 

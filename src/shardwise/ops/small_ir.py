@@ -23,6 +23,7 @@ from shardwise.ops.pieces import concatenate_p, pad_p, slice_p, split_p
 from shardwise.ops.reshape import reshape_p
 from shardwise.ops.scan import scan_p
 from shardwise.ops.slicing import dynamic_slice_p, dynamic_update_slice_p
+from shardwise.ops.small_random import RANDOM, random_writable
 from shardwise.ops.transpose import rev_p, squeeze_p, transpose_p
 from shardwise.ops.while_loop import while_p
 from shardwise.ops.window_numbers import GatherScatterMode
@@ -30,7 +31,7 @@ from shardwise.runtime import small_control, small_moves, small_windows
 from shardwise.runtime.fused_space import fits
 from shardwise.runtime.lanes import TYPES
 from shardwise.runtime.small_body import WRITERS, Body, has_form
-from shardwise.runtime.small_code import Value
+from shardwise.runtime.small_code import Value, name_of
 from shardwise.runtime.small_product import LARGEST as LARGEST_PRODUCT
 from shardwise.runtime.small_product import product
 
@@ -43,7 +44,7 @@ def _view(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> 
 
 def _constant(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     array = small_moves.kernel_of(body.code, eqn)()
-    return [body.code.known(array, eqn.outputs[0].aval.dtype.name)]
+    return [body.code.known(array, name_of(eqn.outputs[0].aval))]
 
 
 def _into(writer: Any) -> Any:
@@ -122,7 +123,7 @@ def writable(eqn: Equation, devices: int) -> bool:
     """Whether an equation can be part of a small program on so many devices."""
     if not has_form(eqn) or eqn.op.has_effects(eqn.params):
         return False
-    if any(a.aval.dtype.name not in TYPES or not a.aval.size for a in (*eqn.inputs, *eqn.outputs)):
+    if any(name_of(a.aval) not in TYPES or not a.aval.size for a in (*eqn.inputs, *eqn.outputs)):
         return False
     test = _TESTS.get(eqn.op)
     if test is not None and not test(eqn, devices):
@@ -146,8 +147,8 @@ def _modest(eqn: Equation, devices: int) -> bool:
     if not all(fits(a.aval, emit.kinds) for a in eqn.inputs):
         return False
     # Vector code would round a result of float64 to float32 before it becomes float16.
-    narrow = eqn.outputs[0].aval.dtype.name in ("float16", "bfloat16")
-    return not (narrow and any(a.aval.dtype.name == "float64" for a in eqn.inputs))
+    narrow = name_of(eqn.outputs[0].aval) in ("float16", "bfloat16")
+    return not (narrow and any(name_of(a.aval) == "float64" for a in eqn.inputs))
 
 
 def _body_writable(program: Program, devices: int) -> bool:
@@ -189,10 +190,10 @@ def _starts_writable(first: int) -> Any:
 
 
 def _product_writable(eqn: Equation, devices: int) -> bool:
-    params, dtype = eqn.params, eqn.outputs[0].aval.dtype.name
+    params, dtype = eqn.params, name_of(eqn.outputs[0].aval)
     if params.get("sum_axes") or params.get("precision") is not None or dtype not in ("float32", "float64"):
         return False
-    if any(a.aval.dtype.name != dtype for a in eqn.inputs):
+    if any(name_of(a.aval) != dtype for a in eqn.inputs):
         return False
     depth = 1
     for d in params["dimension_numbers"][0][0]:
@@ -213,6 +214,7 @@ def _windows_writable(eqn: Equation, devices: int) -> bool:
 
 
 _TESTS: dict[Any, Any] = {
+    **dict.fromkeys(RANDOM, lambda eqn, devices: random_writable(eqn)),
     gather_p: _windows_writable,
     **dict.fromkeys(_SCATTERS, _windows_writable),
     scan_p: _scan_writable,

@@ -24,7 +24,7 @@ from shardwise.runtime.fused_codegen import attributes
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.small_body import Body
-from shardwise.runtime.small_code import Code, Shape, Value, dense_steps
+from shardwise.runtime.small_code import Code, Shape, Value, dense_steps, name_of
 from shardwise.runtime.small_control import cost, out_leads
 
 _LONG = 1e5  # cost from which on other threads of Python may run
@@ -158,9 +158,9 @@ def module(program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], 
         code.line("%save = load ptr, ptr %tools, align 8")
         code.line("%state = call ptr %save()")
         code.line("store ptr %state, ptr %held, align 8")
-    values = [code.settled(Value(shape, v.aval.dtype.name, place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize)))
+    values = [code.settled(Value(shape, name_of(v.aval), place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize)))
               for k, (shape, v) in enumerate(zip(inputs, program.inputs, strict=True))]  # fmt: skip
-    wanted = [Value(shape, v.aval.dtype.name, place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize))
+    wanted = [Value(shape, name_of(v.aval), place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize))
               for k, (shape, v) in enumerate(zip(outputs, program.outputs, strict=True), len(inputs))]  # fmt: skip
     Body(code, program, values).run(wanted)
     if long:

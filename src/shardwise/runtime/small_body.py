@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwise.ir import Atom, Equation, Literal, Op, Program, Var
 from shardwise.runtime.lanes import TYPES, Lane
-from shardwise.runtime.small_code import SMALL, Code, Shape, Value
+from shardwise.runtime.small_code import SMALL, Code, Shape, Value, name_of
 from shardwise.runtime.small_loops import each, reduced, store
 
 _LARGEST = 64  # equations of one loop
@@ -68,7 +68,7 @@ class Body:
     def value(self, atom: Atom) -> Value:
         """What stands for an atom; a literal has one element for all."""
         if isinstance(atom, Literal):
-            return self.code.known(atom.value, atom.aval.dtype.name, (1,) * self.code.lead)
+            return self.code.known(atom.value, name_of(atom.aval), (1,) * self.code.lead)
         return self.values[atom]
 
     def is_stable(self, atom: Atom) -> bool:
@@ -126,7 +126,7 @@ class Body:
             value = self.value(atom)
             lanes.append(_one(code, value) if inner != shape else code.lane_of(code.aligned(value, len(shape)), inner))
         width = math.prod(inner)
-        dtype = out.aval.dtype.name
+        dtype = name_of(out.aval)
         lane = code.at(width).emitted(eqn.op, lanes, eqn.params, dtype)
         self._define(out, code.of_lane(lane, shape, dtype, width))
 
@@ -149,9 +149,7 @@ class Body:
         into = []
         for var in results:
             given = self.wanted.get(var)
-            into.append(
-                given if given is not None and given.shape == shape else code.buffer(shape, var.aval.dtype.name)
-            )
+            into.append(given if given is not None and given.shape == shape else code.buffer(shape, name_of(var.aval)))
 
         def write(lanes: list[Lane]) -> list[Lane]:
             width = code.width
@@ -160,9 +158,9 @@ class Body:
                 (out,) = e.outputs
                 code.at(width)
                 given = [
-                    code.constant(a.value, a.aval.dtype.name) if isinstance(a, Literal) else known[a] for a in e.inputs
+                    code.constant(a.value, name_of(a.aval)) if isinstance(a, Literal) else known[a] for a in e.inputs
                 ]
-                known[out] = code.emitted(e.op, given, e.params, out.aval.dtype.name)
+                known[out] = code.emitted(e.op, given, e.params, name_of(out.aval))
             return [known[v] for v in results]
 
         each(code, shape, [self.values[v] for v in operands], write, into)

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.dtypes import physical
+from shardwise.ir import ShapedArray
 from shardwise.ir.op import Emit
 from shardwise.runtime.lanes import STORED, TYPES, Lane, Lanes, scalar_text
 
@@ -64,6 +66,11 @@ class Value:
     def itemsize(self) -> int:
         """Bytes of an element in memory."""
         return itemsize(self.dtype)
+
+
+def name_of(aval: ShapedArray) -> str:
+    """The name of the dtype whose elements are in memory: PRNG keys are uint64."""
+    return physical(aval.dtype).name
 
 
 def itemsize(dtype: str) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from shardwise.ir import Equation, Literal, Program, Var
 from shardwise.runtime.lanes import TYPES, Lane
 from shardwise.runtime.small_body import Body, lane_kind
-from shardwise.runtime.small_code import SMALL, Code, Shape, Value
+from shardwise.runtime.small_code import SMALL, Code, Shape, Value, name_of
 from shardwise.runtime.small_loops import dense
 from shardwise.runtime.small_moves import as_index
 
@@ -91,7 +91,7 @@ def scan(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
     ys = []
     for atom, ext, into in zip(inner.outputs[b - a :], outs[b - a :], wanted[b - a :], strict=True):
         shape = (*ext, length, *atom.aval.shape)
-        ys.append(into if into is not None and into.shape == shape else code.buffer(shape, atom.aval.dtype.name))
+        ys.append(into if into is not None and into.shape == shape else code.buffer(shape, name_of(atom.aval)))
     every = _poll_every(inner, length)
 
     def step(i: str, refs: list[str]) -> list[str]:
@@ -216,7 +216,7 @@ def cond(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
         if math.prod(shape) <= SMALL:
             made.append(None)
         else:
-            made.append(into if into is not None and into.shape == shape else code.buffer(shape, v.aval.dtype.name))
+            made.append(into if into is not None and into.shape == shape else code.buffer(shape, name_of(v.aval)))
     memory = [m for m in made if m is not None]
     for m in memory:
         code.hold(m)
@@ -240,7 +240,7 @@ def cond(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
         if m is not None:
             out.append(m)
             continue
-        n, dtype = math.prod(shape), v.aval.dtype.name
+        n, dtype = math.prod(shape), name_of(v.aval)
         ways = ", ".join(f"[ {refs[small]}, %{label} ]" for label, refs in ends)
         out.append(code.of_lane(Lane(code.new(f"phi <{n} x {TYPES[dtype]}> {ways}"), dtype), shape, dtype, n))
         small += 1

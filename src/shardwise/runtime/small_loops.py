@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.ir import Equation, Fold
 from shardwise.runtime.lanes import Lane
-from shardwise.runtime.small_code import SMALL, Code, Shape, Value, dense_steps
+from shardwise.runtime.small_code import SMALL, Code, Shape, Value, dense_steps, name_of
 
 Write = Callable[[list[Lane]], Sequence[Lane]]
 Held = tuple[Lane, ...]
@@ -139,7 +139,7 @@ def _merged(shape: Shape, steps: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
 
 def reduced(code: Code, eqn: Equation, x: Value, into: Value | None) -> Value:
     """The result of a reduction; in `into` if that is given and the operand is in memory."""
-    fold, out = eqn.op.fold, eqn.outputs[0].aval.dtype.name
+    fold, out = eqn.op.fold, name_of(eqn.outputs[0].aval)
     assert fold is not None
     axes = tuple(a + code.lead for a in eqn.params["axes"])
     kept = tuple(d for d in range(len(x.shape)) if d not in axes)

@@ -16,7 +16,7 @@ import numpy as np
 
 from shardwise.ir import Equation
 from shardwise.runtime.lanes import Lane
-from shardwise.runtime.small_code import SMALL, Code, Shape, Value
+from shardwise.runtime.small_code import SMALL, Code, Shape, Value, name_of
 from shardwise.runtime.small_loops import first_of, store
 
 LARGEST = 1 << 21  # multiplications of a product that is written out
@@ -39,7 +39,7 @@ def product(
     """The contraction of two operands: batch dims, free dims of the left one, of the right one. `stable`: which do not change
     from round to round."""
     cons, batches = eqn.params["dimension_numbers"]
-    dtype = eqn.outputs[0].aval.dtype.name
+    dtype = name_of(eqn.outputs[0].aval)
     turned = []
     for v, con, batch in zip(values, cons, batches, strict=True):
         con, batch = [d + code.lead for d in con], [*range(code.lead), *(d + code.lead for d in batch)]
