@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -156,3 +157,35 @@ def test_signatures_of_wrapped_functions(wrap):
         assert str(inspect.signature(wrapped, follow_wrapped=follow)) == "(x, n=2)"
     assert not hasattr(jax.jit(max), "__signature__")
     assert type(jax.jit(jnp.sin)).__name__ == "PjitFunction"
+
+
+def test_trees_of_all_kinds_find_their_program():
+    """Trees are told apart by their containers, names and what their leaves are, also where leaves are alike."""
+    x, y = jnp.ones(3), jnp.arange(3.0)
+    state = namedtuple("state", "a b")
+    traces = []
+
+    def total(*trees, **named):
+        traces.append(1)
+        leaves = jax.tree.leaves((trees, named))
+        return sum(jnp.sum(leaf) * (i + 1) for i, leaf in enumerate(leaves))
+
+    f = jax.jit(total)
+    calls = [
+        (({"a": x, "b": y},), {}), (({"a": x, "c": y},), {}), (([x, y],), {}), (((x, y),), {}), ((x, y), {}),
+        (((x,), (y,)), {}), (([(x,), y],), {}), (([x, (y,)],), {}), (([[x], y],), {}), (([x, None, y],), {}),
+        (([x, y, None],), {}), ((state(x, y),), {}), (({"a": state(x, y)},), {}), (({1: x, "a": y},), {}), ((x,), {"a": y}),
+        (({"a": x},), {"a": y}), (([x, 2.0],), {}), (([x, 2],), {}), (([x, np.float32(2)],), {}), (({},), {}),
+        (([x, np.ones(4, np.float32)],), {}), (({"b": {"a": x}, "a": [y]},), {}), (({"b": {"a": x}, "a": (y,)},), {}),
+    ]  # fmt: skip
+    for args, named in calls:
+        before = len(traces)
+        first = f(*args, **named)
+        assert len(traces) == before + 1, args
+        assert f(*args, **named) == first == total(*args, **named)
+        assert len(traces) == before + 2  # the second of them is ours
+    before = len(traces)
+    assert f({"b": y, "a": x}) == f({"a": x, "b": y}) == 1 * 3 + 2 * 3
+    assert len(traces) == before
+    with pytest.raises(TypeError, match="abstract array"):
+        f({"a": x, "b": "text"})

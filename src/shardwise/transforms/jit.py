@@ -19,7 +19,6 @@ from shardwise.base import config
 from shardwise.base.config import context_token
 from shardwise.base.tracebacks import filtered
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten
-from shardwise.base.treedef import flatten_spec
 from shardwise.compile import compile_program
 from shardwise.eager import literal_signature
 from shardwise.ir import (
@@ -46,7 +45,7 @@ from shardwise.transforms.arguments import (
     check_function,
     select_arguments,
 )
-from shardwise.transforms.bound_call import BoundCall, Statics, check_donation, keyed
+from shardwise.transforms.bound_call import BoundCall, Statics, check_donation, keyed, keyed_tree
 from shardwise.transforms.entry import Entry, as_array_impl, usable_donations
 from shardwise.transforms.jit_op import jit_op
 from shardwise.transforms.jit_shardings import (
@@ -191,11 +190,11 @@ class JitWrapped:
             form = (len(args), *names)
         found = keyed(flat)
         if found is None:
-            tree: Any = (args, kwargs)
-            leaves, form = flatten_spec(tree)
-            found = keyed(leaves)
-        if found is None:
-            return None, []
+            found = leaves, sigs = [], []
+            try:
+                form = form, *[keyed_tree(x, leaves, sigs) for x in flat]
+            except TypeError:
+                return None, []
         leaves, sigs = found
         return (context_token(), form, statics, *sigs), leaves
 
