@@ -134,10 +134,18 @@ def test_closures_statics_and_trees() -> None:
     assert sw.remat is sw.checkpoint
 
 
-def test_offloading_is_refused_by_name() -> None:
-    for refused in (policies.offload_dot_with_no_batch_dims, policies.save_and_offload_only_these_names):
-        with pytest.raises(NotImplementedError, match="one memory"):
-            refused("device", "pinned_host")
+def test_what_would_be_offloaded_is_kept(capsys: Any) -> None:
+    where = dict(offload_src="device", offload_dst="pinned_host")
+    names: Any = dict(names_which_can_be_saved=[], names_which_can_be_offloaded=["hidden"], **where)
+    for policy, same in ((policies.offload_dot_with_no_batch_dims(**where), policies.dots_with_no_batch_dims_saveable),
+                         (policies.save_and_offload_only_these_names(**names), policies.save_only_these_names("hidden"))):  # fmt: skip
+        texts = []
+        for p in (policy, same):
+            print_saved_residuals(sw.checkpoint(layer, policy=p), W, X)
+            texts.append(capsys.readouterr().out)
+        assert texts[0] == texts[1]
+    with pytest.raises(ValueError, match="in names_which_can_be_saved and in"):
+        policies.save_and_offload_only_these_names(**{**names, "names_which_can_be_saved": ["hidden"]})
 
 
 def test_print_saved_residuals(capsys: Any) -> None:

@@ -244,3 +244,26 @@ def test_linear_call() -> None:
     assert sw.jit(sw.linear_transpose(lambda y: f(2.0, y), 1.0))(4.0) == (14.0,)
     with pytest.raises(NotImplementedError, match="residual"):
         sw.grad(f)(2.0, 8.0)
+
+
+def test_rules_may_branch_on_values() -> None:
+    @sw.custom_jvp
+    def f(x):
+        return jnp.sin(x) if x > 0 else jnp.cos(x)
+
+    f.defjvp(lambda p, t: (f(*p), 2 * t[0] if p[0] > 0 else 3 * t[0]))
+    assert [sw.grad(f)(v) for v in (2.0, -2.0)] == [2, 3]
+
+    @sw.custom_vjp
+    def g(x):
+        return x if x > 0 else -x
+
+    g.defvjp(lambda x: (g(x), x), lambda x, ct: (ct if x > 0 else 5 * ct,))
+    assert [sw.grad(g)(v) for v in (2.0, -2.0)] == [1, 5]
+
+
+def test_cotangents_of_rules_take_the_type_of_the_argument() -> None:
+    f = sw.custom_vjp(lambda x: x)
+    f.defvjp(lambda x: (x, None), lambda _, ct: (3,))
+    found = sw.grad(lambda x: f(x).astype(jnp.float32))(jnp.bfloat16(1))
+    assert found.dtype == jnp.bfloat16 and found == 3

@@ -79,7 +79,7 @@ def test_linear_solve_errors() -> None:
         sw.grad(lambda b: jnp.sum(lax.custom_linear_solve(lambda x: A @ x, b, _dense)))(B)
     with pytest.raises(TypeError, match="structure"):
         lax.custom_linear_solve(lambda x: A @ x, B, lambda mv, b: (b, b))
-    with pytest.raises(TypeError, match="shapes and dtypes"):
+    with pytest.raises(ValueError, match="shapes and dtypes"):
         lax.custom_linear_solve(lambda x: A @ x, B, lambda mv, b: b[:2])
 
 

@@ -152,3 +152,20 @@ def test_collectives_print_under_their_names():
 def test_device_get_gives_numpy_but_for_keys():
     got = jax.device_get([np.float32(2), jax.random.key(0), 2])
     assert type(got[0]) is np.ndarray and isinstance(got[1], jax.Array) and got[2] == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (lambda: lax.custom_linear_solve(lambda x: [x], jnp.ones(2), lambda mv, b: b), TypeError),
+        (lambda: lax.custom_linear_solve(lambda x: x[:1], jnp.ones(2), lambda mv, b: b), ValueError),
+        (lambda: lax.custom_root(lambda x: (x, x), 0.0, lambda f, x: x, lambda f, x: x), TypeError),
+    ],
+)
+def test_solvers_look_at_what_their_functions_give(call, kind):
+    with pytest.raises(kind, match="output"):
+        call()
+
+
+def test_bodies_of_scans_may_return_lists():
+    assert lax.scan(lambda c, x: [c + x, x], 0, jnp.arange(3))[0] == 3

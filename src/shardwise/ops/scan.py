@@ -244,7 +244,7 @@ def scan_body(f: Callable[..., Any], init: Any, x_values: Sequence[Any], x_tree:
 def _pair(body: Body, name: str) -> tuple[Any, Any]:
     """The structures of the carry and of the output that a body returns."""
     children = treedef_children(body.out_tree)
-    is_pair = len(children) == 2 and isinstance(tree_unflatten(body.out_tree, list(body.out_types)), tuple)
+    is_pair = len(children) == 2 and isinstance(tree_unflatten(body.out_tree, list(body.out_types)), (tuple, list))
     if not is_pair:
         raise TypeError(f"{name} output must be a pair, got {tree_unflatten(body.out_tree, list(body.out_types))}. "
                         "Return (carry, output).")  # fmt: skip

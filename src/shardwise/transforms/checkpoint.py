@@ -323,14 +323,25 @@ def save_from_both_policies(first: Policy, second: Policy) -> Policy:
     return lambda op, *types, **params: first(op, *types, **params) or second(op, *types, **params)
 
 
-def _no_offload(name: str, instead: str) -> Callable[..., Any]:
-    def refuse(*_: Any, **__: Any) -> Policy:
-        raise NotImplementedError(f"checkpoint_policies.{name}: a CPU has one memory, so there is nowhere to offload "
-                                  f"to. Use {instead} to keep "
-                                  "the values.")  # fmt: skip
+def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
+    """Keep the results of matrix products without batch dims: a CPU has one memory, which is where offloading puts them."""
+    del offload_src, offload_dst
+    return dots_with_no_batch_dims_saveable
 
-    refuse.__name__ = name
-    return refuse
+
+def save_and_offload_only_these_names(*, names_which_can_be_saved: Sequence[str], names_which_can_be_offloaded: Sequence[str],
+                                      offload_src: str, offload_dst: str) -> Policy:  # fmt: skip
+    """Keep the values that `checkpoint_name` gave these names: a CPU has one memory, which is where offloading puts them.
+
+    ValueError for a name in both lists.
+    """
+    del offload_src, offload_dst
+    both = sorted(set(names_which_can_be_saved) & set(names_which_can_be_offloaded))
+    if both:
+        raise ValueError(
+            f"the names {both} are in names_which_can_be_saved and in names_which_can_be_offloaded; choose one."
+        )
+    return save_only_these_names(*names_which_can_be_saved, *names_which_can_be_offloaded)
 
 
 class checkpoint_policies:
@@ -346,9 +357,5 @@ class checkpoint_policies:
     save_any_names_but_these = staticmethod(save_any_names_but_these)
     save_only_these_names = staticmethod(save_only_these_names)
     save_from_both_policies = staticmethod(save_from_both_policies)
-    offload_dot_with_no_batch_dims = staticmethod(
-        _no_offload("offload_dot_with_no_batch_dims", "dots_with_no_batch_dims_saveable")
-    )
-    save_and_offload_only_these_names = staticmethod(
-        _no_offload("save_and_offload_only_these_names", "save_only_these_names")
-    )
+    offload_dot_with_no_batch_dims = staticmethod(offload_dot_with_no_batch_dims)
+    save_and_offload_only_these_names = staticmethod(save_and_offload_only_these_names)

@@ -75,6 +75,10 @@ class custom_jvp(Custom):
         args = positional(self.fun, args, kwargs)
         if is_eager():
             return self.fun(*args)
+        around = self._around_linear(args)
+        if around is not None:
+            with tracing(around):
+                return self(*args)
         constant, smooth, joined = self._split(args)
         leaves, structure = flat_values(smooth)
         note: list[Any] = []

@@ -10,8 +10,8 @@ from typing import Any, cast
 import numpy as np
 
 from shardwise.base.dtypes import float0
-from shardwise.base.tree import PyTreeDef, register_pytree_node, tree_flatten, tree_unflatten
-from shardwise.ir import Program, ShapedArray, tracing
+from shardwise.base.tree import PyTreeDef, register_pytree_node, tree_flatten, tree_leaves, tree_unflatten
+from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, tracing
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import has_tangent
 from shardwise.transforms.jvp import JVPTrace, JVPTracer, tangent_type, zeros
@@ -107,6 +107,14 @@ class Custom:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(cast(Any, self), instance)
+
+    def _around_linear(self, args: tuple[Any, ...]) -> Trace | None:
+        """Where a rule calls the function on values only, the trace to call it under: what records tangents has nothing to
+        record of that. None elsewhere."""
+        trace = current_trace()
+        if not isinstance(trace, ProgramTrace) or not getattr(trace, "is_linear", False):
+            return None
+        return None if any(isinstance(x, Tracer) and x.owner is trace for x in tree_leaves(args)) else trace.parent
 
     def _split(
         self, args: tuple[Any, ...]

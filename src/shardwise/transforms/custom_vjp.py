@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import float0
+from shardwise.base.dtypes import float0, issubdtype
 from shardwise.base.errors import UnexpectedTracerError
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from shardwise.ir import ShapedArray, Tracer, bind, current_trace, define_op, is_eager, trace_program, tracing
 from shardwise.ir.op import Params
+from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import do, full_in_front, has_tangent
 from shardwise.transforms.custom_rules import (
@@ -70,6 +71,10 @@ class custom_vjp(Custom):
         args = positional(self.fun, args, kwargs)
         if is_eager():
             return self.fun(*args)
+        around = self._around_linear(args)
+        if around is not None:
+            with tracing(around):
+                return self(*args)
         constant, smooth, joined = self._split(args)
         for leaf in tree_leaves(constant):
             if isinstance(leaf, Tracer):
@@ -175,6 +180,8 @@ class _VjpRules:
         if ct is None or isinstance(ct, SymbolicZero) or not has_tangent(aval):
             return None
         value = as_array(as_value(ct))
+        if value.shape == aval.shape and (issubdtype(aval.dtype, np.complexfloating) or value.dtype.kind != "c"):
+            return convert(value, aval.dtype)
         if value.shape != aval.shape or value.dtype != aval.dtype:
             raise ValueError(f"Custom VJP bwd rule {function_name(self.custom.bwd)} for function "
                              f"{function_name(self.custom.fun)} must produce cotangents with the "

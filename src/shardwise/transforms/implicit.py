@@ -35,7 +35,7 @@ def custom_linear_solve(matvec: Callable[[Any], Any], b: Any, solve: Callable[..
         symmetric: `matvec` is its own transpose.
         has_aux: the solvers return ``(x, aux)``.
 
-    Raises TypeError where `matvec` or a solver gives another structure or other types than `b` has.
+    Raises TypeError where `matvec` or a solver gives another structure than `b` has, ValueError for other types.
     """
     if transpose_solve is None and symmetric:
         transpose_solve = solve
@@ -46,6 +46,8 @@ def custom_linear_solve(matvec: Callable[[Any], Any], b: Any, solve: Callable[..
 
     def flat_matvec(consts: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
         return _checked("matvec", converted(tree_unflatten(tree, vectors), *consts), tree, types)
+
+    trace_program(lambda *vs: flat_matvec(captured, vs), types, "matvec")  # raises where it does not fit b
 
     def vecmat(consts: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         if symmetric:
@@ -104,16 +106,16 @@ def _with_inputs(program: Program, types: Sequence[ShapedArray], at: int) -> Pro
     return Program(inputs, program.equations, program.outputs, 0, program.name)
 
 
-def _checked(name: str, found: Any, tree: PyTreeDef, types: Sequence[ShapedArray]) -> list[Any]:
+def _checked(name: str, found: Any, tree: PyTreeDef, types: Sequence[ShapedArray], of: str = "b") -> list[Any]:
     outs, out_tree = flat_values(found)
     if out_tree != tree:
         raise TypeError(
-            f"{name}() output pytree structure must match that of b, got output structure {out_tree} and b structure {tree}."
+            f"{name}() output pytree structure must match that of {of}, got output structure {out_tree} and that of {of} {tree}."
         )
     for out, t in zip(outs, types, strict=True):
         if out.shape != t.shape or out.dtype != t.dtype:
-            raise TypeError(
-                f"{name}() output must have the shapes and dtypes of b: got {out.aval.str_short()} for {t.str_short()}."
+            raise ValueError(
+                f"{name}() output must have the shapes and dtypes of {of}: got {out.aval.str_short()} for {t.str_short()}."
             )
     return outs
 
@@ -192,10 +194,15 @@ def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[...
         solve: may be any iteration; it is never differentiated.
         tangent_solve: ``tangent_solve(g, y)`` solves ``g(x) == y`` for a linear g; for reverse mode it must be transposable.
         has_aux: `solve` returns ``(x, aux)``.
+
+    Raises TypeError where `f` or a solver gives another structure than `initial_guess` has.
     """
     from shardwise.ops.casts import stop_gradient
 
     start = stop_gradient(initial_guess)
+    guess, tree = flat_values(initial_guess)
+    types = [x.aval for x in guess]
+    trace_program(lambda *xs: _checked("f", f(tree_unflatten(tree, xs)), tree, types, "initial_guess"), types, "f")
     # All that the functions close over becomes an argument, so that the rule below sees its values and tangents.
     converted, own = closure_convert(f, initial_guess)
     found, solver_values = closure_convert(lambda guess: solve(f, guess), start)
@@ -214,9 +221,8 @@ def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[...
         dx = tangent(x, tree_map(do.neg, moved), *primals[m:])
         return (x, aux), (dx, tree_map(lambda v: zeros(v.aval) if hasattr(v, "aval") else v, aux))
 
-    guess_tree = tree_flatten(initial_guess)[1]
     x, aux = root(*own, *solver_values, *tangent_values)
-    if tree_flatten(x)[1] != guess_tree:
-        raise TypeError(f"custom_root: {function_name(solve)} must give the structure of the initial guess, {guess_tree}, got "
+    if tree_flatten(x)[1] != tree:
+        raise TypeError(f"custom_root: {function_name(solve)} must give the structure of the initial guess, {tree}, got "
                         f"{tree_flatten(x)[1]}.")  # fmt: skip
     return (x, aux) if has_aux else x

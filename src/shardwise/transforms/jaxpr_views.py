@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from shardwise.base import config
 from shardwise.ir import Array, Atom, Equation, Literal, Program, ShapedArray, Var, eval_program
 from shardwise.ops.convert import as_array, as_value
 from shardwise.transforms.explain import program_text
-from shardwise.transforms.jaxpr_collectives import collective_name
-from shardwise.transforms.jaxpr_text import RENAMED, equation_text, jaxpr_text
+from shardwise.transforms.jaxpr_text import RENAMED, equation_text, jaxpr_text, primitive_name
 from shardwise.transforms.primitives import Primitive, primitive_of
 
 
@@ -96,8 +94,8 @@ class JaxprEqn:
 
 
 def _shown_primitive(eqn: Equation) -> Primitive:
-    name = "pjit" if eqn.op.name == "jit" and not config.latest else collective_name(eqn)
-    return primitive_of(eqn.op, name)
+    name = primitive_name(eqn)
+    return primitive_of(eqn.op, None if name == eqn.op.name else name)
 
 
 def new_jaxpr_eqn(invars: Iterable[Atom], outvars: Iterable[Var], primitive: Primitive, params: dict[str, Any], effects: Any = (),

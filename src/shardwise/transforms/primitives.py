@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise.base import config
 from shardwise.base.errors import TracerArrayConversionError
 from shardwise.inspection import ShapeDtypeStruct
 from shardwise.ir import Equation, Program, ShapedArray, Tracer, bind, is_eager, trace_program
@@ -39,7 +40,7 @@ class Primitive:
             self.op = Op(
                 self.name, self._types, multiple_results=self.multiple_results, typed=True, inline=self._program
             )
-            _primitives[self.op] = self
+            _primitives[self.op, self.op.name] = self
         elif not self.is_ours:
             self.op.multiple_results = self.multiple_results
         return self.op
@@ -130,14 +131,15 @@ class Primitive:
         return hash(self.name)
 
 
-_primitives: dict[Op, Primitive] = {}
+_primitives: dict[tuple[Op, str], Primitive] = {}
 
 
 def primitive_of(op: Op, name: str | None = None) -> Primitive:
     """The view of an op, the same for all of its equations."""
-    found = _primitives.get(op)
+    name = name or op.name
+    found = _primitives.get((op, name))
     if found is None:
-        found = _primitives[op] = Primitive(name or op.name)
+        found = _primitives[op, name] = Primitive(name)
         found.op = op
         found.is_ours = True
         found.multiple_results = op.multiple_results
@@ -307,7 +309,7 @@ _OP_NAMES = {
     "jit": "jit",
     "pjit": "jit",
     "remat": "checkpoint",
-    "psum": "all_reduce",
+    **dict.fromkeys(("psum", "pmax", "pmin", "psum2", "psum_invariant"), "all_reduce"),
     "add_jaxvals": "add",
     "name": "name",
 }
@@ -325,4 +327,7 @@ def named_primitive(name: str) -> Primitive | None:
         importlib.import_module(f"shardwise.{module}")
     stem = name[:-2]
     op = all_ops().get(_OP_NAMES.get(stem, stem))
-    return None if op is None else primitive_of(op)
+    if op is None:
+        return None
+    called = {"jit": "jit" if config.latest else "pjit", "checkpoint": "remat2", "all_reduce": stem}
+    return primitive_of(op, called.get(op.name))
