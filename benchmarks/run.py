@@ -25,13 +25,14 @@ import dispatch
 import loops
 import movement
 import products_and_models
+import small
 from registry import CASES, MOST, Case, families
 from separate import environment
 
 HERE = Path(__file__).parent
 LIBRARIES = ("shardwise", "jax")
 START_SECONDS = 30  # until a process is up
-FAMILIES = (dispatch, movement, loops, products_and_models)  # imported for the cases that they register
+FAMILIES = (dispatch, small, movement, loops, products_and_models)  # imported for the cases that they register
 FIRST_RUNS = 3  # processes per first call
 
 

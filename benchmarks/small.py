@@ -1,0 +1,110 @@
+"""Many steps on few numbers: long chains, loops with scalars, integrators, random walks. One device: nothing here is worth splitting."""
+
+from __future__ import annotations
+
+from registry import case
+
+FAMILY = "Small programs"
+
+
+@case(FAMILY, devices=(1,))
+def chain_100(jax, jnp, np):
+    """`jit` of 100 ops in a row on 8 floats."""
+
+    def chain(x):
+        for _ in range(50):
+            x = x * 0.9 + 0.1
+        return x
+
+    f, x = jax.jit(chain), jnp.arange(8.0)
+    return lambda: f(x)
+
+
+@case(FAMILY, devices=(1,))
+def fori_1000(jax, jnp, np):
+    """`fori_loop` of 1000 steps on a scalar."""
+    f = jax.jit(lambda x: jax.lax.fori_loop(0, 1000, lambda i, c: c * 0.5 + i, x))
+    x = jnp.float32(1)
+    return lambda: f(x)
+
+
+@case(FAMILY, devices=(1,))
+def while_newton(jax, jnp, np):
+    """A square root by Newton's method in a `while_loop`."""
+
+    def root(y):
+        return jax.lax.while_loop(lambda x: jnp.abs(x * x - y) > 1e-3, lambda x: x - (x * x - y) / (2 * x), y)
+
+    f, y = jax.jit(root), jnp.float32(1234)
+    return lambda: f(y)
+
+
+@case(FAMILY, devices=(1,))
+def lorenz(jax, jnp, np):
+    """1000 steps of Runge and Kutta through Lorenz's equations, a `scan`."""
+
+    def slope(state):
+        x, y, z = state
+        return jnp.array([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z])
+
+    def step(state, _):
+        h = 0.01
+        a = slope(state)
+        b = slope(state + h / 2 * a)
+        c = slope(state + h / 2 * b)
+        d = slope(state + h * c)
+        state = state + h / 6 * (a + 2 * b + 2 * c + d)
+        return state, state
+
+    f, start = jax.jit(lambda s: jax.lax.scan(step, s, None, length=1000)), jnp.ones(3)
+    return lambda: f(start)
+
+
+@case(FAMILY, devices=(1,))
+def mandelbrot(jax, jnp, np):
+    """50 rounds of Mandelbrot's map on 32 times 32 points, a `fori_loop`."""
+    real, imaginary = (
+        jnp.asarray(v.astype(np.float32)) for v in np.meshgrid(np.linspace(-2, 1, 32), np.linspace(-1, 1, 32))
+    )
+
+    def rounds(real, imaginary):
+        def step(_, state):
+            x, y, n = state
+            inside = x * x + y * y < 4
+            return jnp.where(inside, x * x - y * y + real, x), jnp.where(inside, 2 * x * y + imaginary, y), n + inside
+
+        return jax.lax.fori_loop(0, 50, step, (real, imaginary, jnp.zeros(real.shape, jnp.int32)))[2]
+
+    f = jax.jit(rounds)
+    return lambda: f(real, imaginary)
+
+
+@case(FAMILY, devices=(1,))
+def random_walk(jax, jnp, np):
+    """A random walk of 100 steps in the plane that splits its key at each."""
+
+    def step(state, _):
+        key, place = state
+        key, own = jax.random.split(key)
+        place = place + jax.random.normal(own, (2,))
+        return (key, place), place
+
+    f, key = jax.jit(lambda key: jax.lax.scan(step, (key, jnp.zeros(2)), None, length=100)[1]), jax.random.key(0)
+    return lambda: f(key)
+
+
+@case(FAMILY, devices=(1,))
+def bodies(jax, jnp, np):
+    """200 steps of 8 bodies that attract each other, a `scan`."""
+    rng = np.random.default_rng(0)
+    places, speeds = (jnp.asarray(rng.normal(size=(8, 3)).astype(np.float32)) for _ in range(2))
+
+    def step(state, _):
+        p, v = state
+        apart = p[:, None] - p[None]
+        near = (apart * apart).sum(-1) + 0.01
+        v = v - 0.01 * (apart / (near * jnp.sqrt(near))[..., None]).sum(1)
+        return (p + 0.01 * v, v), None
+
+    f = jax.jit(lambda p, v: jax.lax.scan(step, (p, v), None, length=200)[0])
+    return lambda: f(places, speeds)
