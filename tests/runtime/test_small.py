@@ -388,6 +388,20 @@ def test_loops_under_vmap():
     agree(sw.vmap(lambda x: lax.fori_loop(0, 5, lambda i, c: jnp.where(c > i, c - i, c * 2), x)), jnp.arange(9.0))
 
 
+def test_positions_that_differ_under_vmap(made):
+    def f(x, i, v):
+        def step(c, k):
+            c = c.at[i + k].add(v).at[k, 1:].max(v * 2)
+            return c, (c[k, i], c.at[1].get(mode="fill"))
+
+        return lax.scan(step, x, jnp.arange(3))
+
+    i = jnp.array([[0, 3], [2, -1], [4, 1], [9, 0]])
+    agree(sw.vmap(f), jnp.arange(80.0).reshape(4, 5, 4), i, jnp.arange(4.0))
+    agree(sw.vmap(f, (None, 0, None)), jnp.arange(20.0).reshape(5, 4), i, jnp.float32(2))
+    assert any(e.op.name == "scan" for p in made for e in p.equations)
+
+
 def test_scratch_memory_beyond_the_stack():
     def f(x):
         y = [jnp.tanh(x * k) for k in range(1, 9)]

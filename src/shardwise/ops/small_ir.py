@@ -203,10 +203,10 @@ def _product_writable(eqn: Equation, devices: int) -> bool:
 
 def _windows_writable(eqn: Equation, devices: int) -> bool:
     """Whether windows lie at positions that are the same on all devices, and no dim that is indexed is split."""
-    params, numbers = eqn.params, eqn.params["dimension_numbers"]
+    params = eqn.params
     if any(params.get("operand_axes") or ()) or params.get("sum_axes") or params.get("update_axes"):
         return False
-    if getattr(numbers, "operand_batching_dims", ()) or eqn.inputs[1].aval.vma or not isinstance(eqn.inputs[1], Var):
+    if eqn.inputs[1].aval.vma or not isinstance(eqn.inputs[1], Var):
         return False
     combined = params.get("combine")
     form = find_op(combined).emit if combined else None

@@ -207,7 +207,8 @@ class _Reduction:
         lanes = code.lanes_per_vector((x.dtype,))
         self.width = 1
         if self.along is not None:
-            self.width = min(lanes, 1 << (x.shape[self.along].bit_length() - 1))
+            n = x.shape[self.along]
+            self.width = n if n <= lanes else lanes
         elif across is not None:
             self.width = min(lanes, x.shape[across])
 

@@ -32,7 +32,9 @@ def gather(
     rank = len(shape) - lead
     batch = [d + lead for d in range(rank) if d not in numbers.offset_dims]
     window = [*range(lead), *(d + lead for d in numbers.offset_dims)]
-    kept = [*range(lead), *(d + lead for d in range(len(sizes)) if d not in numbers.collapsed_slice_dims)]
+    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    kept = [*range(lead), *(d + lead for d in range(len(sizes)) if d not in gone)]
+    pairs = list(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
     limits = {d: x.shape[lead + d] - sizes[d] for d in numbers.start_index_map}
 
     def one(index: list[str], starts: list[str]) -> None:
@@ -40,7 +42,7 @@ def gather(
 
         def inside(clamped: list[str]) -> None:
             place = x.place
-            for d, at in zip(numbers.start_index_map, clamped, strict=True):
+            for d, at in [*zip(numbers.start_index_map, clamped, strict=True), *((d, index[b]) for d, b in pairs)]:
                 place = code.moved(place, at, x.steps[lead + d])
             full = x.shape[:lead] + sizes
             source = replace(x, shape=tuple(full[d] for d in kept), steps=tuple(x.steps[d] for d in kept), place=place)
@@ -76,7 +78,9 @@ def scatter(code: Code, eqn: Equation, values: Sequence[Value], into: Value | No
     rank = len(updates.shape) - lead
     batch = [d + lead for d in range(rank) if d not in numbers.update_window_dims]
     window = [*range(lead), *(d + lead for d in numbers.update_window_dims)]
-    kept = [*range(lead), *(d + lead for d in range(len(shape) - lead) if d not in numbers.inserted_window_dims)]
+    gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    kept = [*range(lead), *(d + lead for d in range(len(shape) - lead) if d not in gone)]
+    pairs = list(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
     full = list(shape)
     for d in range(len(shape) - lead):
         full[lead + d] = 1
@@ -89,7 +93,7 @@ def scatter(code: Code, eqn: Equation, values: Sequence[Value], into: Value | No
         def inside(clamped: list[str]) -> None:
             update = code.settled(_part(code, updates, window, batch, index))
             place = into.place
-            for d, at in zip(dims, clamped, strict=True):
+            for d, at in [*zip(dims, clamped, strict=True), *((d, index[b]) for d, b in pairs)]:
                 place = code.moved(place, at, into.steps[lead + d])
             target = replace(
                 into, shape=tuple(full[d] for d in kept), steps=tuple(into.steps[d] for d in kept), place=place
