@@ -267,3 +267,33 @@ def test_reading_nothing_from_an_empty_dim():
     for read in (lambda x, i: x[i], lambda x, i: x[i, :2], lambda x, i: x.at[i].get(mode="fill")):
         with pytest.raises(IndexError, match="axis 0 with size 0"):
             shardwise.jit(read)(x, i)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit", "device"])
+def test_repeated_indices_without_arrays(kind):
+    """The second time the layout is known, and the part is taken from the whole: it is the same part, laid out the same."""
+    host = np.arange(16 * 8 * 3, dtype=np.float32).reshape(16, 8, 3)
+    if kind == "device":
+        x = shardwise.device_put(host, shardwise.devices()[1])
+    else:
+        types = (shardwise.sharding.AxisType.Explicit if kind == "explicit" else shardwise.sharding.AxisType.Auto,) * 2
+        mesh = shardwise.make_mesh((4, 2), ("x", "y"), axis_types=types)
+        x = shardwise.device_put(host, shardwise.NamedSharding(mesh, shardwise.P("x", "y")))
+    computed = x + 1  # of which only a block is there
+    indices = [
+        (3, 5), (-1, 0), (100, 15), ((3, 5), (2, 1)), ((..., 1), (..., 2)), ((None, 3), (None, 7)), ((2, slice(None), 1),) * 2,
+        (slice(0, 8),) * 2, (slice(None, None, -1),) * 2, (slice(2, 3), slice(5, 6)), ((slice(4, 12, 2), 3), (slice(4, 12, 2), 1)),
+        ((), ()), (np.int32(2), np.int32(3)), (slice(5, 5),) * 2,
+    ]  # fmt: skip
+    for pair in indices:
+        for array, value in ((x, host), (computed, host + 1)):
+            where = set()
+            for index in pair * 2:
+                y = array[index]
+                np.testing.assert_array_equal(np.asarray(y), value[15 if index == 100 else index])
+                where.add((y.sharding, y.aval, y.committed))
+            assert len(where) == 1 or pair[0] == slice(2, 3), pair
+    with pytest.raises(IndexError):
+        x[1, 2, 3, 4]
+    small = x[2, 1]
+    assert not np.shares_memory(np.asarray(small), np.asarray(x))  # or it would keep all of x

@@ -15,6 +15,7 @@ import numpy as np
 from shardwise import lax
 from shardwise.array import ArrayImpl
 from shardwise.base import config
+from shardwise.base.config import context_token
 from shardwise.base.dtypes import isdtype
 from shardwise.ir import Array, Literal, bind, is_eager
 from shardwise.ir.explicit import type_error
@@ -28,7 +29,7 @@ from shardwise.ops.convert import as_array
 from shardwise.ops.gather import gather, gather_p, gather_params
 from shardwise.ops.pieces import window_p
 from shardwise.sharding import NamedSharding, PartitionSpec, PmapSharding, SingleDeviceSharding
-from shardwise.signature import signature
+from shardwise.signature import Signature, signature
 from shardwise.transforms.explicit import auto_axes, reshard
 
 __all__ = ["take", "take_along_axis"]
@@ -36,16 +37,33 @@ __all__ = ["take", "take_along_axis"]
 Items = Sequence[Item]
 
 
+_COPIED = 1 << 12  # bytes
+_BOUNDS = {int, type(None)}
+_VIEWS = 4096
+_view_signatures: dict[Any, Signature] = {}  # of indexed arrays, by their signatures and the forms of the indices
+
+
 def getitem(x: Array, index: Any) -> Array:
     """``x[index]`` as NumPy reads it; indices out of bounds clamp."""
-    if type(x) is ArrayImpl and type(x.sharding) is SingleDeviceSharding and is_eager():
-        view = _basic_view(x, index)
-        if view is not None:
-            return view
-    if type(x) is ArrayImpl and type(x.sharding) is PmapSharding and is_eager():
-        piece = _pmap_piece(x, index)
-        if piece is not None:
-            return piece
+    if type(x) is ArrayImpl and is_eager():
+        kind = type(x.sharding)
+        if kind is SingleDeviceSharding:
+            view = _basic_view(x, index)
+            if view is not None:
+                return view
+        elif kind is PmapSharding:
+            piece = _pmap_piece(x, index)
+            if piece is not None:
+                return piece
+        elif (form := _basic_form(index)) is not None and not x._sig.spans and _is_dense(x):
+            key = x._sig, context_token(), form
+            sig = _view_signatures.get(key)
+            if sig is None:
+                y = take_index(x, index)
+                if type(y) is ArrayImpl and len(_view_signatures) < _VIEWS:
+                    _view_signatures[key] = y._sig
+                return y
+            return ArrayImpl(sig, dense=_basic_data(x, index))
     if isinstance(index, (Array, np.ndarray)) and index.ndim and index.size and x.ndim and index.dtype.kind in "iu":
         vectors, wraps = index_vectors([index], x.shape[:1], index.shape, True)
         return bind(gather_p, x, vectors, **_row_params(x.shape, index.ndim, wraps))
@@ -75,21 +93,54 @@ def _pmap_piece(x: ArrayImpl, index: Any) -> Array | None:
 
 
 def _basic_view(x: ArrayImpl, index: Any) -> Array | None:
-    """``x[index]`` as a view of a single-device array that exists, None if `index` has arrays."""
-    key: Any
-    if type(index) is int and x.ndim:
-        n = x.shape[0]
-        if not n or not -(2**31) <= index < 2**31:
-            return None
-        key = (min(max(index + n if index < 0 else index, 0), n - 1), ...)
-    else:
+    """``x[index]`` of a single-device array that exists, None if `index` has arrays."""
+    if type(index) is not int:
         parts = index if isinstance(index, tuple) else (index,)
         if not all(p is None or p is Ellipsis or type(p) is int or type(p) is slice for p in parts):
             return None
-        items = [settled(item, x.shape, GatherScatterMode.CLIP, True) for item in parse(x.shape, index)]
-        key = (*[_numpy_index(item) for item in items], ...)
-    data = x.dense[key]
+    data = _basic_data(x, index)
     return ArrayImpl(signature(x.aval.update(shape=data.shape), x.sharding, x.committed), dense=data)
+
+
+def _basic_data(x: ArrayImpl, index: Any) -> np.ndarray[Any, Any]:
+    """The dense value of ``x[index]`` for an index without arrays: a view, but of what is small a copy, as a view keeps all of
+    `x` in memory."""
+    if type(index) is int and x.ndim and (n := x.shape[0]) and -(2**31) <= index < 2**31:
+        data = x.dense[(min(max(index + n if index < 0 else index, 0), n - 1), ...)]
+    else:
+        items = [settled(item, x.shape, GatherScatterMode.CLIP, True) for item in parse(x.shape, index)]
+        data = x.dense[(*[_numpy_index(item) for item in items], ...)]
+    return data.copy() if data.nbytes <= _COPIED else data
+
+
+def _basic_form(index: Any) -> Any:
+    """What the type and the layout of ``x[index]`` depend on of an index without arrays, as a key; None for others."""
+    if type(index) is int:
+        return int
+    form: list[Any] = []
+    for part in index if type(index) is tuple else (index,):
+        kind = type(part)
+        if kind is int:
+            form.append(int)
+        elif kind is slice:
+            bounds = part.start, part.stop, part.step
+            if not {*map(type, bounds)} <= _BOUNDS:
+                return None
+            form.append(bounds)
+        elif part is None or part is Ellipsis:
+            form.append(part)
+        else:
+            return None
+    return tuple(form)
+
+
+def _is_dense(x: ArrayImpl) -> bool:
+    """Whether the global value of `x` is there without a copy, or small."""
+    block = x._block
+    if x._dense is not None or block is None or block.nbytes <= _COPIED:
+        return True
+    order = x._sig.form.order
+    return block.flags.c_contiguous and order == tuple(range(len(order)))
 
 
 def _numpy_index(item: Item) -> Any:
