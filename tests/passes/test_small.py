@@ -1,0 +1,125 @@
+"""Small regions become one equation each: what joins, what stays outside, in which order things happen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.ir import Program, ShapedArray, trace_program, verify
+from shardwise.passes.inline import inline_calls
+from shardwise.passes.small import find_small
+from shardwise.runtime.env import Env
+from shardwise.runtime.plan import Plan
+from shardwise.runtime.small import available
+
+pytestmark = pytest.mark.skipif(not available(), reason="nothing can be compiled here")
+X = ShapedArray((6,), np.dtype("float32"))
+
+
+def found(f, *types, env=None) -> tuple[Program, Program]:
+    program = inline_calls(trace_program(f, types or (X, X))[0])
+    return program, verify(find_small(program, env or Env()))
+
+
+def names(program: Program) -> list[str]:
+    return [e.op.name for e in program.equations]
+
+
+def chain(x, n=8):
+    for _ in range(n):
+        x = lax.sin(x)
+    return x
+
+
+def test_a_chain_is_one_region():
+    _, out = found(lambda x, y: [lax.add(chain(x), y)])
+    assert names(out) == ["small"]
+    assert names(out.equations[0].params["program"]) == ["sin"] * 8 + ["add"]
+
+
+def test_few_ops_stay_as_they_are():
+    program, out = found(lambda x, y: [chain(x, 3), lax.add(x, y)])
+    assert out is program
+
+
+def test_values_used_outside_are_results():
+    def f(x, y):
+        s = chain(x)
+        return [s, lax.sort(lax.mul(s, y)), lax.sub(s, y)]
+
+    _, out = found(f)
+    assert names(out) == ["small", "sort"]
+    assert len(out.equations[0].outputs) == 3
+
+
+def test_a_region_never_waits_for_itself():
+    def f(x, y):
+        s = chain(x)
+        return [lax.add(chain(lax.sort(s)), s)]
+
+    program, out = found(f)
+    assert names(out) == ["small", "sort", "small"]
+    x = np.linspace(0, 1, 6, dtype=np.float32)
+    for a, b in zip(Plan(out, Env()).run(x, x), Plan(program, Env()).run(x, x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1 << 15,), (0,), (4, 1 << 13)])
+def test_large_and_empty_values_are_left_to_others(shape):
+    program, out = found(lambda x: [chain(x)], ShapedArray(shape, np.dtype("float32")))
+    assert out is program
+
+
+def test_size_counts_on_all_devices():
+    env = Env(("x",), (64,))
+    aval = ShapedArray((1000,), np.dtype("float32"), vma=frozenset("x"))
+    program, out = found(lambda x: [chain(x)], aval, env=env)
+    assert out is program
+    assert names(found(lambda x: [chain(x)], aval, env=Env(("x",), (8,)))[1]) == ["small"]
+
+
+def test_types_without_a_register_are_left_to_numpy():
+    program, out = found(lambda x: [chain(x)], ShapedArray((6,), np.dtype("complex64")))
+    assert out is program
+
+
+def test_long_programs_are_cut():
+    _, out = found(lambda x, y: [chain(x, 700)])
+    assert names(out) == ["small"] * 3
+
+
+def test_loops_and_branches_go_in_whole():
+    def f(x, y):
+        def step(c, row):
+            return lax.cond(row > 0, lambda c: c + row, lambda c: c * 2.0, c), row
+
+        c, ys = lax.scan(step, x, y)
+        return [c, ys, lax.while_loop(lambda v: v[0] < 5.0, lambda v: v + 1.0, x)]
+
+    _, out = found(f)
+    assert names(out) == ["small"]
+    assert names(out.equations[0].params["program"]) == ["scan", "while"]
+
+
+def test_bodies_that_cannot_go_in_have_regions_of_their_own():
+    _, out = found(lambda x, y: [lax.fori_loop(0, 9, lambda i, c: chain(lax.sort(chain(c, 4)), 4), x)])
+    assert names(out) == ["scan"]
+    assert sorted(names(out.equations[0].params["body"])) == ["small", "small", "sort"]
+
+
+def test_effects_keep_their_order():
+    seen = []
+
+    @sw.jit
+    def f(x):
+        for k in range(4):
+            x = jnp.sin(chain(x, 6)) if k % 2 else x * 2
+            sw.debug.callback(lambda v, k=k: seen.append((k, float(v))), x[0], ordered=True)
+        return chain(x, 9)
+
+    f(jnp.ones(5)).block_until_ready()
+    sw.effects_barrier()
+    assert [k for k, _ in seen] == [0, 1, 2, 3]
