@@ -175,6 +175,20 @@ def test_attention(made, shape):
     )
 
 
+def test_views_in_between(made):
+    """The group sees the product's dims in another order, or more of size 1."""
+    x, y = normal(3, 70, 20), normal(3, 90, 20)
+    check(lambda x, y: jax.nn.softmax(jnp.einsum("bik,bjk->bij", x, y).transpose(1, 0, 2)[None]),
+          lambda x, y: softmax(np.einsum("bik,bjk->bij", x, y).transpose(1, 0, 2)[None]), x, y, made=made)  # fmt: skip
+    check(lambda x, y: jax.nn.softmax(jnp.einsum("bik,bjk->bij", x, y).transpose(2, 0, 1), 0) + 1,
+          lambda x, y: softmax(np.einsum("bik,bjk->bij", x, y).transpose(2, 0, 1), 0) + 1, x, y, made=made)  # fmt: skip
+    q, k, v = (normal(2, 64, 3, 16) for _ in range(3))
+    check(lambda q, k, v: jax.nn.dot_product_attention(q, k, v, scale=1 / 8),
+          lambda q, k, v: attention(q, k, v, xp=np, f="bqhd,bkhd->bhqk", g="bhqk,bkhd->bqhd"), q, k, v, made=made)  # fmt: skip
+    check(lambda x, y: jnp.tanh(jnp.flip(jnp.einsum("bik,bjk->bij", x, y), 1)),
+          lambda x, y: np.tanh(np.einsum("bik,bjk->bij", x, y)[:, ::-1]), x, y, made=made, steps=0)  # fmt: skip
+
+
 def test_attention_backwards(made):
     """The derivative of softmax has the product and the weights as operands; its result is used twice."""
     q, k, v = (normal(2, 3, 96, 16) for _ in range(3))

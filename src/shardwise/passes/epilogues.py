@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shardwise.base import config
 from shardwise.ir import Equation, Program, Var
@@ -18,6 +19,7 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.epilogue import epilogue
 from shardwise.runtime.epilogue_panels import BYTES, most
 from shardwise.runtime.fused import fused
+from shardwise.sharding.rule import Kind
 
 LEAST = 1 << 20  # bytes of a product's result from which panels pay
 # What is laid out anew for a panel, in elements per element of the panel: where more, a product is slower in panels than it wins.
@@ -43,8 +45,36 @@ def with_epilogues(program: Program, env: Env) -> Program:
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
+@dataclass(frozen=True)
+class _Source:
+    """A product whose result a group sees through `views`, as the value `seen`. `places`: per dim of that, the result's dim."""
+
+    number: int
+    views: tuple[int, ...]
+    seen: Var
+    places: tuple[int | None, ...]
+
+
+def _moved(eqn: Equation) -> tuple[int | None, ...] | None:
+    """Per dim of the result the operand's dim, None for size 1, if the equation gives a view of all of it, dim for dim."""
+    if not eqn.op.view or len(eqn.inputs) != 1 or not isinstance(eqn.inputs[0], Var):
+        return None
+    x, out = eqn.inputs[0].aval, eqn.outputs[0].aval
+    rule = eqn.op.sharding_rule((x,), (out,), eqn.params)
+    if x.size != out.size or x.vma != out.vma or any(kind is not Kind.PASS for kind in rule.kinds):
+        return None
+    of = {factors: d for d, factors in enumerate(rule.inputs[0]) if x.shape[d] != 1}
+    places = tuple(None if n == 1 else of.get(factors) for n, factors in zip(out.shape, rule.outputs[0], strict=True))
+    if any(
+        n != 1 and (d is None or x.shape[d] != n or len(rule.inputs[0][d]) != 1)
+        for n, d in zip(out.shape, places, strict=True)
+    ):
+        return None
+    return places
+
+
 class _Search:
-    """Finds what can be joined; `joined` are the parts found, each a product, a group and maybe a product."""
+    """Finds what can be joined; `joined` are the parts found, each a product, views of it, a group and maybe a product."""
 
     def __init__(self, program: Program, env: Env) -> None:
         self.equations = program.equations
@@ -58,21 +88,35 @@ class _Search:
     def join(self, i: int) -> None:
         """Join group i with a product before and one after it, if that pays."""
         group = self.equations[i]
-        before = [
-            j
-            for v in group.inputs
-            if isinstance(v, Var) and (j := self.made.get(v)) is not None and self._feeds(j, group)
-        ]
-        for j in sorted(before, key=lambda j: -self.equations[j].outputs[0].aval.size):
-            if not self._acyclic((j, i)):
+        before = [found for v in group.inputs if isinstance(v, Var) and (found := self._source(v, i)) is not None]
+        for source in sorted(before, key=lambda s: -s.seen.aval.size):
+            members = (source.number, *source.views, i)
+            if not self._feeds(source.seen, group) or not self._acyclic(members):
                 continue
-            after = [k for k in self._followers(j, group) if self._acyclic((j, i, k))]
-            if not self._pays(j, group, bool(after)):
+            after = [k for k in self._followers(source, group) if self._acyclic((*members, k))][:1]
+            if not self._pays(source, group, bool(after)):
                 continue
-            part = Part((j, i, *after[:1]))
+            part = Part((*members, *after))
             self.joined.append(part)
             self.part_of.update(dict.fromkeys(part.members, part))
             return
+
+    def _source(self, v: Var, reader: int) -> _Source | None:
+        """The product that `v` is a view of, for equation `reader`."""
+        seen, views = v, []
+        places: tuple[int | None, ...] = tuple(range(v.aval.ndim))
+        while (j := self.made.get(v)) is not None:
+            if self._contracts(j):
+                return _Source(j, tuple(views), seen, places)
+            moved = _moved(self.equations[j])
+            if moved is None or v in self.kept or self.used[v] != [reader] or j in self.part_of:
+                return None
+            places = tuple(None if d is None else moved[d] for d in places)
+            views.insert(0, j)
+            v, reader = self.equations[j].inputs[0], j  # type: ignore[assignment]
+            if v in self.kept or self.used[v] != [reader]:
+                return None
+        return None
 
     def _contracts(self, i: int) -> bool:
         """Whether equation i is a product that can be part of a step, and is not yet part of one."""
@@ -85,22 +129,19 @@ class _Search:
         computed = eqn.op.contraction(*types, eqn.params)
         return all(t.dtype == computed for side in types for t in side)
 
-    def _feeds(self, j: int, group: Equation) -> bool:
-        """Whether equation j is a product whose result has the shape of the group's loops."""
-        out = self.equations[j].outputs[0].aval
-        space = group.params.get("space")
-        if not self._contracts(j):
-            return False
-        first = group.outputs[0].aval
-        return space.is_full(out) if space is not None else (out.shape, out.vma) == (first.shape, first.vma)
+    @staticmethod
+    def _feeds(v: Var, group: Equation) -> bool:
+        """Whether the value has the shape of the group's loops."""
+        space, first = group.params.get("space"), group.outputs[0].aval
+        return space.is_full(v.aval) if space is not None else (v.aval.shape, v.aval.vma) == (first.shape, first.vma)
 
-    def _followers(self, j: int, group: Equation) -> list[int]:
-        """Products whose left operand is a result of the group, with the rows and columns of product j."""
-        product = self.equations[j]
+    def _followers(self, source: _Source, group: Equation) -> list[int]:
+        """Products whose left operand is a result of the group, with the rows and columns of the product before it."""
+        product, aval = self.equations[source.number], source.seen.aval
+        inside = (*product.outputs, source.seen, *group.outputs)
         columns, found = self._columns(product), []
-        inside = (*product.outputs, *group.outputs)
         for v in group.outputs:
-            if v.aval.shape != product.outputs[0].aval.shape or v.aval.dtype != product.outputs[0].aval.dtype:
+            if v.aval.shape != aval.shape or v.aval.dtype != aval.dtype:
                 continue
             for k in self.used.get(v, ()):
                 eqn = self.equations[k]
@@ -112,20 +153,18 @@ class _Search:
                 ):
                     continue
                 (left, _), (batch, _) = eqn.params["dimension_numbers"]
-                last = tuple(range(v.aval.ndim - len(left), v.aval.ndim))
-                if (
-                    left == last
-                    and batch == tuple(range(len(batch)))
-                    and math.prod(v.aval.shape[d] for d in left) == columns
-                ):
+                last = tuple(range(aval.ndim - len(left), aval.ndim))
+                contracted = {source.places[d] for d in left if aval.shape[d] != 1}
+                if left == last and batch == tuple(range(len(batch))) and contracted == columns:
                     found.append(k)
         return found
 
     @staticmethod
-    def _columns(product: Equation) -> int:
-        """The columns of a product on one device."""
+    def _columns(product: Equation) -> set[int | None]:
+        """The dims of a product's result that are its columns, without those of size 1."""
         rhs, ((_, contracted), (_, batch)) = product.inputs[1].aval, product.params["dimension_numbers"]
-        return math.prod(n for d, n in enumerate(rhs.shape) if d not in contracted and d not in batch)
+        out = product.outputs[0].aval
+        return {d for d in range(out.ndim - rhs.ndim + len(contracted) + len(batch), out.ndim) if out.shape[d] != 1}
 
     def _acyclic(self, members: Sequence[int]) -> bool:
         """Whether no way leads out of the members and back in."""
@@ -145,26 +184,23 @@ class _Search:
             stack.extend(j for i in together for v in self.equations[i].outputs for j in self.used.get(v, ()))
         return True
 
-    def _pays(self, j: int, group: Equation, followed: bool) -> bool:
+    def _pays(self, source: _Source, group: Equation, followed: bool) -> bool:
         """Whether the result is large enough, and the panels too: their operands are laid out anew for each."""
-        product = self.equations[j]
+        product = self.equations[source.number]
         out, space = product.outputs[0].aval, group.params.get("space")
         size = out.nbytes * math.prod(map(self.env.size, out.vma))
         if size < LEAST:
             return False
+        reduced = set() if space is None else {source.places[d] for d in space.axes if space.shape[d] != 1}
         columns = self._columns(product)
-        reduced = set(space.axes) if space is not None else set()
-        first, width = out.ndim, 1
-        while width < columns:  # the trailing dims are the columns
-            first -= 1
-            width *= out.shape[first]
-        in_columns = any(d >= first for d in reduced)
-        outermost = min([d for d in reduced if d < first], default=first)
-        whole = math.prod(out.shape[outermost:first])
+        rows = [d for d in range(out.ndim) if d not in columns]
+        width = math.prod(out.shape[d] for d in columns if d is not None)
+        outermost = next((i for i, d in enumerate(rows) if d in reduced), len(rows))
         if space is not None and space.crossed:
-            whole = max(out.size // columns, 1)
-        rows = size // (columns * out.itemsize)
-        height, width = most(whole, rows, columns, out.itemsize, not followed and not in_columns)
+            outermost = 0
+        whole = math.prod(out.shape[d] for d in rows[outermost:])
+        cut = not followed and not columns & reduced
+        height, width = most(whole, size // (width * out.itemsize), width, out.itemsize, cut)
         if height * width * out.itemsize > 4 * BYTES:
             return False
         lhs, ((contracted, _), _) = product.inputs[0].aval, product.params["dimension_numbers"]
@@ -174,8 +210,10 @@ class _Search:
     def together(self, part: Part, members: Sequence[Equation]) -> Equation:
         """One equation for the members of a part."""
         inside = set(part.members)
-        made = [v for e in members for v in e.outputs]
+        made = {v for e in members for v in e.outputs}
         inputs = tuple(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in made))
-        outputs = tuple(v for v in made if v in self.kept or not inside.issuperset(self.used.get(v, ())))
+        outputs = tuple(
+            v for e in members for v in e.outputs if v in self.kept or not inside.issuperset(self.used.get(v, ()))
+        )
         return Equation(epilogue, inputs, outputs, {"program": Program(inputs, tuple(members), outputs, 0, "epilogue")},
-                        members[1].source)  # fmt: skip
+                        members[-1].source)  # fmt: skip

@@ -1,9 +1,9 @@
 """The op 'epilogue': a matrix product and the fused group that uses its result, panel by panel while that is in the cache.
 
-Its program is a `dot_general`, then the group, and it may be one more `dot_general` that multiplies a result of the group from the
-right. A thread computes a panel of the product into memory of its own, which stays in its second-level cache, lets the group's
-loop run over it, and multiplies what comes out; only what is used outside is written to its place. So the scores of attention,
-say, are never in memory. Where blocks lie so that this does not work, the equations run one after the other.
+Its program is a `dot_general`, maybe views of its result, then the group, and it may be one more `dot_general` that multiplies a
+result of the group from the right. A thread computes a panel of the product into memory of its own, which stays in its second-level
+cache, lets the group's loop run over it, and multiplies what comes out; only what is used outside is written to its place. So the
+scores of attention, say, are never in memory. Where blocks lie so that this does not work, the equations run one after the other.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from shardwise.runtime.contraction import GemmPlan, gemm_plan, hollow
 from shardwise.runtime.env import Env
 from shardwise.runtime.epilogue_panels import Panel, panels
 from shardwise.runtime.epilogue_walk import Kernel, Place, Records, walker
+from shardwise.runtime.fused import fused
 from shardwise.runtime.fused_layout import Met, Result, Work
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan, kernel_of
@@ -34,6 +35,28 @@ from shardwise.runtime.standby import address_of, standby
 _MATRICES = 1 << 13  # products of a call: beyond, each is so small that its list would be felt
 
 Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The equations of a program by their part."""
+
+    product: Equation
+    views: tuple[Equation, ...]
+    group: Equation
+    after: Equation | None
+
+    @staticmethod
+    def of(program: Program) -> _Steps:
+        """Those of `program`."""
+        equations = program.equations
+        k = next(i for i, e in enumerate(equations) if e.op is fused)
+        return _Steps(equations[0], equations[1:k], equations[k], equations[k + 1] if len(equations) > k + 1 else None)
+
+    @property
+    def seen(self) -> Var:
+        """The product's result as the group sees it."""
+        return (self.views[-1] if self.views else self.product).outputs[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +77,14 @@ class _Layout:
 class EpilogueKernel:
     """A product, its group and maybe a second product, callable on blocks; keeps a layout per combination of shapes and strides."""
 
-    __slots__ = ("_env", "_group", "_layouts", "_plain", "program")
+    __slots__ = ("_env", "_group", "_layouts", "_plain", "_steps", "program")
 
     def __init__(self, env: Env, program: Program) -> None:
         self.program = program
         self._env = env
-        self._group: Any = kernel_of(program.equations[1], env)
+        self._steps = _Steps.of(program)
+        self._group: Any = kernel_of(self._steps.group, env)
+        blas.prepare()
         self._layouts: dict[Any, _Layout | None] = {}
         self._plain: Any = None
 
@@ -70,14 +95,13 @@ class EpilogueKernel:
         try:
             layout = self._layouts[key]
         except KeyError:
-            layout = self._layouts[key] = _Maker(self.program, self._env, self._group, blocks).layout()
+            layout = self._layouts[key] = _Maker(self.program, self._steps, self._env, self._group, blocks).layout()
         if layout is None:
             return self.plain(*blocks)
         given = dict(zip(self.program.inputs, blocks, strict=True))
-        first, _, *after = self.program.equations
-        used = [*layout.first.operands(*_read(first, given)), *(blocks[i] for i in layout.numbers)]
-        if layout.second is not None:
-            used.append(layout.second.right(given[after[0].inputs[1]]))  # type: ignore[index]
+        used = [*layout.first.operands(*_read(self._steps.product, given)), *(blocks[i] for i in layout.numbers)]
+        if layout.second is not None and self._steps.after is not None:
+            used.append(layout.second.right(given[self._steps.after.inputs[1]]))  # type: ignore[index]
         made = [result() for result in layout.results]
         memory = pool.empty((layout.bytes,), np.uint8)
         addresses = [address(x) for x in used] + [address(dense) for dense, _ in made] + [address(memory)]
@@ -119,16 +143,15 @@ def _factor(x: Ndarray, batch: Shape) -> _Factor | None:
 class _Maker:
     """Makes the layout for blocks of given shapes and strides. Methods give None where panels do not work."""
 
-    def __init__(self, program: Program, env: Env, group: Any, blocks: Sequence[Ndarray]) -> None:
+    def __init__(self, program: Program, steps: _Steps, env: Env, group: Any, blocks: Sequence[Ndarray]) -> None:
         self.program = program
         self.env = env
         self.group = group
         self.given: dict[Any, Ndarray] = dict(zip(program.inputs, blocks, strict=True))
-        self.product, self.fused, *after = program.equations
-        self.after = after[0] if after else None
-        self.out = self.product.outputs[0]
+        self.product, self.views, self.fused, self.after = steps.product, steps.views, steps.group, steps.after
+        self.out, self.seen = self.product.outputs[0], steps.seen
         self.dtype = self.out.aval.dtype
-        self.position = self.fused.inputs.index(self.out)
+        self.position = self.fused.inputs.index(self.seen)
         self.records = Records()
         self.slots: dict[Any, int] = {}  # by value, operand's number or name
         self.outside = 0
@@ -142,7 +165,9 @@ class _Maker:
         if plan is None:
             return None
         shown = plan.shown(self.dtype)
-        met: Met | None = self.group.met([shown if v is self.out else self.given[v] for v in self.fused.inputs])
+        for view in self.views:
+            shown = kernel_of(view, self.env)(shown)
+        met: Met | None = self.group.met([shown if v is self.seen else self.given[v] for v in self.fused.inputs])
         if met is None or met.full != shown.shape:
             return None
         if any(met.shapes[k] != met.full for k, n in enumerate(met.numbers) if n == self.position):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 Shape = tuple[int, ...]
 
 _COLUMNS = 512  # columns that a product computes well
+_LEAST = 1 << 18  # bytes
 _ROWS = 64  # the least rows, whatever their length
 _GRAIN = 16  # cuts fall on multiples of this
 
@@ -22,13 +22,14 @@ _GRAIN = 16  # cuts fall on multiples of this
 def _half_of_the_cache() -> int:
     """Bytes of a panel: half of a processor's second-level cache, within bounds."""
     try:
-        found = os.sysconf("SC_LEVEL2_CACHE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not on every system
-        found = 0
-    return min(max(found // 2, 1 << 18), 1 << 20)
+        with open("/sys/devices/system/cpu/cpu0/cache/index2/size") as file:
+            text = file.read().strip()
+    except OSError:  # not on every system
+        text = ""
+    found = int(text[:-1]) << 10 if text[-1:] == "K" and text[:-1].isdigit() else 1 << 20
+    return min(max(found // 2, _LEAST), 1 << 20)
 
 
-_LEAST = 1 << 18
 _SHARES = 16  # panels that there should be, for as many threads
 BYTES = _half_of_the_cache()
 
