@@ -226,3 +226,25 @@ def test_explicit_shardings():
         for specs in (((("x",), (), (), ()), (("y",), (), (), ())), (((), ("x",), (), ()), ((),) * 4)):
             with pytest.raises(ShardingTypeError, match="out_sharding"):
                 typed((4, 4, 8, 8), (4, 4, 1, 1), mesh_specs=specs)
+
+
+@pytest.mark.parametrize("layout", [("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW"), ("HWNC", "OHWI", "CWHN")])
+def test_large_windows_at_few_places(monkeypatch, layout):
+    """What derivatives by the kernel ask for: the same as by the general way, in every layout, in pieces and by threads."""
+    dims = conv_dimension_numbers((1,) * 4, (1,) * 4, layout)
+    sized = lambda sizes, spec: [sizes[spec.index(d)] for d in range(4)]  # noqa: E731
+    for strides, pads, gaps, spread, lead in [
+        ((1, 1), ((1, 0), (0, 1)), (1, 1), (1, 1), ()),
+        ((1, 2), ((2, 3), (-1, 1)), (1, 1), (2, 1), (2,)),
+        ((1, 1), ((0, 0), (1, 1)), (2, 1), (1, 1), (3, 2)),
+    ]:
+        x = RNG.integers(-4, 4, (*lead, *sized((3, 5, 9, 11), dims.lhs_spec))).astype(np.float32)
+        w = RNG.integers(-4, 4, (*lead, *sized((2, 5, 7 - 2 * (spread[0] - 1), 8), dims.rhs_spec))).astype(np.float32)
+        window = Window(strides, pads, gaps, spread, dims)
+        found = []
+        for chunk, few in ((1 << 18, True), (64, True), (1 << 18, False)):
+            monkeypatch.setattr("shardwise.ops.few_places._CHUNK", chunk)
+            monkeypatch.setattr("shardwise.ops.im2col._few", lambda *_, few=few: few)
+            found.append(convolve(x, w, len(lead), window, x.dtype))
+        np.testing.assert_array_equal(found[0], found[2])
+        np.testing.assert_array_equal(found[1], found[2])

@@ -16,16 +16,19 @@ from numpy.lib.stride_tricks import as_strided
 from shardwise.base.dtypes import issubdtype
 from shardwise.ops.casts import cast
 from shardwise.ops.conv_geometry import ConvDimensionNumbers, Pads, dilated, window_count
+from shardwise.ops.few_places import few_places
 from shardwise.ops.gemm import compute_dtype, exact_dtype, wrapped
 from shardwise.runtime.blas import library
 from shardwise.runtime.memory import pool
 from shardwise.runtime.product import matmul, threads_for
-from shardwise.runtime.threads import helpers
+from shardwise.runtime.threads import helpers, in_runs, thread_count
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
 
 _CHUNK = 1 << 18  # elements of side-by-side windows made at a time: they stay in cache until the product reads them
+
+_SHARED = 1 << 20  # elements from which a second thread pays for a padded copy
 
 _FEW = 4  # channels below which windows are copied place by place
 
@@ -72,9 +75,16 @@ def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: Window, dtype: np.dt
 
     feature, *out_space = (window.dims.out_spec[1], *window.dims.out_spec[2:])
     features_last = all(feature > d for d in out_space)
-    x = _padded(x, nb + 1, nl, window, features_last, compute)  # both, group, N, then C and space as said
     w = w.astype(compute, copy=False)
-    out = _products(x, w, nb, window, features_last)  # both, N, (space, group, O) or (group, O, space)
+    if groups == 1 and not left and compute.kind == "f" and _few(x.shape[nb + 3 :], w.shape[nb + 3 :], window):
+        x = spread_out(x[(slice(None),) * nb + (0,)], nb + 2, window.pads, window.lhs_dilation, 0, compute, keep=True)
+        counts = _counts(x.shape[nb + 2 :], w.shape[nb + 3 :], window)
+        flat = w[(slice(None),) * nb + (0,)]
+        out = few_places(x, flat, nb, counts, window.strides, window.rhs_dilation)  # both, N, space, O
+        out = np.expand_dims(out, -2) if features_last else _moved(out, -1, nb + 1)[(slice(None),) * (nb + 1) + (None,)]
+    else:
+        x = _padded(x, nb + 1, nl, window, features_last, compute)  # both, group, N, then C and space as said
+        out = _products(x, w, nb, window, features_last)  # both, N, (space, group, O) or (group, O, space)
 
     # Back to loop dims in their places, then the dims of the result; groups are the major part of its features.
     sizes = out.shape[nb + 1 : nb + 1 + space] if features_last else out.shape[-space:]
@@ -131,10 +141,29 @@ def _padded(x: NDArray, nb: int, nl: int, window: Window, features_last: bool, d
     return x.reshape(*x.shape[:nb], prod(x.shape[nb : nb + nl + 1]), *x.shape[nb + nl + 1 :])
 
 
-def spread_out(x: NDArray, first: int, pads: Pads, dilations: Ints, fill: Any, dtype: np.dtype[Any]) -> NDArray:
-    """`x` as `dtype`, its dims from `first` on padded (or cut, where pads are negative) and with gaps between elements."""
+def _counts(sizes: Ints, taps: Ints, window: Window) -> Ints:
+    """The places of the window in space of these sizes, pads and gaps included."""
+    return tuple(window_count(s, dilated(k, r), t)
+                 for s, k, r, t in zip(sizes, taps, window.rhs_dilation, window.strides, strict=True))  # fmt: skip
+
+
+def _few(sizes: Ints, taps: Ints, window: Window) -> bool:
+    """Whether the window is large beside the number of its places."""
+    spread = [
+        dilated(n, d) + low + high for n, d, (low, high) in zip(sizes, window.lhs_dilation, window.pads, strict=True)
+    ]
+    return 0 < prod(_counts(tuple(spread), taps, window)) * 2 <= prod(taps)
+
+
+def spread_out(
+    x: NDArray, first: int, pads: Pads, dilations: Ints, fill: Any, dtype: np.dtype[Any], keep: bool = False
+) -> NDArray:
+    """`x` as `dtype`, its dims from `first` on padded (or cut, where pads are negative) and with gaps between elements.
+
+    A new array is C-contiguous or, with `keep`, has its dims in memory in the order that they have in `x`.
+    """
     if all(p == (0, 0) for p in pads) and all(d == 1 for d in dilations):
-        return x if x.dtype == dtype else x.astype(dtype, order="C")
+        return x if x.dtype == dtype else x.astype(dtype, order="K" if keep else "C")
     shape, source, target = list(x.shape), [slice(None)] * x.ndim, [slice(None)] * x.ndim
     for d, ((low, high), step) in enumerate(zip(pads, dilations, strict=True), first):
         size = max(dilated(x.shape[d], step) + low + high, 0)
@@ -143,9 +172,25 @@ def spread_out(x: NDArray, first: int, pads: Pads, dilations: Ints, fill: Any, d
         source[d] = slice(begin, end)
         target[d] = slice(low + begin * step, low + (end - 1) * step + 1 if end > begin else 0, step)
         shape[d] = size
-    full = np.full(shape, fill, dtype) if fill else np.zeros(shape, dtype)
-    full[tuple(target)] = x[tuple(source)]
-    return full
+    order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d])) if keep else list(range(x.ndim))
+    full, outer = pool.empty([shape[d] for d in order], dtype), order[0]
+    into, given = full.transpose(np.argsort(order)), x[tuple(source)]
+
+    def copy(run: slice) -> None:
+        """Some of what lies outermost in memory: `fill` first, then the elements over it."""
+        full[run] = fill
+        inside = [*target[:outer], run, *target[outer + 1 :]]
+        into[tuple(inside)] = given[(slice(None),) * outer + (run,)]
+
+    if not full.size:
+        return into
+    if outer < first:
+        rows = shape[outer]
+        in_runs(copy, rows, max(1, _CHUNK * rows // full.size), thread_count() if full.size >= _SHARED else 1)
+    else:
+        full[...] = fill
+        into[tuple(target)] = given
+    return into
 
 
 def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bool) -> NDArray:
@@ -155,8 +200,7 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
     first = nb + 2 + (0 if features_last else 1)  # of the dims of space in x
     sizes = x.shape[first : first + space]
     taps = w.shape[nb + 3 :]
-    counts = tuple(window_count(s, dilated(k, r), t)
-                   for s, k, r, t in zip(sizes, taps, window.rhs_dilation, window.strides, strict=True))  # fmt: skip
+    counts = _counts(sizes, taps, window)
     channels, features = w.shape[nb + 2], w.shape[nb + 1]
     shape = (*batch, n, *counts, groups, features) if features_last else (*batch, n, groups, features, *counts)
     if not prod(shape) or not channels or not prod(taps):
