@@ -10,6 +10,7 @@ from shardwise.lax.mapping import map as map
 from shardwise.lax.ragged import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
 from shardwise.lax.ragged import ragged_dot as ragged_dot
 from shardwise.lax.ragged import ragged_dot_general as ragged_dot_general
+from shardwise.lax.ragged_exchange import ragged_all_to_all as ragged_all_to_all
 from shardwise.ops.barrier import optimization_barrier as optimization_barrier
 from shardwise.ops.contract import *  # noqa: F403
 from shardwise.ops.control import *  # noqa: F403

@@ -24,7 +24,7 @@ from shardwise.ops.elementwise import convert_element_type, div
 
 __all__ = [
     "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pcast", "pmax", "pmean", "pmin", "ppermute",
-    "pshuffle", "psum", "psum_scatter", "pswapaxes", "pvary", "ragged_all_to_all",
+    "pshuffle", "psum", "psum_scatter", "pswapaxes", "pvary",
 ]  # fmt: skip
 
 Axes = tuple[str, ...]
@@ -301,19 +301,11 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
         state = states.pop() if len(states) == 1 else f"mixed ({', '.join(f'{a}: {_state(aval, a)}' for a in names)})"
         allowed = {("invarying", "varying"), ("varying", "unreduced"), ("invarying", "reduced"), ("reduced", "varying")}
         if (state, to) not in allowed:
-            raise ValueError(f"jax.lax.pcast can only accept axis_name which is in one and the right state: unsupported pcast from={state}, "
-                             f"to={to!r} for {aval} over {names}. "
+            raise ValueError(f"jax.lax.pcast can only accept axis_name which is in one state, the right one: unsupported pcast "
+                             f"from={state}, to={to!r} for {aval} over {names}. "
                              f"Allowed: {', '.join(f'{a} -> {b}' for a, b in sorted(allowed))}.")  # fmt: skip
         if to == "varying":
             return bind(variance.pvary_op, value, axes=names)
         return bind(variance.pcast_op, value, axes=names, to=to)
 
     return tree_map(one, x)
-
-
-def ragged_all_to_all(operand: Any, output: Any, input_offsets: Any, send_sizes: Any, output_offsets: Any, recv_sizes: Any, *,
-                      axis_name: Any, axis_index_groups: Any = None) -> Any:  # fmt: skip
-    """Not available: NotImplementedError that names the alternative."""
-    raise NotImplementedError(
-        "ragged_all_to_all is not implemented; pad to equal parts and use all_to_all(..., tiled=True)."
-    )

@@ -6,7 +6,7 @@ once for all devices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,19 +94,18 @@ class BlockTrace(ProgramTrace):
         """The value that all devices have, or None where they may differ or the body has been left."""
         if x.aval.vma or not self.check or self.closed:
             return None
-        return self._blocks(x)[(0,) * len(self.mesh.axis_names)]
+        return next(block for _, block in self._blocks(x))
 
     def show(self, x: ProgramTracer) -> str:
-        """The block of each device, in the mesh's order."""
+        """The block of each device of this process, in the mesh's order."""
         names = f"({', '.join(self.mesh.axis_names)},)"
-        blocks = self._blocks(x)
         return "\n".join(
-            f"On {device} at mesh coordinates {names} = {at}:\n{blocks[at]}\n"
-            for at, device in np.ndenumerate(self.mesh.devices)
+            f"On {self.mesh.devices[at]} at mesh coordinates {names} = {at}:\n{block}\n"
+            for at, block in self._blocks(x)
         )
 
-    def _blocks(self, x: ProgramTracer) -> np.ndarray[Any, Any]:
-        """All blocks in one array, the axes of the mesh first."""
+    def _blocks(self, x: ProgramTracer) -> Iterator[tuple[tuple[int, ...], np.ndarray[Any, Any]]]:
+        """The blocks of this process's devices, with their places on the mesh, in its order."""
         consts = [self.captured_vars[id(c)] for c in self.captured]
         whole = Program((*consts, *self.inputs), tuple(self.equations), (x.variable,), len(consts), self.name)
         silent = tuple(e for e in whole.equations if not e.op.has_effects(e.params))
@@ -124,7 +123,10 @@ class BlockTrace(ProgramTrace):
         with eagerly():
             out = bind(self.call, *self.captured, *self.values, program=body, mesh=self.mesh, manual=manual,
                        in_dims=(*captured, *self.in_dims), out_dims=(dims,), out_marks=(Marks(),), check=False)[0]  # fmt: skip
-        return np.asarray(out)
+        first = (0,) * len(axes)
+        found = {tuple(s.start or 0 for s in shard.index[: len(axes)]): shard for shard in out.addressable_shards}
+        for at in sorted(found):
+            yield at, np.asarray(found[at].data)[first]
 
 
 def block_trace(name: str, mesh: Any, manual: frozenset[str], values: Sequence[Array], in_dims: Sequence[DimAxes],
