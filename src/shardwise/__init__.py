@@ -20,11 +20,13 @@ from shardwise.base.config import default_device as default_device
 from shardwise.base.config import default_matmul_precision as default_matmul_precision
 from shardwise.base.config import default_prng_impl as default_prng_impl
 from shardwise.base.config import disable_jit as disable_jit
+from shardwise.base.config import enable_custom_prng as enable_custom_prng
 from shardwise.base.config import enable_x64 as enable_x64
 from shardwise.base.config import explain_cache_misses as explain_cache_misses
 from shardwise.base.config import log_compiles as log_compiles
 from shardwise.base.config import numpy_dtype_promotion as numpy_dtype_promotion
 from shardwise.base.config import numpy_rank_promotion as numpy_rank_promotion
+from shardwise.base.config import threefry_partitionable as threefry_partitionable
 from shardwise.base.config import transfer_guard as transfer_guard
 from shardwise.base.config import transfer_guard_device_to_device as transfer_guard_device_to_device
 from shardwise.base.config import transfer_guard_device_to_host as transfer_guard_device_to_host
@@ -80,6 +82,9 @@ _LAZY_NAMES = {
     "block_until_ready": "shardwise.transforms.blocking", "effects_barrier": "shardwise.transforms.blocking",
     "named_call": "shardwise.transforms.naming", "named_scope": "shardwise.transforms.naming",
     "pure_callback": "shardwise.ops.callback",
+    **dict.fromkeys(("array_garbage_collection_guard", "debug_key_reuse", "enable_checks", "legacy_prng_key", "no_tracing",
+                     "remove_size_one_mesh_axis_from_type", "softmax_custom_jvp", "spmd_mode", "thread_guard"), "shardwise.base.config"),
+    "copy_to_host_async": "shardwise.device_put",
     **dict.fromkeys(("Ref", "empty_ref", "free_ref", "freeze", "new_ref"), "shardwise.ref"),
     "ensure_compile_time_eval": "shardwise.transforms.blocking",
     "tree_map": "shardwise.tree_util", "print_environment_info": "shardwise.cli",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -239,10 +239,10 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     times = {}
     start = time.perf_counter()
     program = inline_calls(program)
-    inner = list(_inner_shardings(program))
+    inner = [s for s in _inner_shardings(program) if not _is_abstract(s)]
     given, in_sigs = in_sigs, [_seen(s) for s in in_sigs]
     devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
-    grid = make_grid(devices, _meshes(devices, in_sigs, out_shardings, inner, default_mesh))
+    grid = make_grid(devices, _meshes(program, devices, in_sigs, out_shardings, default_mesh))
     program = on_grid(program, grid)
     in_dims = [_in_dims(grid, sig) for sig in in_sigs]
     fixed = [None if s is None else Placement(_fixed_dims(grid, s, v.aval), (False,) * v.aval.ndim)
@@ -275,14 +275,18 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
 
     named = [s for s in out_shardings if s is not None] + inner
     mesh = default_mesh or get_concrete_mesh()
+    meshes = [getattr(sig.sharding, "mesh", None) for sig in in_sigs]
+    own: dict[Any, tuple[Signature]] = {  # what is handed on keeps its mesh
+        v: (sig,) for v, sig, its in zip(program.inputs, in_sigs, meshes, strict=True) if its is not meshes[0]
+    }
     out_sigs = []
     for atom, dims, wanted in zip(program.outputs, out_dims, out_shardings, strict=True):
         if wanted is not None:
             sharding = wanted
         elif not grid.names:
-            sharding = _one_device(grid.devices[0], in_sigs)
+            sharding = _one_device(grid.devices[0], in_sigs, atom.aval)
         else:
-            sharding = derive_sharding(grid, dims, atom.aval, in_sigs, named, mesh)
+            sharding = derive_sharding(grid, dims, atom.aval, [*own.get(atom, ()), *in_sigs], named, mesh)
         aval = array_type(atom.aval.shape, atom.aval.dtype, atom.aval.weak_type, sharding)
         out_sigs.append(signature(aval, sharding, committed))
     start = time.perf_counter()
@@ -354,13 +358,32 @@ def _inner_shardings(program: Program) -> Any:
     """Shardings that equations name: constraints, reshards, the meshes of shard_maps."""
     for eqn in program.equations:
         for value in eqn.params.values():
-            if (isinstance(value, Sharding) and not _is_abstract(value)) or isinstance(value, Mesh):
+            if isinstance(value, (Sharding, Mesh)):
                 yield value
         for _, sub in subprograms(eqn.params):
             yield from _inner_shardings(sub)
 
 
-def _is_abstract(sharding: Sharding) -> bool:
+def _inner_meshes(program: Program) -> Iterable[MeshKey]:
+    """The meshes of those shardings, abstract ones too."""
+    for eqn in program.equations:
+        for value in eqn.params.values():
+            if isinstance(value, (Sharding, Mesh)):
+                yield from _mesh_of(value, eqn.inputs[0].aval.ndim if eqn.inputs else 0)
+        for _, sub in subprograms(eqn.params):
+            yield from _inner_meshes(sub)
+
+
+def _mesh_of(item: Sharding | Mesh, ndim: int) -> Iterable[MeshKey]:
+    """The mesh that `item` is over, or by which it tiles values of `ndim` dims; none where its parts form no grid."""
+    mesh = item if isinstance(item, Mesh) else getattr(item, "mesh", None)
+    if mesh is not None:
+        yield mesh.axis_names, mesh.axis_sizes
+    elif isinstance(item, Sharding) and (tiling := item.tiling(ndim)) is not None:
+        yield tiling.axis_names, tiling.mesh_shape
+
+
+def _is_abstract(sharding: Sharding | Mesh) -> bool:
     return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
 
 
@@ -405,32 +428,30 @@ def _devices(name: str, in_sigs: Sequence[Signature], names: Sequence[str], outs
     return found, True
 
 
-def _meshes(devices: tuple[Device, ...], in_sigs: Sequence[Signature], outs: Sequence[Sharding | None],
-            inner: Sequence[Any], default_mesh: Mesh | None) -> list[MeshKey]:  # fmt: skip
+def _meshes(program: Program, devices: tuple[Device, ...], in_sigs: Sequence[Signature], outs: Sequence[Sharding | None],
+            default_mesh: Mesh | None) -> list[MeshKey]:  # fmt: skip
+    """All meshes that take part, the arguments' first."""
     keys: list[MeshKey] = []
     for sig in in_sigs:
         if sig.tiling is not None and sig.devices == devices:
             keys.append((sig.tiling.axis_names, sig.tiling.mesh_shape))
-    for s in outs:
+    for s, atom in zip(outs, program.outputs, strict=True):
         if s is not None:
-            tiling = s.tiling(_rank(s))
-            if tiling is not None:
-                keys.append((tiling.axis_names, tiling.mesh_shape))
-    for item in inner:
-        mesh = item if isinstance(item, Mesh) else getattr(item, "mesh", None)
-        if mesh is not None:
+            keys += _mesh_of(s, atom.aval.ndim)
+    keys += _inner_meshes(program)
+    for mesh in (default_mesh, get_concrete_mesh()):
+        if mesh is not None and not mesh.empty and mesh.size == len(devices):
             keys.append((mesh.axis_names, mesh.axis_sizes))
-    mesh = get_concrete_mesh() if default_mesh is None else default_mesh
-    if mesh is not None and not mesh.empty and mesh.size == len(devices):
-        keys.append((mesh.axis_names, mesh.axis_sizes))
     return keys
 
 
-def _rank(sharding: Sharding) -> int:
-    return len(sharding.spec) if isinstance(sharding, NamedSharding) else getattr(sharding, "ndim", 0)
-
-
-def _one_device(device: Device, in_sigs: Sequence[Signature]) -> Sharding:
+def _one_device(device: Device, in_sigs: Sequence[Signature], aval: ShapedArray) -> Sharding:
+    """The sharding of a result of that type on one device. ValueError if its type is split over a mesh of several."""
+    if aval.mesh is not None and any(aval.spec) and aval.mesh.size > 1:
+        raise ValueError(
+            f"Length of device assignment 1 is not equal to the size of the mesh {aval.mesh.size} of {aval.mesh}, over which a result of "
+            f"type {aval.str_short()} is split: nothing says on which devices. Call the function under set_mesh(mesh)."
+        )
     for sig in in_sigs:
         if sig.devices == (device,) and (sig.committed or isinstance(sig.sharding, SingleDeviceSharding)):
             return sig.sharding if isinstance(sig.sharding, SingleDeviceSharding) else SingleDeviceSharding(device)

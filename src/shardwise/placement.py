@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwise.base import config
 from shardwise.base.errors import IndivisibleError
 from shardwise.ir import ShapedArray
@@ -63,15 +65,16 @@ def derive_sharding(grid: Grid, dims: DimAxes, aval: ShapedArray, in_sigs: Seque
 def _explicit(grid: Grid, tiling: Tiling, aval: ShapedArray, in_sigs: Sequence[Signature], named: Sequence[Any],
               default_mesh: Mesh | None) -> Sharding:  # fmt: skip
     """On explicit meshes the spec is padded to the rank and repeats the type."""
-    mesh = None
+    typed = aval.mesh
+    assert typed is not None
     candidates = [s.sharding for s in in_sigs] + list(named) + [default_mesh]
     for item in candidates:
-        found = item if isinstance(item, Mesh) else getattr(item, "mesh", None)
-        if isinstance(found, Mesh) and found.axis_names == aval.mesh.axis_names and found.device_list == grid.devices:  # type: ignore[union-attr]
-            mesh = found
-            if mesh.axis_types == aval.mesh.axis_types:  # type: ignore[union-attr]
-                break
-    assert mesh is not None, f"no concrete mesh for {aval}"
+        mesh = item if isinstance(item, Mesh) else getattr(item, "mesh", None)
+        if isinstance(mesh, Mesh) and mesh.device_list == grid.devices and mesh.abstract_mesh == typed:
+            break
+    else:  # the context changed names or types of axes while the function ran
+        placed = np.array(grid.devices, dtype=object).reshape(typed.axis_sizes)
+        mesh = Mesh(placed, typed.axis_names, axis_types=typed.axis_types)
     spec = spec_of_tiling(mesh.axis_names, mesh.axis_sizes, tiling)
     entries: list[Any] = list(spec) if spec is not None else []
     entries += [None] * (aval.ndim - len(entries))

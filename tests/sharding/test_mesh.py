@@ -126,7 +126,8 @@ def test_make_mesh():
     [
         (((4, 4), ("x", "y")), ValueError, r"Number of devices 8 must be >= the product of mesh_shape \(4, 4\)"),
         (((2, 4), "xy"), ValueError, "devices.ndim == 2"),
-        ((8, ("x",)), TypeError, "sequence of integers"),
+        ((8, ("x",)), TypeError, "sequence of ints"),
+        ((((4,),), ("x",)), ValueError, "sequence of ints"),
         (((-1, 4), ("x", "y")), ValueError, "at least 1"),
         (((2, 4), ("x", "x")), ValueError, "more than once"),
         (((2,), ("x",), (Auto,), (Auto,)), TypeError, "each once"),

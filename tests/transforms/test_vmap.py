@@ -12,7 +12,8 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.experimental import enable_x64
-from shardwise.sharding import AxisType, NamedSharding, auto_axes, use_mesh
+from shardwise.experimental.shard import auto_axes
+from shardwise.sharding import AxisType, NamedSharding, use_mesh
 from shardwise.sharding import PartitionSpec as P
 from shardwise.tree_util import tree_leaves, tree_map
 from tests.transforms.op_cases import CASES, Case

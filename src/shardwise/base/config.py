@@ -215,8 +215,7 @@ class Config:
             RuntimeError: the option describes devices that exist already.
         """
         if name in NO_EFFECT:
-            warnings.warn(f"{name} has no effect in shardwise: {NO_EFFECT[name]}", UserWarning, stacklevel=2)
-            return
+            warnings.warn(f"{name} has no effect in shardwise: {NO_EFFECT[name][1]}", UserWarning, stacklevel=2)
         setting, parse = self._option(name)
         value = parse(name, value)
         for check in self._checks.get(name, ()):
@@ -249,6 +248,8 @@ class Config:
     def x64(self) -> bool:
         """Whether 64-bit dtypes are kept in this thread."""
         return _X64.get()
+
+    x64_enabled = x64
 
     def override(self, name: str, value: Any) -> Override:
         """A context manager that overrides one option in this thread."""
@@ -332,6 +333,16 @@ def default_device(new_val: Any) -> Override:
     return config.override("jax_default_device", new_val)
 
 
+def threefry_partitionable(new_val: bool = True) -> Override:
+    """Random bits that do not depend on the sharding: always so here, whatever `new_val` is (False warns)."""
+    return config.override("jax_threefry_partitionable", new_val)
+
+
+def enable_custom_prng(new_val: bool = True) -> Override:
+    """`random.PRNGKey` makes typed keys, as `random.key` does."""
+    return config.override("jax_enable_custom_prng", new_val)
+
+
 def disable_jit(disable: bool = True) -> Override:
     """Run `jit`-ed functions op by op inside the context."""
     return config.override("jax_disable_jit", disable)
@@ -363,6 +374,32 @@ def checking_leaks(new_val: bool = True) -> Override:
 
 
 check_tracer_leaks = checking_leaks
+
+
+def no_tracing(new_val: bool = True) -> Override:
+    """Tracing a function anew raises RuntimeError: for parts of a program in which everything is compiled already."""
+    return config.override("jax_no_tracing", new_val)
+
+
+def without_effect(name: str) -> Callable[..., Override]:
+    """The context manager of an option that is accepted and changes nothing; options.py says why."""
+
+    def override(new_val: Any = True) -> Override:
+        return config.override(name, new_val)
+
+    override.__name__ = override.__qualname__ = name.removeprefix("jax_")
+    override.__doc__ = f"Keep a value of `{name}`, which changes nothing here."
+    return override
+
+
+enable_checks = without_effect("jax_enable_checks")
+debug_key_reuse = without_effect("jax_debug_key_reuse")
+legacy_prng_key = without_effect("jax_legacy_prng_key")
+softmax_custom_jvp = without_effect("jax_softmax_custom_jvp")
+array_garbage_collection_guard = without_effect("jax_array_garbage_collection_guard")
+thread_guard = without_effect("jax_thread_guard")
+spmd_mode = without_effect("jax_spmd_mode")
+remove_size_one_mesh_axis_from_type = without_effect("jax_remove_size_one_mesh_axis_from_type")
 
 
 def numpy_dtype_promotion(new_val: str) -> Override:

@@ -5,6 +5,7 @@ A type is interned: equal types are one object, so caches compare by identity.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import short_name
-from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
 
 Axes = tuple[str, ...]
 Spec = tuple[Axes, ...]  # per dim the mesh axes that split it, major first
@@ -47,7 +48,7 @@ class ShapedArray:
                 reduced: frozenset[str] = NO_AXES, sharding: NamedSharding | None = None) -> ShapedArray:  # fmt: skip
         shape = tuple(shape)
         if sharding is not None:
-            mesh, spec, unreduced, reduced = _explicit_part(sharding, len(shape))
+            mesh, spec, unreduced, reduced = _explicit_part(sharding, shape)
         if mesh is None or spec is None:
             spec = ((),) * len(shape)
         key = (shape, dtype, weak_type, mesh, spec, vma, unreduced, reduced)
@@ -109,8 +110,8 @@ class ShapedArray:
 
     @property
     def sharding(self) -> NamedSharding:
-        """The explicit part of the value's sharding, over an abstract mesh (the empty one when there is none)."""
-        mesh = self.mesh if self.mesh is not None else AbstractMesh((), ())
+        """The explicit part of the value's sharding, over an abstract mesh: the one in context where the type names none."""
+        mesh = self.mesh if self.mesh is not None else get_abstract_mesh()
         entries = [None if not axes else axes[0] if len(axes) == 1 else axes for axes in self.spec]
         marks: dict[str, Any] = {}
         if self.unreduced:
@@ -147,10 +148,10 @@ class ShapedArray:
 
 
 def _explicit_part(
-    sharding: NamedSharding, ndim: int
+    sharding: NamedSharding, shape: tuple[int, ...]
 ) -> tuple[AbstractMesh | None, Spec, frozenset[str], frozenset[str]]:
-    """The mesh, spec and marks of a type with that sharding, as its property `sharding` gives it."""
-    mesh, entries = sharding.mesh.abstract_mesh, tuple(sharding.spec)
+    """The mesh, spec and marks of a type with that sharding, as its property `sharding` gives it; ValueError if it does not fit."""
+    mesh, entries, ndim = sharding.mesh.abstract_mesh, tuple(sharding.spec), len(shape)
     if len(entries) > ndim:
         raise ValueError(f"a sharding of {len(entries)} dims, {sharding.spec}, does not fit a type of {ndim} dims.")
     if all(kind is AxisType.Auto for kind in mesh.axis_types or ()):
@@ -162,6 +163,13 @@ def _explicit_part(
         ndim - len(entries)
     )
     spec = tuple(tuple(a for a in dim if a in named) for dim in axes)
+    for d, dim in enumerate(spec):
+        ways = math.prod(mesh.axis_size(a) for a in dim)
+        if shape[d] % ways:
+            raise ValueError(
+                f"Sharding spec {dim} implies that array axis {d} is partitioned {ways} times, but that does not evenly divide the "
+                f"dimension size {shape[d]}. Got shape: {shape} and sharding {sharding}."
+            )
     return mesh, spec, frozenset(sharding.spec.unreduced), frozenset(sharding.spec.reduced)
 
 

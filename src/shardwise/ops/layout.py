@@ -141,7 +141,10 @@ def _reshard_transpose(ct: Any, x: Any, *, sharding: NamedSharding, concrete: Sh
 
 
 def _on_mesh_of(concrete: Sharding | None, sharding: NamedSharding) -> Sharding | None:
-    return NamedSharding(concrete.mesh, sharding.spec) if isinstance(concrete, NamedSharding) else None
+    """`sharding` on the devices of `concrete`; None where that is a mesh of other axes."""
+    if not isinstance(concrete, NamedSharding) or concrete.mesh.shape_tuple != sharding.mesh.shape_tuple:
+        return None
+    return NamedSharding(concrete.mesh, sharding.spec)
 
 
 def _reshard_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Any], list[int]]:

@@ -32,6 +32,7 @@ def resolve_out_sharding(out_sharding: Any, api_name: str, ndim: int) -> NamedSh
     elif isinstance(out_sharding, NamedSharding):
         given = out_sharding.mesh
         mesh, spec = given.abstract_mesh if isinstance(given, Mesh) else given, out_sharding.spec
+        _check_context(mesh, out_sharding, api_name)
     else:
         raise TypeError(f"out_sharding= of {api_name} takes a NamedSharding or a PartitionSpec, got {out_sharding!r} of type "
                         f"{type(out_sharding).__name__}.")  # fmt: skip
@@ -41,6 +42,17 @@ def resolve_out_sharding(out_sharding: Any, api_name: str, ndim: int) -> NamedSh
     sharding = NamedSharding(mesh, spec)
     _check_explicit(sharding, api_name)
     return sharding
+
+
+def _check_context(mesh: AbstractMesh, sharding: NamedSharding, api_name: str) -> None:
+    """ValueError where a result would lie on another mesh than the one in context; `reshard` and its kin go from one to another."""
+    context = get_abstract_mesh()
+    same = context.shape_tuple == mesh.shape_tuple and context.axis_types == mesh.axis_types
+    if not context.empty and not same and api_name not in ("reshard", "explicit_axes"):
+        raise ValueError(
+            f"Context mesh {context} should match the mesh of sharding {mesh} passed to {api_name}. Pass the spec {sharding.spec} alone, "
+            "or reshard to the other mesh first."
+        )
 
 
 def _check_explicit(sharding: NamedSharding, api_name: str) -> None:

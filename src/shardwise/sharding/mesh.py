@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ContextDecorator
 from typing import Any
 
@@ -207,8 +207,8 @@ def make_mesh(
         axis_types: one type per axis; None: Auto under the `seed` dialect, Explicit under `latest`.
 
     Raises:
-        ValueError: there are fewer devices, or counts disagree.
-        TypeError: `axis_shapes` is no sequence of integers.
+        ValueError: there are fewer devices, counts disagree, or `axis_shapes` holds what is no integer.
+        TypeError: `axis_shapes` is no sequence.
     """
     if len(arguments) > 1 or (arguments and axis_types is not None):
         raise TypeError("make_mesh takes axis_shapes, axis_names and axis_types by position, each once.")
@@ -218,8 +218,9 @@ def make_mesh(
     try:
         sizes = tuple(size.__index__() for size in axis_shapes)
     except (AttributeError, TypeError):
-        raise TypeError(
-            f"make_mesh takes axis_shapes as a sequence of integers, such as (8,); got {axis_shapes!r}."
+        error = ValueError if isinstance(axis_shapes, Iterable) else TypeError
+        raise error(
+            f"`axis_shapes` passed to `make_mesh` should be a sequence of ints, such as (8,). Got {axis_shapes!r}"
         ) from None
     if any(size < 1 for size in sizes):
         raise ValueError(f"make_mesh takes axis sizes of at least 1; got {sizes}.")

@@ -44,10 +44,11 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """
     leaves, tree = tree_flatten(x)
     targets = [shardings] * len(leaves) if _is_leaf(shardings) else broadcast_prefix(shardings, x, is_leaf=_is_leaf)
-    return tree_unflatten(tree, [_constrain(as_array(v), t) for v, t in zip(leaves, targets, strict=True)])
+    return tree_unflatten(tree, [_constrain(v, t) for v, t in zip(leaves, targets, strict=True)])
 
 
-def _constrain(x: Array, target: Any) -> Array:
+def _constrain(given: Any, target: Any) -> Array:
+    x = as_array(given)
     if isinstance(target, Unspecified):
         return x
     if target is None:
@@ -58,7 +59,7 @@ def _constrain(x: Array, target: Any) -> Array:
     if isinstance(sharding, NamedSharding) and _explicit(sharding, x):
         return x
     if isinstance(x, ArrayImpl) and is_eager():
-        return _at_once(x, sharding)
+        return _at_once(x, _on_mesh_of(x, sharding, given) if _is_abstract(sharding) else sharding)
     if isinstance(sharding, NamedSharding):
         sharding = _even(x, sharding)
     elif sharding.tiling(x.ndim) is None:
@@ -71,15 +72,35 @@ def _constrain(x: Array, target: Any) -> Array:
 
 def _at_once(x: ArrayImpl, sharding: Sharding) -> Array:
     """Eagerly: `x` laid out so, over the devices it lies on if it was placed."""
-    if not _is_abstract(sharding):
-        check_placeable(sharding, x.aval, "with_sharding_constraint arguments")
-        if x.committed and x._sig.devices != sharding.device_list:
-            shape = f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
-            raise incompatible_devices("with_sharding_constraint", f"argument x of with_sharding_constraint with shape {shape}",
-                                       x._sig.devices, "explicit output sharding", sharding.device_list)  # fmt: skip
-        if not _open(sharding):
-            return x if x.sharding == sharding and x.committed else place(x, sharding)
+    check_placeable(sharding, x.aval, "with_sharding_constraint arguments")
+    if x.committed and x._sig.devices != sharding.device_list:
+        shape = f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
+        raise incompatible_devices("with_sharding_constraint", f"argument x of with_sharding_constraint with shape {shape}",
+                                   x._sig.devices, "explicit output sharding", sharding.device_list)  # fmt: skip
+    if not _open(sharding):
+        return x if x.sharding == sharding and x.committed else place(x, sharding)
     return bind(sharding_constraint, x, sharding=sharding)
+
+
+def _on_mesh_of(x: ArrayImpl, sharding: Any, given: Any) -> NamedSharding:
+    """A spec over an abstract mesh, on the devices of the mesh over which `x` lies."""
+    what = "The target sharding of with_sharding_constraint contains an `AbstractMesh`, which names no devices"
+    shape = x.aval.str_short()
+    if not isinstance(given, Array):
+        raise ValueError(
+            f"{what}; it requires the input passed should be a `jax.Array`. Got {type(given)} with shape {shape}"
+        )
+    here = x.sharding
+    if not isinstance(here, NamedSharding):
+        raise TypeError(
+            f"{what}. The sharding on the input must be a `NamedSharding`. Got {type(here)} for shape {shape}"
+        )
+    if here.mesh.shape_tuple != sharding.mesh.shape_tuple:
+        raise ValueError(
+            f"Mesh shape of the input {here.mesh.shape_tuple} does not match the mesh shape of the target sharding "
+            f"{sharding.mesh.shape_tuple} for shape {shape}"
+        )
+    return NamedSharding(here.mesh, sharding.spec)
 
 
 def _is_abstract(sharding: Sharding) -> bool:
@@ -98,10 +119,8 @@ def _resolved(target: Any) -> Sharding:
     if not abstract.empty and (concrete.empty or abstract.manual_axes):
         return NamedSharding(abstract, target)
     mesh = concrete if not concrete.empty else legacy_mesh()
-    if (
-        mesh is concrete and not mesh.empty and abstract.axis_types != mesh.axis_types
-    ):  # inside of auto_axes and its like
-        mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=abstract.axis_types)
+    if mesh is concrete and not mesh.empty and abstract != mesh.abstract_mesh:  # inside of auto_axes, use_abstract_mesh
+        mesh = Mesh(mesh.devices.reshape(abstract.axis_sizes), abstract.axis_names, axis_types=abstract.axis_types)
     if mesh.empty:
         raise RuntimeError(f"with_sharding_constraint requires a non-empty mesh in context if you are passing `PartitionSpec`s, but got "
                            f"{target} without one. Use `with mesh:`, set a mesh, or pass NamedSharding(mesh, {target}).")  # fmt: skip

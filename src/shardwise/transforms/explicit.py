@@ -95,7 +95,8 @@ def _check_devices(value: ArrayImpl, target: NamedSharding | None, named: bool, 
 
 
 def _axes_of(axes: Any, mesh: AbstractMesh, api: str) -> tuple[str, ...]:
-    names = mesh.axis_names if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+    switchable = tuple(a for a in mesh.axis_names if a not in mesh.manual_axes)
+    names = switchable if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
     for name in names:
         if name not in mesh.axis_names:
             raise ValueError(f"{api}: axis {name!r} is not in the mesh {mesh}.")
@@ -131,7 +132,7 @@ def _keyword(options: dict[str, Any], singular: str, plural: str, default: Any, 
 
 
 def auto_axes(f: Any = None, /, *, axes: Any = None, **options: Any) -> Any:
-    """`f` with the mesh axes `axes` (default all) automatic inside, its results resharded to `out_sharding`.
+    """`f` with the mesh axes `axes` (default all but Manual ones) automatic inside, its results resharded to `out_sharding`.
 
     `out_sharding` (a spec, NamedSharding or prefix tree) is given here or at the call; without either: TypeError.
     """
@@ -154,6 +155,8 @@ def auto_axes(f: Any = None, /, *, axes: Any = None, **options: Any) -> Any:
             raise TypeError(f"Missing required keyword argument: '{name}'. auto_axes needs it to type the results: give it to auto_axes "
                             "or to the call.")  # fmt: skip
         names = _axes_of(axes, mesh, "auto_axes")
+        if config.latest and names and set(names) <= set(mesh.auto_axes):  # nothing to switch
+            return f(*args, **kwargs)
 
         def body(*inner_args: Any, **inner_kwargs: Any) -> Any:
             entered = tree_map(lambda v: bind(enter_auto_op, as_array(v), axes=names), (inner_args, inner_kwargs))
