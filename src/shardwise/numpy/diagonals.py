@@ -33,6 +33,7 @@ from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.binary import power
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import getitem
+from shardwise.transforms.composed import composed
 
 _INT32 = np.dtype(np.int32)
 
@@ -90,12 +91,14 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
     return as_array(astype(_triangle(*_sizes("tri", N, M), k), wanted))
 
 
+@composed(1)
 def tril(m: Any, k: int = 0) -> Array:
     """The matrices `m` (the last two dims) with zeros above the k-th diagonal. ValueError below two dims."""
     x = _matrices("tril", m)
     return where_(_mask_for(x, _triangle(x.shape[-2], x.shape[-1], k)), x, zero_like(x))
 
 
+@composed(1)
 def triu(m: Any, k: int = 0) -> Array:
     """The matrices `m` (the last two dims) with zeros below the k-th diagonal. ValueError below two dims."""
     x = _matrices("triu", m)

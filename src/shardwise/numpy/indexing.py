@@ -30,6 +30,7 @@ from shardwise.ops.gather import gather, gather_p, gather_params
 from shardwise.ops.pieces import window_p
 from shardwise.sharding import NamedSharding, PartitionSpec, PmapSharding, SingleDeviceSharding
 from shardwise.signature import Signature, signature
+from shardwise.transforms.composed import composed
 from shardwise.transforms.explicit import auto_axes, reshard
 
 __all__ = ["take", "take_along_axis"]
@@ -371,6 +372,7 @@ def index_vectors(
 # -- take ------------------------------------------------------------------------------------------------------
 
 
+@composed(2)
 def take(
     a: Any,
     indices: Any,

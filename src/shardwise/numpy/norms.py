@@ -24,6 +24,7 @@ from shardwise.numpy.reductions import max as amax
 from shardwise.numpy.reductions import min as amin
 from shardwise.numpy.reductions import sum as total
 from shardwise.ops.linalg import svd
+from shardwise.transforms.composed import composed
 
 __all__ = ["matrix_norm", "norm", "vector_norm"]
 
@@ -64,6 +65,7 @@ def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: fl
     return lax.pow(powers, literal(1 / ord, size.dtype))
 
 
+@composed(1)
 def norm(
     x: Any, ord: float | str | None = None, axis: tuple[int, ...] | int | None = None, keepdims: bool = False
 ) -> Array:

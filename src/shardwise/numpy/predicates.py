@@ -33,6 +33,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.ops import binary as two
 from shardwise.ops import unary as one
+from shardwise.transforms.composed import composed
 
 _BOOL = np.dtype(np.bool_)
 
@@ -199,6 +200,7 @@ def isscalar(element: Any) -> bool:
 # -- closeness -------------------------------------------------------------------------------------------------
 
 
+@composed(2)
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """Elementwise ``abs(a - b) <= atol + rtol * abs(b)``; infinities are close if equal, NaN is close to NaN if asked."""
     x, y = promote("isclose", a, b)
@@ -227,6 +229,7 @@ def _tolerance(rtol: Value, atol: Value, size: Value) -> Array:
     return lax.add(*promote_shapes("isclose", atol, product))
 
 
+@composed(2)
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """Whether all elements are close; see `isclose`. A bool array without dims."""
     return _all(isclose(a, b, rtol, atol, equal_nan))
@@ -236,6 +239,7 @@ def _all(x: Array) -> Array:
     return lax.reduce_and(x, tuple(range(x.ndim)))
 
 
+@composed(2)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     """Whether two arrays (or nested sequences) have one shape and equal elements. A bool array without dims."""
     x, y = _any_array(a1), _any_array(a2)

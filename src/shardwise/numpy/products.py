@@ -218,6 +218,7 @@ def _times(x: Any, y: Any) -> Array:
     return lax.bitwise_and(x, y) if x.dtype == bool else lax.mul(x, y)
 
 
+@composed(2)
 def outer(a: Any, b: Any, out: None = None) -> Array:
     """All products of an element of `a` and one of `b`: [n], [m] -> [n, m], operands flattened."""
     no_out("jnp.outer", out)

@@ -37,6 +37,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.creation import asarray, on_its_mesh
+from shardwise.transforms.composed import composed
 
 
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
@@ -77,8 +78,14 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
 
     Integers are rounded down. With `retstep` also the distance. ValueError for a negative `num`.
     """
-    wanted = requested("linspace", dtype)
-    num = concrete_int(num, "num of linspace")
+    found = _linspace(start, stop, requested("linspace", dtype), concrete_int(num, "num of linspace"), endpoint, axis)
+    out = place_created(found[0], device)
+    return (out, found[1]) if retstep else out
+
+
+@composed(2, numbers=True)
+def _linspace(start: Any, stop: Any, wanted: Any, num: int, endpoint: bool, axis: int) -> tuple[Array, Array]:
+    """The numbers, and their distance."""
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
     lower, upper = values("linspace", start, stop)
@@ -106,8 +113,7 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
         out = lax.transpose(out, [*range(1, axis + 1), 0, *range(axis + 1, out.ndim)])
     if is_integer(wanted):
         out = lax.floor(out)
-    out = place_created(as_array(astype(out, wanted)), device)
-    return (out, delta) if retstep else out
+    return as_array(astype(out, wanted)), delta
 
 
 def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None,

@@ -42,8 +42,10 @@ from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import take
 from shardwise.numpy.predicates import to_bool
 from shardwise.ops.select import select_n_p
+from shardwise.transforms.composed import composed
 
 
+@composed(3, numbers=True)
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """Elementwise `x` where `condition` is true (not 0), else `y`; with `condition` alone `nonzero` of it."""
     if x is None and y is None:

@@ -18,11 +18,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 _VARIANTS = 256  # combinations of further arguments that are kept per function
 
 
-def composed(arrays: int) -> Callable[[F], F]:
-    """Decorate a function whose first `arrays` parameters are arrays and whose others are settings.
+def composed(arrays: int, *, numbers: bool = False) -> Callable[[F], F]:
+    """Decorate a function whose first `arrays` parameters are arrays (with `numbers`, Python's numbers, too) and whose others
+    are settings.
 
     Calls where one of them is anything but a concrete array, or where a setting does not hash, run as they are.
     """
+    kinds = {ArrayImpl, float, int} if numbers else {ArrayImpl}
 
     def decorate(fun: F) -> F:
         variants: dict[Any, JitWrapped] = {}
@@ -31,7 +33,7 @@ def composed(arrays: int) -> Callable[[F], F]:
         def call(*args: Any, **kwargs: Any) -> Any:
             given = args[:arrays]
             for x in given:
-                if type(x) is not ArrayImpl:
+                if type(x) not in kinds:
                     return fun(*args, **kwargs)
             if len(given) != arrays or not is_eager():
                 return fun(*args, **kwargs)
