@@ -129,9 +129,9 @@ def test_counts(fresh):
 
 def test_size_classes_waste_at_most_an_eighth():
     for size in (LEAST, LEAST + 1, 10**6, 10**7 + 3, 1 << 26, (1 << 26) + 1):
-        room = memory._size_class(size)
+        room = memory.room_of(size)
         assert size <= room <= size * 1.13 + 4096
-        assert memory._size_class(room) == room
+        assert memory.room_of(room) == room
 
 
 def test_threads_never_share_a_buffer(fresh):

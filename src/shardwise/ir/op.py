@@ -112,6 +112,7 @@ class Op:
     compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
     across          like `compile`, for collectives and for sums over `sum_axes`: their kernel where the device grid lies over
                     several processes.
+    workspace       ``(in_types, out_types, params) -> bytes`` that the kernel needs while it runs, besides operands and results.
     view            the kernel gives a view of operand 0: the result takes no memory.
     additive        commutes with the sum over devices where all operands are partial sums alike.
     forward_first   what a layout of operand 0 says goes on to the result early, what the result's says does not go back so.
@@ -156,6 +157,7 @@ class Op:
     collective: bool = False
     contraction: Callable[..., Any] | None = None
     absorbs_sum: bool = False
+    workspace: Callable[..., int] | None = None
     view: bool = False
     additive: bool = False
     forward_first: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from operator import index
 from typing import Any
@@ -29,7 +30,7 @@ from shardwise.ops.conv_geometry import (
 )
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import cotangent_sharding, do, is_linear, multilinear_jvp, with_dtype
-from shardwise.ops.im2col import NDArray, Window, convolve
+from shardwise.ops.im2col import CHUNK, NDArray, Window, convolve
 from shardwise.ops.out_sharding import resolve_out_sharding, with_out_sharding
 from shardwise.ops.precision import (
     CanonicalPrecision,
@@ -221,6 +222,19 @@ def _conv_kernel(env: Env, lhs: NDArray, rhs: NDArray, *, window_strides: Ints, 
     return convolve(lhs, rhs, env.lead, window, dtype)
 
 
+def _conv_workspace(in_types: Types, out_types: Types, params: Params) -> int:
+    """The padded operand, and for two threads the windows that they lay out."""
+    lhs, dims = in_types[0], params["dimension_numbers"]
+    taps = math.prod(in_types[1].shape[d] for d in dims.rhs_spec[2:])
+    windows = 2 * 4 * CHUNK if taps > 1 else 0
+    if not any(map(any, params["padding"])) and set(params["lhs_dilation"]) <= {1}:
+        return windows
+    size = math.prod(lhs.shape[d] for d in dims.lhs_spec[:2])
+    for d, gap, (low, high) in zip(dims.lhs_spec[2:], params["lhs_dilation"], params["padding"], strict=True):
+        size *= max(dilated(lhs.shape[d], gap) + low + high, 0)
+    return size * lhs.itemsize + min(windows, 4 * size * taps)
+
+
 # -- derivative --------------------------------------------------------------------------------------------------------------
 
 
@@ -296,6 +310,7 @@ def _conv_back_rhs(ct: Array, lhs: Any, aval: ShapedArray, *, window_strides: In
 
 
 conv_general_dilated_p = define_op("conv_general_dilated", type_rule=_conv_type, kernel=_conv_kernel, rule=_conv_rule,
+                                   workspace=_conv_workspace,
                                    explicit=_conv_explicit, localize=_conv_localize, halo=_conv_halo, typed=True,
                                    jvp=multilinear_jvp("conv_general_dilated", (0, 1)), transpose=_conv_transpose)  # fmt: skip
 

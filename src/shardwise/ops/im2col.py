@@ -26,7 +26,7 @@ from shardwise.runtime.threads import helpers, in_runs, thread_count
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
 
-_CHUNK = 1 << 18  # elements of side-by-side windows made at a time: they stay in cache until the product reads them
+CHUNK = 1 << 18  # elements of side-by-side windows made at a time: they stay in cache until the product reads them
 
 _SHARED = 1 << 20  # elements from which a second thread pays for a padded copy
 
@@ -186,7 +186,7 @@ def spread_out(
         return into
     if outer < first:
         rows = shape[outer]
-        in_runs(copy, rows, max(1, _CHUNK * rows // full.size), thread_count() if full.size >= _SHARED else 1)
+        in_runs(copy, rows, max(1, CHUNK * rows // full.size), thread_count() if full.size >= _SHARED else 1)
     else:
         full[...] = fill
         into[tuple(target)] = given
@@ -231,9 +231,9 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
     if threads > 1 and library() is None:
         threads = 1  # NumPy's library has threads of its own
     whole = prod(taps) == 1  # nothing is repeated: the windows may be a view
-    samples = n if whole else max(1, _CHUNK // each)
+    samples = n if whole else max(1, CHUNK // each)
     samples = min(samples, -(-n // (2 * threads))) if threads > 1 else samples
-    rows = counts[0] if samples > 1 or whole else max(1, _CHUNK * counts[0] // each)
+    rows = counts[0] if samples > 1 or whole else max(1, CHUNK * counts[0] // each)
     row_dim = nb + 2 + (0 if features_last else 1 + space)
 
     def multiply(i: int, r: int) -> None:

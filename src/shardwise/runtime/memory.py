@@ -82,7 +82,7 @@ class Pool:
         size = math.prod(shape) * dtype.itemsize
         if size < LEAST:
             return np.empty(shape, dtype)
-        room = _size_class(size)
+        room = room_of(size)
         buffer = self._take(room)
         lease = buffer.view(_Lease)
         return np.ndarray(shape, dtype, lease)  # type: ignore[arg-type]
@@ -154,8 +154,11 @@ def _aligned(size: int) -> Ndarray:
     return _Buffer(size, np.uint8, raw, start)  # type: ignore[arg-type]
 
 
-def _size_class(size: int) -> int:
-    """`size` rounded up to one of eight steps per power of two: at most an eighth is wasted, and never touched."""
+def room_of(size: int) -> int:
+    """The bytes of the buffer for an array of `size` bytes: one of eight steps per power of two.
+
+    At most an eighth is wasted, and never touched.
+    """
     step = max(_PAGE, 1 << (size.bit_length() - 4))
     return -(-size // step) * step
 
@@ -196,7 +199,7 @@ def alone(holder: list[Ndarray], i: int) -> bool:
     base: Any = holder[i]
     while type(base) is np.ndarray:
         base = base.base
-    return base.base.nbytes == _size_class(holder[i].nbytes)
+    return base.base.nbytes == room_of(holder[i].nbytes)
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,16 +1,19 @@
 """The memory that one run of a per-device program needs on each device.
 
 Comes in: the program as it is executed, with its fused groups. Goes out: sizes by what they are for, and the peak: the most
-bytes that arguments, temporaries and results take at one time. Views take nothing, values die after their last use, and
-a fused loop writes its results over operands of their size that die with it. What kernels need within one call is not counted.
+bytes that arguments, temporaries and results take, and the buffers of those that are gone, which the pool keeps for others of their
+size. Views take nothing, values die after their last use, and a fused loop writes its results over operands of their size that die
+with it; what kernels need within one call is counted where the op says it (`Op.workspace`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from shardwise.ir import Atom, Equation, Program, Var, subprograms
+from shardwise.runtime.memory import LEAST, room_of
 
 
 @dataclass(frozen=True)
@@ -36,26 +39,48 @@ def memory_of(program: Program, owned: Collection[int], code: int) -> MemoryStat
     outputs = sum(a.aval.nbytes for a in program.outputs)
     alias = sum(program.inputs[i].aval.nbytes for i in owned)
     temporary, peak = _most(program, owned)
-    return MemoryStats(code, arguments, outputs, alias, temporary, peak)
+    return MemoryStats(code, arguments, outputs, alias, temporary.total(), peak)
 
 
-def temporary_bytes(program: Program) -> int:
-    """The most bytes that values which are neither inputs nor outputs take at one time."""
-    return _most(program, ())[0]
+class _Rooms:
+    """Bytes in use by size of buffer, and the most that there were of each: the pool keeps a buffer for others of its size."""
+
+    def __init__(self) -> None:
+        self.used: Counter[int] = Counter()
+        self.most: Counter[int] = Counter()
+
+    def take(self, nbytes: int) -> None:
+        """A value comes."""
+        room = _room(nbytes)
+        self.used[room] += nbytes
+        self.most[room] = max(self.most[room], self.used[room])
+
+    def leave(self, nbytes: int) -> None:
+        """A value goes."""
+        self.used[_room(nbytes)] -= nbytes
+
+    def visit(self, other: Mapping[int, int]) -> None:
+        """For a while there is what `other` says, too."""
+        for room, nbytes in other.items():
+            self.most[room] = max(self.most[room], self.used[room] + nbytes)
 
 
-def _most(program: Program, owned: Collection[int]) -> tuple[int, int]:
-    """The most bytes that temporaries, and that all values together, take at one time."""
-    shown: dict[Var, Var] = {}  # of views: the value whose buffer they show
+def _room(nbytes: int) -> int:
+    """The size of the buffer; 0 for all that are no buffers of the pool."""
+    return room_of(nbytes) if nbytes >= LEAST else 0
+
+
+def _most(program: Program, owned: Collection[int]) -> tuple[Counter[int], int]:
+    """The most bytes that temporaries take, by size of their buffers, and all that values and waiting buffers take together."""
+    shown: dict[Var, Var | None] = {}  # of views: the value whose buffer they show; None: that of a constant
 
     def buffer(atom: Atom) -> Var | None:
         return shown.get(atom, atom) if isinstance(atom, Var) else None
 
     death: dict[Var, int] = {}
     for i, eqn in enumerate(program.equations):
-        source = buffer(eqn.inputs[0]) if eqn.op.view and eqn.inputs else None
-        if source is not None:
-            shown[eqn.outputs[0]] = source
+        if eqn.op.view and eqn.inputs:
+            shown[eqn.outputs[0]] = buffer(eqn.inputs[0])
         for var in map(buffer, (*eqn.inputs, *eqn.outputs)):
             if var is not None:
                 death[var] = i
@@ -65,27 +90,40 @@ def _most(program: Program, owned: Collection[int]) -> tuple[int, int]:
     dying: dict[int, list[Var]] = {}
     for var, i in death.items():
         dying.setdefault(end if var in lasting else i, []).append(var)
+    kept = sum(v.aval.nbytes for i, v in enumerate(program.inputs) if i not in owned)
     given = set(program.inputs)
-    alive = peak = sum(v.aval.nbytes for v in program.inputs)
-    temporary = most = 0
+    every, temporary = _Rooms(), _Rooms()
+    for i in owned:
+        every.take(program.inputs[i].aval.nbytes)
+
+    def gone(var: Var) -> None:
+        every.leave(var.aval.nbytes)
+        if var not in given:
+            temporary.leave(var.aval.nbytes)
+
     for i, eqn in enumerate(program.equations):
         ending = dying.get(i, [])
         for var in _overwritten(eqn, ending):  # gone before the results come
             ending.remove(var)
-            alive -= var.aval.nbytes
-            temporary -= 0 if var in given else var.aval.nbytes
+            gone(var)
         for var in eqn.outputs:
             if var not in shown:
-                alive += var.aval.nbytes
-                temporary += 0 if var in results else var.aval.nbytes
-        inside = 0
+                every.take(var.aval.nbytes)
+                if var not in results:
+                    temporary.take(var.aval.nbytes)
         if eqn.op.name not in ("fused", "epilogue"):  # what these compute meanwhile stays in registers and caches
-            inside = max((temporary_bytes(p) for _, p in subprograms(eqn.params)), default=0)
-        peak, most = max(peak, alive + inside), max(most, temporary + inside)
+            for _, inner in subprograms(eqn.params):
+                inside = _most(inner, ())[0]
+                every.visit(inside)
+                temporary.visit(inside)
+        if eqn.op.workspace is not None:
+            types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
+            nbytes = eqn.op.workspace(*types, eqn.params)
+            every.visit({_room(nbytes): nbytes})
+            temporary.visit({_room(nbytes): nbytes})
         for var in ending:
-            alive -= var.aval.nbytes
-            temporary -= 0 if var in given else var.aval.nbytes
-    return most, peak
+            gone(var)
+    return temporary.most, kept + every.most.total()
 
 
 def _overwritten(eqn: Equation, dying: Collection[Var]) -> list[Var]:
