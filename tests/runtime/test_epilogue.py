@@ -223,6 +223,20 @@ def test_16_bits(made, dtype):
         np.testing.assert_allclose(np.asarray(found, float), np.asarray(expected, float), rtol=0.02, atol=0.02)
     assert len(made) == 2
     assert None not in made
+    x, w = jnp.asarray(normal(128, 64), dtype), jnp.asarray(normal(64, 256), dtype)
+    layer = lambda x, w: jax.nn.gelu(x @ w)  # noqa: E731
+    with jax.disable_jit():
+        expected = layer(x, w)
+    np.testing.assert_allclose(
+        np.asarray(jax.jit(layer)(x, w), float), np.asarray(expected, float), rtol=0.02, atol=0.02
+    )
+
+
+def test_without_a_library_of_our_own(made, monkeypatch):
+    monkeypatch.setattr(blas, "library", lambda: None)
+    q, k, v = (normal(2, 3, 64, 16) for _ in range(3))
+    check(attention, lambda q, k, v: attention(q, k, v, xp=np), q, k, v)
+    assert made == [None]
 
 
 SPLITS = [(("x", None), (None, None)), ((None, None), (None, "x")), (("x", None), (None, "y")), ((None, "x"), ("x", None)),

@@ -1,7 +1,7 @@
 """Products of 16-bit floats as what they are: conversions to float32, a product in float32, and a conversion of the result.
 
 Comes in: a per-device program. Goes out: the program in which such products between fusable equations are spelled out, so that the
-conversions become part of the groups before and after. Products that the processor can compute in their own type stay.
+conversions become part of the groups before and after. Operands that the processor multiplies as they are stay so.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from shardwise.runtime import amx
 from shardwise.runtime.env import Env
 
 _NARROW = ("float16", "bfloat16")
+_WIDE = np.dtype(np.float32)
 
 
 def with_wide_products(program: Program, env: Env, least: int) -> Program:
@@ -29,40 +30,42 @@ def with_wide_products(program: Program, env: Env, least: int) -> Program:
     fusable = lambda i: (op := program.equations[i].op).emit is not None or op.fold is not None  # noqa: E731
     equations: list[Equation] = []
     for eqn in program.equations:
-        before = [made[a] for a in eqn.inputs[:1] if isinstance(a, Var) and a in made]
-        near = [*before, *(i for v in eqn.outputs for i in used.get(v, ()))]
-        large = max((a.aval.size for a in (*eqn.inputs[:1], *eqn.outputs)), default=0) * devices >= least
-        if _is_narrow(eqn) and large and any(map(fusable, near)):
-            equations.extend(_wide(eqn))
-        else:
+        if not _is_narrow(eqn):
             equations.append(eqn)
+            continue
+        keeps = _multiplies_itself(eqn)
+        left = [] if keeps else [a for a in eqn.inputs[:1] if isinstance(a, Var) and a in made]
+        near = [*(made[a] for a in left), *(i for v in eqn.outputs for i in used.get(v, ()))]
+        large = max(a.aval.size for a in (*left, *eqn.outputs)) * devices >= least
+        equations.extend(_wide(eqn, keeps) if large and any(map(fusable, near)) else [eqn])
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
 def _is_narrow(eqn: Equation) -> bool:
-    """Whether this is a product in float32 of what is narrower, for which the processor has no instructions."""
+    """Whether this is a product in float32 of, or for, what is narrower."""
     if eqn.op.contraction is None or any(isinstance(a, Literal) for a in eqn.inputs):
         return False
-    types = [a.aval for a in eqn.inputs]
-    names = [t.dtype.name for t in (*types, eqn.outputs[0].aval)]
-    if (
-        not any(n in _NARROW for n in names)
-        or eqn.op.contraction(types, [eqn.outputs[0].aval], eqn.params) != np.float32
-    ):
-        return False
+    types = [a.aval for a in eqn.inputs], [v.aval for v in eqn.outputs]
+    narrow = any(t.dtype.name in _NARROW for side in types for t in side)
+    return narrow and eqn.op.contraction(*types, eqn.params) == _WIDE
+
+
+def _multiplies_itself(eqn: Equation) -> bool:
+    """Whether the processor multiplies the operands as they are, and adds in float32."""
     _, batch = eqn.params["dimension_numbers"]
-    return any(batch) or names[:2] != ["bfloat16"] * 2 or not amx.granted()
+    return not any(batch) and all(a.aval.dtype.name == "bfloat16" for a in eqn.inputs) and amx.granted()
 
 
-def _wide(eqn: Equation) -> Iterator[Equation]:
+def _wide(eqn: Equation, keeps: bool) -> Iterator[Equation]:
+    """The product with a result of float32, and of operands of that type unless it `keeps` them; and the conversions."""
     operands: list[Atom] = []
     for atom in eqn.inputs:
-        operands.append(atom if atom.aval.dtype == np.float32 else Var(atom.aval.update(dtype=np.dtype(np.float32))))
+        operands.append(atom if keeps or atom.aval.dtype == _WIDE else Var(atom.aval.update(dtype=_WIDE)))
         if operands[-1] is not atom:
             yield _converted(atom, operands[-1], eqn)  # type: ignore[arg-type]
     (out,) = eqn.outputs
-    result = out if out.aval.dtype == np.float32 else Var(out.aval.update(dtype=np.dtype(np.float32)))
-    yield Equation(eqn.op, tuple(operands), (result,), {**eqn.params, "preferred_element_type": None}, eqn.source)
+    result = out if out.aval.dtype == _WIDE else Var(out.aval.update(dtype=_WIDE))
+    yield Equation(eqn.op, tuple(operands), (result,), {**eqn.params, "preferred_element_type": _WIDE}, eqn.source)
     if result is not out:
         yield _converted(result, out, eqn)
 
