@@ -9,8 +9,9 @@ import pytest
 from shardwise.base import config
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
+from shardwise.ops import in_rows
 from shardwise.ops.sorting import sort_p, top_k_p
-from shardwise.runtime.env import SINGLE
+from shardwise.runtime.env import SINGLE, Env
 from shardwise.sharding import AbstractMesh, AxisType
 from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, spread
@@ -147,3 +148,21 @@ def test_explicit_specs(monkeypatch):
         infer_types(sort_p, (typed((8, 16), spec=(None, "x")),), SORT)
     with pytest.raises(ShardingTypeError, match="whole"):
         infer_types(top_k_p, (split,), dict(k=2, axis=1))
+
+
+def test_rows_are_sorted_some_at_a_time(monkeypatch):
+    """By threads, in pieces of whichever dim is longest; the same as at once, with loop dims that differ too."""
+    rng = np.random.default_rng(0)
+    keys, values = rng.integers(0, 9, (2, 1, 30, 40)).astype(np.float32), rng.normal(size=(1, 3, 30, 40))
+    env = Env(("x", "y"), (2, 3))
+    sort = lambda d: sort_p.kernel(env, keys, values, dimension=d, is_stable=True, num_keys=1)  # noqa: E731
+    top = lambda d: top_k_p.kernel(env, keys, k=5, axis=d)  # noqa: E731
+    alone = lambda d: sort_p.kernel(env, values, dimension=d, is_stable=True, num_keys=1)  # noqa: E731
+    calls = [(f, d) for f in (sort, top, alone) for d in (0, 1)]
+    want = [f(d) for f, d in calls]
+    monkeypatch.setattr(in_rows, "_CHUNK", 100)
+    monkeypatch.setattr(in_rows, "thread_count", lambda: 3)
+    for (f, d), whole in zip(calls, want, strict=True):
+        for x, y in zip(f(d), whole, strict=True):
+            assert x.dtype == y.dtype
+            np.testing.assert_array_equal(x, np.broadcast_to(y, x.shape))

@@ -22,6 +22,7 @@ from shardwise.ops import batching
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import do
 from shardwise.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_params
+from shardwise.ops.in_rows import in_rows
 from shardwise.ops.iota import broadcasted_iota
 from shardwise.ops.unary import neg
 from shardwise.runtime.env import Env
@@ -64,11 +65,19 @@ def _sort_type(*operands: ShapedArray, dimension: int, is_stable: bool, num_keys
 
 def _sort_kernel(env: Env, *operands: Block, dimension: int, is_stable: bool, num_keys: int) -> tuple[Block, ...]:
     axis = env.lead + dimension
+
+    def work(*parts: Block) -> tuple[Block, ...]:
+        return _sorted_together(parts, axis, env.lead, is_stable, num_keys)
+
+    return in_rows(work, operands, axis, [(x.shape[axis], x.dtype) for x in operands])
+
+
+def _sorted_together(operands: Sequence[Block], axis: int, lead: int, stable: bool, num_keys: int) -> tuple[Block, ...]:
     if len(operands) == 1:
-        return (_sorted_values(operands[0], axis, is_stable),)
+        return (_sorted_values(operands[0], axis, stable),)
     keys = np.broadcast_arrays(*(_comparable(x) for x in operands[:num_keys]))
     order = keys[0].argsort(axis=axis, kind="stable") if num_keys == 1 else np.lexsort(keys[::-1], axis=axis)
-    loops = np.broadcast_shapes(*(x.shape[: env.lead] for x in operands))
+    loops = np.broadcast_shapes(*(x.shape[:lead] for x in operands))
     return tuple(_taken(x, order, axis, loops) for x in operands)
 
 
@@ -205,6 +214,10 @@ def descending_ranks(x: Block) -> Block:
 
 def _top_k_kernel(env: Env, x: Block, *, k: int, axis: int) -> tuple[Block, ...]:
     at = env.lead + axis
+    return in_rows(lambda part: _greatest(part, at, k), (x,), at, [(k, x.dtype), (k, np.int32)])
+
+
+def _greatest(x: Block, at: int, k: int) -> tuple[Block, Block]:
     rows = np.moveaxis(x, at, -1)
     n = rows.shape[-1]
     ranks = descending_ranks(rows)

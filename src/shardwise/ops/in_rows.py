@@ -1,0 +1,43 @@
+"""NumPy functions along one dim, a cacheful of rows at a time and by all threads: what they need meanwhile stays small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.runtime.memory import pool
+from shardwise.runtime.threads import in_runs, thread_count
+
+Block = np.ndarray[Any, Any]
+
+_CHUNK = 1 << 16  # elements that a thread takes at a time
+
+
+def in_rows(
+    work: Callable[..., Sequence[Block]], blocks: Sequence[Block], axis: int, results: Sequence[tuple[int, Any]]
+) -> tuple[Block, ...]:
+    """``work(*blocks)``, where its results (sizes along `axis` and dtypes given) depend on each row of `blocks` along `axis` alone.
+
+    All other dims broadcast. Blocks that are small, or a single row, are worked on at once.
+    """
+    shape = np.broadcast_shapes(*((*b.shape[:axis], 1, *b.shape[axis + 1 :]) for b in blocks))
+    others = [d for d in range(len(shape)) if d != axis]
+    rows, length = math.prod(shape), max(b.shape[axis] for b in blocks)
+    cut = max(others, key=lambda d: (shape[d], -d)) if others else None
+    if cut is None or shape[cut] == 1 or rows * length < 2 * _CHUNK:
+        return tuple(work(*blocks))
+    full = [np.broadcast_to(b, (*shape[:axis], b.shape[axis], *shape[axis + 1 :])) for b in blocks]
+    outs = tuple(pool.empty((*shape[:axis], n, *shape[axis + 1 :]), dtype) for n, dtype in results)
+    before = (slice(None),) * cut
+
+    def run(some: slice) -> None:
+        place = (*before, some)
+        for out, part in zip(outs, work(*[b[place] for b in full]), strict=True):
+            out[place] = part
+
+    step = max(1, _CHUNK * shape[cut] // (rows * length))
+    in_runs(run, shape[cut], step, thread_count())
+    return outs
