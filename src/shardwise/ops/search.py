@@ -13,6 +13,7 @@ from shardwise.base.dtypes import isdtype
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.operands import Block, check_same_dtype
+from shardwise.ops.search_loop import searched
 from shardwise.ops.transpose import dim_factors
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -44,6 +45,9 @@ def _search_kernel(env: Env, a: Block, v: Block, *, right: bool) -> Block:
         wide = np.dtype(np.float32 if isdtype(a.dtype, "real floating") else np.int32)
         a, v = a.astype(wide), v.astype(wide)
     if a.size == a.shape[-1]:
+        quick = searched(a.reshape(-1), v, right)
+        if quick is not None:
+            return quick
         found = np.searchsorted(a.reshape(-1), v, side="right" if right else "left")
         return np.asarray(found).astype(dtype)
     return _bisect(env.lead, a, v, right).astype(dtype)

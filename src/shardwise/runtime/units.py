@@ -80,9 +80,9 @@ class Vectors(Lanes):
         if mask is None:
             return self.loaded(self.value(f"load {v}, ptr {place}, align 1"), dtype)
         kept = "zeroinitializer" if other is None else self.storable(other)
-        self.declare("llvm.masked.load." + self._suffix(dtype),
-                     f"declare {v} @llvm.masked.load.{self._suffix(dtype)}(ptr, i32, {self.vector('i1')}, {v})")  # fmt: skip
-        call = f"call {v} @llvm.masked.load.{self._suffix(dtype)}(ptr {place}, i32 1, {self.vector('i1')} {mask}, {v} {kept})"
+        self.declare("llvm.masked.load." + self.suffix(dtype),
+                     f"declare {v} @llvm.masked.load.{self.suffix(dtype)}(ptr, i32, {self.vector('i1')}, {v})")  # fmt: skip
+        call = f"call {v} @llvm.masked.load.{self.suffix(dtype)}(ptr {place}, i32 1, {self.vector('i1')} {mask}, {v} {kept})"
         return self.loaded(self.value(call), dtype)
 
     def store(self, x: Lane, place: str, mask: str | None = None) -> None:
@@ -91,11 +91,12 @@ class Vectors(Lanes):
         if mask is None:
             self.line(f"store {v} {raw}, ptr {place}, align 1")
             return
-        name = "llvm.masked.store." + self._suffix(x.dtype)
+        name = "llvm.masked.store." + self.suffix(x.dtype)
         self.declare(name, f"declare void @{name}({v}, ptr, i32, {self.vector('i1')})")
         self.line(f"call void @{name}({v} {raw}, ptr {place}, i32 1, {self.vector('i1')} {mask})")
 
-    def _suffix(self, dtype: str) -> str:
+    def suffix(self, dtype: str) -> str:
+        """How the names of intrinsics on vectors in memory end."""
         kind = {"half": "f16", "float": "f32", "double": "f64"}.get(STORED[dtype], STORED[dtype])
         return f"v{self.width}{kind}.p0"
 
