@@ -19,6 +19,8 @@ _SHARED = 1 << 22  # bytes from which a second thread pays
 
 def copied(x: Ndarray, dtype: Any = None) -> Ndarray:
     """A dense copy of `x`, cast to `dtype`, in the order that its dims have in memory."""
+    if x.flags.c_contiguous:
+        return row_major(x, dtype)
     dtype = x.dtype if dtype is None else np.dtype(dtype)
     order = sorted(range(x.ndim), key=lambda d: (-abs(x.strides[d]), d))
     return row_major(x.transpose(order), dtype).transpose(np.argsort(order))

@@ -204,14 +204,19 @@ def _need() -> _Host:
 
 def compile_function(name: str, ir: str) -> Compiled:
     """The function `name` of the module with the text `ir`. RuntimeError where LLVM refuses the text."""
-    host = _need()
-    code = kernel_store.load(f"{host.version}\n{ir}")
-    if code is None:
-        with _lock:
-            code = host.compiler().compiled(ir)
-        kernel_store.save(f"{host.version}\n{ir}", code)
-    owner = _loaded(host, code)
+    owner = _modules.get(ir)
+    if owner is None:
+        host = _need()
+        code = kernel_store.load(f"{host.version}\n{ir}")
+        if code is None:
+            with _lock:
+                code = host.compiler().compiled(ir)
+            kernel_store.save(f"{host.version}\n{ir}", code)
+        owner = _modules[ir] = _loaded(host, code)
     return Compiled(owner.address_of(name), owner)
+
+
+_modules: dict[str, Code] = {}  # by text; code stays in memory in any case
 
 
 def _loaded(host: _Host, code: bytes) -> Code:
