@@ -79,7 +79,7 @@ class Maker:
         x = self.pick(values)
         kind = np.dtype(x.dtype).kind
         real = kind not in "biu"
-        choice = r.choice([*range(11), *((11, 12, 13, 14) if self.depth else ()), 15, 16])
+        choice = r.choice([*range(11), *((11, 12, 13, 14) if self.depth else ()), 15, 16, 17])
         if choice <= 2:
             y = self.pick(values, lambda v: v.dtype == x.dtype and v.shape == x.shape)
             y = y[..., :1] if x.ndim and r.random() < 0.3 else y
@@ -127,6 +127,11 @@ class Maker:
             size = r.randrange(1, x.shape[0] + 1)
             window = lax.dynamic_slice_in_dim(x, at, size, 0)
             return window if r.random() < 0.5 else lax.dynamic_update_slice_in_dim(x, window[::-1], at + 1, 0)
+        if choice == 17 and x.ndim and kind != "b":
+            out = r.choice([lax.cumsum, lax.cummax, lax.cummin])(x, r.randrange(x.ndim), reverse=r.random() < 0.5)
+            return jnp.tanh(out) if real else out
+        if choice == 17:
+            return lax.bitcast_convert_type(x, np.uint32) if x.dtype in (f32, np.int32) else None
         if choice in (15, 16):
             i = self.pick(values, lambda v: v.dtype == np.int32 and v.size < 20)
             if i is None or not x.ndim:
@@ -392,7 +397,7 @@ def test_positions_that_differ_under_vmap(made):
     def f(x, i, v):
         def step(c, k):
             c = c.at[i + k].add(v).at[k, 1:].max(v * 2)
-            return c, (c[k, i], c.at[1].get(mode="fill"))
+            return c, (c[i[0] - k], c[k, i], c.at[1].get(mode="fill"), lax.optimization_barrier(c).cumsum(1))
 
         return lax.scan(step, x, jnp.arange(3))
 

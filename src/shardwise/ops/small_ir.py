@@ -7,15 +7,20 @@ Comes in: an equation of a per-device program. Goes out: whether it can be part 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from shardwise.ir import Equation, Literal, Program, Var, subprograms
-from shardwise.ir.op import find_op
+from shardwise.ir.op import all_ops, find_op
+from shardwise.ops.barrier import name_p
+from shardwise.ops.barrier import optimization_barrier_p as barrier_p
 from shardwise.ops.broadcast import broadcast_in_dim_p
+from shardwise.ops.casts import bitcast_convert_type_p
 from shardwise.ops.cond import cond_p
 from shardwise.ops.contract import dot_general_p
+from shardwise.ops.cumulative import cummax_p, cummin_p, cumprod_p, cumsum_p
 from shardwise.ops.gather import gather_p
 from shardwise.ops.gather_kernel import default_fill
 from shardwise.ops.iota import iota_p
@@ -32,6 +37,7 @@ from shardwise.runtime.fused_space import fits
 from shardwise.runtime.lanes import TYPES
 from shardwise.runtime.small_body import WRITERS, Body, has_form
 from shardwise.runtime.small_code import Value, name_of
+from shardwise.runtime.small_loops import running
 from shardwise.runtime.small_product import LARGEST as LARGEST_PRODUCT
 from shardwise.runtime.small_product import product
 
@@ -72,6 +78,30 @@ def _scatter(body: Body, eqn: Equation, values: list[Value], wanted: list[Value 
     return small_windows.scatter(body.code, eqn, values, wanted[0], eqn.params["mode"] is GatherScatterMode.CLIP)
 
 
+def _same(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    return values
+
+
+def _recast(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    """The same bits as another type of that size."""
+    code, (x,), dtype = body.code, values, name_of(eqn.outputs[0].aval)
+    if x.constant is not None:
+        return [replace(x, dtype=dtype, constant=x.constant.view(dtype))]
+    if x.lane is not None:
+        return [replace(x, dtype=dtype, lane=code.at(x.width).bitcast(x.lane, dtype))]
+    return [replace(x, dtype=dtype)]
+
+
+def _running(name: str) -> Any:
+    op = find_op(name)
+
+    def write(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+        axis = eqn.params["axis"] + body.code.lead
+        return [running(body.code, values[0], axis, eqn.params["reverse"], op, wanted[0])]
+
+    return write
+
+
 _SCATTERS = tuple(find_op(name) for name in ("scatter", *(f"scatter_{c}" for c in ("add", "sub", "mul", "min", "max"))))
 
 for _op in (slice_p, split_p, squeeze_p, reshape_p, transpose_p, rev_p, broadcast_in_dim_p):
@@ -84,6 +114,13 @@ WRITERS[dynamic_update_slice_p] = _into(small_moves.dynamic_update)
 WRITERS[dot_general_p] = _product
 WRITERS[gather_p] = _gather
 WRITERS.update(dict.fromkeys(_SCATTERS, _scatter))
+WRITERS[barrier_p] = _same
+WRITERS[name_p] = _same
+WRITERS[bitcast_convert_type_p] = _recast
+_RUNNING = {cumsum_p: "add", cumprod_p: "mul", cummax_p: "max", cummin_p: "min"}
+WRITERS.update({op: _running(name) for op, name in _RUNNING.items()})
+_mapped_p = all_ops()["vmapped"]
+WRITERS[_mapped_p] = small_control.mapped
 WRITERS[scan_p] = small_control.scan
 WRITERS[while_p] = small_control.while_loop
 WRITERS[cond_p] = small_control.cond
@@ -213,7 +250,32 @@ def _windows_writable(eqn: Equation, devices: int) -> bool:
     return form is None or fits(eqn.outputs[0].aval, form.kinds)
 
 
+def _recast_writable(eqn: Equation, devices: int) -> bool:
+    """Whether the value's bits are those of its register: not for what lives in wider ones."""
+    names = [name_of(a.aval) for a in (*eqn.inputs, *eqn.outputs)]
+    same = eqn.inputs[0].aval.shape == eqn.outputs[0].aval.shape
+    return same and not {"float16", "bfloat16", "bool"} & set(names)
+
+
+def _running_writable(eqn: Equation, devices: int) -> bool:
+    x = eqn.inputs[0].aval
+    return fits(x, "iuw") and not any(eqn.params.get("sum_axes", ()))
+
+
+def _mapped_writable(eqn: Equation, devices: int) -> bool:
+    inner = eqn.params["op"]
+    if inner not in (dynamic_slice_p, dynamic_update_slice_p):
+        return False
+    params = dict(eqn.params["inner"])
+    return _starts_writable(1 if inner is dynamic_slice_p else 2)(
+        Equation(inner, eqn.inputs, eqn.outputs, params), devices
+    )
+
+
 _TESTS: dict[Any, Any] = {
+    bitcast_convert_type_p: _recast_writable,
+    **dict.fromkeys(_RUNNING, _running_writable),
+    _mapped_p: _mapped_writable,
     **dict.fromkeys(RANDOM, lambda eqn, devices: random_writable(eqn)),
     gather_p: _windows_writable,
     **dict.fromkeys(_SCATTERS, _windows_writable),

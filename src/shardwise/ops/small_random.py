@@ -6,7 +6,7 @@ Keys are uint64 whose lower half is the first word in memory, as in `ops.threefr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from shardwise.ops.random_bits import (
 from shardwise.runtime.lanes import Lane, Lanes
 from shardwise.runtime.small_body import WRITERS, Body
 from shardwise.runtime.small_code import SMALL, Code, Shape, Value
-from shardwise.runtime.small_loops import dense, each
+from shardwise.runtime.small_loops import dense, pointwise
 
 RANDOM = (
     random_split_p,
@@ -44,7 +44,7 @@ Write = Callable[[Lanes, list[Lane]], Lane]
 
 def _hashed(w: Lanes, keys: Lane, low: Lane) -> tuple[Lane, Lane]:
     """Threefry-2x32 of the counters (0, low) under keys."""
-    words = w.convert(keys, "uint32"), w.convert(w.binary("lshr", keys, w.like(32, keys)), "uint32")
+    words = w.convert(keys, "uint32"), _high_word(w, keys)
     parts = (*words, w.binary("xor", w.binary("xor", *words), w.like(PARITY, low)))
     x0, x1 = parts[0], w.add(low, parts[1])
     for i in range(5):
@@ -54,6 +54,10 @@ def _hashed(w: Lanes, keys: Lane, low: Lane) -> tuple[Lane, Lane]:
         x0 = w.add(x0, parts[(i + 1) % 3])
         x1 = w.add(x1, w.add(parts[(i + 2) % 3], w.like(i + 1, x1)))
     return x0, x1
+
+
+def _high_word(w: Lanes, keys: Lane) -> Lane:
+    return w.convert(w.binary("lshr", keys, w.like(32, keys)), "uint32")
 
 
 def _joined(w: Lanes, low: Lane, high: Lane) -> Lane:
@@ -74,18 +78,6 @@ def _bits(width: int) -> Write:
     return write
 
 
-def _pointwise(code: Code, operands: Sequence[Value], write: Write, dtype: str) -> Value:
-    """`write` of operands of one rank, which broadcast."""
-    shape: Shape = np.broadcast_shapes(*[v.shape for v in operands])
-    n = math.prod(shape)
-    if n <= SMALL:
-        lanes = [code.lane_of(v, shape) for v in operands]
-        return code.of_lane(Lane(write(code.at(n), lanes).ref, dtype), shape, dtype, n)
-    out = code.buffer(shape, dtype)
-    each(code, shape, operands, lambda lanes: [write(code, lanes)], [out])
-    return out
-
-
 def _appended(code: Code, keys: Value, shape: Shape, write: Write, dtype: str) -> Value:
     """A value for each key and each of the counters, the row-major numbers of the elements of `shape`."""
     rank = len(keys.shape)
@@ -95,7 +87,7 @@ def _appended(code: Code, keys: Value, shape: Shape, write: Write, dtype: str) -
     )
     if wide.constant is not None and wide.constant.size != 1:
         wide = replace(wide, constant=wide.constant.reshape(wide.shape))
-    return _pointwise(code, [wide, code.known(counters, "uint32")], write, dtype)
+    return pointwise(code, [wide, code.known(counters, "uint32")], lambda lanes: write(code, lanes), dtype)
 
 
 def _split(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
@@ -109,7 +101,8 @@ def _block(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) ->
 
 def _fold_in(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     rank = body.code.lead + eqn.outputs[0].aval.ndim
-    return [_pointwise(body.code, [body.code.aligned(v, rank) for v in values], _new_key, "uint64")]
+    code = body.code
+    return [pointwise(code, [code.aligned(v, rank) for v in values], lambda lanes: _new_key(code, lanes), "uint64")]
 
 
 def _wrap(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
@@ -139,10 +132,8 @@ def _words_of(code: Code, keys: Value) -> Value:
 
 def _words(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     code = body.code
-    low = _pointwise(code, values, lambda w, given: w.convert(given[0], "uint32"), "uint32")
-    high = _pointwise(
-        code, values, lambda w, given: w.convert(w.binary("lshr", given[0], w.like(32, given[0])), "uint32"), "uint32"
-    )
+    low = pointwise(code, values, lambda given: code.convert(given[0], "uint32"), "uint32")
+    high = pointwise(code, values, lambda given: _high_word(code, given[0]), "uint32")
     return [low, high]
 
 

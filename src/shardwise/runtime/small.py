@@ -107,11 +107,10 @@ def compiled(program: Program, leads: Sequence[Shape], lead: int) -> Callable[..
     text, scratch = module(
         program, [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)], outs, lead
     )
-    code = llvm.compile_function("kernel", text)
-    function = _CALL(code.address)
+    function = _function(text)
     names = [f"a{i}" for i in range(len(program.inputs))]
     results = [f"r{i}" for i in range(len(outs))]
-    space: dict[str, Any] = {"function": function, "keep": code, "empty": np.empty, "large": pool.empty, "array": np.ascontiguousarray,
+    space: dict[str, Any] = {"function": function, "empty": np.empty, "large": pool.empty, "array": np.array,
                              "tools": _tools, "asarray": np.asarray, "byte": np.dtype(np.uint8)}  # fmt: skip
     lines = [f"def run({', '.join(names)}):"]
     if not lead:  # NumPy's functions of 0-d arrays give scalars
@@ -129,11 +128,24 @@ def compiled(program: Program, leads: Sequence[Shape], lead: int) -> Callable[..
     lines.append(f"    if function(({given}), tools):")
     for i, v in enumerate(program.inputs):
         dtype = space[f"d{i}"] = physical(v.aval.dtype)
-        lines.append(f"        a{i} = array(a{i}, d{i}).reshape(a{i}.shape)")
+        lines.append(f"        a{i} = array(a{i}, d{i}, order='C')")
     lines.append(f"        function(({given}), tools)")
     lines.append(f"    return ({', '.join(results)},)")
     exec(compile("\n".join(lines), f"<small program {program.name}>", "exec"), space)
     return space["run"]
+
+
+_functions: dict[str, Any] = {}  # by text; they live as long as the process
+
+
+def _function(text: str) -> Any:
+    """The function `kernel` of a module; that of a text which was met before is there."""
+    found = _functions.get(text)
+    if found is None:
+        code = llvm.compile_function("kernel", text)
+        found = _functions[text] = _CALL(code.address)
+        found.code = code  # owns the machine code
+    return found
 
 
 def module(program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], lead: int) -> tuple[str, int]:

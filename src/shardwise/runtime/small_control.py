@@ -14,9 +14,9 @@ import numpy as np
 
 from shardwise.ir import Equation, Literal, Program, Var
 from shardwise.runtime.lanes import TYPES, Lane
-from shardwise.runtime.small_body import Body, lane_kind
+from shardwise.runtime.small_body import WRITERS, Body, lane_kind
 from shardwise.runtime.small_code import SMALL, Code, Shape, Value, name_of
-from shardwise.runtime.small_loops import dense
+from shardwise.runtime.small_loops import dense, store
 from shardwise.runtime.small_moves import as_index
 
 _POLL_EVERY = 1 << 22  # cost between two looks at signals
@@ -113,6 +113,31 @@ def scan(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
     for v in with_held:
         code.release(v)
     return results
+
+
+def mapped(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+    """An op applied to each entry along the first own dim of the operands that are mapped: a loop."""
+    code, params, lead = body.code, eqn.params, body.code.lead
+    which = params["mapped"]
+    outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
+    inner = Equation(params["op"], eqn.inputs, outputs, dict(params["inner"]), eqn.source)
+    given = [v if not m or v.even else code.in_memory(v) for v, m in zip(values, which, strict=True)]
+    leads = np.broadcast_shapes((1,) * lead, *[v.shape[:lead] for v in values])
+    made = [code.buffer(leads + v.aval.shape, name_of(v.aval)) for v in eqn.outputs]
+    held = [*given, *made]
+    for v in held:
+        code.hold(v)
+
+    def step(i: str, _: list[str]) -> list[str]:
+        rows = [code.settled(_row(code, v, i)) if m else v for v, m in zip(given, which, strict=True)]
+        for value, out in zip(WRITERS[inner.op](body, inner, rows, [None] * len(made)), made, strict=True):
+            store(code, value, _row(code, out, i))
+        return []
+
+    code.loop(params["size"], [], step)
+    for v in held:
+        code.release(v)
+    return [code.settled(v) for v in made]
 
 
 def _row(code: Code, x: Value, i: str) -> Value:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardwise.ir import Equation, Fold
+from shardwise.ir import Equation, Fold, Op
 from shardwise.runtime.lanes import Lane
 from shardwise.runtime.small_code import SMALL, Code, Shape, Value, dense_steps, name_of
 
@@ -61,6 +61,54 @@ def each(code: Code, shape: Shape, operands: Sequence[Value], write: Write, into
         code.loop(-(-extents[-1] // width), [], step)
 
     _nest(code, extents[:-1], walks, [w.place for w in walks], innermost)
+
+
+def pointwise(
+    code: Code, operands: Sequence[Value], write: Callable[[list[Lane]], Lane], dtype: str, into: Value | None = None
+) -> Value:
+    """`write` of operands of one rank, which broadcast; in `into`, if that is given, which shares no memory with them."""
+    shape: Shape = np.broadcast_shapes(*[v.shape for v in operands])
+    n = math.prod(shape)
+    if n > SMALL:
+        into = code.buffer(shape, dtype) if into is None else into
+        each(code, shape, operands, lambda lanes: [write(lanes)], [into])
+        return into
+    lanes = [code.lane_of(v, shape) for v in operands]
+    code.at(n)
+    value = code.of_lane(Lane(write(lanes).ref, dtype), shape, dtype, n)
+    if into is not None:
+        store(code, value, into)
+    return value
+
+
+def running(code: Code, x: Value, axis: int, reverse: bool, op: Op, into: Value | None) -> Value:
+    """`op` of all elements up to each along dim `axis` of a value, from the other end if `reverse`."""
+    n = x.shape[axis]
+    if n == 1:
+        return x
+    x = code.in_memory(x)
+    into = code.buffer(x.shape, x.dtype) if into is None or into.shape != x.shape or x.size <= SMALL else into
+
+    def row(value: Value, i: str) -> Value:
+        shape, steps = (v[:axis] + v[axis + 1 :] for v in (value.shape, value.steps))
+        return replace(value, shape=shape, steps=steps, place=code.moved(value.place, i, value.steps[axis]))
+
+    store(code, row(x, str(n - 1 if reverse else 0)), row(into, str(n - 1 if reverse else 0)))
+
+    def step(i: str, _: list[str]) -> list[str]:
+        at = code.new(f"sub i64 {n - 2}, {i}" if reverse else f"add i64 {i}, 1")
+        before = code.new(f"add i64 {at}, 1") if reverse else i
+        pointwise(
+            code,
+            [row(into, before), row(x, at)],
+            lambda lanes: code.emitted(op, lanes, {}, x.dtype),
+            x.dtype,
+            row(into, at),
+        )
+        return []
+
+    code.loop(n - 1, [], step)
+    return code.settled(into)
 
 
 def store(code: Code, value: Value, into: Value) -> None:

@@ -14,9 +14,8 @@ import numpy as np
 
 from shardwise.ir import Equation
 from shardwise.ir.op import find_op
-from shardwise.runtime.lanes import Lane
 from shardwise.runtime.small_code import SMALL, Code, Shape, Value
-from shardwise.runtime.small_loops import each, store
+from shardwise.runtime.small_loops import pointwise, store
 from shardwise.runtime.small_moves import as_index, viewed
 
 
@@ -114,13 +113,7 @@ def scatter(code: Code, eqn: Equation, values: Sequence[Value], into: Value | No
 def _combined(code: Code, op: Any, there: Value, update: Value) -> Value:
     """`op` of what is in memory and an update."""
     update = code.aligned(update, len(there.shape))
-    if there.size <= SMALL:
-        lanes = [code.lane_of(there), code.lane_of(update, there.shape)]
-        lane = code.emitted(op, lanes, {}, there.dtype)
-        return code.of_lane(Lane(lane.ref, there.dtype), there.shape, there.dtype, there.size)
-    out = code.buffer(there.shape, there.dtype)
-    each(code, there.shape, [there, update], lambda lanes: [code.emitted(op, lanes, {}, there.dtype)], [out])
-    return out
+    return pointwise(code, [there, update], lambda lanes: code.emitted(op, lanes, {}, there.dtype), there.dtype)
 
 
 def _part(code: Code, x: Value, window: Sequence[int], batch: Sequence[int], index: Sequence[str]) -> Value:
