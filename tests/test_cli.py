@@ -97,7 +97,7 @@ def test_exit_status(run):
         ("jax._src.lax", "jax._src.lax", "JAX's inside"),
         ("jax.lib", "jax.lib", "JAX's inside"),
         ("jax.runtime", "jax.runtime", "JAX documents no such module"),
-        ("jax.example_libraries.stax", "jax.example_libraries", "no counterpart"),
+        ("jax.util", "jax.util", "no counterpart"),
     ],
 )
 def test_what_is_not_there_says_why(run, name, missing, reason):

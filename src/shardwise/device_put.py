@@ -14,7 +14,7 @@ from shardwise.array import ArrayImpl, host_array, nothing
 from shardwise.base import config
 from shardwise.base.dtypes import KeyDtype
 from shardwise.base.errors import IndivisibleError, InvalidInputException
-from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_map, tree_unflatten
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.compile import Executable, compile_program
 from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind, is_eager
 from shardwise.ops.convert import as_array, as_value
@@ -251,6 +251,14 @@ def abstract(sharding: NamedSharding) -> NamedSharding:
 def device_get(x: Any) -> Any:
     """The tree with Arrays as (read-only) NumPy arrays; keys, traced arrays and other leaves as they are."""
     return tree_map(_got, x)
+
+
+def copy_to_host_async(x: Any) -> Any:
+    """The tree, after its arrays have begun to move to the host; here they are there already."""
+    for leaf in tree_leaves(x):
+        if isinstance(leaf, ArrayImpl):
+            leaf.copy_to_host_async()
+    return x
 
 
 def _got(leaf: Any) -> Any:

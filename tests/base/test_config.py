@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import shardwise
 from shardwise.base import config, errors
 from shardwise.base import config as config_object
 from shardwise.base.config import (
@@ -22,9 +23,12 @@ from shardwise.base.config import (
     default_matmul_precision,
     disable_jit,
     disable_x64,
+    enable_checks,
     enable_x64,
     explain_cache_misses,
+    legacy_prng_key,
     log_compiles,
+    no_tracing,
     numpy_dtype_promotion,
     numpy_rank_promotion,
     on_reshard,
@@ -107,6 +111,18 @@ def test_partitionable_random_bits_cannot_be_turned_off():
 def test_options_without_effect_say_so():
     with pytest.warns(UserWarning, match="no effect"):
         config.update("jax_persistent_cache_min_entry_size_bytes", 1)
+    assert config.jax_persistent_cache_min_entry_size_bytes == 1 and config.x64_enabled is False
+    with enable_checks(True), legacy_prng_key("error"):
+        assert config.jax_enable_checks and config.jax_legacy_prng_key == "error"
+
+
+def test_no_tracing_refuses_what_is_not_compiled():
+    f = shardwise.jit(lambda x: x + 1)
+    f(1)
+    with no_tracing():
+        f(2)
+        with pytest.raises(RuntimeError, match="no_tracing is set"):
+            f(1.0)
 
 
 def test_dialect_switch(restored):

@@ -176,12 +176,53 @@ OPTIONS = (
         _choice("auto", "off", "tracebackhide", "remove_frames", "quiet_remove_frames"),
         traced=False,
     ),
+    Option("jax_no_tracing", False, traced=False),
+    Option("jax_enable_checks", False, traced=False),  # programs are verified in any case
 )
 
-NO_EFFECT = {
-    "jax_persistent_cache_min_compile_time_secs": "compiled kernels are kept on disk however long they took.",
-    "jax_persistent_cache_min_entry_size_bytes": "compiled kernels are kept on disk whatever their size.",
-    "jax_use_shardy_partitioner": "there is one propagation engine, and it follows Shardy.",
-    "jax_cpu_collectives_implementation": "collectives between processes always run on MPI.",
-    "jax_cpu_enable_async_dispatch": "programs run in the calling thread.",
-}
+_KERNELS = "compiled kernels are small: they are kept on disk whatever they took, and nothing is ever dropped for them."
+_XLA = "it steers XLA, which is not here."
+_GPU = "there are no GPUs here."
+_TRACING = "there is one way to trace and to differentiate here."
+
+# Options of JAX's that are accepted and kept, and change nothing: (default, why).
+NO_EFFECT: dict[str, tuple[Any, str]] = {
+    "jax_persistent_cache_min_compile_time_secs": (1.0, _KERNELS),
+    "jax_persistent_cache_min_entry_size_bytes": (0, _KERNELS),
+    "jax_persistent_cache_enable_xla_caches": ("", _KERNELS),
+    "jax_compilation_cache_max_size": (-1, _KERNELS),
+    "jax_raise_persistent_cache_errors": (False, _KERNELS),
+    "jax_use_shardy_partitioner": (True, "there is one propagation engine, and it follows Shardy."),
+    "jax_cpu_collectives_implementation": (None, "collectives between processes always run on MPI."),
+    "jax_cpu_enable_async_dispatch": (True, "programs run in the calling thread."),
+    "jax_distributed_debug": (False, "what processes send is counted by debug.count_traffic."),
+    "jax_array_garbage_collection_guard": (None, "arrays are freed when the last reference to them goes."),
+    "jax_thread_guard": (False, "threads may call what they like."),
+    "jax_pmap_shmap_merge": (True, "pmap is written on shard_map."),
+    "jax_spmd_mode": ("allow_jit", "arrays over several processes take part in any computation."),
+    "jax_include_full_tracebacks_in_locations": (True, "equations know the user's line."),
+    "jax_logging_level": ("NOTSET", "messages go to the logger 'shardwise'; set its level."),
+    "jax_debug_log_modules": ("", "messages go to the logger 'shardwise'; set its level."),
+    "jax_legacy_prng_key": ("allow", "raw uint32 keys are accepted everywhere."),
+    "jax_debug_key_reuse": (False, "reuse of keys is not checked."),
+    "jax_softmax_custom_jvp": (True, "softmax has one derivative."),
+    "jax_serialization_version": (0, "nothing is serialized."),
+    "jax_default_dtype_bits": ("64", "jax_enable_x64 decides."),
+    "jax_custom_vjp_disable_shape_check": (False, "cotangents of rules always have the shapes of the arguments."),
+    **dict.fromkeys(("jax_optimization_level", "jax_memory_fitting_level"), ("UNKNOWN", _XLA)),
+    **dict.fromkeys(("jax_exec_time_optimization_effort", "jax_memory_fitting_effort"), (0.0, _XLA)),
+    **dict.fromkeys(("jax_hlo_source_file_canonicalization_regex", "jax_dump_ir_to", "jax_xla_backend",
+                     "jax_pjrt_client_create_options"), (None, _XLA)),
+    **dict.fromkeys(("jax_enable_pgle", "jax_disable_most_optimizations"), (False, _XLA)),
+    **dict.fromkeys(("jax_pgle_profiling_runs", "jax_xla_profile_version", "jax_captured_constants_report_frames",
+                     "jax_captured_constants_warn_bytes"), (0, _XLA)),
+    "jax_compiler_enable_remat_pass": (True, _XLA),
+    **dict.fromkeys(("jax_bcoo_cusparse_lowering", "jax_threefry_gpu_kernel_lowering"), (False, _GPU)),
+    **dict.fromkeys(("jax_cuda_visible_devices", "jax_rocm_visible_devices"), ("all", _GPU)),
+    "jax_use_magma": ("auto", _GPU),
+    **dict.fromkeys(("jax_use_direct_linearize", "jax_eager_pmap", "jax_mutable_array_checks"), (True, _TRACING)),
+    **dict.fromkeys(("jax_dynamic_shapes", "jax_data_dependent_tracing_fallback", "jax_disable_bwd_checks",
+                     "jax_enable_custom_vjp_by_custom_transpose", "jax_remove_size_one_mesh_axis_from_type",
+                     "jax_log_checkpoint_residuals", "jax_check_static_indices", "jax_refs_to_pins"), (False, _TRACING)),
+}  # fmt: skip
+OPTIONS += tuple(Option(name, default, _anything, traced=False) for name, (default, _) in NO_EFFECT.items())

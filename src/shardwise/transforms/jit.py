@@ -247,6 +247,8 @@ class JitWrapped:
 
     def _trace_new(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall:
         fun = self._fun
+        if config.jax_no_tracing:
+            raise RuntimeError(f"re-tracing function {fun} for {self._options.api}, but no_tracing is set")
         name = getattr(fun, "__name__", type(fun).__name__)
         names = argument_names(fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
         out_tree: PyTreeDef | None = None
