@@ -7,6 +7,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise.base.config import use_dialect
 from shardwise.experimental.shard_map import shard_map as seed_shard_map
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
@@ -35,6 +36,9 @@ def test_an_abstract_mesh_needs_an_argument_that_has_devices(mesh):
         mapped(jnp.arange(8.0))
     split = NamedSharding(mesh, P("x"))
     assert mapped(sw.device_put(jnp.arange(8.0), split)).sharding == split
+    other = NamedSharding(Mesh(np.array(sw.devices()[:4]), "x"), P("x"))
+    with pytest.raises(ValueError, match="does not match the mesh shape"):
+        mapped(sw.device_put(jnp.arange(8.0), other))
 
 
 def test_results_lie_on_the_mesh_of_the_shard_map(mesh):
@@ -105,3 +109,17 @@ def test_automatic_axes_on_results_of_the_seed_era(mesh):
 def test_in_shardings_may_be_a_list(mesh):
     split = NamedSharding(mesh, P("x"))
     assert sw.jit(lambda x: x, in_shardings=[split])(jnp.ones(4)).sharding == split
+
+
+@pytest.mark.parametrize(
+    ("dialect", "specs"), [("seed", ("in_names", "out_names")), ("latest", ("in_specs", "out_specs"))]
+)
+def test_programs_show_specs_as_jax_does(mesh, dialect, specs):
+    with use_dialect(dialect):
+        f = sw.shard_map(lambda x: x * 2, mesh=mesh, in_specs=P(None, "x"), out_specs=P(None, "x"))
+        (eqn,) = sw.make_jaxpr(sw.vmap(f, spmd_axis_name="y"))(jnp.ones((2, 4, 4))).eqns
+        expected = {0: ("y",), 2: ("x",)} if dialect == "seed" else P("y", None, "x")
+        for name in specs:
+            assert eqn.params[name] == (expected,)
+            assert f"{name}=({expected}," in str(eqn)
+        assert len(eqn.params["jaxpr"].eqns) == 1

@@ -23,7 +23,10 @@ _OWN = ("sizes", "invariant", "kind", "groups")  # params of ours alone
 
 
 def collective_name(eqn: Equation) -> str | None:
-    """psum, pmax or pmin for an all_reduce; a psum whose result is typed as equal over the axes has a name of its own."""
+    """psum, pmax or pmin for an all_reduce; a psum whose result is typed as equal over the axes has a name of its own,
+    and so has pvary in the seed era."""
+    if eqn.op.name == "pvary" and not config.latest:
+        return "pbroadcast"
     if eqn.op.name != "all_reduce":
         return None
     name = f"p{eqn.params['kind']}"
@@ -39,7 +42,7 @@ def collective_params(eqn: Equation) -> dict[str, Any] | None:
         return None
     renamed = _RENAMED.get(name, {})
     shown = {renamed.get(k, k): v for k, v in params.items() if k not in _OWN}
-    if name in _GROUPED:
+    if name in _GROUPED and collective_name(eqn) != "psum_invariant":
         shown["axis_index_groups"] = params.get("groups")
     if name in ("all_gather", "reduce_scatter"):
         shown["axis_size"] = math.prod(params["sizes"])

@@ -11,6 +11,7 @@ from shardwise.base import config
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var
 from shardwise.transforms.jaxpr_collectives import collective_name, collective_params
 from shardwise.transforms.jaxpr_layout import Break, Doc, Group, group, joined, layout, nest
+from shardwise.transforms.jaxpr_shard_map import shard_map_params
 
 # What JAX calls the params of ops that hold programs; ours on the left.
 RENAMED: dict[str, dict[str, str]] = {
@@ -144,6 +145,8 @@ def shown_params(eqn: Equation) -> dict[str, Any]:
     collective = collective_params(eqn)
     if collective is not None:
         return collective
+    if name == "shard_map":
+        return shard_map_params(params)
     renamed = RENAMED.get(name, {})
     shown = {renamed.get(k, k): v for k, v in params.items() if v is not None}
     if name == "jit":

@@ -13,6 +13,7 @@ from typing import Any
 from shardwise.ir import Array, Atom, Equation, Literal, Program, ShapedArray, Var, eval_program
 from shardwise.ops.convert import as_array, as_value
 from shardwise.transforms.explain import program_text
+from shardwise.transforms.jaxpr_shard_map import shard_map_params
 from shardwise.transforms.jaxpr_text import RENAMED, equation_text, jaxpr_text, primitive_name
 from shardwise.transforms.primitives import Primitive, primitive_of
 
@@ -23,12 +24,13 @@ class EqnParams(dict[str, Any]):
     def __init__(self, eqn: Equation) -> None:
         super().__init__(eqn.params)
         self._aliases = {theirs: ours for ours, theirs in RENAMED.get(eqn.op.name, {}).items()}
+        self._shown = shard_map_params(eqn.params) if eqn.op.name == "shard_map" else {}
 
     def __missing__(self, key: str) -> Any:
-        return as_jaxpr(self[self._aliases[key]])
+        return as_jaxpr(self[self._aliases[key]]) if key in self._aliases else self._shown[key]
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or key in self._aliases
+        return super().__contains__(key) or key in self._aliases or key in self._shown
 
     def items(self) -> Any:
         """Pairs, with programs as Jaxprs under JAX's names."""

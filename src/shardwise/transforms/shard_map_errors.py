@@ -34,6 +34,13 @@ def check_devices(mesh: Any, values: Sequence[Array]) -> None:
     """Outside of traces a mesh without devices needs an argument that says which."""
     if isinstance(mesh, Mesh) or not get_concrete_mesh().empty:
         return
+    for v in values:
+        sharding = None if isinstance(v, Tracer) else getattr(v, "sharding", None)
+        if isinstance(sharding, NamedSharding) and sharding.mesh.shape_tuple != mesh.shape_tuple:
+            raise ValueError(
+                f"Mesh shape of the input {sharding.mesh.shape_tuple} does not match the mesh shape passed to shard_map {mesh.shape_tuple} "
+                f"for shape {v.aval.str_short()}. An AbstractMesh says nothing of devices, so the arguments' mesh has to have its axes."
+            )
     if not any(isinstance(getattr(v, "sharding", None), NamedSharding) for v in values if not isinstance(v, Tracer)):
         raise ValueError(
             "Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` when passing `AbstractMesh` to the mesh "

@@ -1,0 +1,34 @@
+"""The params of a shard_map as JAX shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise.base import config
+from shardwise.ir.op import Params
+from shardwise.sharding import PartitionSpec
+
+
+def shard_map_params(params: Params) -> dict[str, Any]:
+    """Specs, the mesh and the body under the names of the dialect."""
+    mesh, manual, check = params["mesh"], params["manual"], params["check"]
+    if not config.latest:
+        return {"auto": frozenset(mesh.axis_names) - manual, "check_rep": check, "in_names": _names(params["in_dims"]),
+                "jaxpr": params["program"], "mesh": mesh, "out_names": _names(params["out_dims"]), "rewrite": check}  # fmt: skip
+    none = ((frozenset(), frozenset()),) * len(params["in_dims"])
+    return {"check_vma": check, "in_specs": _specs(params["in_dims"], none), "jaxpr": params["program"], "mesh": mesh,
+            "newly_manual_axes": manual, "out_specs": _specs(params["out_dims"], params["out_marks"])}  # fmt: skip
+
+
+def _names(dims: Any) -> tuple[dict[int, tuple[str, ...]], ...]:
+    return tuple({i: axes for i, axes in enumerate(of_value) if axes} for of_value in dims)
+
+
+def _specs(dims: Any, marks: Any) -> tuple[PartitionSpec, ...]:
+    found = []
+    for of_value, (unreduced, reduced) in zip(dims, marks, strict=True):
+        entries = [None if not axes else axes[0] if len(axes) == 1 else axes for axes in of_value]
+        while entries and entries[-1] is None:
+            entries.pop()
+        found.append(PartitionSpec(*entries, unreduced=unreduced, reduced=reduced))
+    return tuple(found)
