@@ -8,6 +8,7 @@ import numpy as np
 
 from shardwise.base.dtypes import as_dtype, canonicalize
 from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ops import complex_loops
 from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.casts import convert
 from shardwise.ops.derivative import along, back, do, scalar
@@ -35,6 +36,8 @@ _BOOL = np.dtype(np.bool_)
 
 def _div(x: Block, y: Block) -> Block:
     """Floats divide exactly; integers truncate, x / 0 has all bits set, and the least integer / -1 wraps."""
+    if x.dtype.kind == "c":
+        return complex_loops.divide(x, y)
     if dtype_kind(x.dtype) not in "iu":
         return np.true_divide(x, y)
     with np.errstate(all="ignore"):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import enum
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.dtypes import as_dtype
 from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ops import complex_loops
 from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.accuracy import check_accuracy
 from shardwise.ops.derivative import along, back, do
@@ -123,6 +125,19 @@ def _through_double(ufunc: np.ufunc) -> tuple[Any, Any]:
     return exact, lambda dtype: narrow if dtype == single else ufunc
 
 
+def _or_complex(ufunc: np.ufunc, complex_function: Callable[[Block], Block]) -> tuple[Any, Any]:
+    """`ufunc`, but for complex64 that function; and the choice by dtype."""
+    single = np.dtype(np.complex64)
+
+    def either(x: Block) -> Block:
+        return complex_function(x) if x.dtype == single else ufunc(x)
+
+    either.__name__ = ufunc.__name__
+    return either, lambda dtype: complex_function if dtype == single else ufunc
+
+
+_exp, _exp_of = _or_complex(np.exp, complex_loops.exp)
+_sqrt, _sqrt_of = _or_complex(np.sqrt, complex_loops.sqrt)
 _sin, _sin_of = _through_double(np.sin)
 _cos, _cos_of = _through_double(np.cos)
 
@@ -157,7 +172,7 @@ sign_p = elementwise_op("sign", _sign, "iufc", emit=ir.SIGN, push=())
 floor_p = elementwise_op("floor", np.floor, "f", emit=ir.FLOOR, push=())
 ceil_p = elementwise_op("ceil", np.ceil, "f", emit=ir.CEIL, push=())
 is_finite_p = elementwise_op("is_finite", np.isfinite, "f", emit=ir.IS_FINITE, result=lambda d: _BOOL)
-exp_p = elementwise_op("exp", np.exp, "fc", emit=ir.EXP, push=lambda t, y, x: do.mul(t, y))
+exp_p = elementwise_op("exp", _exp, "fc", emit=ir.EXP, ufunc_of=_exp_of, push=lambda t, y, x: do.mul(t, y))
 exp2_p = elementwise_op("exp2", np.exp2, "fc", emit=ir.EXP2, push=lambda t, y, x: do.mul(t, do.mul(y, math.log(2))))
 expm1_p = elementwise_op("expm1", np.expm1, "fc", emit=ir.EXPM1, push=lambda t, y, x: do.mul(t, do.add(y, 1)))
 log_p = elementwise_op("log", np.log, "fc", emit=ir.LOG, push=lambda t, y, x: do.div(t, x))
@@ -180,7 +195,8 @@ acosh_p = elementwise_op("acosh", np.arccosh, "fc", emit=ir.ACOSH,
                        push=lambda t, y, x: do.mul(t, do.rsqrt(do.mul(do.sub(x, 1), do.add(x, 1)))))  # fmt: skip
 atanh_p = elementwise_op("atanh", np.arctanh, "fc", emit=ir.ATANH,
                        push=lambda t, y, x: do.div(t, do.mul(do.add(x, 1), do.sub(1, x))))  # fmt: skip
-sqrt_p = elementwise_op("sqrt", np.sqrt, "fc", emit=ir.SQRT, push=lambda t, y, x: do.mul(t, do.div(0.5, y)))
+sqrt_p = elementwise_op("sqrt", _sqrt, "fc", emit=ir.SQRT, ufunc_of=_sqrt_of,
+                      push=lambda t, y, x: do.mul(t, do.div(0.5, y)))  # fmt: skip
 rsqrt_p = elementwise_op(
     "rsqrt", _rsqrt, "fc", emit=ir.RSQRT, push=lambda t, y, x: do.mul(t, do.mul(-0.5, do.div(y, x)))
 )
