@@ -99,3 +99,13 @@ def test_a_vmapped_dim_stays_split() -> None:
     for out in (f(x), sw.jit(f)(x)):
         assert sw.typeof(out).spec == (("x",), ())
         np.testing.assert_array_equal(out, A[:, :2] + A[:, 2:])
+
+
+def test_types_tell_their_states() -> None:
+    seen = []
+    body = lambda a: seen.append(sw.typeof(a).mat) or a  # noqa: E731
+    sw.jit(sw.shard_map(body, out_specs=P("x", reduced={"y"})))(sw.device_put(A, P("x", reduced={"y"})))
+    (mat,) = seen
+    assert (mat.varying, mat.unreduced, mat.reduced) == ({"x"}, set(), {"y"})
+    whole = sw.typeof(jnp.ones(2)).mat
+    assert whole.invarying(sw.make_mesh((2,), ("z",), axis_types=(AxisType.Manual,))) == {"z"}

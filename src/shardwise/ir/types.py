@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,19 @@ Spec = tuple[Axes, ...]  # per dim the mesh axes that split it, major first
 
 NO_AXES: frozenset[str] = frozenset()
 _interned: dict[tuple[Any, ...], ShapedArray] = {}
+
+
+@dataclass(frozen=True)
+class ManualAxisType:
+    """What a type says of Manual axes: over which the value varies, is a partial sum, or is the same with partial cotangents."""
+
+    varying: frozenset[str] = NO_AXES
+    unreduced: frozenset[str] = NO_AXES
+    reduced: frozenset[str] = NO_AXES
+
+    def invarying(self, mesh: Any) -> frozenset[str]:
+        """The Manual axes of `mesh` along which the value is the same on all devices."""
+        return frozenset(mesh.manual_axes) - self.varying - self.unreduced - self.reduced
 
 
 class ShapedArray:
@@ -97,6 +111,11 @@ class ShapedArray:
         )  # fmt: skip
         fields.update(changes)
         return ShapedArray(fields.pop("shape"), fields.pop("dtype"), fields.pop("weak_type"), **fields)
+
+    @property
+    def mat(self) -> ManualAxisType:
+        """How the value is typed over Manual axes."""
+        return ManualAxisType(self.vma, self.unreduced, self.reduced)
 
     @property
     def itemsize(self) -> int:
