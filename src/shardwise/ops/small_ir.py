@@ -25,6 +25,7 @@ from shardwise.ops.gather import gather_p
 from shardwise.ops.gather_kernel import default_fill
 from shardwise.ops.iota import iota_p
 from shardwise.ops.pieces import concatenate_p, pad_p, slice_p, split_p
+from shardwise.ops.precision import DotAlgorithm, DotAlgorithmPreset
 from shardwise.ops.reshape import reshape_p
 from shardwise.ops.scan import scan_p
 from shardwise.ops.slicing import dynamic_slice_p, dynamic_update_slice_p
@@ -116,6 +117,7 @@ WRITERS[gather_p] = _gather
 WRITERS.update(dict.fromkeys(_SCATTERS, _scatter))
 WRITERS[barrier_p] = _same
 WRITERS[name_p] = _same
+WRITERS[find_op("pvary")] = _same
 WRITERS[bitcast_convert_type_p] = _recast
 _RUNNING = {cumsum_p: "add", cumprod_p: "mul", cummax_p: "max", cummin_p: "min"}
 WRITERS.update({op: _running(name) for op, name in _RUNNING.items()})
@@ -228,7 +230,11 @@ def _starts_writable(first: int) -> Any:
 
 def _product_writable(eqn: Equation, devices: int) -> bool:
     params, dtype = eqn.params, name_of(eqn.outputs[0].aval)
-    if params.get("sum_axes") or params.get("precision") is not None or dtype not in ("float32", "float64"):
+    if (
+        params.get("sum_axes")
+        or isinstance(params.get("precision"), (DotAlgorithm, DotAlgorithmPreset))
+        or dtype not in ("float32", "float64")
+    ):
         return False
     if any(name_of(a.aval) != dtype for a in eqn.inputs):
         return False

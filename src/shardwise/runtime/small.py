@@ -143,9 +143,8 @@ def _function(text: str) -> Any:
     found = _functions.get(text)
     if found is None:
         code = llvm.compile_function("kernel", text)
-        found = _functions[text] = _CALL(code.address)
-        found.code = code  # owns the machine code
-    return found
+        found = _functions[text] = _CALL(code.address), code
+    return found[0]
 
 
 def module(program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], lead: int) -> tuple[str, int]:
