@@ -12,7 +12,7 @@ from shardwise.base import config
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops import row_loops
-from shardwise.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_p
+from shardwise.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_p, gather_params
 from shardwise.runtime.env import SINGLE, Env
 from shardwise.runtime.llvm import available
 from shardwise.sharding import AbstractMesh, AxisType
@@ -256,3 +256,20 @@ def test_rows_read_in_machine_code(monkeypatch, dtype):
                 if fill is None or 0 <= i < 9:
                     want[min(max(i, 0), 8)] = row
             np.testing.assert_array_equal(into, want)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.float64, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("mode", ["fill", "clip"])
+def test_elements_along_rows_in_machine_code(monkeypatch, dtype, mode):
+    monkeypatch.setattr(row_loops, "FEWEST", 1)
+    monkeypatch.setattr(row_loops, "_SHARED", 1)
+    monkeypatch.setattr(row_loops, "_CHUNK", 8)
+    monkeypatch.setattr(row_loops, "thread_count", lambda: 3)
+    x, at = RNG.integers(0, 99, (3, 7, 11)).astype(dtype), RNG.integers(-13, 13, (3, 7, 5))
+    numbers = GatherDimensionNumbers((), (2,), (2,), (0, 1), (0, 1))
+    params = gather_params(numbers, (1, 1, 1), GatherScatterMode.from_any(mode), 7, wrap_negative=True)
+    inside = np.where(at < 0, at + 11, at)
+    want = np.take_along_axis(x, np.clip(inside, 0, 10), 2)
+    if mode == "fill":
+        want = np.where((inside < 0) | (inside > 10), np.asarray(7).astype(dtype), want)
+    np.testing.assert_array_equal(gather_p.kernel(SINGLE, x, at[..., None].astype(np.int32), **params), want)

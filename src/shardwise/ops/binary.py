@@ -151,7 +151,7 @@ mul_p = elementwise_op("mul", np.multiply, "biufc", "biufc", emit=ir.MUL,
                        push=(lambda t, z, x, y: do.mul(t, y), lambda t, z, x, y: do.mul(x, t)),
                        pull=(lambda ct, x, y: do.mul(ct, y), lambda ct, x, y: do.mul(x, ct)))  # fmt: skip
 div_p = elementwise_op("div", _div, "iufc", "iufc", emit=ir.DIV,
-                       ufunc_of=lambda x, y: _div if dtype_kind(x) in "iu" else np.true_divide,
+                       ufunc_of=lambda x, y: _div if dtype_kind(x) in "iuc" else np.true_divide,
                        push=(lambda t, z, x, y: do.div(t, y), lambda t, z, x, y: do.mul(t, do.neg(do.div(z, y)))),
                        pull=(lambda ct, x, y: do.div(ct, y), None))  # fmt: skip
 rem_p = elementwise_op("rem", _rem, "iuf", "iuf", emit=ir.REM, push=(lambda t, z, x, y: t, _rem_push),

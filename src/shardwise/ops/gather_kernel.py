@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.base.dtypes import iinfo, isdtype
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
-from shardwise.ops.row_loops import taken_rows
+from shardwise.ops.row_loops import taken_along, taken_rows
 from shardwise.ops.split_dims import combined, join
 from shardwise.ops.window_numbers import GatherDimensionNumbers, GatherScatterMode
 from shardwise.ops.windows import Block, in_bounds, linear_index, read_windows
@@ -68,6 +68,9 @@ def gather_kernel(
         rows = _gather_rows(operand, indices, lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
         if rows is not None:
             return rows
+        along = _gather_along(operand, indices, lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
+        if along is not None:
+            return along
     starts: dict[int, Block] = {}
     outside: Block | None = None  # True where a window leaves the operand
     foreign: Block | None = None  # True where a window lies on another device
@@ -184,6 +187,36 @@ def _gather_rows(
     if outside is None:
         return out
     return np.where(outside.reshape(outside.shape + (1,) * (rank - first - count)), _fill(fill_value, out.dtype), out)
+
+
+def _gather_along(
+    operand: Block,
+    indices: Block,
+    lead: int,
+    numbers: GatherDimensionNumbers,
+    slice_sizes: tuple[int, ...],
+    mode: GatherScatterMode,
+    fill_value: Any,
+    wrap: bool,
+) -> Block | None:
+    """Elements along the last dim, all other dims in step, as `take_along_axis` asks for. None if it is not that."""
+    others = tuple(range(operand.ndim - lead - 1))
+    along = (len(others),)
+    if (
+        numbers.start_index_map != along
+        or numbers.collapsed_slice_dims != along
+        or numbers.operand_batching_dims != others
+        or numbers.start_indices_batching_dims != others
+        or any(n != 1 for n in slice_sizes)
+        or indices.ndim != operand.ndim + 1
+        or operand.shape[:-1] != indices.shape[:-2]
+        or not operand.flags.c_contiguous
+    ):
+        return None
+    fill = _fill(fill_value, operand.dtype) if mode is GatherScatterMode.FILL_OR_DROP else None
+    table, position = operand.reshape(-1, operand.shape[-1]), indices.reshape(-1, indices.shape[-2])
+    found = taken_along(table, position, fill, wrap=wrap)
+    return None if found is None else found.reshape(indices.shape[:-1])
 
 
 def _place_window(out: Block, lead: int, batch: int, numbers: GatherDimensionNumbers, operand_ndim: int) -> Block:

@@ -93,6 +93,23 @@ def taken_rows(table: Block, position: Block, fill: Any, *, wrap: bool = False) 
     return out
 
 
+def taken_along(table: Block, position: Block, fill: Any, *, wrap: bool = False) -> Block | None:
+    """``out[i, j] = table[i, position[i, j]]``; the rest as `taken_rows`."""
+    if position.size < FEWEST or not table.size or table.itemsize not in (1, 2, 4, 8) or table.dtype.hasobject:
+        return None
+    if not _handles(position) or not available():
+        return None
+    raw, out = table.view(_BY_SIZE[table.itemsize]), pool.empty(position.shape, table.dtype)
+    rows, columns = position.shape
+    chunk = max(1, _CHUNK // columns)
+    fills = np.full(1, 0 if fill is None else fill, table.dtype)
+    loop = _taking_along(raw.dtype.name, position.dtype.name, wrap, fill is None)
+    threads = thread_count() if position.size >= _SHARED else 1
+    arrays = raw, np.ascontiguousarray(position), out.view(raw.dtype), fills
+    loop(-(-rows // chunk), (rows, columns, chunk, table.shape[1]), arrays, threads)
+    return out
+
+
 def _handles(position: Block) -> bool:
     return position.dtype.kind in "iu" and position.dtype.isnative and position.dtype.name != "uint64"
 
@@ -142,6 +159,33 @@ def _combining(ufunc: Any, dtype: str, position: str, single: bool, wrap: bool, 
 
     width = 1 if single else lanes_of(dtype)
     return Loop(("count", "columns", "width", "size"), ("table", "position", "rows"), width, body)
+
+
+@lru_cache(maxsize=64)
+def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> Loop:
+    """Unit: a run of rows."""
+
+    def body(w: Vectors) -> None:
+        begin = w.value("mul i64 %u, %chunk")
+        end = w.least("%count", w.value(f"add i64 {begin}, %chunk"))
+
+        def row(i: str) -> None:
+            table = w.place("%table", w.value(f"mul i64 {i}, %size"), dtype)
+            first = w.value(f"mul i64 {i}, %columns")
+
+            def element(j: str) -> None:
+                k = w.value(f"add i64 {first}, {j}")
+                at, inside = _row(w, k, position, wrap, clip)
+                here = w.place(table, at, dtype)
+                if not clip:
+                    here = w.value(f"select i1 {w.value(f'icmp ne i64 {inside}, 0')}, ptr {here}, ptr %fills")
+                w.store(w.load(here, dtype), w.place("%out", k, dtype))
+
+            w.count("0", "%columns", 1, element)
+
+        w.count(begin, end, 1, row)
+
+    return Loop(("count", "columns", "chunk", "size"), ("table", "position", "out", "fills"), 1, body)
 
 
 @lru_cache(maxsize=64)
