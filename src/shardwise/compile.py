@@ -47,7 +47,8 @@ from shardwise.signature import Signature, array_type, signature
 
 new_array = ArrayImpl.__new__
 _SMALL = 1 << 12  # elements; nothing smaller is fused
-_MANY = 8  # equations; fewer, without a loop, are left to NumPy
+_MANY = 8  # equations of small values; fewer, without a loop, are left to NumPy
+_MODEST = 1 << 14  # elements of a value that is small
 F = TypeVar("F", bound=Callable[..., Any])
 Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 
@@ -78,13 +79,14 @@ class Executable:
         if config.shardwise_stepped:
             self.plan = SteppedPlan(device_program, env)
         else:
+            loops = any(True for e in device_program.equations for _ in subprograms(e.params))
             if config.shardwise_fused == "auto" and _has_values(device_program, _SMALL // len(grid.devices)):
                 from shardwise.passes.schedule import (
                     schedule,
                 )  # brings the compiler of loops, which many programs do without
 
                 device_program = schedule(device_program, env)
-            if config.shardwise_fused == "auto" and _has_many(device_program):
+            if config.shardwise_fused == "auto" and (loops or _has_many(device_program, len(grid.devices))):
                 from shardwise.passes.small import find_small  # brings the compiler, too
 
                 device_program = find_small(device_program, env)
@@ -304,10 +306,9 @@ def _has_values(program: Program, size: int) -> bool:
     ) or any(_has_values(p, size) for e in program.equations for _, p in subprograms(e.params))  # fmt: skip
 
 
-def _has_many(program: Program) -> bool:
-    """Whether so much happens that a part may be worth compiling as a small program: many equations, or loops."""
-    equations = program.equations
-    return len(equations) >= _MANY or any(True for e in equations for _ in subprograms(e.params))
+def _has_many(program: Program, devices: int) -> bool:
+    """Whether so many equations give small values that a part may be worth compiling as a small program."""
+    return sum(all(v.aval.size * devices <= _MODEST for v in e.outputs) for e in program.equations) >= _MANY
 
 
 def _seen(sig: Signature) -> Signature:

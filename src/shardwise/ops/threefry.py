@@ -13,13 +13,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-Words: TypeAlias = NDArray[np.uint32]
-Keys: TypeAlias = NDArray[np.uint64]
+if TYPE_CHECKING:  # takes longer to import than all of this package's randomness
+    from numpy.typing import ArrayLike, NDArray
+
+Words: TypeAlias = "NDArray[np.uint32]"
+Keys: TypeAlias = "NDArray[np.uint64]"
 
 _WORD = 0xFFFFFFFF
 _PARITY = 0x1BD11BDA

@@ -16,14 +16,13 @@ from shardwise.ir import Equation, Program, Var
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime import llvm
 from shardwise.runtime.env import Env
-from shardwise.runtime.epilogue import epilogue
-from shardwise.runtime.epilogue_panels import BYTES, most
 from shardwise.runtime.fused import fused
 from shardwise.sharding.rule import Kind
 
 LEAST = 1 << 20  # bytes of a product's result from which panels pay
 # What is laid out anew for a panel, in elements per element of the panel: where more, a product is slower in panels than it wins.
 _DEEPEST = 0.6
+_HIGHEST = 4  # panels' sizes: a product whose least panel is larger is left alone
 _DEEPEST_FOLLOWED = 1.5  # the product that follows wins, too
 
 
@@ -191,6 +190,11 @@ class _Search:
         size = out.nbytes * math.prod(map(self.env.size, out.vma))
         if size < LEAST:
             return False
+        from shardwise.runtime.epilogue_panels import (
+            BYTES,
+            most,
+        )  # which few programs need, and their first calls wait for
+
         reduced = set() if space is None else {source.places[d] for d in space.axes if space.shape[d] != 1}
         columns = self._columns(product)
         rows = [d for d in range(out.ndim) if d not in columns]
@@ -201,7 +205,7 @@ class _Search:
         whole = math.prod(out.shape[d] for d in rows[outermost:])
         cut = not followed and not columns & reduced
         height, width = most(whole, size // (width * out.itemsize), width, out.itemsize, cut)
-        if height * width * out.itemsize > 4 * BYTES:
+        if height * width * out.itemsize > _HIGHEST * BYTES:
             return False
         lhs, ((contracted, _), _) = product.inputs[0].aval, product.params["dimension_numbers"]
         depth = math.prod(lhs.shape[d] for d in contracted)
@@ -209,6 +213,8 @@ class _Search:
 
     def together(self, part: Part, members: Sequence[Equation]) -> Equation:
         """One equation for the members of a part."""
+        from shardwise.runtime.epilogue import epilogue
+
         inside = set(part.members)
         made = {v for e in members for v in e.outputs}
         inputs = tuple(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in made))
