@@ -12,13 +12,14 @@ import functools
 import gc
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from shardwise.array import ArrayImpl, nothing
 from shardwise.base import config
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, subprograms, verify
+from shardwise.ops.layout import spec_axes
 from shardwise.passes.grid import DimAxes, Grid, MeshKey, PartForm, make_grid
 from shardwise.passes.inline import inline_calls
 from shardwise.passes.partition import Transfer, partition
@@ -247,7 +248,7 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     grid = make_grid(devices, _meshes(program, devices, in_sigs, out_shardings, default_mesh))
     program = on_grid(program, grid)
     in_dims = [_in_dims(grid, sig) for sig in in_sigs]
-    fixed = [None if s is None else Placement(_fixed_dims(grid, s, v.aval), (False,) * v.aval.ndim)
+    fixed = [None if s is None else Placement(_fixed_dims(grid, s, v.aval), spec_axes(s, v.aval.ndim)[1])
              for s, v in zip(out_shardings, program.outputs, strict=True)]  # fmt: skip
     times["inline"] = time.perf_counter() - start
 
@@ -262,7 +263,8 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     times["propagate"] = time.perf_counter() - start
 
     start = time.perf_counter()
-    wished = [None if spec is None else spec.dims for spec in fixed]
+    wished = [None if spec is None else placed.get(v, spec.dims) if any(spec.open) else spec.dims
+              for spec, v in zip(fixed, cast(Sequence[Var], program.outputs), strict=True)]  # fmt: skip
     device_program, out_dims, transfers = partition(program, grid, placed, in_dims, wished)
     times["partition"] = time.perf_counter() - start
 
@@ -282,8 +284,8 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
         v: (sig,) for v, sig, its in zip(program.inputs, in_sigs, meshes, strict=True) if its is not meshes[0]
     }
     out_sigs = []
-    for atom, dims, wanted in zip(program.outputs, out_dims, out_shardings, strict=True):
-        if wanted is not None:
+    for atom, dims, wanted, spec in zip(program.outputs, out_dims, out_shardings, fixed, strict=True):
+        if wanted is not None and not (spec and any(spec.open)):
             sharding = wanted
         elif not grid.names:
             sharding = _one_device(grid.devices[0], in_sigs, atom.aval)

@@ -273,7 +273,7 @@ def place_created(value: Array, device: Any) -> Array:
         return value
     target = as_target(device)
     assert target is not None
-    if isinstance(value, Tracer):
+    if isinstance(value, Tracer) or not is_eager():
         explicit = isinstance(target, NamedSharding) and target.mesh.explicit_axes
         return (
             _put_traced(value, target, device, None) if explicit else bind(sharding_constraint, value, sharding=target)

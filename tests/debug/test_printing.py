@@ -88,6 +88,16 @@ def test_shard_map_prints_a_line_per_device(mesh, capsys):
     assert capsys.readouterr().out.splitlines() == expected
 
 
+def test_mapped_functions_without_results_still_print(mesh, capsys):
+    def body(x):
+        debug.print("{}", x)
+        return ()
+
+    sw.pmap(body)(np.arange(2))
+    sw.jit(sw.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=()))(np.arange(2))
+    assert capsys.readouterr().out.split() == ["0", "1"] + ["[0]"] * 4 + ["[1]"] * 4
+
+
 def test_log_goes_to_a_logger(caplog):
     with caplog.at_level(logging.INFO, "shardwise.debug"):
         sw.jit(lambda x: (debug.log("x is {x}", x=x), x)[1])(f32(3))

@@ -165,3 +165,27 @@ def test_constraints_to_shardings_without_axes():
     out = sw.jit(lambda x: with_sharding_constraint(x, own) * 2)(VALUES)
     np.testing.assert_array_equal(np.asarray(out), VALUES * 2)
     assert out.sharding.shard_shape((8, 2)) == (4, 2)
+
+
+def test_open_dims_of_out_shardings_are_left_to_propagation(mesh):
+    automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=(Auto, Auto))
+    x = sw.device_put(VALUES, NamedSharding(automatic, P("x", None)))
+    for spec in (P(P.UNCONSTRAINED, P.UNCONSTRAINED), P(P.UNCONSTRAINED, "y")):
+        wanted = NamedSharding(automatic, spec)
+        expected = NamedSharding(automatic, P("x", *(["y"] if "y" in spec else [])))
+        assert sw.jit(lambda x: x * 2, out_shardings=wanted)(x).sharding.is_equivalent_to(expected, 2)
+        with use_dialect("latest"), pytest.raises(ValueError, match="Unconstrained dims are not allowed"):
+            sw.jit(lambda x: x * 2, out_shardings=wanted)(VALUES)
+
+
+def test_arrays_made_inside_of_a_program_lie_as_they_were_asked(mesh):
+    sharding = NamedSharding(Mesh(mesh.devices, mesh.axis_names), P("x", "y"))
+    for make in (lambda: jnp.array(VALUES, device=sharding), lambda: jnp.asarray(VALUES, device=sharding) * 1):
+        assert sw.jit(make)().sharding == sharding
+
+
+def test_results_of_pmap_may_enter_anywhere(mesh):
+    sharding = NamedSharding(Mesh(mesh.devices, mesh.axis_names), P("x"))
+    out = sw.jit(lambda x: x * 2, in_shardings=sharding)(sw.pmap(lambda x: x)(np.arange(8)))
+    assert out.sharding == sharding
+    np.testing.assert_array_equal(np.asarray(out), np.arange(8) * 2)

@@ -47,7 +47,7 @@ def is_spec_leaf(x: Any) -> bool:
 
 
 def check_leaves(tree: Any, option: str) -> None:
-    """Raise TypeError for a leaf that says nothing about sharding."""
+    """Raise TypeError for a leaf that says nothing about sharding; ValueError for dims left open (seed: in bare specs only)."""
     for leaf in tree_leaves(tree, is_leaf=is_spec_leaf):
         if not is_spec_leaf(leaf):
             raise TypeError(
@@ -61,9 +61,10 @@ def check_leaves(tree: Any, option: str) -> None:
             if twice:
                 raise DuplicateSpecError(f"A single {option} specification can map every mesh axis to at most one positional "
                                          f"dimension, but {leaf} has duplicate entries for `{twice[0]}`")  # fmt: skip
-            if any(entry is PartitionSpec.UNCONSTRAINED for entry in leaf):
-                raise ValueError(f"Unconstrained dims are not allowed when passed to {option}: {leaf}. "
-                                 "Use with_sharding_constraint inside the function.")  # fmt: skip
+        spec = leaf if isinstance(leaf, PartitionSpec) or not config.latest else getattr(leaf, "spec", None)
+        if isinstance(spec, PartitionSpec) and any(entry is PartitionSpec.UNCONSTRAINED for entry in spec):
+            raise ValueError(f"Unconstrained dims are not allowed when passed to {option}: {leaf}. "
+                             "Use with_sharding_constraint inside the function.")  # fmt: skip
 
 
 def check_nameable(sharding: Any, option: str) -> None:
@@ -132,12 +133,12 @@ def _check_args_prefix(tree: Any, args: Any) -> None:
 def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: str) -> Signature:
     """The signature under which an argument enters, given its in_sharding.
 
-    Raises ValueError where a committed argument is laid out otherwise.
+    Raises ValueError where a committed argument is laid out otherwise; results of pmap go anywhere.
     """
     if sharding is None or sharding is sig.sharding:
         return sig
     check_fits(sharding, sig.aval, "pjit arguments", name)
-    if sig.committed:
+    if sig.committed and not isinstance(sig.sharding, PmapSharding):
         mine, theirs = sharding.tiling(sig.aval.ndim), sig.tiling
         same = (
             mine is not None

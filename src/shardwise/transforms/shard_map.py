@@ -26,6 +26,7 @@ from shardwise.base.tree import (
 from shardwise.ir import Array, Equation, Program, ShapedArray, bind, define_op, is_eager, trace_program
 from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
 from shardwise.ir.op import Params, Types
+from shardwise.ops.bodies import program_effects
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import later
 from shardwise.ops.variance import first_replica
@@ -301,7 +302,7 @@ def _partition(region: Any, eqn: Equation) -> None:
 
 
 shard_map_op = define_op("shard_map", type_rule=_type, multiple_results=True, typed=True, rule=_rule, to_grid=_to_grid,
-                         partition=_partition, boundary=True, **{
+                         partition=_partition, boundary=True, effects=program_effects, **{
     rule: later("shardwise.transforms.shard_map_rules", f"shard_map_{rule}") for rule in ("jvp", "linearize", "transpose", "batch")
 })  # fmt: skip
 
