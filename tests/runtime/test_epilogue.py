@@ -72,7 +72,7 @@ def gelu(x):
 def check(fun, expected, *arguments, made=None, steps=1, tolerance=2e-5):
     """`fun`, compiled, gives what `expected` does in float64, in so many steps of panels."""
     before = len(made) if made is not None else 0
-    results = jax.tree.leaves(jax.jit(fun)(*arguments))
+    results = jax.tree.leaves(jax.jit(lambda *values: fun(*values))(*arguments))  # compiled anew
     wide = [np.asarray(a, "float64") if np.asarray(a).dtype.kind == "f" else np.asarray(a) for a in arguments]
     wanted = jax.tree.leaves(expected(*wide))
     assert len(results) == len(wanted)

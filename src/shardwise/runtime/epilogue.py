@@ -12,13 +12,14 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from shardwise.ir import Equation, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
-from shardwise.runtime import blas
+from shardwise.runtime import blas, shallow_product
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.contraction import GemmPlan, gemm_plan, hollow
@@ -239,7 +240,7 @@ class _Maker:
                     return None
                 works[panel.extents] = work
         self._own("spare", max(w.bytes for w in works.values()))
-        gemm = address_of(mine.gemm[self.dtype.char])
+        gemm = partial(_function, mine, self.dtype.char)
         for panel in found:
             work = works[panel.extents]
             self._multiply(gemm, plan, left, right, panel)
@@ -307,7 +308,7 @@ class _Maker:
             places.append((slot, 0 if self._is_own(value) else _offset(panel, own)))
         return places + [(self.slots["spare"], offset) for offset in work.extra]
 
-    def _multiply(self, gemm: int, plan: GemmPlan, left: _Factor, right: _Factor, panel: Panel) -> None:
+    def _multiply(self, gemm: Callable[..., int], plan: GemmPlan, left: _Factor, right: _Factor, panel: Panel) -> None:
         size, slot, n = self.dtype.itemsize, self.slots[self.out], len(panel.columns)
         own = self._is_own(self.out)
         for number, rows in _by_matrix(panel.rows, plan.rows_each):
@@ -315,12 +316,11 @@ class _Maker:
             to = (at - panel.rows.start) * n if own else at * plan.columns + panel.columns.start
             a = self.slots["left"], left.begins[number] + rows.start * left.down
             b = self.slots["right"], right.begins[number] + panel.columns.start * right.across
+            flags, sizes = (left.flag, right.flag), (len(rows), n, plan.depth)
             steps = left.step, right.step, n if own else plan.columns
-            self.records.product(
-                gemm, (left.flag, right.flag), (len(rows), n, plan.depth), a, b, (slot, to * size), steps
-            )
+            self.records.product(gemm(*flags, *sizes), flags, sizes, a, b, (slot, to * size), steps)
 
-    def _multiply_after(self, gemm: int, plan: GemmPlan, right: _Factor, panel: Panel) -> None:
+    def _multiply_after(self, gemm: Callable[..., int], plan: GemmPlan, right: _Factor, panel: Panel) -> None:
         assert self.after is not None
         value, out = self.after.inputs[0], self.after.outputs[0]
         size = self.dtype.itemsize
@@ -329,8 +329,16 @@ class _Maker:
             begin = at - panel.rows.start if self._is_own(value) else at
             a = self.slots[value], begin * plan.depth * size
             b, to = (self.slots["later"], right.begins[number]), (self.slots[out], at * plan.columns * size)
-            sizes, steps = (len(rows), plan.columns, plan.depth), (plan.depth, right.step, plan.columns)
-            self.records.product(gemm, (blas.PLAIN, right.flag), sizes, a, b, to, steps)
+            flags, sizes = (blas.PLAIN, right.flag), (len(rows), plan.columns, plan.depth)
+            steps = plan.depth, right.step, plan.columns
+            self.records.product(gemm(*flags, *sizes), flags, sizes, a, b, to, steps)
+
+
+def _function(mine: blas.Library, char: str, left: int, right: int, m: int, n: int, k: int) -> int:
+    """The address of what multiplies such matrices best."""
+    if shallow_product.fits(char, left, m, n, k):
+        return shallow_product.function(char, left, right, ctypes.sizeof(mine.integer))
+    return address_of(mine.gemm[char])
 
 
 def _offset(panel: Panel, strides: Shape) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.runtime import amx, blas, llvm
+from shardwise.runtime import amx, blas, llvm, shallow_product
 from shardwise.runtime.standby import standby
 from shardwise.runtime.threads import helpers, thread_count
 
@@ -116,9 +116,16 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
         parts = threads * (2 if count * each >= threads * _LONG else 1)
         pieces = min(-(-parts // count), max(1, each // (_THREADED_LINE // 2 if line else _TASK)))
     first, second = (b, a) if fixed[0] else (a, b)
-    tasks = _tasks(first, second, out, batch, tile(pieces))
+    tiles = tile(pieces)
+    tasks = _tasks(first, second, out, batch, tiles)
     rouse = count * each >= (_THREADED_LINE if line else _ROUSED)
-    return _Listed(mine, char, line, fixed, tasks, threads, rouse)
+    function = (mine.gemv if line else mine.gemm)[char]
+    if not line:
+        _, left, right, depth, _, _, step = fixed
+        if all(shallow_product.fits_cold(char, left, *task[3:], depth, step) for task in tiles):
+            ours = shallow_product.function(char, left, right, ctypes.sizeof(mine.integer))
+            function = ctypes.CFUNCTYPE(None, *function.argtypes)(ours)
+    return _Listed(mine, char, line, function, fixed, tasks, threads, rouse)
 
 
 def _tasks(a: NDArray, b: NDArray, out: NDArray, batch: Ints, tiles: list[_Task]) -> NDArray:
@@ -231,7 +238,15 @@ class _Listed:
     __slots__ = ("_arguments", "_call", "_job", "_line", "_rouse", "_swapped", "_tasks", "_threads", "_walk")
 
     def __init__(
-        self, mine: blas.Library, char: str, line: bool, fixed: Sequence[int], tasks: NDArray, threads: int, rouse: bool
+        self,
+        mine: blas.Library,
+        char: str,
+        line: bool,
+        function: Any,
+        fixed: Sequence[int],
+        tasks: NDArray,
+        threads: int,
+        rouse: bool,
     ) -> None:
         count = len(tasks)
         # Few tasks are taken one by one; of many, each thread takes a sixteenth of its share at a time.
@@ -241,7 +256,7 @@ class _Listed:
         self._line = line
         self._threads = min(threads, count)
         self._rouse = rouse
-        self._call = (mine.gemv if line else mine.gemm)[char]
+        self._call = function
         self._walk = _walker(char, line, ctypes.sizeof(mine.integer)) if count > (1 if threads > 1 else _MANY) else None
         self._arguments = *fixed[1:], one, zero
         self._tasks = tasks.tolist() if self._walk is None else []
