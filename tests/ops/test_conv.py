@@ -248,3 +248,15 @@ def test_large_windows_at_few_places(monkeypatch, layout):
             found.append(convolve(x, w, len(lead), window, x.dtype))
         np.testing.assert_array_equal(found[0], found[2])
         np.testing.assert_array_equal(found[1], found[2])
+
+
+@pytest.mark.parametrize("n, t, c, o, k, stride, gap", [(3, 50, 4, 5, 5, 1, 1), (2, 41, 8, 3, 3, 2, 1), (1, 33, 5, 2, 4, 1, 2),
+                                                       (2, 9, 4, 4, 9, 1, 1), (2, 64, 1, 4, 6, 1, 1)])  # fmt: skip
+def test_windows_along_one_dim(n, t, c, o, k, stride, gap):
+    """They overlap in memory, and nothing is copied."""
+    x, w = RNG.normal(size=(n, t, c)), RNG.normal(size=(k, c, o))
+    dims = conv_dimension_numbers(x.shape, w.shape, ("NWC", "WIO", "NWC"))
+    got = convolve(x, w, 0, Window((stride,), ((0, 0),), (1,), (gap,), dims), x.dtype)
+    count = (t - (k - 1) * gap - 1) // stride + 1
+    parts = [x[:, j * gap : j * gap + (count - 1) * stride + 1 : stride] @ w[j] for j in range(k)]
+    np.testing.assert_allclose(got, sum(parts), rtol=1e-12, atol=1e-12)

@@ -243,7 +243,12 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
         to = target[(*part, *([] if features_last else [slice(None)]), slice(r, r + rows))]
         if features_last:
             columns = _rows(piece, nb + 1, space, depth)
-            matmul(columns, weights, to.reshape(*to.shape[: nb + 1], columns.shape[-2], features), 1)
+            to = to.reshape(*to.shape[: nb + 1], columns.shape[-2], features)
+            # Windows along one dim may be a view whose rows overlap: of these, every so many that do not are a matrix.
+            step, size = columns.strides[-2:]
+            apart = -(-depth * size // step) if size == columns.itemsize and step > 0 and columns.shape[-2] > 1 else 1
+            for k in range(min(apart, columns.shape[-2])):
+                matmul(columns[..., k::apart, :], weights, to[..., k::apart, :], 1)
         else:
             columns = piece.reshape(*piece.shape[: nb + 2], depth, prod(piece.shape[row_dim:]))
             matmul(weights, columns, to.reshape(*to.shape[: nb + 2], features, columns.shape[-1]), 1)
