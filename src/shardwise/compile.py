@@ -80,7 +80,7 @@ class Executable:
         if config.shardwise_stepped:
             self.plan = SteppedPlan(device_program, env)
         else:
-            loops = any(True for e in device_program.equations for _ in subprograms(e.params))
+            loops = _look_ahead(device_program)
             if config.shardwise_fused == "auto" and _has_values(device_program, _SMALL // len(grid.devices)):
                 from shardwise.passes.schedule import (
                     schedule,
@@ -299,6 +299,18 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     done.vouching(names)
     times["codegen"] = time.perf_counter() - start
     return done
+
+
+def _look_ahead(program: Program) -> bool:
+    """Begin to load what kernels will need; whether there are loops or branches."""
+    found = False
+    for eqn in program.equations:
+        if eqn.op.ahead is not None:
+            eqn.op.ahead(tuple([a.aval for a in eqn.inputs]), eqn.params)
+        for _, inner in subprograms(eqn.params):
+            found = True
+            _look_ahead(inner)
+    return found
 
 
 def _has_values(program: Program, size: int) -> bool:

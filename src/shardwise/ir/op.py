@@ -109,6 +109,8 @@ class Op:
     static          ``(eqn) -> Equation | None``: in a program to be compiled, the equation of a simpler op that does the same where
                     the operands of this one are literals.
     eager           ``(*args, **params) -> result`` for what cannot be one compiled program: moving concrete arrays to other devices.
+    ahead           ``(in_types, params)``: begins to load, in the background, what the kernel will need; called before what else is done
+                    to compile.
     compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
     across          like `compile`, for collectives and for sums over `sum_axes`: their kernel where the device grid lies over
                     several processes.
@@ -150,6 +152,7 @@ class Op:
     emit: Emit | None = None
     fold: Fold | None = None
     eager: Callable[..., Any] | None = None
+    ahead: Callable[..., None] | None = None
     compile: Callable[..., Any] | None = None
     across: Callable[..., Any] | None = None
     effects: bool | Callable[[Params], bool] = False

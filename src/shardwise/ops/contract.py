@@ -234,12 +234,14 @@ def _dot(env: Env, lhs: NDArray, rhs: NDArray, dtype: np.dtype[Any], dims: DotDi
     return contract_as(dtype, lhs, rhs, env.lead, dims, sum_dims, alike)
 
 
+def _dot_ahead(in_types: Types, params: Any) -> None:
+    free = free_dims(params["dimension_numbers"], *(t.ndim for t in in_types))[1]
+    expect(prod(in_types[0].shape) * prod(in_types[1].shape[d] for d in free))
+
+
 def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Callable[[NDArray, NDArray], NDArray]:
     dims, precision = params["dimension_numbers"], params["precision"]
     dtype, sum_axes = out_types[0].dtype, params.get("sum_axes", ())
-    expect(
-        prod(in_types[0].shape) * prod(in_types[1].shape[d] for d in free_dims(dims, *(t.ndim for t in in_types))[1])
-    )
     if not sum_axes and precision is None and {t.dtype.name for t in in_types} | {dtype.name} <= {"float32"}:
         small = None if env.lead else small_product(in_types[0].shape, in_types[1].shape, dims)
         return small or gemm_runner(env.lead, dims)
@@ -318,7 +320,7 @@ def _dot_batch(size: int, axis_name: Any, values: Sequence[Array], dims: Sequenc
 
 
 dot_general_p = define_op("dot_general", type_rule=_dot_type, kernel=_dot_kernel, rule=_dot_rule, explicit=_dot_explicit,
-                          compile=_dot_compile, localize=_dot_localize, typed=True, absorbs_sum=True,
+                          ahead=_dot_ahead, compile=_dot_compile, localize=_dot_localize, typed=True, absorbs_sum=True,
                           contraction=_dot_computes_in,
                           across=summing(_dot_kernel, _dot_compile),
                           jvp=multilinear_jvp("dot_general", (0, 1)), transpose=_dot_transpose, batch=_dot_batch)  # fmt: skip
