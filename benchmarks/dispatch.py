@@ -43,6 +43,14 @@ def jit_tree(jax, jnp, np):
 
 
 @case(FAMILY)
+def jit_results(jax, jnp, np):
+    """`jit` with 20 results."""
+    x = _few(jax, np)
+    f = jax.jit(lambda x: [x + i for i in range(20)])
+    return lambda: f(x)
+
+
+@case(FAMILY)
 def jit_keywords(jax, jnp, np):
     """`jit` with a keyword argument and a Python number."""
     x = _few(jax, np)
@@ -104,6 +112,48 @@ def op_index(jax, jnp, np):
     """`x[3]` outside of jit."""
     x = _few(jax, np)
     return lambda: x[3]
+
+
+@case(FAMILY)
+def op_at_set(jax, jnp, np):
+    """`x.at[3].set(1)` outside of jit."""
+    x = _few(jax, np)
+    return lambda: x.at[3].set(1)
+
+
+@case(FAMILY)
+def op_tree_map(jax, jnp, np):
+    """`p - 0.1 * g` for two dicts of 100 arrays, outside of jit."""
+    tree = {f"w{i}": placed(jax, np, np.ones(4, np.float32)) for i in range(100)}
+    return lambda: jax.tree.map(lambda p, g: p - 0.1 * g, tree, tree)
+
+
+@case(FAMILY)
+def op_read(jax, jnp, np):
+    """`float` of a sum, outside of jit."""
+    x = _few(jax, np)
+    return lambda: float(x.sum())
+
+
+@case(FAMILY)
+def op_random(jax, jnp, np):
+    """`random.split`, then 8 numbers of `random.normal`."""
+    key = jax.random.key(0)
+    return lambda: jax.random.normal(jax.random.split(key)[0], (8,))
+
+
+@case(FAMILY)
+def op_list(jax, jnp, np):
+    """`jnp.array` of a list of three ints."""
+    return lambda: jnp.array([1, 2, 3])
+
+
+@case(FAMILY)
+def put_tree(jax, jnp, np):
+    """`device_put` of a dict of 100 host arrays onto all devices."""
+    tree = {f"w{i}": np.ones(4, np.float32) for i in range(100)}
+    everywhere = jax.sharding.NamedSharding(row_mesh(jax, np), jax.sharding.PartitionSpec())
+    return lambda: jax.device_put(tree, everywhere)
 
 
 @case(FAMILY)
