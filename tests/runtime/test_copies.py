@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
+from shardwise.runtime import copies
 from shardwise.runtime.copies import chosen, copied, row_major, taken
 from shardwise.runtime.memory import alone
 
@@ -54,3 +57,18 @@ def test_taken(shape):
         for count in ((), (7,), (0, 3), (2, many // 2)):
             positions = rng.integers(0, max(size, 1), count if size else (0,))
             np.testing.assert_array_equal(taken(x, positions, axis), x.take(positions, axis))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_joined(monkeypatch, axis):
+    """As NumPy has it, whatever the order of dims in memory, and by threads."""
+    monkeypatch.setattr(copies, "_SHARED", 1)
+    monkeypatch.setattr(copies, "_PART", 1 << 12)
+    monkeypatch.setattr(copies, "thread_count", lambda: 3)
+    x = np.arange(40 * 50 * 60, dtype=np.float32).reshape(40, 50, 60)
+    for order in itertools.permutations(range(3)):
+        y = np.ascontiguousarray(x.transpose(order)).transpose(np.argsort(order))
+        parts = [y, y[(slice(None),) * axis + (slice(3, 9),)], y[(slice(None),) * axis + (slice(0, 0),)], x]
+        got = copies.joined(parts, axis)
+        np.testing.assert_array_equal(got, np.concatenate(parts, axis))
+        assert got.strides.index(4) == y.strides.index(4), "lies as the first does"

@@ -18,6 +18,7 @@ from shardwise.ops.derivative import do, filled, is_linear
 from shardwise.ops.dims import dim_index, int_tuple
 from shardwise.ops.operands import Block, check_same_dtype, operand, operands
 from shardwise.ops.transpose import dim_factors, squeeze
+from shardwise.runtime.copies import joined
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -333,7 +334,7 @@ def _concatenate_kernel(env: Env, *xs: Block, dimension: int) -> Block:
     if len(loops) > 1:
         common = np.broadcast_shapes(*loops)
         xs = tuple(stretched(x, common + x.shape[lead:]) for x in xs)
-    return np.concatenate(xs, axis=lead + dimension)
+    return joined(xs, lead + dimension)
 
 
 def _concatenate_rule(in_types: Types, out_types: Types, params: Params) -> Rule:

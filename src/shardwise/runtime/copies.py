@@ -78,3 +78,28 @@ def taken(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
         step = max(1, _PART * flat.size // size)
         in_runs(lambda run: source.take(flat[run], 0, out=target[run], mode="clip"), flat.size, step, thread_count())
     return out.reshape(shape)
+
+
+def joined(xs: Sequence[Ndarray], axis: int) -> Ndarray:
+    """``np.concatenate(xs, axis)`` of arrays of one dtype, in the order that the dims of the first have in memory."""
+    first, size = xs[0], sum(x.shape[axis] for x in xs)
+    shape = (*first.shape[:axis], size, *first.shape[axis + 1 :])
+    nbytes = prod(shape) * first.itemsize
+    if nbytes < LEAST or first.dtype.hasobject:
+        return np.concatenate(xs, axis)
+    order = sorted(range(first.ndim), key=lambda d: (-abs(first.strides[d]), d))
+    out = pool.empty([shape[d] for d in order], first.dtype).transpose(np.argsort(order))
+    threads = thread_count() if nbytes >= _SHARED else 1
+    start = 0
+    for x in xs:
+        part = out[(slice(None),) * axis + (slice(start, start + x.shape[axis]),)]
+        start += x.shape[axis]
+        cut = next((d for d in order if part.shape[d] > 1), order[0])
+        before = (slice(None),) * cut
+
+        def copy(run: slice, part: Ndarray = part, x: Ndarray = x, before: tuple[slice, ...] = before) -> None:
+            np.copyto(part[(*before, run)], x[(*before, run)])
+
+        if x.size:
+            in_runs(copy, x.shape[cut], max(1, _PART * x.shape[cut] // x.nbytes), threads)
+    return out
