@@ -161,6 +161,12 @@ def test_axes_that_are_names() -> None:
         lambda r: jnp.mean(r, split_rows), mesh=sw.make_mesh((2,), ("d",)), in_specs=rows, out_specs=sw.P()
     )
     np.testing.assert_allclose(np.asarray(split(x)), x.mean(0), rtol=1e-5)
+    shares = sw.vmap(lambda r: sw.nn.softmax(r, axis=name), axis_name="i")(x)
+    np.testing.assert_allclose(np.asarray(shares), np.exp(x) / np.exp(x).sum(0), rtol=1e-5)
+    for logsumexp in (sw.nn.logsumexp, sw.scipy.special.logsumexp):
+        np.testing.assert_allclose(
+            np.asarray(over(lambda r, f=logsumexp: f(r, axis=both))), np.log(np.exp(x).sum()), rtol=1e-5
+        )
     with pytest.raises(NotImplementedError, match="all_gather"):
         over(lambda r: jnp.prod(r, axis=name))
     with pytest.raises(NameError, match="unbound axis name"):

@@ -22,7 +22,6 @@ ABSENT: Final = {
     "experimental.pallas": "there are no GPU or TPU kernels to write; write the function with numpy and lax, or call one in with "
     "pure_callback",
     "experimental.mosaic": "there are no GPU or TPU kernels to write; write the function with numpy and lax",
-    "experimental.ode": "there is no odeint; write the steps with lax.scan, or call scipy.integrate through pure_callback",
     "experimental.jax2tf": "there is no TensorFlow here; exchange arrays with dlpack",
     "experimental.host_callback": "it was replaced by pure_callback, io_callback and debug.callback",
     "experimental.maps": "xmap was replaced by shard_map",

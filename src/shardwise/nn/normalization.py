@@ -7,6 +7,7 @@ distances from the greatest element, so nothing overflows.
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from typing import Any
 
@@ -30,6 +31,7 @@ from shardwise.numpy._promote import (
     promote_inexact,
     value,
 )
+from shardwise.numpy.named_axes import split_names
 from shardwise.transforms.jit import jit
 
 
@@ -38,16 +40,19 @@ def _fused(*static: str) -> Any:
     return functools.partial(jit, inline=True, static_argnames=static)
 
 
-def _greatest(x: Array, axes: tuple[int, ...], where: Any) -> Array:
+def _greatest(x: Array, axes: Any, where: Any) -> Array:
     """The greatest element over `axes`, which stay with size 1; where none counts, the least value of the type."""
     if where is not None:
         return jnp.max(x, axes, keepdims=True, where=where, initial=-np.inf)
+    if split_names(axes)[1]:
+        return jnp.max(lax.stop_gradient(x), axes, keepdims=True)
     return lax.expand_dims(lax.reduce_max(astype(x, x.dtype), axes), axes)
 
 
-def _axes(axis: Axis, x: Array) -> tuple[int, ...]:
-    """`axis` from the front, sorted; a list is as good as a tuple."""
-    return tuple(sorted(canonical_axes(axis, x.ndim)))
+def _axes(axis: Axis, x: Array) -> Any:
+    """`axis` from the front, sorted, then names; a list is as good as a tuple."""
+    positions, names = split_names(axis)
+    return (*sorted(canonical_axes(positions, x.ndim)), *names)
 
 
 # -- softmax ---------------------------------------------------------------------------------------------------
@@ -76,7 +81,8 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     """``exp(x) / sum(exp(x))`` over `axis`; 0 where the mask is false, which leaves these elements out of the sum."""
     v = array("softmax", x)
     mask = () if where is None else (array("softmax", where, 2),)
-    return _softmax(v, *mask, axes=_axes(axis, v))
+    axes = _axes(axis, v)
+    return (_softmax_body if split_names(axes)[1] else _softmax)(v, *mask, axes=axes)
 
 
 @_fused("axis")
@@ -124,7 +130,7 @@ def _logsumexp(a: Any, axis: Any, b: Any, keepdims: bool, return_sign: bool, whe
     if return_sign or not is_complex(x.dtype):
         total = jnp.abs(total)
     if not keepdims:
-        greatest = lax.squeeze(greatest, axes)
+        greatest = jnp.squeeze(greatest, split_names(axes)[0])
     result = jnp.log(total) + astype(greatest, total.dtype)
     if return_sign:
         return result, sign
@@ -147,8 +153,7 @@ def _logmeanexp(x: Any, axis: Any, where: Any, keepdims: bool) -> Array:
     x = array("logmeanexp", x)
     total = _logsumexp(x, axis, None, keepdims, False, where)
     if where is None:
-        count: Any = np.prod([x.shape[d] for d in _axes(axis, x)], dtype=np.float64)
-        return total - np.log(count).astype(np.float32)
+        return total - float(np.log(math.prod(x.shape[d] for d in _axes(axis, x))))
     ones = jnp.broadcast_to(where, np.broadcast_shapes(np.shape(where), x.shape))
     return total - jnp.log(jnp.sum(ones, axis, total.dtype, keepdims=keepdims))
 

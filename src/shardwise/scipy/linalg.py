@@ -7,11 +7,14 @@ arrays are immutable, and values that are not finite give NaN.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, is_eager, literal
 from shardwise.numpy import linalg as face
 from shardwise.numpy._promote import array, broadcast_to_shape, convert, is_complex, promote_dtypes, promote_inexact
@@ -21,7 +24,7 @@ from shardwise.ops import matrix_functions
 from shardwise.scipy.special_matrices import *  # noqa: F403
 from shardwise.scipy.special_matrices import __all__ as _special_matrices
 
-__all__ = ["block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "eigh_tridiagonal", "expm", "expm_frechet",
+__all__ = ["block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "funm",
            "hessenberg", "inv", "lu", "lu_factor", "lu_solve", "polar", "qr", "qr_multiply", "rsf2csf", "schur", "solve",
            "solve_sylvester", "solve_triangular", "sqrtm", "svd"]  # fmt: skip
 __all__ += _special_matrices
@@ -213,6 +216,38 @@ def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
         x = lax.convert_element_type(x, np.result_type(x.dtype, np.complex64))
     t, z = ops.schur(x)
     return t, z
+
+
+def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
+    """A function of a square matrix, from what `func` makes of its eigenvalues: complex [n, n] (Parlett's recurrence).
+
+    With `disp` False also an estimate of the relative error, in the 1-norm. ValueError for a matrix that is not square.
+    """
+    (x,) = _inexact("funm", A)
+    if x.ndim != 2 or x.shape[0] != x.shape[1]:
+        raise ValueError(f"expected square array_like input, got shape {x.shape}.")
+    t, z = schur(x, "complex")
+    n = x.shape[0]
+    values = jnp.diagonal(t)
+    apart = values - values[:, None]
+    safe = jnp.where(apart == 0, 1, apart)
+    above = np.arange(n) - np.arange(n)[:, None]
+
+    def fill(p: Any, f: Any) -> Any:
+        # f and t commute: that gives the entries p above the diagonal from those below them.
+        rest = jnp.matmul(t, f, precision="highest") - jnp.matmul(f, t, precision="highest")
+        return jnp.where(above == p, rest / safe, f)
+
+    f = lax.fori_loop(1, n, fill, jnp.diag(func(values)).astype(t.dtype))
+    result = jnp.matmul(jnp.matmul(z, f), jnp.conj(z).T)
+    if disp:
+        return result
+    # As SciPy does: from the least distance of eigenvalues, or the least that there can be.
+    smallest = jnp.min(jnp.where(above > 0, jnp.abs(apart), jnp.inf))
+    smallest = jnp.where(smallest == 0, finfo(t.dtype).eps, smallest)
+    eps = finfo(t.dtype).eps
+    error = jnp.minimum(1, jnp.maximum(eps, eps / smallest * jnp.linalg.norm(jnp.triu(t, 1), 1)))
+    return result, error
 
 
 def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:

@@ -1,4 +1,4 @@
-"""`shardwise.scipy.signal`: convolutions and correlations of arrays of any rank, and `detrend`."""
+"""`shardwise.scipy.signal`: convolutions and correlations of arrays of any rank, `detrend`, and spectra."""
 
 from __future__ import annotations
 
@@ -12,8 +12,20 @@ from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Array
+from shardwise.scipy.spectral import csd, istft, stft, welch
 
-__all__ = ["convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve"]
+__all__ = [
+    "convolve",
+    "convolve2d",
+    "correlate",
+    "correlate2d",
+    "csd",
+    "detrend",
+    "fftconvolve",
+    "istft",
+    "stft",
+    "welch",
+]
 
 
 def _pair(name: str, a: Any, b: Any) -> tuple[Array, Array]:

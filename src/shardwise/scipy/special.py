@@ -23,13 +23,15 @@ from shardwise.numpy._promote import (
     promote_to_inexact,
     values,
 )
+from shardwise.numpy.named_axes import split_names
 from shardwise.ops import scipy_functions as scipy
+from shardwise.scipy.harmonics import sph_harm, sph_harm_y
 
 __all__ = ["bernoulli", "bessel_jn", "beta", "betainc", "betaln", "boxcox", "boxcox1p", "comb", "dawsn", "digamma", "entr", "erf",
            "erfc", "erfcx", "erfinv", "exp1", "expi", "expit", "expn", "factorial", "fresnel", "gamma", "gammainc", "gammaincc",
            "gammaln", "gammasgn", "hyp1f1", "hyp2f1", "i0", "i0e", "i1", "i1e", "kl_div", "log_ndtr", "log_softmax", "loggamma",
            "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "owens_t", "poch", "polygamma", "rel_entr", "sici", "softmax",
-           "spence", "wofz", "xlog1py", "xlogy", "zeta"]  # fmt: skip
+           "spence", "sph_harm", "sph_harm_y", "wofz", "xlog1py", "xlogy", "zeta"]  # fmt: skip
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------------------
@@ -431,16 +433,19 @@ def logsumexp(a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, 
         x = _where(mask, x, -inf)
     for w in weights:
         x = _where(lax.ne(w, lax.full_like(w, 0)), x, -inf)
+    axis, names = split_names(axis)
     dims = canonical_axes(axis, x.ndim)
     real = lax.real(x) if is_complex(x.dtype) else x
-    top = lax.reduce_max(real, dims)
-    top = lax.stop_gradient(_where(lax.is_finite(top), top, 0.0))
+    top = lax.reduce_max(lax.stop_gradient(real), dims)
+    top = lax.pmax(top, names) if names else top
+    top = _where(lax.is_finite(top), top, 0.0)
     kept = tuple(d for d in range(x.ndim) if d not in dims)
     spread = lax.broadcast_in_dim(convert(top, x.dtype), shape, kept)
     terms = lax.exp(lax.sub(x, spread))
     for w in weights:
         terms = lax.mul(terms, w)
     total = lax.reduce_sum(terms, dims)
+    total = lax.psum(total, names) if names else total
     sign = lax.sign(total)
     size = lax.abs(total) if return_sign or not is_complex(x.dtype) else total
     out = lax.add(lax.log(size), convert(top, size.dtype))

@@ -10,10 +10,11 @@ from shardwise import lax
 from shardwise.base.dtypes import canonicalize, check_requested, default_dtype, issubdtype
 from shardwise.ir import Array, literal
 from shardwise.numpy._promote import array, broadcast_to_shape, is_complex, promote_dtypes, promote_inexact
+from shardwise.numpy.indexing import take
 from shardwise.ops.convert import as_array
 
-__all__ = ["circulant", "companion", "convolution_matrix", "dft", "fiedler", "hadamard", "hankel", "helmert", "hilbert",
-           "invhilbert", "invpascal", "leslie", "pascal", "toeplitz"]  # fmt: skip
+__all__ = ["circulant", "companion", "convolution_matrix", "dft", "fiedler", "fiedler_companion", "hadamard", "hankel", "helmert",
+           "hilbert", "invhilbert", "invpascal", "leslie", "pascal", "toeplitz"]  # fmt: skip
 
 
 def _vectors(name: str, x: Any) -> Array:
@@ -120,6 +121,30 @@ def fiedler(a: Any) -> Array:
     return lax.abs(
         lax.sub(lax.broadcast_in_dim(x, shape, (*batch, x.ndim - 1)), lax.broadcast_in_dim(x, shape, (*batch, x.ndim)))
     )
+
+
+def fiedler_companion(a: Any) -> Array:
+    """Five-diagonal matrices whose eigenvalues are the roots of the polynomials a [..., n], highest power first: [..., n-1, n-1]."""
+    x = as_array(promote_inexact(_vectors("fiedler_companion", a))[0])
+    n = x.shape[-1] - 1
+    if n < 0:
+        raise ValueError(
+            f"fiedler_companion requires the last axis of 'a' to have nonzero length, got shape {x.shape}."
+        )
+    # An entry is 0, 1, or minus a coefficient over the first one: `chosen` says which, the last being none.
+    chosen, ones = np.full((n, n), n + 1), np.zeros((n, n), bool)
+    for i in range(n):
+        if i % 2:
+            ones[i, max(i - 2, 0)] = True
+            continue
+        chosen[i, max(i - 1, 0)] = i + 1
+        chosen[i, i + 1 : i + 2] = i + 2
+        ones[i, i + 2 : i + 3] = True
+    first = lax.slice_in_dim(x, 0, 1, axis=-1)
+    over = lax.neg(lax.div(x, lax.broadcast_in_dim(first, x.shape, range(x.ndim))))
+    padded = lax.concatenate([over, lax.full_like(first, 0)], x.ndim - 1)
+    entries = lax.reshape(take(padded, chosen.reshape(-1), axis=-1), (*x.shape[:-1], n, n))
+    return lax.add(entries, as_array(np.broadcast_to(ones.astype(x.dtype), entries.shape)))
 
 
 def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:

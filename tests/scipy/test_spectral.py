@@ -1,0 +1,95 @@
+"""Spectra of windows, spherical harmonics and functions of matrices, beside SciPy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.signal
+import scipy.special
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise.experimental import enable_x64
+from shardwise.scipy import linalg, signal, special
+
+RNG = np.random.default_rng(7)
+X, Y = RNG.standard_normal((2, 3, 61))
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with enable_x64():
+        yield
+
+
+def same(ours, theirs) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"nperseg": 8},
+        {"nperseg": 9, "noverlap": 6, "nfft": 12, "fs": 4.0, "window": "hamming"},
+        {"nperseg": 8, "boundary": "odd", "detrend": "constant", "return_onesided": False},
+        {"nperseg": 8, "boundary": None, "padded": False, "window": ("kaiser", 3.0)},
+        {"nperseg": 16, "boundary": "even", "detrend": "linear"},
+    ],
+)
+def test_stft(options) -> None:
+    ours, theirs = signal.stft(X, **options), scipy.signal.stft(X, **options)
+    same(ours, theirs)
+    back = {k: v for k, v in options.items() if k not in ("boundary", "detrend", "padded", "return_onesided")}
+    back |= {
+        "boundary": options.get("boundary", "zeros") is not None,
+        "input_onesided": options.get("return_onesided", True),
+    }
+    same(signal.istft(theirs[2], **back), scipy.signal.istft(theirs[2], **back))
+
+
+@pytest.mark.parametrize("average", ["mean", "median"])
+@pytest.mark.parametrize("scaling", ["density", "spectrum"])
+def test_powers(average: str, scaling: str) -> None:
+    options = {"nperseg": 9, "average": average, "scaling": scaling, "fs": 3.0}
+    same(signal.welch(X, **options), scipy.signal.welch(X, **options))
+    same(signal.csd(X, Y[:, :50], **options), scipy.signal.csd(X, Y[:, :50], **options))
+    same(signal.csd(X.T, Y.T, axis=0, **options), scipy.signal.csd(X.T, Y.T, axis=0, **options))
+
+
+def test_spectra_have_derivatives_and_refuse() -> None:
+    power = lambda x: jnp.sum(jnp.abs(signal.stft(x, nperseg=8, boundary=None, padded=False)[2]) ** 2)  # noqa: E731
+    step = 1e-6 * RNG.standard_normal(24)
+    slope = np.vdot(np.asarray(sw.jit(sw.grad(power))(X[0, :24])), step)
+    np.testing.assert_allclose(slope, float(power(X[0, :24] + step) - power(X[0, :24] - step)) / 2, rtol=1e-6)
+    wrongs: Any = ({"noverlap": 8}, {"nfft": 4}, {"boundary": "round"}, {"window": np.ones(5)})
+    for wrong in wrongs:
+        with pytest.raises(ValueError, match=r"noverlap|nfft|boundary|nperseg"):
+            signal.stft(X, nperseg=8, **wrong)
+
+
+def test_spherical_harmonics() -> None:
+    n, m = np.array([0, 1, 2, 5, 5, 4]), np.array([0, -1, 2, -3, 4, 0])
+    theta, phi = RNG.uniform(0, 3, 6), RNG.uniform(0, 6, 6)
+    theirs: Any = scipy.special
+    older = not hasattr(theirs, "sph_harm_y")
+    expected = theirs.sph_harm(m, n, phi, theta) if older else theirs.sph_harm_y(n, m, theta, phi)
+    np.testing.assert_allclose(np.asarray(special.sph_harm_y(n, m, theta, phi)), expected, rtol=1e-10)
+    traced = sw.jit(lambda n, t: special.sph_harm(m, n, phi, t, n_max=6))(n, theta)
+    np.testing.assert_allclose(np.asarray(traced), expected, rtol=1e-10)
+
+
+def test_functions_of_matrices() -> None:
+    matrix = RNG.standard_normal((5, 5))
+    np.testing.assert_allclose(
+        np.asarray(linalg.funm(matrix, jnp.exp)), scipy.linalg.expm(matrix), rtol=1e-8, atol=1e-9
+    )
+    with pytest.raises(ValueError, match="square"):
+        linalg.funm(matrix[:3], jnp.exp)
+    for size in (1, 2, 5, 6):
+        a = RNG.standard_normal(size) + 3
+        expected = scipy.linalg.fiedler_companion(a) if size > 1 else np.zeros((0, 0))
+        np.testing.assert_allclose(np.asarray(linalg.fiedler_companion(a)), expected, rtol=1e-12)
