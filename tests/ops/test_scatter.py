@@ -144,12 +144,13 @@ def test_many_rows_with_repeats(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int64, np.float64, np.float16, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("columns", [1, 3, 5, 200])
-def test_many_rows_in_machine_code(monkeypatch, dtype, columns):
-    """Threads share the columns; narrow floats are rounded after each row, as by NumPy."""
+@pytest.mark.parametrize("columns, many", [(1, 1), (1, 1000), (3, 1), (5, 1000), (200, 1)])
+def test_many_rows_in_machine_code(monkeypatch, dtype, columns, many):
+    """Threads share the columns, or the rows; narrow floats are rounded after each row, as by NumPy."""
     monkeypatch.setattr(row_loops, "_SHARED", 1)
     monkeypatch.setattr(row_loops, "FEWEST", 1)
     monkeypatch.setattr(row_loops, "thread_count", lambda: 3)
+    monkeypatch.setattr(row_loops, "_MANY", many)
     position = RNG.integers(0, 41, 500)
     rows = (RNG.normal(size=(500, columns)) * 2).astype(np.int32).astype(dtype)
     for ufunc in (np.add, np.subtract, np.multiply, np.minimum, np.maximum):

@@ -14,7 +14,7 @@ import numpy as np
 from shardwise.ops import elementwise_ir as ir
 from shardwise.runtime.lanes import TYPES, Lane, Lanes
 from shardwise.runtime.memory import pool
-from shardwise.runtime.threads import thread_count
+from shardwise.runtime.threads import in_runs, thread_count
 from shardwise.runtime.units import Loop, Vectors, available, lanes_of
 
 Block = np.ndarray[Any, Any]
@@ -23,6 +23,8 @@ FEWEST = 1 << 12  # elements from which a compiled loop pays
 _SHARED = 1 << 16  # from which a second thread does
 _COLUMNS = 64  # that a thread takes at least
 _CHUNK = 1 << 14  # elements that a thread reads at a time
+_SEGMENTS = 4  # tables that many rows with few columns go into, so that threads can share them
+_MANY = 8  # times the table's size, from which they do
 
 
 def _put(w: Lanes, old: Lane, new: Lane) -> Lane:
@@ -62,11 +64,41 @@ def combined_rows(
         return False
     columns = table.shape[1]
     threads = thread_count() if rows.size >= _SHARED else 1
+    position = np.ascontiguousarray(position)
+    loop = _combining(ufunc, dtype.name, position.dtype.name, columns < 4, wrap, clip)
+    if columns < _COLUMNS and rows.size >= max(_SHARED, _MANY * table.size) and _apart(ufunc, dtype):
+        _by_segments(loop, table, position, rows, ufunc, threads)
+        return True
     width = columns if threads == 1 else max(_COLUMNS, -(-columns // (2 * threads)))
     units = -(-columns // width)
-    loop = _combining(ufunc, dtype.name, position.dtype.name, columns < 4, wrap, clip)
-    loop(units, (position.size, columns, width, len(table)), (table, np.ascontiguousarray(position), rows), threads)
+    loop(units, (position.size, columns, width, len(table)), (table, position, rows), threads)
     return True
+
+
+def _apart(ufunc: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether sums of parts serve as well as one sum: narrow floats round too much."""
+    return ufunc is not None and (dtype.kind in "iu" or dtype.itemsize >= 4)
+
+
+def _by_segments(loop: Loop, table: Block, position: Block, rows: Block, ufunc: Any, threads: int) -> None:
+    """Many rows with few columns: a few parts of them go into tables of their own, which are combined in order."""
+    (size, columns), count = table.shape, position.size
+    if ufunc in (np.minimum, np.maximum):
+        parts = np.repeat(table[None], _SEGMENTS, 0)
+    else:
+        start = 1 if ufunc is np.multiply else -0.0 if table.dtype.kind == "f" else 0  # 0 plus -0 is not -0
+        parts = np.full((_SEGMENTS, size, columns), start, table.dtype)
+    length = -(-count // _SEGMENTS)
+
+    def work(run: slice) -> None:
+        for k in range(run.start, run.stop):
+            some = slice(k * length, min(count, (k + 1) * length))
+            given = parts[k], position[some], rows[some]
+            loop(1, (len(given[1]), columns, columns, size), given, 1)
+
+    in_runs(work, _SEGMENTS, 1, threads)
+    for part in parts:
+        (np.add if ufunc is np.subtract else ufunc)(table, part, out=table)
 
 
 def taken_rows(table: Block, position: Block, fill: Any, *, wrap: bool = False) -> Block | None:
