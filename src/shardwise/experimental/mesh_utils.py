@@ -14,6 +14,7 @@ import numpy as np
 
 from shardwise.sharding import Device
 from shardwise.sharding import devices as all_devices
+from shardwise.sharding.ownership import arranged
 
 __all__ = ["create_device_mesh", "create_hybrid_device_mesh"]
 
@@ -25,7 +26,7 @@ def create_device_mesh(
     contiguous_submeshes: bool = False,
     allow_split_physical_axes: bool = False,
 ) -> np.ndarray[Any, np.dtype[np.object_]]:
-    """Devices in an array of `mesh_shape`, row-major, to give to `Mesh`.
+    """Devices in an array of `mesh_shape`, row-major or with a block for each process, to give to `Mesh`.
 
     Args:
         mesh_shape: the sizes of the mesh axes.
@@ -44,7 +45,7 @@ def create_device_mesh(
             f"Number of devices {len(chosen)} must equal the product of mesh_shape {shape}, which is "
             f"{math.prod(shape)}. Pass so many, as devices=jax.devices()[:{math.prod(shape)}], or use jax.make_mesh."
         )
-    return _object_array(chosen).reshape(shape)
+    return arranged(chosen, shape)
 
 
 def create_hybrid_device_mesh(
@@ -94,9 +95,3 @@ def create_hybrid_device_mesh(
     stacked = np.concatenate([block.ravel() for block in blocks]).reshape(*outer, *inner)
     paired = stacked.transpose([dim for i in range(rank) for dim in (i, rank + i)])
     return paired.reshape([o * i for o, i in zip(outer, inner, strict=True)])
-
-
-def _object_array(items: list[Device]) -> np.ndarray[Any, np.dtype[np.object_]]:
-    array = np.empty(len(items), object)
-    array[:] = items
-    return array

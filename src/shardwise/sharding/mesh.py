@@ -19,6 +19,7 @@ from shardwise.base.config import Setting
 from shardwise.sharding.device import PLATFORM, Device, device_list
 from shardwise.sharding.device import devices as all_devices
 from shardwise.sharding.grid import AbstractDevice, AbstractMesh, AxisType, Grid, checked_names, checked_types
+from shardwise.sharding.ownership import arranged
 
 legacy_stack: Setting[tuple[Mesh, ...]] = Setting("with_mesh", ())
 
@@ -197,7 +198,7 @@ def make_mesh(
     devices: Sequence[Device] | None = None,
     axis_types: Any = None,
 ) -> Mesh:
-    """A mesh of the first `prod(axis_shapes)` devices, in row-major order.
+    """A mesh of the first `prod(axis_shapes)` devices, in row-major order, or so that each process has a block of it.
 
     Args:
         axis_shapes: one size per axis.
@@ -230,6 +231,4 @@ def make_mesh(
     count = math.prod(sizes)
     if len(available) < count:
         raise ValueError(f"Number of devices {len(available)} must be >= the product of mesh_shape {sizes}")
-    grid = np.empty(count, object)
-    grid[:] = available[:count]
-    return Mesh(grid.reshape(sizes), names, axis_types)
+    return Mesh(arranged(available[:count], sizes), names, axis_types)

@@ -74,24 +74,62 @@ def ownership(devices: tuple[Device, ...], shape: Shape) -> Ownership:
     processes = np.array([d.process_index for d in devices]).reshape(shape)
     owned = {}
     for p in np.unique(processes).tolist():
-        mine = processes == p
-        coords = []
-        for axis in range(mine.ndim):
-            other = tuple(a for a in range(mine.ndim) if a != axis)
-            coords.append(tuple(np.flatnonzero(mine.any(axis=other)).tolist()))
-        if not mine[np.ix_(*coords)].all():
+        coords = _sub_grid(processes == p)
+        if coords is None:
             raise ValueError(
                 f"the devices of process {p} form no sub-grid of the device grid of shape {shape}: it owns the devices at "
-                f"{[tuple(at) for at in np.argwhere(mine).tolist()[:8]]}. Order the mesh's devices so that each process owns the "
-                "product of one set of coordinates per axis."
+                f"{[tuple(at) for at in np.argwhere(processes == p).tolist()[:8]]}. Order the mesh's devices so that each process owns "
+                "the product of one set of coordinates per axis, as make_mesh does."
             )
-        owned[p] = tuple(coords)
+        owned[p] = coords
     if me not in owned:
         raise ValueError(
             f"process {me} owns none of the {len(devices)} devices, which belong to the processes {list(owned)}, and so has no part "
             "to give or to keep. Use a mesh with devices of every process, or let only those processes take part."
         )
     return Ownership(shape, me, owned)
+
+
+def _sub_grid(mine: np.ndarray) -> Coordinates | None:
+    """The coordinates per axis of which the marked places are the product, if they are one."""
+    axes = range(mine.ndim)
+    coords = tuple(tuple(np.flatnonzero(mine.any(axis=tuple(a for a in axes if a != axis))).tolist()) for axis in axes)
+    return coords if mine[np.ix_(*coords)].all() else None
+
+
+def arranged(devices: Sequence[Device], shape: Shape) -> np.ndarray:
+    """The devices in an array of `shape`, row-major, unless that would tear those of a process apart.
+
+    Then each process gets a block of the array, if its devices can form one: as many along the last axes as divides them.
+    """
+    grid = np.empty(len(devices), object)
+    grid[:] = list(devices)
+    plain = grid.reshape(shape)
+    owners = np.array([d.process_index for d in devices])
+    if not owners.size or (owners == owners[0]).all():
+        return plain
+    processes, counts = np.unique(owners, return_counts=True)
+    if len(set(counts.tolist())) != 1 or all(_sub_grid(owners.reshape(shape) == p) is not None for p in processes):
+        return plain
+    inner = _block(shape, int(counts[0]))
+    if inner is None:
+        return plain
+    outer = tuple(n // i for n, i in zip(shape, inner, strict=True))
+    blocks = np.stack([grid[owners == p] for p in processes]).reshape(*outer, *inner)
+    rank = len(shape)
+    return blocks.transpose([d for i in range(rank) for d in (i, rank + i)]).reshape(shape)
+
+
+def _block(shape: Shape, count: int) -> Shape | None:
+    """Sizes that divide those of `shape`, with the product `count`; large ones last."""
+    if not shape:
+        return () if count == 1 else None
+    for last in range(min(shape[-1], count), 0, -1):
+        if shape[-1] % last == 0 and count % last == 0:
+            rest = _block(shape[:-1], count // last)
+            if rest is not None:
+                return (*rest, last)
+    return None
 
 
 def owned_positions(dims: tuple[Shape, ...], grid: Shape, coordinates: Coordinates) -> tuple[np.ndarray | None, ...]:
