@@ -36,12 +36,12 @@ def _with_regions(program: Program, devices: int, fewest: int) -> Program:
     fit = [writable(e, devices) for e in equations]
     groups = _groups(program, fit)
     worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i]) for i in g) >= fewest}
-    inside = [with_inner_programs(e, lambda p, in_loop: _with_regions(p, devices, _FEWEST_IN_LOOPS if in_loop else fewest))
-              for e in equations]  # fmt: skip
-    if not worth:
-        if all(new is old for new, old in zip(inside, equations, strict=True)):
-            return program
-        return Program(program.inputs, tuple(inside), program.outputs, program.num_consts, program.name)
+    # What is not worth it stays where it is.
+    groups = [part for g in groups for part in ((g,) if g in worth else [(i,) for i in g])]
+    inside = {i: with_inner_programs(equations[i], lambda p, in_loop: _with_regions(p, devices, _FEWEST_IN_LOOPS if in_loop else fewest))
+              for g in groups if g not in worth for i in g}  # fmt: skip
+    if not worth and all(new is equations[i] for i, new in inside.items()):
+        return program
     last = {a: i for i, e in enumerate(equations) for a in e.inputs if isinstance(a, Var)}
     last.update((v, len(equations)) for v in program.outputs if isinstance(v, Var))
     users: dict[Var, list[int]] = {}
