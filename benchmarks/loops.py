@@ -86,6 +86,33 @@ def scatter_add(jax, jnp, np):
 
 
 @case(REARRANGING)
+def scatter_max(jax, jnp, np):
+    """The same, by maximum into a table whose rows are split, too."""
+    table = rows(jax, np, normal(np, 16384, 256))
+    indices = rows(jax, np, np.random.default_rng(0).integers(0, 16384, 16384).astype(np.int32))
+    updates = rows(jax, np, normal(np, 16384, 256))
+    f = jax.jit(lambda table, i, u: table.at[i].max(u))
+    return lambda: f(table, indices, updates)
+
+
+@case(REARRANGING)
+def histogram(jax, jnp, np):
+    """A histogram of 4 MB in 50 bins."""
+    x = rows(jax, np, normal(np, 1024, 1024))
+    f = jax.jit(lambda x: jnp.histogram(x, bins=50, range=(-3.0, 3.0))[0])
+    return lambda: f(x)
+
+
+@case(REARRANGING)
+def take_along_axis(jax, jnp, np):
+    """As many elements taken along the rows of 16 MB."""
+    x = rows(jax, np, normal(np, 4096, 1024))
+    indices = rows(jax, np, np.random.default_rng(0).integers(0, 1024, (4096, 1024)).astype(np.int32))
+    f = jax.jit(lambda x, i: jnp.take_along_axis(x, i, 1))
+    return lambda: f(x, indices)
+
+
+@case(REARRANGING)
 def transpose(jax, jnp, np):
     """A transposed 64 MB, plus 1."""
     x = rows(jax, np, normal(np, *SHAPE))

@@ -71,6 +71,16 @@ def convolution(jax, jnp, np):
     return lambda: f(x, w)
 
 
+@case(PRODUCTS)
+def convolution_gradient(jax, jnp, np):
+    """Its derivatives by images and kernel, with channels last."""
+    layout = ("NHWC", "HWIO", "NHWC")
+    x, w = rows(jax, np, normal(np, 64, 32, 32, 64)), jnp.asarray(normal(np, 3, 3, 64, 64))
+    convolve = lambda x, w: jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)  # noqa: E731
+    f = jax.jit(jax.grad(lambda x, w: (convolve(x, w) ** 2).sum(), (0, 1)))
+    return lambda: f(x, w)
+
+
 @case(ALGEBRA)
 def cholesky(jax, jnp, np):
     """Cholesky of 64 matrices of 64 x 64."""
