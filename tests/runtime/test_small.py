@@ -370,6 +370,19 @@ def test_products_in_a_loop(m, n, k):
     agree(f, h, w, v, rtol=1e-4)
 
 
+@pytest.mark.parametrize("length", [1, 2])
+def test_copies_for_products_are_made_before_the_loop_around_them(length):
+    def f(w, h):
+        def outer(h, i):
+            own = jnp.tanh(w + i)
+            return lax.fori_loop(0, length, lambda _, h: jnp.tanh(h @ own.T), h), own
+
+        h, ys = lax.scan(outer, h, jnp.arange(3.0))
+        return h, ys[-1] @ h.T
+
+    agree(f, jnp.sin(jnp.arange(400.0)).reshape(20, 20), jnp.ones((5, 20)), rtol=1e-4)
+
+
 def test_gradients_of_loops(made):
     def loss(w, h, xs):
         def step(h, x):

@@ -24,7 +24,7 @@ from shardwise.runtime.fused_codegen import attributes
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.small_body import Body
-from shardwise.runtime.small_code import Code, Shape, Value, dense_steps, name_of
+from shardwise.runtime.small_code import Code, Shape, Unwritable, Value, dense_steps, name_of
 from shardwise.runtime.small_control import cost, out_leads
 
 _LONG = 1e5  # cost from which on other threads of Python may run
@@ -97,12 +97,12 @@ class SmallKernel:
     def _run_for(self, leads: Sequence[Shape]) -> Callable[..., tuple[Ndarray, ...]]:
         try:
             return compiled(self.program, leads, self._env.lead)
-        except NotImplementedError:
+        except Unwritable:
             return Plan(self.program, self._env).run
 
 
 def compiled(program: Program, leads: Sequence[Shape], lead: int) -> Callable[..., tuple[Ndarray, ...]]:
-    """The program as a function of blocks with these leading extents. NotImplementedError if it has no form for them."""
+    """The program as a function of blocks with these leading extents. Unwritable if it has no form for them."""
     outs = [ext + v.aval.shape for v, ext in zip(program.outputs, out_leads(program, leads, lead), strict=True)]
     text, scratch = module(
         program, [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)], outs, lead

@@ -26,6 +26,10 @@ Shape = tuple[int, ...]
 Body = Callable[[str, list[str]], Sequence[str]]
 
 
+class Unwritable(Exception):
+    """A program has no form for the blocks at hand; it runs op by op."""
+
+
 class Buffer:
     """A piece of scratch memory; free again when no value needs it."""
 

@@ -93,13 +93,14 @@ def scan(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
         shape = (*ext, length, *atom.aval.shape)
         ys.append(into if into is not None and into.shape == shape else code.buffer(shape, name_of(atom.aval)))
     every = _poll_every(inner, length)
+    stable = a if length > 1 else 0  # of one round there is no loop
 
     def step(i: str, refs: list[str]) -> list[str]:
         row = i
         if params["reverse"] and length > 1:
             row = code.new(f"sub i64 {length - 1}, {i}", "r")
         given = [*values[:a], *loop.values(refs), *[code.settled(_row(code, x, row)) for x in xs]]
-        results = Body(code, inner, given, a).run([*loop.targets(refs), *[_row(code, y, row) for y in ys]])
+        results = Body(code, inner, given, stable).run([*loop.targets(refs), *[_row(code, y, row) for y in ys]])
         after = loop.nexts(refs, results)
         if every and i != "0":
             code.polled(i, every)

@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.ir import Equation
 from shardwise.runtime.env import Env
 from shardwise.runtime.lanes import Lane
-from shardwise.runtime.small_code import SMALL, Code, Shape, Value
+from shardwise.runtime.small_code import SMALL, Code, Shape, Unwritable, Value
 from shardwise.runtime.small_loops import dense, store
 
 Kernel = Callable[..., Any]
@@ -52,7 +52,7 @@ def viewed(code: Code, x: Value, kernel: Kernel) -> list[Value]:
         x = dense(code, x)
         found = _in_place(x, kernel)
     if found is None:
-        raise NotImplementedError("a view that is none")
+        raise Unwritable(f"{x.shape} with steps {x.steps} has no such view")
     out = [
         replace(x, shape=shape, steps=steps, place=code.moved(x.place, "1", offset)) for shape, steps, offset in found
     ]
