@@ -1,0 +1,21 @@
+"""Notes on operations for XLA. No XLA runs here, so nothing reads them."""
+
+from __future__ import annotations
+
+from contextlib import ContextDecorator
+from typing import Any
+
+__all__ = ["set_xla_metadata"]
+
+
+class _Noted(ContextDecorator):
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: Any) -> None:
+        return None
+
+
+def set_xla_metadata(x: Any = None, **notes: Any) -> Any:
+    """Without `x` a context manager (and decorator) for the operations inside of it; with `x` that value, noted."""
+    return _Noted() if x is None else x
