@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ContextDecorator
 from typing import Any
 
-
 __all__ = ["compute_on"]
 
 _KINDS = ("device_host", "device", "tpu_sparsecore")
