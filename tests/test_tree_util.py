@@ -2,8 +2,10 @@ import collections
 import dataclasses
 import pickle
 
+import numpy as np
 import pytest
 
+import shardwise.numpy as jnp
 import shardwise.tree as tree
 from shardwise import tree_util as tu
 from shardwise.base.tree import broadcast_prefix, equality_errors, prefix_errors
@@ -237,3 +239,20 @@ def test_static_field():
     D = dataclasses.make_dataclass("D", [("a", int), ("s", str, tree.static(default="x"))])
     tu.register_dataclass(D)
     assert tu.tree_leaves(D(1)) == [1]
+
+
+def test_leaves_come_in_the_order_of_flattening():
+    class Odd(dict):
+        pass
+
+    pair = collections.namedtuple("pair", "a b")
+    array = jnp.ones(2)
+    trees = [
+        array, 1, None, [], {}, (), [1, [2.0, None, (array, True)], "text"], {"b": 1, "a": {"d": array, "c": [np.ones(1)]}},
+        {2: 1, 1: 2, "x": 3}, {"a": pair(1, array)}, [collections.OrderedDict(b=1, a=2), collections.defaultdict(list, b=[1], a=[2])],
+        [Odd(a=1), object, {1.5: 1, 1: 2}], [np.float32(1), np.int8(2), {True: 1, False: 2}],
+    ]  # fmt: skip
+    for nested in trees:
+        leaves = tu.tree_leaves(nested)
+        flat = tu.tree_flatten(nested)[0]
+        assert len(leaves) == len(flat) and all(a is b for a, b in zip(leaves, flat, strict=True)), nested

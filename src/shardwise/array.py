@@ -16,6 +16,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import KeyDtype, canonicalize, physical
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.treedef import leaf_type
 from shardwise.ir import Array, Literal, ShapedArray, check_index, check_scalar, check_truth
 from shardwise.ops.convert import install_array_constructor, install_literal_constructor
 from shardwise.runtime.blocks import Ndarray
@@ -401,6 +402,7 @@ class ArrayImpl(Array):
 
 
 ArrayImpl.__module__ = "shardwise"
+leaf_type(ArrayImpl)
 
 
 class Shard:
