@@ -109,3 +109,13 @@ def test_types_tell_their_states() -> None:
     assert (mat.varying, mat.unreduced, mat.reduced) == ({"x"}, set(), {"y"})
     whole = sw.typeof(jnp.ones(2)).mat
     assert whole.invarying(sw.make_mesh((2,), ("z",), axis_types=(AxisType.Manual,))) == {"z"}
+
+
+def test_what_is_made_like_the_type_of_a_block_varies_as_it_does() -> None:
+    def body(x):
+        like = sw.eval_shape(jnp.sin, x)
+        assert like.vma == {"x"}
+        return lax.scan(lambda c, _: (c + x, None), lax.full_like(like, 1), None, length=2)[0]
+
+    x = sw.device_put(A, P("x", None))
+    np.testing.assert_array_equal(sw.shard_map(body, out_specs=P("x"))(x), 1 + 2 * A)

@@ -16,6 +16,7 @@ from shardwise.ops.dims import shape_tuple
 from shardwise.ops.layout import reshard_op, sharding_constraint
 from shardwise.ops.operands import Value, operand, requested_dtype
 from shardwise.ops.out_sharding import resolve_out_sharding
+from shardwise.ops.variance import pvary_op
 from shardwise.sharding import Mesh, NamedSharding, Sharding
 
 __all__ = ["dtype", "empty", "full", "full_like", "zeros_like_array"]
@@ -70,7 +71,7 @@ def _placed(shape: tuple[int, ...], value: Value, sharding: Any, name: str) -> A
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Sharding | None = None) -> Array:
     """`full` with the shape, dtype and weak type of `x`, where these are not given.
 
-    The result lies where `x` does if that was placed and has the same shape.
+    The result lies where `x` does if that was placed and has the same shape, and varies over the axes of its type.
     """
     sizes = tuple(np.shape(x)) if shape is None else shape_tuple(shape, "full_like shape")
     if dtype is None:
@@ -86,7 +87,9 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
             return filled_like(x, value)
         if getattr(x, "committed", False):
             sharding = x.sharding  # type: ignore[attr-defined]
-    return _placed(sizes, value, sharding, "full_like")
+    out = _placed(sizes, value, sharding, "full_like")
+    varying = () if isinstance(x, Array) else tuple(sorted(getattr(x, "vma", ())))  # of a ShapeDtypeStruct
+    return bind(pvary_op, out, axes=varying) if varying else out
 
 
 def zeros_like_array(x: Any) -> Array:
