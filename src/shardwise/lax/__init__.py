@@ -6,6 +6,7 @@ from typing import Any as _Any
 from shardwise.lax.composite import after_all as after_all
 from shardwise.lax.composite import composite as composite
 from shardwise.lax.composite import create_token as create_token
+from shardwise.lax.local import conv_general_dilated_local as conv_general_dilated_local
 from shardwise.lax.mapping import map as map
 from shardwise.lax.ragged import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
 from shardwise.lax.ragged import ragged_dot as ragged_dot
