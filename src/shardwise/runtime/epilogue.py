@@ -24,7 +24,7 @@ from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.contraction import GemmPlan, gemm_plan, hollow
 from shardwise.runtime.env import Env
-from shardwise.runtime.epilogue_panels import Panel, panels
+from shardwise.runtime.epilogue_panels import Panel, panel_bytes, panels
 from shardwise.runtime.epilogue_walk import Kernel, Place, Records, walker
 from shardwise.runtime.fused import fused
 from shardwise.runtime.fused_layout import Met, Result, Work
@@ -362,4 +362,16 @@ def _epilogue_compile(env: Env, in_types: Types, out_types: Types, params: Param
     return EpilogueKernel(env, params["program"])
 
 
-epilogue = define_op("epilogue", type_rule=_epilogue_type, compile=_epilogue_compile, multiple_results=True)
+def _epilogue_workspace(in_types: Types, out_types: Types, params: Params) -> int:
+    """Bytes of what threads keep of one panel each."""
+    program = params["program"]
+    steps = _Steps.of(program)
+    out = steps.product.outputs[0]
+    size = panel_bytes(out.aval.nbytes)
+    own = [v for v in (out, *steps.group.outputs) if v not in program.outputs]
+    threads = min(product_threads(), -(-out.aval.nbytes // size))
+    return threads * sum(size * v.aval.itemsize // out.aval.itemsize for v in own if v.aval.size == out.aval.size)
+
+
+epilogue = define_op("epilogue", type_rule=_epilogue_type, compile=_epilogue_compile, workspace=_epilogue_workspace,
+                     multiple_results=True)  # fmt: skip

@@ -87,9 +87,14 @@ def _cut(axes: Shape, full: Shape, whole: set[int], most: int) -> _Cut:
     return _Cut(axes, at, step)
 
 
+def panel_bytes(nbytes: int) -> int:
+    """About how large the panels of a result of so many bytes are."""
+    return min(BYTES, max(nbytes // _SHARES, _LEAST))
+
+
 def most(whole_rows: int, rows: int, columns: int, itemsize: int, cut_columns: bool) -> tuple[int, int]:
     """The rows and columns of a panel, or few more: `whole_rows` is a number whose multiples they must be, 1 for any."""
-    elements = min(BYTES, max(rows * columns * itemsize // _SHARES, _LEAST)) // itemsize
+    elements = panel_bytes(rows * columns * itemsize) // itemsize
     width = min(columns, max(4 * _GRAIN, min(_COLUMNS, elements // whole_rows))) if cut_columns else columns
     return max(_ROWS, whole_rows, elements // width), width
 
