@@ -341,7 +341,7 @@ class ArrayImpl(Array):
         return int(self._value.item())
 
     def __format__(self, spec: str) -> str:
-        if not self.ndim:
+        if not self.ndim and not isinstance(self.dtype, KeyDtype):
             return format(self._value[()], spec)
         if spec:
             raise TypeError(f"unsupported format string passed to an array of shape {self.shape}: {spec!r}")

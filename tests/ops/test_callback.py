@@ -73,13 +73,18 @@ def test_equal_pure_calls_are_one_and_unused_ones_none():
     assert len(calls) == 1
 
 
-def test_keys_arrive_as_keys():
-    from shardwise import random
+def test_keys_arrive_as_their_words(capsys):
+    """As in JAX; only a debug callback outside of any program gets the key itself."""
+    from shardwise import debug, random
 
     seen = []
-    sw.jit(lambda k: (io_callback(lambda k: seen.append(k), None, k), k)[1])(random.key(3))
-    assert seen[0].dtype == random.key(0).dtype
-    assert (np.asarray(random.key_data(seen[0])) == [0, 3]).all()
+    key = random.key(3)
+    sw.jit(lambda k: (io_callback(lambda k: seen.append(k), None, k), k)[1])(key)
+    io_callback(lambda k: seen.append(k), None, key)
+    assert [(k.dtype, k.tolist()) for k in seen] == [(np.uint32, [0, 3])] * 2
+    sw.jit(lambda k: debug.print("{}", k))(key)
+    debug.print("{}", key)
+    assert capsys.readouterr().out == f"[0 3]\n{key}\n"
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,12 @@ from shardwise.base import config
 from shardwise.base.dtypes import KeyDtype, as_dtype, canonicalize, physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
-from shardwise.ir import Array, Equation, ShapedArray, bind, define_op, eagerly
+from shardwise.ir import Array, Equation, ShapedArray, bind, define_op, eagerly, is_eager
 from shardwise.ir.axis_scope import PRINTS_ONCE
 from shardwise.ir.op import Params
 from shardwise.ops.broadcast import broadcast_in_dim
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.out_sharding import in_context
-from shardwise.ops.random_bits import random_wrap
 from shardwise.ops.regions import active, no_rule
 from shardwise.ops.transpose import transpose
 from shardwise.runtime.blocks import Ndarray
@@ -150,10 +149,10 @@ def _places(extents: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def _argument(block: Ndarray, dtype: Any) -> Array:
+    """What a callback is given: an array, for PRNG keys that of their words."""
     with eagerly():
         if isinstance(dtype, KeyDtype):
-            words = np.ascontiguousarray(block).view(np.uint32).reshape(*block.shape, 2)
-            return random_wrap(as_array(words))
+            return as_array(np.ascontiguousarray(block).view(np.uint32).reshape(*block.shape, 2))
         return as_array(np.asarray(block))
 
 
@@ -341,6 +340,11 @@ def debug_callback(callback: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     leaves, in_tree = tree_flatten((args, kwargs))
     values, fixed = [], []
     for i, leaf in enumerate(leaves):
+        if is_eager() and isinstance(
+            getattr(leaf, "dtype", None), KeyDtype
+        ):  # keys arrive as such from outside of programs
+            fixed.append((i, leaf))
+            continue
         try:
             values.append(as_value(leaf))
         except TypeError:
