@@ -8,6 +8,7 @@ import scipy.sparse
 
 import shardwise as jax
 from shardwise import numpy as jnp
+from shardwise.experimental import sparse
 from shardwise.experimental.sparse import BCOO
 
 DENSE = np.array([[0, 2, 0], [1, 0, 3]], np.float32)
@@ -15,24 +16,54 @@ DENSE = np.array([[0, 2, 0], [1, 0, 3]], np.float32)
 
 @pytest.mark.parametrize("make", [BCOO.fromdense, lambda m: BCOO.from_scipy_sparse(scipy.sparse.csr_matrix(m))])
 def test_products(make):
-    sparse: Any = make(DENSE)
-    assert (sparse.shape, sparse.nse, sparse.ndim) == ((2, 3), 3, 2)
-    assert np.array_equal(sparse.todense(), DENSE)
-    assert np.array_equal(sparse.T.todense(), DENSE.T)
+    matrix: Any = make(DENSE)
+    assert (matrix.shape, matrix.nse, matrix.ndim) == ((2, 3), 3, 2)
+    assert np.array_equal(matrix.todense(), DENSE)
+    assert np.array_equal(matrix.T.todense(), DENSE.T)
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     for right in (x[0], x, x[0, :, 0]):
-        assert np.array_equal(jax.jit(lambda m, v: m @ v)(sparse, right), DENSE @ right)
+        assert np.array_equal(jax.jit(lambda m, v: m @ v)(matrix, right), DENSE @ right)
     for left in (x[:, :2, 0], x[:, :2].swapaxes(1, 2), x[0, :2, 0]):
-        assert np.allclose(left @ DENSE, sparse.__rmatmul__(left))
+        assert np.allclose(left @ DENSE, matrix.__rmatmul__(left))
 
 
 def test_derivatives_and_padding():
-    sparse: Any = BCOO.fromdense(DENSE, nse=5)
-    assert np.array_equal(sparse.todense(), DENSE)
+    matrix: Any = BCOO.fromdense(DENSE, nse=5)
+    assert np.array_equal(matrix.todense(), DENSE)
     v = jnp.arange(3.0)
-    assert np.array_equal(sparse @ v, DENSE @ np.arange(3.0))
-    got = jax.grad(lambda d: (BCOO((d, sparse.indices), shape=(2, 3)) @ v).sum())(sparse.data)
+    assert np.array_equal(matrix @ v, DENSE @ np.arange(3.0))
+    got = jax.grad(lambda d: (BCOO((d, matrix.indices), shape=(2, 3)) @ v).sum())(matrix.data)
     assert got[:3].tolist() == [1.0, 0.0, 2.0]
+
+
+def test_layouts_sums_and_arithmetic():
+    cube = np.where(np.random.default_rng(0).random((2, 3, 4)) < 0.5, np.arange(1.0, 25).reshape(2, 3, 4), 0).astype(
+        np.float32
+    )
+    for nse in (None, 20):
+        m: Any = BCOO.fromdense(cube, nse=nse)
+        for got, expected in [
+            (m.transpose((2, 0, 1)), cube.transpose(2, 0, 1)), (m.reshape(6, -1), cube.reshape(6, 4)), (m.sum((0, 2)), cube.sum((0, 2))),
+            (-m * 2, -2 * cube), (m * cube[0], cube * cube[0]),
+            (m + m, 2 * cube), (m - m, 0 * cube), (m.astype(np.int32), cube), ((m + m).sum_duplicates(), 2 * cube),
+            (sparse.bcoo_reduce_sum(m, axes=(1,)), cube.sum(1)), (sparse.eye(3, 4, k=1), np.eye(3, 4, k=1)),
+        ]:  # fmt: skip
+            np.testing.assert_allclose(np.asarray(got.todense()), expected, rtol=1e-6)
+        assert float(m.sum()) == cube.sum()
+        right = np.arange(20, dtype=np.float32).reshape(4, 5)
+        product = lambda a, b, i, j: sparse.bcoo_dot_general(a, b, dimension_numbers=(((i,), (j,)), ((), ())))  # noqa: E731
+        np.testing.assert_allclose(
+            np.asarray(jax.jit(product, static_argnums=(2, 3))(m, right, 2, 0)), cube @ right, rtol=1e-6
+        )
+        np.testing.assert_allclose(
+            np.asarray(product(right, m, 0, 2)), np.einsum("ab,ija->bij", right, cube), rtol=1e-6
+        )
+    twice = BCOO((np.array([1.0, 2, 3, 0]), np.array([[1, 1], [0, 2], [1, 1], [1, 0]])), shape=(2, 3))
+    assert twice.sum_duplicates().data.tolist() == [2, 4]
+    assert sparse.bcoo_sum_duplicates(twice, nse=4).data.tolist() == [2, 0, 4, 0]
+    assert jax.jit(lambda m: m.sum_duplicates(nse=2).data)(twice).tolist() == [2, 4]
+    assert twice.sort_indices().indices.tolist() == [[0, 2], [1, 0], [1, 1], [1, 1]]
+    assert (np.ones(2, np.float32) @ BCOO.fromdense(DENSE)).tolist() == [1, 2, 3]
 
 
 def test_what_is_not_there():

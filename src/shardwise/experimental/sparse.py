@@ -1,34 +1,47 @@
-"""`shardwise.experimental.sparse`: `BCOO`, a matrix as its nonzero elements and their places, to be multiplied by dense arrays.
+"""`shardwise.experimental.sparse`: `BCOO`, an array as its nonzero elements and their places.
 
-In: a dense or a scipy.sparse matrix. Out: a tree of two arrays, for jit, grad and vmap, with ``@``, ``T`` and `todense`. The other
-formats and the sparse versions of lax are not here; scipy.sparse works on concrete values.
+In: a dense or a scipy.sparse array. Out: a tree of two arrays, for jit, grad and vmap, with products, sums and the ways to lay it
+out anew. Batch and dense dims, the other formats and `sparsify` are not here; scipy.sparse works on concrete values.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.tree import register_pytree_node
 from shardwise.ir import Array
 
-__all__ = ["BCOO"]
+__all__ = ["BCOO", "bcoo_dot_general", "bcoo_fromdense", "bcoo_multiply_dense", "bcoo_reduce_sum", "bcoo_reshape",
+           "bcoo_sort_indices", "bcoo_sum_duplicates", "bcoo_todense", "bcoo_transpose", "empty", "eye", "todense"]  # fmt: skip
 
 
 class BCOO:
-    """``BCOO((data, indices), shape=shape)``: `data` of shape (n,) at `indices` of shape (n, ndim). Places given twice add up.
+    """``BCOO((data, indices), shape=shape)``: `data` of shape (n,) at `indices` of shape (n, ndim).
+
+    Elements at one place add up, and those at places outside of the shape do not count. `indices_sorted` and `unique_indices` say
+    what is known of the places.
 
     Raises:
         NotImplementedError: the elements are arrays, or have batch dims: map a matrix with vmap.
     """
 
-    __slots__ = ("data", "indices", "shape")
+    __slots__ = ("data", "indices", "indices_sorted", "shape", "unique_indices")
 
-    def __init__(self, args: tuple[Any, Any], *, shape: tuple[int, ...]) -> None:
+    __array_ufunc__ = None  # so that a NumPy array times this asks this
+    n_batch = 0
+    n_dense = 0
+
+    def __init__(self, args: tuple[Any, Any], *, shape: Sequence[int], indices_sorted: bool = False,
+                 unique_indices: bool = False) -> None:  # fmt: skip
         self.data, self.indices = map(jnp.asarray, args)
         self.shape = tuple(shape)
+        self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
         if self.data.ndim != 1 or self.indices.shape != (*self.data.shape, len(self.shape)):
             raise NotImplementedError(
                 f"BCOO has elements of shape (n,) at indices of shape (n, {len(self.shape)}), got {self.data.shape} and "
@@ -37,35 +50,158 @@ class BCOO:
 
     dtype = property(lambda self: self.data.dtype)
     ndim = property(lambda self: len(self.shape))
+    n_sparse = property(lambda self: len(self.shape))
+    size = property(lambda self: math.prod(self.shape))
     nse = property(lambda self: self.data.shape[0], doc="How many elements are kept.")
 
+    # -- to and from other forms
+
     @classmethod
-    def fromdense(cls, mat: Any, *, nse: int | None = None) -> BCOO:
+    def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> BCOO:
         """The nonzero elements of a dense array; `nse` says how many to keep, which a traced function needs."""
         dense = jnp.asarray(mat)
         places = jnp.nonzero(dense, size=nse, fill_value=None if nse is None else dense.shape)
         data = dense.at[places].get(mode="fill", fill_value=0)
-        return cls((data, jnp.stack(places, axis=-1)), shape=dense.shape)
+        known = {"indices_sorted": True, "unique_indices": True}
+        return cls((data, jnp.stack(places, axis=-1).astype(index_dtype)), shape=dense.shape, **known)
 
     @classmethod
-    def from_scipy_sparse(cls, mat: Any) -> BCOO:
+    def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = np.int32) -> BCOO:
         """The elements of a scipy.sparse matrix."""
         found = mat.tocoo()
-        return cls((found.data, np.stack([found.row, found.col], axis=-1).astype(np.int32)), shape=found.shape)
+        return cls((found.data, np.stack([found.row, found.col], axis=-1).astype(index_dtype)), shape=found.shape)
 
     def todense(self) -> Array:
         """The dense array."""
         places = tuple(self.indices[:, d] for d in range(self.ndim))
         return jnp.zeros(self.shape, self.dtype).at[places].add(self.data, mode="drop")
 
+    def _like(self, data: Any) -> BCOO:
+        """Other elements at the same places."""
+        known = {"indices_sorted": self.indices_sorted, "unique_indices": self.unique_indices}
+        return BCOO((data, self.indices), shape=self.shape, **known)
+
+    def astype(self, dtype: Any) -> BCOO:
+        """The elements cast to `dtype`."""
+        return self._like(self.data.astype(dtype))
+
+    def block_until_ready(self) -> BCOO:
+        """Itself, once it is computed."""
+        self.data.block_until_ready()
+        self.indices.block_until_ready()
+        return self
+
+    # -- layouts
+
+    def transpose(self, axes: Sequence[int] | None = None) -> BCOO:
+        """Its dims in the order `axes`; reversed without them."""
+        order = tuple(range(self.ndim))[::-1] if axes is None else tuple(axes)
+        if sorted(order) != list(range(self.ndim)):
+            raise ValueError(f"axes {order} are no permutation of the dims of shape {self.shape}.")
+        shape = tuple(self.shape[d] for d in order)
+        return BCOO((self.data, self.indices[:, order]), shape=shape, unique_indices=self.unique_indices)
+
     @property
     def T(self) -> BCOO:
         """The transposed matrix."""
-        return BCOO((self.data, self.indices[:, ::-1]), shape=self.shape[::-1])
+        return self.transpose()
+
+    def _flat(self) -> Any:
+        """Each element's place in the flattened array, and behind its end for those outside."""
+        inside = jnp.all(self.indices < np.asarray(self.shape, np.int32), axis=1)
+        steps = np.cumprod((1, *self.shape[:0:-1]), dtype=np.int64)[::-1] if self.shape else np.zeros(0, int)
+        return jnp.where(inside, self.indices @ jnp.asarray(steps.astype(np.int32)), self.size)
+
+    def _at(self, flat: Any, shape: Sequence[int]) -> Any:
+        """The places of flat positions in an array of that shape."""
+        if not shape:
+            return jnp.zeros((flat.shape[0], 0), np.int32)
+        places = jnp.stack(jnp.unravel_index(jnp.minimum(flat, self.size - 1), tuple(shape)), axis=-1)
+        return jnp.where((flat < self.size)[:, None], places, np.asarray(shape)).astype(self.indices.dtype)
+
+    def reshape(self, *shape: Any) -> BCOO:
+        """The elements in row-major order in an array of another shape of the same size."""
+        wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        if -1 in wanted:
+            wanted = tuple(self.size // -math.prod(wanted) if n == -1 else n for n in wanted)
+        if math.prod(wanted) != self.size:
+            raise TypeError(f"cannot reshape array of shape {self.shape} (size {self.size}) into shape {wanted}.")
+        places = self._at(self._flat(), wanted)
+        return BCOO(
+            (self.data, places), shape=wanted, indices_sorted=self.indices_sorted, unique_indices=self.unique_indices
+        )
+
+    def sort_indices(self) -> BCOO:
+        """The elements in row-major order of their places."""
+        order = jnp.argsort(self._flat())
+        return BCOO((self.data[order], self.indices[order]), shape=self.shape, indices_sorted=True,
+                    unique_indices=self.unique_indices)  # fmt: skip
+
+    def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
+        """One element per place, in order; `nse` says how many there may be, which a traced function needs."""
+        flat = self._flat()
+        kept = jnp.where(self.data == 0, self.size, flat) if remove_zeros else flat
+        if nse is None:
+            nse = int(jnp.sum(jnp.unique(kept) < self.size))
+        places = jnp.unique(kept, size=nse, fill_value=self.size)
+        at = jnp.searchsorted(places, kept)
+        found = jnp.where(jnp.take(places, at, mode="clip") == kept, at, nse)
+        data = jnp.zeros(nse, self.dtype).at[found].add(jnp.where(kept < self.size, self.data, 0), mode="drop")
+        return BCOO((data, self._at(places, self.shape)), shape=self.shape, indices_sorted=True, unique_indices=True)
+
+    # -- arithmetic
+
+    def sum(self, axis: int | Sequence[int] | None = None) -> Any:
+        """The sums over `axis`, still sparse; over everything (the default) a dense scalar."""
+        gone = range(self.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+        gone = {d % self.ndim for d in gone}
+        left = [d for d in range(self.ndim) if d not in gone]
+        inside = jnp.all(self.indices < np.asarray(self.shape, np.int32), axis=1)
+        data = jnp.where(inside, self.data, 0)
+        if not left:
+            return jnp.sum(data)
+        return BCOO((data, self.indices[:, left]), shape=[self.shape[d] for d in left])
+
+    def __neg__(self) -> BCOO:
+        return self._like(-self.data)
+
+    def __mul__(self, other: Any) -> BCOO:
+        if isinstance(other, BCOO):
+            raise NotImplementedError("BCOO * x takes a dense array or a number; use todense() of one of them.")
+        dense = jnp.asarray(other)
+        if dense.ndim > self.ndim or any(
+            n not in (1, m) for n, m in zip(dense.shape[::-1], self.shape[::-1], strict=False)
+        ):
+            raise ValueError(
+                f"an array of shape {dense.shape} does not broadcast to the sparse one's shape {self.shape}."
+            )
+        lost = self.ndim - dense.ndim
+        places = tuple(self.indices[:, d + lost] if n != 1 else 0 for d, n in enumerate(dense.shape))
+        return self._like(self.data * dense.at[places].get(mode="clip") if places else self.data * dense)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> BCOO:
+        return self * (1 / jnp.asarray(other))
+
+    def __add__(self, other: Any) -> Any:
+        if not isinstance(other, BCOO):
+            raise NotImplementedError("BCOO + x takes another BCOO; use todense() for others, where the sum is dense.")
+        if other.shape != self.shape:
+            raise ValueError(
+                f"arrays of shapes {self.shape} and {other.shape} are not added; they must have one shape."
+            )
+        both = jnp.concatenate([self.indices, other.indices.astype(self.indices.dtype)])
+        return BCOO((jnp.concatenate([self.data, other.data]), both), shape=self.shape)
+
+    def __sub__(self, other: Any) -> Any:
+        return self + -other
 
     def __matmul__(self, other: Any) -> Array:
-        if self.ndim != 2 or isinstance(other, BCOO):
+        if self.ndim not in (1, 2) or isinstance(other, BCOO):
             raise NotImplementedError("BCOO @ x takes a sparse matrix and a dense array; use todense() for others.")
+        if self.ndim == 1:
+            return (self.reshape(1, -1) @ other)[..., 0, :] if jnp.ndim(other) > 1 else (self.reshape(1, -1) @ other)[0]
         dense = jnp.asarray(other)
         if dense.ndim == 1:
             return (self @ dense[:, None])[:, 0]
@@ -81,15 +217,121 @@ class BCOO:
             return self.T @ dense
         return jnp.swapaxes(self.T @ jnp.swapaxes(dense, -1, -2), -1, -2)
 
+    def __len__(self) -> int:
+        return self.shape[0]
+
     def __repr__(self) -> str:
         return f"BCOO({self.dtype.name}{list(self.shape)}, nse={self.nse})"
 
 
-def _unflatten(shape: tuple[int, ...], children: Any) -> BCOO:
+def _unflatten(aux: tuple[tuple[int, ...], bool, bool], children: Any) -> BCOO:
     self = object.__new__(BCOO)
-    self.shape = shape
+    self.shape, self.indices_sorted, self.unique_indices = aux
     self.data, self.indices = children
     return self
 
 
-register_pytree_node(BCOO, lambda m: ((m.data, m.indices), m.shape), _unflatten)
+register_pytree_node(
+    BCOO, lambda m: ((m.data, m.indices), (m.shape, m.indices_sorted, m.unique_indices)), _unflatten
+)  # fmt: skip
+
+
+# -- the same as functions ---------------------------------------------------------------------------------------------------------
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def function(mat: BCOO, *args: Any, **kwargs: Any) -> Any:
+        return getattr(mat, name)(*args, **kwargs)
+
+    function.__name__ = function.__qualname__ = f"bcoo_{name}"
+    function.__doc__ = getattr(BCOO, name).__doc__
+    return function
+
+
+bcoo_todense = _method("todense")
+bcoo_sort_indices = _method("sort_indices")
+
+
+def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
+    """One element per place, in order, zeros too; `nse` says how many there may be, which a traced function needs."""
+    return mat.sum_duplicates(nse, remove_zeros=False)
+
+
+def bcoo_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> BCOO:
+    """The nonzero elements of a dense array; `nse` says how many to keep, which a traced function needs."""
+    return BCOO.fromdense(mat, nse=nse, index_dtype=index_dtype)
+
+
+def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
+    """Its dims in the order `permutation`."""
+    return mat.transpose(permutation)
+
+
+def bcoo_reshape(mat: BCOO, *, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None) -> BCOO:
+    """The elements, in the order of `dimensions`, in an array of another shape of the same size."""
+    return (mat if dimensions is None else mat.transpose(dimensions)).reshape(tuple(new_sizes))
+
+
+def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
+    """The sums over `axes`, still sparse."""
+    return mat.sum(tuple(axes))
+
+
+def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> BCOO:
+    """The elementwise product with a dense array that broadcasts to its shape, still sparse."""
+    return sp_mat * v
+
+
+def bcoo_dot_general(lhs: Any, rhs: Any, *, dimension_numbers: Any, precision: Any = None,
+                     preferred_element_type: Any = None) -> Array:  # fmt: skip
+    """`lax.dot_general` of a `BCOO` and a dense array, or the other way round: dense. NotImplementedError for batch dims."""
+    (left, right), batch = dimension_numbers
+    if any(map(len, batch)):
+        raise NotImplementedError("bcoo_dot_general with batch dims; map it with vmap, or use todense().")
+    if isinstance(rhs, BCOO):
+        if isinstance(lhs, BCOO):
+            raise NotImplementedError("bcoo_dot_general of two BCOO; use todense() of one of them.")
+        swapped = bcoo_dot_general(rhs, lhs, dimension_numbers=((right, left), ((), ())))
+        kept = rhs.ndim - len(right)
+        return jnp.moveaxis(swapped, range(kept), range(swapped.ndim - kept, swapped.ndim))
+    dense = jnp.asarray(rhs)
+    free = [d for d in range(lhs.ndim) if d not in left]
+    others = [d for d in range(dense.ndim) if d not in right]
+    sizes = [lhs.shape[d] for d in free]
+    matrix = lhs.transpose((*free, *left)).reshape(math.prod(sizes), math.prod(lhs.shape[d] for d in left))
+    columns = lax.reshape(
+        lax.transpose(dense, (*right, *others)), (matrix.shape[1], math.prod(dense.shape[d] for d in others))
+    )
+    out = jnp.reshape(matrix @ columns, (*sizes, *(dense.shape[d] for d in others)))
+    return out if preferred_element_type is None else out.astype(preferred_element_type)
+
+
+def todense(arr: Any) -> Array:
+    """The dense form of a `BCOO`; dense arrays as they are."""
+    return arr.todense() if isinstance(arr, BCOO) else jnp.asarray(arr)
+
+
+def empty(shape: Sequence[int], dtype: Any = None, index_dtype: Any = np.int32, sparse_format: str = "bcoo") -> BCOO:
+    """Zeros: an array of that shape without elements."""
+    _only_bcoo(sparse_format)
+    places = jnp.zeros((0, len(tuple(shape))), index_dtype)
+    return BCOO(
+        (jnp.zeros(0, float if dtype is None else dtype), places), shape=shape, indices_sorted=True, unique_indices=True
+    )
+
+
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, index_dtype: Any = np.int32,
+        sparse_format: str = "bcoo") -> BCOO:  # fmt: skip
+    """Ones on the k-th diagonal of a matrix [N, M]."""
+    _only_bcoo(sparse_format)
+    columns = N if M is None else M
+    start = max(0, -k)
+    rows = np.arange(start, max(start, min(N, columns - k)))
+    places = np.stack([rows, rows + k], axis=-1).astype(index_dtype)
+    ones = jnp.ones(len(rows), float if dtype is None else dtype)
+    return BCOO((ones, places), shape=(N, columns), indices_sorted=True, unique_indices=True)
+
+
+def _only_bcoo(sparse_format: str) -> None:
+    if sparse_format != "bcoo":
+        raise NotImplementedError(f"sparse_format {sparse_format!r} is not here; use 'bcoo'.")
