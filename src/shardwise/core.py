@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import numpy as np
+
 from shardwise.base.errors import ConcretizationTypeError as ConcretizationTypeError
 from shardwise.base.errors import InconclusiveDimensionOperation as InconclusiveDimensionOperation
 from shardwise.base.errors import JaxprTypeError as JaxprTypeError
+from shardwise.ir import Array
 from shardwise.ir import Literal as Literal
 from shardwise.ir import ShapedArray as ShapedArray
 from shardwise.ir import Trace as Trace
@@ -30,6 +33,12 @@ Atom = Var | Literal
 def get_aval(x: Any) -> ShapedArray:
     """The type (shape, dtype, weak_type) of an array, tracer, or host value; TypeError for anything else."""
     return as_value(x).aval
+
+
+# The types of host values, and what gives their types. Libraries enter classes derived from these, which are values in any case.
+pytype_aval_mappings: dict[type, Any] = dict.fromkeys(
+    (Array, np.ndarray, np.generic, bool, int, float, complex), get_aval
+)
 
 
 def is_concrete(x: Any) -> bool:

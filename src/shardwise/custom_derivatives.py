@@ -7,5 +7,10 @@ from shardwise.transforms.custom_derivatives import custom_gradient as custom_gr
 from shardwise.transforms.custom_derivatives import custom_jvp as custom_jvp
 from shardwise.transforms.custom_derivatives import custom_vjp as custom_vjp
 from shardwise.transforms.custom_derivatives import linear_call as linear_call
+from shardwise.transforms.custom_jvp import custom_jvp_op
+from shardwise.transforms.custom_vjp import custom_vjp_op
+from shardwise.transforms.primitives import primitive_of
 
 zero_from_primal = SymbolicZero.from_primal_value
+custom_jvp_call_p = primitive_of(custom_jvp_op)
+custom_vjp_call_p = primitive_of(custom_vjp_op)

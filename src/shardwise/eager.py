@@ -11,7 +11,7 @@ from shardwise.array import ArrayImpl
 from shardwise.base.config import context_token
 from shardwise.base.errors import UnexpectedTracerError
 from shardwise.compile import Executable, compile_program
-from shardwise.ir import Equation, Literal, Program, Trace, Tracer, Var, infer_types, install_eager
+from shardwise.ir import Equation, Literal, Program, Trace, Tracer, Var, infer_types, install_eager, tracing
 from shardwise.ir.op import Op
 from shardwise.ir.trace import user_source
 from shardwise.sharding import SingleDeviceSharding
@@ -38,14 +38,19 @@ class EagerTrace(Trace):
     __slots__ = ()
 
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if op.eager is not None:
+        if op.eager is not None and not any(isinstance(a, Tracer) for a in args):
             return op.eager(*args, **params)
         try:
-            key = (op, context_token(), *[a._sig if type(a) is ArrayImpl else a.aval for a in args], *params.items())
+            operands = [a._sig if type(a) is ArrayImpl else a.aval if type(a) is Literal else a for a in args]
+            key = (op, context_token(), *operands, *params.items())
             executable = _cache.get(key)
-        except TypeError:  # a param that does not hash
+        except TypeError:  # a param that does not hash, or a tracer
             key, executable = None, None
         if executable is None:
+            trace = next((a.owner for a in args if isinstance(a, Tracer) and not a.owner.closed), None)
+            if trace is not None:  # within ensure_compile_time_eval: what is traced goes on being traced
+                with tracing(trace):
+                    return trace.process(op, args, params)
             executable = self._compile(op, args, params)
             if key is not None:
                 if len(_cache) >= _CACHE_LIMIT:

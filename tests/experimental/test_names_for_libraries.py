@@ -83,3 +83,37 @@ def test_excluded_frames_leave_tracebacks():
     finally:
         jax.config.update("jax_traceback_filtering", before)
         traceback_util._exclude_paths.remove(__file__)
+
+
+def test_primitives_with_rules_as_equinox_gives_them():
+    from shardwise.extend.core import Primitive
+    from shardwise.interpreters import batching, mlir
+
+    table = jnp.arange(4.0)
+    p = Primitive("looked_up_along")
+    p.def_impl(lambda x: x + table[1])
+    p.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(p, lambda ctx, x: [x])  # writes MLIR: the impl is run instead
+    seen = []
+
+    def rule(axis_size, axis_name, trace_type, args, dims, **params):
+        seen.append((axis_size, axis_name, trace_type))
+        return p.bind(*args), dims[0]
+
+    batching.axis_primitive_batchers[p] = rule
+    assert jax.jit(p.bind)(2.0) == 3  # what it captures is made in the program
+    assert jax.vmap(p.bind, axis_name="n")(jnp.arange(3.0)).tolist() == [1, 2, 3]
+    assert seen == [(3, "n", batching.BatchTrace)]
+
+
+def test_modules_that_libraries_import():
+    for name in (
+        "ad_util.stop_gradient_p",
+        "dispatch.wait_for_tokens",
+        "flatten_util.ravel_pytree",
+        "traceback_util.include_frame",
+    ):
+        module, _, member = name.partition(".")
+        assert hasattr(getattr(jax._src, module), member)
+    assert jax.interpreters.xla.pytype_aval_mappings is jax.core.pytype_aval_mappings
+    assert jax.typeof(1).to_tangent_aval().dtype == jax.float0

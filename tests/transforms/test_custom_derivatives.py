@@ -246,6 +246,19 @@ def test_linear_call() -> None:
         sw.grad(f)(2.0, 8.0)
 
 
+def test_python_numbers_among_residuals_stay_what_they_are() -> None:
+    f = sw.custom_vjp(lambda x, y: x)
+    f.defvjp(lambda x, y: (x, (True, 3, x)), lambda res, ct: (ct * res[1] if res[0] is True else None, ct))
+    assert sw.grad(f)(2.0, None) == 3 == sw.jit(sw.grad(f))(2.0, None)
+    assert sw.grad(lambda x: f({"a": x}["a"], None))(2.0) == 3
+
+
+def test_custom_jvp_functions_that_are_linear_transpose() -> None:
+    double = sw.custom_jvp(lambda x: 2 * x)
+    double.defjvp(lambda p, t: (double(*p), double(*t)))
+    assert sw.linear_transpose(sw.jit(double), 1.0)(3.0) == (6.0,) and sw.grad(double)(1.0) == 2
+
+
 def test_rules_may_branch_on_values() -> None:
     @sw.custom_jvp
     def f(x):

@@ -169,3 +169,21 @@ def test_solvers_look_at_what_their_functions_give(call, kind):
 
 def test_bodies_of_scans_may_return_lists():
     assert lax.scan(lambda c, x: [c + x, x], 0, jnp.arange(3))[0] == 3
+
+
+def test_what_is_traced_stays_traced_within_compile_time_eval():
+    @jax.jit
+    def f(x):
+        with jax.ensure_compile_time_eval():
+            assert int(jnp.add(1, 1)) == 2
+            y = x + 1
+        return y * 2
+
+    assert f(3) == 8 and jax.vmap(f)(jnp.arange(2)).tolist() == [2, 4]
+
+
+def test_types_may_stand_for_results_of_eval_shape():
+    struct = jax.ShapeDtypeStruct((2,), jnp.float32)
+    assert jax.eval_shape(lambda: (struct, 1.0))[0] == struct
+    with pytest.raises(TypeError, match="not a valid JAX type"):
+        jax.jit(lambda: struct)()

@@ -8,11 +8,14 @@ import importlib as _importlib
 from typing import Any as _Any
 
 _MODULES = (
+    "ad_util",
     "checkify",
     "compiler",
     "core",
+    "dispatch",
     "distributed",
     "dtypes",
+    "flatten_util",
     "state",
     "traceback_util",
     "tree_util",

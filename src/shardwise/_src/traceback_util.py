@@ -14,6 +14,9 @@ def api_boundary(fun: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     return tracebacks.user_facing(fun)
 
 
+include_frame = tracebacks.is_users
+
+
 def register_exclusion(path: str) -> None:
     """Leave frames of files below `path` out of tracebacks."""
     _exclude_paths.append(path)

@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import ParamSpec, TypeVar
 
 from shardwise.base import config
@@ -67,8 +67,13 @@ def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
         traceback = traceback.tb_next
 
 
+def is_users(frame: FrameType) -> bool:
+    """Whether a frame is neither ours nor below the paths that are left out."""
+    return not frame.f_code.co_filename.startswith((_OURS, *EXCLUDED))
+
+
 def _is_ours(frame: TracebackType) -> bool:
-    return frame.tb_frame.f_code.co_filename.startswith((_OURS, *EXCLUDED))
+    return not is_users(frame.tb_frame)
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:

@@ -4,3 +4,18 @@
 In: such a program's imports. Out: `pxla` with the parts of a PmapSharding, and in both modules errors that name what replaces the
 old array types.
 """
+
+import importlib as _importlib
+from typing import Any as _Any
+
+_MODULES = ("ad", "batching", "mlir", "partial_eval", "pxla", "xla")
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _MODULES:
+        return _importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_MODULES)}.")
+
+
+def __dir__() -> list[str]:
+    return list(_MODULES)

@@ -6,6 +6,7 @@ from shardwise.ops.broadcast import broadcast as _broadcast
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import full_in_front as _full_in_front
 from shardwise.transforms.primitives import Primitive
+from shardwise.transforms.primitives import axis_primitive_batchers as axis_primitive_batchers
 from shardwise.transforms.primitives import primitive_batchers as primitive_batchers
 from shardwise.transforms.vmap import BatchTrace as BatchTrace
 from shardwise.transforms.vmap import BatchTracer as BatchTracer
@@ -56,6 +57,6 @@ def defbroadcasting(primitive: Primitive) -> None:
 
 
 __all__ = [
-    "BatchTrace", "BatchTracer", "bdim_at_front", "broadcast", "defbroadcasting", "defvectorized", "move_to_front", "moveaxis",
-    "not_mapped", "primitive_batchers",
+    "BatchTrace", "BatchTracer", "axis_primitive_batchers", "bdim_at_front", "broadcast", "defbroadcasting", "defvectorized",
+    "move_to_front", "moveaxis", "not_mapped", "primitive_batchers",
 ]  # fmt: skip

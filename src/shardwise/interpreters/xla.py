@@ -3,8 +3,11 @@
 from typing import Any
 
 from shardwise.base.gone import no_attribute
+from shardwise.core import pytype_aval_mappings as pytype_aval_mappings
 
-__all__: list[str] = []
+__all__ = ["canonicalize_dtype_handlers", "pytype_aval_mappings"]
+
+canonicalize_dtype_handlers = dict.fromkeys(pytype_aval_mappings, lambda x: x)
 
 
 def __getattr__(name: str) -> Any:

@@ -47,6 +47,11 @@ class Trace:
     def __init__(self) -> None:
         self.closed = False
 
+    @property
+    def main(self) -> Trace:
+        """What libraries tell traces apart by."""
+        return self
+
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The results of `op` on `args`: one value, or a list if the op has multiple results."""
         raise NotImplementedError
@@ -60,6 +65,10 @@ class Tracer(Array):
     def __init__(self, trace: Trace, aval: ShapedArray) -> None:
         self.owner = trace
         self.aval = aval
+
+    @property
+    def _trace(self) -> Trace:  # under the name that libraries know
+        return self.owner
 
     def describe(self) -> str:
         """Where the value came from, for error messages."""

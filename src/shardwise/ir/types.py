@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.dtypes import short_name
+from shardwise.base.dtypes import float0, issubdtype, short_name
 from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
 
 Axes = tuple[str, ...]
@@ -111,6 +111,12 @@ class ShapedArray:
         )  # fmt: skip
         fields.update(changes)
         return ShapedArray(fields.pop("shape"), fields.pop("dtype"), fields.pop("weak_type"), **fields)
+
+    def to_tangent_aval(self) -> ShapedArray:
+        """The type of tangents of such values: their own for floats and complex numbers, float0 for others."""
+        return self if issubdtype(self.dtype, np.inexact) else self.update(dtype=np.dtype(float0), weak_type=False)
+
+    at_least_vspace = to_tangent_aval
 
     @property
     def mat(self) -> ManualAxisType:

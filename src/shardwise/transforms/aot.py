@@ -41,6 +41,7 @@ from shardwise.transforms.jaxpr import struct_of as struct_of
 from shardwise.transforms.jit import JitWrapped, TracedCall, jit
 from shardwise.transforms.jit_shardings import moved
 from shardwise.transforms.memory_use import MemoryStats, memory_of
+from shardwise.transforms.traced import TYPES_SUFFICE
 
 ArgsKwargs = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -48,10 +49,11 @@ ArgsKwargs = tuple[tuple[Any, ...], dict[str, Any]]
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The tree of ShapeDtypeStructs that `fun(*args, **kwargs)` would give, without computing it.
 
-    Arguments may be arrays, ShapeDtypeStructs, or anything with a shape and a dtype.
+    Arguments may be arrays, ShapeDtypeStructs, or anything with a shape and a dtype; so may results.
     """
     wrapped = fun if isinstance(fun, JitWrapped) else jit(fun)
-    return trace_call(wrapped, args, kwargs).out_info
+    with TYPES_SUFFICE.override(True):
+        return trace_call(wrapped, args, kwargs).out_info
 
 
 # -- the three stages ----------------------------------------------------------------------------------------------------------

@@ -33,6 +33,6 @@ def effects_barrier() -> None:
 def ensure_compile_time_eval() -> AbstractContextManager[Any]:
     """A context manager and decorator: ops in it run at once, on concrete values, even while a function is traced.
 
-    Ops on traced values raise UnexpectedTracerError there.
+    Ops on traced values are traced there as elsewhere.
     """
     return eagerly()

@@ -31,7 +31,6 @@ from shardwise.ir import (
 from shardwise.ir.op import Params, find_op
 from shardwise.ops.barrier import optimization_barrier_p
 from shardwise.ops.convert import as_array, as_value
-from shardwise.transforms.arguments import StaticValue
 from shardwise.transforms.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
 from shardwise.transforms.linearize import linearize_flat, transpose_linear, transpose_program
 from shardwise.transforms.vmap import batch_program
@@ -51,7 +50,7 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
         fun: the function; without it a decorator is returned.
         prevent_cse: keep the second computation from being merged with the first (unneeded where a loop separates them).
         policy: ``policy(op, *types, **params) -> bool`` says which results are kept nonetheless; see `checkpoint_policies`.
-        static_argnums: arguments that are constants of the trace (hashable), by position;
+        static_argnums: arguments that are constants of the trace, by position;
         static_argnames: and by keyword.
         concrete: not supported any more; use static_argnums.
     """
@@ -76,9 +75,9 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
                                  f"`-len(args)` and less than `len(args)`, where `args` is the tuple of positional "
                                  f"arguments; got {static} for "
                                  f"{len(args)} arguments.")  # fmt: skip
-        fixed = {n % len(args): StaticValue(args[n]) for n in static}
+        fixed = {n % len(args): args[n] for n in static}
         dynamic = tuple(a for i, a in enumerate(args) if i not in fixed)
-        named = {k: StaticValue(v) for k, v in kwargs.items() if k in static_names}
+        named = {k: v for k, v in kwargs.items() if k in static_names}
         traced = {k: v for k, v in kwargs.items() if k not in named}
         leaves, structure = tree_flatten((dynamic, traced))
         values = [as_array(as_value(x)) for x in leaves]
@@ -88,8 +87,7 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
             nonlocal out_tree
             given, keywords = tree_unflatten(structure, xs)
             rest = iter(given)
-            keywords = {**keywords, **{k: v.value for k, v in named.items()}}
-            result = fun(*[fixed[i].value if i in fixed else next(rest) for i in range(len(args))], **keywords)
+            result = fun(*[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **keywords, **named)
             outs, out_tree = tree_flatten(result)
             return [as_array(as_value(o)) for o in outs]
 

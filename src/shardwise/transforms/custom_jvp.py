@@ -27,6 +27,7 @@ from shardwise.transforms.custom_rules import (
     zero_tangent,
 )
 from shardwise.transforms.jvp import JVPTrace, tangent_type
+from shardwise.transforms.linearize import transpose_linear
 from shardwise.transforms.vmap import BatchTrace, BatchTracer, batch_program, lifted
 
 
@@ -169,5 +170,11 @@ def _custom_jvp_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Se
     return outs, [0] * len(outs)
 
 
+def _custom_jvp_transpose(cts: Sequence[Any], *args: Any, program: Program, **_: Any) -> list[Any]:
+    """Of a function that is linear in what is asked about: its own transpose."""
+    return transpose_linear(program, args, cts)
+
+
 custom_jvp_op = define_op("custom_jvp_call", type_rule=called_type, multiple_results=True, typed=True, jvp=_custom_jvp_jvp,
+                          transpose=_custom_jvp_transpose,
                           inline=lambda eqn: eqn.params["program"], batch=_custom_jvp_batch)  # fmt: skip

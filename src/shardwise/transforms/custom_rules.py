@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from shardwise.base.dtypes import float0
-from shardwise.base.tree import PyTreeDef, register_pytree_node, tree_flatten, tree_leaves, tree_unflatten
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, tracing
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import has_tangent
@@ -76,11 +76,6 @@ class CustomVJPPrimal:
     def __init__(self, value: Any, perturbed: bool) -> None:
         self.value = value
         self.perturbed = perturbed
-
-
-register_pytree_node(
-    CustomVJPPrimal, lambda p: ((p.value,), p.perturbed), lambda aux, children: CustomVJPPrimal(children[0], aux)
-)
 
 
 def zero_tangent(x: Any) -> Any:

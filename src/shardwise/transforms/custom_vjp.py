@@ -13,7 +13,15 @@ import numpy as np
 
 from shardwise.base.dtypes import float0, issubdtype
 from shardwise.base.errors import UnexpectedTracerError
-from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
+from shardwise.base.tree import (
+    PyTreeDef,
+    broadcast_prefix,
+    register_pytree_node,
+    tree_flatten,
+    tree_leaves,
+    tree_map,
+    tree_unflatten,
+)
 from shardwise.ir import ShapedArray, Tracer, bind, current_trace, define_op, is_eager, trace_program, tracing
 from shardwise.ir.op import Params
 from shardwise.ops.casts import convert
@@ -100,6 +108,18 @@ class custom_vjp(Custom):
         return tree_unflatten(out_tree, outs)
 
 
+class _Constant:
+    """A Python number among the residuals: part of their structure, so that the backward rule gets it as it was."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+register_pytree_node(_Constant, lambda c: ((), (type(c.value), c.value)), lambda kept, _: _Constant(kept[1]))
+
+
 class _VjpRules:
     """The user's two rules, on flat values."""
 
@@ -135,7 +155,8 @@ class _VjpRules:
                             f"has the structure that "
                             f"{name} returns, {note[0]}, but got {out_tree}.")  # fmt: skip
         note[:] = [out_tree]
-        residuals, residual_tree = flat_values(pair[1])
+        kept = tree_map(lambda x: _Constant(x) if isinstance(x, (bool, int, float, complex)) else x, pair[1])
+        residuals, residual_tree = flat_values(kept)
         return outs, residuals, residual_tree
 
     def backward(self, residuals: Sequence[Any], residual_tree: PyTreeDef, cts: Sequence[Any], out_tree: PyTreeDef,
@@ -145,7 +166,10 @@ class _VjpRules:
         assert custom.bwd is not None
         empty = SymbolicZero if custom.symbolic_zeros else _host_zero
         given = [empty(t) if c is None else c for c, t in zip(cts, ct_types, strict=True)]
-        found = custom.bwd(*self.constant, tree_unflatten(residual_tree, residuals), tree_unflatten(out_tree, given))
+        kept = tree_unflatten(residual_tree, residuals)
+        is_constant = lambda x: isinstance(x, _Constant)  # noqa: E731
+        known = tree_map(lambda x: x.value if is_constant(x) else x, kept, is_leaf=is_constant)
+        found = custom.bwd(*self.constant, known, tree_unflatten(out_tree, given))
         return self._checked(found, types)
 
     def _checked(self, found: Any, types: Sequence[ShapedArray]) -> list[Any]:
@@ -168,11 +192,14 @@ class _VjpRules:
             if ct is None or isinstance(ct, SymbolicZero):
                 flat += [None] * len(wanted)
                 continue
-            leaves, ct_tree = tree_flatten(ct, is_leaf=empty)
-            if ct_tree != tree:
-                raise TypeError(f"Custom VJP bwd rule {rule} must produce an output with the same container (pytree) "
-                                f"structure as the args tuple "
-                                f"of the primal function; for argument {i} of {name} that is {tree}, but got {ct_tree}.")  # fmt: skip
+            try:
+                leaves = broadcast_prefix(ct, argument, is_leaf=empty)
+            except ValueError:
+                given = tree_flatten(ct, is_leaf=empty)[1]
+                raise TypeError(
+                    f"Custom VJP bwd rule {rule} must produce an output with the same container (pytree) structure as the "
+                    f"args tuple of the primal function; for argument {i} of {name} that is {tree}, got {given}."
+                ) from None
             flat += [self._leaf(c, t) for c, t in zip(leaves, wanted, strict=True)]
         return flat
 

@@ -56,7 +56,7 @@ from shardwise.transforms.jit_shardings import (
     flat_shardings,
     placed_signature,
 )  # fmt: skip
-from shardwise.transforms.traced import as_constant, check_output, prune, typed_mesh
+from shardwise.transforms.traced import as_constant, as_result, check_output, prune, typed_mesh
 
 Value = ArrayImpl | Literal | Tracer
 
@@ -260,7 +260,7 @@ class JitWrapped:
             leaves, out_tree = tree_flatten(result)
             for path, leaf in tree_leaves_with_path(result) if not all(isinstance(x, Array) for x in leaves) else ():
                 check_output(leaf, name, path)
-            return [as_value(leaf) for leaf in leaves]
+            return [as_result(leaf) for leaf in leaves]
 
         program, consts = trace_program(flat, types, name, names, ProgramTrace(name))
         assert out_tree is not None

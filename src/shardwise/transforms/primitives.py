@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwise.base import config
-from shardwise.base.errors import TracerArrayConversionError
+from shardwise.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise.inspection import ShapeDtypeStruct
-from shardwise.ir import Equation, Program, ShapedArray, Tracer, bind, is_eager, trace_program
+from shardwise.ir import Equation, Program, ShapedArray, Tracer, bind, define_op, is_eager, trace_program
 from shardwise.ir.op import Op, UndefinedPrimal
 from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.transpose import dim_factors
+from shardwise.sharding.rule import Kind, Rule
 
 
 class Primitive:
@@ -96,7 +100,7 @@ class Primitive:
             )
         try:
             return self._traced(self.impl, types, params)
-        except TracerArrayConversionError:
+        except (ConcretizationTypeError, TracerArrayConversionError):
             return self._traced(self._called_back, types, params)
 
     def _traced(self, fun: Callable[..., Any], types: Sequence[ShapedArray], params: dict[str, Any]) -> Program:
@@ -105,11 +109,7 @@ class Primitive:
             return [as_array(as_value(o)) for o in (out if self.multiple_results else [out])]
 
         program, consts = trace_program(flat, types, self.name)
-        if consts:
-            raise NotImplementedError(
-                f"the primitive {self.name} closes over arrays; give them to bind as operands instead."
-            )
-        return program
+        return with_constants(program, consts, self.name) if consts else program
 
     def _called_back(self, *values: Any, **params: Any) -> Any:
         from shardwise.ops.callback import pure_callback
@@ -129,6 +129,35 @@ class Primitive:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+
+class _Held:
+    """An array as a param: equal to itself alone."""
+
+    def __init__(self, value: np.ndarray[Any, Any]) -> None:
+        self.value = value
+
+
+_constant_op = define_op(
+    "captured_constant", type_rule=lambda held, aval: aval,
+    kernel=lambda env, held, aval: held.value.reshape((1,) * env.lead + held.value.shape),
+    rule=lambda ins, outs, params: Rule((), (dim_factors(outs[0].shape),), outs[0].shape, (Kind.REPLICATE,) * outs[0].ndim),
+)  # fmt: skip
+
+
+def with_constants(program: Program, consts: Sequence[Any], name: str) -> Program:
+    """A program whose captured arrays are made by equations of its own."""
+    if any(isinstance(c, Tracer) for c in consts):
+        raise NotImplementedError(
+            f"the primitive {name} closes over traced arrays; give them to bind as operands instead."
+        )
+    values = [_Held(np.asarray(c.dense)) for c in consts]
+    made = [
+        Equation(_constant_op, (), (v,), {"held": h, "aval": v.aval})
+        for v, h in zip(program.inputs, values, strict=False)
+    ]
+    inputs = program.inputs[len(consts) :]
+    return Program(inputs, (*made, *program.equations), program.outputs, 0, program.name)
 
 
 _primitives: dict[tuple[Op, str], Primitive] = {}
@@ -179,14 +208,16 @@ def _zeros_out(values: Any) -> Any:
 
 
 class Rules(dict[Primitive, Any]):
-    """Rules by primitive. Setting one gives it to the primitive's op; those of the library's own ops stay as they are."""
+    """Rules by primitive. Setting one gives it to the primitive's op, as its `kind`; those that the library's own ops have
+    stay as they are."""
 
-    def __init__(self, give: Callable[[Primitive, Op, Any], None]) -> None:
+    def __init__(self, give: Callable[[Primitive, Op, Any], None], kind: str) -> None:
         super().__init__()
         self._give = give
+        self._kind = kind
 
     def __setitem__(self, primitive: Primitive, rule: Any) -> None:
-        if primitive.is_ours:
+        if primitive.is_ours and getattr(primitive.op, self._kind) is not None:
             raise TypeError(
                 f"{primitive} is an op of the library, whose rules cannot be replaced; wrap it in custom_jvp or custom_vmap."
             )
@@ -213,17 +244,26 @@ def _give_transpose(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> N
 
 
 def _give_batcher(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
+    _give_axis_batcher(
+        primitive, op, lambda size, axis_name, kind, values, dims, **params: rule(values, dims, **params)
+    )
+
+
+def _give_axis_batcher(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
+    from shardwise.transforms.vmap import BatchTrace
+
     def batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Any) -> Any:
-        outs, out_dims = rule(tuple(values), tuple(dims), **params)
+        outs, out_dims = rule(size, axis_name, BatchTrace, tuple(values), tuple(dims), **params)
         many, many_dims = (outs, out_dims) if op.multiple_results else ([outs], [out_dims])
         return [as_array(as_value(o)) for o in many], list(many_dims)
 
     op.batch = batch
 
 
-primitive_jvps = Rules(_give_jvp)
-primitive_transposes = Rules(_give_transpose)
-primitive_batchers = Rules(_give_batcher)
+primitive_jvps = Rules(_give_jvp, "jvp")
+primitive_transposes = Rules(_give_transpose, "transpose")
+primitive_batchers = Rules(_give_batcher, "batch")
+axis_primitive_batchers = Rules(_give_axis_batcher, "batch")
 
 
 def defjvp(primitive: Primitive, *rules: Callable[..., Any] | None) -> None:
@@ -291,8 +331,11 @@ class LowerFun:
 
 
 def register_lowering(primitive: Primitive, rule: Any, platform: str | None = None, **_: Any) -> Any:
-    """Say what compiled programs run for a primitive: ``lower_fun(function)``. Rules that write MLIR are refused."""
-    if platform not in (None, "cpu"):
+    """Say what compiled programs run for a primitive: ``lower_fun(function)``.
+
+    A rule that writes MLIR is left aside where `def_impl` has said how to compute the primitive, and refused elsewhere.
+    """
+    if platform not in (None, "cpu") or (primitive.impl is not None and not isinstance(rule, LowerFun)):
         return rule
     if not isinstance(rule, LowerFun):
         raise NotImplementedError("lowering rules write MLIR, which programs here are not made of; pass mlir.lower_fun(function, "

@@ -1,0 +1,3 @@
+"""`flatten_util`, as documented."""
+
+from shardwise.flatten_util import ravel_pytree as ravel_pytree
