@@ -77,3 +77,16 @@ def test_reductions_and_operators_on_many_devices_equal_one():
     x, y = shardwise.device_put(host, NamedSharding(mesh, P("x", "y"))), jnp.asarray(host)
     for f in (jnp.std, jnp.median, lambda a: jnp.quantile(a, 0.3, axis=0), lambda a: jnp.unwrap(a * 9), jnp.ptp):
         np.testing.assert_allclose(f(x), f(y), rtol=1e-5, atol=1e-5)
+
+
+def test_created_on_a_mesh_that_only_out_sharding_names():
+    mesh = shardwise.sharding.Mesh(
+        np.array(shardwise.devices()[:4]).reshape(2, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2
+    )
+    target = NamedSharding(mesh, P("x"))
+    for made, wanted in (
+        (jnp.zeros(8, out_sharding=target), [0] * 8),
+        (jnp.arange(1, 17, 2, out_sharding=target), range(1, 17, 2)),
+    ):
+        assert made.sharding == target and made.committed
+        np.testing.assert_array_equal(made, wanted)

@@ -6,6 +6,7 @@ In: Python and NumPy values, shapes, dtypes; a place (`device=`) or a type-level
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from typing import IO, Any
 
 import numpy as np
@@ -31,7 +32,15 @@ from shardwise.ops.dims import shape_tuple
 from shardwise.ops.fill import filled, filled_like
 from shardwise.ops.out_sharding import resolve_out_sharding
 from shardwise.placement import incompatible_devices
-from shardwise.sharding import Mesh, NamedSharding, PmapSharding, Sharding, get_abstract_mesh
+from shardwise.sharding import (
+    Mesh,
+    NamedSharding,
+    PmapSharding,
+    Sharding,
+    get_abstract_mesh,
+    get_concrete_mesh,
+    use_mesh,
+)
 
 _PYTHON_KINDS: dict[type, str] = {bool: "b", int: "i", float: "f", complex: "c"}
 
@@ -229,7 +238,16 @@ def _filled(name: str, shape: Any, number: Literal, device: Any, out_sharding: A
 def _split(name: str, sizes: tuple[int, ...], number: Any, out_sharding: Any) -> Array:
     """A scalar everywhere in an array that is split as `out_sharding` says, over Explicit axes."""
     target = resolve_out_sharding(out_sharding, name, len(sizes))
-    return on_its_mesh(filled(sizes, number, target), out_sharding)
+    with its_mesh(out_sharding):
+        return on_its_mesh(filled(sizes, number, target), out_sharding)
+
+
+def its_mesh(out_sharding: Any) -> AbstractContextManager[Any]:
+    """Where ops run at once for `out_sharding`: under the mesh that it names, if none is current."""
+    mesh = getattr(out_sharding, "mesh", None)
+    if isinstance(mesh, Mesh) and is_eager() and get_concrete_mesh().empty:
+        return use_mesh(mesh)
+    return nullcontext()
 
 
 def on_its_mesh(x: Array, out_sharding: Any) -> Array:

@@ -36,7 +36,7 @@ from shardwise.numpy._promote import (
     zero_like,
 )
 from shardwise.numpy._ufunc_forms import where_
-from shardwise.numpy.creation import asarray, on_its_mesh
+from shardwise.numpy.creation import asarray, its_mesh, on_its_mesh
 from shardwise.transforms.composed import composed
 
 
@@ -64,12 +64,13 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     width = 1 if width is None else width
     assert first is not None and last is not None
     n = max(0, math.ceil((last - first) / width))
-    out = lax.broadcasted_iota(wanted, (n,), 0, out_sharding=out_sharding)
-    if width != 1:
-        out = lax.mul(out, literal(width, wanted))
-    if first != 0:
-        out = lax.add(out, literal(first, wanted))
-    return place_created(out, device) if out_sharding is None else on_its_mesh(out, out_sharding)
+    with its_mesh(out_sharding):
+        out = lax.broadcasted_iota(wanted, (n,), 0, out_sharding=out_sharding)
+        if width != 1:
+            out = lax.mul(out, literal(width, wanted))
+        if first != 0:
+            out = lax.add(out, literal(first, wanted))
+        return place_created(out, device) if out_sharding is None else on_its_mesh(out, out_sharding)
 
 
 def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
