@@ -13,7 +13,7 @@ from shardwise.runtime.threads import in_runs, thread_count
 
 Block = np.ndarray[Any, Any]
 
-_CHUNK = 1 << 16  # elements that a thread takes at a time
+_CHUNK = 1 << 14  # elements that a thread takes at a time
 
 
 def in_rows(
