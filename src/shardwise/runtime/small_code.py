@@ -318,6 +318,10 @@ class Code(Lanes):
             return self.loaded(self.new(f"load {self.vector(stored)}, ptr {place}, align 1", "raw"), dtype)
         if not any(s for m, s in zip(shape, steps, strict=True) if m != 1):
             return self.loaded(self.new(f"load {stored}, ptr {place}, align 1", "one"), dtype, scalar=True)
+        if len(shape) == 2 and 0 in steps and 1 not in shape:  # rows that are equal, or rows of equal elements
+            d = steps.index(0)
+            part = self.at(shape[1 - d]).read(place, (shape[1 - d],), (steps[1 - d],), dtype)
+            return self.shuffled(part, shape[1 - d], [i // shape[1] if d else i % shape[1] for i in range(n)])
         offsets = _offsets(shape, steps)
         raw, read = "poison", dict[int, str]()
         for lane, offset in enumerate(offsets):

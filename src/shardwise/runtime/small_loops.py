@@ -37,30 +37,40 @@ def each(code: Code, shape: Shape, operands: Sequence[Value], write: Write, into
         tuple(0 if n == 1 else s for n, s in zip(v.shape, v.steps, strict=True)) for v in (*operands, *into) if v.place
     ]
     extents, merged = _merged(shape, steps)
-    width = min(extents[-1], code.lanes_per_vector(v.dtype for v in (*operands, *into)))
-    walks = [_Walk(v.place, s, v.dtype) for v, s in
-             zip([v for v in (*operands, *into) if v.place], merged, strict=True)]  # fmt: skip
+    tile = _tile(extents, code.lanes_per_vector(v.dtype for v in (*operands, *into)))
+    width, over = math.prod(tile), -len(tile)
+    walks = [
+        _Walk(v.place, s, v.dtype) for v, s in zip([v for v in (*operands, *into) if v.place], merged, strict=True)
+    ]
     ready = {i: code.lane_of(replace(v, shape=(1,)), (width,)) for i, v in enumerate(operands) if not v.place}
     results = len(into)
 
     def innermost(places: list[str]) -> None:
         def step(index: str, _: list[str]) -> list[str]:
-            at = first_of(code, index, width, extents[-1])
-            here = [code.moved(p, at, w.steps[-1]) for p, w in zip(places, walks, strict=True)]
+            at = first_of(code, index, tile[0], extents[over])
+            here = [code.moved(p, at, w.steps[over]) for p, w in zip(places, walks, strict=True)]
             code.at(width)
             read = iter(
-                [code.read(p, (width,), w.steps[-1:], w.dtype) for p, w in zip(here[:-results], walks, strict=False)]
+                [code.read(p, tile, w.steps[over:], w.dtype) for p, w in zip(here[:-results], walks, strict=False)]
             )
             lanes = [ready[i] if i in ready else next(read) for i in range(len(operands))]
             made = write(lanes)
             code.at(width)
             for lane, p, w in zip(made, here[-results:], walks[-results:], strict=True):
-                code.write(Lane(lane.ref, w.dtype), p, (width,), w.steps[-1:])
+                code.write(Lane(lane.ref, w.dtype), p, tile, w.steps[over:])
             return []
 
-        code.loop(-(-extents[-1] // width), [], step)
+        code.loop(-(-extents[over] // tile[0]), [], step)
 
-    _nest(code, extents[:-1], walks, [w.place for w in walks], innermost)
+    _nest(code, extents[:over], walks, [w.place for w in walks], innermost)
+
+
+def _tile(extents: Shape, lanes: int) -> Shape:
+    """What a register takes of the innermost loops: a part of a row, or several short rows."""
+    n = extents[-1]
+    if len(extents) > 1 and 2 * n <= lanes:
+        return min(extents[-2], lanes // n), n
+    return (min(n, lanes),)
 
 
 def pointwise(
