@@ -189,3 +189,11 @@ def test_results_of_pmap_may_enter_anywhere(mesh):
     out = sw.jit(lambda x: x * 2, in_shardings=sharding)(sw.pmap(lambda x: x)(np.arange(8)))
     assert out.sharding == sharding
     np.testing.assert_array_equal(np.asarray(out), np.arange(8) * 2)
+
+
+def test_reshard_leaves_automatic_axes_alone(mesh):
+    automatic = Mesh(mesh.devices, mesh.axis_names, axis_types=(Auto, Auto))
+    with use_mesh(automatic):
+        x = sw.device_put(VALUES, NamedSharding(automatic, P("x", "y")))
+        for function in (lambda x: reshard(x, P(None, None)), sw.jit(lambda x: reshard(x * 2, P(None, None)))):
+            assert function(x).sharding == x.sharding

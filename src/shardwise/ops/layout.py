@@ -158,9 +158,8 @@ def _reshard_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Pa
 
 
 def _reshard_layout(eqn: Equation) -> tuple[tuple[tuple[str, ...], ...], tuple[bool, ...]]:
-    """The dims' axes; an explicit value may still be split by axes that are not explicit."""
-    dims, is_open = eqn.params["dims"], eqn.params["open"]
-    return dims, is_open if eqn.outputs[0].aval.mesh is None else (True,) * len(is_open)
+    """The dims' axes; a value may still be split by axes that are not explicit."""
+    return eqn.params["dims"], (True,) * len(eqn.params["open"])
 
 
 reshard_op = define_op(

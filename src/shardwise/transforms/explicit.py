@@ -70,7 +70,7 @@ def _reshard_leaf(x: Any, target: Any) -> Array:
             concrete = NamedSharding(value.sharding.mesh, given)
         _check_devices(value, concrete, named, sharding)
         unreduced = getattr(given, "unreduced", None) or value.aval.unreduced
-        if concrete is not None and not unreduced:
+        if concrete is not None and not unreduced and not sharding.mesh.auto_axes:  # those are left as they are
             value._check_alive()
             return value if value.sharding == concrete else place(value, concrete)
         return jit(lambda v: bind(reshard_op, v, sharding=sharding, concrete=concrete))(value)
