@@ -26,7 +26,7 @@ __all__ = ["bitcast_convert_type", "convert_element_type", "reduce_precision", "
 
 def _convert_type(x: ShapedArray, *, new_dtype: Any, weak_type: bool) -> ShapedArray:
     if new_dtype != x.dtype and (isinstance(new_dtype, KeyDtype) or isinstance(x.dtype, KeyDtype)):
-        raise TypeError(f"PRNG keys convert to nothing else, got {x.dtype.name} -> {new_dtype.name}. "
+        raise ValueError(f"PRNG keys convert to nothing else, got {x.dtype.name} -> {new_dtype.name}. "
                         "Use random.key_data and random.wrap_key_data.")  # fmt: skip
     return ShapedArray(x.shape, new_dtype, weak_type)
 
