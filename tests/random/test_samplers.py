@@ -101,3 +101,10 @@ def test_the_same_bits_without_compiled_loops():
 def test_arguments_that_do_not_fit_are_refused(call, error):
     with pytest.raises(error):
         call(random.PRNGKey(0))
+
+
+def test_dtypes_that_are_not_the_sampler_s_own() -> None:
+    key = sw.random.key(0)
+    assert sw.random.lognormal(key, dtype=sw.numpy.bfloat16).dtype == np.float32  # JAX 0.5.3 promotes with its sigma
+    counts = sw.random.multinomial(key, 10, np.array([0.2, 0.3, 0.5], np.float32), dtype=np.int32)
+    assert counts.dtype == np.int32 and int(counts.sum()) == 10

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
-from shardwise.base.dtypes import iinfo, result_type, to_inexact
+from shardwise.base.dtypes import check_requested, iinfo, result_type, to_inexact
 from shardwise.ir import Array, literal
 from shardwise.ops.casts import convert
 from shardwise.ops.control import scan, while_loop
@@ -280,10 +280,10 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
         n: the numbers of trials; broadcast to the leading dims of `shape`.
         p: the probability of each outcome along the last dim.
         shape: the shape of the result, to which `p` broadcasts; that of `p` by default.
-        dtype: a float dtype; float32 by default.
+        dtype: what the counts are cast to; float32 by default.
         unroll: as in `scan`: changes nothing.
     """
-    checked, found = checked_key("multinomial", key), float_dtype("multinomial", dtype)
+    checked, found = checked_key("multinomial", key), check_requested(float if dtype is None else dtype, "multinomial")
     operator.index(unroll)
     p, n = as_array(p), as_value(n)
     common = to_inexact(result_type(n, p))

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
+from shardwise.base import config
 from shardwise.base.dtypes import result_type
 from shardwise.ir import Array, literal
+from shardwise.ops.convert import as_value
 from shardwise.ops.dims import shape_tuple
 from shardwise.ops.random_floats import erf_inv
 from shardwise.random.arguments import (
@@ -94,6 +96,13 @@ def _lognormal(key: Array, sigma: Any, *, shape: Shape, dtype: Any, sharding: Na
 def lognormal(key: Any, sigma: Any = np.float32(1), shape: Any = None, dtype: Any = None, *,  # noqa: B008
               out_sharding: Any = None) -> Array:  # fmt: skip
     """Numbers whose logarithm is normal with standard deviation `sigma`: f[*shape]."""
+    if not config.latest:
+        # JAX 0.5.3 promotes: halves times its default float32 are float32.
+        found = float_dtype("lognormal", dtype, complex=True)
+        dtype = result_type(found, as_value(sigma))
+        if dtype != found:
+            logs = normal(key, sample_shape("lognormal", shape, sigma), found, out_sharding=out_sharding)
+            return lax.exp(lax.mul(lax.convert_element_type(logs, dtype), parameter(sigma, logs.ndim, dtype)))
     return drawn(_lognormal, "lognormal", key, (sigma,), shape, dtype, out_sharding, complex=True)
 
 
