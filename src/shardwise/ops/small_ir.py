@@ -36,7 +36,7 @@ from shardwise.ops.window_numbers import GatherScatterMode
 from shardwise.runtime import small_control, small_moves, small_windows
 from shardwise.runtime.fused_space import fits
 from shardwise.runtime.lanes import TYPES
-from shardwise.runtime.small_body import WRITERS, Body, has_form
+from shardwise.runtime.small_body import WRITERS, Body, has_form, same
 from shardwise.runtime.small_code import Value, name_of
 from shardwise.runtime.small_loops import running
 from shardwise.runtime.small_product import LARGEST as LARGEST_PRODUCT
@@ -79,10 +79,6 @@ def _scatter(body: Body, eqn: Equation, values: list[Value], wanted: list[Value 
     return small_windows.scatter(body.code, eqn, values, wanted[0], eqn.params["mode"] is GatherScatterMode.CLIP)
 
 
-def _same(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
-    return values
-
-
 def _recast(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
     """The same bits as another type of that size."""
     code, (x,), dtype = body.code, values, name_of(eqn.outputs[0].aval)
@@ -115,9 +111,9 @@ WRITERS[dynamic_update_slice_p] = _into(small_moves.dynamic_update)
 WRITERS[dot_general_p] = _product
 WRITERS[gather_p] = _gather
 WRITERS.update(dict.fromkeys(_SCATTERS, _scatter))
-WRITERS[barrier_p] = _same
-WRITERS[name_p] = _same
-WRITERS[find_op("pvary")] = _same
+WRITERS[barrier_p] = same
+WRITERS[name_p] = same
+WRITERS[find_op("pvary")] = same
 WRITERS[bitcast_convert_type_p] = _recast
 _RUNNING = {cumsum_p: "add", cumprod_p: "mul", cummax_p: "max", cummin_p: "min"}
 WRITERS.update({op: _running(name) for op, name in _RUNNING.items()})

@@ -25,6 +25,11 @@ Writer = Callable[["Body", Equation, list[Value], list[Value | None]], list[Valu
 WRITERS: dict[Op, Writer] = {}
 
 
+def same(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+    """The writer of ops that give their operands as they are."""
+    return values
+
+
 def has_form(eqn: Equation) -> bool:
     """Whether the op can be written at all, its params and types aside."""
     emit = eqn.op.emit

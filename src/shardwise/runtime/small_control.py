@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.ir import Equation, Literal, Program, Var
 from shardwise.runtime.lanes import TYPES, Lane
-from shardwise.runtime.small_body import WRITERS, Body, lane_kind
+from shardwise.runtime.small_body import WRITERS, Body, lane_kind, same
 from shardwise.runtime.small_code import SMALL, Code, Shape, Value, name_of
 from shardwise.runtime.small_loops import dense, store
 from shardwise.runtime.small_moves import as_index
@@ -310,6 +310,8 @@ def _leads_through(eqn: Equation, given: list[Shape], lead: int) -> list[Shape]:
         a = params["cond_consts"]
         b = a + params["body_consts"]
         return _settled_leads(params["body"], given[a:b], given[b:], [], lead)
+    if WRITERS.get(eqn.op) is same:
+        return given
     return [np.broadcast_shapes((1,) * lead, *given)] * len(eqn.outputs)
 
 
