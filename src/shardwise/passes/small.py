@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from shardwise.ir import Equation, Program, Var
 from shardwise.ops.small_ir import inner_programs, with_inner_programs, writable
+from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime.env import Env
 from shardwise.runtime.small import available, small
 
@@ -44,16 +45,13 @@ def _with_regions(program: Program, devices: int, fewest: int) -> Program:
         return program
     last = {a: i for i, e in enumerate(equations) for a in e.inputs if isinstance(a, Var)}
     last.update((v, len(equations)) for v in program.outputs if isinstance(v, Var))
-    users: dict[Var, list[int]] = {}
-    for i, e in enumerate(equations):
-        for a in e.inputs:
-            if isinstance(a, Var):
-                users.setdefault(a, []).append(i)
+    used = users(program)
     out: list[Equation] = []
-    for g in _ordered(program, groups):
+    for part in ordered(program, [Part(g) for g in groups]):
+        g = part.members
         if g in worth:
             kept = {v for i in g for v in equations[i].outputs
-                    if last.get(v) == len(equations) or any(k not in g for k in users.get(v, ()))}  # fmt: skip
+                    if last.get(v) == len(equations) or any(k not in g for k in used.get(v, ()))}  # fmt: skip
             out.append(_region([equations[i] for i in g], kept))
         else:
             out.extend(inside[i] for i in g)
@@ -82,7 +80,7 @@ def _region(members: Sequence[Equation], kept: set[Var]) -> Equation:
 
 def _groups(program: Program, fit: Sequence[bool]) -> list[Group]:
     """Writable equations by stages, in pieces of bounded size; each other equation alone."""
-    made = {v: i for i, e in enumerate(program.equations) for v in e.outputs}
+    made = makers(program)
     stages: list[int] = []
     effects = 0  # the stage of the last equation with effects: their order stays
     for i, eqn in enumerate(program.equations):
@@ -95,30 +93,3 @@ def _groups(program: Program, fit: Sequence[bool]) -> list[Group]:
     for i, stage in enumerate(stages):
         found.setdefault((stage, -1 if fit[i] else i), []).append(i)
     return [tuple(g[k : k + _LARGEST]) for g in found.values() for k in range(0, len(g), _LARGEST)]
-
-
-def _ordered(program: Program, groups: Sequence[Group]) -> list[Group]:
-    """Groups after those that they need, else by their last members; equations with effects in their order."""
-    of = {i: g for g in groups for i in g}
-    made = {v: i for i, e in enumerate(program.equations) for v in e.outputs}
-    needs: dict[Group, dict[Group, None]] = {g: {} for g in groups}
-    last_effect: int | None = None
-    for i, eqn in enumerate(program.equations):
-        for atom in eqn.inputs:
-            j = made.get(atom) if isinstance(atom, Var) else None
-            if j is not None and of[j] is not of[i]:
-                needs[of[i]][of[j]] = None
-        if eqn.op.has_effects(eqn.params):
-            if last_effect is not None:
-                needs[of[i]][of[last_effect]] = None
-            last_effect = i
-    done: dict[Group, None] = {}
-    for group in sorted(groups, key=lambda g: g[-1]):
-        stack = [group]
-        while stack:
-            waiting = [g for g in needs[stack[-1]] if g not in done]
-            if waiting and stack[-1] not in done:
-                stack.extend(waiting)
-            else:
-                done[stack.pop()] = None
-    return list(done)
