@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from shardwise import lax
+from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.dtypes import (
     SCALAR_TYPES,
@@ -25,13 +26,14 @@ from shardwise.base.dtypes import (
     to_inexact,
 )
 from shardwise.base.errors import ConcretizationTypeError
+from shardwise.device_put import place_created
 from shardwise.ir import Array, Literal, ShapedArray, Tracer, literal
 from shardwise.ir.explicit import elementwise_error
 from shardwise.ops.casts import convert as convert
 from shardwise.ops.casts import warn_of_lost_part
 from shardwise.ops.convert import as_array as as_array
 from shardwise.ops.convert import as_value
-from shardwise.sharding import NamedSharding, PartitionSpec
+from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 Value: TypeAlias = Array | Literal
 DType: TypeAlias = Any
@@ -301,7 +303,7 @@ def broadcast_together(name: str, *xs: Value) -> Sequence[Value]:
     A dim that one operand splits is split in all of them, so that an op that takes equal layouts only, such as
     `select_n`, gets them. Operands of one shape are left as they are. ShardingTypeError if two split a dim differently.
     """
-    mesh = next((x.aval.mesh for x in xs if x.aval.mesh is not None), None)
+    mesh = next((_mesh(x) for x in xs if x.aval.mesh is not None), None)
     shapes = {x.shape for x in xs}
     if mesh is None or len(shapes) == 1:
         return promote_shapes(name, *xs)
@@ -311,11 +313,18 @@ def broadcast_together(name: str, *xs: Value) -> Sequence[Value]:
     def spread(x: Value) -> Value:
         if x.shape == shape and not config.latest:  # JAX 0.5.3 changes the layout of those only that grow
             return x
-        return lax.broadcast_in_dim(
-            x, shape, range(len(shape) - x.ndim, len(shape)), out_sharding=NamedSharding(mesh, spec)
-        )
+        dims = range(len(shape) - x.ndim, len(shape))
+        if x.aval.mesh is None and isinstance(mesh, Mesh):  # concrete, on a device of its own
+            return place_created(lax.broadcast_in_dim(x, shape, dims), NamedSharding(mesh, spec))
+        return lax.broadcast_in_dim(x, shape, dims, out_sharding=NamedSharding(mesh, spec))
 
     return [spread(x) for x in xs]
+
+
+def _mesh(x: Value) -> Mesh | AbstractMesh | None:
+    """The mesh that a value's type names, with its devices where they are known."""
+    sharding = x.sharding if isinstance(x, ArrayImpl) else None
+    return sharding.mesh if isinstance(sharding, NamedSharding) else x.aval.mesh
 
 
 def _merged_spec(name: str, ndim: int, xs: Sequence[Value]) -> PartitionSpec:

@@ -19,9 +19,9 @@ from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import do
 from shardwise.ops.reduce import argmax, reduce_or
 from shardwise.ops.reshape import reshape
-from shardwise.ops.window_numbers import scatter_window_dims
 from shardwise.ops.select import select_n_p
 from shardwise.ops.shape import stack
+from shardwise.ops.window_numbers import scatter_window_dims
 from shardwise.transforms.checkify_errors import (
     DivisionByZeroError,
     Error,
