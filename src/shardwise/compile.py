@@ -26,13 +26,13 @@ from shardwise.passes.partition import Transfer, partition
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.passes.simplify import simplify
 from shardwise.placement import derive_sharding, incompatible_devices
-from shardwise.runtime.announce import announced, collectives
 from shardwise.runtime.blocks import BlockForm, Ndarray
-from shardwise.runtime.comm import the_world
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
+from shardwise.runtime.processes.announce import announced, collectives
+from shardwise.runtime.processes.comm import the_world
+from shardwise.runtime.processes.vouch import Vouch
 from shardwise.runtime.stepped import SteppedPlan
-from shardwise.runtime.vouch import Vouch
 from shardwise.sharding import (
     Device,
     Mesh,

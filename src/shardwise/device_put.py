@@ -20,8 +20,8 @@ from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.layout import device_put_op, reshard_op, sharding_constraint
 from shardwise.placement import check_fits
-from shardwise.runtime.comm import checksum, number_of, the_world
 from shardwise.runtime.copies import copied
+from shardwise.runtime.processes.comm import checksum, number_of, the_world
 from shardwise.sharding import (
     Device,
     Mesh,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwise.runtime import comm
+from shardwise.runtime.processes import comm
 from shardwise.sharding import Topology, backend_initialized
 from shardwise.sharding.device import configured_device_count, install_topology, launched_processes
 

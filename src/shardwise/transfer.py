@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise.array import ArrayImpl, nothing
 from shardwise.base.dtypes import physical
-from shardwise.runtime.comm import Meeting, number_of, the_world
+from shardwise.runtime.processes.comm import Meeting, number_of, the_world
 from shardwise.sharding import Device, Sharding
 from shardwise.sharding.ownership import local_index
 from shardwise.signature import Signature

@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwise.array import ArrayImpl, Shard, nothing
 from shardwise.ir import ShapedArray
-from shardwise.runtime.comm import the_world
+from shardwise.runtime.processes.comm import the_world
 from shardwise.sharding import SingleDeviceSharding
 from shardwise.sharding.device import backend, default_device
 from shardwise.signature import signature

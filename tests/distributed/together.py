@@ -25,7 +25,7 @@ class Together:
         self.told = told
 
     def pytest_runtest_setup(self, item: Any) -> None:
-        from shardwise.runtime.comm import number_of
+        from shardwise.runtime.processes.comm import number_of
 
         if "shell" in item.fixturenames:
             pytest.skip("starts processes of its own")
@@ -43,7 +43,7 @@ def main() -> None:
     order, told, *files = sys.argv[1:]
     sys.modules["jax"] = None  # type: ignore[assignment]
     import shardwise as sw
-    from shardwise.runtime.comm import the_world
+    from shardwise.runtime.processes.comm import the_world
 
     sw.distributed.initialize(heartbeat_timeout_seconds=60, shutdown_timeout_seconds=60)
     spec = importlib.util.spec_from_file_location("one_view", HERE / "one_view.py")

@@ -31,7 +31,7 @@ def main() -> None:
     order, jobs, answers = sys.argv[1:4]
     first = int(sys.argv[4]) if sys.argv[4:] else 0
     from shardwise import alias
-    from shardwise.runtime import comm
+    from shardwise.runtime.processes import comm
 
     describing = loaded(HERE.parent / "differential" / "worker.py")
     jax = alias.install()

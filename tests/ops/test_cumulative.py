@@ -18,7 +18,7 @@ from shardwise.ops import cumulative, running
 from shardwise.ops.convert import as_value
 from shardwise.ops.operands import dtype_kind
 from shardwise.runtime.env import SINGLE
-from shardwise.runtime.llvm import available
+from shardwise.runtime.machine.llvm import available
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, P
 from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, spread

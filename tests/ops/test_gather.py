@@ -14,7 +14,7 @@ from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops import row_loops
 from shardwise.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_p, gather_params
 from shardwise.runtime.env import SINGLE, Env
-from shardwise.runtime.llvm import available
+from shardwise.runtime.machine.llvm import available
 from shardwise.sharding import AbstractMesh, AxisType
 from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, spread

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardwise.ops.gemm import contract_as
-from shardwise.runtime.contraction import contract, gemm_plan
+from shardwise.runtime.products.contraction import contract, gemm_plan
 
 RNG = np.random.default_rng(0)
 

@@ -20,7 +20,7 @@ from shardwise.ops.window_numbers import GatherScatterMode, ScatterDimensionNumb
 from shardwise.ops.windows import combine_rows
 from shardwise.runtime.address import address
 from shardwise.runtime.env import SINGLE, Env
-from shardwise.runtime.llvm import available
+from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.memory import pool
 from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from shardwise.sharding.rule import Kind

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shardwise.ops import search_loop
-from shardwise.runtime.llvm import available
+from shardwise.runtime.machine.llvm import available
 
 
 @pytest.mark.parametrize("right", [False, True])

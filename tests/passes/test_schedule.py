@@ -12,7 +12,7 @@ from shardwise.ir import Program, ShapedArray, trace_program, verify
 from shardwise.passes import schedule as module
 from shardwise.passes.schedule import schedule
 from shardwise.runtime.env import Env
-from shardwise.runtime.llvm import available
+from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.plan import Plan
 
 pytestmark = pytest.mark.skipif(not available(), reason="no compiler for fused loops")

@@ -13,7 +13,7 @@ from shardwise.passes.inline import inline_calls
 from shardwise.passes.small import find_small
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
-from shardwise.runtime.small import available
+from shardwise.runtime.small.kernel import available
 
 pytestmark = pytest.mark.skipif(not available(), reason="nothing can be compiled here")
 X = ShapedArray((6,), np.dtype("float32"))

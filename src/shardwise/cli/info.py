@@ -16,8 +16,9 @@ from typing import Any
 
 from shardwise.alias import JAX_VERSIONS
 from shardwise.base import config
-from shardwise.runtime import amx, blas, kernel_store, llvm
-from shardwise.runtime.product import product_threads
+from shardwise.runtime.machine import kernel_store, llvm
+from shardwise.runtime.products import amx, blas
+from shardwise.runtime.products.product import product_threads
 
 _PACKAGES = (
     "numpy",

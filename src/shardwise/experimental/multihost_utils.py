@@ -18,7 +18,7 @@ from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tre
 from shardwise.device_put import device_put
 from shardwise.ir import Tracer
 from shardwise.make_array import make_array_from_process_local_data, make_array_from_single_device_arrays
-from shardwise.runtime.comm import DivergenceError, as_bytes, number_of, the_world, world
+from shardwise.runtime.processes.comm import DivergenceError, as_bytes, number_of, the_world, world
 from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec
 
 __all__ = [

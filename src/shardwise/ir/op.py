@@ -36,7 +36,7 @@ class Halo:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """How an elementwise op is written in a fused loop of vector code (see runtime.lanes).
+    """How an elementwise op is written in a fused loop of vector code (see runtime.machine.lanes).
 
     `write` is ``(lanes, *values, **params) -> value``, for operands whose dtypes are of the `kinds` (b, i, u, f: real ones of
     at most 64 bits; w: floats of 32 or 64, s: of at most 32). `exact`: results need no rounding to a narrow float type.

@@ -19,9 +19,9 @@ import numpy as np
 from shardwise.ir import ShapedArray
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.blocks import Ndarray, expanded
-from shardwise.runtime.comm import number_of, the_world
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
+from shardwise.runtime.processes.comm import number_of, the_world
 
 _LARGE = 1 << 20  # bytes of a block whose parts are reduced piece by piece, as they are exchanged
 _MOST = 32  # parts for which that pays

@@ -22,9 +22,9 @@ from shardwise.ops.across import (
     tag_of,
 )
 from shardwise.runtime.blocks import Ndarray
-from shardwise.runtime.comm import the_world
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
+from shardwise.runtime.processes.comm import the_world
 
 
 class Windows:

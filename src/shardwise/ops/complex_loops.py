@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.ops.operands import Block
-from shardwise.runtime import libm
-from shardwise.runtime.lanes import Lane
+from shardwise.runtime.machine import libm
+from shardwise.runtime.machine.lanes import Lane
+from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine.units import Loop, Vectors, available, lanes_of
 from shardwise.runtime.memory import pool
-from shardwise.runtime.threads import thread_count
-from shardwise.runtime.units import Loop, Vectors, available, lanes_of
 
 FEWEST = 1 << 10  # elements from which a compiled loop pays
 _CHUNK = 1 << 12  # elements that a thread takes at a time

@@ -30,9 +30,9 @@ from shardwise.ops.precision import (
     canonicalize_precision,
     rounding_dtypes,
 )
-from shardwise.runtime.contraction import DotDims, NDArray, gemm_runner, small_product
 from shardwise.runtime.env import Env
-from shardwise.runtime.product import expect
+from shardwise.runtime.products.contraction import DotDims, NDArray, gemm_runner, small_product
+from shardwise.runtime.products.product import expect
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
 

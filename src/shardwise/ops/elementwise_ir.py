@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.ir import Emit
-from shardwise.runtime import libm, libm_angles, libm_powers
-from shardwise.runtime.lanes import Lane, Lanes
+from shardwise.runtime.machine import libm, libm_angles, libm_powers
+from shardwise.runtime.machine.lanes import Lane, Lanes
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from shardwise.runtime.blas import library
-from shardwise.runtime.product import matmul, threads_for
-from shardwise.runtime.threads import helpers
+from shardwise.runtime.machine.threads import helpers
+from shardwise.runtime.products.blas import library
+from shardwise.runtime.products.product import matmul, threads_for
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]

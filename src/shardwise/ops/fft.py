@@ -19,7 +19,7 @@ from shardwise.ops.casts import convert
 from shardwise.ops.derivative import do, scalar
 from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
 from shardwise.runtime.env import Env
-from shardwise.runtime.threads import thread_count
+from shardwise.runtime.machine.threads import thread_count
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["FftType", "fft", "fft_p"]

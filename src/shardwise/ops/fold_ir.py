@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.ir import Fold
-from shardwise.runtime.lanes import Lane, Lanes
+from shardwise.runtime.machine.lanes import Lane, Lanes
 
 Accumulators = tuple[Lane, ...]
 

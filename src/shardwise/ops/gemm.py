@@ -11,10 +11,10 @@ import numpy as np
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Equation, Program, ShapedArray, Var
 from shardwise.ops.casts import cast, convert_element_type_p
-from shardwise.runtime.contraction import DotDims, Ints, NDArray, contract, gemm_plan
 from shardwise.runtime.env import SINGLE
-from shardwise.runtime.fused import FusedKernel
-from shardwise.runtime.llvm import available
+from shardwise.runtime.fused.kernel import FusedKernel
+from shardwise.runtime.machine.llvm import available
+from shardwise.runtime.products.contraction import DotDims, Ints, NDArray, contract, gemm_plan
 
 
 def contract_as(dtype: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, sum_dims: Ints = (),

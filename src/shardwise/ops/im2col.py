@@ -18,10 +18,10 @@ from shardwise.ops.casts import cast
 from shardwise.ops.conv_geometry import ConvDimensionNumbers, Pads, dilated, window_count
 from shardwise.ops.few_places import few_places
 from shardwise.ops.gemm import compute_dtype, exact_dtype, wrapped
-from shardwise.runtime.blas import library
+from shardwise.runtime.machine.threads import helpers, in_runs, thread_count
 from shardwise.runtime.memory import pool
-from shardwise.runtime.product import matmul, threads_for
-from shardwise.runtime.threads import helpers, in_runs, thread_count
+from shardwise.runtime.products.blas import library
+from shardwise.runtime.products.product import matmul, threads_for
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.runtime.machine.threads import in_runs, thread_count
 from shardwise.runtime.memory import pool
-from shardwise.runtime.threads import in_runs, thread_count
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]

@@ -27,9 +27,9 @@ from shardwise.ops.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.out_sharding import in_context, sharding_spec, with_out_sharding
 from shardwise.ops.transpose import transpose
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused import FEWEST
-from shardwise.runtime.lanes import Lane, Lanes
-from shardwise.runtime.llvm import available
+from shardwise.runtime.fused.kernel import FEWEST
+from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.machine.llvm import available
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule, pointwise_rule
 

@@ -14,9 +14,9 @@ import numpy as np
 from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, Emit, ShapedArray, bind, define_op, literal
 from shardwise.ops.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype
-from shardwise.runtime import libm
 from shardwise.runtime.env import Env
-from shardwise.runtime.lanes import Lane, Lanes
+from shardwise.runtime.machine import libm
+from shardwise.runtime.machine.lanes import Lane, Lanes
 
 _TILE = 1 << 15  # elements at a time: the steps of a kernel find them in the cache
 

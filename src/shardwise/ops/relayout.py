@@ -18,9 +18,9 @@ from shardwise.ir import ShapedArray, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.across import Kernel, as_slice, block_bytes, line_of, sending, settling, tag_of
 from shardwise.runtime.blocks import Ndarray, expanded
-from shardwise.runtime.comm import the_world
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
+from shardwise.runtime.processes.comm import the_world
 from shardwise.sharding.ownership import owned_positions
 from shardwise.sharding.rule import Rule
 

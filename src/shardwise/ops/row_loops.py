@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from shardwise.ops import elementwise_ir as ir
-from shardwise.runtime.lanes import TYPES, Lane, Lanes
+from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes
+from shardwise.runtime.machine.threads import in_runs, thread_count
+from shardwise.runtime.machine.units import Loop, Vectors, available, lanes_of
 from shardwise.runtime.memory import pool
-from shardwise.runtime.threads import in_runs, thread_count
-from shardwise.runtime.units import Loop, Vectors, available, lanes_of
 
 Block = np.ndarray[Any, Any]
 

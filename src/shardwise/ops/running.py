@@ -16,12 +16,12 @@ import numpy as np
 
 from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.operands import Block
-from shardwise.runtime import libm
 from shardwise.runtime.copies import row_major
-from shardwise.runtime.lanes import TYPES, Lane, Lanes
+from shardwise.runtime.machine import libm
+from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes
+from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine.units import Loop, Vectors, available, lanes_of
 from shardwise.runtime.memory import pool
-from shardwise.runtime.threads import thread_count
-from shardwise.runtime.units import Loop, Vectors, available, lanes_of
 
 FEWEST = 1 << 13  # elements from which a compiled loop pays
 _PIECE = 1 << 14  # elements of a row that a thread takes at least

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.runtime.lanes import STORED, Lane
+from shardwise.runtime.machine.lanes import STORED, Lane
+from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine.units import Loop, Vectors, available, lanes_of
 from shardwise.runtime.memory import pool
-from shardwise.runtime.threads import thread_count
-from shardwise.runtime.units import Loop, Vectors, available, lanes_of
 
 Block = np.ndarray[Any, Any]
 

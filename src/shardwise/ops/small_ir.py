@@ -1,6 +1,6 @@
 """How ops are written in small programs, for those that are neither elementwise nor reductions.
 
-Comes in: an equation of a per-device program. Goes out: whether it can be part of a small program (see `runtime.small`); the table
+Comes in: an equation of a per-device program. Goes out: whether it can be part of a small program (see `runtime.small.kernel`); the table
 `WRITERS` says by what.
 """
 
@@ -33,24 +33,24 @@ from shardwise.ops.small_random import RANDOM, random_writable
 from shardwise.ops.transpose import rev_p, squeeze_p, transpose_p
 from shardwise.ops.while_loop import while_p
 from shardwise.ops.window_numbers import GatherScatterMode
-from shardwise.runtime import small_control, small_moves, small_windows
-from shardwise.runtime.fused_space import fits
-from shardwise.runtime.lanes import TYPES
-from shardwise.runtime.small_body import WRITERS, Body, has_form, same
-from shardwise.runtime.small_code import Value, name_of
-from shardwise.runtime.small_loops import running
-from shardwise.runtime.small_product import LARGEST as LARGEST_PRODUCT
-from shardwise.runtime.small_product import product
+from shardwise.runtime.fused.space import fits
+from shardwise.runtime.machine.lanes import TYPES
+from shardwise.runtime.small import control, moves, windows
+from shardwise.runtime.small.body import WRITERS, Body, has_form, same
+from shardwise.runtime.small.code import Value, name_of
+from shardwise.runtime.small.loops import running
+from shardwise.runtime.small.product import LARGEST as LARGEST_PRODUCT
+from shardwise.runtime.small.product import product
 
 LARGEST = 1 << 14  # elements of a value; beyond, loops that threads share do better
 
 
 def _view(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
-    return small_moves.view(body.code, eqn, values)
+    return moves.view(body.code, eqn, values)
 
 
 def _constant(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
-    array = small_moves.kernel_of(body.code, eqn)()
+    array = moves.kernel_of(body.code, eqn)()
     return [body.code.known(array, name_of(eqn.outputs[0].aval))]
 
 
@@ -65,18 +65,18 @@ def _product(body: Body, eqn: Equation, values: list[Value], wanted: list[Value 
 
 
 def _dynamic_slice(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
-    return small_moves.dynamic_slice(body.code, eqn, values)
+    return moves.dynamic_slice(body.code, eqn, values)
 
 
 def _gather(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
     given, dtype = eqn.params["fill_value"], eqn.outputs[0].aval.dtype
     fill = np.asarray(default_fill(dtype) if given is None else given).astype(dtype)
     clips = eqn.params["mode"] is not GatherScatterMode.FILL_OR_DROP
-    return small_windows.gather(body.code, eqn, values, wanted[0], fill, clips)
+    return windows.gather(body.code, eqn, values, wanted[0], fill, clips)
 
 
 def _scatter(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
-    return small_windows.scatter(body.code, eqn, values, wanted[0], eqn.params["mode"] is GatherScatterMode.CLIP)
+    return windows.scatter(body.code, eqn, values, wanted[0], eqn.params["mode"] is GatherScatterMode.CLIP)
 
 
 def _recast(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
@@ -104,10 +104,10 @@ _SCATTERS = tuple(find_op(name) for name in ("scatter", *(f"scatter_{c}" for c i
 for _op in (slice_p, split_p, squeeze_p, reshape_p, transpose_p, rev_p, broadcast_in_dim_p):
     WRITERS[_op] = _view
 WRITERS[iota_p] = _constant
-WRITERS[concatenate_p] = _into(small_moves.concatenated)
-WRITERS[pad_p] = _into(small_moves.padded)
+WRITERS[concatenate_p] = _into(moves.concatenated)
+WRITERS[pad_p] = _into(moves.padded)
 WRITERS[dynamic_slice_p] = _dynamic_slice
-WRITERS[dynamic_update_slice_p] = _into(small_moves.dynamic_update)
+WRITERS[dynamic_update_slice_p] = _into(moves.dynamic_update)
 WRITERS[dot_general_p] = _product
 WRITERS[gather_p] = _gather
 WRITERS.update(dict.fromkeys(_SCATTERS, _scatter))
@@ -118,10 +118,10 @@ WRITERS[bitcast_convert_type_p] = _recast
 _RUNNING = {cumsum_p: "add", cumprod_p: "mul", cummax_p: "max", cummin_p: "min"}
 WRITERS.update({op: _running(name) for op, name in _RUNNING.items()})
 _mapped_p = all_ops()["vmapped"]
-WRITERS[_mapped_p] = small_control.mapped
-WRITERS[scan_p] = small_control.scan
-WRITERS[while_p] = small_control.while_loop
-WRITERS[cond_p] = small_control.cond
+WRITERS[_mapped_p] = control.mapped
+WRITERS[scan_p] = control.scan
+WRITERS[while_p] = control.while_loop
+WRITERS[cond_p] = control.cond
 
 
 # -- equations that hold programs ----------------------------------------------------------------------------------------------

@@ -24,10 +24,10 @@ from shardwise.ops.random_bits import (
     random_words_p,
     random_wrap_p,
 )
-from shardwise.runtime.lanes import Lane, Lanes
-from shardwise.runtime.small_body import WRITERS, Body
-from shardwise.runtime.small_code import SMALL, Code, Shape, Value
-from shardwise.runtime.small_loops import dense, pointwise
+from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.small.body import WRITERS, Body
+from shardwise.runtime.small.code import SMALL, Code, Shape, Value
+from shardwise.runtime.small.loops import dense, pointwise
 
 RANDOM = (
     random_split_p,

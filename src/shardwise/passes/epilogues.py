@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from shardwise.base import config
 from shardwise.ir import Equation, Program, Var
 from shardwise.passes.parts import Part, makers, ordered, users
-from shardwise.runtime import llvm
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused import fused
+from shardwise.runtime.fused.kernel import fused
+from shardwise.runtime.machine import llvm
 from shardwise.sharding.rule import Kind
 
 LEAST = 1 << 20  # bytes of a product's result from which panels pay
@@ -190,7 +190,7 @@ class _Search:
         size = out.nbytes * math.prod(map(self.env.size, out.vma))
         if size < LEAST:
             return False
-        from shardwise.runtime.epilogue_panels import (
+        from shardwise.runtime.products.panels import (
             BYTES,
             most,
         )  # which few programs need, and their first calls wait for
@@ -213,7 +213,7 @@ class _Search:
 
     def together(self, part: Part, members: Sequence[Equation]) -> Equation:
         """One equation for the members of a part."""
-        from shardwise.runtime.epilogue import epilogue
+        from shardwise.runtime.products.epilogue import epilogue
 
         inside = set(part.members)
         made = {v for e in members for v in e.outputs}

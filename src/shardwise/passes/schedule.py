@@ -21,10 +21,10 @@ from shardwise.passes.epilogues import LEAST, with_epilogues
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.passes.wide_products import with_wide_products
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused import FEWEST, fused
-from shardwise.runtime.fused_space import Space, fits, space_of
-from shardwise.runtime.lanes import TYPES
-from shardwise.runtime.llvm import available
+from shardwise.runtime.fused.kernel import FEWEST, fused
+from shardwise.runtime.fused.space import Space, fits, space_of
+from shardwise.runtime.machine.lanes import TYPES
+from shardwise.runtime.machine.llvm import available
 
 _REPEATABLE = ("max", "min", "and", "or")  # a value that several devices hold counts once
 _LARGEST = 96  # equations of a group: beyond, values no longer fit into registers

@@ -16,7 +16,7 @@ from shardwise.ir import Equation, Program, Var
 from shardwise.ops.small_ir import inner_programs, with_inner_programs, writable
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime.env import Env
-from shardwise.runtime.small import available, small
+from shardwise.runtime.small.kernel import available, small
 
 FEWEST = 8  # ops from which a region is compiled
 _FEWEST_IN_LOOPS = 4

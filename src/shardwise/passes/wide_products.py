@@ -14,8 +14,8 @@ import numpy as np
 from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.ops.casts import convert_element_type_p
 from shardwise.passes.parts import makers, users
-from shardwise.runtime import amx
 from shardwise.runtime.env import Env
+from shardwise.runtime.products import amx
 
 _NARROW = ("float16", "bfloat16")
 _WIDE = np.dtype(np.float32)

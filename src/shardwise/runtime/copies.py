@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.runtime.machine.threads import in_runs, thread_count
 from shardwise.runtime.memory import LEAST, pool
-from shardwise.runtime.threads import in_runs, thread_count
 
 Ndarray = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ from shardwise.compile import Executable
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, source_text
 from shardwise.passes.grid import DimAxes
 from shardwise.passes.partition import Transfer
-from shardwise.runtime.announce import exchange_axes, exchanges
+from shardwise.runtime.processes.announce import exchange_axes, exchanges
 from shardwise.sharding import AbstractMesh
 
 _MOVES = {"all_gather", "all_to_all", "permute", "relayout"}

@@ -11,8 +11,8 @@ from shardwise.base.errors import DuplicateSpecError
 from shardwise.base.tree import broadcast_prefix, prefix_errors, tree_leaves
 from shardwise.ir import ShapedArray
 from shardwise.placement import check_fits
-from shardwise.runtime.comm import the_world
-from shardwise.runtime.vouch import Vouch
+from shardwise.runtime.processes.comm import the_world
+from shardwise.runtime.processes.vouch import Vouch
 from shardwise.sharding import (
     Mesh,
     NamedSharding,

@@ -3,7 +3,7 @@
 import numpy as np
 
 import shardwise as jax
-from shardwise.runtime.comm import the_world
+from shardwise.runtime.processes.comm import the_world
 
 jax.distributed.initialize(heartbeat_timeout_seconds=300)
 me, n = jax.process_index(), jax.process_count()

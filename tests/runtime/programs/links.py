@@ -6,11 +6,11 @@ import ml_dtypes
 import numpy as np
 
 import shardwise as jax
-from shardwise.runtime.comm import the_world
-from shardwise.runtime.link import COMBINE
-from shardwise.runtime.network import NetworkLink
-from shardwise.runtime.shared import SharedLink
-from shardwise.runtime.traffic import count_traffic
+from shardwise.runtime.processes.comm import the_world
+from shardwise.runtime.processes.link import COMBINE
+from shardwise.runtime.processes.network import NetworkLink
+from shardwise.runtime.processes.shared import SharedLink
+from shardwise.runtime.processes.traffic import count_traffic
 
 jax.distributed.initialize(heartbeat_timeout_seconds=60)
 me, n = jax.process_index(), jax.process_count()

@@ -1,0 +1,1 @@
+"""Groups of elementwise ops and reductions as one loop over large blocks."""

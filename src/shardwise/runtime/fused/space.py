@@ -1,0 +1,236 @@
+"""The loops of a fused group with reductions, and where each equation belongs in them.
+
+A `Space` has a loop per grid axis and per dim of the full shape; some of them are reduced. Values of a group are *full*, one per
+point of the space, or belong to a *row*: one per point of the loops that are kept. `Space.takes` says which equations can be
+members. A `Graph` lists the members by the pass over a row in which they are computed: what a reduction gives is known when its
+pass is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardwise.ir import Equation, Literal, Program, ShapedArray, Var
+from shardwise.runtime.machine.lanes import TYPES
+
+Shape = tuple[int, ...]
+Places = tuple[int | None, ...]  # per dim of a value the dim of the full shape it runs along; None for size 1
+
+_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": ("float", "bfloat"), "w": ("float32", "float64"),
+          "s": ("float32", "float16", "bfloat16")}  # fmt: skip
+_SAVED = 8  # cost, in additions, from which a value is kept for the next pass rather than computed again
+
+
+@dataclass(frozen=True)
+class Space:
+    """`shape` and the grid axes `vma` over which full values vary; of these, `axes` and `crossed` are reduced."""
+
+    shape: Shape
+    axes: tuple[int, ...]
+    vma: frozenset[str]
+    crossed: frozenset[str] = frozenset()
+
+    @cached_property
+    def kept(self) -> Shape:
+        """The shape of rows without the reduced dims."""
+        return tuple(n for d, n in enumerate(self.shape) if d not in self.axes)
+
+    @cached_property
+    def held(self) -> Shape:
+        """The shape of rows in which the reduced dims have size 1."""
+        return tuple(1 if d in self.axes else n for d, n in enumerate(self.shape))
+
+    def is_full(self, aval: ShapedArray) -> bool:
+        """Whether a value of the group is full."""
+        return aval.shape == self.shape and aval.vma == self.vma
+
+    def is_row(self, aval: ShapedArray) -> bool:
+        """Whether a value of the group belongs to a row."""
+        return aval.shape in (self.held, self.kept) and aval.vma == self.vma - self.crossed
+
+    def places(self, shape: Shape) -> Places | None:
+        """The loops of a value's dims by its shape; None if it is neither full nor a row's."""
+        if shape == self.shape or shape == self.held:
+            loops: Places = tuple(range(len(shape)))
+        elif shape == self.kept:
+            loops = tuple(d for d in range(len(self.shape)) if d not in self.axes)
+        else:
+            return None
+        return tuple(None if n == 1 else d for n, d in zip(shape, loops, strict=True))
+
+    def operand_places(self, eqn: Equation, i: int) -> Places:
+        """The loops of the dims of operand `i` of a member."""
+        shape = eqn.inputs[i].aval.shape
+        assert eqn.op.emit is not None or eqn.op.fold is not None
+        found = self.places(shape if eqn.op.fold is not None else eqn.outputs[0].aval.shape)
+        assert found is not None
+        if not shape or eqn.op.fold is not None:
+            return found if shape else ()
+        if eqn.op.emit is not None and eqn.op.emit.moves:
+            own = self.places(shape)
+            assert own is not None
+            return own
+        return tuple(None if n == 1 else d for n, d in zip(shape, found, strict=True))
+
+    def takes(self, eqn: Equation) -> bool:
+        """Whether the equation can be a member of a group with these loops."""
+        op, out = eqn.op, eqn.outputs[0].aval
+        if out.dtype.name not in TYPES:
+            return False
+        if op.fold is not None:
+            return space_of(eqn) == self
+        if op.emit is None or not all(fits(a.aval, op.emit.kinds) for a in eqn.inputs):
+            return False
+        if out.dtype.name == "float16" and any(a.aval.dtype.name == "float64" for a in eqn.inputs):
+            return False  # would be rounded twice
+        if not (self.is_full(out) or self.is_row(out)) or all(isinstance(a, Literal) for a in eqn.inputs):
+            return False
+        return self._moves_along(eqn) if op.emit.moves else True
+
+    def _moves_along(self, eqn: Equation) -> bool:
+        """Whether each dim of operand and result runs along the loop that its place in the space says."""
+        x, out = eqn.inputs[0].aval, eqn.outputs[0].aval
+        theirs, ours = self.places(x.shape), self.places(out.shape)
+        if theirs is None or ours is None:
+            return False
+        rule = eqn.op.sharding_rule((x,), (out,), eqn.params)
+        loops: dict[int, int | None] = {}
+        for factors, loop in zip(rule.outputs[0], ours, strict=True):
+            if len(factors) > 1:
+                return False
+            loops.update(dict.fromkeys(factors, loop))
+        return all(
+            loop is None or (len(factors) == 1 and loops.get(factors[0]) == loop)
+            for factors, loop in zip(rule.inputs[0], theirs, strict=True)
+        )
+
+    def __str__(self) -> str:
+        text = f"{self.shape} by {self.axes}"
+        return f"{text} over {','.join(sorted(self.crossed))}" if self.crossed else text
+
+
+def fits(aval: ShapedArray, kinds: str) -> bool:
+    """Whether vector code can hold values of this type, and an emitter for these kinds takes them."""
+    name = aval.dtype.name
+    return name in TYPES and any(name.startswith(_KINDS[k]) for k in kinds)
+
+
+def space_of(eqn: Equation) -> Space | None:
+    """The loops that a reduction asks for; None if it is none, or cannot be written as vector code."""
+    fold = eqn.op.fold
+    if fold is None or not isinstance(eqn.inputs[0], Var) or eqn.outputs[0].aval.dtype.name not in TYPES:
+        return None
+    aval = eqn.inputs[0].aval
+    crossed = frozenset(eqn.params.get("sum_axes") or ())
+    if not fits(aval, fold.kinds) or not crossed <= aval.vma or eqn.params.get("out_sharding") is not None:
+        return None
+    space = Space(aval.shape, tuple(sorted(eqn.params["axes"])), aval.vma, crossed)
+    return None if space.held == space.shape and not crossed else space
+
+
+@dataclass(frozen=True)
+class Access:
+    """An input as one kind of operand needs it. `row`: it does not vary along reduced loops."""
+
+    number: int
+    places: Places
+    row: bool
+
+
+class Graph:
+    """The members of a group by pass.
+
+    `accesses` are the inputs as they are read; `operands[eqn][i]` is an Access's number, or the Atom. Full values of pass p are
+    computed in `needed[p]`, a tuple of equations in order, of which `saved[p]` are kept for later passes; `folds[p]` are the
+    reductions that end with the pass, `rows[r]` the equations of rows that can be computed before pass r.
+    """
+
+    def __init__(self, program: Program, space: Space, keeps: bool) -> None:
+        self.program = program
+        self.space = space
+        self.accesses: list[Access] = []
+        self.operands: dict[Equation, list[int | Literal | Var]] = {}
+        self.ready: dict[Var, int] = {}  # the pass in which a full value, or before which a row's value is known
+        self.full: set[Var] = set()
+        self._inputs = {v: i for i, v in enumerate(program.inputs)}
+        self._numbers: dict[Access, int] = {}
+        self._maker = {e.outputs[0]: e for e in program.equations}
+        for eqn in program.equations:
+            self._place(eqn)
+        self.outputs = tuple(v for v in program.outputs if isinstance(v, Var))
+        sinks = [e.inputs[0] for e in program.equations if e.op.fold is not None]
+        last = max([self.ready[v] for v in self.outputs if v in self.full] + [self._known(v) for v in sinks] + [0])
+        self.passes = last + 1
+        self.folds = [[e for e in program.equations if e.op.fold is not None and self._known(e.inputs[0]) == p]
+                      for p in range(self.passes)]  # fmt: skip
+        self.rows = [[e for e in program.equations if e.op.fold is None and e.outputs[0] not in self.full
+                      and self.ready[e.outputs[0]] == r] for r in range(self.passes + 1)]  # fmt: skip
+        self.stores = [[k for k, v in enumerate(self.outputs) if v in self.full and self.ready[v] == p]
+                       for p in range(self.passes)]  # fmt: skip
+        self.saved: list[list[Var]] = [[] for _ in range(self.passes)]
+        if keeps:
+            self._save()
+        self.needed = [self._needed(p, self._known_before(p)) for p in range(self.passes)]
+
+    def _place(self, eqn: Equation) -> None:
+        out = eqn.outputs[0]
+        operands: list[int | Literal | Var] = []
+        for i, atom in enumerate(eqn.inputs):
+            number = self._inputs.get(atom) if isinstance(atom, Var) else None
+            if number is None:
+                operands.append(atom)
+                continue
+            places = self.space.operand_places(eqn, i)
+            row = not set(places) & set(self.space.axes) and not atom.aval.vma & self.space.crossed
+            access = Access(number, places, row)
+            if access not in self._numbers:
+                self._numbers[access] = len(self.accesses)
+                self.accesses.append(access)
+            operands.append(self._numbers[access])
+        self.operands[eqn] = operands
+        self.ready[out] = max([self._known(a) for a in operands if isinstance(a, Var)], default=0)
+        if eqn.op.fold is not None:
+            self.ready[out] += 1
+        elif self.space.is_full(out.aval):
+            self.full.add(out)
+
+    def _known(self, atom: object) -> int:
+        return self.ready.get(atom, 0) if isinstance(atom, Var) else 0
+
+    def sinks(self, p: int) -> list[int | Literal | Var]:
+        """The full values that pass p is for: those that it reduces, and those that it writes."""
+        stored: list[int | Literal | Var] = [self.outputs[k] for k in self.stores[p]]
+        return [self.operands[e][0] for e in self.folds[p]] + stored
+
+    def _known_before(self, p: int) -> set[Var]:
+        return {v for saved in self.saved[:p] for v in saved}
+
+    def _needed(self, p: int, held: set[Var]) -> tuple[Equation, ...]:
+        """The equations of full values that pass p computes, where those `held` need not be."""
+        found: set[Equation] = set()
+        stack = [a for a in self.sinks(p) if isinstance(a, Var) and a not in held]
+        while stack:
+            eqn = self._maker.get(stack.pop())
+            if eqn is None or eqn in found or eqn.outputs[0] not in self.full:
+                continue
+            found.add(eqn)
+            stack.extend(a for a in self.operands[eqn] if isinstance(a, Var) and a not in held)
+        return tuple(e for e in self.program.equations if e in found)
+
+    def _save(self) -> None:
+        """Choose the values that are kept from one pass to later ones: dear ones where cheap ones begin."""
+        for p in range(self.passes - 1):
+            held = self._known_before(p)
+            here = self._needed(p, held)
+            costs: dict[Var, int] = {}
+            for eqn in here:
+                own = eqn.op.emit.cost if eqn.op.emit is not None else 0
+                costs[eqn.outputs[0]] = own + sum(costs.get(a, 0) for a in self.operands[eqn] if isinstance(a, Var))
+            for q in range(p + 1, self.passes):
+                later = self._needed(q, held | set(self.saved[p]))
+                new = [e for e in later if e not in here]
+                wanted = {a for e in new for a in self.operands[e] if isinstance(a, Var)} | {
+                    a for a in self.sinks(q) if isinstance(a, Var)
+                }
+                self.saved[p] += [v for v, cost in costs.items() if v in wanted and cost >= _SAVED]

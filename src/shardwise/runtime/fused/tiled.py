@@ -1,0 +1,190 @@
+"""A fused group without a compiler: its NumPy functions, one after the other on tiles that stay in cache, by several threads.
+
+The stand-in for `fused.FusedKernel` where nothing can be compiled. Loops are laid out as there; a tile is a part of them that all
+functions see before the next one is begun. Values between functions live in buffers that each thread uses again for every tile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from shardwise.ir import Atom, Equation, Literal, Program, Var
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import SINGLE
+from shardwise.runtime.fused.layout import Result, dense_strides, lined_up, memory_order, merged, placed
+from shardwise.runtime.machine.threads import helpers, thread_count
+from shardwise.runtime.plan import kernel_of
+
+TILE = 1 << 16  # elements
+_THREADED = 1 << 18  # elements from which a second thread pays
+
+Shape = tuple[int, ...]
+Place = tuple[slice | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One function: how it is called, and whether it takes `out`."""
+
+    call: Callable[..., Any]
+    inputs: tuple[int | Ndarray, ...]  # slots, or constants
+    output: int
+    dtype: Any
+    takes_out: bool
+    dead: tuple[int, ...]  # slots whose buffers are free afterwards
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How blocks of given shapes and strides are seen: merged loops, and each tile as indices into them."""
+
+    extents: Shape
+    strides: tuple[Shape, ...]  # in bytes, of operands and results; 0 where a value does not vary
+    results: tuple[Result, ...]
+    tiles: tuple[Place, ...]
+    threads: int
+
+
+class TiledKernel:
+    """A group of elementwise equations, callable on blocks with `lead` leading loop dims; `plain` computes small ones."""
+
+    __slots__ = ("_layouts", "_lead", "_needs", "_outputs", "_plain", "_program", "_steps")
+
+    def __init__(self, lead: int, program: Program, needs: Sequence[Sequence[int]], plain: Callable[..., Any]) -> None:
+        self._lead = lead
+        self._program = program
+        self._needs = needs  # per output the inputs that it depends on
+        self._plain = plain
+        self._steps, self._outputs = _steps(program)
+        self._layouts: dict[Any, _Layout | None] = {}
+
+    def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
+        blocks = tuple([np.asarray(b) for b in blocks])
+        key = tuple([(b.shape, b.strides) for b in blocks])
+        if key not in self._layouts:
+            self._layouts[key] = self._layout(blocks)
+        layout = self._layouts[key]
+        if layout is None:
+            return self._plain(*blocks)
+        outs = [result.empty() for result in layout.results]
+        views = [_view(x, layout.extents, own) for x, own in zip((*blocks, *outs), layout.strides, strict=True)]
+        tiles = iter(layout.tiles)  # each thread takes the next that is left
+        helpers.run(lambda: self._work(tiles, views), layout.threads)
+        return tuple(outs)
+
+    def _work(self, tiles: Iterator[Place], views: Sequence[Ndarray]) -> None:
+        count = len(self._program.inputs)
+        free: dict[Any, list[Ndarray]] = {}
+        with np.errstate(all="ignore"):
+            for tile in tiles:
+                parts = [_cut(v, tile) for v in views]
+                self._compute(parts[:count], parts[count:], free)
+
+    def _compute(self, operands: list[Ndarray], targets: list[Ndarray], free: dict[Any, list[Ndarray]]) -> None:
+        """One tile."""
+        values: list[Any] = [*operands, *[None] * len(self._steps)]
+        wanted = {slot: target for slot, target in zip(self._outputs, targets, strict=True)}
+        borrowed: dict[int, Ndarray] = {}
+        for step in self._steps:
+            given = [values[i] if isinstance(i, int) else i for i in step.inputs]
+            target = wanted.get(step.output)
+            if step.takes_out:
+                if target is None:
+                    shape = given[0].shape
+                    if len(given) > 1 and any(x.shape != shape for x in given):
+                        shape = np.broadcast_shapes(*[x.shape for x in given])
+                    kept = free.setdefault((step.dtype, shape), [])
+                    target = borrowed[step.output] = kept.pop() if kept else np.empty(shape, step.dtype)
+                values[step.output] = step.call(*given, out=target)
+            else:
+                out = values[step.output] = step.call(*given)
+                if target is not None:
+                    target[...] = out
+            for slot in step.dead:
+                buffer = borrowed.pop(slot, None)
+                if buffer is not None:
+                    free[buffer.dtype, buffer.shape].append(buffer)
+                values[slot] = None
+        for slot, target in zip(self._outputs, targets, strict=True):
+            if values[slot] is not target and (slot < len(operands) or wanted[slot] is not target):
+                target[...] = values[slot]
+
+    def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
+        """The loops and tiles for blocks like these; None where the functions do as well on the whole."""
+        lead, program = self._lead, self._program
+        core = program.outputs[0].aval.shape
+        shapes, strides = lined_up(blocks, lead, core)
+        full = np.broadcast_shapes(*shapes, (1,) * lead + core)
+        elements = math.prod(full)
+        if elements < 2 * TILE:
+            return None
+        order = memory_order(full, shapes, strides)
+        results = []
+        for var, needed in zip(program.outputs, self._needs, strict=True):
+            extents = np.broadcast_shapes(*(shapes[i][:lead] for i in needed)) + core
+            strides.append(dense_strides(extents, order, var.aval.dtype.itemsize))
+            results.append(placed(var.aval.dtype, extents, order, extents))
+        loops, steps = merged([full[d] for d in order], [[s[d] for d in order] for s in strides])
+        threads = thread_count() if elements >= _THREADED else 1
+        return _Layout(tuple(loops), tuple(map(tuple, steps)), tuple(results), tuple(_tiles(loops)), threads)
+
+
+def _tiles(extents: Sequence[int]) -> Iterator[Place]:
+    """Parts of loops with about as many elements as a tile has: single steps of outer loops, a slice of one, inner ones whole."""
+    at, inner = len(extents) - 1, 1
+    while at and inner * extents[at] <= TILE:
+        inner *= extents[at]
+        at -= 1
+    step = max(1, TILE // inner)
+    for outer in np.ndindex(*extents[:at]):
+        for i in range(0, extents[at], step):
+            yield (*outer, slice(i, i + step), *[slice(None)] * (len(extents) - at - 1))
+
+
+def _cut(x: Ndarray, tile: Place) -> Ndarray:
+    """The part of a view in a tile; all of it along loops over which it does not vary."""
+    if 1 not in x.shape:
+        return x[tile]
+    return x[
+        tuple([t if n != 1 else 0 if isinstance(t, int) else slice(None) for t, n in zip(tile, x.shape, strict=True)])
+    ]
+
+
+def _view(x: Ndarray, extents: Shape, strides: Shape) -> Ndarray:
+    """`x` seen along the loops, with extent 1 along those over which it does not vary."""
+    return as_strided(x, tuple(n if s else 1 for n, s in zip(extents, strides, strict=True)), strides)
+
+
+def _steps(program: Program) -> tuple[list[_Step], list[int]]:
+    """The program with a number per value: inputs first, then each equation's result; and the numbers of its outputs."""
+    slots: dict[Var, int] = {v: i for i, v in enumerate(program.inputs)}
+    for i, eqn in enumerate(program.equations, len(program.inputs)):
+        slots[eqn.outputs[0]] = i
+    outputs = [slots[v] for v in program.outputs if isinstance(v, Var)]
+    last: dict[int, int] = {}
+    for i, eqn in enumerate(program.equations):
+        for atom in eqn.inputs:
+            if isinstance(atom, Var):
+                last[slots[atom]] = i
+    steps = []
+    for i, eqn in enumerate(program.equations):
+        dead = [s for s, at in last.items() if at == i and s >= len(program.inputs) and s not in outputs]
+        steps.append(_step(eqn, slots, tuple(dead)))
+    return steps, outputs
+
+
+def _step(eqn: Equation, slots: dict[Var, int], dead: tuple[int, ...]) -> _Step:
+    dtype = eqn.outputs[0].aval.dtype
+    call = eqn.op.ufunc_for([a.aval.dtype for a in eqn.inputs]) or kernel_of(eqn, SINGLE)
+
+    def read(atom: Atom) -> int | Ndarray:
+        return atom.value if isinstance(atom, Literal) else slots[atom]
+
+    takes_out = isinstance(call, np.ufunc) and call.nout == 1
+    return _Step(call, tuple(map(read, eqn.inputs)), slots[eqn.outputs[0]], dtype, takes_out, dead)

@@ -1,0 +1,1 @@
+"""Machine code: written as LLVM text, compiled, kept on disk, loaded; and the threads that run it."""

@@ -1,0 +1,1 @@
+"""Several processes: what they send each other, and how they stay in step."""

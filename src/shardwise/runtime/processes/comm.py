@@ -1,0 +1,416 @@
+"""The processes of one program: who they are, and the MPI calls between them.
+
+One `World` exists from `distributed.initialize` on. Collectives over a mesh axis run on a link between the processes that
+share it (`World.link`), made when first needed: through shared memory where all of them are on one node, else through MPI.
+Every use is announced (`World.meet`): the processes compare what they are about to do before any data moves, and an error
+names both sides where they differ. A thread of each process answers when others ask where it is, so that a process that waits
+too long can say for whom.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.errors import JaxRuntimeError
+from shardwise.runtime.processes.interrupts import Interrupts
+from shardwise.runtime.processes.link import Link, Ndarray
+from shardwise.runtime.processes.link import as_bytes as as_bytes
+from shardwise.runtime.processes.network import NetworkLink
+from shardwise.runtime.processes.shared import SharedLink, crowd, processors
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_GRACE = 0.5  # seconds between a last message and the end, in which the launcher passes it on
+_ASK, _ANSWER = 1, 2  # tags between the watching threads
+
+
+class DivergenceError(JaxRuntimeError):
+    """The processes of one program are about to do different things together."""
+
+
+class World:
+    """All processes of the program.
+
+    `limit` is how many seconds a process waits for one that is gone, or that waits for something else, before it ends the
+    job; after `patience` seconds it no longer waits for one that is busy either.
+    """
+
+    def __init__(self, mpi: Any, limit: float, patience: float) -> None:
+        self.mpi = mpi
+        self.limit = limit
+        self.patience = max(limit, patience)
+        self.comm = mpi.COMM_WORLD.Dup()
+        self._asking = mpi.COMM_WORLD.Dup()
+        self.rank: int = self.comm.Get_rank()
+        self.size: int = self.comm.Get_size()
+        self.last: Any = "nothing"
+        self._steps: dict[tuple[int, ...], int] = {}  # how often each group has met
+        self._place: tuple[str, tuple[int, ...], int] = (
+            "busy",
+            (),
+            0,
+        )  # what this process does, with whom, the how manieth time
+        self._reported = 0.0
+        self._groups: dict[tuple[int, ...], Any] = {tuple(range(self.size)): self.comm}
+        self._since: float | None = None  # when the present wait began
+        self._doing: Any = ""
+        self._ended = threading.Event()
+        self._links: dict[tuple[int, ...], Link] = {}
+        node = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
+        self._node = frozenset(node.allgather(self.rank))
+        self._crowded = crowd(node.allgather(processors()))
+        self._main = threading.get_ident()
+        self._fail = False
+
+    # -- groups ----------------------------------------------------------------------------------------------------------
+
+    def group(self, ranks: tuple[int, ...]) -> Any:
+        """The communicator of these processes (ascending); all of them ask for it at the same point."""
+        found = self._groups.get(ranks)
+        if found is None:
+            members = self.comm.Get_group().Incl(list(ranks))
+            found = self._groups[ranks] = self.comm.Create_group(members, hash(ranks) & 0x3FFF)
+        return found
+
+    def link(self, ranks: tuple[int, ...]) -> Link:
+        """The link between these processes (ascending); all of them ask for it at the same point."""
+        found = self._links.get(ranks)
+        if found is None:
+            found = self._links[ranks] = self._linked(ranks)
+        return found
+
+    def _linked(self, ranks: tuple[int, ...]) -> Link:
+        comm, mpi, size = self.group(ranks), self.mpi, len(ranks)
+        if size > 1 and self._node.issuperset(ranks):
+            room = config.shardwise_shared_memory and _has_shared_memory(size * SharedLink.bytes_needed(self._crowded))
+            if comm.allreduce(int(room), mpi.MIN):
+                window = mpi.Win.Allocate_shared(SharedLink.bytes_needed(self._crowded), 1, comm=comm)
+                window.Lock_all()
+                diverged = lambda: self._diverged(ranks, comm, _said(self._doing))  # noqa: E731
+                link = SharedLink(window, size, ranks.index(self.rank), self._crowded, diverged)
+                comm.Barrier()
+                return link
+        return NetworkLink(mpi, comm, self._crowded)
+
+    # -- meeting ---------------------------------------------------------------------------------------------------------
+
+    def meet(self, ranks: tuple[int, ...], number: int, describe: Callable[[], str]) -> None:
+        """Wait for the processes `ranks`, all of which must come with the same `number`.
+
+        `describe` says in words what this process is about to do.
+
+        Raises:
+            DivergenceError: one of the others is about to do something else.
+        """
+        Meeting(self, ranks, number, describe).meet()
+
+    def _diverged(self, ranks: tuple[int, ...], comm: Any, mine: str) -> None:
+        where = user_line()
+        told = comm.allgather((self.rank, f"{mine}, at {where}"))
+        groups: dict[str, list[int]] = {}
+        for rank, text in told:
+            groups.setdefault(text, []).append(rank)
+        lines = "\n".join(
+            f"  process{'es' if len(r) > 1 else ''} {', '.join(map(str, r))}: {text}" for text, r in groups.items()
+        )
+        self._fail = True
+        raise DivergenceError(
+            "The processes of this program are about to do different things together, which would mix unrelated data or never "
+            f"end:\n{lines}\nEvery process must run the same computations on global arrays in the same order."
+        )
+
+    # -- exchanges ---------------------------------------------------------------------------------------------------------
+
+    def allgather(self, ranks: tuple[int, ...], send: Ndarray) -> Ndarray:
+        """Everybody's array of one shape, stacked along a new dim 0 in rank order."""
+        send = np.ascontiguousarray(send)
+        out = np.empty((len(ranks), *send.shape), send.dtype)
+        if send.nbytes:
+            self.group(ranks).Allgather(as_bytes(send), as_bytes(out))
+        return out
+
+    # -- watching --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to watch, and make errors of one process the end of all."""
+        self._interrupts = Interrupts()
+        threading.Thread(target=self._watch, name="shardwise-watch", daemon=True).start()
+        previous = sys.excepthook
+
+        def hook(kind: Any, error: Any, trace: Any) -> None:
+            previous(kind, error, trace)
+            self.abort_after(kind, error)
+
+        sys.excepthook = hook
+        atexit.register(self.stop)
+
+    def abort_after(self, kind: Any, error: Any) -> None:
+        """End the job after an error that nobody caught."""
+        sys.stdout.flush()
+        what = f"{kind.__name__}: {error}".splitlines()[0][:300]
+        print(
+            f"shardwise: process {self.rank} of {self.size} failed ({what}); the whole job ends.",
+            file=sys.stderr,
+            flush=True,
+        )
+        if self._fail:  # all processes have this error, and each shows it
+            self._grace(self.comm, 2.0)
+        else:
+            time.sleep(_GRACE)
+        self._ended.set()
+        self.mpi.COMM_WORLD.Abort(1)
+
+    def _end(self, why: str) -> None:
+        """End the job from the watching thread."""
+        text = f"shardwise: process {self.rank} of {self.size} {why}; the whole job ends."
+        print(text, file=sys.stderr, flush=True)
+        time.sleep(_GRACE)
+        self._ended.set()
+        self.mpi.COMM_WORLD.Abort(1)
+
+    def _grace(self, comm: Any, seconds: float) -> None:
+        request, end = comm.Ibarrier(), time.monotonic() + seconds
+        while not request.Test() and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """The end of the program: wait for the others, who must have come to theirs, too."""
+        if self._ended.is_set():
+            return
+        try:
+            self.meet(tuple(range(self.size)), 0, lambda: "the end of the program")
+        except DivergenceError as error:
+            self._ended.set()
+            print(f"shardwise: process {self.rank}: {error}", file=sys.stderr, flush=True)
+            self._grace(self.comm, 2.0)
+            self.mpi.COMM_WORLD.Abort(1)
+        self._ended.set()
+
+    def state(self) -> tuple[tuple[str, tuple[int, ...], int], str]:
+        """What this process does now: for others to compare, and to read."""
+        where = user_line(sys._current_frames().get(self._main))
+        since, place = self._since, self._place
+        if since is None:
+            return place, f"is busy at {where}; last it came to {_said(self.last)}"
+        verb = "has waited" if place[0] == "meets" else "has been exchanging"
+        return place, f"{verb} for {time.monotonic() - since:.1f} s at {where}: {_said(self._doing)}"
+
+    def _watch(self) -> None:
+        mpi, comm = self.mpi, self._asking
+        status, interrupts = mpi.Status(), self._interrupts
+        while not self._ended.wait(0.25):
+            try:
+                self._answer(comm, status)
+                since = self._since
+                if interrupts.unheard(since):
+                    self._end(f"was interrupted while it waited: {_said(self._doing)}")
+                if since is not None and time.monotonic() - max(since, self._reported) > self.limit:
+                    self._ask_around(comm, since)
+            except Exception:  # MPI is shutting down
+                if not self._ended.is_set():
+                    import traceback
+
+                    traceback.print_exc()
+                return
+
+    def _answer(self, comm: Any, status: Any) -> bool:
+        if not comm.Iprobe(self.mpi.ANY_SOURCE, _ASK, status):
+            return False
+        source = status.Get_source()
+        question = comm.recv(source=source, tag=_ASK)
+        comm.isend((question, self.state()), dest=source, tag=_ANSWER)
+        return True
+
+    def _ask_around(self, comm: Any, since: float) -> None:
+        """This process has waited long: find out why, and end the job if there is nothing to wait for."""
+        place, mine = self.state()
+        others = [r for r in place[1] if r != self.rank]
+        for r in others:
+            comm.isend(since, dest=r, tag=_ASK)
+        told: dict[int, Any] = {}
+        end, status = time.monotonic() + 1.5, self.mpi.Status()
+        while len(told) < len(others) and time.monotonic() < end:
+            if comm.Iprobe(self.mpi.ANY_SOURCE, _ANSWER, status):
+                question, answer = comm.recv(source=status.Get_source(), tag=_ANSWER)
+                if question == since:
+                    told[status.Get_source()] = answer
+            elif not self._answer(comm, status):
+                time.sleep(0.02)
+        if self._since != since:  # they came after all
+            return
+        if all(r in told and told[r][0] == place for r in others) and place[0] == "exchanges":
+            self._reported = time.monotonic()
+            return  # all of them compute
+        busy = place[0] == "meets" and any(r in told and told[r][0][0] != "meets" for r in others)
+        ends = not busy or len(told) < len(others) or time.monotonic() - since > self.patience
+        waits = [f"process {r} {told[r][1] if r in told else 'does not answer'}" for r in others]
+        after = "the whole job ends" if ends else f"it will wait until {self.patience:g} s"
+        text = "\n  ".join([
+            f"shardwise: process {self.rank} of {self.size} has waited longer than {self.limit:g} s for other processes; {after}.",
+            f"process {self.rank} {mine}", *waits,
+            "The limits are heartbeat_timeout_seconds and shutdown_timeout_seconds of distributed.initialize.",
+        ])  # fmt: skip
+        print(text, file=sys.stderr, flush=True)
+        self._reported = time.monotonic()
+        if ends:
+            time.sleep(_GRACE)
+            self._ended.set()
+            self.mpi.COMM_WORLD.Abort(1)
+
+
+class Meeting:
+    """One thing that processes do together, again and again: they wait for each other and compare what they have come for.
+
+    Where `early` is true the first thing that follows is an exchange between the same processes; if their link compares tags
+    that exchange is the meeting.
+    """
+
+    __slots__ = ("_describe", "_early", "_link", "number", "ranks", "world")
+
+    def __init__(
+        self, world: World, ranks: tuple[int, ...], number: int, describe: Callable[[], str], early: bool = False
+    ) -> None:
+        self.world = world
+        self.ranks = ranks
+        self.number = number
+        self._describe = describe
+        self._early = early
+        self._link: Link | None = None
+
+    def come(self) -> None:
+        """From now on this process waits for the others."""
+        world, ranks = self.world, self.ranks
+        step = world._steps[ranks] = world._steps.get(ranks, 0) + 1
+        world._doing = world.last = self._describe
+        world._place = ("meets", ranks, step)
+        world._since = time.monotonic()
+
+    def met(self) -> None:
+        """All have come; they begin to exchange."""
+        world = self.world
+        world._place = ("exchanges", self.ranks, world._steps[self.ranks])
+        world._since = time.monotonic()
+
+    def _connect(self) -> Link:
+        """The link between the processes, which the first of them to ask for it may have to wait for."""
+        world = self.world
+        world._doing, world._place = self._describe, ("meets", self.ranks, 0)
+        world._since = time.monotonic()
+        link = self._link = world.link(self.ranks)
+        world._since = None
+        world._place = _BUSY
+        return link
+
+    def meet(self) -> None:
+        """Wait for the others. DivergenceError if one of them has come for something else."""
+        world, link = self.world, self._link or self._connect()
+        self.come()
+        agreed = link.meet(self.number)
+        world._since = None
+        world._place = _BUSY
+        if not agreed:
+            world._diverged(self.ranks, world.group(self.ranks), self._describe())
+
+    def exchange(self, run: Callable[..., Any], blocks: Sequence[Any]) -> Any:
+        """Meet, then `run(*blocks)`, which exchanges data with the others."""
+        world, link = self.world, self._link or self._connect()
+        early = self._early and isinstance(link, SharedLink)
+        if early:
+            before, link.owed = link.owed, self  # type: ignore[union-attr]
+        else:
+            self.meet()
+            self.met()
+        try:
+            return run(*blocks)
+        finally:
+            if early:
+                link.owed = before  # type: ignore[union-attr]
+            world._since = None
+            world._place = _BUSY
+
+
+_BUSY: tuple[str, tuple[int, ...], int] = ("busy", (), 0)
+
+
+def _said(what: Any) -> str:
+    return str(what() if callable(what) else what)
+
+
+def _has_shared_memory(size: int) -> bool:
+    """Whether the system has `size` bytes of shared memory and more, as far as it tells."""
+    try:
+        system = os.statvfs("/dev/shm")
+    except (AttributeError, OSError):  # not on every system
+        return True
+    return system.f_bavail * system.f_frsize > 4 * size
+
+
+def number_of(text: str) -> int:
+    """A positive 62-bit number that stands for a text, the same on every process."""
+    import hashlib
+
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 2 | 1
+
+
+def checksum(x: Ndarray) -> int:
+    """A 62-bit number that stands for an array's type and value."""
+    import hashlib
+
+    digest = hashlib.blake2b(f"{x.dtype.name}{x.shape}".encode(), digest_size=8)
+    digest.update(as_bytes(np.ascontiguousarray(x)).data)
+    return int.from_bytes(digest.digest(), "little") >> 2
+
+
+def user_line(frame: Any = None) -> str:
+    """`file:line` of the innermost frame outside of the library."""
+    frame = frame or sys._getframe(1)
+    found = "an unknown place"
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith((_PACKAGE, "<")):
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return found
+
+
+_world: World | None = None
+
+
+def world() -> World | None:
+    """The processes of this program; None before `distributed.initialize`, and for a program of one process."""
+    return _world
+
+
+def the_world() -> World:
+    """Like `world`, where there must be one."""
+    assert _world is not None, "arrays over several processes need distributed.initialize"
+    return _world
+
+
+def join(limit: float = 100.0, patience: float = 300.0) -> World | None:
+    """Become one of the processes that the MPI launcher started; None if it started one only."""
+    global _world
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.Get_size() == 1:
+        return None
+    _world = World(MPI, limit, patience)
+    _world.start()
+    return _world
+
+
+def leave() -> None:
+    """Meet the others a last time."""
+    global _world
+    if _world is not None:
+        _world.stop()
+        atexit.unregister(_world.stop)
+        _world = None

@@ -1,0 +1,259 @@
+"""An OpenBLAS of our own: single-threaded, with kernels for this processor, called without the GIL from any thread.
+
+It is a second copy of the library that NumPy has loaded, for two reasons. NumPy's wakes threads of its own, which go on spinning
+after each product and take the cores from whatever runs next. And it may have chosen kernels for an older processor: OpenBLAS
+goes by model numbers, and takes those it does not know for processors without AVX-512, at half the speed. Here the instructions
+decide that the kernel lists.
+
+`library()` loads at its first call and gives None where there is none: NumPy has another BLAS, the system cannot load a copy, the
+results are wrong, or the option shardwise_blas is "numpy". Callers then use NumPy. The copy is made in memory, and some of its
+products are compared; one that passed is kept on disk (`kernel_store`), where later processes load it at once and share its pages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.runtime.machine import kernel_store
+from shardwise.runtime.machine.processor import processor_flags, processor_kind
+
+NDArray = np.ndarray[Any, Any]
+
+ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # of the C interface
+
+# Kernels that use AVX-512, and what a processor needs for the first of them.
+_WIDE_CORES = ("skylakex", "cooperlake", "sapphirerapids")
+_WIDE_FLAGS = frozenset("avx512f avx512dq avx512bw avx512vl avx512cd avx2 fma".split())
+_WIDE = "SkylakeX"
+
+_DEEPBIND = getattr(os, "RTLD_DEEPBIND", 0)  # its own symbols before those of other copies
+
+
+class Library:
+    """A loaded OpenBLAS: `gemm` and `gemv` by dtype character, and the name of its kernels."""
+
+    def __init__(self, loaded: ctypes.CDLL, prefix: str, suffix: str) -> None:
+        self._loaded = loaded
+        self._name = lambda word: getattr(loaded, f"{prefix}{word}{suffix}")
+        self.core = _asked(self._name("openblas_get_corename"))
+        self.integer = ctypes.c_int64 if "64" in suffix or "USE64BITINT" in self.build else ctypes.c_int32
+        self.gemm: dict[str, Any] = {}
+        self.gemv: dict[str, Any] = {}
+        self.one: dict[str, Any] = {}  # 1 and 0 as these functions take them
+        self.zero: dict[str, Any] = {}
+        i, n, p = ctypes.c_int, self.integer, ctypes.c_void_p
+        for letter, char, number in (
+            ("s", "f", ctypes.c_float),
+            ("d", "d", ctypes.c_double),
+            ("c", "F", p),
+            ("z", "D", p),
+        ):
+            gemm, gemv = self._name(f"cblas_{letter}gemm"), self._name(f"cblas_{letter}gemv")
+            gemm.restype = gemv.restype = None
+            gemm.argtypes = [i, i, i, n, n, n, number, p, n, p, n, number, p, n]
+            gemv.argtypes = [i, i, n, n, number, p, n, p, n, number, p, n]
+            self.gemm[char], self.gemv[char] = gemm, gemv
+            if number is p:
+                self._numbers = *getattr(self, "_numbers", ()), np.array([1, 0], char)
+                self.one[char], self.zero[char] = (
+                    self._numbers[-1].ctypes.data + k * np.dtype(char).itemsize for k in (0, 1)
+                )
+            else:
+                self.one[char], self.zero[char] = 1.0, 0.0
+
+    @property
+    def build(self) -> str:
+        """OpenBLAS's own description of itself."""
+        return _asked(self._name("openblas_get_config"))
+
+
+def _asked(function: Any) -> str:
+    function.restype = ctypes.c_char_p
+    return (function() or b"").decode()
+
+
+# Held while the library is loaded, also by a thread that forks: a child finds the loader at rest.
+_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_found: list[Library | None] = []
+_preparing = False
+
+
+def library() -> Library | None:
+    """Our OpenBLAS, or None where NumPy has to do."""
+    if not _found:
+        with _lock:
+            if not _found:
+                _found.append(_kept() or _copied())
+    return _found[0]
+
+
+def prepare() -> None:
+    """Load as a program is compiled that will need it: a kept library at once, else a copy in another thread."""
+    global _preparing
+    if _found or _preparing:
+        return
+    _preparing = True
+    with _lock:
+        kept = None if _found else _kept()
+        if kept is not None:
+            _found.append(kept)
+    if not _found:
+        threading.Thread(target=library, name="shardwise-blas", daemon=True).start()
+
+
+def _kept() -> Library | None:
+    """The library that an earlier process left on disk."""
+    for path, prefix, suffix, name, core in _candidates():
+        with contextlib.suppress(OSError, AttributeError):
+            place = kernel_store.library(*_kept_name(path, core))
+            if place is not None:
+                return Library(_opened(place, name), prefix, suffix)
+    return None
+
+
+def _copied() -> Library | None:
+    """A copy in memory whose products are right; it is left on disk for later processes."""
+    for path, prefix, suffix, name, core in _candidates():
+        with contextlib.suppress(OSError, AttributeError, ValueError):
+            mine = Library(_loaded_copy(path, name), prefix, suffix)
+            if _computes(mine):
+                keeping = kernel_store.keep_library, (_kept_name(path, core)[0], path)
+                # No daemon: a program that ends meanwhile waits the few milliseconds, rather than leave a part behind.
+                threading.Thread(target=keeping[0], args=keeping[1], name="shardwise-keep", daemon=False).start()
+                return mine
+    return None
+
+
+def _candidates() -> Iterator[tuple[str, str, str, str | None, str]]:
+    """The libraries to try: path, prefix and suffix of its names, the kernels to ask it for, those that it then has."""
+    if sys.platform != "linux" or not hasattr(os, "memfd_create") or config.shardwise_blas != "auto":
+        return
+    try:
+        numpys = numpys_library()
+    except OSError:
+        return
+    if numpys is not None:
+        path, prefix, suffix, core = numpys
+        wanted = best_core(core)
+        if wanted is not None:
+            yield path, prefix, suffix, wanted, wanted
+        yield path, prefix, suffix, None, core
+
+
+def _kept_name(path: str, core: str) -> tuple[str, int]:
+    """The name under which a copy is kept whose products were right with these kernels on this processor, and its size."""
+    import hashlib  # as in kernel_store
+
+    status = os.stat(path)
+    origin = f"{path}, {status.st_size} bytes of {status.st_mtime_ns}, {core} on {processor_kind()}"
+    return f"openblas-{hashlib.sha256(origin.encode()).hexdigest()}", status.st_size
+
+
+def numpys_library() -> tuple[str, str, str, str] | None:
+    """The OpenBLAS that NumPy uses: path, prefix and suffix of its names, and its kernels; None if it uses another BLAS."""
+    import numpy._core._multiarray_umath as extension
+
+    loaded = ctypes.CDLL(extension.__file__)  # finds the names of all libraries that it depends on
+    for prefix in ("scipy_", ""):
+        for suffix in ("64_", "", "_64"):
+            core = getattr(loaded, f"{prefix}openblas_get_corename{suffix}", None)
+            if core is not None and hasattr(loaded, f"{prefix}cblas_sgemm{suffix}"):
+                return _file_of(core), prefix, suffix, _asked(core)
+    return None
+
+
+class _Place(ctypes.Structure):
+    """What dladdr tells of an address."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("at", ctypes.c_void_p),
+    )
+
+
+def _file_of(function: Any) -> str:
+    place = _Place()
+    if not ctypes.CDLL(None).dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(place)):
+        raise OSError("the library of a function was not found")
+    return os.fsdecode(place.file)
+
+
+def best_core(core: str, flags: frozenset[str] | None = None) -> str | None:
+    """The kernels to ask for where OpenBLAS chose `core` on a processor with these flags; None: it chose well."""
+    if "OPENBLAS_CORETYPE" in os.environ or core.lower() in _WIDE_CORES:
+        return None
+    return _WIDE if (processor_flags() if flags is None else flags) >= _WIDE_FLAGS else None
+
+
+def _loaded_copy(path: str, core: str | None) -> ctypes.CDLL:
+    """Load a copy of a library, which the loader would not load twice."""
+    copy = os.memfd_create("shardwise-openblas")
+    try:
+        with open(path, "rb") as file:
+            size, done = os.fstat(file.fileno()).st_size, 0
+            while done < size:
+                sent = os.sendfile(copy, file.fileno(), done, size - done)
+                if not sent:
+                    raise OSError(f"{path} ended early")
+                done += sent
+        return _opened(f"/proc/self/fd/{copy}", core)
+    finally:
+        os.close(copy)
+
+
+def _opened(path: str, core: str | None) -> ctypes.CDLL:
+    """Load the library, which is asked for kernels while it starts."""
+    wanted = {"OPENBLAS_NUM_THREADS": "1"} | ({"OPENBLAS_CORETYPE": core} if core else {})
+    with _c_environment(wanted):
+        return ctypes.CDLL(path, mode=os.RTLD_LOCAL | os.RTLD_NOW | _DEEPBIND)
+
+
+@contextlib.contextmanager
+def _c_environment(values: dict[str, str]) -> Iterator[None]:
+    """The C library's variables set for a moment; Python's view of them stays."""
+    for name, value in values.items():
+        os.putenv(name, value)
+    try:
+        yield
+    finally:
+        for name in values:
+            if name in os.environ:
+                os.putenv(name, os.environ[name])
+            else:
+                os.unsetenv(name)
+
+
+def _computes(mine: Library) -> bool:
+    """Whether small products of each type come out as NumPy has them; the larger one reaches the blocked kernels."""
+    rng = np.random.default_rng(0)
+    for char, gemm in mine.gemm.items():
+        for m, n, k in ((7, 5, 3), (35, 67, 131)):
+            a, b, out = (rng.normal(size=s).astype(char) for s in ((m, k), (k, n), (m, n)))
+            if char in "FD":
+                a, b = a + a[::-1] * a.dtype.type(1j), b * b.dtype.type(2j)
+            expected = np.einsum("ij,jk->ik", a, b)
+            for left, lda, lhs in ((PLAIN, k, a), (TRANSPOSED, m, np.ascontiguousarray(a.T))):
+                for right, ldb, rhs in ((PLAIN, n, b), (TRANSPOSED, k, np.ascontiguousarray(b.T))):
+                    gemm(ROW_MAJOR, left, right, m, n, k, mine.one[char], lhs.ctypes.data, lda, rhs.ctypes.data, ldb,
+                         mine.zero[char], out.ctypes.data, n)  # fmt: skip
+                    if not np.allclose(out, expected, rtol=1e-4, atol=1e-4):
+                        return False
+            line, vector = np.empty(m, char), np.ascontiguousarray(b[:, 0])
+            mine.gemv[char](ROW_MAJOR, PLAIN, m, k, mine.one[char], a.ctypes.data, k, vector.ctypes.data, 1, mine.zero[char],
+                            line.ctypes.data, 1)  # fmt: skip
+            if not np.allclose(line, expected[:, 0], rtol=1e-4, atol=1e-4):
+                return False
+    return True

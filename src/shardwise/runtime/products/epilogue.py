@@ -1,0 +1,377 @@
+"""The op 'epilogue': a matrix product and the fused group that uses its result, panel by panel while that is in the cache.
+
+Its program is a `dot_general`, maybe views of its result, then the group, and it may be one more `dot_general` that multiplies a
+result of the group from the right. A thread computes a panel of the product into memory of its own, which stays in its second-level
+cache, lets the group's loop run over it, and multiplies what comes out; only what is used outside is written to its place. So the
+scores of attention, say, are never in memory. Where blocks lie so that this does not work, the equations run one after the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Equation, Program, ShapedArray, Var, define_op
+from shardwise.ir.op import Params, Types
+from shardwise.runtime.address import address
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+from shardwise.runtime.fused.kernel import fused
+from shardwise.runtime.fused.layout import Met, Result, Work
+from shardwise.runtime.machine.standby import address_of, standby
+from shardwise.runtime.memory import pool
+from shardwise.runtime.plan import Plan, kernel_of
+from shardwise.runtime.products import blas, shallow
+from shardwise.runtime.products.contraction import GemmPlan, gemm_plan, hollow
+from shardwise.runtime.products.panels import Panel, panel_bytes, panels
+from shardwise.runtime.products.product import matrices_begin, matrix_layout, product_threads
+from shardwise.runtime.products.walk import Kernel, Place, Records, walker
+
+_MATRICES = 1 << 13  # products of a call: beyond, each is so small that its list would be felt
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The equations of a program by their part."""
+
+    product: Equation
+    views: tuple[Equation, ...]
+    group: Equation
+    after: Equation | None
+
+    @staticmethod
+    def of(program: Program) -> _Steps:
+        """Those of `program`."""
+        equations = program.equations
+        k = next(i for i, e in enumerate(equations) if e.op is fused)
+        return _Steps(equations[0], equations[1:k], equations[k], equations[k + 1] if len(equations) > k + 1 else None)
+
+    @property
+    def seen(self) -> Var:
+        """The product's result as the group sees it."""
+        return (self.views[-1] if self.views else self.product).outputs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What is run for blocks of given shapes and strides."""
+
+    first: GemmPlan
+    second: GemmPlan | None
+    numbers: tuple[int, ...]  # inputs of the program that the group reads
+    results: tuple[Callable[[], tuple[Ndarray, Ndarray]], ...]  # each gives memory, and that seen as the block
+    walk: Kernel
+    job: Ndarray
+    bytes: int  # of all threads' memory
+    threads: int
+    works: tuple[Work, ...]  # what the job refers to
+
+
+class EpilogueKernel:
+    """A product, its group and maybe a second product, callable on blocks; keeps a layout per combination of shapes and strides."""
+
+    __slots__ = ("_env", "_group", "_layouts", "_plain", "_steps", "program")
+
+    def __init__(self, env: Env, program: Program) -> None:
+        self.program = program
+        self._env = env
+        self._steps = _Steps.of(program)
+        self._group: Any = kernel_of(self._steps.group, env)
+        blas.prepare()
+        self._layouts: dict[Any, _Layout | None] = {}
+        self._plain: Any = None
+
+    def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
+        if not self._env.lead:  # NumPy functions of 0-d arrays give scalars
+            blocks = tuple([np.asarray(b) for b in blocks])
+        key = tuple([(b.shape, b.strides) for b in blocks])
+        try:
+            layout = self._layouts[key]
+        except KeyError:
+            layout = self._layouts[key] = _Maker(self.program, self._steps, self._env, self._group, blocks).layout()
+        if layout is None:
+            return self.plain(*blocks)
+        given = dict(zip(self.program.inputs, blocks, strict=True))
+        used = [*layout.first.operands(*_read(self._steps.product, given)), *(blocks[i] for i in layout.numbers)]
+        if layout.second is not None and self._steps.after is not None:
+            used.append(layout.second.right(given[self._steps.after.inputs[1]]))  # type: ignore[index]
+        made = [result() for result in layout.results]
+        memory = pool.empty((layout.bytes,), np.uint8)
+        addresses = [address(x) for x in used] + [address(dense) for dense, _ in made] + [address(memory)]
+        pointers, counters = (ctypes.c_void_p * len(addresses))(*addresses), (ctypes.c_int64 * 2)()
+        at = layout.job.ctypes.data, ctypes.addressof(pointers), ctypes.addressof(counters)
+        standby.run(layout.walk, *at, layout.threads)
+        return tuple([block for _, block in made])
+
+    @property
+    def plain(self) -> Any:
+        """The equations one after the other."""
+        if self._plain is None:
+            self._plain = Plan(self.program, self._env).run
+        return self._plain
+
+
+def _read(eqn: Equation, given: dict[Any, Ndarray]) -> list[Ndarray]:
+    return [given[v] for v in eqn.inputs]
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """Operands of a product as BLAS reads them: plain or transposed, elements from line to line, and where each matrix begins."""
+
+    flag: int
+    step: int
+    begins: list[int]
+    down: int  # bytes from row to row
+    across: int
+
+
+def _factor(x: Ndarray, batch: Shape) -> _Factor | None:
+    layout = matrix_layout(x)
+    if layout is None:
+        return None
+    return _Factor(*layout, matrices_begin(x, batch).tolist(), *x.strides[-2:])
+
+
+class _Maker:
+    """Makes the layout for blocks of given shapes and strides. Methods give None where panels do not work."""
+
+    def __init__(self, program: Program, steps: _Steps, env: Env, group: Any, blocks: Sequence[Ndarray]) -> None:
+        self.program = program
+        self.env = env
+        self.group = group
+        self.given: dict[Any, Ndarray] = dict(zip(program.inputs, blocks, strict=True))
+        self.product, self.views, self.fused, self.after = steps.product, steps.views, steps.group, steps.after
+        self.out, self.seen = self.product.outputs[0], steps.seen
+        self.dtype = self.out.aval.dtype
+        self.position = self.fused.inputs.index(self.seen)
+        self.records = Records()
+        self.slots: dict[Any, int] = {}  # by value, operand's number or name
+        self.outside = 0
+        self.own: list[int] = []  # sizes of the thread's own slots
+
+    def layout(self) -> _Layout | None:
+        mine = blas.library()
+        if mine is None or not all(b.size for b in self.given.values()):
+            return None
+        plan = self._plan(self.product, *_read(self.product, self.given))
+        if plan is None:
+            return None
+        shown = plan.shown(self.dtype)
+        for view in self.views:
+            shown = kernel_of(view, self.env)(shown)
+        met: Met | None = self.group.met([shown if v is self.seen else self.given[v] for v in self.fused.inputs])
+        if met is None or met.full != shown.shape:
+            return None
+        if any(met.shapes[k] != met.full for k, n in enumerate(met.numbers) if n == self.position):
+            return None
+        second = None
+        if self.after is not None:
+            second = self._second(self.after, met, shown, plan)
+            if second is None:
+                return None
+        axes = [d for d in sorted(range(shown.ndim), key=lambda d: -shown.strides[d]) if met.full[d] > 1]
+        n = next(i for i in range(len(axes) + 1) if math.prod(met.full[d] for d in axes[:i]) == plan.rows)
+        reduced = {d for d, r in enumerate(met.reduced) if r and met.full[d] > 1}
+        sides = tuple(axes[:n]), tuple(axes[n:])
+        found = panels(met.full, *sides, reduced, self.dtype.itemsize, cut_columns=self.after is None)
+        if len(found) < 2 or len(found) + plan.matrices > _MATRICES:
+            return None
+        return self._written(mine, plan, second, met, found)
+
+    def _plan(self, eqn: Equation, a: Ndarray, b: Ndarray) -> GemmPlan | None:
+        """How the operands become matrices whose products lie row by row in the result."""
+        sum_dims = tuple(self.env.dim(x) for x in eqn.params.get("sum_axes", ()))
+        if any(a.shape[d] != b.shape[d] or a.shape[d] == 1 for d in sum_dims):
+            return None
+        dims = eqn.params["dimension_numbers"]
+        plan = gemm_plan(self.env.lead, dims, sum_dims, a.shape, a.strides, b.shape, b.strides, a.itemsize, True)
+        return None if plan.elementwise or plan.out_perm is not None else plan
+
+    def _second(self, eqn: Equation, met: Met, shown: Ndarray, first: GemmPlan) -> GemmPlan | None:
+        """The product after the group, if its left operand has the rows and columns of the product before."""
+        k = self.fused.outputs.index(eqn.inputs[0])  # type: ignore[arg-type]
+        result, steps = met.results[k], met.strides[len(met.shapes) + k]
+        size = result.dtype.itemsize
+        if any(
+            n > 1 and s // size != t // shown.itemsize for n, s, t in zip(met.full, steps, shown.strides, strict=True)
+        ):
+            return None
+        left = result.seen(hollow(result.shape, result.dtype))
+        plan = self._plan(eqn, left, self.given[eqn.inputs[1]])
+        if plan is None or not plan.keeps_left(left) or (plan.rows, plan.depth) != (first.rows, first.columns):
+            return None
+        return plan
+
+    # -- records ---------------------------------------------------------------------------------------------------------
+
+    def _written(self, mine: blas.Library, plan: GemmPlan, second: GemmPlan | None, met: Met,
+                 found: list[Panel]) -> _Layout | None:  # fmt: skip
+        left, right = (_factor(x, plan.batch) for x in plan.operands(*_read(self.product, self.given)))
+        later = None
+        if second is not None and self.after is not None:
+            later = _factor(second.right(self.given[self.after.inputs[1]]), second.batch)
+        if left is None or right is None or (second is not None and later is None):
+            return None
+        numbers = sorted({n for n in met.numbers if n != self.position})
+        for name in ("left", "right", *numbers, *(["later"] if later else []), *self.program.outputs):
+            self.slots[name] = self.outside
+            self.outside += 1
+        most = max(len(p.rows) * len(p.columns) for p in found)
+        for v in (self.out, *self.fused.outputs):
+            if v not in self.slots:
+                self._own(v, most * v.aval.dtype.itemsize)
+        met = replace(met, streaming=self._streams(met, found))
+        works: dict[Shape, Work] = {}
+        for panel in found:
+            if panel.extents not in works:
+                work = self.group.work(
+                    replace(met, full=panel.extents, strides=self._strides(met, panel, plan.columns))
+                )
+                if work is None:
+                    return None
+                works[panel.extents] = work
+        self._own("spare", max(w.bytes for w in works.values()))
+        gemm = partial(_function, mine, self.dtype.char)
+        for panel in found:
+            work = works[panel.extents]
+            self._multiply(gemm, plan, left, right, panel)
+            self.records.loop(address_of(work.kernel), ctypes.addressof(work.job), self._places(met, panel, work))
+            if second is not None and later is not None:
+                self._multiply_after(gemm, second, later, panel)
+            self.records.end()
+        job, bytes = self.records.job(self.outside, self.own)
+        threads = min(product_threads(), len(found))
+        inputs = tuple(self.program.inputs.index(self.fused.inputs[n]) for n in numbers)  # type: ignore[arg-type]
+        results = tuple(self._result(v, plan, second, met) for v in self.program.outputs if isinstance(v, Var))
+        walk = walker(self.dtype.char, ctypes.sizeof(mine.integer))
+        return _Layout(plan, second, inputs, results, walk, job, bytes * threads, threads, tuple(works.values()))
+
+    def _own(self, name: Any, size: int) -> None:
+        self.slots[name] = self.outside + len(self.own)
+        self.own.append(size)
+
+    def _result(
+        self, v: Var, plan: GemmPlan, second: GemmPlan | None, met: Met
+    ) -> Callable[[], tuple[Ndarray, Ndarray]]:
+        product = plan if v is self.out else second if self.after is not None and v is self.after.outputs[0] else None
+        if product is not None:
+            return lambda: product.result(v.aval.dtype)
+        result: Result = met.results[self.fused.outputs.index(v)]
+
+        def make() -> tuple[Ndarray, Ndarray]:
+            dense = pool.empty(result.shape, result.dtype)
+            return dense, result.seen(dense)
+
+        return make
+
+    # -- where a panel lies ----------------------------------------------------------------------------------------------
+
+    def _streams(self, met: Met, found: Sequence[Panel]) -> bool:
+        """Whether results may be written past the cache: nobody reads them at once, and each panel's begin with a cache line."""
+        results = met.strides[len(met.shapes) :]
+        return self.after is None and not any(_offset(p, own) % 64 for p in found for own in results)
+
+    def _value(self, met: Met, k: int) -> Var | None:
+        """The value that access k, or result k after those, is, if a product or the group makes it."""
+        if k >= len(met.shapes):
+            return self.fused.outputs[k - len(met.shapes)]
+        return self.out if met.numbers[k] == self.position else None
+
+    def _is_own(self, value: Any) -> bool:
+        """Whether a value lies in the thread's own memory, which holds one panel of it."""
+        return value is not None and self.slots[value] >= self.outside
+
+    def _strides(self, met: Met, panel: Panel, columns: int) -> tuple[Shape, ...]:
+        """The strides of accesses and results within a panel, where rows are shorter in the thread's own memory."""
+        found = []
+        for k, own in enumerate(met.strides):
+            value = self._value(met, k)
+            row = columns * value.aval.dtype.itemsize if value is not None and self._is_own(value) else 0
+            steps = (s // columns * len(panel.columns) if row and s >= row else s for s in own)
+            found.append(tuple(0 if n == 1 else s for n, s in zip(panel.extents, steps, strict=True)))
+        return tuple(found)
+
+    def _places(self, met: Met, panel: Panel, work: Work) -> list[Place]:
+        places = []
+        for k, own in enumerate(met.strides):
+            value = self._value(met, k)
+            slot = self.slots[met.numbers[k] if value is None else value]
+            places.append((slot, 0 if self._is_own(value) else _offset(panel, own)))
+        return places + [(self.slots["spare"], offset) for offset in work.extra]
+
+    def _multiply(self, gemm: Callable[..., int], plan: GemmPlan, left: _Factor, right: _Factor, panel: Panel) -> None:
+        size, slot, n = self.dtype.itemsize, self.slots[self.out], len(panel.columns)
+        own = self._is_own(self.out)
+        for number, rows in _by_matrix(panel.rows, plan.rows_each):
+            at = number * plan.rows_each + rows.start
+            to = (at - panel.rows.start) * n if own else at * plan.columns + panel.columns.start
+            a = self.slots["left"], left.begins[number] + rows.start * left.down
+            b = self.slots["right"], right.begins[number] + panel.columns.start * right.across
+            flags, sizes = (left.flag, right.flag), (len(rows), n, plan.depth)
+            steps = left.step, right.step, n if own else plan.columns
+            self.records.product(gemm(*flags, *sizes), flags, sizes, a, b, (slot, to * size), steps)
+
+    def _multiply_after(self, gemm: Callable[..., int], plan: GemmPlan, right: _Factor, panel: Panel) -> None:
+        assert self.after is not None
+        value, out = self.after.inputs[0], self.after.outputs[0]
+        size = self.dtype.itemsize
+        for number, rows in _by_matrix(panel.rows, plan.rows_each):
+            at = number * plan.rows_each + rows.start
+            begin = at - panel.rows.start if self._is_own(value) else at
+            a = self.slots[value], begin * plan.depth * size
+            b, to = (self.slots["later"], right.begins[number]), (self.slots[out], at * plan.columns * size)
+            flags, sizes = (blas.PLAIN, right.flag), (len(rows), plan.columns, plan.depth)
+            steps = plan.depth, right.step, plan.columns
+            self.records.product(gemm(*flags, *sizes), flags, sizes, a, b, to, steps)
+
+
+def _function(mine: blas.Library, char: str, left: int, right: int, m: int, n: int, k: int) -> int:
+    """The address of what multiplies such matrices best."""
+    if shallow.fits(char, left, m, n, k):
+        return shallow.function(char, left, right, ctypes.sizeof(mine.integer))
+    return address_of(mine.gemm[char])
+
+
+def _offset(panel: Panel, strides: Shape) -> int:
+    return sum(i * s for i, s in zip(panel.starts, strides, strict=True))
+
+
+def _by_matrix(rows: range, each: int) -> list[tuple[int, range]]:
+    """Rows counted over all matrices of so many rows: by matrix, counted within it."""
+    found = []
+    for number in range(rows.start // each, -(-rows.stop // each)):
+        first = number * each
+        found.append((number, range(max(rows.start, first) - first, min(rows.stop, first + each) - first)))
+    return found
+
+
+def _epilogue_type(*types: ShapedArray, program: Program) -> tuple[ShapedArray, ...]:
+    return program.out_types
+
+
+def _epilogue_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Any:
+    return EpilogueKernel(env, params["program"])
+
+
+def _epilogue_workspace(in_types: Types, out_types: Types, params: Params) -> int:
+    """Bytes of what threads keep of one panel each."""
+    program = params["program"]
+    steps = _Steps.of(program)
+    out = steps.product.outputs[0]
+    size = panel_bytes(out.aval.nbytes)
+    own = [v for v in (out, *steps.group.outputs) if v not in program.outputs]
+    threads = min(product_threads(), -(-out.aval.nbytes // size))
+    return threads * sum(size * v.aval.itemsize // out.aval.itemsize for v in own if v.aval.size == out.aval.size)
+
+
+epilogue = define_op("epilogue", type_rule=_epilogue_type, compile=_epilogue_compile, workspace=_epilogue_workspace,
+                     multiple_results=True)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Programs over small values as one machine function, loops and branches included."""

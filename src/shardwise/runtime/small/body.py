@@ -1,0 +1,210 @@
+"""`Body`: the equations of a small program, one after the other, as instructions of a `Code`.
+
+Comes in: a Program, the `Value`s of its inputs, memory wanted for outputs. Goes out: the outputs' Values. Elementwise equations over
+values in memory wait until somebody else needs their results, and then run as one loop.
+
+What an op is written by stands in `WRITERS`; ops with an `Emit` or a `Fold` need no entry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from shardwise.ir import Atom, Equation, Literal, Op, Program, Var
+from shardwise.runtime.machine.lanes import TYPES, Lane
+from shardwise.runtime.small.code import SMALL, Code, Shape, Value, name_of
+from shardwise.runtime.small.loops import each, reduced, store
+
+_LARGEST = 64  # equations of one loop
+
+# (body, equation, operands, memory wanted for results) -> results
+Writer = Callable[["Body", Equation, list[Value], list[Value | None]], list[Value]]
+WRITERS: dict[Op, Writer] = {}
+
+
+def same(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+    """The writer of ops that give their operands as they are."""
+    return values
+
+
+def has_form(eqn: Equation) -> bool:
+    """Whether the op can be written at all, its params and types aside."""
+    emit = eqn.op.emit
+    return eqn.op in WRITERS or eqn.op.fold is not None or (emit is not None and not emit.moves)
+
+
+class Body:
+    """Writes one program. `stable`: which inputs are the same in each round of the loop around."""
+
+    def __init__(self, code: Code, program: Program, inputs: Sequence[Value], stable: int = 0) -> None:
+        self.code = code
+        self.program = program
+        self.values: dict[Var, Value] = {}
+        self.stable = set(program.inputs[:stable])
+        self.uses: dict[Var, int] = {}
+        for atom in (*[a for e in program.equations for a in e.inputs], *program.outputs):
+            if isinstance(atom, Var):
+                self.uses[atom] = self.uses.get(atom, 0) + 1
+        for var, value in zip(program.inputs, inputs, strict=True):
+            self._define(var, value)
+        self.waiting: dict[Var, Equation] = {}
+        self.shape: Shape = ()  # of those that wait
+        self.wanted: dict[Var, Value] = {}
+
+    def run(self, wanted: Sequence[Value | None] = ()) -> list[Value]:
+        """The outputs' values; those for which memory is given are there."""
+        for atom, into in zip(self.program.outputs, wanted, strict=False):
+            if isinstance(atom, Var) and into is not None:
+                self.wanted.setdefault(atom, into)
+        for eqn in self.program.equations:
+            self._equation(eqn)
+        self._flush()
+        outs = [self.value(a) for a in self.program.outputs]
+        for value, into in zip(outs, wanted, strict=False):
+            if into is not None and (value.place, value.steps) != (into.place, into.steps):
+                store(self.code, value, into)
+        for value in self.values.values():
+            self.code.release(value)
+        return outs
+
+    def value(self, atom: Atom) -> Value:
+        """What stands for an atom; a literal has one element for all."""
+        if isinstance(atom, Literal):
+            return self.code.known(atom.value, name_of(atom.aval), (1,) * self.code.lead)
+        return self.values[atom]
+
+    def is_stable(self, atom: Atom) -> bool:
+        """Whether the value is there before the loop around."""
+        return isinstance(atom, Literal) or atom in self.stable
+
+    # -- equations -----------------------------------------------------------------------------------------------------------
+
+    def _equation(self, eqn: Equation) -> None:
+        emit = eqn.op.emit
+        if emit is not None and not emit.moves and eqn.op not in WRITERS:
+            self._elementwise(eqn)
+            return
+        if any(a in self.waiting for a in eqn.inputs):
+            self._flush()
+        operands = [self.value(a) for a in eqn.inputs]
+        wanted = [self.wanted.get(v) for v in eqn.outputs]
+        if eqn.op.fold is not None:
+            into = wanted[0]
+            shape = tuple(n for d, n in enumerate(operands[0].shape) if d - self.code.lead not in eqn.params["axes"])
+            results = [reduced(self.code, eqn, operands[0], into if into is not None and into.shape == shape else None)]
+        else:
+            results = WRITERS[eqn.op](self, eqn, operands, wanted)
+        for var, value in zip(eqn.outputs, results, strict=True):
+            self._define(var, value)
+        self._used(eqn)
+        self.code.tidy()
+
+    def _elementwise(self, eqn: Equation) -> None:
+        code, (out,) = self.code, eqn.outputs
+        rank = code.lead + out.aval.ndim
+        shapes = [self.shape if a in self.waiting else code.aligned(self.value(a), rank).shape for a in eqn.inputs]
+        shape = np.broadcast_shapes((1,) * code.lead + out.aval.shape, *shapes)
+        joins = self.waiting and shape == self.shape and len(self.waiting) < _LARGEST
+        if any(a in self.waiting for a in eqn.inputs) and not joins:
+            self._flush()
+            joins = False
+        if not joins and all(self.value(a).even for a in eqn.inputs):
+            self._in_register(eqn, (1,) * rank, shape)
+        elif not joins and math.prod(shape) <= SMALL:
+            self._in_register(eqn, shape, shape)
+        else:
+            if not joins:
+                self._flush()
+            self.shape = shape
+            self.waiting[out] = eqn
+            return
+        self._used(eqn)
+        code.tidy()
+
+    def _in_register(self, eqn: Equation, inner: Shape, shape: Shape) -> None:
+        code, (out,) = self.code, eqn.outputs
+        lanes = []
+        for atom in eqn.inputs:
+            value = self.value(atom)
+            lanes.append(_one(code, value) if inner != shape else code.lane_of(code.aligned(value, len(shape)), inner))
+        width = math.prod(inner)
+        dtype = name_of(out.aval)
+        lane = code.at(width).emitted(eqn.op, lanes, eqn.params, dtype)
+        self._define(out, code.of_lane(lane, shape, dtype, width))
+
+    def _flush(self) -> None:
+        """Write the loop of the equations that wait."""
+        if not self.waiting:
+            return
+        code, group, shape = self.code, self.waiting, self.shape
+        self.waiting = {}
+        operands = list(
+            dict.fromkeys(a for e in group.values() for a in e.inputs if isinstance(a, Var) and a not in group)
+        )
+        inside: dict[Var, int] = {}
+        for e in group.values():
+            for a in e.inputs:
+                if a in group:
+                    assert isinstance(a, Var)
+                    inside[a] = inside.get(a, 0) + 1
+        results = [v for v in group if self.uses.get(v, 0) > inside.get(v, 0)]
+        into = []
+        for var in results:
+            given = self.wanted.get(var)
+            into.append(given if given is not None and given.shape == shape else code.buffer(shape, name_of(var.aval)))
+
+        def write(lanes: list[Lane]) -> list[Lane]:
+            width = code.width
+            known = dict(zip(operands, lanes, strict=True))
+            for e in group.values():
+                (out,) = e.outputs
+                code.at(width)
+                given = [
+                    code.constant(a.value, name_of(a.aval)) if isinstance(a, Literal) else known[a] for a in e.inputs
+                ]
+                known[out] = code.emitted(e.op, given, e.params, name_of(out.aval))
+            return [known[v] for v in results]
+
+        each(code, shape, [self.values[v] for v in operands], write, into)
+        for var, value in zip(results, into, strict=True):
+            self._define(var, value)
+        for e in group.values():
+            self._used(e)
+        code.tidy()
+
+    # -- bookkeeping -----------------------------------------------------------------------------------------------------------
+
+    def _define(self, var: Var, value: Value) -> None:
+        self.values[var] = value
+        self.code.hold(value)
+        if not self.uses.get(var):
+            self._dead(var)
+
+    def _used(self, eqn: Equation) -> None:
+        for atom in eqn.inputs:
+            if isinstance(atom, Var):
+                self.uses[atom] -= 1
+                if not self.uses[atom]:
+                    self._dead(atom)
+
+    def _dead(self, var: Var) -> None:
+        value = self.values.pop(var, None)
+        if value is not None:
+            self.code.release(value)
+
+
+def _one(code: Code, value: Value) -> Lane:
+    """The one element of an even value, in a register of one lane."""
+    code.at(1)
+    if value.constant is not None:
+        return code.constant(value.constant, value.dtype)
+    assert value.lane is not None
+    return value.lane
+
+
+def lane_kind(value: Value) -> str:
+    """The LLVM type of a small value in a register."""
+    return f"<{value.size} x {TYPES[value.dtype]}>"

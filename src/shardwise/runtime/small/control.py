@@ -1,0 +1,363 @@
+"""Loops and branches of small programs: `scan`, `while_loop` and `cond` inside of one function.
+
+A small carry is a register that goes round; a larger one has two pieces of memory that take turns: a round reads the one and
+writes the other. Rows of scanned arrays are addresses, and stacked outputs are written where they are stacked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shardwise.ir import Equation, Literal, Program, Var
+from shardwise.runtime.machine.lanes import TYPES, Lane
+from shardwise.runtime.small.body import WRITERS, Body, lane_kind, same
+from shardwise.runtime.small.code import SMALL, Code, Shape, Value, name_of
+from shardwise.runtime.small.loops import dense, store
+from shardwise.runtime.small.moves import as_index
+
+_POLL_EVERY = 1 << 22  # cost between two looks at signals
+_POLLED = 1 << 26  # cost of a loop in which signals are looked at
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Carry:
+    """One value that goes round: its first value, and the memory that takes turns (none: a register)."""
+
+    first: Value
+    turns: tuple[Value, ...]
+
+    def carried(self) -> list[tuple[str, str]]:
+        """(type, first value) of what the loop carries for it."""
+        if not self.turns:
+            assert self.first.lane is not None
+            return [(lane_kind(self.first), self.first.lane.ref)]
+        return [("ptr", v.place) for v in (self.first, *self.turns)]
+
+    def value(self, refs: Sequence[str]) -> Value:
+        """The value in a round."""
+        if not self.turns:
+            assert self.first.lane is not None
+            return replace(self.first, lane=Lane(refs[0], self.first.dtype))
+        owners = (*self.first.owners, *self.turns[0].owners, *self.turns[1].owners)
+        return replace(self.first, place=refs[0], owners=owners)
+
+    def target(self, refs: Sequence[str]) -> Value | None:
+        """Where the round writes the next value."""
+        return replace(self.turns[0], place=refs[1]) if self.turns else None
+
+    def nexts(self, code: Code, refs: Sequence[str], value: Value) -> list[str]:
+        """What goes to the next round."""
+        if self.turns:
+            return [refs[1], refs[2], refs[1]]
+        value = code.aligned(code.settled(value), len(self.first.shape))
+        return [code.lane_of(value, self.first.shape).ref]
+
+
+def _carry(code: Code, value: Value, shape: Shape) -> _Carry:
+    value = code.aligned(value, len(shape))
+    if math.prod(shape) <= SMALL:
+        lane = code.lane_of(value, shape)
+        return _Carry(code.of_lane(lane, shape, value.dtype, math.prod(shape)), ())
+    if value.even:
+        first = dense(code, replace(value, shape=shape))
+    else:
+        value = code.in_memory(value)
+        steps = tuple(0 if n != m else s for n, m, s in zip(value.shape, shape, value.steps, strict=True))
+        first = dense(code, replace(value, shape=shape, steps=steps))
+    turns = code.buffer(shape, value.dtype), code.buffer(shape, value.dtype)
+    return _Carry(first, turns)
+
+
+# -- scan ----------------------------------------------------------------------------------------------------------------
+
+
+def scan(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+    """A loop of known length."""
+    code, params = body.code, eqn.params
+    inner: Program = params["body"]
+    a, length, lead = params["num_consts"], params["length"], code.lead
+    b = a + params["num_carry"]
+    shapes = carry_shapes(
+        inner, [v.shape[:lead] for v in values[:a]], values[a:b], [v.shape[:lead] for v in values[b:]], lead
+    )
+    outs = out_leads(inner, [v.shape[:lead] for v in values[:a]] + [s[:lead] for s in shapes] + [v.shape[:lead] for v in values[b:]],
+                     lead)  # fmt: skip
+    loop = _Loop(code, inner.inputs[a:b], inner.outputs[: b - a], values[a:b], shapes)
+    xs = [x if x.even else code.in_memory(x) for x in values[b:]]
+    ys = []
+    for atom, ext, into in zip(inner.outputs[b - a :], outs[b - a :], wanted[b - a :], strict=True):
+        shape = (*ext, length, *atom.aval.shape)
+        ys.append(into if into is not None and into.shape == shape else code.buffer(shape, name_of(atom.aval)))
+    every = _poll_every(inner, length)
+    stable = a if length > 1 else 0  # of one round there is no loop
+
+    def step(i: str, refs: list[str]) -> list[str]:
+        row = i
+        if params["reverse"] and length > 1:
+            row = code.new(f"sub i64 {length - 1}, {i}", "r")
+        given = [*values[:a], *loop.values(refs), *[code.settled(_row(code, x, row)) for x in xs]]
+        results = Body(code, inner, given, stable).run([*loop.targets(refs), *[_row(code, y, row) for y in ys]])
+        after = loop.nexts(refs, results)
+        if every and i != "0":
+            code.polled(i, every)
+        return after
+
+    with_held = [*loop.memory(), *xs, *ys]
+    for v in with_held:
+        code.hold(v)
+    last = code.loop(length, loop.carried(), step)
+    results = [*loop.values(last), *[code.settled(y) for y in ys]]
+    for v in with_held:
+        code.release(v)
+    return results
+
+
+def mapped(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+    """An op applied to each entry along the first own dim of the operands that are mapped: a loop."""
+    code, params, lead = body.code, eqn.params, body.code.lead
+    which = params["mapped"]
+    outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
+    inner = Equation(params["op"], eqn.inputs, outputs, dict(params["inner"]), eqn.source)
+    given = [v if not m or v.even else code.in_memory(v) for v, m in zip(values, which, strict=True)]
+    leads = np.broadcast_shapes((1,) * lead, *[v.shape[:lead] for v in values])
+    made = [code.buffer(leads + v.aval.shape, name_of(v.aval)) for v in eqn.outputs]
+    held = [*given, *made]
+    for v in held:
+        code.hold(v)
+
+    def step(i: str, _: list[str]) -> list[str]:
+        rows = [code.settled(_row(code, v, i)) if m else v for v, m in zip(given, which, strict=True)]
+        for value, out in zip(WRITERS[inner.op](body, inner, rows, [None] * len(made)), made, strict=True):
+            store(code, value, _row(code, out, i))
+        return []
+
+    code.loop(params["size"], [], step)
+    for v in held:
+        code.release(v)
+    return [code.settled(v) for v in made]
+
+
+def _row(code: Code, x: Value, i: str) -> Value:
+    """Entry `i` along the first own dim."""
+    d = code.lead
+    shape = x.shape[:d] + x.shape[d + 1 :]
+    if x.even:
+        return replace(x, shape=shape)
+    return replace(x, shape=shape, steps=x.steps[:d] + x.steps[d + 1 :], place=code.moved(x.place, i, x.steps[d]))
+
+
+class _Loop:
+    """The carries of a loop; those that no round changes do not go round."""
+
+    def __init__(self, code: Code, before: Sequence[Var], after: Sequence[object], values: Sequence[Value],
+                 shapes: Sequence[Shape]) -> None:  # fmt: skip
+        self.code = code
+        self.fixed = [v if b is a else None for b, a, v in zip(before, after, values, strict=True)]
+        self.carries = [None if f is not None else _carry(code, v, s)
+                        for f, v, s in zip(self.fixed, values, shapes, strict=True)]  # fmt: skip
+
+    def memory(self) -> list[Value]:
+        """What has to stay while the loop runs."""
+        return [v for c in self.carries if c is not None for v in (c.first, *c.turns)]
+
+    def carried(self) -> list[tuple[str, str]]:
+        return [item for c in self.carries if c is not None for item in c.carried()]
+
+    def _cut(self, refs: Sequence[str]) -> list[Sequence[str]]:
+        out, k = [], 0
+        for c in self.carries:
+            n = 0 if c is None else len(c.carried())
+            out.append(refs[k : k + n])
+            k += n
+        return out
+
+    def values(self, refs: Sequence[str]) -> list[Value]:
+        out = []
+        for c, f, own in zip(self.carries, self.fixed, self._cut(refs), strict=True):
+            value = f if c is None else c.value(own)
+            assert value is not None
+            out.append(value)
+        return out
+
+    def targets(self, refs: Sequence[str]) -> list[Value | None]:
+        return [None if c is None else c.target(own) for c, own in zip(self.carries, self._cut(refs), strict=True)]
+
+    def nexts(self, refs: Sequence[str], results: Sequence[Value]) -> list[str]:
+        return [ref for c, own, v in zip(self.carries, self._cut(refs), results, strict=False) if c is not None
+                for ref in c.nexts(self.code, own, v)]  # fmt: skip
+
+
+# -- while ---------------------------------------------------------------------------------------------------------------
+
+
+def while_loop(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+    """A loop whose length comes out when it runs; signals are looked at now and then."""
+    code, params, lead = body.code, eqn.params, body.code.lead
+    test, step = params["cond"], params["body"]
+    a = params["cond_consts"]
+    b = a + params["body_consts"]
+    shapes = carry_shapes(step, [v.shape[:lead] for v in values[a:b]], values[b:], [], lead)
+    loop = _Loop(code, step.inputs[b - a :], step.outputs, values[b:], shapes)
+    every = _poll_every(step, None)
+
+    def going(refs: list[str]) -> str:
+        (value,) = Body(code, test, [*values[:a], *loop.values(refs[1:])], a).run()
+        lane = code.lane_of(code.aligned(value, 0) if not code.lead else value, value.shape)
+        return code.new(f"extractelement <1 x i1> {lane.ref}, i64 0")
+
+    def round_(refs: list[str]) -> list[str]:
+        results = Body(code, step, [*values[a:b], *loop.values(refs[1:])], b - a).run(loop.targets(refs[1:]))
+        after = loop.nexts(refs[1:], results)
+        code.polled(refs[0], every)
+        return [code.new(f"add i64 {refs[0]}, 1"), *after]
+
+    for v in loop.memory():
+        code.hold(v)
+    last = code.repeat([("i64", "0"), *loop.carried()], going, round_)
+    results = loop.values(last[1:])
+    for v in loop.memory():
+        code.release(v)
+    return results
+
+
+# -- cond ----------------------------------------------------------------------------------------------------------------
+
+
+def cond(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+    """The branch that an index names; one out of range takes the nearest."""
+    code, branches, lead = body.code, eqn.params["branches"], body.code.lead
+    index, *operands = values
+    if index.constant is not None:
+        chosen = min(max(int(index.constant.item()), 0), len(branches) - 1)
+        return Body(code, branches[chosen], operands).run()
+    leads = [v.shape[:lead] for v in operands]
+    shapes = [np.broadcast_shapes(*each_lead) + v.aval.shape for v, *each_lead in
+              zip(eqn.outputs, *[out_leads(b, leads, lead) for b in branches], strict=True)]  # fmt: skip
+    made: list[Value | None] = []
+    for shape, v, into in zip(shapes, eqn.outputs, wanted, strict=True):
+        if math.prod(shape) <= SMALL:
+            made.append(None)
+        else:
+            made.append(into if into is not None and into.shape == shape else code.buffer(shape, name_of(v.aval)))
+    memory = [m for m in made if m is not None]
+    for m in memory:
+        code.hold(m)
+    tag, at, last = code.name("cond"), as_index(code, index), len(branches) - 1
+    for k in range(last):
+        code.line(f"br i1 {code.new(f'icmp sle i64 {at}, {k}')}, label %{tag}.{k}, label %{tag}.not{k}")
+        code.start(f"{tag}.not{k}")
+    ends = []
+    for k in [last, *range(last)]:
+        if k != last:
+            code.start(f"{tag}.{k}")
+        results = Body(code, branches[k], operands).run(made)
+        refs = [code.lane_of(code.aligned(code.settled(r), len(s)), s).ref for r, s, m in zip(results, shapes, made, strict=True)
+                if m is None]  # fmt: skip
+        ends.append((code.label, refs))
+        code.line(f"br label %{tag}.end")
+    code.start(f"{tag}.end")
+    out: list[Value] = []
+    small = 0
+    for shape, v, m in zip(shapes, eqn.outputs, made, strict=True):
+        if m is not None:
+            out.append(m)
+            continue
+        n, dtype = math.prod(shape), name_of(v.aval)
+        ways = ", ".join(f"[ {refs[small]}, %{label} ]" for label, refs in ends)
+        out.append(code.of_lane(Lane(code.new(f"phi <{n} x {TYPES[dtype]}> {ways}"), dtype), shape, dtype, n))
+        small += 1
+    for m in memory:
+        code.release(m)
+    return out
+
+
+# -- leading dims --------------------------------------------------------------------------------------------------------
+
+
+def out_leads(program: Program, leads: Sequence[Shape], lead: int) -> list[Shape]:
+    """The leading extents of a program's outputs, for those of its inputs."""
+    if not lead:
+        return [()] * len(program.outputs)
+    known: dict[object, Shape] = dict(zip(program.inputs, leads, strict=True))
+
+    def of(atom: object) -> Shape:
+        return (1,) * lead if isinstance(atom, Literal) else known[atom]
+
+    for eqn in program.equations:
+        given = [of(a) for a in eqn.inputs]
+        for var, ext in zip(eqn.outputs, _leads_through(eqn, given, lead), strict=True):
+            known[var] = ext
+    return [of(a) for a in program.outputs]
+
+
+def _leads_through(eqn: Equation, given: list[Shape], lead: int) -> list[Shape]:
+    params = eqn.params
+    if "branches" in params:
+        return [
+            np.broadcast_shapes(*e)
+            for e in zip(*[out_leads(b, given[1:], lead) for b in params["branches"]], strict=True)
+        ]
+    if "num_carry" in params:
+        a = params["num_consts"]
+        b = a + params["num_carry"]
+        carry = _settled_leads(params["body"], given[:a], given[a:b], given[b:], lead)
+        return [*carry, *out_leads(params["body"], [*given[:a], *carry, *given[b:]], lead)[b - a :]]
+    if "cond_consts" in params:
+        a = params["cond_consts"]
+        b = a + params["body_consts"]
+        return _settled_leads(params["body"], given[a:b], given[b:], [], lead)
+    if WRITERS.get(eqn.op) is same:
+        return given
+    return [np.broadcast_shapes((1,) * lead, *given)] * len(eqn.outputs)
+
+
+def _settled_leads(body: Program, consts: list[Shape], carry: list[Shape], xs: list[Shape], lead: int) -> list[Shape]:
+    while True:
+        after = out_leads(body, [*consts, *carry, *xs], lead)[: len(carry)]
+        wider = [np.broadcast_shapes(a, b) for a, b in zip(carry, after, strict=True)]
+        if wider == carry:
+            return carry
+        carry = wider
+
+
+def carry_shapes(body: Program, consts: list[Shape], carry: Sequence[Value], xs: list[Shape], lead: int) -> list[Shape]:
+    """The shapes of the carries in all rounds: each varies over what it comes to vary over."""
+    leads = _settled_leads(body, consts, [v.shape[:lead] for v in carry], xs, lead) if lead else [()] * len(carry)
+    variables = body.inputs[len(consts) : len(consts) + len(carry)]
+    return [ext + v.aval.shape for ext, v in zip(leads, variables, strict=True)]
+
+
+# -- cost ----------------------------------------------------------------------------------------------------------------
+
+
+def cost(program: Program) -> float:
+    """About how many additions one run takes; loops without a known length count as one round."""
+    total = 0.0
+    for eqn in program.equations:
+        params, size = eqn.params, max((v.aval.size for v in eqn.outputs), default=1)
+        if "num_carry" in params:
+            total += params["length"] * cost(params["body"])
+        elif "cond_consts" in params:
+            total += cost(params["body"]) + cost(params["cond"])
+        elif "branches" in params:
+            total += max(map(cost, params["branches"]))
+        elif "dimension_numbers" in params and "preferred_element_type" in params:
+            total += math.sqrt(eqn.inputs[0].aval.size * eqn.inputs[1].aval.size * size)
+        else:
+            each = eqn.op.emit.cost if eqn.op.emit is not None else 1
+            total += (
+                1 + each * max(size, *(a.aval.size for a in eqn.inputs)) if eqn.op.fold is not None else 1 + each * size
+            )
+    return total
+
+
+def _poll_every(body: Program, length: int | None) -> int:
+    """In which rounds of a loop signals are looked at: every so many, a power of two; 0 for none."""
+    once = cost(body) + 1
+    if length is not None and length * once < _POLLED:
+        return 0
+    return 1 << max(0, int(math.log2(max(1.0, _POLL_EVERY / once))))

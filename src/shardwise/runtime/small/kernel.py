@@ -1,0 +1,276 @@
+"""The op 'small': a program over small values, with its loops and branches, as one machine function.
+
+The function is compiled at the first call, for the leading extents of the blocks at hand. It takes a tuple of arrays, operands
+and then results, and reads where they lie from the objects themselves: a call costs little more than making its results. Arrays
+that are not as the function needs them are copied first. Long runs let other threads of Python run, and look at signals now
+and then.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import physical
+from shardwise.ir import Equation, Program, ShapedArray, define_op
+from shardwise.ir.op import Params, Types
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+from shardwise.runtime.fused.codegen import attributes
+from shardwise.runtime.machine import llvm
+from shardwise.runtime.memory import pool
+from shardwise.runtime.plan import Plan
+from shardwise.runtime.small.body import Body
+from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, dense_steps, name_of
+from shardwise.runtime.small.control import cost, out_leads
+
+_LONG = 1e5  # cost from which on other threads of Python may run
+
+# Where a tuple's items begin, and an array's fields: its data, type and flags (C order 1, aligned 0x100), and the type's byte order.
+_ITEMS = tuple.__basicsize__
+_DATA = object.__basicsize__
+_TYPE, _FLAGS, _ORDER = _DATA + 40, _DATA + 48, object.__basicsize__ + 10
+_FIT = 0x101
+_SWAPPED = ord(">" if np.little_endian else "<")
+
+_TOOLS = (ctypes.c_void_p * 3)(*[ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in
+                                 ("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")])  # fmt: skip
+_CALL = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+_tools = ctypes.addressof(_TOOLS)
+
+
+def _fits(array: np.ndarray[Any, Any]) -> tuple[int, bool]:
+    """An array's address, and whether it lies as functions need it, read as they do."""
+    holder = (array,)
+    at = ctypes.c_void_p.from_address(id(holder) + _ITEMS).value or 0
+    flags = ctypes.c_int.from_address(at + _FLAGS).value
+    dtype = ctypes.c_void_p.from_address(at + _TYPE).value or 0
+    order = ctypes.c_uint8.from_address(dtype + _ORDER).value
+    return ctypes.c_void_p.from_address(at + _DATA).value or 0, flags & _FIT == _FIT and order != _SWAPPED
+
+
+def _understood() -> bool:
+    """Whether tuples and arrays are built as `_fits` takes them to be."""
+    grid = np.zeros((4, 6), np.float32)
+    samples = [grid, grid[1:], grid.T, grid[:, ::2], np.zeros((), np.int8), np.zeros(3, np.dtype("i4").newbyteorder()),
+               np.ndarray((2,), np.float64, np.zeros(24, np.uint8), 1)]  # fmt: skip
+    return all(_fits(x) == (x.__array_interface__["data"][0],
+                            x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative) for x in samples)  # fmt: skip
+
+
+def available() -> bool:
+    """Whether such functions can be made and called here."""
+    return _known[0] and llvm.available()
+
+
+_known = [_understood()]
+
+
+class SmallKernel:
+    """A small program, callable on blocks; keeps a function per combination of leading extents."""
+
+    __slots__ = ("_env", "_made", "_single", "program")
+
+    def __init__(self, env: Env, program: Program) -> None:
+        self.program = program
+        self._env = env
+        self._made: dict[tuple[Shape, ...], Callable[..., tuple[Ndarray, ...]]] = {}
+        self._single: Any = None
+
+    def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
+        lead = self._env.lead
+        if not lead:
+            return (self._single or self._first())(*blocks)
+        key = tuple([b.shape[:lead] for b in blocks])
+        run = self._made.get(key)
+        if run is None:
+            run = self._made[key] = self._run_for(key)
+        return run(*blocks)
+
+    def _first(self) -> Callable[..., tuple[Ndarray, ...]]:
+        self._single = self._run_for(((),) * len(self.program.inputs))
+        return self._single
+
+    def _run_for(self, leads: Sequence[Shape]) -> Callable[..., tuple[Ndarray, ...]]:
+        try:
+            return compiled(self.program, leads, self._env.lead)
+        except Unwritable:
+            return Plan(self.program, self._env).run
+
+
+def compiled(program: Program, leads: Sequence[Shape], lead: int) -> Callable[..., tuple[Ndarray, ...]]:
+    """The program as a function of blocks with these leading extents. Unwritable if it has no form for them."""
+    outs = [ext + v.aval.shape for v, ext in zip(program.outputs, out_leads(program, leads, lead), strict=True)]
+    text, scratch = module(
+        program, [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)], outs, lead
+    )
+    function = _function(text)
+    names = [f"a{i}" for i in range(len(program.inputs))]
+    results = [f"r{i}" for i in range(len(outs))]
+    space: dict[str, Any] = {"function": function, "empty": np.empty, "large": pool.empty, "array": np.array,
+                             "tools": _tools, "asarray": np.asarray, "byte": np.dtype(np.uint8)}  # fmt: skip
+    lines = [f"def run({', '.join(names)}):"]
+    if not lead:  # NumPy's functions of 0-d arrays give scalars
+        lines += [f"    if type({n}) is not ndarray: {n} = asarray({n})" for n, v in zip(names, program.inputs, strict=True)
+                  if not v.aval.ndim]  # fmt: skip
+        space["ndarray"] = np.ndarray
+    for r, shape, v in zip(results, outs, program.outputs, strict=True):
+        dtype = space[f"t{r}"] = physical(v.aval.dtype)
+        make = "empty" if np.prod(shape) * dtype.itemsize < 1 << 16 else "large"
+        lines.append(f"    {r} = {make}({shape}, t{r})")
+    if scratch:
+        lines.append(f"    scratch = empty({scratch}, byte)")
+    extra = ", scratch" if scratch else ""
+    given = ", ".join([*names, *results]) + extra + ","
+    lines.append(f"    if function(({given}), tools):")
+    for i, v in enumerate(program.inputs):
+        dtype = space[f"d{i}"] = physical(v.aval.dtype)
+        lines.append(f"        a{i} = array(a{i}, d{i}, order='C')")
+    lines.append(f"        function(({given}), tools)")
+    lines.append(f"    return ({', '.join(results)},)")
+    exec(compile("\n".join(lines), f"<small program {program.name}>", "exec"), space)
+    return space["run"]
+
+
+_functions: dict[str, Any] = {}  # by text; they live as long as the process
+
+
+def _function(text: str) -> Any:
+    """The function `kernel` of a module; that of a text which was met before is there."""
+    found = _functions.get(text)
+    if found is None:
+        code = llvm.compile_function("kernel", text)
+        found = _functions[text] = _CALL(code.address), code
+    return found[0]
+
+
+def module(program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], lead: int) -> tuple[str, int]:
+    """The LLVM module with `i32 kernel(tuple of arrays, functions of Python)`, and the bytes of scratch memory that it needs.
+
+    The tuple holds operands, results and, where any is needed, scratch memory. The function gives 1 if an operand does not lie as
+    needed, without having done anything, and 2 if a signal's handler raised.
+    """
+    target = llvm.target()
+    code = Code(lead, target.bytes, target.wide)
+    code.met = _met(program)
+    long = cost(program) >= _LONG or _endless(program)
+    arrays = len(inputs) + len(outputs)
+    for k in range(arrays):
+        code.line(f"%item{k} = getelementptr i8, ptr %given, i64 {_ITEMS + 8 * k}")
+        code.line(f"%array{k} = load ptr, ptr %item{k}, align 8")
+        code.line(f"%field{k} = getelementptr i8, ptr %array{k}, i64 {_DATA}")
+        code.line(f"%data{k} = load ptr, ptr %field{k}, align 8")
+    _check_operands(code, len(inputs))
+    memory = code.slot()
+    if long:
+        code.line("%save = load ptr, ptr %tools, align 8")
+        code.line("%state = call ptr %save()")
+        code.line("store ptr %state, ptr %held, align 8")
+    values = [code.settled(Value(shape, name_of(v.aval), place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize)))
+              for k, (shape, v) in enumerate(zip(inputs, program.inputs, strict=True))]  # fmt: skip
+    wanted = [Value(shape, name_of(v.aval), place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize))
+              for k, (shape, v) in enumerate(zip(outputs, program.outputs, strict=True), len(inputs))]  # fmt: skip
+    Body(code, program, values).run(wanted)
+    if long:
+        code.line("%back.at = getelementptr ptr, ptr %tools, i64 1")
+        code.line("%back = load ptr, ptr %back.at, align 8")
+        code.line("%now = load ptr, ptr %held, align 8")
+        code.line("call void %back(ptr %now)")
+    code.line("ret i32 0")
+    if code.polls:
+        code.start("stopped")
+        code.line("ret i32 2")
+        code.declare("interrupted", _INTERRUPTED)
+    if code.scratch:
+        memory += [f"  %arena.item = getelementptr i8, ptr %given, i64 {_ITEMS + 8 * arrays}",
+                   "  %arena.array = load ptr, ptr %arena.item, align 8",
+                   f"  %arena.field = getelementptr i8, ptr %arena.array, i64 {_DATA}",
+                   "  %arena = load ptr, ptr %arena.field, align 8"]  # fmt: skip
+    elif code.arena:
+        memory.append(f"  %arena = alloca [{code.arena} x i8], align 64")
+    if long or code.polls:
+        memory.append("  %held = alloca ptr, align 8")
+    head = "\n".join(code.declared.values())
+    wide = target.wide
+    text = f"{head}\ndefine i32 @kernel(ptr %given, ptr %tools) #0 {{\n{code.text()}\n}}\n{attributes(wide)}"
+    return text, code.scratch
+
+
+_INTERRUPTED = """define internal i1 @interrupted(ptr %tools, ptr %held) noinline {
+  %back.at = getelementptr ptr, ptr %tools, i64 1
+  %back = load ptr, ptr %back.at, align 8
+  %state = load ptr, ptr %held, align 8
+  call void %back(ptr %state)
+  %check.at = getelementptr ptr, ptr %tools, i64 2
+  %check = load ptr, ptr %check.at, align 8
+  %raised = call i32 %check()
+  %bad = icmp ne i32 %raised, 0
+  br i1 %bad, label %stop, label %go
+stop:
+  ret i1 true
+go:
+  %save = load ptr, ptr %tools, align 8
+  %new = call ptr %save()
+  store ptr %new, ptr %held, align 8
+  ret i1 false
+}"""
+
+
+def _check_operands(code: Code, count: int) -> None:
+    """Return 1 unless all operands are in C order, aligned, and of this machine's byte order."""
+    good = "true"
+    for k in range(count):
+        code.line(f"%flags.at{k} = getelementptr i8, ptr %array{k}, i64 {_FLAGS}")
+        code.line(f"%flags{k} = load i32, ptr %flags.at{k}, align 4")
+        code.line(f"%fit{k} = and i32 %flags{k}, {_FIT}")
+        code.line(f"%fits{k} = icmp eq i32 %fit{k}, {_FIT}")
+        code.line(f"%type.at{k} = getelementptr i8, ptr %array{k}, i64 {_TYPE}")
+        code.line(f"%type{k} = load ptr, ptr %type.at{k}, align 8")
+        code.line(f"%order.at{k} = getelementptr i8, ptr %type{k}, i64 {_ORDER}")
+        code.line(f"%order{k} = load i8, ptr %order.at{k}, align 1")
+        code.line(f"%native{k} = icmp ne i8 %order{k}, {_SWAPPED}")
+        code.line(f"%both{k} = and i1 %fits{k}, %native{k}")
+        code.line(f"%good{k} = and i1 %both{k}, {good}")
+        good = f"%good{k}"
+    code.line(f"%bad = xor i1 {good}, true")
+    code.line("br i1 %bad, label %unfit, label %ready, !prof !0")
+    code.start("unfit")
+    code.line("ret i32 1")
+    code.start("ready")
+
+
+def _met(program: Program) -> dict[Any, int]:
+    """How often each op occurs, in inner programs too."""
+    found: dict[Any, int] = {}
+    for eqn in program.equations:
+        found[eqn.op] = found.get(eqn.op, 0) + 1
+        for inner in _inner(eqn):
+            for op, n in _met(inner).items():
+                found[op] = found.get(op, 0) + n
+    return found
+
+
+def _inner(eqn: Equation) -> list[Program]:
+    out: list[Program] = []
+    for value in eqn.params.values():
+        out += [v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, Program)]
+    return out
+
+
+def _endless(program: Program) -> bool:
+    """Whether it has a loop whose length is not known."""
+    return any("cond_consts" in e.params or any(map(_endless, _inner(e))) for e in program.equations)
+
+
+def _small_type(*types: ShapedArray, program: Program) -> tuple[ShapedArray, ...]:
+    return program.out_types
+
+
+def _small_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> SmallKernel:
+    return SmallKernel(env, params["program"])
+
+
+small = define_op("small", type_rule=_small_type, compile=_small_compile, multiple_results=True)

@@ -1,0 +1,229 @@
+"""Ops that only move elements, as small programs do them: views, concatenations, paddings, slices at computed positions.
+
+What goes where is asked of the op's own kernel: applied to element numbers it says which lane comes from which, applied to an
+array with the operand's strides it says whether the result is a view.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Equation
+from shardwise.runtime.env import Env
+from shardwise.runtime.machine.lanes import Lane
+from shardwise.runtime.small.code import SMALL, Code, Shape, Unwritable, Value
+from shardwise.runtime.small.loops import dense, store
+
+Kernel = Callable[..., Any]
+
+
+def kernel_of(code: Code, eqn: Equation) -> Kernel:
+    """The op's kernel on arrays with the leading dims at hand."""
+    env = Env((), (), code.lead)
+    kernel = eqn.op.kernel
+    assert kernel is not None
+    return lambda *arrays: kernel(env, *arrays, **eqn.params)
+
+
+def view(code: Code, eqn: Equation, values: Sequence[Value]) -> list[Value]:
+    """Results of an op whose kernel gives views of its operand."""
+    return viewed(code, values[0], kernel_of(code, eqn))
+
+
+def viewed(code: Code, x: Value, kernel: Kernel) -> list[Value]:
+    """`x` as `kernel` takes it apart or turns it."""
+    if x.constant is not None and x.constant.size != 1:
+        return [code.known(a, x.dtype) for a in _listed(kernel(x.constant))]
+    if x.even:
+        shapes = [a.shape for a in _listed(kernel(np.broadcast_to(np.int8(0), x.shape)))]
+        return [replace(x, shape=shape) for shape in shapes]
+    if x.lane is not None:
+        numbers = _listed(kernel(np.arange(x.size).reshape(x.shape)))
+        if all(a.size <= SMALL for a in numbers):
+            return [_picked(code, x, a) for a in numbers]
+        x = code.in_memory(x)
+    found = _in_place(x, kernel)
+    if found is None:
+        x = dense(code, x)
+        found = _in_place(x, kernel)
+    if found is None:
+        raise Unwritable(f"{x.shape} with steps {x.steps} has no such view")
+    out = [
+        replace(x, shape=shape, steps=steps, place=code.moved(x.place, "1", offset)) for shape, steps, offset in found
+    ]
+    return [code.settled(v) for v in out]
+
+
+def _picked(code: Code, x: Value, numbers: np.ndarray[Any, Any]) -> Value:
+    assert x.lane is not None
+    return code.of_lane(code.shuffled(x.lane, x.width, numbers.ravel().tolist()), numbers.shape, x.dtype, numbers.size)
+
+
+def _listed(result: Any) -> list[np.ndarray[Any, Any]]:
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def _in_place(x: Value, kernel: Kernel) -> list[tuple[Shape, Shape, int]] | None:
+    """Shape, steps and first byte of each result in the memory of `x`; None if the kernel copies."""
+    low = sum(min(0, s * (n - 1)) for n, s in zip(x.shape, x.steps, strict=True))
+    high = sum(max(0, s * (n - 1)) for n, s in zip(x.shape, x.steps, strict=True)) + x.itemsize
+    memory = np.empty(high - low, np.uint8)
+    array = np.ndarray(x.shape, f"u{x.itemsize}", memory, -low, x.steps)
+    start, end = memory.ctypes.data, memory.ctypes.data + memory.nbytes
+    out = []
+    for a in _listed(kernel(array)):
+        if not start <= a.ctypes.data < end:
+            return None
+        out.append((a.shape, a.strides, a.ctypes.data - start + low))
+    return out
+
+
+def joined(
+    code: Code, shape: Shape, dtype: str, parts: Sequence[Value], places: Sequence[Kernel], into: Value | None
+) -> Value:
+    """A value of that shape whose parts, as `places` cut them out, are `parts`; later ones lie over earlier ones."""
+    if math.prod(shape) > SMALL:
+        into = code.buffer(shape, dtype) if into is None or into.shape != shape else into
+        for part, cut in zip(parts, places, strict=True):
+            (target,) = _in_place(into, cut) or [None]
+            assert target is not None
+            store(
+                code,
+                part,
+                replace(into, shape=target[0], steps=target[1], place=code.moved(into.place, "1", target[2])),
+            )
+        return into
+    if all(p.constant is not None for p in parts):
+        array = np.empty(shape, np.asarray(parts[0].constant).dtype)
+        for part, cut in zip(parts, places, strict=True):
+            cut(array)[...] = part.constant if part.constant is not None and part.constant.size == 1 else np.reshape(
+                part.constant, part.shape)  # type: ignore[arg-type]  # fmt: skip
+        return code.known(array, dtype)
+    n, out, held = math.prod(shape), "poison", [-1] * math.prod(shape)
+    for part, cut in zip(parts, places, strict=True):
+        numbers = cut(np.arange(n).reshape(shape))
+        lane = code.lane_of(code.aligned(code.settled(part), numbers.ndim), numbers.shape)
+        at = numbers.ravel().tolist()
+        if numbers.size == 1:
+            kind = code.at(n).vector(lane.type)
+            one = code.new(f"extractelement <1 x {lane.type}> {lane.ref}, i64 0")
+            out = code.new(f"insertelement {kind} {out}, {lane.type} {one}, i64 {at[0]}")
+        else:
+            spread = [0] * n
+            mask = list(range(n))
+            for k, place in enumerate(at):
+                spread[place], mask[place] = k, n + place
+            wide = code.shuffled(lane, numbers.size, spread)
+            kind = code.at(n).vector(lane.type)
+            if held == [-1] * n:
+                out = wide.ref
+            else:
+                out = code.new(
+                    f"shufflevector {kind} {out}, {kind} {wide.ref}, <{n} x i32> <{', '.join(f'i32 {m}' for m in mask)}>"
+                )
+        for place in at:
+            held[place] = 1
+    return code.of_lane(Lane(out, dtype), shape, dtype, n)
+
+
+def concatenated(code: Code, eqn: Equation, values: Sequence[Value], into: Value | None) -> list[Value]:
+    """Operands one after the other along a dim."""
+    axis = eqn.params["dimension"] + code.lead
+    lead = np.broadcast_shapes(*[v.shape[: code.lead] for v in values])
+    shape = list(lead + values[0].shape[code.lead :])
+    shape[axis] = sum(v.shape[axis] for v in values)
+    cuts, start = [], 0
+    for v in values:
+        index = (slice(None),) * axis + (slice(start, start + v.shape[axis]),)
+        cuts.append(lambda a, index=index: a[index])
+        start += v.shape[axis]
+    return [joined(code, tuple(shape), values[0].dtype, values, cuts, into)]
+
+
+def padded(code: Code, eqn: Equation, values: Sequence[Value], into: Value | None) -> list[Value]:
+    """An operand with a value around it and between its elements; negative padding cuts off."""
+    x, fill = values
+    lead = code.lead
+    cut, put, shape = (
+        [slice(None)] * lead,
+        [slice(None)] * lead,
+        list(np.broadcast_shapes(x.shape[:lead], fill.shape[:lead])),
+    )
+    for n, (low, high, between) in zip(x.shape[lead:], eqn.params["padding_config"], strict=True):
+        step = between + 1
+        size = low + high + max(0, n * step - between)
+        shape.append(size)
+        kept = [i for i in range(n) if 0 <= low + i * step < size]
+        cut.append(slice(kept[0], kept[-1] + 1) if kept else slice(0, 0))
+        put.append(slice(low + kept[0] * step, low + kept[-1] * step + 1, step) if kept else slice(0, 0))
+    fill = code.aligned(fill, len(shape))
+    cuts: list[Kernel] = [lambda a: a]
+    parts = [fill]
+    if all(c != slice(0, 0) for c in cut):
+        parts += viewed(code, x, lambda a: a[tuple(cut)])
+        cuts.append(lambda a: a[tuple(put)])
+    return [joined(code, tuple(shape), x.dtype, parts, cuts, into)]
+
+
+# -- computed positions --------------------------------------------------------------------------------------------------
+
+
+def dynamic_slice(code: Code, eqn: Equation, values: Sequence[Value]) -> list[Value]:
+    """A window that begins where scalars say, moved so that it fits."""
+    x, *starts = values
+    sizes = x.shape[: code.lead] + tuple(eqn.params["slice_sizes"])
+    return [code.settled(_window(code, x, starts, sizes, eqn.params["wrap"]))]
+
+
+def dynamic_update(code: Code, eqn: Equation, values: Sequence[Value], into: Value | None) -> list[Value]:
+    """An operand with a window replaced."""
+    x, update, *starts = values
+    lead = np.broadcast_shapes(x.shape[: code.lead], update.shape[: code.lead])
+    shape = lead + x.shape[code.lead :]
+    into = code.buffer(shape, x.dtype) if into is None or into.shape != shape or math.prod(shape) <= SMALL else into
+    store(code, x, into)
+    store(code, update, _window(code, into, starts, lead + update.shape[code.lead :], eqn.params["wrap"]))
+    return [code.settled(into)]
+
+
+def _window(code: Code, x: Value, starts: Sequence[Value], sizes: Shape, wrap: Sequence[bool]) -> Value:
+    x = code.in_memory(x)
+    place = x.place
+    for d, (start, wraps) in enumerate(zip(starts, wrap, strict=True), code.lead):
+        n, limit = x.shape[d], x.shape[d] - sizes[d]
+        if not limit:
+            continue
+        if start.constant is not None:
+            first = int(start.constant.item())
+            index = str(min(max(first + n if wraps and first < 0 else first, 0), limit))
+        else:
+            index = clamped(code, start, n, limit, wraps)
+        place = code.moved(place, index, x.steps[d])
+    return replace(x, shape=sizes, place=place)
+
+
+def clamped(code: Code, start: Value, n: int, limit: int, wrap: bool) -> str:
+    """A computed position as an i64 in 0..limit; a negative one counts from `n` if `wrap`."""
+    at = as_index(code, start)
+    if wrap and start.dtype.startswith("int"):
+        negative = code.new(f"icmp slt i64 {at}, 0")
+        at = code.new(f"select i1 {negative}, i64 {code.new(f'add i64 {at}, {n}')}, i64 {at}")
+    at = code.new(f"select i1 {code.new(f'icmp slt i64 {at}, 0')}, i64 0, i64 {at}")
+    return code.new(f"select i1 {code.new(f'icmp sgt i64 {at}, {limit}')}, i64 {limit}, i64 {at}")
+
+
+def as_index(code: Code, x: Value) -> str:
+    """An integer scalar as an i64; uint64 beyond its range as the largest."""
+    lane = code.lane_of(replace(x, shape=(1,)) if x.shape else x, (1,) if x.shape else ())
+    one = code.new(f"extractelement <1 x {lane.type}> {lane.ref}, i64 0")
+    if lane.bits < 64:
+        return code.new(f"{'sext' if lane.signed else 'zext'} {lane.type} {one} to i64")
+    if lane.signed:
+        return one
+    most = (1 << 63) - 1
+    return code.new(f"select i1 {code.new(f'icmp ugt i64 {one}, {most}')}, i64 {most}, i64 {one}")

@@ -1,0 +1,199 @@
+"""Small products of matrices: rows times columns of the result gather in a tile of vectors.
+
+Comes in: two operands with any strides. The one with free elements side by side is read in vectors, the other element by element;
+where neither lies so, one is copied: before the loop around, if it is the same in each round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Equation
+from shardwise.runtime.machine.lanes import Lane
+from shardwise.runtime.small.code import SMALL, Code, Shape, Value, name_of
+from shardwise.runtime.small.loops import first_of, store
+
+LARGEST = 1 << 21  # multiplications of a product that is written out
+_ROWS = 4  # of the result in a tile
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """A stack of matrices: an address, the bytes between the matrices of each loop dim, and between free and contracted elements."""
+
+    place: str
+    loops: Shape
+    free: int
+    con: int
+
+
+def product(
+    code: Code, eqn: Equation, values: Sequence[Value], into: Value | None, stable: Sequence[bool]
+) -> list[Value]:
+    """The contraction of two operands: batch dims, free dims of the left one, of the right one. `stable`: which do not change
+    from round to round."""
+    cons, batches = eqn.params["dimension_numbers"]
+    dtype = name_of(eqn.outputs[0].aval)
+    turned = []
+    for v, con, batch in zip(values, cons, batches, strict=True):
+        con, batch = [d + code.lead for d in con], [*range(code.lead), *(d + code.lead for d in batch)]
+        free = [d for d in range(len(v.shape)) if d not in con and d not in batch]
+        turned.append((batch, free, con))
+    loops = np.broadcast_shapes(*[tuple(v.shape[d] for d in t[0]) for v, t in zip(values, turned, strict=True)])
+    kept = [tuple(v.shape[d] for d in t[1]) for v, t in zip(values, turned, strict=True)]
+    shape = loops + kept[0] + kept[1]
+    m, n = math.prod(kept[0]), math.prod(kept[1])
+    k = math.prod(values[0].shape[d] for d in turned[0][2])
+    if math.prod(loops) == 1 and max(m * k, k * n, m * n) <= SMALL:
+        rows = [np.arange(v.size).reshape(v.shape).transpose([*b, *f, *c]).reshape(-1, k)
+                for v, (b, f, c) in zip(values, turned, strict=True)]  # fmt: skip
+        return [code.of_lane(_in_registers(code, values, rows, dtype), shape, dtype, m * n)]
+    target = code.buffer(shape, dtype) if into is None or into.shape != shape or math.prod(shape) <= SMALL else into
+    steps = _result_steps(target, len(loops), len(kept[0]))
+    made = target
+    if steps is None:
+        made = code.buffer(shape, dtype)
+        steps = _result_steps(made, len(loops), len(kept[0]))
+        assert steps is not None
+    sides = [(v, t, s) for v, t, s in zip(values, turned, stable, strict=True)]
+    out = _Matrix(made.place, *steps)
+    if n == 1 and m != 1:  # the result is a column: its elements are those of a row
+        sides, m, n, out = sides[::-1], n, m, replace(out, free=out.con, con=out.free)
+    left = _matrix(code, *sides[0], loops, False)
+    right = _matrix(code, *sides[1], loops, n != 1)
+    _Tiles(code, left, right, out, m, n, k, dtype).write(loops)
+    if made is not target:
+        store(code, made, target)
+    return [code.settled(target)]
+
+
+def _in_registers(code: Code, values: Sequence[Value], rows: Sequence[Any], dtype: str) -> Lane:
+    (m, k), (n, _) = rows[0].shape, rows[1].shape
+    lanes = [code.lane_of(v) for v in values]
+    total: Lane | None = None
+    for c in range(k):
+        a = code.shuffled(lanes[0], values[0].size, [rows[0][i, c] for i in range(m) for _ in range(n)])
+        b = code.shuffled(lanes[1], values[1].size, [rows[1][j, c] for _ in range(m) for j in range(n)])
+        code.at(m * n)
+        total = code.mul(a, b) if total is None else code.fma(a, b, total)
+    assert total is not None
+    return Lane(total.ref, dtype)
+
+
+def _result_steps(out: Value, loops: int, left: int) -> tuple[Shape, int, int] | None:
+    """Bytes per step of each loop, between rows and between columns; None if rows or columns are not evenly spaced."""
+    rows = _one_step(out.shape[loops : loops + left], out.steps[loops : loops + left])
+    columns = _one_step(out.shape[loops + left :], out.steps[loops + left :])
+    return None if rows is None or columns is None else (out.steps[:loops], rows, columns)
+
+
+def _one_step(shape: Shape, steps: Shape) -> int | None:
+    """The step that walks all these dims in order, 0 for a single element; None if there is none."""
+    real = [(n, s) for n, s in zip(shape, steps, strict=True) if n != 1]
+    if any(a[1] != b[0] * b[1] for a, b in pairwise(real)):
+        return None
+    return real[-1][1] if real else 0
+
+
+def _matrix(code: Code, x: Value, turned: Any, stable: bool, loops: Shape, near: bool) -> _Matrix:
+    """An operand as a stack of matrices; `near`: with its free elements side by side."""
+    batch, free, con = turned
+    if x.place:
+        sides = [_one_step(tuple(x.shape[d] for d in dims), tuple(x.steps[d] for d in dims)) for dims in (free, con)]
+        if None not in sides and (not near or sides[0] == x.itemsize):
+            steps = [0 if x.shape[d] == 1 else x.steps[d] for d in batch]
+            return _Matrix(x.place, tuple(steps), sides[0] or 0, sides[1] or 0)
+
+    def packed() -> Value:
+        source = code.in_memory(x)
+        order = [*batch, *con, *free]
+        shape = tuple(x.shape[d] for d in order)
+        copy = code.buffer(shape, x.dtype)
+        store(code, replace(source, shape=shape, steps=tuple(source.steps[d] for d in order)), copy)
+        return copy
+
+    copy = code.outside(packed) if stable else packed()
+    n = math.prod(x.shape[d] for d in free)
+    steps = [0 if x.shape[d] == 1 else s for d, s in zip(batch, copy.steps, strict=False)]
+    return _Matrix(copy.place, tuple(steps), x.itemsize, n * x.itemsize)
+
+
+class _Tiles:
+    """The loops of a product of `m` rows, `n` columns and `k` contracted elements."""
+
+    def __init__(
+        self, code: Code, left: _Matrix, right: _Matrix, out: _Matrix, m: int, n: int, k: int, dtype: str
+    ) -> None:
+        self.code, self.left, self.right, self.out = code, left, right, out
+        self.m, self.n, self.k, self.dtype = m, n, k, dtype
+        lanes = code.lanes_per_vector((dtype,))
+        self.width = min(n, lanes)
+        self.vectors = min(4 if code.wide else 2, n // self.width)
+        self.rows = min(_ROWS if n > self.width else 2 * _ROWS, m)
+
+    def write(self, loops: Shape) -> None:
+        self._batches(loops, [self.left.place, self.right.place, self.out.place], 0)
+
+    def _batches(self, loops: Shape, places: list[str], d: int) -> None:
+        if d == len(loops):
+            self._rows(places)
+            return
+        code = self.code
+
+        def body(i: str, _: list[str]) -> list[str]:
+            steps = (self.left.loops[d], self.right.loops[d], self.out.loops[d])
+            self._batches(loops, [code.moved(p, i, s) for p, s in zip(places, steps, strict=True)], d + 1)
+            return []
+
+        code.loop(loops[d], [], body)
+
+    def _rows(self, places: list[str]) -> None:
+        code, columns = self.code, self.width * self.vectors
+
+        def across(j: str, _: list[str]) -> list[str]:
+            at = first_of(code, j, columns, self.n)
+            right = code.moved(places[1], at, self.right.free)
+            into = code.moved(places[2], at, self.out.con)
+
+            def down(i: str, _: list[str]) -> list[str]:
+                row = first_of(code, i, self.rows, self.m)
+                self._tile(code.moved(places[0], row, self.left.free), right, code.moved(into, row, self.out.free))
+                return []
+
+            code.loop(-(-self.m // self.rows), [], down)
+            return []
+
+        code.loop(-(-self.n // columns), [], across)
+
+    def _tile(self, left: str, right: str, into: str) -> None:
+        code, width = self.code, self.width
+        code.at(width)
+        kind = code.vector(code.constant(0, self.dtype).type)
+        size = self.rows * self.vectors
+        zero = code.constant(0, self.dtype).ref
+
+        def step(c: str, sums: list[str]) -> list[str]:
+            code.at(width)
+            b = [code.read(code.moved(code.moved(right, c, self.right.con), "1", v * width * self.right.free), (width,),
+                           (self.right.free,), self.dtype) for v in range(self.vectors)]  # fmt: skip
+            out = []
+            for r in range(self.rows):
+                place = code.moved(code.moved(left, c, self.left.con), "1", r * self.left.free)
+                one = code.read(place, (width,), (0,), self.dtype)
+                out += [
+                    code.fma(one, b[v], Lane(sums[r * self.vectors + v], self.dtype)).ref for v in range(self.vectors)
+                ]
+            return out
+
+        sums = code.loop(self.k, [(kind, zero)] * size, step)
+        code.at(width)
+        for r in range(self.rows):
+            for v in range(self.vectors):
+                place = code.moved(code.moved(into, "1", r * self.out.free), "1", v * width * self.out.con)
+                code.write(Lane(sums[r * self.vectors + v], self.dtype), place, (width,), (self.out.con,))

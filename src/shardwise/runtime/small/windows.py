@@ -1,0 +1,180 @@
+"""`gather` and `scatter` in small programs: one window after the other, at positions that vectors of indices say.
+
+Windows that do not lie inside of the operand are moved until they do (CLIP), or are filled or left out, as the op's mode says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Equation
+from shardwise.ir.op import find_op
+from shardwise.runtime.small.code import SMALL, Code, Shape, Value
+from shardwise.runtime.small.loops import pointwise, store
+from shardwise.runtime.small.moves import as_index, viewed
+
+
+def gather(
+    code: Code, eqn: Equation, values: Sequence[Value], into: Value | None, fill: Any, clips: bool
+) -> list[Value]:
+    """Windows of an operand. `fill`: what windows outside of it hold, unless it `clips`."""
+    params, lead = eqn.params, code.lead
+    numbers, sizes = params["dimension_numbers"], tuple(params["slice_sizes"])
+    x, indices = code.in_memory(values[0]), values[1]
+    shape = x.shape[:lead] + eqn.outputs[0].aval.shape
+    into = code.buffer(shape, x.dtype) if into is None or into.shape != shape or math.prod(shape) <= SMALL else into
+    rank = len(shape) - lead
+    batch = [d + lead for d in range(rank) if d not in numbers.offset_dims]
+    window = [*range(lead), *(d + lead for d in numbers.offset_dims)]
+    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    kept = [*range(lead), *(d + lead for d in range(len(sizes)) if d not in gone)]
+    pairs = list(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
+    limits = {d: x.shape[lead + d] - sizes[d] for d in numbers.start_index_map}
+
+    def one(index: list[str], starts: list[str]) -> None:
+        target = _part(code, into, window, batch, index)
+
+        def inside(clamped: list[str]) -> None:
+            place = x.place
+            for d, at in [*zip(numbers.start_index_map, clamped, strict=True), *((d, index[b]) for d, b in pairs)]:
+                place = code.moved(place, at, x.steps[lead + d])
+            full = x.shape[:lead] + sizes
+            source = replace(x, shape=tuple(full[d] for d in kept), steps=tuple(x.steps[d] for d in kept), place=place)
+            store(code, code.settled(source), target)
+
+        def outside() -> None:
+            store(code, code.known(np.asarray(fill), x.dtype, (1,) * len(target.shape)), target)
+
+        sizes_of = [x.shape[lead + d] for d in numbers.start_index_map]
+        _placed(
+            code,
+            starts,
+            sizes_of,
+            [limits[d] for d in numbers.start_index_map],
+            params["wrap_negative"],
+            clips,
+            inside,
+            outside,
+        )
+
+    _each_vector(code, indices, tuple(shape[d] for d in batch), one)
+    return [code.settled(into)]
+
+
+def scatter(code: Code, eqn: Equation, values: Sequence[Value], into: Value | None, clips: bool) -> list[Value]:
+    """An operand with windows replaced, or combined with what is there, in the order of the updates."""
+    params, lead = eqn.params, code.lead
+    numbers = params["dimension_numbers"]
+    x, indices, updates = values[0], values[1], code.in_memory(values[2])
+    shape = np.broadcast_shapes(x.shape[:lead], updates.shape[:lead]) + x.shape[lead:]
+    into = code.buffer(shape, x.dtype) if into is None or into.shape != shape or math.prod(shape) <= SMALL else into
+    store(code, x, into)
+    rank = len(updates.shape) - lead
+    batch = [d + lead for d in range(rank) if d not in numbers.update_window_dims]
+    window = [*range(lead), *(d + lead for d in numbers.update_window_dims)]
+    gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    kept = [*range(lead), *(d + lead for d in range(len(shape) - lead) if d not in gone)]
+    pairs = list(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
+    full = list(shape)
+    for d in range(len(shape) - lead):
+        full[lead + d] = 1
+    for d, u in zip(kept[lead:], numbers.update_window_dims, strict=True):
+        full[d] = updates.shape[lead + u]
+    combine = find_op(params["combine"]) if params["combine"] else None
+    dims = numbers.scatter_dims_to_operand_dims
+
+    def one(index: list[str], starts: list[str]) -> None:
+        def inside(clamped: list[str]) -> None:
+            update = code.settled(_part(code, updates, window, batch, index))
+            place = into.place
+            for d, at in [*zip(dims, clamped, strict=True), *((d, index[b]) for d, b in pairs)]:
+                place = code.moved(place, at, into.steps[lead + d])
+            target = replace(
+                into, shape=tuple(full[d] for d in kept), steps=tuple(into.steps[d] for d in kept), place=place
+            )
+            if combine is not None:
+                update = _combined(code, combine, target, update)
+            store(code, update, target)
+
+        limits = [shape[lead + d] - full[lead + d] for d in dims]
+        _placed(
+            code, starts, [shape[lead + d] for d in dims], limits, params["wrap_negative"], clips, inside, lambda: None
+        )
+
+    _each_vector(code, indices, tuple(updates.shape[d] for d in batch), one)
+    return [code.settled(into)]
+
+
+def _combined(code: Code, op: Any, there: Value, update: Value) -> Value:
+    """`op` of what is in memory and an update."""
+    update = code.aligned(update, len(there.shape))
+    return pointwise(code, [there, update], lambda lanes: code.emitted(op, lanes, {}, there.dtype), there.dtype)
+
+
+def _part(code: Code, x: Value, window: Sequence[int], batch: Sequence[int], index: Sequence[str]) -> Value:
+    """The window of a result, or of updates, that belongs to a vector of indices."""
+    place = x.place
+    for d, at in zip(batch, index, strict=True):
+        place = code.moved(place, at, x.steps[d])
+    return replace(x, shape=tuple(x.shape[d] for d in window), steps=tuple(x.steps[d] for d in window), place=place)
+
+
+def _each_vector(code: Code, indices: Value, batch: Shape, one: Callable[[list[str], list[str]], None]) -> None:
+    """`one(position, its indices)` for each vector of indices."""
+    count = indices.shape[-1]
+    if math.prod(batch) == 1:
+        parts = [viewed(code, indices, lambda a, i=i: a.reshape(-1)[i : i + 1].reshape(()))[0] for i in range(count)]
+        one(["0"] * len(batch), [as_index(code, p) for p in parts])
+        return
+    source = code.in_memory(indices)
+    steps = source.steps[code.lead :]
+
+    def at(position: list[str], place: str) -> None:
+        if len(position) < len(batch):
+
+            def body(i: str, _: list[str]) -> list[str]:
+                at([*position, i], code.moved(place, i, steps[len(position)]))
+                return []
+
+            code.loop(batch[len(position)], [], body)
+            return
+        starts = [
+            replace(source, shape=(), steps=(), place=code.moved(place, "1", i * steps[-1])) for i in range(count)
+        ]
+        one(position, [as_index(code, s) for s in starts])
+
+    at([], source.place)
+
+
+def _placed(code: Code, starts: list[str], sizes: Sequence[int], limits: Sequence[int], wrap: bool, clips: bool,
+            inside: Callable[[list[str]], None], outside: Callable[[], None]) -> None:  # fmt: skip
+    """`inside(clamped starts)` if all starts lie within their limits, or always if it `clips`; else `outside()`."""
+    clamped, good = [], "true"
+    for start, n, limit in zip(starts, sizes, limits, strict=True):
+        at = start
+        if wrap:
+            negative = code.new(f"icmp slt i64 {at}, 0")
+            at = code.new(f"select i1 {negative}, i64 {code.new(f'add i64 {at}, {n}')}, i64 {at}")
+        if clips:
+            at = code.new(f"select i1 {code.new(f'icmp slt i64 {at}, 0')}, i64 0, i64 {at}")
+            clamped.append(code.new(f"select i1 {code.new(f'icmp sgt i64 {at}, {limit}')}, i64 {limit}, i64 {at}"))
+            continue
+        clamped.append(at)
+        good = code.new(f"and i1 {good}, {code.new(f'icmp ule i64 {at}, {limit}')}")
+    if good == "true":
+        inside(clamped)
+        return
+    tag = code.name("window")
+    code.line(f"br i1 {good}, label %{tag}.in, label %{tag}.out")
+    code.start(f"{tag}.in")
+    inside(clamped)
+    code.line(f"br label %{tag}.end")
+    code.start(f"{tag}.out")
+    outside()
+    code.line(f"br label %{tag}.end")
+    code.start(f"{tag}.end")

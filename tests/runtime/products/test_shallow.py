@@ -1,0 +1,66 @@
+"""Products of little depth: every layout and size that they take, and nothing written beside the result."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+
+import numpy as np
+import pytest
+
+from shardwise.runtime.machine.llvm import available
+from shardwise.runtime.products import blas, product, shallow
+
+pytestmark = pytest.mark.skipif(not available(), reason="no compiler")
+
+RNG = np.random.default_rng(0)
+SIZES = [(100, 97, 40), (300, 64, 128), (2000, 65, 100), (4000, 70, 20)]
+
+
+def _call(char, left, right, integer):
+    number = ctypes.c_float if char == "f" else ctypes.c_double
+    i, n, p = ctypes.c_int, integer, ctypes.c_void_p
+    address = shallow.function.__wrapped__(char, left, right, ctypes.sizeof(integer))
+    return ctypes.CFUNCTYPE(None, i, i, i, n, n, n, number, p, n, p, n, number, p, n)(address)
+
+
+@pytest.mark.parametrize("integer", [ctypes.c_int32, ctypes.c_int64])
+@pytest.mark.parametrize("char", "fd")
+@pytest.mark.parametrize("other", [None, shallow.Registers(8, 4), shallow.Registers(2, 4)], ids=str)
+def test_every_layout(char, integer, other, monkeypatch):
+    """On this processor and as on others, with fewer registers."""
+    if other is not None:
+        monkeypatch.setattr(shallow, "registers", lambda char: other)
+    held = shallow.registers(char)
+    least = held.rows, held.columns, held.lanes
+    for left, right in itertools.product((blas.PLAIN, blas.TRANSPOSED), repeat=2):
+        call = _call(char, left, right, integer)
+        for m, n, k in (least, tuple(n + 1 for n in least), *SIZES):
+            assert shallow.fits(char, left, m, n, k)
+            a, b = RNG.normal(size=(m, k)), RNG.normal(size=(k, n))
+            x = np.array(a if left == blas.PLAIN else a.T, char, order="C")
+            y = np.array(b if right == blas.PLAIN else b.T, char, order="C")
+            out = np.full((m + 2, n + 5), 7, char)
+            steps = [x.shape[1], y.shape[1], n + 5]
+            call(0, 0, 0, m, n, k, 1, x.ctypes.data, steps[0], y.ctypes.data, steps[1], 0, out.ctypes.data, steps[2])
+            np.testing.assert_allclose(out[:m, :n], a @ b, rtol=1e-4, atol=2e-5 if char == "f" else 1e-10)
+            assert (out[m:] == 7).all()
+            assert (out[:, n:] == 7).all()
+
+
+def test_sizes_that_do_not_fit():
+    held = shallow.registers("f")
+    for m, n, k in ((held.rows - 1, 64, 64), (64, held.columns - 1, 64), (64, 64, held.lanes - 1), (64, 64, 5000)):
+        assert not shallow.fits("f", blas.PLAIN, m, n, k)
+    assert not shallow.fits("F", blas.PLAIN, 64, 64, 64)
+
+
+@pytest.mark.parametrize("shape", [(200, 60, 130), (64, 128, 200)], ids=str)
+def test_products_use_them(shape):
+    """Plans of products give the same as NumPy, for whole matrices and batches of them."""
+    m, k, n = shape
+    a, b = RNG.normal(size=(3, m, k)).astype("f"), RNG.normal(size=(3, k, n)).astype("f")
+    for x, y in ((a, b), (a[0], b[0]), (np.ascontiguousarray(a.swapaxes(1, 2)).swapaxes(1, 2), b)):
+        out = np.empty((*x.shape[:-1], n), "f")
+        product.product_for(x, y, out)(x, y, out)
+        np.testing.assert_allclose(out, x.astype("d") @ y, rtol=1e-4, atol=1e-4)
