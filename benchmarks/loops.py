@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import elementwise
-from registry import case, normal, rows
+from registry import MOST, case, normal, rows
 
 ELEMENTWISE, REDUCTIONS, REARRANGING = (
     "Elementwise, 64 MB",
@@ -22,7 +22,7 @@ def _elementwise(name):
 
     prepare.__name__ = f"elementwise_{name}"
     prepare.__doc__ = elementwise.CASES[name].__doc__
-    case(ELEMENTWISE, copies=BYTES * (4 if name == "adam" else 2))(prepare)
+    case(ELEMENTWISE, devices=MOST, copies=BYTES * (4 if name == "adam" else 2))(prepare)
 
 
 for _name in elementwise.CASES:
@@ -37,7 +37,7 @@ def _reduction(name, text, make, copies=BYTES):
 
     prepare.__name__ = name
     prepare.__doc__ = text
-    case(REDUCTIONS, copies=copies)(prepare)
+    case(REDUCTIONS, devices=MOST, copies=copies)(prepare)
 
 
 def _layer_norm(jax, jnp):
@@ -66,7 +66,7 @@ def sort(jax, jnp, np):
     return lambda: f(x)
 
 
-@case(REARRANGING)
+@case(REARRANGING, devices=MOST)
 def gather(jax, jnp, np):
     """16384 rows of 1 KB taken from a table of 16 MB."""
     table = jnp.asarray(normal(np, 16384, 256))
@@ -75,7 +75,7 @@ def gather(jax, jnp, np):
     return lambda: f(table, indices)
 
 
-@case(REARRANGING)
+@case(REARRANGING, devices=MOST)
 def scatter_add(jax, jnp, np):
     """16384 rows of 1 KB added into a table of 16 MB."""
     table = jnp.asarray(normal(np, 16384, 256))

@@ -9,7 +9,7 @@ from registry import MOST, case, normal, placed, rows
 PRODUCTS, ALGEBRA, MODELS, FIRST = "Products", "Linear algebra", "Models", "First calls"
 
 
-@case(PRODUCTS, flops=2.0 * 2048**3)
+@case(PRODUCTS, devices=MOST, flops=2.0 * 2048**3)
 def matmul_2048(jax, jnp, np):
     """2048 x 2048 by 2048 x 2048, float32, the rows split."""
     x, y = rows(jax, np, normal(np, 2048, 2048)), jnp.asarray(normal(np, 2048, 2048))
