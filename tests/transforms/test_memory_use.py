@@ -38,6 +38,16 @@ CASES = {
     "products": (lambda x: ((x @ x) @ x) @ x, lambda: (_square(),), ()),
     "views": (lambda x: (x.T @ x).reshape(-1), lambda: (_square(),), ()),
     "softmax": (lambda x: jax.nn.softmax(x @ x) @ x, lambda: (_square(),), ()),
+    "attention": (
+        lambda q: jax.nn.softmax(q @ q.swapaxes(-1, -2) / 8) @ q,
+        lambda: (_square(4, 8, K, 64),),
+        (),
+    ),
+    "16-bit floats": (
+        lambda x: x.astype(jnp.bfloat16) @ x.T.astype(jnp.bfloat16),
+        lambda: (_square(4 * K, 2 * K),),
+        (),
+    ),
     "buffers kept for others of their size": (
         _loss,
         lambda: ([_square(K, n * K) if n == 2 else _square(2 * K, K) for n in (2, 1)], _square(4 * K, K)),

@@ -19,7 +19,7 @@ from shardwise.ir.types import Axes, Spec
 from shardwise.ops.across import summing
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import cotangent_sharding, dims_sharding, do, is_linear, multilinear_jvp, with_dtype
-from shardwise.ops.gemm import compute_dtype, contract_as
+from shardwise.ops.gemm import compute_dtype, contract_as, product_workspace
 from shardwise.ops.out_sharding import resolve_out_sharding, with_out_sharding
 from shardwise.ops.precision import (
     CanonicalPrecision,
@@ -248,6 +248,10 @@ def _dot_compile(env: Env, in_types: Types, out_types: Types, params: Any) -> Ca
     return lambda lhs, rhs: _dot(env, lhs, rhs, dtype, dims, precision, sum_axes)
 
 
+def _dot_workspace(in_types: Types, out_types: Types, params: Params) -> int:
+    return product_workspace(*in_types, *out_types)
+
+
 def _dot_computes_in(in_types: Types, out_types: Types, params: Params) -> np.dtype[Any] | None:
     """The float type that a product multiplies and adds in; None where more is asked for than that."""
     names = {t.dtype.name for t in (*in_types, *out_types)}
@@ -320,8 +324,8 @@ def _dot_batch(size: int, axis_name: Any, values: Sequence[Array], dims: Sequenc
 
 
 dot_general_p = define_op("dot_general", type_rule=_dot_type, kernel=_dot_kernel, rule=_dot_rule, explicit=_dot_explicit,
-                          ahead=_dot_ahead, compile=_dot_compile, localize=_dot_localize, typed=True, absorbs_sum=True,
-                          contraction=_dot_computes_in,
+                          ahead=_dot_ahead, compile=_dot_compile, workspace=_dot_workspace,
+                          localize=_dot_localize, typed=True, absorbs_sum=True, contraction=_dot_computes_in,
                           across=summing(_dot_kernel, _dot_compile),
                           jvp=multilinear_jvp("dot_general", (0, 1)), transpose=_dot_transpose, batch=_dot_batch)  # fmt: skip
 

@@ -14,6 +14,7 @@ from shardwise.ops.casts import cast, convert_element_type_p
 from shardwise.runtime.env import SINGLE
 from shardwise.runtime.fused.kernel import FusedKernel
 from shardwise.runtime.machine.llvm import available
+from shardwise.runtime.products.amx import granted
 from shardwise.runtime.products.contraction import DotDims, Ints, NDArray, contract, gemm_plan
 
 
@@ -49,6 +50,17 @@ def _contract_narrow(lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, compu
     """The product by the processor's instructions for small types, with 32-bit sums; None where there are none."""
     plan = gemm_plan(lead, dims, (), lhs.shape, lhs.strides, rhs.shape, rhs.strides, lhs.dtype.itemsize, True)
     return plan.sum_narrow(lhs, rhs, np.dtype(np.int32) if compute.kind in "iu" else compute)
+
+
+def product_workspace(lhs: ShapedArray, rhs: ShapedArray, out: ShapedArray) -> int:
+    """Bytes of operands and result in the float type that a product computes in, or laid out for instructions on small types."""
+    compute = compute_dtype(lhs.dtype, rhs.dtype, out.dtype)
+    if compute.kind not in "fc":
+        return 0  # how integers are multiplied depends on their values
+    result = 0 if compute == out.dtype else out.size * compute.itemsize
+    if (lhs.dtype.name, rhs.dtype.name, compute.name) in _NARROW and granted():
+        return result + rhs.nbytes
+    return result + sum(x.size * compute.itemsize for x in (lhs, rhs) if x.dtype != compute)
 
 
 @lru_cache(maxsize=512)
