@@ -21,13 +21,13 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.tracebacks import is_users
 from shardwise.runtime.processes.interrupts import Interrupts
 from shardwise.runtime.processes.link import Link, Ndarray
 from shardwise.runtime.processes.link import as_bytes as as_bytes
 from shardwise.runtime.processes.network import NetworkLink
 from shardwise.runtime.processes.shared import SharedLink, crowd, processors
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _GRACE = 0.5  # seconds between a last message and the end, in which the launcher passes it on
 _ASK, _ANSWER = 1, 2  # tags between the watching threads
 
@@ -375,7 +375,7 @@ def user_line(frame: Any = None) -> str:
     found = "an unknown place"
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((_PACKAGE, "<")):
+        if is_users(frame) and not name.startswith("<"):
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return found
