@@ -298,3 +298,8 @@ def test_stacks_that_several_threads_share():
     got = lapack.solve(many, b)
     for i, j in ((0, 0), (2, 7), (1, 29)):
         np.testing.assert_allclose(got[i, j], lapack.solve(many[i, j], b[0, j]), 1e-9)
+
+
+def test_eig_refuses_what_it_has_no_derivative_for():
+    with pytest.raises(NotImplementedError, match="use eigh"):
+        linalg.eig(np.eye(2, dtype=np.float32), enable_eigvec_derivs=True)

@@ -485,12 +485,6 @@ def reduction_dtype(dtype: Any) -> DType:
     return full
 
 
-def accumulation_dtype(dtype: Any) -> DType:
-    """The type in which a sum over `dtype` is computed: float16 and bfloat16 add up in float32."""
-    full = as_dtype(dtype)
-    return _BY_NAME["float32"] if full.name in ("float16", "bfloat16") else full
-
-
 # ------------------------------------------------------------------------------------------------------------
 # Questions about types
 

@@ -15,6 +15,8 @@ _MODULES = (
     "array_serialization",
     "checkify",
     "colocated_python",
+    "compute_on",
+    "custom_partitioning",
     "hijax",
     "jet",
     "layout",
@@ -23,8 +25,10 @@ _MODULES = (
     "ode",
     "pjit",
     "shard",
+    "shard_alike",
     "shard_map",
     "sparse",
+    "xla_metadata",
 )
 
 

@@ -220,12 +220,14 @@ def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenve
         use_magma: bool | None = None) -> list[Array]:  # fmt: skip
     """Eigenvalues c[..., n] of general matrices, then left and right eigenvectors c[..., n, n] as columns, if wanted.
 
-    `enable_eigvec_derivs` makes eigenvectors differentiable. NotImplementedError for implementations other than LAPACK.
+    NotImplementedError for implementations other than LAPACK, and for `enable_eigvec_derivs`: only eigenvalues have derivatives.
     """
     if use_magma or implementation not in (None, EigImplementation.LAPACK):
         raise NotImplementedError("eig on CPUs is computed by LAPACK; leave out implementation= and use_magma=.")
+    if enable_eigvec_derivs:
+        raise NotImplementedError("eigenvectors of general matrices have no derivative rule. Leave enable_eigvec_derivs out, and "
+                                  "differentiate eigenvalues, or use eigh for Hermitian matrices.")  # fmt: skip
     params = {"left": bool(compute_left_eigenvectors), "right": bool(compute_right_eigenvectors)}
-    del enable_eigvec_derivs  # says what the derivative may be, not what is computed
     return bind(eig_p, as_array(x), **params)
 
 

@@ -138,23 +138,14 @@ def _levels(rule: Rule, slot_of: Sequence[Mapping[int, int]], pointwise: bool, i
 
 def equation_flow(eqn: Equation, early: int = SINGLE_USE) -> Flow:
     """The prepared form of an equation's sharding rule, shared like the rule itself."""
-    return _of_equation(_cached_flow, eqn, early)
-
-
-def _of_equation(cached: Any, eqn: Equation, *more: Any) -> Any:
     in_types = tuple([a.aval for a in eqn.inputs])
     out_types = tuple([v.aval for v in eqn.outputs])
     try:
-        return cached(eqn.op, in_types, out_types, tuple(eqn.params.items()), *more)
+        return _cached_flow(eqn.op, in_types, out_types, tuple(eqn.params.items()), early)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
-        return cached.__wrapped__(eqn.op, in_types, out_types, eqn.params, *more)
-
-
-@lru_cache(maxsize=8192)
-def _cached_rule(op: Op, in_types: Types, out_types: Types, params: Any) -> Rule:
-    return op.sharding_rule(in_types, out_types, dict(params))
+        return _cached_flow.__wrapped__(eqn.op, in_types, out_types, eqn.params, early)
 
 
 @lru_cache(maxsize=8192)

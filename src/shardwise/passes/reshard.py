@@ -116,12 +116,6 @@ def plan_reshard(source: DimAxes, target: DimAxes, shape: tuple[int, ...], items
     return tuple(sized)
 
 
-def reshard_cost(source: DimAxes, target: DimAxes, shape: tuple[int, ...], itemsize: int,
-                 mesh_axes: Mapping[str, int]) -> int:  # fmt: skip
-    """Bytes that one device sends on the way from `source` to `target`."""
-    return sum(step.bytes_sent for step in plan_reshard(source, target, shape, itemsize, mesh_axes))
-
-
 # -- choosing the sequence -------------------------------------------------------------------------
 
 Move = tuple[Kind, Axes, int, int | None, DimAxes]  # kind, axes, dim, target dim, layout afterwards

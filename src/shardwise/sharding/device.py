@@ -343,16 +343,6 @@ def backend_initialized() -> bool:
     return _client is not None
 
 
-def clear_backends() -> None:
-    """Forget all devices; the next use makes new ones from the settings of that time.
-
-    Arrays and meshes made before keep the devices they have, which are no longer listed by `devices()`.
-    """
-    global _client
-    with _lock:
-        _client = None
-
-
 def device_list(devices: Sequence[Device]) -> tuple[Device, ...]:
     """The interned tuple of these devices: equal lists are the same object."""
     key = tuple(devices)

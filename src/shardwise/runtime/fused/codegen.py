@@ -7,15 +7,12 @@ run the same call.
 
 from __future__ import annotations
 
-import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.ir import Atom, Literal, Program, Var
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.machine.lanes import STORED, TYPES, Lane, Lanes
-from shardwise.runtime.machine.llvm import Compiled
 
 CONTIGUOUS, REPEATED, STRIDED = "c", "0", "s"  # how an inner loop meets an operand
 STREAMED = "n"  # a contiguous result that bypasses the cache
@@ -23,11 +20,6 @@ STREAMED = "n"  # a contiguous result that bypasses the cache
 _AHEAD = 2048  # bytes
 
 Kernel = Callable[..., None]  # (job, pointers, counter): arrays of 64-bit integers
-_CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-
-
-_kernels: dict[str, tuple[Kernel, Compiled]] = {}  # by text
-_lock = threading.Lock()
 
 
 def width_of(program: Program) -> int:
@@ -42,15 +34,8 @@ def compiled(program: Program, access: Sequence[str], outer: int) -> Kernel:
 
 
 def assembled(text: str) -> Kernel:
-    """The function `kernel` of a module; that of a text which was met before is there."""
-    found = _kernels.get(text)
-    if found is None:
-        with _lock:
-            found = _kernels.get(text)
-            if found is None:
-                code = llvm.compile_function("kernel", text)
-                found = _kernels[text] = _CALL(code.address), code
-    return found[0]
+    """The function `kernel` of a module."""
+    return llvm.compile_kernel("kernel", text)
 
 
 def _name(atom: Atom) -> str:

@@ -11,6 +11,7 @@ import importlib.util
 import os
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -216,6 +217,12 @@ def compile_function(name: str, ir: str) -> Compiled:
     return Compiled(owner.address_of(name), owner)
 
 
+def compile_kernel(name: str, ir: str) -> Callable[..., None]:
+    """The function ``name(job, pointers, counter)`` of a module, which is called without the GIL with three addresses."""
+    return _KERNEL(compile_function(name, ir).address)
+
+
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _modules: dict[str, Code] = {}  # by text; code stays in memory in any case
 
 

@@ -370,10 +370,7 @@ exit:
   ret void
 }}
 """
-    compiled = llvm.compile_function("walk", text)
-    walk = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(compiled.address)
-    walk.owner = compiled  # type: ignore[attr-defined]
-    return walk
+    return llvm.compile_kernel("walk", text)
 
 
 def _shared_by_numpy(batch: Ints, threads: int) -> Product | None:

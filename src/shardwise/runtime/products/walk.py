@@ -8,7 +8,6 @@ Threads take panels from the first counter until none is left; the second number
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -193,7 +192,4 @@ exit:
   ret void
 }}
 """
-    compiled = llvm.compile_function("walk", text)
-    walk = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(compiled.address)
-    walk.owner = compiled  # type: ignore[attr-defined]
-    return walk
+    return llvm.compile_kernel("walk", text)
