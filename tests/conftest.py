@@ -18,12 +18,17 @@ SOURCE = Path(__file__).parent.parent / "src"
 
 @pytest.fixture(scope="session")
 def shell():
-    """`shell(*arguments, **environment)`: run Python on them in a process of its own, without inherited settings."""
+    """`shell(*arguments, **environment)`: run Python on them in a process of its own, without inherited settings.
 
-    def run(*arguments: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    `python` names another interpreter, `cwd` the folder to run in.
+    """
+
+    def run(
+        *arguments: object, python: Path | str = sys.executable, cwd: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
         return subprocess.run(
-            [sys.executable, *map(str, arguments)],
+            [str(python), *map(str, arguments)],
             env=kept | {"PYTHONPATH": str(SOURCE), "JAX_PLATFORMS": "cpu", "PYTHONIOENCODING": "utf-8"} | environment,
             cwd=cwd,
             stdin=subprocess.DEVNULL,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
 import shardwise
+
+SOURCE = Path(shardwise.__file__).parents[1]
 
 
 @pytest.fixture
@@ -192,9 +196,67 @@ def test_info(shell):
     assert done.returncode == 0
     assert done.stderr == ""
     titles = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
-    assert titles == ["versions", "dialect", "CPU", "BLAS", "devices", "MPI", "GPU"]
+    assert titles == ["versions", "dialect", "CPU", "BLAS", "devices", "MPI", "settings"]
     assert "not known" not in done.stdout
+
+
+def test_info_tells_which_settings_change_nothing(shell):
+    said = shell("-m", "shardwise", "info", JAX_ENABLE_X64="1", JAX_OPTIMIZATION_LEVEL="O3").stdout
+    assert "jax_enable_x64 = True\n" in said
+    assert "jax_optimization_level = 'O3' (no effect: it steers XLA, which is not here)" in said
 
 
 def test_info_from_python():
     assert "dialect" in shardwise.print_environment_info(return_string=True)
+
+
+CHILDREN = """
+import concurrent.futures, multiprocessing, os, subprocess, sys
+import jax
+
+def told(_=None):
+    import jax
+    import jax.numpy as jnp
+    return f"{jax.__name__} {jax.__version__} {jax.device_count()} {jnp.arange(3).sum()}"
+
+if __name__ == "__main__":
+    show = "import jax, sys; print(jax.__name__, jax.__version__, jax.device_count(), jax.numpy.arange(3).sum())"
+    python = lambda *words, **more: subprocess.run([sys.executable, *words], capture_output=True, text=True, **more).stdout.strip()
+    print("here", told())
+    print("subprocess", python("-c", show))
+    print("grandchild", python("-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {show!r}])"))
+    print("nested", python("-m", "shardwise", "run", "--devices", "2", "neighbour.py"))
+    for method in ("spawn", "forkserver"):
+        context = multiprocessing.get_context(method)
+        with context.Pool(1) as pool:
+            print(method, pool.apply(told))
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        print("futures", pool.submit(told).result())
+    print("without jax", python("-c", "import sys; print('shardwise' in sys.modules, any('children' in p for p in sys.path))"))
+    print("jaxlib", python("-c", "try: import jaxlib\\nexcept ModuleNotFoundError as e: print(e)"))
+    print("elsewhere", python("-c", "import sys; print(type(sys.meta_path[0]).__name__)", 
+                               env=os.environ | {"SHARDWISE_RUN_PREFIX": "/another"}))
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-c", show.replace("print(", "print('exec', ")])
+"""
+
+
+def test_children_run_shardwise(run, tmp_path):
+    """Whoever has the real JAX installed must not get it in the processes that a program starts."""
+    (tmp_path / "neighbour.py").write_text("import jax; print(jax.__name__, jax.__version__, jax.device_count(), 3)")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import builtins\nbuiltins.chained = __name__\n")
+    done = run(CHILDREN, "--devices", "3", "--dialect", "latest")
+    assert done.stderr == ""
+    expected = "shardwise 0.10.2 3 3"
+    lines = dict(line.split(" ", 1) for line in done.stdout.splitlines() if not line.startswith("without"))
+    for how in ("here", "subprocess", "grandchild", "spawn", "forkserver", "futures", "exec"):
+        assert lines[how] == expected, how
+    assert lines["nested"] == "shardwise 0.10.2 2 3"
+    assert "without jax False False" in done.stdout  # it costs nothing to those that do not import it
+    assert "there is no jaxlib under shardwise" in lines["jaxlib"]
+    assert lines["elsewhere"] != "_Waiting"  # another Python
+    show = "import subprocess, sys, os\nsubprocess.run([sys.executable, '-c', 'print(chained); import jax; print(jax.__name__)'])"
+    chained = run(show, PYTHONPATH=os.pathsep.join([str(SOURCE), str(site)]))
+    assert (chained.stdout, chained.stderr) == ("sitecustomize\nshardwise\n", "")

@@ -29,6 +29,22 @@ def test_events() -> None:
         monitoring.unregister_event_listener(print)
 
 
+def test_tracing_and_compiling_are_told() -> None:
+    seen: list[tuple[str, str]] = []
+    x = np.ones(3, np.float32)
+    monitoring.register_event_duration_secs_listener(
+        lambda event, secs, fun_name: seen.append((event.split("/")[-1], fun_name))
+    )
+    try:
+        step = sw.jit(lambda x: x * 2)
+        step(x)
+        once = list(seen)
+        step(x)
+        assert seen == once == [("jaxpr_trace_duration", "<lambda>"), ("backend_compile_duration", "jit(<lambda>)")]
+    finally:
+        monitoring.clear_event_listeners()
+
+
 def test_calls_taken_apart() -> None:
     assert version.__version__ == sw.__version__
     assert api_util.shaped_abstractify(np.ones((2, 3), np.float32)).str_short() == "f32[2,3]"

@@ -75,6 +75,13 @@ def test_trace_ends_when_the_block_raises(tmp_path):
         pass
 
 
+def test_second_file_for_perfetto(tmp_path):
+    with profiler.trace(tmp_path, create_perfetto_trace=True):
+        sw.jit(lambda x: x + 1)(1.0)
+    first, second = (p.read_bytes() for p in sorted(tmp_path.glob("plugins/profile/*/*trace.json.gz")))
+    assert gzip.decompress(first) == gzip.decompress(second)
+
+
 def test_what_is_not_available(tmp_path):
     with pytest.raises(NotImplementedError, match=r"ui\.perfetto\.dev"):
         profiler.start_trace(tmp_path, create_perfetto_link=True)

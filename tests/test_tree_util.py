@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
+import shardwise as sw
 import shardwise.numpy as jnp
 import shardwise.tree as tree
 from shardwise import tree_util as tu
@@ -256,3 +257,27 @@ def test_leaves_come_in_the_order_of_flattening():
         leaves = tu.tree_leaves(nested)
         flat = tu.tree_flatten(nested)[0]
         assert len(leaves) == len(flat) and all(a is b for a, b in zip(leaves, flat, strict=True)), nested
+
+
+def test_broadcast_asks_is_leaf_of_the_prefix_alone():
+    full = {"a": (1, 2), "b": [3]}
+    given = sw.tree.broadcast({"a": (7,), "b": 8}, full, is_leaf=lambda x: isinstance(x, tuple))
+    assert given == {"a": ((7,), (7,)), "b": [8]}
+
+
+def test_a_symbolic_zero_of_the_interpreters_is_a_node_without_leaves():
+    from shardwise.interpreters import ad
+
+    zero = ad.Zero(sw.ShapeDtypeStruct((2,), "float32"))
+    assert sw.tree.leaves([zero, 1]) == [1]
+    assert sw.tree.map(lambda x: x, [zero])[0].aval is zero.aval
+
+
+def test_containers_are_known_until_the_last_exit_handler(shell):
+    program = """
+import atexit
+atexit.register(lambda: print(jax.tree.leaves((1, {"a": [2]})), jax.jit(lambda t: t[0] + t[1][0])((1, (2,)))))
+import shardwise as jax
+"""
+    done = shell("-c", program)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[1, 2] 3\n", "")

@@ -76,14 +76,15 @@ _LAZY_NAMES = {
     **dict.fromkeys(("closure_convert", "custom_gradient", "custom_jvp", "custom_vjp"), "shardwise.transforms.custom_derivatives"),
     **dict.fromkeys(("checkpoint", "checkpoint_policies", "remat"), "shardwise.transforms.checkpoint"),
     "eval_shape": "shardwise.transforms.aot", "make_jaxpr": "shardwise.transforms.aot",
-    "device_put_replicated": "shardwise.device_put", "device_put_sharded": "shardwise.device_put",
     "pmap": "shardwise.transforms.pmap", "reshard": "shardwise.transforms.explicit",
     "shard_map": "shardwise.transforms.shard_map", "smap": "shardwise.transforms.shard_map",
     "block_until_ready": "shardwise.transforms.blocking", "effects_barrier": "shardwise.transforms.blocking",
     "named_call": "shardwise.transforms.naming", "named_scope": "shardwise.transforms.naming",
     "pure_callback": "shardwise.ops.callback",
-    **dict.fromkeys(("array_garbage_collection_guard", "debug_key_reuse", "enable_checks", "legacy_prng_key", "no_tracing",
-                     "remove_size_one_mesh_axis_from_type", "softmax_custom_jvp", "spmd_mode", "thread_guard"), "shardwise.base.config"),
+    **dict.fromkeys(("allow_f16_reductions", "array_garbage_collection_guard", "auto_pcast", "debug_key_reuse", "enable_checks",
+                     "jax2tf_associative_scan_reductions", "legacy_prng_key", "make_user_context", "no_execution",
+                     "remove_size_one_mesh_axis_from_type", "softmax_custom_jvp", "spmd_mode", "thread_guard"), "shardwise.base.contexts"),
+    "no_tracing": "shardwise.base.config",
     "copy_to_host_async": "shardwise.device_put",
     **dict.fromkeys(("Ref", "empty_ref", "free_ref", "freeze", "new_ref"), "shardwise.ref"),
     "ensure_compile_time_eval": "shardwise.transforms.blocking",
@@ -91,9 +92,18 @@ _LAZY_NAMES = {
 }  # fmt: skip
 
 
+_SEED_ERA = frozenset({"device_put_replicated", "device_put_sharded"})
+
+
 def __getattr__(name: str) -> _Any:
     if name in _LAZY_MODULES:
         return _importlib.import_module(f"shardwise.{name}")
+    if name in _SEED_ERA:  # not kept in the module: the dialect may change
+        if config.latest:
+            raise AttributeError(
+                f"{name} is gone from today's JAX. Use device_put with a NamedSharding of the stacked values."
+            )
+        return getattr(_importlib.import_module("shardwise.device_put"), name)
     if name in _LAZY_NAMES:
         value = getattr(_importlib.import_module(_LAZY_NAMES[name]), name)
         globals()[name] = value
@@ -102,7 +112,8 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*(n for n in globals() if not n.startswith("_")), *_LAZY_MODULES, *_LAZY_NAMES})
+    kept = frozenset() if config.latest else _SEED_ERA
+    return sorted({*(n for n in globals() if not n.startswith("_")), *_LAZY_MODULES, *_LAZY_NAMES, *kept})
 
 
 def _extend_sharding() -> None:

@@ -34,7 +34,7 @@ class DebugInfo:
 
 
 def debug_info(traced_for: str, fun: Callable[..., Any], args: Any = (), kwargs: Any = None, **more: Any) -> DebugInfo:
-    """A description of `fun`. Names of arguments and results are told by the tracers themselves, not kept here."""
+    """A description of `fun`. `args`, `kwargs` and `more` are not kept: tracers themselves tell names of arguments and results."""
     del args, kwargs, more
     return DebugInfo(traced_for, getattr(fun, "__name__", type(fun).__name__), fun)
 

@@ -1,7 +1,7 @@
 """`ArrayImpl`, the concrete array: a typed value, a sharding, and one ndarray that holds all shards.
 
 The value is stored as a block (see `shardwise.runtime.blocks`) or as the dense global array; each is a view of the other
-where strides allow. Host views handed out are read-only.
+where strides allow. Host views handed out are read-only, and cannot be made writable.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from shardwise.base.dtypes import KeyDtype, canonicalize, physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.treedef import leaf_type
 from shardwise.ir import Array, Literal, ShapedArray, check_index, check_scalar, check_truth
-from shardwise.ops.convert import install_array_constructor, install_literal_constructor
+from shardwise.ops.convert import install_array_constructor, install_literal_constructor, plain_ndarray
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.copies import copied
+from shardwise.runtime.handout import is_constant, read_only
 from shardwise.sharding import Device, NamedSharding, PartitionSpec, PmapSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.device import default_device
+from shardwise.sharding.formats import Format, row_major
 from shardwise.sharding.ownership import (
     local_index,
 )
@@ -33,14 +35,18 @@ from shardwise.signature import Signature, array_type, signature
 class ArrayImpl(Array):
     """An array on one or more devices. Made by the library, never by users directly."""
 
-    __slots__ = ("__weakref__", "_block", "_dense", "_npy", "_shards", "_sig")
+    __slots__ = ("__weakref__", "_block", "_dense", "_npy", "_origin", "_shards", "_sig")
 
     _sig: Signature
     _block: Ndarray | None
     _dense: Ndarray | None
+    _origin: int  # of an array over several processes: where it comes from (see shardwise.runtime.processes.origin)
 
-    def __init__(self, sig: Signature, *, dense: Ndarray | None = None, block: Ndarray | None = None) -> None:
+    def __init__(
+        self, sig: Signature, *, dense: Ndarray | None = None, block: Ndarray | None = None, origin: int = 0
+    ) -> None:
         self._sig = sig
+        self._origin = origin
         self._dense = dense
         self._block = block
         self._npy = None
@@ -73,13 +79,16 @@ class ArrayImpl(Array):
 
     @property
     def _host(self) -> Ndarray:
-        """A read-only view of the dense value."""
+        """A view of the dense value that cannot be written to."""
         host = self._npy
         if host is None:
-            host = self.dense.view()
-            host.flags.writeable = False
-            self._npy = host
+            host = self._npy = read_only(self.dense)
         return host
+
+    @property
+    def _known_origin(self) -> int:
+        """A number that stands for how an array over several processes was made; 0 of others."""
+        return self._origin if self._sig.spans else 0
 
     # -- type and placement --------------------------------------------------------------------------------------------------
 
@@ -92,6 +101,11 @@ class ArrayImpl(Array):
     def sharding(self) -> Sharding:
         """How the array lies over its devices."""
         return self._sig.sharding
+
+    @property
+    def format(self) -> Format:
+        """The sharding, with the order of dims in memory."""
+        return row_major(self._sig.aval.ndim, self._sig.sharding)
 
     @property
     def committed(self) -> bool:
@@ -392,7 +406,7 @@ class ArrayImpl(Array):
         return self._copied()
 
     def _copied(self) -> ArrayImpl:
-        return ArrayImpl(self._sig, dense=copied(self.dense))
+        return ArrayImpl(self._sig, dense=copied(self.dense), origin=self._known_origin)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(
@@ -455,16 +469,23 @@ def _unpickled(value: Ndarray, key_dtype: Any, weak_type: bool) -> ArrayImpl:
 def host_array(value: Ndarray, *, weak_type: bool = False, dtype: Any = None, explicit: bool = False) -> ArrayImpl:
     """A host ndarray as an uncommitted Array on the default device: 64-bit types narrow when x64 is off.
 
-    Takes a copy unless nobody can write to `value`, so that later writes to it do not show. `explicit` says that the user
+    Takes a copy unless nobody can ever write to `value`, so that later writes to it do not show. `explicit` says that the user
     asked for the transfer, for transfer_guard.
     """
     guard = config.jax_transfer_guard_host_to_device
     if guard is not None and guard != "allow" and not (explicit and not guard.endswith("explicit")):
         _guard_transfer(value, guard)
+    value = plain_ndarray(value)
     want: Any = canonicalize(value.dtype) if dtype is None else dtype
-    dense = value if want == value.dtype and _is_frozen(value) else copied(value, want)
+    dense = value if want == value.dtype and is_constant(value) else copied(value, want)
     aval = ShapedArray(dense.shape, dense.dtype, weak_type)
     return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=dense)
+
+
+def shared_array(value: Ndarray) -> ArrayImpl:
+    """An uncommitted Array on the default device on the memory of a host ndarray, to which its owner may go on to write."""
+    aval = ShapedArray(value.shape, value.dtype, False)
+    return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=read_only(value))
 
 
 def _guard_transfer(value: Ndarray, guard: str) -> None:
@@ -480,15 +501,6 @@ def _guard_transfer(value: Ndarray, guard: str) -> None:
     else:
         raise JaxRuntimeError(f"Disallowed host-to-device transfer: {shown} entered implicitly under transfer_guard({guard!r}). Place it "
                               "with device_put first, or allow transfers.")  # fmt: skip
-
-
-def _is_frozen(value: Any) -> bool:
-    """Whether the memory of an ndarray is read-only, seen from every array on it."""
-    while isinstance(value, np.ndarray):
-        if value.flags.writeable:
-            return False
-        value = value.base
-    return value is None
 
 
 def from_literal(x: Literal) -> ArrayImpl:

@@ -18,7 +18,10 @@ import numpy as np
 
 from shardwise.array import ArrayImpl, nothing
 from shardwise.base import config
+from shardwise.base.events import COMPILED, record_event_duration_secs
+from shardwise.guards import refusing, watching_keys
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, subprograms, verify
+from shardwise.ir.digest import encoded
 from shardwise.ops.layout import spec_axes
 from shardwise.passes.grid import DimAxes, Grid, MeshKey, PartForm, make_grid
 from shardwise.passes.inline import inline_calls
@@ -29,9 +32,8 @@ from shardwise.placement import derive_sharding, incompatible_devices
 from shardwise.runtime.blocks import BlockForm, Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
-from shardwise.runtime.processes.announce import announced, collectives
-from shardwise.runtime.processes.comm import the_world
-from shardwise.runtime.processes.vouch import Vouch
+from shardwise.runtime.processes.announce import Announced
+from shardwise.runtime.processes.origin import FEW, MASK, history
 from shardwise.runtime.stepped import SteppedPlan
 from shardwise.sharding import (
     Device,
@@ -57,14 +59,16 @@ Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 class Executable:
     """A compiled program for arguments of given signatures."""
 
-    __slots__ = ("_forms", "_written", "call", "device_program", "grid", "in_dims", "in_sigs", "kept", "name", "out_dims", "out_sigs",
-                 "owned", "placements", "plan", "program", "seconds", "transfers")  # fmt: skip
+    __slots__ = ("_announced", "_forms", "_written", "call", "device_program", "grid", "in_dims", "in_sigs", "kept", "name",
+                 "out_dims", "out_sigs", "owned", "placements", "plan", "program", "seconds", "transfers")  # fmt: skip
 
     def __init__(self, program: Program, in_sigs: Sequence[Signature], grid: Grid, in_dims: Sequence[DimAxes],
                  out_dims: Sequence[DimAxes], out_sigs: Sequence[Signature], device_program: Program,
                  transfers: tuple[Transfer, ...], seconds: dict[str, float], placements: Mapping[Var, DimAxes],
-                 owned: Sequence[int] = ()) -> None:  # fmt: skip
-        """`owned`: arguments that are deleted as the call begins, so that results may take their buffers."""
+                 owned: Sequence[int] = (), names: Sequence[str] = ()) -> None:  # fmt: skip
+        """`owned`: arguments that a call deletes, and whose buffers results may take. One that raises leaves them, but for those
+        whose buffers have been taken by then. `names`: the arguments'.
+        """
         self.name = program.name
         self.program = program
         self.in_sigs = tuple(in_sigs)
@@ -77,6 +81,15 @@ class Executable:
         self.seconds = seconds
         self.placements = placements  # of the global program's values, in grid axes; empty on one device
         env = Env(grid.names, grid.sizes, processes=grid.processes)
+        self.owned = tuple(owned)
+        checks = config.jax_debug_nans or config.jax_debug_infs
+        forms: list[BlockForm | PartForm] = []
+        for sig, dims in zip(in_sigs, in_dims, strict=True):
+            forms.append(grid.form(sig.aval.shape, dims) if sig.spans else grid.whole_form(sig.aval.shape, dims))
+        # None: the array's own block already has the computation's form.
+        self._forms: list[BlockForm | PartForm | None] = [
+            None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)
+        ]
         if config.shardwise_stepped:
             self.plan = SteppedPlan(device_program, env)
         else:
@@ -91,19 +104,21 @@ class Executable:
                 from shardwise.passes.small import find_small  # brings the compiler, too
 
                 device_program = find_small(device_program, env)
-            self.plan = Plan(device_program, env,
-                             owned if grid.processes is None else ())  # fmt: skip
-        self.owned = tuple(owned)
-        forms: list[BlockForm | PartForm] = []
-        for sig, dims in zip(in_sigs, in_dims, strict=True):
-            forms.append(grid.form(sig.aval.shape, dims) if sig.spans else grid.whole_form(sig.aval.shape, dims))
-        # None: the array's own block already has the computation's form.
-        self._forms: list[BlockForm | PartForm | None] = [
-            None if f is s.form else f for f, s in zip(forms, in_sigs, strict=True)
-        ]
-        self._written = self._caller() if takes_part(grid.devices) else None
+            if config.jax_enable_checks:
+                verify(device_program, after="schedule")
+            # What lies otherwise than the program takes it, or is looked for NaNs before the call has succeeded, keeps its buffer.
+            taken = () if grid.processes is not None or checks else [i for i in owned if self._forms[i] is None]
+            self.plan = Plan(device_program, env, taken)
+        self._announced = None
+        if grid.processes is not None:  # one program on all of them
+            hosts = [i for i, sig in enumerate(in_sigs) if not sig.spans]
+            self._announced = Announced(
+                self.plan, self.device_program, self.name, names, program.num_consts, hosts, _layouts(out_sigs)
+            )
+        self._written = self._caller(checks=checks) if takes_part(grid.devices) else None
         self.call = self._written or self._left_out
-        if config.jax_debug_nans or config.jax_debug_infs:
+        self.call = refusing(self.call, self.name, grid.processes is not None)
+        if checks:
             self.call = self._checking(self.call, config.jax_debug_nans, config.jax_debug_infs)
 
     def blocks(self, args: Sequence[ArrayImpl | Literal]) -> list[Ndarray]:
@@ -128,29 +143,6 @@ class Executable:
                 x.delete()
         return [nothing(sig) for sig in self.out_sigs]
 
-    def vouching(self, names: Sequence[str]) -> None:
-        """From now on compare what comes from this process alone with what others bring: captured arrays once, arguments always.
-
-        Only where the program exchanges data; others may run on one process alone.
-        """
-        owners = self.grid.processes
-        hosts = [i for i, sig in enumerate(self.in_sigs) if not sig.spans]
-        if owners is None or not hosts or not config.shardwise_check_replicas:
-            return
-        crossing = frozenset(self.grid.names[a] for a in owners.crossing())
-        if not any(collectives(self.plan.program, crossing)):
-            return
-        labels = {i: names[i] if names and names[i] else f"argument {i}" for i in hosts}
-        vouch, call = Vouch(the_world(), owners.ranks, self.name, labels, self.program.num_consts), self.call
-
-        def vouched(args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
-            given = [args[i] for i in vouch.positions]
-            if given:
-                vouch([x.value if isinstance(x, Literal) else x.dense for x in given])
-            return call(args)
-
-        self.call = vouched
-
     def _checking(self, call: Any, nans: bool, infs: bool) -> Any:
         """`call`, raising FloatingPointError where a result holds what debug_nans or debug_infs look for."""
 
@@ -162,6 +154,10 @@ class Executable:
                         if looked and test(x.block).any():
                             raise FloatingPointError(f"invalid value ({what}) encountered in {self.name}: a result of type "
                                                      f"{x.aval.str_short()} holds it.")  # fmt: skip
+            for i in self.owned:
+                x = args[i]
+                if isinstance(x, ArrayImpl):
+                    x.delete()
             return results
 
         return checked
@@ -173,11 +169,15 @@ class Executable:
         call = self.call
         return lambda args: call(args)[0]
 
-    def _caller(self, single: bool = False) -> Any:
-        """`call(args) -> list of Arrays`, written out for this program: the dispatch path has no loops. `single`: -> Array."""
+    def _caller(self, single: bool = False, checks: bool = False) -> Any:
+        """`call(args) -> list of Arrays`, written out for this program: the dispatch path has no loops. `single`: -> Array. With
+        `checks` that follow, what is owned stays.
+        """
         names = [f"a{i}" for i in range(len(self.in_sigs))]
-        run = self.plan.run if self.plan.env.processes is None else announced(self.plan, self.name)
-        constants: dict[str, Any] = {"run": run, "new": new_array, "ArrayImpl": ArrayImpl, "Literal": Literal}
+        told = self._announced
+        meets = told is not None and told.meeting is not None
+        constants: dict[str, Any] = {"run": self.plan.run if told is None else told.run}
+        constants |= {"new": new_array, "ArrayImpl": ArrayImpl, "Literal": Literal}
         lines = ["def call(args):"]
         if names:
             lines.append(f"    {', '.join(names)}, = args")
@@ -192,11 +192,31 @@ class Executable:
                 lines.append(f"    b{i} = form{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
         outs = [f"r{i}" for i in range(len(self.out_sigs))]
         blocks = ", ".join(f"b{i}" for i in range(len(names)))
-        lines += [f"    if type(a{i}) is not Literal: a{i}.delete()" for i in self.owned]
-        if isinstance(self.plan, Plan) and self.plan.owned:  # the one list is all that refers to the blocks
-            lines += [f"    blocks = [{blocks}]", f"    del {blocks}"]
-            blocks = "blocks"
-        lines.append(f"    {', '.join(outs) + ', = ' if outs else ''}run({blocks})")
+        if told is not None:
+            terms = []
+            for i, sig in enumerate(self.in_sigs):
+                if sig.spans:
+                    terms.append(f"a{i}._origin")
+                else:
+                    constants[f"seen{i}"] = told.seen(i)
+                    terms.append(f"seen{i}(a{i}.value if type(a{i}) is Literal else a{i}.dense)")
+            lines += [f"    terms = ({', '.join([str(told.number), *terms])},)", f"    origin = hash(terms) & {MASK}"]
+            constants |= {"told": told.told, "notes": history.notes, "shorten": history.shorten}
+            lines += ["    notes.append((origin, told))", f"    if len(notes) > {FEW}: shorten()"]
+            if meets:
+                blocks = ", ".join(["origin, terms", *[f"b{i}" for i in range(len(names))]])
+        taken = self.plan.owned if isinstance(self.plan, Plan) else ()
+        run_line = f"    {', '.join(outs) + ', = ' if outs else ''}run({'blocks' if taken else blocks})"
+        if taken:  # the one list is all that refers to the blocks
+            lines += [f"    blocks = [{blocks}]", f"    del {blocks}", "    try:"]
+            lines += [f"        if type(a{i}) is not Literal: a{i}.delete()" for i in taken]
+            lines += ["    " + run_line, "    except BaseException:"]
+            lines += [f"        if type(a{i}) is not Literal: a{i}._block = blocks[{i}]" for i in taken]
+            lines.append("        raise")
+        else:
+            lines.append(run_line)
+        if not checks:
+            lines += [f"    if type(a{i}) is not Literal: a{i}.delete()" for i in self.owned if i not in taken]
         for i, sig in enumerate(self.out_sigs):
             constants[f"s{i}"] = sig
             lines += [f"    x{i} = new(ArrayImpl)", f"    x{i}._sig = s{i}"]
@@ -206,10 +226,16 @@ class Executable:
             else:  # the result's own mesh cuts the devices otherwise than the grid
                 constants[f"dense{i}"] = form.to_dense
                 lines += [f"    x{i}._dense = dense{i}(r{i})", f"    x{i}._block = x{i}._npy = x{i}._shards = None"]
+            if told is not None:
+                lines.append(f"    x{i}._origin = origin + {i}")
         results = ", ".join(f"x{i}" for i in range(len(outs)))
         lines.append(f"    return {results}" if single else f"    return [{results}]")
         exec(compile("\n".join(lines), f"<call of {self.name}>", "exec"), constants)
         return constants["call"]
+
+
+def _layouts(sigs: Sequence[Signature]) -> str:
+    return " ".join([encoded((s.aval, s.sharding, s.committed)).hex() for s in sigs])
 
 
 def _uncollected(make: F) -> F:
@@ -241,7 +267,9 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     """
     times = {}
     start = time.perf_counter()
-    program = inline_calls(program)
+    check = verify if config.jax_enable_checks else _unverified
+    traced = check(program, after="trace")
+    program = check(inline_calls(program), after="inline")
     inner = [s for s in _inner_shardings(program) if not _is_abstract(s)]
     given, in_sigs = in_sigs, [_seen(s) for s in in_sigs]
     devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
@@ -258,7 +286,8 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
         # Arguments that no one placed lie as the program likes them.
         free = [i >= program.num_consts and not sig.committed for i, sig in enumerate(in_sigs)]
         inputs = [None if f else Placement(d, (False,) * len(d)) for d, f in zip(in_dims, free, strict=True)]
-        placed = propagate(program, _usable(grid), inputs, fixed, grid=grid)
+        uneven_whole = program.outputs if config.dialect.uneven_results_whole else ()
+        placed = propagate(program, _usable(grid), inputs, fixed, grid=grid, uneven_whole=uneven_whole)
         in_dims = [placed.get(v, d) if f else d for v, d, f in zip(program.inputs, in_dims, free, strict=True)]
     times["propagate"] = time.perf_counter() - start
 
@@ -266,6 +295,7 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     wished = [None if spec is None else placed.get(v, spec.dims) if any(spec.open) else spec.dims
               for spec, v in zip(fixed, cast(Sequence[Var], program.outputs), strict=True)]  # fmt: skip
     device_program, out_dims, transfers = partition(program, grid, placed, in_dims, wished)
+    check(device_program, after="partition")
     times["partition"] = time.perf_counter() - start
 
     start = time.perf_counter()
@@ -295,10 +325,17 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
         out_sigs.append(signature(aval, sharding, committed))
     start = time.perf_counter()
     mine = owned(out_sigs, bool(grid.names)) if owned is not None else ()
-    done = Executable(program, given, grid, in_dims, out_dims, out_sigs, device_program, transfers, times, placed, mine)
-    done.vouching(names)
+    done = Executable(program, given, grid, in_dims, out_dims, out_sigs, device_program, transfers, times, placed, mine,
+                      names)  # fmt: skip
+    if config.jax_debug_key_reuse:
+        done.call = watching_keys(done.call, traced)
     times["codegen"] = time.perf_counter() - start
+    record_event_duration_secs(COMPILED, sum(times.values()), fun_name=f"jit({program.name})")
     return done
+
+
+def _unverified(program: Program, after: str = "") -> Program:
+    return program
 
 
 def _look_ahead(program: Program) -> bool:
@@ -478,7 +515,7 @@ def _check_reshards(program: Program, transfers: Sequence[Transfer]) -> None:
     if config.shardwise_on_reshard != "raise":
         return
     for t in transfers:
-        if t.implicit and t.kind in ("all_gather", "all_to_all", "permute", "relayout"):
+        if t.unasked:
             where = f" at {t.source[0]}:{t.source[1]}" if t.source else ""
             raise ValueError(
                 f"{program.name}: {t.cause}{where} needs an implicit {t.kind} over {t.axes} of {t.value} ({t.bytes} bytes per "

@@ -1,5 +1,9 @@
 """`shardwise.custom_derivatives`: derivatives given by hand, named as in jax.custom_derivatives."""
 
+from typing import Any
+
+from shardwise.base.tree import tree_map
+from shardwise.ops.convert import as_array
 from shardwise.transforms.custom_derivatives import CustomVJPPrimal as CustomVJPPrimal
 from shardwise.transforms.custom_derivatives import SymbolicZero as SymbolicZero
 from shardwise.transforms.custom_derivatives import closure_convert as closure_convert
@@ -8,9 +12,19 @@ from shardwise.transforms.custom_derivatives import custom_jvp as custom_jvp
 from shardwise.transforms.custom_derivatives import custom_vjp as custom_vjp
 from shardwise.transforms.custom_derivatives import linear_call as linear_call
 from shardwise.transforms.custom_jvp import custom_jvp_op
+from shardwise.transforms.custom_rules import zero_tangent
 from shardwise.transforms.custom_vjp import custom_vjp_op
 from shardwise.transforms.primitives import primitive_of
 
-zero_from_primal = SymbolicZero.from_primal_value
+
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero tangents of the tree `val`: arrays, or SymbolicZeros that hold nothing but their type."""
+    return tree_map(SymbolicZero.from_primal_value if symbolic_zeros else _zero, val)
+
+
+def _zero(x: Any) -> Any:
+    return zero_tangent(as_array(x))
+
+
 custom_jvp_call_p = primitive_of(custom_jvp_op)
 custom_vjp_call_p = primitive_of(custom_vjp_op)

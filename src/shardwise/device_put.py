@@ -12,10 +12,12 @@ import numpy as np
 
 from shardwise.array import ArrayImpl, host_array, nothing
 from shardwise.base import config
+from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.dtypes import KeyDtype
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.compile import Executable, compile_program
+from shardwise.guards import guard_explicit_move
 from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind, is_eager
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.layout import device_put_op, reshard_op, sharding_constraint
@@ -31,10 +33,11 @@ from shardwise.sharding import (
     SingleDeviceSharding,
     get_concrete_mesh,
 )
+from shardwise.sharding.formats import Format, Layout
 from shardwise.sharding.ownership import spans_processes
 from shardwise.sharding.tiling import indivisible_text
 from shardwise.signature import array_type, signature
-from shardwise.transfer import same_source, transferred
+from shardwise.transfer import source_of, transferred
 
 
 def check_placeable(sharding: Sharding, aval: ShapedArray, what: str) -> None:
@@ -75,9 +78,10 @@ def as_target(device: Any) -> Sharding | None:
                 f"Please set a mesh via `{name}` if a PartitionSpec is passed to device_put; got {device} without one."
             )
         return NamedSharding(mesh, device)
-    kind = getattr(device, "sharding", None) if type(device).__name__ in ("Format", "Layout") else None
-    if isinstance(kind, Sharding):
-        return kind
+    if isinstance(device, Format):
+        if device.layout is Layout.AUTO:
+            raise ValueError(f"sharding and layout in `Layout` instance should be concrete. Got layout: {device}.")
+        return device.resolved("device_put")
     raise ValueError("`jax.device_put` only accepts `None`, `jax.sharding.Sharding`, `jax.Device`, "
                      "`jax.sharding.PartitionSpec` or a pytree "
                      f"of these values. Received invalid value: {device}")  # fmt: skip
@@ -85,11 +89,12 @@ def as_target(device: Any) -> Sharding | None:
 
 def is_target_leaf(x: Any) -> bool:
     """Leaves of trees of targets."""
-    return x is None or isinstance(x, (Device, Sharding, PartitionSpec)) or type(x).__name__ in ("Format", "Layout")
+    return x is None or isinstance(x, (Device, Sharding, PartitionSpec, Format))
 
 
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
-    """The tree `x` with each leaf on its target: a Device, a Sharding, a PartitionSpec (under a context mesh) or None.
+    """The tree `x` with each leaf on its target: a Device, a Sharding, a PartitionSpec (under a context mesh), a Format of row-major
+    layout, or None.
 
     `device` and `src` may be prefix trees of targets. With a target the result is committed; without one Arrays come back
     as they are and host values go uncommitted to the default device. `src` is where cotangents go back to (where the
@@ -103,9 +108,13 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
         raise ValueError("may_alias and donate cannot be True at the same time.")
     resolved, origins = [as_target(t) for t in targets], [as_target(s) for s in sources]
     values = [_leaf(v) for v in leaves]
-    for value, target in zip(values, resolved, strict=True):
+    for leaf, value, target, given in zip(leaves, values, resolved, targets, strict=True):
+        if type(given) is Format:
+            given.check_rank(value.shape, "one of device_put's arguments")
         if target is not None:
             check_placeable(target, value.aval, "device_put args")
+            if type(leaf) is ArrayImpl and leaf._sig.devices != target.device_list:
+                guard_explicit_move(leaf._sig, target.device_list)
     puts = zip(values, resolved, targets, origins, flags[1], strict=True)
     return tree_unflatten(tree, [
         _put(v, t, a is not None and not a) if not isinstance(v, Tracer) and is_eager() else _put_traced(v, t, given, origin)
@@ -120,12 +129,12 @@ def _per_leaf(spec: Any, x: Any, what: str) -> list[Any]:
     for leaf in tree_flatten(spec, is_leaf=is_target_leaf)[0]:
         as_target(leaf)
     try:
-        return broadcast_prefix(spec, x, is_leaf=is_target_leaf)
+        return broadcast_prefix(spec, x, is_leaf=is_target_leaf, name=f"device_put {what}")
     except ValueError as error:
         raise ValueError(
             f"device_put {what} specification must be a tree prefix of the corresponding value, got specification "
-            f"{spec} for a value with structure {tree_flatten(x)[1]}."
-        ) from error
+            f"{spec} for a value with structure {tree_flatten(x)[1]}. {error}"
+        ) from None
 
 
 def _flags(given: Any, x: Any, tree: Any) -> list[Any]:
@@ -170,22 +179,24 @@ def _put_across(value: ArrayImpl, target: Sharding) -> ArrayImpl:
     sig = signature(array_type(value.shape, value.dtype, value.weak_type, target), target, True)
     if own.absent and sig.absent:
         return nothing(sig)
-    if own.committed and len(owners | {d.process_index for d in target.device_list}) > 1 and same_source(value, target):
-        return transferred(value, sig)
-    if not sig.absent:
-        check_same(value.dense, target, type(value).__name__)
-    return ArrayImpl(sig, dense=sig.part_of(value.dense))
+    if own.committed and len(owners | {d.process_index for d in target.device_list}) > 1:
+        source = source_of(value, target)
+        if source is not None:
+            return transferred(value, sig, source)
+    origin = 0 if sig.absent else check_same(value.dense, target, type(value).__name__)
+    return ArrayImpl(sig, dense=sig.part_of(value.dense), origin=origin)
 
 
-def check_same(value: np.ndarray, target: Sharding, kind: str) -> None:
-    """Raise AssertionError if the processes of `target` do not all pass the same value."""
+def check_same(value: np.ndarray, target: Sharding, kind: str) -> int:
+    """Raise AssertionError if the processes of `target` do not all pass the same value; else a number that stands for it."""
     ranks = tuple(sorted({d.process_index for d in target.device_list}))
     world = the_world()
     if len(ranks) == 1 or not config.shardwise_check_replicas:
-        return
+        return 0
     text = f"device_put of {value.dtype.name}{list(value.shape)} to {target}"
     world.meet(ranks, number_of(text), lambda: text)
-    sums = world.allgather(ranks, np.array([checksum(value)], np.int64))
+    known = checksum(value)
+    sums = world.allgather(ranks, np.array([known], np.int64))
     if (sums != sums[0]).any():
         differ = [r for r, s in zip(ranks, sums.ravel().tolist(), strict=True) if s != sums[0, 0]]
         raise AssertionError(
@@ -193,6 +204,7 @@ def check_same(value: np.ndarray, target: Sharding, kind: str) -> None:
             f"each process: the processes {differ} pass another one than process {ranks[0]}. For a value of which each process has "
             "a part use make_array_from_process_local_data."
         )
+    return known
 
 
 def resharded(value: ArrayImpl, target: Sharding) -> ArrayImpl:
@@ -206,12 +218,8 @@ def resharded(value: ArrayImpl, target: Sharding) -> ArrayImpl:
     return move.call([value])[0]
 
 
-_moves: dict[Any, Executable] = {}
-
-
-def clear_moves() -> None:
-    """Forget the compiled moves between layouts over several processes."""
-    _moves.clear()
+_moves: Bounded[Any, Executable] = Bounded()
+at_clear(_moves.clear)
 
 
 def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:

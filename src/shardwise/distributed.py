@@ -37,7 +37,8 @@ def initialize(
         process_id: must be MPI's rank of this process, if given.
         local_device_ids: None; virtual devices have no numbers to choose by.
         cluster_detection_method: not needed.
-        initialization_timeout: not needed: the launcher has its own.
+        initialization_timeout: how many seconds a process waits here for the others before it says who is missing and ends the
+            job. If one of the same machine has ended it does so at once.
         heartbeat_timeout_seconds: how long a process waits for another before it says for whom it waits, and ends the job
             if the other is gone or waits for something else.
         shutdown_timeout_seconds: how long it waits for one that is alive but busy elsewhere, be it the end of the program.
@@ -46,7 +47,8 @@ def initialize(
         partition_index: not needed.
 
     Raises:
-        RuntimeError: called too late, or a second time, or several processes are asked for without mpi4py.
+        RuntimeError: called too late, or a second time, or several processes are asked for without mpi4py; or there is too little
+            shared memory for MPI to start.
         ValueError: `num_processes` or `process_id` is not what MPI says.
         NotImplementedError: devices are to be chosen by number.
     """
@@ -63,7 +65,11 @@ def initialize(
             "local_device_ids chooses among a process's accelerators; virtual CPU devices have no numbers to choose "
             "by. Say how many there are: config.update('jax_num_cpu_devices', n)."
         )
-    world = _join(heartbeat_timeout_seconds, shutdown_timeout_seconds) if launched_processes() > 1 else None
+    world = (
+        _join(heartbeat_timeout_seconds, shutdown_timeout_seconds, initialization_timeout)
+        if launched_processes() > 1
+        else None
+    )
     rank, size = (0, 1) if world is None else (world.rank, world.size)
     if process_id is not None and not 0 <= process_id < (num_processes or size):
         raise ValueError(
@@ -80,9 +86,9 @@ def initialize(
     _initialized = True
 
 
-def _join(limit: float, patience: float) -> comm.World | None:
+def _join(limit: float, patience: float, start: float) -> comm.World | None:
     try:
-        return comm.join(limit, patience)
+        return comm.join(limit, patience, start)
     except ImportError as error:
         raise RuntimeError(
             f"this is one of {launched_processes()} processes, but mpi4py, over which they would talk, does not load ({error}). "

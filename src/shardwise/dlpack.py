@@ -12,7 +12,7 @@ __all__ = ["from_dlpack", "is_supported_dtype", "to_dlpack"]
 
 
 def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Array:
-    """An array of anything with ``__dlpack__``, on `device` or the default one. ``copy=True`` asks for memory of its own."""
+    """An array of anything with ``__dlpack__``, on `device` or the default one; see `shardwise.numpy.from_dlpack`."""
     from shardwise.numpy import from_dlpack
 
     return from_dlpack(external_array, device=device, copy=copy)
@@ -20,8 +20,19 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
 
 def to_dlpack(x: Any, stream: Any = None, src_device: Any = None, dl_device: Any = None, max_version: Any = None,
               copy: bool | None = None) -> Any:  # fmt: skip
-    """A capsule for a library that takes no objects with ``__dlpack__``. TypeError for an array on several devices."""
-    return x.__dlpack__()
+    """A capsule for a library that takes no objects with ``__dlpack__``.
+
+    The other arguments are those of ``x.__dlpack__``: CPU arrays have no `stream`, `dl_device` can be (1, 0), host memory, and
+    `copy` True asks for memory of its own. TypeError unless x is an array, ValueError for a `src_device` that is not its own,
+    BufferError for an array on several devices and for what cannot be exported.
+    """
+    if not isinstance(x, Array):
+        raise TypeError(f"Argument to to_dlpack must be a jax.Array, got {type(x)}")
+    if src_device is not None and x.devices() != {src_device}:
+        raise ValueError(
+            f"to_dlpack: x is on {sorted(map(str, x.devices()))}, but src_device={src_device}. Leave src_device out."
+        )
+    return x.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
 
 def is_supported_dtype(dtype: Any) -> bool:

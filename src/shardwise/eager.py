@@ -8,27 +8,39 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise.array import ArrayImpl
+from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
-from shardwise.base.errors import UnexpectedTracerError
 from shardwise.compile import Executable, compile_program
-from shardwise.ir import Equation, Literal, Program, Trace, Tracer, Var, infer_types, install_eager, tracing
+from shardwise.guards import guard_moves
+from shardwise.ir import (
+    Equation,
+    Literal,
+    Program,
+    Trace,
+    Tracer,
+    Var,
+    exact_items,
+    infer_types,
+    install_eager,
+    note_params,
+    tracing,
+    unexpected_tracer,
+)
 from shardwise.ir.op import Op
 from shardwise.ir.trace import user_source
 from shardwise.sharding import SingleDeviceSharding
 from shardwise.sharding.device import default_device
 from shardwise.signature import Signature, signature
 
-_cache: dict[Any, Executable] = {}
-_CACHE_LIMIT = 8192
+_cache: Bounded[Any, Executable] = Bounded()
+_known = _cache.get
+at_clear(_cache.clear)
 
 
 def literal_signature(x: Literal) -> Signature:
     """Literals are uncommitted scalars on the default device."""
     if isinstance(x, Tracer):
-        raise UnexpectedTracerError(
-            f"a traced array ({x.aval.str_short()}) was passed to a compiled function outside of its trace{x.describe()}. "
-            "Return values from traced functions instead of storing them outside."
-        )
+        raise unexpected_tracer(x, "a compiled function")
     return signature(x.aval, SingleDeviceSharding(default_device()), False)
 
 
@@ -41,9 +53,18 @@ class EagerTrace(Trace):
         if op.eager is not None and not any(isinstance(a, Tracer) for a in args):
             return op.eager(*args, **params)
         try:
-            operands = [a._sig if type(a) is ArrayImpl else a.aval if type(a) is Literal else a for a in args]
-            key = (op, context_token(), *operands, *params.items())
-            executable = _cache.get(key)
+            if len(args) == 1 and type(args[0]) is ArrayImpl:
+                operands = (args[0]._sig,)
+            else:
+                operands = [a._sig if type(a) is ArrayImpl else a.aval if type(a) is Literal else a for a in args]
+            if not params:
+                key = (op, context_token(), *operands)
+            elif op.numeric:
+                key = (op, context_token(), *operands, *exact_items(params))
+            else:  # as `params_key` does it, without the call
+                values = params.values()
+                key = (op, context_token(), *operands, *params, *values, *map(type, values))
+            executable = _known(key)
         except TypeError:  # a param that does not hash, or a tracer
             key, executable = None, None
         if executable is None:
@@ -53,8 +74,8 @@ class EagerTrace(Trace):
                     return trace.process(op, args, params)
             executable = self._compile(op, args, params)
             if key is not None:
-                if len(_cache) >= _CACHE_LIMIT:
-                    _cache.clear()
+                if note_params(op, params):
+                    key = (op, context_token(), *operands, *exact_items(params))
                 _cache[key] = executable
         out = executable.call(args)
         return out if op.multiple_results else out[0]
@@ -68,10 +89,7 @@ class EagerTrace(Trace):
             elif isinstance(a, Literal):
                 sigs.append(literal_signature(a))
             elif isinstance(a, Tracer):
-                raise UnexpectedTracerError(
-                    f"op {op.name} got a traced array ({a.aval.str_short()}) outside of its trace{a.describe()}. "
-                    "Return values from traced functions instead of storing them outside."
-                )
+                raise unexpected_tracer(a, f"op {op.name}")
             else:
                 raise TypeError(f"op {op.name} takes arrays, got {type(a).__name__}")
         inputs = tuple(Var(s.aval) for s in sigs)
@@ -79,16 +97,13 @@ class EagerTrace(Trace):
         outputs = tuple(Var(t) for t in types)
         equation = Equation(op, inputs, outputs, params, user_source())
         program = Program(inputs, (equation,), outputs, 0, op.name)
-        return compile_program(program, sigs, [None] * len(outputs), names=_operand_names(len(sigs)))
+        executable = compile_program(program, sigs, [None] * len(outputs), names=_operand_names(len(sigs)))
+        guard_moves(op.name, args, executable.grid.devices)
+        return executable
 
 
 def _operand_names(n: int) -> list[str]:
     return ["x", "y"][:n] if n <= 2 else [f"number {i}" for i in range(n)]
-
-
-def clear_eager_cache() -> None:
-    """Forget compiled ops."""
-    _cache.clear()
 
 
 install_eager(EagerTrace())

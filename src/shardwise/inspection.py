@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardwise.base import config
 from shardwise.base.dtypes import as_dtype, canonicalize
 from shardwise.ir import Array, ShapedArray
 from shardwise.ir.axis_scope import CHECK_VMA
 from shardwise.ops.convert import as_value
 from shardwise.sharding import NamedSharding, PartitionSpec, Sharding, get_concrete_mesh
+from shardwise.sharding.sharding import rank_text
 from shardwise.signature import array_type
 
 
@@ -41,7 +43,7 @@ class ShapeDtypeStruct:
 
     __slots__ = ("dtype", "manual_axis_type", "shape", "sharding", "weak_type")
 
-    def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False, vma: Any = None,
+    def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False,
                  manual_axis_type: Any = None, is_ref: bool = False) -> None:  # fmt: skip
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
@@ -60,10 +62,12 @@ class ShapeDtypeStruct:
             raise ValueError(f"sharding should be an instance of `jax.sharding.Sharding`, `jax.sharding.PartitionSpec` or None. Got "
                              f"{sharding} of type {type(sharding)}.")  # fmt: skip
         self.shape = tuple(shape)
+        if config.latest and isinstance(sharding, NamedSharding) and len(sharding.spec) > self.ndim:
+            raise ValueError(rank_text(sharding, len(sharding.spec), self.ndim))
         self.dtype = as_dtype(dtype)
         self.sharding = sharding
         self.weak_type = weak_type
-        self.manual_axis_type = frozenset(manual_axis_type or vma or ())
+        self.manual_axis_type = frozenset(manual_axis_type or ())
 
     @property
     def vma(self) -> frozenset[str]:
@@ -96,7 +100,7 @@ class ShapeDtypeStruct:
     def update(self, **changes: Any) -> ShapeDtypeStruct:
         """A copy with some fields replaced."""
         fields = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type,
-                  "vma": self.vma, **changes}  # fmt: skip
+                  "manual_axis_type": self.manual_axis_type, **changes}  # fmt: skip
         return ShapeDtypeStruct(fields.pop("shape"), fields.pop("dtype"), **fields)
 
     def _key(self) -> tuple[Any, ...]:

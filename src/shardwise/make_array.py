@@ -9,12 +9,17 @@ import numpy as np
 
 from shardwise.array import ArrayImpl, nothing
 from shardwise.base import config
+from shardwise.base.caches import recent
 from shardwise.base.dtypes import canonicalize, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException, UnexpectedTracerError
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.device_put import check_placeable
 from shardwise.ir import Array, Tracer
+from shardwise.ir.digest import encoded
 from shardwise.ops.convert import as_array, as_value
+from shardwise.runtime.processes.comm import number_of
+from shardwise.runtime.processes.origin import MASK, history
+from shardwise.runtime.processes.vouch import checksum
 from shardwise.sharding import Sharding
 from shardwise.sharding.ownership import (
     local_index,
@@ -127,7 +132,25 @@ def _of_parts(sig: Signature, parts: Sequence[Any], dtype: Any) -> ArrayImpl:
     index_map = sig.sharding.addressable_devices_indices_map(shape)
     for index, part in reversed(list(zip(index_map.values(), parts, strict=True))):
         dense[local_index(index, shape, sig.tiling.ways, sig.positions)] = part  # type: ignore[arg-type]
-    return ArrayImpl(sig, dense=dense)
+    return _brought(sig, dense)
+
+
+def _brought(sig: Signature, dense: Any) -> ArrayImpl:
+    """An array over several processes of the part that this one brings: known by its value where all bring the whole."""
+    if not sig.spans or sig.absent:
+        return ArrayImpl(sig, dense=dense)
+    what, ranks = _kind(sig), tuple(sorted({d.process_index for d in sig.devices}))
+    if sig.sharding.is_fully_replicated:
+        origin = hash((what, checksum(dense))) & MASK if config.shardwise_check_replicas else what
+    else:
+        origin = history.made(ranks, what)
+    return ArrayImpl(sig, dense=dense, origin=origin)
+
+
+@recent(4096)
+def _kind(sig: Signature) -> int:
+    """A number that stands for a type and a sharding, the same on all processes."""
+    return number_of(encoded((sig.aval, sig.sharding)).hex())
 
 
 def _collapse_replicas(block: np.ndarray[Any, Any], sig: Any) -> np.ndarray[Any, Any]:
@@ -198,7 +221,7 @@ def make_array_from_callback(
                              f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}")  # fmt: skip
     sig = signature(array_type(shape, want, False, sharding), sharding, True)
     if sharding.is_fully_replicated:
-        return ArrayImpl(sig, dense=parts[0].dense)
+        return _brought(sig, parts[0].dense)
     if sig.spans:
         return _of_parts(sig, [part.dense for part in parts], want)
     dense = np.empty(shape, physical(want))  # each shard is written once, straight into its place
@@ -288,7 +311,7 @@ def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImp
             )
         take.append(mine[d] if have != part else None)
     sig = signature(array_type(shape, value.dtype, value.weak_type, sharding), sharding, True)
-    return ArrayImpl(sig, dense=local_part(value.dense, tiling.ways, take))
+    return _brought(sig, local_part(value.dense, tiling.ways, take))
 
 
 def _inferred_shape(local: Shape, ways: Shape, mine: Sequence[Any], held: Iterable[Sequence[Any]]) -> Shape:

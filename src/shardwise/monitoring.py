@@ -1,86 +1,15 @@
-"""`shardwise.monitoring`: events that a program records, and listeners to them, named as in jax.monitoring."""
+"""`shardwise.monitoring`: events that the library and programs record, and listeners to them, named as in jax.monitoring."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-_EVENTS: list[Callable[..., None]] = []
-_DURATIONS: list[Callable[..., None]] = []
-_SPANS: list[Callable[..., None]] = []
-_SCALARS: list[Callable[..., None]] = []
-
-
-def record_event(event: str, **kwargs: Any) -> None:
-    """Tell the listeners that something happened."""
-    for listener in list(_EVENTS):
-        listener(event, **kwargs)
-
-
-def record_event_duration_secs(event: str, duration: float, **kwargs: Any) -> None:
-    """Tell the listeners how long something took."""
-    for listener in list(_DURATIONS):
-        listener(event, duration, **kwargs)
-
-
-def record_event_time_span(event: str, start_time: float, end_time: float, **kwargs: Any) -> None:
-    """Tell the listeners when something began and ended."""
-    for listener in list(_SPANS):
-        listener(event, start_time, end_time, **kwargs)
-
-
-def record_scalar(event: str, value: float, **kwargs: Any) -> None:
-    """Tell the listeners a number."""
-    for listener in list(_SCALARS):
-        listener(event, value, **kwargs)
-
-
-def register_event_listener(callback: Callable[..., None]) -> None:
-    """Call ``callback(event, **kwargs)`` at each `record_event`."""
-    _EVENTS.append(callback)
-
-
-def register_event_duration_secs_listener(callback: Callable[..., None]) -> None:
-    """Call ``callback(event, duration, **kwargs)`` at each `record_event_duration_secs`."""
-    _DURATIONS.append(callback)
-
-
-def register_event_time_span_listener(callback: Callable[..., None]) -> None:
-    """Call ``callback(event, start_time, end_time, **kwargs)`` at each `record_event_time_span`."""
-    _SPANS.append(callback)
-
-
-def register_scalar_listener(callback: Callable[..., None]) -> None:
-    """Call ``callback(event, value, **kwargs)`` at each `record_scalar`."""
-    _SCALARS.append(callback)
-
-
-def _without(listeners: list[Callable[..., None]], callback: Callable[..., None]) -> None:
-    assert callback in listeners, f"{callback} is not registered"
-    listeners.remove(callback)
-
-
-def unregister_event_listener(callback: Callable[..., None]) -> None:
-    """Call it no more; AssertionError if it is not registered."""
-    _without(_EVENTS, callback)
-
-
-def unregister_event_duration_listener(callback: Callable[..., None]) -> None:
-    """Call it no more; AssertionError if it is not registered."""
-    _without(_DURATIONS, callback)
-
-
-def unregister_event_time_span_listener(callback: Callable[..., None]) -> None:
-    """Call it no more; AssertionError if it is not registered."""
-    _without(_SPANS, callback)
-
-
-def unregister_scalar_listener(callback: Callable[..., None]) -> None:
-    """Call it no more; AssertionError if it is not registered."""
-    _without(_SCALARS, callback)
-
-
-def clear_event_listeners() -> None:
-    """Call no listener any more."""
-    for listeners in (_EVENTS, _DURATIONS, _SPANS, _SCALARS):
-        listeners.clear()
+from shardwise.base.events import clear_event_listeners as clear_event_listeners
+from shardwise.base.events import record_event as record_event
+from shardwise.base.events import record_event_duration_secs as record_event_duration_secs
+from shardwise.base.events import record_event_time_span as record_event_time_span
+from shardwise.base.events import record_scalar as record_scalar
+from shardwise.base.events import register_event_duration_secs_listener as register_event_duration_secs_listener
+from shardwise.base.events import register_event_listener as register_event_listener
+from shardwise.base.events import register_event_time_span_listener as register_event_time_span_listener
+from shardwise.base.events import register_scalar_listener as register_scalar_listener
+from shardwise.base.events import unregister_event_duration_listener as unregister_event_duration_listener
+from shardwise.base.events import unregister_event_listener as unregister_event_listener
+from shardwise.base.events import unregister_event_time_span_listener as unregister_event_time_span_listener
+from shardwise.base.events import unregister_scalar_listener as unregister_scalar_listener

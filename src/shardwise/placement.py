@@ -122,5 +122,6 @@ def _indivisible(sharding: Sharding, aval: ShapedArray, what: str, path: str, di
         return ValueError(text)
     good = -(-size // ways) * ways
     return IndivisibleError(
-        f"{text} ({path + ' has ' if path else ''}full shape {aval.shape}); the next size of dimension {dim} that works is {good}"
+        f"{text} ({path + ' has ' if path else ''}full shape {aval.shape}): array axis {dim} is partitioned {ways} times. The next "
+        f"size of dimension {dim} that works is {good}"
     )

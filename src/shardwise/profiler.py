@@ -36,8 +36,9 @@ _PLAN = "<plan of "
 class _Recording:
     """The events of one trace."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, perfetto: bool) -> None:
         self.directory = directory
+        self.perfetto = perfetto
         self.start = time.perf_counter()
         self.events: list[dict[str, Any]] = []
         self.before = (sys.gettrace(), threading.gettrace())
@@ -64,8 +65,10 @@ class _Recording:
         folder = self.directory / "plugins" / "profile" / time.strftime("%Y_%m_%d_%H_%M_%S")
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{socket.gethostname()}.trace.json.gz"
-        with gzip.open(path, "wt", encoding="utf-8") as file:
-            json.dump({"displayTimeUnit": "ms", "traceEvents": known + self.events}, file)
+        text = json.dumps({"displayTimeUnit": "ms", "traceEvents": known + self.events})
+        for name in (path, folder / "perfetto_trace.json.gz") if self.perfetto else (path,):
+            with gzip.open(name, "wt", encoding="utf-8") as file:
+                file.write(text)
         return path
 
 
@@ -109,7 +112,7 @@ def start_trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = Fa
                 profiler_options: Any = None) -> None:  # fmt: skip
     """Record what compiled programs do from now on, for a file below `log_dir`. RuntimeError if that is going on already.
 
-    The file is a Chrome trace whether or not `create_perfetto_trace` asks for one.
+    The file is a Chrome trace; `create_perfetto_trace` writes it a second time as ``perfetto_trace.json.gz``.
     """
     if create_perfetto_link:
         raise NotImplementedError(
@@ -121,7 +124,7 @@ def start_trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = Fa
         raise RuntimeError(
             "Profile has already been started. Only one profile may be run at a time; call stop_trace first."
         )
-    recording = _Recording(Path(log_dir))
+    recording = _Recording(Path(log_dir), create_perfetto_trace)
     _recording.append(recording)
     threading.settrace(recording.enter)
     sys.settrace(recording.enter)
@@ -206,7 +209,7 @@ def save_device_memory_profile(filename: str | os.PathLike[str], backend: str | 
     Path(filename).write_bytes(device_memory_profile(backend))
 
 
-def start_server(port: int) -> Any:
+def start_server(port: int, requires_backend: bool = True) -> Any:
     """Not available: nothing collects profiles over the network. NotImplementedError names `trace`."""
     raise NotImplementedError(
         f"start_server({port}): profiles are not served. Use profiler.trace(log_dir) in the program."

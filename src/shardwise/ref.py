@@ -75,17 +75,37 @@ class Ref:
             raise ValueError(f"Invalid dtype for `swap`. Ref dtype: {held.dtype}. Value dtype: {given.dtype}.")
         self._value = held.at[index].set(given.astype(held.dtype))
 
+    def __jax_array__(self) -> Array:
+        raise NotImplementedError(
+            "a Ref is no argument of ops and compiled functions: it lives in the function that made it. Pass the array, ref[...], and "
+            "return what becomes of it."
+        )
+
     def __repr__(self) -> str:
         return f"Ref({self._value})"
 
 
+def _check_plain(function: str, memory_space: Any, kind: Any) -> None:
+    if memory_space is not None:
+        raise NotImplementedError(
+            f"{function}: a CPU has one memory, so that there is no memory_space to choose, got {memory_space!r}. Leave it out."
+        )
+    if kind is not None:
+        raise NotImplementedError(
+            f"{function}: kind={kind!r} is not available: a Ref lives in one function and takes part in derivatives. Leave it out, and "
+            "put lax.stop_gradient around what is to have no derivative."
+        )
+
+
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref:
-    """A Ref that holds `init_val`."""
+    """A Ref that holds `init_val`. NotImplementedError for a `memory_space` or a `kind`."""
+    _check_plain("new_ref", memory_space, kind)
     return Ref(init_val)
 
 
 def empty_ref(ty: Any, memory_space: Any = None, *, kind: Any = None) -> Ref:
-    """A Ref of the shape and dtype of `ty`; it holds zeros until it is written."""
+    """A Ref of the shape and dtype of `ty`; it holds zeros until it is written. NotImplementedError as for `new_ref`."""
+    _check_plain("empty_ref", memory_space, kind)
     return Ref(jnp.zeros(ty.shape, ty.dtype))
 
 

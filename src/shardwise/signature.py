@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import Interned
 from shardwise.ir import ShapedArray
 from shardwise.runtime.blocks import BlockForm, Ndarray, block_form
 from shardwise.sharding import Device, NamedSharding, Sharding
@@ -68,7 +69,7 @@ class Signature:
         return local_part(dense, self.tiling.ways, self.positions)
 
 
-_signatures: dict[tuple[ShapedArray, Sharding, bool], Signature] = {}
+_signatures: Interned[tuple[ShapedArray, Sharding, bool], Signature] = Interned()
 
 
 def signature(aval: ShapedArray, sharding: Sharding, committed: bool) -> Signature:
@@ -76,7 +77,7 @@ def signature(aval: ShapedArray, sharding: Sharding, committed: bool) -> Signatu
     key = (aval, sharding, committed)
     found = _signatures.get(key)
     if found is None:
-        found = _signatures.setdefault(key, Signature(aval, sharding, committed))
+        found = _signatures.keep(key, Signature(aval, sharding, committed))
     return found
 
 

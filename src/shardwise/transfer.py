@@ -13,7 +13,11 @@ import numpy as np
 
 from shardwise.array import ArrayImpl, nothing
 from shardwise.base.dtypes import physical
-from shardwise.runtime.processes.comm import Meeting, number_of, the_world
+from shardwise.ir.digest import encoded
+from shardwise.runtime.processes.comm import DivergenceError, Meeting, number_of, the_world
+from shardwise.runtime.processes.network import swap_parts
+from shardwise.runtime.processes.origin import MASK, history
+from shardwise.runtime.processes.vouch import checksum
 from shardwise.sharding import Device, Sharding
 from shardwise.sharding.ownership import local_index
 from shardwise.signature import Signature
@@ -27,46 +31,63 @@ def concerned(source: Iterable[Device], target: Iterable[Device]) -> tuple[int, 
     return tuple(sorted({d.process_index for d in source} | {d.process_index for d in target}))
 
 
-def same_source(value: ArrayImpl, target: Sharding) -> bool:
-    """Whether all processes of a move mean one array, and not each a value of its own.
+def source_of(value: ArrayImpl, target: Sharding) -> int | None:
+    """What stands for the one array that all processes of a move mean; None if each means a value of its own.
 
     Raises:
         ValueError: some mean one array, and others something else.
+        DivergenceError: the array is not the same one for those that hold parts of it.
     """
     ranks = concerned(value._sig.devices, target.device_list)
     text = f"device_put of {value.dtype.name}{list(value.shape)} to {target}"
     world = the_world()
     world.meet(ranks, number_of(text), lambda: text)
     ids = [d.id for d in value._sig.devices]
-    told = world.allgather(ranks, np.array([number_of(f"{ids} {value.sharding}"), not value._sig.spans], np.int64))
+    origin = 0 if value._sig.absent else value._known_origin if value._sig.spans else checksum(value.dense)
+    mine = [number_of(f"{ids} {value.sharding}"), not value._sig.spans, origin]
+    told = world.allgather(ranks, np.array(mine, np.int64))
     if (told[:, 0] == told[0, 0]).all():
-        return True
+        held = {int(o) for o, r in zip(told[:, 2], ranks, strict=True) if r in _ranks(value._sig.devices)}
+        if len(held) > 1:
+            history.forget(ranks)
+            raise DivergenceError(
+                f"{text}: the processes mean arrays that came about in different ways, and not one array."
+            )
+        return held.pop()
     if told[:, 1].all():
-        return False
+        return None
     raise ValueError(
         f"{text}: the processes do not mean the same array, or not one of their own each: here it lies on the devices "
         f"{ids}. All processes must move the same global array, or equal values of their own."
     )
 
 
-def transferred(value: ArrayImpl, sig: Signature) -> ArrayImpl:
-    """The array under a signature over other devices."""
+def transferred(value: ArrayImpl, sig: Signature, source: int) -> ArrayImpl:
+    """The array under a signature over other devices; `source` stands for it on all processes."""
     ranks = concerned(value._sig.devices, sig.devices)
     world = the_world()
     if world.rank not in ranks:
         return nothing(sig)
     sends, takes = _moves(value, sig, ranks, world.rank)
     own = {_box(shard.index, value.shape): shard.data for shard in value.addressable_shards}
-    sent = [[_cut(own[of].dense, of, part) for of, part in sends[r]] for r in ranks]  # type: ignore[union-attr]
     text = f"device_put of {value.dtype.name}{list(value.shape)} from {len(value._sig.devices)} devices to {len(sig.devices)} others"
-    got = Meeting(world, ranks, number_of(text), lambda: text).exchange(world.group(ranks).alltoall, [sent])
-    if sig.absent:
-        return nothing(sig)
-    dense = np.empty(sig.form.shape if sig.spans else value.shape, physical(value.dtype))
-    for rank, parts in zip(ranks, got, strict=True):
-        for (of, part), data in zip(takes[rank], parts, strict=True):
-            _cut(_home(dense, sig, of), of, part)[...] = data
-    return ArrayImpl(sig, dense=dense)
+    what = number_of(text + encoded((value._sig.sharding, sig.sharding)).hex())
+    origin = hash((what, source)) & MASK
+    kind = physical(value.dtype)
+    dense = np.empty(sig.form.shape if sig.spans else value.shape, kind)
+    sent = [(ranks.index(r), place, _cut(own[of].dense, of, part))  # type: ignore[union-attr]
+            for r in ranks if r != world.rank for place, (of, part) in enumerate(sends[r])]  # fmt: skip
+    taken = [(ranks.index(r), place, _cut(_home(dense, sig, of), of, part))
+             for r in ranks if r != world.rank for place, (of, part) in enumerate(takes[r])]  # fmt: skip
+    for (of, part), (home, _) in zip(sends[world.rank], takes[world.rank], strict=True):
+        _cut(_home(dense, sig, home), home, part)[...] = _cut(own[of].dense, of, part)  # type: ignore[union-attr]
+    exchange = Meeting(world, ranks, what, lambda: text).exchange
+    exchange(lambda: swap_parts(world.group(ranks), sent, taken), ())
+    return nothing(sig) if sig.absent else ArrayImpl(sig, dense=dense, origin=origin)
+
+
+def _ranks(devices: Iterable[Device]) -> set[int]:
+    return {d.process_index for d in devices}
 
 
 def _moves(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import timeit
+import warnings
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import shardwise
 from shardwise.base import config, errors
 from shardwise.base import config as config_object
 from shardwise.base.config import (
+    TRANSFER_DIRECTIONS,
     Setting,
     checking_leaks,
     context_token,
@@ -23,20 +25,19 @@ from shardwise.base.config import (
     default_matmul_precision,
     disable_jit,
     disable_x64,
-    enable_checks,
     enable_x64,
     explain_cache_misses,
-    legacy_prng_key,
     log_compiles,
     no_tracing,
     numpy_dtype_promotion,
     numpy_rank_promotion,
     on_reshard,
     transfer_guard,
-    transfer_guard_device_to_host,
     transfer_guard_host_to_device,
     use_dialect,
 )
+from shardwise.base.contexts import debug_key_reuse
+from shardwise.base.options import PROCESS_WIDE
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -102,20 +103,6 @@ def test_the_old_array_types_are_gone():
         config.update("jax_array", False)
 
 
-def test_partitionable_random_bits_cannot_be_turned_off():
-    with pytest.warns(UserWarning, match="never depend on the sharding"):
-        config.update("jax_threefry_partitionable", False)
-    assert config.jax_threefry_partitionable is True
-
-
-def test_options_without_effect_say_so():
-    with pytest.warns(UserWarning, match="no effect"):
-        config.update("jax_persistent_cache_min_entry_size_bytes", 1)
-    assert config.jax_persistent_cache_min_entry_size_bytes == 1 and config.x64_enabled is False
-    with enable_checks(True), legacy_prng_key("error"):
-        assert config.jax_enable_checks and config.jax_legacy_prng_key == "error"
-
-
 def test_no_tracing_refuses_what_is_not_compiled():
     f = shardwise.jit(lambda x: x + 1)
     f(1)
@@ -146,7 +133,7 @@ OVERRIDES = [
     (numpy_rank_promotion("raise"), "jax_numpy_rank_promotion", "raise"),
     (default_matmul_precision("float32"), "jax_default_matmul_precision", "float32"),
     (transfer_guard_host_to_device("log"), "jax_transfer_guard_host_to_device", "log"),
-    (transfer_guard_device_to_host("disallow"), "jax_transfer_guard_device_to_host", "disallow"),
+    (debug_key_reuse(), "jax_debug_key_reuse", True),
     (on_reshard("raise"), "shardwise_on_reshard", "raise"),
 ]
 UNTRACED = {"jax_log_compiles", "jax_explain_cache_misses"}  # logging does not make programs different
@@ -221,6 +208,90 @@ def test_overrides_belong_to_one_thread():
         thread.start()
         thread.join()
     assert seen == [False, True, False]
+
+
+def test_one_override_in_several_threads_and_out_of_order():
+    shared, steps, seen = disable_jit(), threading.Barrier(2, timeout=10), {}
+
+    def enter_within(name, outside):
+        with numpy_rank_promotion("warn"), config.override("jax_disable_jit", outside):
+            steps.wait()
+            with shared:
+                steps.wait()
+                seen[name, "inside"] = config.jax_disable_jit
+            steps.wait()
+            seen[name, "after"] = config.jax_disable_jit
+        seen[name, "end"] = config.jax_disable_jit
+
+    threads = [threading.Thread(target=enter_within, args=(name, name == "on")) for name in ("on", "off")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {
+        ("on", "inside"): True, ("off", "inside"): True, ("on", "after"): True, ("off", "after"): False,
+        ("on", "end"): False, ("off", "end"): False,
+    }  # fmt: skip
+    first, second = enable_x64(), disable_jit()
+    first.__enter__(), second.__enter__(), shared.__enter__(), first.__enter__()
+    first.__exit__(), shared.__exit__(), second.__exit__(), first.__exit__()
+    assert not config.x64 and not config.jax_disable_jit
+
+
+def test_an_override_ends_where_it_was_entered():
+    context, errors = enable_x64(), []
+    context.__enter__()
+
+    def leave():
+        try:
+            context.__exit__()
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+    assert config.x64
+    context.__exit__()
+    assert not config.x64
+    assert "jax_enable_x64" in errors[0]
+
+
+@pytest.mark.parametrize("name", ["shardwise_dialect", "jax_num_cpu_devices", "jax_platforms"])
+def test_what_the_process_shares_is_not_overridden(name):
+    with pytest.raises(ValueError, match=f"{name} holds for the whole process.*config.update"):
+        config.override(name, config.read(name))
+
+
+def test_every_other_option_takes_effect_in_a_context():
+    seen = 0
+    for name, value in config.values.items():
+        if name not in PROCESS_WIDE and name != "jax_default_device":
+            other = next(_others(name, value), value)
+            with config.override(name, other):
+                assert getattr(config, name) == other, name
+            assert getattr(config, name) == value, name
+            seen += other != value
+    assert seen > 30
+    with config.override("jax_transfer_guard", "log"):
+        assert {getattr(config, name) for name in TRANSFER_DIRECTIONS} == {"log"}
+
+
+def _others(name, value):
+    """Values that the option takes besides its present one."""
+    for candidate in (not value if isinstance(value, bool) else None, "log", "warn", "off", "auto", "raise", "strict", "float32", "rbg",
+                      "numpy", "seed", "avx2", "error", "DEBUG", "allow", 7, None):  # fmt: skip
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                if config._option(name).parse(name, candidate) == candidate != value and type(candidate) in (
+                    type(value),
+                    str,
+                    int,
+                ):
+                    yield candidate
+        except (TypeError, ValueError, NotImplementedError):
+            pass
 
 
 def test_global_updates_reach_running_threads(restored):

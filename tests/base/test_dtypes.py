@@ -255,7 +255,7 @@ def test_check_requested_warns_about_truncation():
 
 
 def test_check_requested_refuses():
-    with pytest.raises(TypeError, match=r"'U3' in zeros"):
+    with pytest.raises(TypeError, match=r"data type 'U3' not understood in zeros"):
         dtypes.check_requested("U3", "zeros")
     with pytest.raises(ValueError, match="zeros"):
         dtypes.check_requested(None, "zeros")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 
 import pytest
 
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise.base import config
-from shardwise.base.tracebacks import NOTE, _frames, _is_ours
+from shardwise.base.tracebacks import EXCLUDED, NOTE, _frames, _is_ours, user_stacklevel
+from shardwise.ir.trace import user_source
 
 
 def wrong(x):
@@ -70,3 +72,25 @@ def test_off_and_hide():
     assert len(entries(hidden)) > 10
     inner = [f for f in entries(hidden) if _is_ours(f)][1:]  # the first is that of the call, which is still running
     assert all(f.tb_frame.f_locals.get("__tracebackhide__") for f in inner)
+
+
+def test_files_beside_the_package_are_the_users(tmp_path):
+    """A folder whose name begins as the package's does is not the package; nor is one that begins as an excluded one."""
+    here = str(Path(jax.__file__).parent)
+    code = "def source():\n    return user_source()\ndef level():\n    return user_stacklevel()\n"
+    for path, users in {
+        here + "_extras/model.py": True,
+        here + "/model.py": False,
+        str(tmp_path / "library.py"): False,
+        str(tmp_path / "library.pyx"): True,
+        str(tmp_path / "folder" / "a.py"): False,
+        str(tmp_path / "folder2" / "a.py"): True,
+    }.items():
+        scope = {"user_source": user_source, "user_stacklevel": user_stacklevel}
+        exec(compile(code, path, "exec"), scope)
+        EXCLUDED.extend([str(tmp_path / "library.py"), str(tmp_path / "folder")])
+        try:
+            assert (scope["source"]()[0] == path) == users, path
+            assert scope["level"]() == (1 if users else 2), path
+        finally:
+            del EXCLUDED[-2:]

@@ -1,4 +1,4 @@
-"""One program text, run by shardwise and by the real JAX, and compared.
+"""One program text, run by shardwise and by the real JAX of either era, and compared.
 
 `compare(source)` sends the text to two long-lived worker processes (see `worker.py`) and asserts that what the program
 left in `result` agrees: values within some units in the last place, dtypes and weak types exactly, and on request
@@ -12,12 +12,13 @@ import os
 import pickle
 import select
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from tests import oracles
 
 HERE = Path(__file__).parent
 SECONDS = 120
@@ -46,11 +47,16 @@ class OracleDied(Exception):
 
 
 class Worker:
-    """A process that runs programs with one library and number of devices; started at the first program."""
+    """A process that runs programs with one library, number of devices and dialect; started at the first program.
 
-    def __init__(self, library: str, devices: int):
+    `environment` adds to what the process is started with.
+    """
+
+    def __init__(self, library: str, devices: int, dialect: str = "latest", **environment: str):
         self.library = library
         self.devices = devices
+        self.dialect = dialect
+        self.environment = environment
         self.process: subprocess.Popen[bytes] | None = None
 
     def run(self, source: str) -> dict[str, Any]:
@@ -77,11 +83,13 @@ class Worker:
         environment |= {
             "JAX_NUM_CPU_DEVICES": str(self.devices),
             "JAX_PLATFORMS": "cpu",
-            "SHARDWISE_DIALECT": "latest",
+            "SHARDWISE_DIALECT": self.dialect,
             "PYTHONPATH": str(HERE.parent.parent / "src"),
+            **self.environment,
         }
+        python = oracles.interpreter("latest" if self.library == "shardwise" else self.dialect)
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "worker.py"), self.library],
+            [str(python), str(HERE / "worker.py"), self.library],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -104,14 +112,14 @@ class Worker:
         return data
 
 
-_workers: dict[tuple[str, int], Worker] = {}
+_workers: dict[tuple[str, int, str], Worker] = {}
 
 
-def worker(library: str, devices: int) -> Worker:
-    """The worker of this test process for `library` ('shardwise' or 'jax') with so many devices."""
-    key = (library, devices)
+def worker(library: str, devices: int, dialect: str = "latest") -> Worker:
+    """The worker of this test process for `library` ('shardwise' or 'jax') with so many devices, in a dialect."""
+    key = (library, devices, dialect)
     if key not in _workers:
-        _workers[key] = Worker(library, devices)
+        _workers[key] = Worker(library, devices, dialect)
         atexit.register(_workers[key].close)
     return _workers[key]
 
@@ -122,6 +130,7 @@ def compare(
     reference: str | None = None,
     if_not_implemented: str | None = None,
     devices: int = 8,
+    dialect: str = "latest",
     ulps: float = 4,
     types: bool = False,
     indices: bool = False,
@@ -138,6 +147,7 @@ def compare(
         if_not_implemented: what JAX runs, on one device, where it raises an error that tells of a gap in JAX rather
             than in the program; then only values are compared.
         devices: the number of CPU devices both have.
+        dialect: 'latest' or 'seed'; JAX is the one of that era.
         ulps: how many units in the last place floats may differ by, counted at no less than 1/1000 of the largest
             value of the array.
         types: compare `str(jax.typeof(...))` too, which in explicit mode has the shardings.
@@ -146,10 +156,11 @@ def compare(
         committed: compare whether arrays are committed.
         printed: compare what the program printed.
     """
-    pytest.importorskip("jax")
-    ours = worker("shardwise", devices).run(source)
+    oracles.require(dialect)
+    ours = worker("shardwise", devices, dialect).run(source)
     try:
-        theirs = worker("jax", devices).run(source) if reference is None else worker("jax", 1).run(reference)
+        program, count = (source, devices) if reference is None else (reference, 1)
+        theirs = worker("jax", count, dialect).run(program)
         gap = if_not_implemented is not None and _is_gap(theirs.get("error"))
     except OracleDied:
         theirs, gap = {}, True
@@ -159,7 +170,7 @@ def compare(
         assert ours["error"]["builtin"] in REFUSALS, f"{_error_text(ours['error'])}\nthe program was:\n{source}"
         return ours
     if gap:
-        theirs = worker("jax", 1).run(if_not_implemented)
+        theirs = worker("jax", 1, dialect).run(if_not_implemented)
         types = indices = spec = committed = printed = False
     try:
         if "error" in theirs:

@@ -33,6 +33,14 @@ def data(shape, dtype="float32", seed=0):
     whole = rng.integers(0 if dtype.startswith("u") else -9, 10, shape)
     return whole.astype(dtype) if "int" in dtype else jnp.dtype(dtype).type(0.25) * whole.astype(jnp.dtype(dtype))
 
+def special(shape, dtype="float32", seed=0):
+    # The same with some zeros of either sign, infinities, NaNs, equal numbers and the least and largest integers.
+    x, rng = np.array(data(shape, dtype, seed)), np.random.default_rng(seed)
+    dtype = jnp.dtype(dtype)
+    least = (jnp.iinfo(dtype).min, jnp.iinfo(dtype).max) if "int" in dtype.name else (-0.0, np.inf, -np.inf, np.nan)
+    chosen = np.array([0, 1, *least], dtype)
+    return np.where(rng.random(shape) < 0.25, rng.choice(chosen, shape), x).astype(dtype)
+
 def mesh_of(shape, names, axis_type="Auto"):
     devices = np.array(jax.devices()[:math.prod(shape)]).reshape(shape)
     return Mesh(devices, names, axis_types=(getattr(AxisType, axis_type),) * len(names))

@@ -57,9 +57,17 @@ def test_same_results(program, processes):
         ("ends_early", ["process 1: the end of the program", "process 0: sum with all_reduce"]),
         ("exits", ["process 0: the end of the program"]),
         ("swallows", ["process 0 of 2 has waited longer than 2 s", "process 1"]),
-        ("killed", ["Killed (signal 9)"]),
+        ("killed", ["Killed (signal 9)", "process 1 of 2 (pid", "while the others go on; the whole job ends"]),
+        ("leaves", ["process 1: the end of the program", "process 0: sum with all_reduce"]),
+        (
+            "stopped",
+            ["process 0 of 2 has waited longer than 2 s", "the first use of devices", "process 1 does not answer"],
+        ),
         ("killed_within", ["Killed (signal 9)"]),
-        ("out_of_memory", ["process 1 of 2 failed (MemoryError: Unable to allocate", "the whole job ends"]),
+        (
+            "out_of_memory",
+            ["process 1 of 2 failed (OutOfMemory: RESOURCE_EXHAUSTED: Out of memory allocating", "the whole job ends"],
+        ),
         ("diverges", ["process 0: max with all_reduce[", "process 1: sum with all_reduce["]),
     ],
 )

@@ -34,3 +34,13 @@ def test_mistakes() -> None:
         jet(jnp.sin, (1.0,), ([np.ones(3)],))
     with pytest.raises(ValueError, match="series for each"):
         jet(jnp.sin, (1.0,), ())
+
+
+def test_taylor_coefficients():
+    f = lambda x, y: jnp.sin(x) * jnp.exp(y)  # noqa: E731
+    derivatives = ((1.0, 0.5, 0.6), (0.7, 0.1, 0.3))
+    coefficients = tuple(tuple(d / math.factorial(k) for k, d in enumerate(s, start=1)) for s in derivatives)
+    value, series = jet(f, (0.3, 0.2), derivatives)
+    same, scaled = jet(f, (0.3, 0.2), coefficients, factorial_scaled=False)
+    assert float(value) == float(same)
+    np.testing.assert_allclose([d / math.factorial(k) for k, d in enumerate(series, start=1)], scaled, rtol=1e-6)

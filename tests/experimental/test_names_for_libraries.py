@@ -9,7 +9,7 @@ import shardwise as jax
 from shardwise import numpy as jnp
 from shardwise._src import core, distributed, dtypes, traceback_util, tree_util
 from shardwise.experimental import colocated_python, hijax, layout
-from shardwise.extend.core import Effect, control_flow_allowed_effects
+from shardwise.extend.core import Effect, Primitive, control_flow_allowed_effects
 from shardwise.extend.ifrt_programs import ifrt_programs
 
 
@@ -25,6 +25,49 @@ def test_python_runs_here():
     f = colocated_python.colocated_python(lambda x: x + 1)
     assert float(f.specialize(devices=jax.devices())(jnp.float32(1.0))) == 2.0
     assert colocated_python.colocated_cpu_devices(jax.devices()) == jax.devices()
+    with pytest.raises(ValueError, match=r"only supports jax\.Array"):
+        f(1.0)
+    with pytest.raises(ValueError, match="must first be specialized with devices"):
+        colocated_python.colocated_python(lambda: jnp.ones(2))()
+    assert colocated_python.colocated_python(lambda: jnp.ones(2)).specialize(devices=jax.devices()[:1])().shape == (2,)
+    with pytest.raises(ValueError, match="already specified"):
+        f.specialize(devices=jax.devices()).specialize(devices=jax.devices())
+    like = jax.ShapeDtypeStruct((2,), np.float32)
+    with pytest.raises(ValueError, match="specialized for arguments"):
+        f.specialize(in_specs=((like,), {}))(jnp.ones(3))
+    assert f.specialize(in_specs=((like,), {}), out_specs_fn=lambda x: like)(jnp.ones(2)).shape == (2,)
+    with pytest.raises(ValueError, match="out_specs_fn says"):
+        f.specialize(out_specs_fn=lambda x: like)(jnp.ones(3))
+
+
+def test_effects_keep_equations_and_run_each_time():
+    told: list[str] = []
+    loud, quiet = Primitive("loud"), Primitive("quiet")
+    loud.def_impl(lambda x: told.append("loud") or x)
+    quiet.def_impl(lambda x: told.append("quiet") or x)
+    loud.def_effectful_abstract_eval(lambda x: (x, {Effect()}))
+    quiet.def_effectful_abstract_eval(lambda x: (x, set()))
+
+    @jax.jit
+    def f(x):
+        loud.bind(x), quiet.bind(x)
+        return x + 1
+
+    assert float(f(1.0)) == float(f(1.0)) == 2.0
+    assert told == ["loud", "loud"]
+
+
+def test_backends_are_there_once_devices_are(shell):
+    code = "from shardwise._src.xla_bridge import _backends as b; import shardwise as s; print(dict(b)); s.devices(); print(list(b))"
+    assert shell("-c", code).stdout.split("\n")[:2] == ["{}", "['cpu']"]
+
+
+def test_references_have_one_memory():
+    for make in (jax.new_ref, lambda x, **given: jax.empty_ref(jax.typeof(x), **given)):
+        assert make(jnp.ones(2)).shape == (2,)
+        for given in ({"memory_space": "pinned_host"}, {"kind": "no_grad_no_remat"}):
+            with pytest.raises(NotImplementedError, match="Leave it out"):
+                make(jnp.ones(2), **given)
 
 
 def test_kinds_of_values_are_declared_but_not_used():

@@ -73,3 +73,36 @@ def test_what_is_not_there():
         _ = BCOO.fromdense(DENSE) @ BCOO.fromdense(DENSE.T)
     with pytest.raises(TypeError, match="cannot be multiplied"):
         _ = BCOO.fromdense(DENSE) @ jnp.ones((2, 2))
+
+
+def test_shapes_of_more_elements_than_an_index_counts():
+    places = jnp.asarray([[70000, 5], [3, 69999], [70000, 2], [100000, 100000], [70000, 5]])
+    m: Any = BCOO((jnp.arange(5.0), places), shape=(100000, 100000))
+    ordered = m.sort_indices()
+    assert ordered.indices.tolist() == [[3, 69999], [70000, 2], [70000, 5], [70000, 5], [100000, 100000]]
+    assert ordered.data.tolist() == [1, 2, 0, 4, 3]
+    for merged in (m.sum_duplicates(), jax.jit(lambda m: m.sum_duplicates(3))(m)):
+        assert merged.indices.tolist() == [[3, 69999], [70000, 2], [70000, 5]]
+        assert merged.data.tolist() == [1, 2, 4]
+    assert sparse.bcoo_sum_duplicates(m, nse=5).indices.tolist()[3:] == [[100000, 100000]] * 2
+    assert m.reshape(1, 100, 1000, 100000, 1).indices[0].tolist() == [0, 70, 0, 5, 0]
+    assert m.reshape(100, 1000, 100000).indices[3].tolist() == [100, 1000, 100000]
+    with pytest.raises(ValueError, match="than an index of type int32 counts"):
+        m.reshape(10000, 1000000)
+    v = jnp.zeros((100000, 1)).at[5].set(1)
+    assert sparse.bcoo_dot_general(m, v, dimension_numbers=(((1,), (0,)), ((), ())))[70000, 0] == 4
+    none: Any = BCOO((jnp.zeros(2), jnp.asarray([[0, 3]] * 2)), shape=(0, 3))
+    assert none.reshape(3, 0).indices.tolist() == [[3, 0]] * 2
+
+
+def test_the_precision_of_products():
+    m: Any = BCOO.fromdense(np.full((1, 3), 1 + 2**-8, "f")).astype(jnp.bfloat16)
+    x = jnp.full((3, 1), 1 + 2**-7, jnp.bfloat16)
+    product = lambda **kwargs: sparse.bcoo_dot_general(m, x, dimension_numbers=(((1,), (0,)), ((), ())), **kwargs)  # noqa: E731
+    wide = product(preferred_element_type=np.float32, precision="highest")
+    assert wide.dtype == np.float32
+    np.testing.assert_allclose(wide, np.asarray(m.todense(), "f") @ np.asarray(x, "f"), rtol=1e-6)
+    with pytest.raises(NotImplementedError, match="dot algorithms"):
+        product(precision="BF16_BF16_F32_X3")
+    with pytest.raises(ValueError, match="precision"):
+        product(precision="sharp")

@@ -1,7 +1,7 @@
 """Expressions in `jnp`, evaluated by shardwise (eagerly, traced, on 8 devices) and compared with what JAX gives.
 
 JAX takes a tenth of a second to compile one, so its answers are kept in ``recorded.jsonl``: ``python -m tests.numpy.face``
-writes it anew, and a slow test compares it with the installed JAX. Expressions that it lacks are asked for at once.
+writes it anew, and `tests/test_records.py` compares it with the installed JAX. Expressions that it lacks are asked for at once.
 
 A table of cases is a text with one expression per line. Names of `DATA` in it are the operands: arrays in the first run,
 traced arguments in the second, split arrays in the third. ``# static`` behind an expression says that the shape of its

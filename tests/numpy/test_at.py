@@ -208,7 +208,7 @@ def test_errors():
     ):
         with pytest.raises(error):
             at(x)[index].set(value)
-    with pytest.raises(ValueError, match="'foo' is not known"):
+    with pytest.raises(ValueError, match="Unknown gather mode 'foo'"):
         at(x)[0].set(1, mode="foo")
     with pytest.raises(TypeError, match="bools"):
         at(as_array(X > 2))[np.array([0])].add(True)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import shardwise
+import shardwise as jax
 import shardwise.numpy as jnp
+from shardwise import dlpack
 from shardwise.sharding import NamedSharding, P, SingleDeviceSharding, make_mesh
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error
@@ -180,6 +182,47 @@ def test_dlpack():
     x = np.arange(4, dtype=np.float32)
     assert jnp.array_equal(jnp.from_dlpack(x), x)
     assert np.array_equal(np.from_dlpack(jnp.arange(3)), [0, 1, 2])
+    assert np.array_equal(np.from_dlpack(Exporter(dlpack.to_dlpack(jnp.arange(3)))), [0, 1, 2])
+
+
+class Exporter:
+    def __init__(self, capsule):
+        self.capsule = capsule
+
+    def __dlpack__(self, **_):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+def test_dlpack_copies_or_shares_as_asked():
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    own, none, shared = (jnp.from_dlpack(x, copy=c) for c in (True, None, False))
+    shared_t = dlpack.from_dlpack(x.T, copy=False)
+    doubled = jax.jit(lambda v: v * 2, donate_argnums=0)(shared_t)  # does not take the memory for its own
+    assert np.array_equal(doubled, x.T * 2)
+    shared_t = dlpack.from_dlpack(x.T, copy=False, device=jax.devices()[1])
+    assert shared_t.devices() == {jax.devices()[1]}
+    x[0, 1] = 9
+    assert (own[0, 1], none[0, 1], shared[0, 1], shared_t[1, 0]) == (1, 1, 9, 9)
+    with pytest.raises(ValueError, match="requires a copy here: float64"):
+        jnp.from_dlpack(np.zeros(3), copy=False)
+    with pytest.raises(TypeError, match="__dlpack__"):
+        jnp.from_dlpack([1, 2])
+    y = jnp.arange(3.0)
+    assert np.shares_memory(np.from_dlpack(Exporter(dlpack.to_dlpack(y, max_version=(1, 0)))), np.asarray(y))
+    assert not np.shares_memory(np.from_dlpack(Exporter(dlpack.to_dlpack(y, copy=True))), np.asarray(y))
+    for given, error in (
+        ({"stream": 1}, ValueError),
+        ({"src_device": jax.devices()[2]}, ValueError),
+        ({"dl_device": (2, 0)}, BufferError),
+    ):
+        with pytest.raises(error):
+            dlpack.to_dlpack(y, **given)
+    assert dlpack.to_dlpack(y, src_device=jax.devices()[0], dl_device=(1, 0)) is not None
+    with pytest.raises(TypeError, match="must be a jax"):
+        dlpack.to_dlpack(np.zeros(3))
 
 
 def test_questions_about_types_and_shapes():

@@ -202,3 +202,62 @@ def test_only_the_devices_that_get_there_call(mesh):
     sw.jit(sw.shard_map(body, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y")))(np.zeros((2, 4), f32))
     assert sorted(n for n in seen if n < 10) == [2, 2, 3, 3]
     assert sorted(n for n in seen if n >= 10) == sorted([10] * 6 + [11] * 4 + [12] * 2)
+
+
+# -- how often, and with what ----------------------------------------------------------------------------------------------
+
+_called = []
+
+
+def _summed(x):
+    _called.append(np.shape(x))
+    return np.float32(np.sum(x))
+
+
+def _by_last_dim(x):
+    _called.append(np.shape(x))
+    return np.sum(x, -1)
+
+
+_SCALAR = sw.ShapeDtypeStruct((), f32)
+
+
+def _debugged(x, **how):
+    sw.debug.callback(lambda v: _called.append(np.shape(v)), x, **how)
+    return x.sum()
+
+
+CALLERS = {
+    "pure": lambda x: pure_callback(_summed, _SCALAR, x),
+    "pure, sequential": lambda x: pure_callback(_summed, _SCALAR, x, vmap_method="sequential"),
+    "pure, expand_dims": lambda x: pure_callback(_by_last_dim, _SCALAR, x, vmap_method="expand_dims"),
+    "io": lambda x: io_callback(_summed, _SCALAR, x),
+    "io, ordered": lambda x: io_callback(_summed, _SCALAR, x, ordered=True),
+    "debug": _debugged,
+    "debug, ordered": lambda x: _debugged(x, ordered=True),
+}
+# How real JAX calls back: the program, how often for a pure function, how often for others, what results.
+PLACES = {
+    "map": (lambda g: lambda xs: lax.map(g, xs), 4, 4, [3, 12, 21, 30]),
+    "carry": (lambda g: lambda xs: lax.scan(lambda c, x: (c + g(x), c * 2), f32(0), xs)[0], 4, 4, 66),
+    "stacked": (lambda g: lambda xs: lax.scan(lambda c, x: (c, g(x) + x), f32(0), xs)[1][:, 0], 4, 4, [3, 15, 27, 39]),
+    "same in every step": (lambda g: lambda xs: lax.scan(lambda c, x: (c + x[0], g(xs[0])), f32(0), xs)[1], 1, 4, [3] * 4),
+    "loop": (lambda g: lambda xs: lax.fori_loop(0, 4, lambda i, c: c + g(xs[i]), f32(0)), 4, 4, 66),
+    "inner map": (lambda g: lambda xs: lax.map(lambda x: lax.map(lambda y: g(y[None]), x).sum(), xs), 12, 12, [3, 12, 21, 30]),
+    "unused": (lambda g: lambda xs: (g(xs[0]), xs[0, 0])[1], 0, 1, 0),
+    "branch": (lambda g: lambda xs: lax.map(lambda x: lax.cond(x[0] > 2, g, lambda x: f32(0), x), xs), 3, 3, [0, 12, 21, 30]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", ["seed", "latest"])
+@pytest.mark.parametrize("place", list(PLACES))
+def test_the_users_function_is_called_as_often_as_the_program_says(place, dialect):
+    make, pure, impure, want = PLACES[place]
+    xs = np.arange(12, dtype=f32).reshape(4, 3)
+    with use_dialect(dialect):
+        for name, call in CALLERS.items():
+            _called.clear()
+            out = sw.jit(make(call))(sw.numpy.asarray(xs))
+            np.testing.assert_array_equal(np.asarray(out), want, err_msg=name)
+            assert len(_called) == (pure if name.startswith("pure") else impure), name
+            assert set(_called) <= {(1,) if place == "inner map" else (3,)}, name

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from shardwise.base import config
+from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops.contract import DotAlgorithmPreset, Precision, dot_general_p
@@ -111,7 +112,7 @@ def test_rule():
 
 @pytest.fixture
 def latest():
-    with config.override("shardwise_dialect", "latest"):
+    with use_dialect("latest"):
         yield
 
 

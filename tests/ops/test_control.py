@@ -1,5 +1,6 @@
 """Control flow: values, carries of any structure and type, shardings, and predicates that differ between devices."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -237,6 +238,10 @@ def test_disable_jit_runs_python():
         lambda m, one: m.while_loop(lambda c: c < 5, lambda c: c + 1.0, 0),
         lambda m, one: m.while_loop(lambda c: c < 5, lambda c: c + 1, np.int32(0)),
         lambda m, one: m.scan(lambda c, x: (c + x, x), 0, np.arange(3, dtype=f32)),
+        lambda m, one: m.scan(lambda c, x: (c + x, (c, c + 1)), 0.0, np.arange(3, dtype=f32)),
+        lambda m, one: m.scan(lambda c, x: (c + f32(1), c * x), 0.0, np.zeros(2, ml_dtypes.bfloat16)),
+        lambda m, one: m.scan(lambda c, x: ((c[1], c[0] + 2.0), c), (0.0, f32(1)), np.arange(3, dtype=f32)),
+        lambda m, one: m.while_loop(lambda c: c < 3, lambda c: c + f32(1), 0.0),
         lambda m, one: m.cond(True, lambda: 1.0, lambda: np.float32(2)),
         lambda m, one: m.cond(True, lambda: 1.0, lambda: 2.0),
         lambda m, one: m.switch(1, [lambda x: x, lambda x: x * 2], 3),
@@ -267,11 +272,11 @@ def test_weak_types_of_results_are_jaxs(jax, call):
         (lambda: control.scan(lambda c, x: (c, x), 0, np.arange(3), length=4), ValueError, "disagrees"),
         (lambda: control.scan(lambda c, x: (c, x), 0, (np.arange(3), np.arange(4))), ValueError, "different leading"),
         (lambda: control.scan(lambda c, x: (c, x), 0, np.arange(3), unroll=-1), ValueError, "unroll"),
-        (lambda: control.scan(3, 0, np.arange(3)), TypeError, "takes a function"),
+        (lambda: control.scan(3, 0, np.arange(3)), TypeError, "f argument should be a callable"),
         (lambda: control.while_loop(lambda c: c, lambda c: c, 0), TypeError, "boolean scalar"),
         (lambda: control.while_loop(lambda c: (lax.lt(c, 1),), lambda c: c, 0), TypeError, "pytree"),
         (lambda: control.while_loop(lambda c: lax.lt(c, 1), lambda c: (c, c), 0), TypeError, "same pytree structure"),
-        (lambda: control.while_loop(1, lambda c: c, 0), TypeError, "two functions"),
+        (lambda: control.while_loop(1, lambda c: c, 0), TypeError, "body_fun and cond_fun arguments should be callable"),
         (lambda: control.fori_loop(np.uint32(0), np.int32(3), lambda i, c: c, 0), TypeError, "equal types"),
         (lambda: control.fori_loop(0, 3, lambda i, c: (c, c), 0), TypeError, "same pytree structure"),
         (lambda: sw.jit(lambda n: control.fori_loop(0, n, lambda i, c: c, 0, unroll=2))(3), ValueError, "unroll"),
@@ -524,6 +529,14 @@ def test_mapped_loops_run_as_long_as_each_element_wants():
         expected = np.where(expected < 50, expected * 3, expected)
     assert (np.asarray(sw.vmap(run)(x)) == expected).all()
     assert (np.asarray(sw.jit(sw.vmap(run))(x)) == expected).all()
+
+
+def test_one_value_enters_a_mapped_loop_as_several_carries():
+    """The loop is handed what nobody else needs: each value once, however often it enters."""
+    keys, rates = sw.random.split(sw.random.key(0), 2), np.array([0.5, 12.0], f32)
+    mapped = sw.vmap(lambda key: sw.random.poisson(key, rates))(keys)
+    for row, key in zip(mapped, keys, strict=True):
+        assert (np.asarray(row) == np.asarray(sw.random.poisson(key, rates))).all()
 
 
 def test_mapped_branches_and_scans():

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from shardwise.base import config
+from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops.conv import conv_dimension_numbers, conv_general_dilated_p, padtype_to_pads
@@ -218,7 +218,7 @@ def test_rule():
 
 
 def test_explicit_shardings():
-    with config.override("shardwise_dialect", "latest"):
+    with use_dialect("latest"):
         out = typed((4, 3, 8, 8), (4, 3, 1, 1), mesh_specs=((("x",), (), ("y",), ()), ((),) * 4))
         assert out.spec == (("x",), (), ("y",), ())
         with pytest.raises(ShardingTypeError, match="divisible"):

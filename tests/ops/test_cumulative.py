@@ -164,3 +164,15 @@ def test_running_reductions_of_special_values():
         assert np.all(np.signbit(f(x, 1)[2]))
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(lax.cumlogsumexp(x, 1), np.logaddexp.accumulate(x, axis=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_along_an_empty_dim_on_a_mesh(name, reverse):
+    mesh = Mesh(np.array(sw.devices()[:8]), ("x",))
+    run = lambda x, axis: getattr(lax, name)(x, axis=axis, reverse=reverse)  # noqa: E731
+    for shape, spec in (((8, 0), P("x")), ((0, 8), P(None, "x")), ((0, 8), P("x"))):
+        x = sw.device_put(np.ones(shape, np.float32), NamedSharding(mesh, spec))
+        for axis in (0, 1):
+            assert run(x, axis).shape == sw.jit(run, static_argnums=1)(x, axis).shape == shape
+            assert sw.grad(lambda x, axis=axis: run(x, axis).sum())(x).shape == shape

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-from shardwise.base import config
+from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.lax import linalg
@@ -169,9 +169,10 @@ KERNELS = [
     (ops.qr_p, [(4, 3)], dict(full=True, pivoting=False)),
     (ops.svd_p, [(4, 3)], dict(full=False, vectors=True)),
     (ops.eigh_p, [(3, 3)], dict(lower=True)),
-    (ops.eig_p, [(3, 3)], dict(left=True, right=True)),
+    (ops.eig_p, [(3, 3)], dict(left=True, right=True, vector_derivatives=False)),
     (ops.schur_p, [(3, 3)], dict(vectors=True)),
-    (ops.solve_p, [(3, 3), (3, 2)], {}),
+    (ops.solve_p, [(3, 3), (3, 2)], {"transposed": False}),
+    (ops.solve_p, [(3, 3), (3, 2)], {"transposed": True}),
     (ops.triangular_solve_p, [(3, 3), (3, 2)], dict(left=True, lower=True, transpose=False, conjugate=False, unit=False)),
     (ops.triangular_solve_p, [(3, 3), (2, 3)], dict(left=False, lower=False, transpose=True, conjugate=False, unit=True)),
     (ops.householder_product_p, [(4, 3), (2,)], {}),
@@ -208,7 +209,7 @@ def test_one_factorisation_serves_all_columns(monkeypatch):
     original = lapack._gufunc
     monkeypatch.setattr(lapack, "_gufunc", lambda name, *xs: calls.append(xs[0].shape) or original(name, *xs))
     a, b = matrix(1, 4, 4), matrix(8, 4, 2)
-    got = ops.solve_p.kernel(Env(("x",), (8,)), a, b)
+    got = ops.solve_p.kernel(Env(("x",), (8,)), a, b, transposed=False)
     assert calls == [(4, 4)]
     np.testing.assert_allclose(got, np.linalg.solve(a, b), rtol=1e-3, atol=1e-3)
 
@@ -257,13 +258,13 @@ def test_narrow_floats():
 def test_matrices_must_be_whole_in_explicit_mode():
     mesh = AbstractMesh((2,), ("x",), axis_types=(AxisType.Explicit,))
     whole = ShapedArray((4, 8, 8), np.dtype("f"), mesh=mesh, spec=(("x",), (), ()))
-    with config.override("shardwise_dialect", "latest"):
+    with use_dialect("latest"):
         outs = infer_types(ops.lu_p, (whole,), {})
         assert [o.spec for o in outs] == [(("x",), (), ()), (("x",), ()), (("x",), ())]
         with pytest.raises(ShardingTypeError, match="unsharded on non-batch"):
             infer_types(ops.lu_p, (whole.update(spec=((), ("x",), ())),), {})
         with pytest.raises(ShardingTypeError, match="same batch sharding"):
-            infer_types(ops.solve_p, (whole, whole.update(spec=((), (), ()))), {})
+            infer_types(ops.solve_p, (whole, whole.update(spec=((), (), ()))), {"transposed": False})
 
 
 @pytest.mark.parametrize("spec", [("x",), (None, "x", "y"), ("x", "y")])
@@ -295,11 +296,22 @@ def test_stacks_that_several_threads_share():
                     g.reshape(-1, *g.shape[2:]), np.stack([np.asarray(w[i]) for w in want]), 1e-9, 1e-9
                 )
     b = matrix(1, 30, 40, 3, dtype="float64")
-    got = lapack.solve(many, b)
+    got = lapack.solve(many, b, transposed=False)
     for i, j in ((0, 0), (2, 7), (1, 29)):
-        np.testing.assert_allclose(got[i, j], lapack.solve(many[i, j], b[0, j]), 1e-9)
+        np.testing.assert_allclose(got[i, j], lapack.solve(many[i, j], b[0, j], transposed=False), 1e-9)
 
 
-def test_eig_refuses_what_it_has_no_derivative_for():
-    with pytest.raises(NotImplementedError, match="use eigh"):
-        linalg.eig(np.eye(2, dtype=np.float32), enable_eigvec_derivs=True)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_derivatives_of_eigenvectors_are_given_where_asked_for(dtype):
+    jax = pytest.importorskip("jax")
+    rng = np.random.default_rng(0)  # eigenvalues lie apart, so that rounding does not change their order
+    x, t = (rng.normal(size=(2, 4, 4)).astype(dtype) for _ in range(2))
+    x = x + (1j * t[::-1]).astype(dtype) if dtype == "complex64" else x
+    for left, right in ((True, True), (False, True), (True, False)):
+        options = dict(compute_left_eigenvectors=left, compute_right_eigenvectors=right, enable_eigvec_derivs=True)
+        got = sw.jvp(lambda v, o=options: tuple(linalg.eig(v, **o)), (x,), (t,))
+        want = jax.jvp(lambda v, o=options: tuple(oracle().eig(v, **o)), (x,), (t,))
+        for g, w in zip(got, want, strict=True):
+            close(g, w)
+    with pytest.raises(NotImplementedError, match="enable_eigvec_derivs=True"):
+        sw.jvp(lambda v: tuple(linalg.eig(v)), (x,), (t,))

@@ -198,7 +198,7 @@ def test_rules():
         out = op.type_rule(accepted, axes=(0,), **index)
         rule = op.sharding_rule((t,), (out,), {"axes": (0,), **index})
         kind = Kind.REPLICATE if index else Kind.REDUCE
-        assert rule.inputs == (((0,), (), (2,)),) and rule.outputs == (((), (2,)),) and rule.kinds[0] is kind
+        assert rule.inputs == (((0,), (1,), (2,)),) and rule.outputs == (((1,), (2,)),) and rule.kinds[0] is kind
     assert [op.reduction for op, _ in OPS.values()] == ["sum", "prod", "max", "min", "and", "or", "xor"]
 
 

@@ -193,7 +193,7 @@ def rule_of(op, *types, **params):
 
 def test_rules():
     rule = rule_of(transpose.transpose_p, typed((2, 1, 4)), permutation=(2, 0, 1))
-    assert rule.inputs == (((0,), (), (2,)),) and rule.outputs == (((2,), (0,), ()),)
+    assert rule.inputs == (((0,), (1,), (2,)),) and rule.outputs == (((2,), (0,), (1,)),)
     rule = rule_of(transpose.squeeze_p, typed((1, 4)), dimensions=(0,))
     assert rule.outputs == (((1,),),)
     rule = rule_of(transpose.rev_p, typed((3, 4)), dimensions=(1,))

@@ -1,6 +1,7 @@
 """What `test_samplers.py` compares with: samples, and their recording with JAX.
 
-``python tests/random/record.py`` writes `samples.json` anew; it needs JAX 0.10.2.
+``python tests/random/record.py`` writes `samples.json` anew; it needs JAX 0.10.2, and a processor without AVX-512 FP16, with
+which XLA rounds float16 otherwise.
 """
 
 import json
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+RECORD = Path(__file__).parent / "samples.json"
 P = np.linspace(0.3, 4, 7, dtype=np.float32)
 TABLE = np.arange(24, dtype=np.float32).reshape(4, 6)
 MANY = (9, 7)
@@ -97,18 +99,23 @@ def plain(x):
     return x.reshape(-1).tolist()
 
 
+def drawn(jax, case):
+    """A case's sample: dtype, shape and numbers."""
+    name, args, kwargs, _ = case
+    sample = np.asarray(getattr(jax.random, name)(jax.random.PRNGKey(7), *args, **kwargs))
+    return [sample.dtype.name, list(sample.shape), plain(sample)]
+
+
 def record():
     """Draw every case with JAX."""
     import jax
 
     record = {}
     for case in CASES:
-        name, args, kwargs, _ = case
-        sample = np.asarray(getattr(jax.random, name)(jax.random.PRNGKey(7), *args, **kwargs))
         assert case_id(case) not in record
-        record[case_id(case)] = [sample.dtype.name, list(sample.shape), plain(sample)]
+        record[case_id(case)] = drawn(jax, case)
     lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in record.items())
-    (Path(__file__).parent / "samples.json").write_text("{\n" + lines + "\n}\n")
+    RECORD.write_text("{\n" + lines + "\n}\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import threading
 import weakref
 
@@ -68,19 +69,23 @@ VIEWS = {
 
 
 @pytest.mark.filterwarnings("ignore:.*matrix.*:PendingDeprecationWarning")
-@pytest.mark.parametrize("kind", VIEWS)
-def test_views_keep_their_memory(fresh, kind):
-    x = fresh.empty((N,), np.float32)
-    x[:] = 1
-    where = address(x)
-    held = VIEWS[kind](x)
-    del x
+def test_views_keep_their_memory(fresh):
+    held, places = {}, {}
+    for kind, view in VIEWS.items():
+        x = fresh.empty((N,), np.float32)
+        x[:] = 1
+        places[kind] = address(x)
+        held[kind] = view(x)
+        del x
     gc.collect()
-    others = [fresh.empty((N,), np.float32) for _ in range(3)]
-    assert where not in [address(o) for o in others]
-    del held
+    others = [fresh.empty((N,), np.float32) for _ in range(len(VIEWS))]
+    taken = {address(x) for x in others}
+    assert not [kind for kind, place in places.items() if place in taken]
+    held.clear()
     gc.collect()
-    assert where in [address(fresh.empty((N,), np.float32))]
+    more = [fresh.empty((N,), np.float32) for _ in range(len(VIEWS))]
+    taken = {address(x) for x in more}
+    assert not [kind for kind, place in places.items() if place not in taken]
 
 
 def test_copies_do_not_keep_memory(fresh):
@@ -169,11 +174,6 @@ def test_a_destructor_inside_of_the_lock_does_not_block(fresh):
 # -- results that users hold -----------------------------------------------------------------------------------------
 
 
-def churn(f, x):
-    for _ in range(6):
-        f(x)
-
-
 HOLDERS = {
     "array": lambda y: y,
     "asarray": lambda y: np.asarray(y),
@@ -191,9 +191,8 @@ HOLDERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", HOLDERS)
 @pytest.mark.parametrize("split", [False, True])
-def test_results_are_never_overwritten(kind, split):
+def test_results_are_never_overwritten(split):
     x = jnp.arange(512 * 512, dtype=np.float32).reshape(512, 512) / 1000
     if len(jax.devices()) < 4:
         pytest.skip("needs 4 devices")
@@ -201,13 +200,15 @@ def test_results_are_never_overwritten(kind, split):
     spec = jax.sharding.PartitionSpec("x" if split else None)
     x = jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
     f = jax.jit(lambda x: jnp.sin(x) * 2 + 1)
-    held = HOLDERS[kind](f(x))
-    before = np.array(held, copy=True)
+    held = {kind: hold(f(x)) for kind, hold in HOLDERS.items()}
+    before = {kind: np.array(value, copy=True) for kind, value in held.items()}
     g = jax.jit(lambda x: x * 0 - 7)
-    for _ in range(3):
-        churn(g, x)
+    for _ in range(2):
+        for _ in range(3 * len(HOLDERS)):
+            g(x)
         gc.collect()
-    np.testing.assert_array_equal(np.asarray(held), before)
+    for kind, value in held.items():
+        np.testing.assert_array_equal(np.asarray(value), before[kind], err_msg=kind)
 
 
 def test_buffers_of_dead_results_come_back():
@@ -224,3 +225,44 @@ def test_devices_tell_what_the_pool_holds():
     stats = jax.devices()[0].memory_stats()
     assert stats == pool.stats()
     assert stats["bytes_limit"] > 0
+
+
+def test_a_refused_array_is_not_counted_and_is_named():
+    x = jnp.ones(1 << 22, np.float32)
+
+    def square(x):
+        one = x[0] + 1
+        return jnp.broadcast_to(x, (x.size, x.size)) * one  # 64 TiB
+
+    line = square.__code__.co_firstlineno + 2
+    for compute in (jax.jit(square), square):
+        before = pool.stats()["bytes_in_use"]
+        with pytest.raises(
+            jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED: Out of memory allocating 70368744177664"
+        ) as caught:
+            compute(x)
+        assert isinstance(caught.value, MemoryError)
+        assert "64 TiB for an array with shape (4194304, 4194304) and data type float32" in str(caught.value)
+        assert compute is square or f"The memory was needed at {__file__}:{line}." in caught.value.__notes__
+        assert pool.stats()["bytes_in_use"] == before
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert type(again) is type(caught.value) and str(again) == str(caught.value)
+    with pytest.raises(MemoryError, match="Unable to allocate"):
+        pool.empty((1 << 50, 1 << 12), np.int8)
+
+
+def test_waiting_buffers_make_room(fresh, monkeypatch):
+    """What waits for use is given back before an array is refused."""
+    x = fresh.empty((N,), np.float32)
+    del x
+    assert fresh.held
+    aligned, refused = memory._aligned, [True]
+
+    def once(size):
+        if refused.pop() if refused else False:
+            raise MemoryError
+        return aligned(size)
+
+    monkeypatch.setattr(memory, "_aligned", once)
+    y = fresh.empty((2 * N,), np.float32)
+    assert y.size == 2 * N and fresh.held == 0 and fresh.used == memory.room_of(y.nbytes)

@@ -271,8 +271,16 @@ def test_static_arguments():
         (lambda: pjit(times, static_argnames="q"), ValueError, "'q'.* static_argnames"),
         (lambda: pjit(times, donate_argnames="q"), ValueError, "'q'.* donate_argnames"),
         (lambda: pjit(times)(X, "k"), TypeError, "class 'str'.* path k"),
-        (lambda: pjit(times, static_argnums=0, donate_argnums=0), ValueError, "static and donated"),
-        (lambda: pjit(times, static_argnames="k", donate_argnums=1), ValueError, "static and donated"),
+        (
+            lambda: pjit(times, static_argnums=0, donate_argnums=0),
+            ValueError,
+            "static_argnames and donate_argnames cannot intersect",
+        ),
+        (
+            lambda: pjit(times, static_argnames="k", donate_argnums=1),
+            ValueError,
+            "static_argnames and donate_argnames cannot intersect",
+        ),
         (lambda: pjit(plus_one, in_axis_resources=P("x")), TypeError, "in_axis_resources.* in_shardings"),
         (lambda: pjit(plus_one, out_axis_resources=P("x")), TypeError, "out_axis_resources.* out_shardings"),
         (lambda: pjit(plus_one, backend="gpu")(X), RuntimeError, "gpu"),

@@ -127,7 +127,7 @@ case("pow_edges", lambda lax, x, y: lax.pow(x, y), np.array([0.0, 0, 2, -2]), np
      second=False)  # fmt: skip
 case("pow_int", lambda lax, x: lax.pow(x, np.array([[0, 1, 2, 3]] * 3, np.int32)), positive(*_S))
 case("pow_c", lambda lax, x, y: lax.pow(x, y), compl(*_S), compl(*_S))
-case("nextafter", lambda lax, x, y: lax.nextafter(x, y), normal(*_S), normal(*_S), numeric=False, oracle=False)
+normal(2, *_S)  # drawn once for a case that is gone: what was recorded for the others has the numbers that follow
 case("complex", lambda lax, x, y: lax.complex(x, y), normal(*_S), normal(*_S))
 case("clamp", lambda lax, a, x, b: lax.clamp(a, x, b), np.float64(-0.5), normal(5, 5), np.float64(0.5), oracle=False)
 case("clamp_full", lambda lax, a, x, b: lax.clamp(a, x, b), -positive(*_S), normal(*_S), positive(*_S))

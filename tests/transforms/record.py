@@ -43,7 +43,8 @@ def both_modes(jax: Any, lax: Any, case: Case) -> list[np.ndarray]:
     return [np.asarray(r) for r in results]
 
 
-def _key(case: Case) -> str:
+def record_key(case: Case) -> str:
+    """The name of a case in the file: it changes with the arguments."""
     bytes_ = b"".join(np.ascontiguousarray(x).tobytes() for x in case.args)
     return f"{case.name} {zlib.crc32(bytes_):08x} {int(case.second)}"
 
@@ -61,7 +62,7 @@ def recorded() -> dict[str, list[np.ndarray]]:
 
 def jax_answers(case: Case) -> list[np.ndarray] | None:
     """What JAX gives for a case; None if that is not recorded and JAX is not installed."""
-    known = recorded().get(_key(case))
+    known = recorded().get(record_key(case))
     if known is not None:
         return known
     try:
@@ -78,7 +79,7 @@ def write() -> None:
 
     if "--all" in sys.argv:
         recorded().clear()
-    answers = {_key(c): jax_answers(c) for c in CASES if c.oracle}
+    answers = {record_key(c): jax_answers(c) for c in CASES if c.oracle}
     arrays = {f"{key}/{i}": a for key, found in answers.items() for i, a in enumerate(found or ())}
     np.savez_compressed(RECORD, **arrays)
     print(f"{len(answers)} cases, {RECORD.stat().st_size} bytes")

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-from shardwise import lax
+from shardwise import lax, stages
 from shardwise.base.config import use_dialect
 from shardwise.ops import control, parallel
 from shardwise.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from shardwise.sharding.formats import Format
 from shardwise.transforms.aot import eval_shape, make_jaxpr
-from shardwise.transforms.formats import Format
 from shardwise.transforms.memory_use import memory_of
 
 FIRST_DIM = (((1,), (0,)), ((), ()))
@@ -52,7 +52,8 @@ def test_members_of_traced(traced):
     assert str(traced.in_avals) == ("((ShapedArray(float32[8,8]), {'p': ShapedArray(float32[8,8])}), "
                                     "{'k': ShapedArray(float32[], weak_type=True)})")  # fmt: skip
     assert str(traced.out_avals) == "{'a': ShapedArray(float32[8,8]), 'b': ShapedArray(float32[8,8])}"
-    assert traced.out_info["a"] == sw.ShapeDtypeStruct((8, 8), np.float32)
+    assert traced.out_info["a"] == stages.OutInfo((8, 8), np.dtype(np.float32))
+    assert traced.eval_shape()["a"] == sw.ShapeDtypeStruct((8, 8), np.float32)
     (x, w), kwargs = traced.args_info
     assert (x.donated, w["p"].donated, kwargs["k"].donated) == (True, False, False)
     assert (x.shape, x.dtype) == ((8, 8), np.float32)

@@ -40,6 +40,7 @@ POLICIES = {
     "everything": policies.everything_saveable,
     "dots": policies.dots_saveable,
     "dots_no_batch": policies.dots_with_no_batch_dims_saveable,
+    "dots_by_primitive": lambda primitive, *_, **__: primitive is lax.dot_general_p,
     "names": policies.save_only_these_names("product"),
     "other_names": policies.save_any_names_but_these("product"),
     "but_names": policies.save_anything_except_these_names("product"),
@@ -80,7 +81,13 @@ def _kept(name: str) -> Counter[tuple[int, ...]]:
 def test_what_is_kept() -> None:
     between_layers, after_loss = 2, 1
     assert _kept("default") == _kept("nothing") == {(4, 8): between_layers + after_loss}
-    assert _kept("dots") == _kept("names") == _kept("both") == {(4, 8): between_layers + after_loss + 3}
+    assert (
+        _kept("dots")
+        == _kept("names")
+        == _kept("both")
+        == _kept("dots_by_primitive")
+        == {(4, 8): between_layers + after_loss + 3}
+    )
     assert _kept("other_names") == _kept("nothing")
     assert _kept("everything")[(8, 8)] >= 1
 
@@ -91,13 +98,19 @@ def _ops(function: Any, *args: Any) -> Counter[str]:
 
 
 def test_compiled_program_computes_again() -> None:
-    plain, again, kept, merged = (
+    plain, again, kept, chosen, merged = (
         _ops(sw.grad(f), W, X)
-        for f in (PLAIN, rematted("nothing"), rematted("dots"), rematted("nothing", prevent_cse=False))
+        for f in (
+            PLAIN,
+            rematted("nothing"),
+            rematted("dots"),
+            rematted("dots_by_primitive"),
+            rematted("nothing", prevent_cse=False),
+        )
     )
     assert again["sin"] == plain["sin"] + 3
     assert again["dot_general"] == plain["dot_general"] + 3
-    assert kept["dot_general"] == plain["dot_general"]
+    assert kept["dot_general"] == chosen["dot_general"] == plain["dot_general"]
     assert merged["dot_general"] == plain["dot_general"]
 
 
@@ -166,3 +179,13 @@ def test_static_arguments_by_name():
     f = sw.checkpoint(lambda x, *, mode: x * x if mode == "square" else x, static_argnames="mode")
     assert sw.jit(sw.grad(lambda x: f(x, mode="square")))(3.0) == 6.0
     assert sw.jit(sw.grad(lambda x: f(x, mode="same")))(3.0) == 1.0
+
+
+def test_eager_calls_are_traced_as_others() -> None:
+    with pytest.raises(sw.errors.TracerBoolConversionError):
+        sw.checkpoint(lambda x: x if x > 0 else -x)(1.0)
+    assert sw.checkpoint(lambda x: x if x > 0 else -x, static_argnums=0)(-1.0) == 1
+    with pytest.raises(ValueError, match="static_argnums"):
+        sw.checkpoint(lambda x: x, static_argnums=3)(1.0)
+    with pytest.raises(TypeError):
+        sw.checkpoint(lambda x: "text")(1.0)

@@ -280,3 +280,38 @@ def test_cotangents_of_rules_take_the_type_of_the_argument() -> None:
     f.defvjp(lambda x: (x, None), lambda _, ct: (3,))
     found = sw.grad(lambda x: f(x).astype(jnp.float32))(jnp.bfloat16(1))
     assert found.dtype == jnp.bfloat16 and found == 3
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "custom_jvp", "custom_vjp", "custom_vmap", "custom_gradient"])
+def test_called_eagerly_a_function_gets_arrays_as_when_traced(kind: str) -> None:
+    seen: list[tuple[Any, Any]] = []
+
+    def fun(x, y):
+        seen.append((x.dtype, y.dtype))
+        return x.at[0].set(1) * y
+
+    call = {
+        "checkpoint": lambda: sw.checkpoint(fun),
+        "custom_jvp": lambda: sw.custom_jvp(fun),
+        "custom_vjp": lambda: sw.custom_vjp(fun),
+        "custom_vmap": lambda: sw.custom_batching.custom_vmap(fun),
+        "custom_gradient": lambda: sw.custom_gradient(lambda *args: (fun(*args), lambda ct: (ct, ct))),
+    }[kind]()
+    if kind == "custom_jvp":
+        call.defjvp(lambda p, t: (fun(*p), t[0]))
+    elif kind == "custom_vjp":
+        call.defvjp(lambda *p: (fun(*p), ()), lambda _, ct: (ct, ct))
+    elif kind == "custom_vmap":
+        call.def_vmap(lambda size, batched, *args: (fun(*args), True))
+    for y in (2.0, np.float64(2), np.full(3, 2.0), 2):
+        result = call(np.zeros(3), y)
+        assert isinstance(result, sw.Array) and result.dtype == np.float32
+        np.testing.assert_array_equal(result, [2, 0, 0])
+    assert seen[0] == (np.float32, np.float32) and seen[-1] == (np.float32, np.int32)
+    with pytest.raises(TypeError):
+        call(np.zeros(3), "text")
+
+
+def test_without_a_rule_a_custom_vmap_raises_also_where_nothing_is_mapped() -> None:
+    with pytest.raises(AttributeError, match="No batching rule defined"):
+        sw.custom_batching.custom_vmap(lambda x: x)(1.0)

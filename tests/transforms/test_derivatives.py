@@ -65,7 +65,6 @@ def test_functions_of_matrices() -> None:
 
 
 REFUSED = {
-    "wide qr": lambda x: jnp.linalg.qr(x[:2])[0],
     "full svd": lambda x: jnp.linalg.svd(x[:, :2])[0],
     "eigenvectors": lambda x: jnp.linalg.eig(x)[1],
     "order of polygamma": lambda x: lax.polygamma(x, x),
@@ -160,3 +159,15 @@ def test_what_is_asked_for_is_checked() -> None:
         sw.jit(lambda x: x.__setitem__(0, 1))(jnp.ones(2))
     assert isinstance(sw.checkpoint(lambda x: x**2)(2.0), sw.Array)
     assert sw.jit(lambda x: sw.device_get(x))(2.0) == 2
+
+
+def test_what_a_function_only_hands_on_stays_as_it_was() -> None:
+    """JAX gives back the very argument, and constants as the function gave them; only what ops computed is an array."""
+    host = np.ones(2, np.float32)
+    kinds = lambda tree: [type(x) for x in sw.tree.leaves(tree)]  # noqa: E731
+    out, tangent = sw.jvp(lambda x: (x, 2 * x, 3), (1.0,), (0.5,))
+    assert kinds(out) == [float, type(jnp.ones(1)), int] and kinds(tangent[:2]) == [float, type(jnp.ones(1))]
+    assert sw.jvp(lambda x: x, (host,), (host,))[0] is host
+    assert kinds(sw.vjp(lambda x: (x, 1.0, x * 2), 1.0)[0]) == [float, float, type(jnp.ones(1))]
+    assert kinds(sw.linearize(lambda x: (x, host), 1.0)[0]) == [float, np.ndarray]
+    assert kinds(sw.jit(lambda x: sw.jvp(lambda y: (y, 2.0), (x,), (x,)))(1.0)) == [type(jnp.ones(1))] * 4

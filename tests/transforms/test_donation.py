@@ -286,5 +286,140 @@ def test_alone_sees_every_reference():
     buffer.release()
     del buffer
     assert alone(holder, 0)
-    assert not alone([np.ones(N, np.float32)], 0)  # not the pool's
+    assert alone([np.ones(N, np.float32)], 0)  # NumPy's own, too
+    assert not alone([np.ones(2 * N, np.float32)[:N]], 0)
+    assert not alone([np.broadcast_to(np.ones(N, np.float32), (N,))], 0)  # read-only
+    assert not alone([np.frombuffer(bytearray(4 * N), np.float32)], 0)  # somebody else's
+    mine = np.ones(N, np.float32)
+    assert not alone([mine.reshape(256, 256)], 0)
+    del mine
     assert not alone([pool.empty((2 * N,), np.float32)[:N]], 0)  # a part of a larger buffer
+
+
+# -- calls that raise --------------------------------------------------------------------------------------------------------
+
+
+def no(*args):
+    raise ValueError("the user's")
+
+
+def _interrupted(*args):
+    raise KeyboardInterrupt
+
+
+def _late(call):
+    """`call` after and before work that would take the memory of its operand."""
+
+    def f(x):
+        y = 2 * jnp.sin(x) + 1
+        z = jax.pure_callback(call, jax.ShapeDtypeStruct((), jnp.float32), y[:3])
+        return jnp.cos(y) * z
+
+    return f
+
+
+def _in_loop(call):
+    def step(i, x):
+        return x + jax.pure_callback(call, jax.ShapeDtypeStruct((), jnp.float32), x[0])
+
+    return lambda x: jax.lax.fori_loop(0, 3, step, x * 2) + 1
+
+
+def _ordered(call):
+    def f(x):
+        x = x.at[3].set(7)
+        jax.debug.callback(call, x[0], ordered=True)
+        return x + 1
+
+    return f
+
+
+RAISING = {
+    "trace": (lambda x: no(), ValueError),
+    "type": (lambda x: x @ jnp.ones(3), TypeError),
+    "callback": (_late(no), Exception),
+    "callback in a loop": (_in_loop(no), Exception),
+    "debug callback": (_ordered(no), Exception),
+    "interrupt": (_late(_interrupted), BaseException),
+    "check of a result": (lambda x: jnp.log(-x), FloatingPointError),
+}
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize("stage", list(RAISING))
+def test_a_call_that_raises_leaves_what_was_donated(stage, devices):
+    body, error = RAISING[stage]
+    x, want = fresh(), np.asarray(fresh()).copy()
+    if devices > 1:
+        x = jax.device_put(x, NamedSharding(jax.make_mesh((devices,), ("i",)), PartitionSpec("i")))
+    f = jax.jit(body, donate_argnums=0)
+    with jax.debug_nans(stage == "check of a result"):
+        for _ in range(2):  # when it is compiled, and from the cache
+            with pytest.raises(error):
+                f(x)
+            assert not x.is_deleted()
+            np.testing.assert_array_equal(np.asarray(x), want)
+            gc.collect()
+    y = jax.jit(lambda x: x + 1, donate_argnums=0)(x)
+    assert x.is_deleted()
+    np.testing.assert_array_equal(np.asarray(y), want + 1)
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    "body", [lambda x: 2 * jnp.sin(x) + 1, lambda x: x.at[3].add(1), lambda x: (x[::-1] * 2).cumsum() + x[5]]
+)
+def test_an_error_at_any_point_leaves_it_as_it_was_or_deletes_it(monkeypatch, body, error):
+    """Every allocation fails in turn: whatever has not been taken by then is whole."""
+    from shardwise.runtime.memory import Pool
+
+    f, want = jax.jit(body, donate_argnums=0), np.asarray(fresh()).copy()
+    f(fresh())
+    take, left = Pool.empty, []
+    for failing in range(12):
+        x, count = fresh(), [0]
+
+        def empty(self, *args, count=count, failing=failing, **kwargs):
+            count[0] += 1
+            if count[0] > failing:
+                raise error
+            return take(self, *args, **kwargs)
+
+        monkeypatch.setattr(Pool, "empty", empty)
+        try:
+            f(x)
+            done = True
+        except error:
+            done = False
+        finally:
+            monkeypatch.undo()
+        if done:
+            assert x.is_deleted()
+            break
+        left.append(not x.is_deleted())
+        if left[-1]:
+            np.testing.assert_array_equal(np.asarray(x), want)
+    else:
+        raise AssertionError("it never succeeded")
+    assert all(left[:1])
+
+
+def test_what_others_see_stays_after_a_call_that_raises():
+    x = fresh()
+    seen = np.asarray(x)
+    with pytest.raises(Exception, match="the user's"):
+        jax.jit(_late(no), donate_argnums=0)(x)
+    np.testing.assert_array_equal(np.asarray(x), seen)
+    assert np.asarray(x).ctypes.data == seen.ctypes.data
+
+
+def test_a_program_with_a_callback_takes_the_memory_behind_it():
+    def f(x):
+        jax.debug.callback(lambda v: None, x[0])
+        return 2 * jnp.sin(x) + 1
+
+    step = jax.jit(f, donate_argnums=0)
+    step(fresh())
+    x = fresh()
+    address = x.unsafe_buffer_pointer()
+    assert step(x).unsafe_buffer_pointer() == address

@@ -11,6 +11,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.experimental import enable_x64
+from shardwise.scipy.sparse.linalg import cg
 
 RNG = np.random.default_rng(4)
 A = RNG.standard_normal((4, 4)) + 4 * np.eye(4)
@@ -104,3 +105,19 @@ def test_root() -> None:
     assert (float(x), aux) == (pytest.approx(2), 5)
     with pytest.raises(TypeError, match="structure"):
         lax.custom_root(lambda x: x, 1.0, lambda f, x: (x, x), lambda g, y: y)
+
+
+def test_mapped_solvers_close_over_what_mapping_adds():
+    matrix, many = A @ A.T, np.stack([B, B[::-1], 2 * B])
+
+    def solution(b: Any) -> Any:
+        return cg(lambda x: matrix @ x, b)[0]
+
+    def slope(a: Any, b: Any) -> Any:
+        return sw.grad(lambda a: cg(lambda x: a * (matrix @ x), b)[0].sum())(a)
+
+    scales = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(sw.vmap(solution)(many), [solution(b) for b in many], rtol=1e-6)
+    np.testing.assert_allclose(
+        sw.vmap(slope)(scales, many), [slope(a, b) for a, b in zip(scales, many, strict=True)], rtol=1e-6
+    )

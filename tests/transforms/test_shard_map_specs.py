@@ -123,3 +123,46 @@ def test_programs_show_specs_as_jax_does(mesh, dialect, specs):
             assert eqn.params[name] == (expected,)
             assert f"{name}=({expected}," in str(eqn)
         assert len(eqn.params["jaxpr"].eqns) == 1
+
+
+def _placed(mesh, spec):
+    return sw.device_put(np.arange(8, dtype=np.float32), sw.NamedSharding(mesh, spec))
+
+
+# Axis types, in_specs, axes that become manual, how the argument lies; and whether JAX 0.10.2 takes it.
+ENTERING = [
+    ("EE", P("x"), None, None, False),
+    ("EE", P(), None, None, True),
+    ("EE", P("x"), None, P(), False),
+    ("EE", P("x"), None, P("y"), False),
+    ("EE", P("x"), None, P("x"), True),
+    ("EE", P("x"), {"x"}, None, True),
+    ("EE", P("x"), {"x"}, P(), True),
+    ("EE", P("y"), {"y"}, P("x"), True),
+    ("EE", P(), {"x"}, P("x"), True),
+    ("EA", P("x"), None, None, True),
+    ("EA", P("y"), None, P("x"), True),
+    ("EA", P(), None, P("x"), True),
+    ("AA", P("x"), None, None, True),
+    ("AA", P("x"), None, P("y"), True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["eager", "jit", "traced"])
+def test_specs_against_the_types_of_arguments_over_explicit_axes(way):
+    kinds = {"E": sw.sharding.AxisType.Explicit, "A": sw.sharding.AxisType.Auto}
+    for types, spec, manual, lies, taken in ENTERING:
+        with use_dialect("latest"):
+            mesh = sw.make_mesh((4, 2), ("x", "y"), axis_types=tuple(kinds[t] for t in types))
+            with sw.set_mesh(mesh):
+                names = {} if manual is None else {"axis_names": manual}
+                f = sw.shard_map(lambda x: x * 2, in_specs=spec, out_specs=spec, **names)
+                x = np.arange(8, dtype=np.float32) if lies is None else _placed(mesh, lies)
+                call = {"eager": f, "jit": sw.jit(f), "traced": sw.jit(lambda x, f=f: f(x * 1))}[way]
+                if taken:
+                    np.testing.assert_array_equal(np.asarray(call(x)), 2 * np.arange(8), err_msg=f"{types} {spec}")
+                else:
+                    with pytest.raises(
+                        ValueError, match=r"in_specs passed to shard_map.*does not match the specs of the input"
+                    ):
+                        call(x)

@@ -1,3 +1,28 @@
-"""There is one backend, made with the process; none is registered by name."""
+"""The backends by name: the one there is, once the first use of a device has made it."""
 
-_backends: dict[str, object] = {}
+from collections.abc import Iterator, Mapping
+
+from shardwise.sharding.device import Client, backend, backend_initialized
+
+
+class _Backends(Mapping[str, Client]):
+    """Empty until devices are used."""
+
+    def __getitem__(self, name: str) -> Client:
+        if name != "cpu" or not backend_initialized():
+            raise KeyError(name)
+        return backend()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["cpu"] if backend_initialized() else [])
+
+    def __len__(self) -> int:
+        return int(backend_initialized())
+
+
+_backends = _Backends()
+
+
+def backends_are_initialized() -> bool:
+    """Whether devices have been used, so that their number is settled."""
+    return backend_initialized()

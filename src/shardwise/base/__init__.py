@@ -5,4 +5,6 @@ exception classes that every layer raises. Imports nothing else of shardwise.
 """
 
 from shardwise.base import errors as errors
+from shardwise.base import logs as _logs  # noqa: F401  # sets up what jax_logging_level asks for
+from shardwise.base import optree_at_exit as optree_at_exit
 from shardwise.base.config import config as config

@@ -10,19 +10,20 @@ interned object, `context_token()`. Caches of traced programs put that object in
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator, contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from shardwise.base.dialect import DIALECTS, SEED, Dialect
-from shardwise.base.options import NO_EFFECT, OPTIONS, from_text
+from shardwise.base.options import NO_EFFECT, OPTIONS, PROCESS_WIDE, from_text
 
 T = TypeVar("T")
+_LOG = logging.getLogger("shardwise")
 
 
 class Token:
@@ -37,14 +38,20 @@ class Token:
         pairs = zip(_traced_settings, self.values, strict=False)
         return "Token(" + ", ".join(f"{s.name}={v!r}" for s, v in pairs if v != s.initial) + ")"
 
+    def differences(self, other: Token) -> list[tuple[str, Any, Any]]:
+        """The settings that differ: name, value here, value there."""
+        pairs = zip(_traced_settings, self.values, other.values, strict=False)
+        return [(setting.name, here, there) for setting, here, there in pairs if here != there]
+
 
 class _State:
     """What one thread has overridden, and its current token."""
 
-    __slots__ = ("epoch", "overrides", "token", "values")
+    __slots__ = ("entered", "epoch", "overrides", "token", "values")
 
     def __init__(self) -> None:
         self.overrides: dict[Setting[Any], Any] = {}
+        self.entered: list[tuple[Override, list[Any]]] = []  # those that are open, each with what it found
         self.values: list[Any] = []
         self.token: Token | None = None
         self.epoch: object = None
@@ -156,24 +163,30 @@ _ABSENT: Any = object()
 class Override(ContextDecorator):
     """Overrides settings in the entering thread; may be entered again, nested or from several threads."""
 
-    __slots__ = ("_saved", "_values")
+    __slots__ = ("_values",)
 
     def __init__(self, values: dict[Setting[Any], Any]):
         self._values = values
-        self._saved: list[list[Any]] = []
 
     def __enter__(self) -> None:
-        overrides = _local.state.overrides
-        self._saved.append([overrides.get(setting, _ABSENT) for setting in self._values])
+        state = _local.state
+        state.entered.append((self, [state.overrides.get(setting, _ABSENT) for setting in self._values]))
         for setting, value in self._values.items():
             setting._put(value)
 
     def __exit__(self, *exc: object) -> None:
-        for setting, value in zip(self._values, self._saved.pop(), strict=True):
+        for setting, value in zip(self._values, self._found(_local.state.entered), strict=True):
             setting._put(value)
 
-    def _recreate_cm(self) -> Override:
-        return Override(self._values)  # each decorated call keeps its own saved values
+    def _found(self, entered: list[tuple[Override, list[Any]]]) -> list[Any]:
+        """What this thread had when it last entered; that need not be the last override it entered."""
+        for i in range(len(entered) - 1, -1, -1):
+            if entered[i][0] is self:
+                return entered.pop(i)[1]
+        names = ", ".join(setting.name for setting in self._values)
+        raise RuntimeError(
+            f"an override of {names} ends in a thread that did not enter it. Leave the context where it was entered."
+        )
 
 
 class _Option(NamedTuple):
@@ -215,7 +228,7 @@ class Config:
             RuntimeError: the option describes devices that exist already.
         """
         if name in NO_EFFECT:
-            warnings.warn(f"{name} has no effect in shardwise: {NO_EFFECT[name][1]}", UserWarning, stacklevel=2)
+            _LOG.info("%s has no effect in shardwise: %s.", name, NO_EFFECT[name][1])
         setting, parse = self._option(name)
         value = parse(name, value)
         for check in self._checks.get(name, ()):
@@ -252,11 +265,17 @@ class Config:
     x64_enabled = x64
 
     def override(self, name: str, value: Any) -> Override:
-        """A context manager that overrides one option in this thread."""
+        """A context manager that overrides one option in this thread; ValueError for one that the whole process shares."""
+        if name in PROCESS_WIDE:
+            raise ValueError(
+                f"{name} holds for the whole process, not for a context; set it with config.update({name!r}, {value!r})."
+            )
         setting, parse = self._option(name)
         value = parse(name, value)
         for check in self._checks.get(name, ()):
             check(setting.value, value)
+        if name == "jax_transfer_guard":
+            return Override({setting: value} | {self.setting(direction): value for direction in TRANSFER_DIRECTIONS})
         return Override({setting: value})
 
     def parse_flags_with_absl(self) -> None:
@@ -334,7 +353,7 @@ def default_device(new_val: Any) -> Override:
 
 
 def threefry_partitionable(new_val: bool = True) -> Override:
-    """Random bits that do not depend on the sharding: always so here, whatever `new_val` is (False warns)."""
+    """Each element of random bits from a counter of its own (True), or from counters in the older order of JAX (False)."""
     return config.override("jax_threefry_partitionable", new_val)
 
 
@@ -381,27 +400,6 @@ def no_tracing(new_val: bool = True) -> Override:
     return config.override("jax_no_tracing", new_val)
 
 
-def without_effect(name: str) -> Callable[..., Override]:
-    """The context manager of an option that is accepted and changes nothing; options.py says why."""
-
-    def override(new_val: Any = True) -> Override:
-        return config.override(name, new_val)
-
-    override.__name__ = override.__qualname__ = name.removeprefix("jax_")
-    override.__doc__ = f"Keep a value of `{name}`, which changes nothing here."
-    return override
-
-
-enable_checks = without_effect("jax_enable_checks")
-debug_key_reuse = without_effect("jax_debug_key_reuse")
-legacy_prng_key = without_effect("jax_legacy_prng_key")
-softmax_custom_jvp = without_effect("jax_softmax_custom_jvp")
-array_garbage_collection_guard = without_effect("jax_array_garbage_collection_guard")
-thread_guard = without_effect("jax_thread_guard")
-spmd_mode = without_effect("jax_spmd_mode")
-remove_size_one_mesh_axis_from_type = without_effect("jax_remove_size_one_mesh_axis_from_type")
-
-
 def numpy_dtype_promotion(new_val: str) -> Override:
     """`'standard'`: JAX's promotion lattice; `'strict'`: no implicit promotion."""
     return config.override("jax_numpy_dtype_promotion", new_val)
@@ -424,9 +422,7 @@ def default_prng_impl(new_val: str) -> Override:
 
 def transfer_guard(new_val: str | None) -> Override:
     """What implicit transfers do, in all directions: allow, log, disallow, log_explicit, disallow_explicit."""
-    setting, parse = config._option("jax_transfer_guard")
-    value = parse("jax_transfer_guard", new_val)
-    return Override({setting: value} | {config.setting(name): value for name in TRANSFER_DIRECTIONS})
+    return config.override("jax_transfer_guard", new_val)
 
 
 def transfer_guard_host_to_device(new_val: str | None) -> Override:
@@ -435,12 +431,15 @@ def transfer_guard_host_to_device(new_val: str | None) -> Override:
 
 
 def transfer_guard_device_to_device(new_val: str | None) -> Override:
-    """`transfer_guard` for arrays that move between devices."""
+    """`transfer_guard` for arrays that move between devices: as arguments of programs, or by device_put (the explicit levels).
+
+    `log` speaks when a program is compiled for arguments that move, not at each call.
+    """
     return config.override("jax_transfer_guard_device_to_device", new_val)
 
 
 def transfer_guard_device_to_host(new_val: str | None) -> Override:
-    """`transfer_guard` for device arrays that become host arrays."""
+    """Keeps the value, which changes nothing: reading an array of a CPU device is no transfer, in JAX neither."""
     return config.override("jax_transfer_guard_device_to_host", new_val)
 
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
-import sys
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
@@ -24,6 +22,7 @@ import numpy as np
 
 from shardwise.base.config import config, context_token
 from shardwise.base.lattice import NARROW, STANDARD, STRICT, join
+from shardwise.base.tracebacks import user_stacklevel
 
 _x64 = config.setting("jax_enable_x64").get
 
@@ -253,34 +252,30 @@ def check_requested(dtype: Any, fn_name: str = "") -> DType:
         advice = f"An array was passed as a dtype{where}: pass its type, dtype=arr.dtype."
         if config.latest:
             raise ValueError(advice)
-        warnings.warn(advice, DeprecationWarning, stacklevel=_user_stacklevel())
+        warnings.warn(advice, DeprecationWarning, stacklevel=user_stacklevel())
         return canonicalize(dtype.dtype)
     try:
         full = as_dtype(dtype)
     except TypeError as err:
-        raise TypeError(f"dtype={dtype!r}{where} does not name a bool, number or PRNG key type.") from err
+        raise TypeError(
+            f"data type {dtype!r} not understood{where}: it names no bool, number or PRNG key type."
+        ) from err
     narrowed = canonicalize(full)
     if narrowed is not full:
         requested = f" requested{where}" if where else ""
+        if config.jax_explicit_x64_dtypes == "error":
+            raise ValueError(
+                f"Explicitly requested dtype {full.name}{requested} is not available while 64-bit types are off. Set jax_enable_x64, "
+                f"or ask for {narrowed.name}."
+            )
         warnings.warn(
             f"Explicitly requested dtype {full.name}{requested} is not available while 64-bit types are off, "
             f"and will be truncated to dtype {narrowed.name}. Set jax_enable_x64 (or the environment "
             "variable JAX_ENABLE_X64) to have 64-bit types.",
             UserWarning,
-            stacklevel=_user_stacklevel(),
+            stacklevel=user_stacklevel(),
         )
     return narrowed
-
-
-_PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
-def _user_stacklevel() -> int:
-    """The `stacklevel` that lets a warning of my caller point at the first frame outside this package."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE_FOLDER):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def scalar_dtype(x: bool | int | float | complex) -> np.dtype[Any]:

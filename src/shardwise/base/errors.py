@@ -31,6 +31,10 @@ class ShardingValueErrorSeed(ShardingTypeError, ValueError):
     """`ShardingTypeError` where JAX 0.5.3 raised a plain `ValueError` (contractions, reshapes)."""
 
 
+class ShardingNotImplementedErrorSeed(ShardingTypeError, NotImplementedError):
+    """`ShardingTypeError` where JAX 0.5.3 raised a plain `NotImplementedError` (windows on split dims)."""
+
+
 class IndivisibleError(ShardwiseError, ValueError):
     """A dimension is split more ways than divide its size."""
 

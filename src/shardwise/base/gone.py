@@ -33,10 +33,12 @@ ABSENT: Final = {
     "experimental.rnn": "there is no cuDNN; write the cell with numpy and loop with lax.scan",
     "experimental.fused": "elementwise loops are fused without being asked",
     "experimental.scheduling_groups": "programs run in order; leave the groups out",
-    "experimental.key_reuse": "reuse of keys is not checked; split each key before its use",
     "experimental.roofline": "use compiled.cost_analysis()",
     "extend.ffi": "there are no XLA custom calls; call the library through pure_callback",
     "extend.mlir": "programs have no MLIR form; print them with make_jaxpr",
+    "extend.random": "there is one generator, threefry2x32; make keys and bits with random",
+    "extend.sharding": "shardings have no HLO form to read or write; NamedSharding says the same",
+    "lib": "it is JAX's inside, of which nothing is here",
     "extend.backend": "devices() lists what there is",
     "custom_transpose": "use linear_call of custom_derivatives, or linear_transpose",
 }

@@ -55,7 +55,9 @@ def join(order: str, names: tuple[str, ...]) -> str:
     for name in names:
         if name not in upper_sets:
             error = TypeError if name.startswith("key<") else ValueError
-            raise error(f"{name} does not take part in type promotion; cast the operands to one type.")
+            raise error(
+                f"promotion does not accept dtypes {', '.join(names)}: {name} takes no part in it. Cast the operands to one type."
+            )
     joined = type_of_upper_set.get(functools.reduce(int.__and__, (upper_sets[name] for name in names)))
     if joined is None:
         if order is STRICT:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from shardwise.base.inert_options import NO_EFFECT as NO_EFFECT
+from shardwise.base.inert_options import ONE_VALUE as ONE_VALUE
 
 _TRUE = {"y", "yes", "t", "true", "on", "1"}
 _FALSE = {"n", "no", "f", "false", "off", "0"}
@@ -93,14 +95,19 @@ def _new_array_type(name: str, value: Any) -> bool:
     return True
 
 
-def _partitionable(name: str, value: Any) -> bool:
-    if not _switch(name, value):
-        warnings.warn(
-            f"{name}=False is not available: random bits never depend on the sharding here, as with True.",
-            UserWarning,
-            stacklevel=4,
+def _explicit_x64(name: str, value: Any) -> str:
+    text = str(getattr(value, "name", value)).lower()
+    if text == "allow":
+        raise NotImplementedError(
+            f"{name}='allow' is not available: one switch decides whether there are 64-bit types. Set jax_enable_x64."
         )
-    return True
+    return _choice("warn", "error")(name, text) or "warn"
+
+
+def _level(name: str, value: Any) -> str | None:
+    return _choice("NOTSET", "DEBUG", "INFO", "WARNING", "WARN", "ERROR", "FATAL", "CRITICAL", optional=True)(
+        name, value
+    )
 
 
 def _anything(name: str, value: Any) -> Any:
@@ -147,6 +154,7 @@ OPTIONS = (
     Option("jax_enable_compilation_cache", True, traced=False),
     Option("jax_compilation_cache_dir", None, _text, traced=False),
     Option("shardwise_llvm", True, traced=False),  # off: as if llvmlite were missing
+    Option("shardwise_processor", None, _choice("avx2", "avx512", optional=True), traced=False),  # as if it had no more
     Option("shardwise_blas", "auto", _choice("auto", "numpy"), traced=False),  # numpy: by NumPy's library alone
     Option("jax_num_cpu_devices", -1, _integer, traced=False, aliases=("SHARDWISE_NUM_CPU_DEVICES",)),
     Option("jax_platforms", None, _text, traced=False),
@@ -166,8 +174,7 @@ OPTIONS = (
     Option("jax_transfer_guard", None, _guard, traced=False),
     Option("jax_transfer_guard_host_to_device", None, _guard),
     Option("jax_transfer_guard_device_to_device", None, _guard),
-    Option("jax_transfer_guard_device_to_host", None, _guard),
-    Option("jax_threefry_partitionable", True, _partitionable, traced=False),
+    Option("jax_threefry_partitionable", True),
     Option("jax_default_prng_impl", "threefry2x32", _choice("threefry2x32", "rbg", "unsafe_rbg")),
     Option("jax_enable_custom_prng", False),
     Option(
@@ -177,52 +184,43 @@ OPTIONS = (
         traced=False,
     ),
     Option("jax_no_tracing", False, traced=False),
-    Option("jax_enable_checks", False, traced=False),  # programs are verified in any case
+    Option("jax_no_execution", False),
+    Option("jax_enable_checks", False),
+    Option("jax_debug_key_reuse", False),
+    Option("jax_legacy_prng_key", "allow", _choice("allow", "warn", "error"), traced=False),
+    Option("jax_random_seed_offset", 0, _integer),
+    Option("jax_high_dynamic_range_gumbel", False),
+    Option("jax_explicit_x64_dtypes", "warn", _explicit_x64),
+    Option("jax_disallow_mesh_context_manager", False, traced=False),
+    Option("jax_thread_guard", False),
+    Option("jax_logging_level", None, _level, traced=False),
+    Option("jax_debug_log_modules", "", _text, traced=False),
 )
 
-_KERNELS = "compiled kernels are small: they are kept on disk whatever they took, and nothing is ever dropped for them."
-_XLA = "it steers XLA, which is not here."
-_GPU = "there are no GPUs here."
-_TRACING = "there is one way to trace and to differentiate here."
+# Options that describe the process: its devices, dialect, log, and the thread that computes with other processes.
+# No context overrides them for one thread.
+PROCESS_WIDE = frozenset(
+    {"shardwise_dialect", "jax_num_cpu_devices", "jax_platforms", "jax_platform_name", "jax_array", "jax_thread_guard",
+     "jax_logging_level", "jax_debug_log_modules"}
+)  # fmt: skip
 
-# Options of JAX's that are accepted and kept, and change nothing: (default, why).
-NO_EFFECT: dict[str, tuple[Any, str]] = {
-    "jax_persistent_cache_min_compile_time_secs": (1.0, _KERNELS),
-    "jax_persistent_cache_min_entry_size_bytes": (0, _KERNELS),
-    "jax_persistent_cache_enable_xla_caches": ("", _KERNELS),
-    "jax_compilation_cache_max_size": (-1, _KERNELS),
-    "jax_raise_persistent_cache_errors": (False, _KERNELS),
-    "jax_use_shardy_partitioner": (True, "there is one propagation engine, and it follows Shardy."),
-    "jax_cpu_collectives_implementation": (None, "collectives between processes always run on MPI."),
-    "jax_cpu_enable_async_dispatch": (True, "programs run in the calling thread."),
-    "jax_distributed_debug": (False, "what processes send is counted by debug.count_traffic."),
-    "jax_array_garbage_collection_guard": (None, "arrays are freed when the last reference to them goes."),
-    "jax_thread_guard": (False, "threads may call what they like."),
-    "jax_pmap_shmap_merge": (True, "pmap is written on shard_map."),
-    "jax_spmd_mode": ("allow_jit", "arrays over several processes take part in any computation."),
-    "jax_include_full_tracebacks_in_locations": (True, "equations know the user's line."),
-    "jax_logging_level": ("NOTSET", "messages go to the logger 'shardwise'; set its level."),
-    "jax_debug_log_modules": ("", "messages go to the logger 'shardwise'; set its level."),
-    "jax_legacy_prng_key": ("allow", "raw uint32 keys are accepted everywhere."),
-    "jax_debug_key_reuse": (False, "reuse of keys is not checked."),
-    "jax_softmax_custom_jvp": (True, "softmax has one derivative."),
-    "jax_serialization_version": (0, "nothing is serialized."),
-    "jax_default_dtype_bits": ("64", "jax_enable_x64 decides."),
-    "jax_custom_vjp_disable_shape_check": (False, "cotangents of rules always have the shapes of the arguments."),
-    **dict.fromkeys(("jax_optimization_level", "jax_memory_fitting_level"), ("UNKNOWN", _XLA)),
-    **dict.fromkeys(("jax_exec_time_optimization_effort", "jax_memory_fitting_effort"), (0.0, _XLA)),
-    **dict.fromkeys(("jax_hlo_source_file_canonicalization_regex", "jax_dump_ir_to", "jax_xla_backend",
-                     "jax_pjrt_client_create_options"), (None, _XLA)),
-    **dict.fromkeys(("jax_enable_pgle", "jax_disable_most_optimizations"), (False, _XLA)),
-    **dict.fromkeys(("jax_pgle_profiling_runs", "jax_xla_profile_version", "jax_captured_constants_report_frames",
-                     "jax_captured_constants_warn_bytes"), (0, _XLA)),
-    "jax_compiler_enable_remat_pass": (True, _XLA),
-    **dict.fromkeys(("jax_bcoo_cusparse_lowering", "jax_threefry_gpu_kernel_lowering"), (False, _GPU)),
-    **dict.fromkeys(("jax_cuda_visible_devices", "jax_rocm_visible_devices"), ("all", _GPU)),
-    "jax_use_magma": ("auto", _GPU),
-    **dict.fromkeys(("jax_use_direct_linearize", "jax_eager_pmap", "jax_mutable_array_checks"), (True, _TRACING)),
-    **dict.fromkeys(("jax_dynamic_shapes", "jax_data_dependent_tracing_fallback", "jax_disable_bwd_checks",
-                     "jax_enable_custom_vjp_by_custom_transpose", "jax_remove_size_one_mesh_axis_from_type",
-                     "jax_log_checkpoint_residuals", "jax_check_static_indices", "jax_refs_to_pins"), (False, _TRACING)),
-}  # fmt: skip
-OPTIONS += tuple(Option(name, default, _anything, traced=False) for name, (default, _) in NO_EFFECT.items())
+
+def _like(default: Any) -> Callable[[str, Any], Any]:
+    """How an option is parsed that changes nothing: a switch stays a switch, the rest is kept as it comes."""
+    return _switch if isinstance(default, bool) else _anything
+
+
+def _only(default: Any, reason: str) -> Callable[[str, Any], Any]:
+    def parse(name: str, value: Any) -> Any:
+        if value != default:
+            raise NotImplementedError(f"{name} is {default!r} here and cannot be {value!r}: {reason}.")
+        return default
+
+    return parse
+
+
+_GUARDS: dict[str, Callable[[str, Any], Any]] = {"jax_transfer_guard_device_to_host": _guard}
+OPTIONS += tuple(
+    Option(name, default, _GUARDS.get(name, _like(default)), traced=False) for name, (default, _) in NO_EFFECT.items()
+)
+OPTIONS += tuple(Option(name, default, _only(default, why), traced=False) for name, (default, why) in ONE_VALUE.items())

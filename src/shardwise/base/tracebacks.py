@@ -21,7 +21,7 @@ NOTE = (
     "config.update('jax_traceback_filtering', 'off'), shows them."
 )
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Paths of libraries below which frames are left out, too.
+# Files and folders of libraries whose frames are left out, too.
 EXCLUDED: list[str] = []
 
 P = ParamSpec("P")
@@ -43,6 +43,8 @@ def user_facing(function: Callable[P, T]) -> Callable[P, T]:
 
 def filtered(error: Exception) -> Exception:
     """`error` itself, its traceback filtered as the configuration says."""
+    if isinstance(error, MemoryError):
+        _tell_place(error)
     mode = config.jax_traceback_filtering
     if mode == "auto":
         mode = "tracebackhide" if _under_ipython() else "remove_frames"
@@ -57,6 +59,18 @@ def filtered(error: Exception) -> Exception:
     return error
 
 
+PLACES = "__places__"  # in generated code: by line, the user's file and line that it computes
+
+
+def _tell_place(error: MemoryError) -> None:
+    """A note of the user's line that a program computed."""
+    for frame in _frames(error.__traceback__):
+        source = frame.tb_frame.f_globals.get(PLACES, {}).get(frame.tb_lineno)
+        note = f"The memory was needed at {source[0]}:{source[1]}." if source else ""
+        if note and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+
+
 def _under_ipython() -> bool:
     return getattr(sys.modules.get("builtins"), "__IPYTHON__", False)
 
@@ -68,8 +82,28 @@ def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def is_users(frame: FrameType) -> bool:
-    """Whether a frame is neither ours nor below the paths that are left out."""
-    return not frame.f_code.co_filename.startswith((_OURS, *EXCLUDED))
+    """Whether a frame is neither ours nor of a file or folder that is left out."""
+    file = frame.f_code.co_filename
+    return not (
+        file.startswith(_OURS)
+        or (EXCLUDED and any(file == p or file.startswith(os.path.join(p, "")) for p in EXCLUDED))
+    )
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame that is the user's, from my caller on; None where all are ours."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame):
+        frame = frame.f_back
+    return frame
+
+
+def user_stacklevel() -> int:
+    """The `stacklevel` that lets a warning of my caller point at the innermost frame of the user's."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and not is_users(frame):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _is_ours(frame: TracebackType) -> bool:

@@ -40,6 +40,7 @@ from shardwise.base.treepath import flatten_one_level as flatten_one_level
 from shardwise.base.treepath import flatten_one_level_with_keys as flatten_one_level_with_keys
 from shardwise.base.treepath import generate_key_paths as generate_key_paths
 from shardwise.base.treepath import keystr as keystr
+from shardwise.base.treepath import prefix_error as prefix_error
 from shardwise.base.treepath import prefix_errors as prefix_errors
 from shardwise.base.treepath import tree_flatten_with_path as tree_flatten_with_path
 from shardwise.base.treepath import tree_leaves_with_path as tree_leaves_with_path
@@ -63,24 +64,24 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = Non
 
 
 def _mismatch(name: str, tree: Any, rest: Sequence[Any], is_leaf: IsLeaf) -> ValueError | None:
-    for other in rest:
-        for error in prefix_errors(tree, other, is_leaf):
-            return error(name)
-    return None
+    return next(filter(None, (prefix_error(name, tree, other, is_leaf) for other in rest)), None)
 
 
 def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
     """A tree of the structure of `full_tree` in which each leaf of `prefix_tree` fills the subtree standing there."""
-    return tree_unflatten(tree_structure(full_tree, is_leaf), broadcast_prefix(prefix_tree, full_tree, is_leaf))
+    return tree_unflatten(tree_structure(full_tree), broadcast_prefix(prefix_tree, full_tree, is_leaf))
 
 
-def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
-    """For each leaf of `full_tree` the leaf of `prefix_tree` at or above it; ValueError if that is no prefix."""
+def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None, *,
+                     name: str = "broadcast_prefix prefix_tree") -> list[Any]:  # fmt: skip
+    """For each leaf of `full_tree` the leaf of `prefix_tree` at or above it; ValueError if that is no prefix, with all places
+    where they differ, in which `name` stands for the prefix.
+    """
     leaves, treedef = tree_flatten(prefix_tree, is_leaf)
     try:
         subtrees = treedef.spec.flatten_up_to(full_tree)
     except ValueError as err:
-        raise _mismatch("broadcast_prefix prefix_tree", prefix_tree, (full_tree,), is_leaf) or err from None
+        raise prefix_error(name, prefix_tree, full_tree, is_leaf) or err from None
     result: list[Any] = []
     for leaf, subtree in zip(leaves, subtrees, strict=True):
         result += [leaf] * len(tree_leaves(subtree))

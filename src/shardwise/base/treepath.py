@@ -167,6 +167,12 @@ def prefix_errors(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> l
     return list(_prefix_errors((), prefix_tree, full_tree, is_leaf))
 
 
+def prefix_error(name: str, prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> ValueError | None:
+    """One error that tells all places where `prefix_tree`, called `name`, is no prefix of `full_tree`; None if it is one."""
+    problems = [str(problem(name)) for problem in prefix_errors(prefix_tree, full_tree, is_leaf)]
+    return ValueError("\n\n".join([f"Mismatch details ({len(problems)} found):", *problems])) if problems else None
+
+
 def _prefix_errors(path: KeyPath, prefix: Any, full: Any, is_leaf: IsLeaf) -> Iterator[Callable[[str], ValueError]]:
     if is_leaf is not None and is_leaf(prefix):
         return

@@ -16,6 +16,7 @@ from typing import Any
 
 from shardwise.alias import JAX_VERSIONS
 from shardwise.base import config
+from shardwise.base.options import NO_EFFECT, OPTIONS
 from shardwise.runtime.machine import kernel_store, llvm
 from shardwise.runtime.products import amx, blas
 from shardwise.runtime.products.product import product_threads
@@ -30,7 +31,6 @@ _PACKAGES = (
     "rich",
     "mpi4py",
     "mpich",
-    "cupy-cuda12x",
 )
 _PROBE_SECONDS = 20
 
@@ -38,7 +38,7 @@ _PROBE_SECONDS = 20
 def register(commands: Any) -> None:
     """Add the command `info` to the parser."""
     parser = commands.add_parser(
-        "info", help="print versions, CPU, BLAS, devices, MPI, GPU", description="Print what shardwise finds here."
+        "info", help="print versions, CPU, BLAS, devices, MPI, settings", description="Print what shardwise finds here."
     )
     parser.set_defaults(carry_out=_carry_out)
 
@@ -172,17 +172,14 @@ def _mpi() -> Iterable[str]:
     yield f"mpiexec: {beside if beside.exists() else shutil.which('mpiexec') or 'not found'}"
 
 
-def _gpu() -> Iterable[str]:
-    try:
-        import cupy
-    except ImportError:
-        seen = shutil.which("nvidia-smi") is not None
-        yield "a driver, but CuPy is not installed: pip install 'shardwise[cuda]'" if seen else "none"
-        return
-    runtime = cupy.cuda.runtime
-    for number in range(runtime.getDeviceCount()):
-        properties = runtime.getDeviceProperties(number)
-        yield f"{properties['name'].decode()}, {properties['totalGlobalMem'] / 2**30:.0f} GiB"
+def _settings() -> Iterable[str]:
+    """Options that are not as they were made, with a word on those that change nothing."""
+    changed = [row for row in OPTIONS if config.read(row.name) != row.default]
+    for row in changed:
+        reason = NO_EFFECT.get(row.name)
+        yield f"{row.name} = {config.read(row.name)!r}" + (f" (no effect: {reason[1]})" if reason else "")
+    if not changed:
+        yield "as they come"
 
 
 _SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
@@ -192,5 +189,5 @@ _SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
     "BLAS": _blas,
     "devices": _devices,
     "MPI": _mpi,
-    "GPU": _gpu,
+    "settings": _settings,
 }

@@ -15,6 +15,9 @@ from shardwise.base import config
 from shardwise.cli import notebook
 
 _OPTIONS = ("--devices", "--dialect")
+_CHILDREN = os.path.join(
+    os.path.dirname(os.path.abspath(__file__)), "children"
+)  # found by the Python that a child runs
 
 
 class UsageError(Exception):
@@ -85,6 +88,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     if options.devices is not None:
         config.update("jax_num_cpu_devices", options.devices)
     alias.install()
+    _prepare_children(options)
 
     # What a program sees of the interpreter is what `python PROGRAM ARGUMENTS` would show it.
     sys.argv = [options.program, *options.arguments]
@@ -102,6 +106,22 @@ def _carry_out(options: argparse.Namespace) -> int:
     except Exception as error:
         _report(error)
     return 0
+
+
+def _prepare_children(options: argparse.Namespace) -> None:
+    """Processes that the program starts with this Python mean shardwise by `jax`, too, with the same devices and dialect.
+
+    They inherit it with the environment: a child that is given another PYTHONPATH, or ignores it (`python -I`), does not.
+    """
+    environment = os.environ
+    if options.dialect is not None:
+        environment["SHARDWISE_DIALECT"] = options.dialect
+    if options.devices is not None:
+        environment["JAX_NUM_CPU_DEVICES"] = str(options.devices)
+    before = environment.get("PYTHONPATH")
+    paths = [entry for entry in before.split(os.pathsep) if entry != _CHILDREN] if before else []
+    environment["PYTHONPATH"] = os.pathsep.join([_CHILDREN, *paths])
+    environment["SHARDWISE_RUN_PREFIX"] = sys.prefix
 
 
 def _report(error: Exception) -> NoReturn:

@@ -6,20 +6,12 @@ import bdb
 import builtins
 import pdb
 import sys
-from types import FrameType
 from typing import Any
 
+from shardwise.base.tracebacks import user_frame
 from shardwise.ir import Array, is_eager
-from shardwise.ir.trace import PACKAGE_DIR
 from shardwise.ops.callback import StopDebugging, debug_callback
 from shardwise.ops.convert import as_array
-
-
-def _user_frame() -> FrameType:
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE_DIR):
-        frame = frame.f_back
-    return frame
 
 
 def _interactive() -> bool:
@@ -58,7 +50,7 @@ def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_fr
                                   "Python's breakpoint() to walk the stack.")  # fmt: skip
     if token is not None and ordered:
         raise ValueError("`ordered` and `token` are mutually exclusive arguments.")
-    frame = _user_frame()
+    frame = user_frame() or sys._getframe()
     file, line, function = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
     arrays = {k: v for k, v in frame.f_locals.items() if isinstance(v, Array)}
     if is_eager():

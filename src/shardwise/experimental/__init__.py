@@ -19,6 +19,7 @@ _MODULES = (
     "custom_partitioning",
     "hijax",
     "jet",
+    "key_reuse",
     "layout",
     "mesh_utils",
     "multihost_utils",

@@ -13,11 +13,13 @@ from shardwise.transforms.autodiff import jvp
 __all__ = ["jet"]
 
 
-def jet(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequence[Any]], **_: Any) -> tuple[Any, Any]:
+def jet(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequence[Any]],
+        factorial_scaled: bool = True) -> tuple[Any, Any]:  # fmt: skip
     """``(fun(*primals), derivatives)`` of `fun` along the curve whose derivatives at 0 are `primals` and `series`.
 
     ``series[i][k]`` is the (k+1)-th derivative of argument i. The result holds for each output the list of its
-    derivatives, of the orders given. By `jvp` of `jvp`: the cost doubles with each order.
+    derivatives, of the orders given. By `jvp` of `jvp`: the cost doubles with each order. Without `factorial_scaled` series are Taylor
+    coefficients, the derivatives divided by the factorial of their order.
 
     Raises:
         ValueError: arguments or their series of other number, structure or shape than each other.
@@ -47,15 +49,17 @@ def jet(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequen
         moved = list(points)
         for k, coefficients in enumerate(terms, start=1):
             moved = [
-                p + c * (t**k / math.factorial(k)).astype(p.dtype) for p, c in zip(moved, coefficients, strict=True)
+                p + c * (t**k / (math.factorial(k) if factorial_scaled else 1)).astype(p.dtype)
+                for p, c in zip(moved, coefficients, strict=True)
             ]
         outs, structure = tree_flatten(fun(*tree_unflatten(tree, moved)))
         out_tree[:] = [structure]
         return outs
 
     derivatives, function = [], along
-    for _order in range(order + 1):
-        derivatives.append(function(as_array(0.0)))
+    for number in range(order + 1):
+        scale = 1 if factorial_scaled else math.factorial(number)
+        derivatives.append([d if scale == 1 else d / scale for d in function(as_array(0.0))])
         function = _differentiated(function)
     per_output = (
         [list(column) for column in zip(*derivatives[1:], strict=True)] if order else [[] for _ in derivatives[0]]

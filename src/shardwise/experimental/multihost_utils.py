@@ -16,9 +16,12 @@ from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.device_put import device_put
+from shardwise.distributed import is_initialized
 from shardwise.ir import Tracer
 from shardwise.make_array import make_array_from_process_local_data, make_array_from_single_device_arrays
+from shardwise.runtime.processes import preemption
 from shardwise.runtime.processes.comm import DivergenceError, as_bytes, number_of, the_world, world
+from shardwise.runtime.processes.traffic import everything
 from shardwise.sharding import Device, Mesh, NamedSharding, PartitionSpec
 
 __all__ = [
@@ -92,6 +95,7 @@ def _gathered(x: Any, tiled: bool) -> np.ndarray:
     if processes is None:
         return value if tiled else value[np.newaxis]
     _meet(f"process_allgather of {value.dtype.name}{list(value.shape)}")
+    everything.add("all_gather", value.nbytes * (processes.size - 1))
     stacked = processes.allgather(_everyone(), value)
     return stacked.reshape(-1, *value.shape[1:]) if tiled and value.ndim else stacked
 
@@ -119,6 +123,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
         raise ValueError(
             f"broadcast_one_to_all: one process must say is_source=True, but these do: {sources.tolist()}."
         )
+    everything.add("broadcast", sum(v.nbytes for v in values) * (processes.size - 1) if mine else 0)
     out = []
     for value in values:
         sent = value.copy() if mine else np.empty(value.shape, value.dtype)
@@ -133,6 +138,7 @@ def sync_global_devices(name: str) -> None:
 
     Raises:
         AssertionError: another process waits at a barrier of another name.
+        RuntimeError: the processes have computed different things with arrays that they share.
     """
     if world() is None:
         return
@@ -140,6 +146,7 @@ def sync_global_devices(name: str) -> None:
         _meet(f"sync_global_devices({name!r})")
     except DivergenceError as error:
         raise AssertionError(f"sync_global_devices name mismatch ({name!r}). {error}") from None
+    the_world().compare_histories()
 
 
 def assert_equal(in_tree: Any, fail_message: str = "") -> None:
@@ -155,16 +162,35 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
-    """Whether the processes were told to stop and agreed to save at this step; never so without a cluster manager."""
-    return False
+    """Whether the processes, all of which call this at every step, are to save now: one of them got SIGTERM since the last step.
+
+    True on all of them at one and the same step, once for each notice. From the first call on SIGTERM no longer ends the process;
+    a handler that the program has set is still called. The processes tell each other in a small exchange, so that all must call it
+    with the same `step_id`. In a program that has not called `distributed.initialize` nobody listens, and it is False.
+
+    Raises:
+        RuntimeError: another process does something else, or the first call is not in the main thread.
+    """
+    return is_initialized() and preemption.reached(int(step_id))
 
 
 @contextmanager
 def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
-    """Those of `devices` whose processes are alive: all of them, for a process that dies ends the job."""
-    if world() is not None:
-        _meet("live_devices")
-    yield list(devices)
+    """Those of `devices` whose processes are alive, which all meet here and once more at the end: all of them.
+
+    A process that has died, or does not come, ends the job, with its rank in a message: no program goes on without it.
+
+    Raises:
+        RuntimeError: another of these processes does something else.
+    """
+    found, processes = list(devices), world()
+    ranks = tuple(sorted({d.process_index for d in found}))
+    if processes is None or processes.rank not in ranks:
+        yield found
+        return
+    processes.meet(ranks, number_of("live_devices"), lambda: "the begin of live_devices")
+    yield found
+    processes.meet(ranks, number_of("live_devices, the end"), lambda: "the end of live_devices")
 
 
 def _map_with_specs(convert: Callable[[Any, PartitionSpec], Any], tree: Any, pspecs: Any) -> Any:

@@ -14,8 +14,10 @@ import numpy as np
 
 from shardwise import lax
 from shardwise import numpy as jnp
+from shardwise.base import config
 from shardwise.base.tree import register_pytree_node
 from shardwise.ir import Array
+from shardwise.ops.precision import canonicalize_precision
 
 __all__ = ["BCOO", "bcoo_dot_general", "bcoo_fromdense", "bcoo_multiply_dense", "bcoo_reduce_sum", "bcoo_reshape",
            "bcoo_sort_indices", "bcoo_sum_duplicates", "bcoo_todense", "bcoo_transpose", "empty", "eye", "todense"]  # fmt: skip
@@ -106,48 +108,68 @@ class BCOO:
         """The transposed matrix."""
         return self.transpose()
 
-    def _flat(self) -> Any:
-        """Each element's place in the flattened array, and behind its end for those outside."""
-        inside = jnp.all(self.indices < np.asarray(self.shape, np.int32), axis=1)
-        steps = np.cumprod((1, *self.shape[:0:-1]), dtype=np.int64)[::-1] if self.shape else np.zeros(0, int)
-        return jnp.where(inside, self.indices @ jnp.asarray(steps.astype(np.int32)), self.size)
-
-    def _at(self, flat: Any, shape: Sequence[int]) -> Any:
-        """The places of flat positions in an array of that shape."""
-        if not shape:
-            return jnp.zeros((flat.shape[0], 0), np.int32)
-        places = jnp.stack(jnp.unravel_index(jnp.minimum(flat, self.size - 1), tuple(shape)), axis=-1)
-        return jnp.where((flat < self.size)[:, None], places, np.asarray(shape)).astype(self.indices.dtype)
+    def _inside(self) -> Any:
+        """Which elements are at places inside of the shape."""
+        return jnp.all(self.indices < np.asarray(self.shape, self.indices.dtype), axis=1)
 
     def reshape(self, *shape: Any) -> BCOO:
-        """The elements in row-major order in an array of another shape of the same size."""
+        """The elements in row-major order in an array of another shape of the same size.
+
+        ValueError where numbers of elements of dims that are merged or cut do not fit an index.
+        """
         wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
         if -1 in wanted:
             wanted = tuple(self.size // -math.prod(wanted) if n == -1 else n for n in wanted)
         if math.prod(wanted) != self.size:
             raise TypeError(f"cannot reshape array of shape {self.shape} (size {self.size}) into shape {wanted}.")
-        places = self._at(self._flat(), wanted)
+        inside, columns = self._inside(), []
+        for old, new in _matching_dims(self.shape, wanted) if self.size else ():
+            size = math.prod(self.shape[d] for d in old)
+            flat = jnp.zeros(self.nse, _index_type(size, self.shape, wanted))
+            for d in old:
+                flat = flat * self.shape[d] + self.indices[:, d].astype(flat.dtype)
+            for d in new:
+                size //= wanted[d]
+                columns.append(flat // size)
+                flat = flat % size
+        if len(columns) != len(wanted):  # nothing is inside
+            columns = [jnp.zeros(self.nse, self.indices.dtype) for _ in wanted]
+        places = jnp.stack(columns, axis=-1) if columns else jnp.zeros((self.nse, 0), self.indices.dtype)
+        places = jnp.where(inside[:, None], places, np.asarray(wanted, places.dtype))
+        if places.dtype.itemsize < self.indices.dtype.itemsize:
+            places = places.astype(self.indices.dtype)
         return BCOO(
             (self.data, places), shape=wanted, indices_sorted=self.indices_sorted, unique_indices=self.unique_indices
         )
 
+    def _sorted(self, kept: Any) -> tuple[Any, Any]:
+        """The places in row-major order, those that are not `kept` last and outside, and the elements' order."""
+        places = jnp.where(kept[:, None], self.indices, np.asarray(self.shape, self.indices.dtype))
+        keys = [jnp.logical_not(kept), *(places[:, d] for d in range(self.ndim))]
+        _, *columns, order = lax.sort((*keys, jnp.arange(self.nse)), num_keys=len(keys))
+        return (jnp.stack(columns, axis=-1) if columns else places), order
+
     def sort_indices(self) -> BCOO:
         """The elements in row-major order of their places."""
-        order = jnp.argsort(self._flat())
+        _, order = self._sorted(self._inside())
         return BCOO((self.data[order], self.indices[order]), shape=self.shape, indices_sorted=True,
                     unique_indices=self.unique_indices)  # fmt: skip
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
         """One element per place, in order; `nse` says how many there may be, which a traced function needs."""
-        flat = self._flat()
-        kept = jnp.where(self.data == 0, self.size, flat) if remove_zeros else flat
+        kept = self._inside()
+        kept = jnp.logical_and(kept, self.data != 0) if remove_zeros else kept
+        places, order = self._sorted(kept)
+        kept = kept[order]
+        new = jnp.concatenate([jnp.ones(min(self.nse, 1), bool), jnp.any(places[1:] != places[:-1], axis=1)])
+        new = jnp.logical_and(new, kept)
         if nse is None:
-            nse = int(jnp.sum(jnp.unique(kept) < self.size))
-        places = jnp.unique(kept, size=nse, fill_value=self.size)
-        at = jnp.searchsorted(places, kept)
-        found = jnp.where(jnp.take(places, at, mode="clip") == kept, at, nse)
-        data = jnp.zeros(nse, self.dtype).at[found].add(jnp.where(kept < self.size, self.data, 0), mode="drop")
-        return BCOO((data, self._at(places, self.shape)), shape=self.shape, indices_sorted=True, unique_indices=True)
+            nse = int(jnp.sum(new))
+        at = jnp.where(kept, jnp.cumsum(new) - 1, nse)
+        data = jnp.zeros(nse, self.dtype).at[at].add(self.data[order], mode="drop")
+        outside = jnp.broadcast_to(jnp.asarray(self.shape, self.indices.dtype), (nse, self.ndim))
+        found = outside.at[at].set(places, mode="drop")
+        return BCOO((data, found), shape=self.shape, indices_sorted=True, unique_indices=True)
 
     # -- arithmetic
 
@@ -156,8 +178,7 @@ class BCOO:
         gone = range(self.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
         gone = {d % self.ndim for d in gone}
         left = [d for d in range(self.ndim) if d not in gone]
-        inside = jnp.all(self.indices < np.asarray(self.shape, np.int32), axis=1)
-        data = jnp.where(inside, self.data, 0)
+        data = jnp.where(self._inside(), self.data, 0)
         if not left:
             return jnp.sum(data)
         return BCOO((data, self.indices[:, left]), shape=[self.shape[d] for d in left])
@@ -224,6 +245,31 @@ class BCOO:
         return f"BCOO({self.dtype.name}{list(self.shape)}, nse={self.nse})"
 
 
+def _matching_dims(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, range]]:
+    """Runs of dims of two shapes of one size, as short as may be, that hold equally many elements."""
+    found, i, j = [], 0, 0
+    while i < len(old) or j < len(new):
+        start, left, right = (i, j), 1, 1
+        while i < len(old) or j < len(new):
+            if i < len(old) and (left <= right or j == len(new)):
+                left, i = left * old[i], i + 1
+            else:
+                right, j = right * new[j], j + 1
+            if left == right and i > start[0] and j > start[1]:
+                break
+        found.append((range(start[0], i), range(start[1], j)))
+    return found
+
+
+def _index_type(size: int, old: Sequence[int], new: Sequence[int]) -> Any:
+    """The type that counts so many elements."""
+    wide = np.int64 if config.jax_enable_x64 else np.int32
+    if size - 1 > np.iinfo(wide).max:
+        raise ValueError(f"reshape of a BCOO {tuple(old)} to {tuple(new)} merges or cuts dims of {size} elements, more than an index "
+                         f"of type {np.dtype(wide).name} counts. Keep these dims, or enable x64.")  # fmt: skip
+    return wide if size - 1 > np.iinfo(np.int32).max else np.int32
+
+
 def _unflatten(aux: tuple[tuple[int, ...], bool, bool], children: Any) -> BCOO:
     self = object.__new__(BCOO)
     self.shape, self.indices_sorted, self.unique_indices = aux
@@ -284,17 +330,28 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> BCOO:
 
 def bcoo_dot_general(lhs: Any, rhs: Any, *, dimension_numbers: Any, precision: Any = None,
                      preferred_element_type: Any = None) -> Array:  # fmt: skip
-    """`lax.dot_general` of a `BCOO` and a dense array, or the other way round: dense. NotImplementedError for batch dims."""
+    """`lax.dot_general` of a `BCOO` and a dense array, or the other way round: dense.
+
+    Elements are multiplied and added in their type, or in that of `preferred_element_type` if that is wider, whatever the
+    `lax.Precision`. NotImplementedError for batch dims and dot algorithms.
+    """
     (left, right), batch = dimension_numbers
+    if isinstance(canonicalize_precision(precision), (lax.DotAlgorithm, lax.DotAlgorithmPreset)):
+        raise NotImplementedError(
+            f"bcoo_dot_general has no dot algorithms, got precision={precision}; leave it out, or use todense()."
+        )
     if any(map(len, batch)):
         raise NotImplementedError("bcoo_dot_general with batch dims; map it with vmap, or use todense().")
     if isinstance(rhs, BCOO):
         if isinstance(lhs, BCOO):
             raise NotImplementedError("bcoo_dot_general of two BCOO; use todense() of one of them.")
-        swapped = bcoo_dot_general(rhs, lhs, dimension_numbers=((right, left), ((), ())))
+        swapped = bcoo_dot_general(rhs, lhs, dimension_numbers=((right, left), ((), ())), precision=precision,
+                                   preferred_element_type=preferred_element_type)  # fmt: skip
         kept = rhs.ndim - len(right)
         return jnp.moveaxis(swapped, range(kept), range(swapped.ndim - kept, swapped.ndim))
     dense = jnp.asarray(rhs)
+    if preferred_element_type is not None:
+        lhs = lhs.astype(jnp.promote_types(lhs.dtype, preferred_element_type))
     free = [d for d in range(lhs.ndim) if d not in left]
     others = [d for d in range(dense.ndim) if d not in right]
     sizes = [lhs.shape[d] for d in free]

@@ -3,6 +3,11 @@
 Comes in: op calls on arrays, tracers and literals (`bind`). Goes out: `Program`s, or executed results.
 """
 
+from shardwise.ir.keys import ExactParams as ExactParams
+from shardwise.ir.keys import exact as exact
+from shardwise.ir.keys import exact_items as exact_items
+from shardwise.ir.keys import note_params as note_params
+from shardwise.ir.keys import params_key as params_key
 from shardwise.ir.op import Emit as Emit
 from shardwise.ir.op import Fold as Fold
 from shardwise.ir.op import Halo as Halo
@@ -14,6 +19,7 @@ from shardwise.ir.program import Atom as Atom
 from shardwise.ir.program import Equation as Equation
 from shardwise.ir.program import Program as Program
 from shardwise.ir.program import Var as Var
+from shardwise.ir.program import calls_user as calls_user
 from shardwise.ir.program import live_equations as live_equations
 from shardwise.ir.program import source_text as source_text
 from shardwise.ir.program import subprograms as subprograms
@@ -29,8 +35,10 @@ from shardwise.ir.trace import eval_program as eval_program
 from shardwise.ir.trace import infer_types as infer_types
 from shardwise.ir.trace import install_eager as install_eager
 from shardwise.ir.trace import is_eager as is_eager
+from shardwise.ir.trace import not_concrete as not_concrete
 from shardwise.ir.trace import trace_program as trace_program
 from shardwise.ir.trace import tracing as tracing
+from shardwise.ir.trace import unexpected_tracer as unexpected_tracer
 from shardwise.ir.types import ShapedArray as ShapedArray
 from shardwise.ir.value import Array as Array
 from shardwise.ir.value import Literal as Literal

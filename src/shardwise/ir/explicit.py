@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardwise.base import config
-from shardwise.base.errors import ShardingTypeError, ShardingTypeErrorSeed, ShardingValueErrorSeed
+from shardwise.base.errors import (
+    ShardingNotImplementedErrorSeed,
+    ShardingTypeError,
+    ShardingTypeErrorSeed,
+    ShardingValueErrorSeed,
+)
 from shardwise.ir.types import NO_AXES, Axes, ShapedArray, Spec
 from shardwise.sharding import AbstractMesh, PartitionSpec
 from shardwise.sharding.rule import Kind, Rule
@@ -31,16 +36,17 @@ def complete_types(op: Op, in_types: Types, outs: Types, params: dict[str, Any])
         if t.mesh is not None and t.mesh is not mesh:
             mesh = _same_mesh(mesh, t)
     if mesh is None or all(t.mesh is not None for t in outs):  # nothing explicit, or the op says it all (out_sharding=)
-        partial = _unreduced(op, in_types) if mesh is None and any(t.unreduced for t in in_types) else NO_AXES
-        return (
-            tuple(t.update(vma=vma | t.vma, unreduced=partial | t.unreduced) for t in outs) if vma or partial else outs
-        )
-    unreduced = _unreduced(op, in_types)
+        partial = _unreduced(op, in_types) if mesh is None else NO_AXES
+        same = _reduced(op, in_types) if mesh is None else NO_AXES
+        if not (vma or partial or same):
+            return outs
+        return tuple(t.update(vma=vma | t.vma, unreduced=partial | t.unreduced, reduced=same | t.reduced) for t in outs)
+    unreduced, reduced = _unreduced(op, in_types), _reduced(op, in_types)
     specs = explicit_specs(op, in_types, outs, params)
     result = []
     for out, spec in zip(outs, specs, strict=True):
         _check_legal(op, in_types, out, spec)
-        result.append(out.update(mesh=mesh, spec=spec, vma=vma, unreduced=unreduced))
+        result.append(out.update(mesh=mesh, spec=spec, vma=vma, unreduced=unreduced, reduced=reduced))
     return tuple(result)
 
 
@@ -56,15 +62,44 @@ def _same_mesh(mesh: AbstractMesh | None, t: ShapedArray) -> AbstractMesh:
 
 
 def _unreduced(op: Op, in_types: Types) -> frozenset[str]:
-    states = {t.unreduced for t in in_types}
-    if states == {NO_AXES}:
+    """The axes over which the results are partial sums: those of all operands, or of one that others, `reduced`, multiply."""
+    if not any(t.unreduced for t in in_types):
         return NO_AXES
-    if len(states) == 1 and op.additive:
-        return next(iter(states))
+    added = () if op.additive is False else in_types if op.additive is True else in_types[slice(*op.additive)]
+    if added and len({t.unreduced for t in added}) == 1 and not any(t.unreduced for t in in_types if t not in added):
+        return added[0].unreduced
+    summed = [i for i, t in enumerate(in_types) if t.unreduced]
+    if len(summed) == 1 and summed[0] < op.scales:
+        axes = in_types[summed[0]].unreduced
+        if all(t.reduced == axes or _unplaced(t) for i, t in enumerate(in_types) if i != summed[0]):
+            return axes
     raise ShardingTypeError(
         f"{op.name} does not take operands with partial sums ({', '.join(t.str_short() for t in in_types)}) mixed so; "
         "reduce them first with reshard(x, P(...))."
     )
+
+
+def _reduced(op: Op, in_types: Types) -> frozenset[str]:
+    """The axes over which the results are `reduced`, as the operands are; one that is partial sums there gives such sums."""
+    states = {t.reduced for t in in_types if t.reduced}
+    if not states or op.contraction is not None:  # as in JAX, whose products are typed as the same everywhere
+        return NO_AXES
+    axes = next(iter(states))
+    dtypes = {t.dtype for t in in_types if t.reduced}
+    for t in in_types:
+        index = t.dtype.kind in "biu" and t.dtype not in dtypes
+        if len(states) > 1 or not (t.reduced == axes or t.unreduced == axes or index or _unplaced(t)):
+            shown = ", ".join(t.str_short() for t in in_types)
+            raise ShardingTypeError(
+                f"{op.name} got operands of which some are reduced over {sorted(axes)} and others are not ({shown}). All inputs should "
+                "be reduced across the same mesh axes: reshard the others, or reshard(x, P(...)) the reduced ones."
+            )
+    return NO_AXES if any(t.unreduced for t in in_types) else axes
+
+
+def _unplaced(t: ShapedArray) -> bool:
+    """Whether a type says nothing of a mesh: of scalars, and of arrays that no one has placed."""
+    return t.mesh is None and not t.vma
 
 
 def explicit_specs(op: Op, in_types: Types, outs: Types, params: dict[str, Any]) -> tuple[Spec, ...]:
@@ -114,7 +149,7 @@ def check_divisible(name: str, in_types: Sequence[ShapedArray], out: ShapedArray
     for a in axes:
         ways *= mesh.shape[a]
     if out.shape[dim] % ways:
-        raise ShardingTypeError(
+        raise window_error(
             f"{name} on a split dim whose result size ({out.shape[dim]}) is not divisible by its mesh axes {axes} ({ways}) "
             "is not implemented. Reshard that dim to None first."
         )
@@ -141,6 +176,11 @@ def spec_tuple(t: ShapedArray) -> PartitionSpec:
 def type_error(message: str) -> Exception:
     """The error of an ambiguous result sharding: ShardingTypeError, or ValueError in the seed dialect."""
     return ShardingTypeError(message) if config.latest else ShardingValueErrorSeed(message)
+
+
+def window_error(message: str) -> Exception:
+    """The error of a result dim that cannot stay split: ShardingTypeError, or NotImplementedError in the seed dialect."""
+    return ShardingTypeError(message) if config.latest else ShardingNotImplementedErrorSeed(message)
 
 
 def elementwise_error(message: str) -> Exception:

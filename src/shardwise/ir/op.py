@@ -112,16 +112,21 @@ class Op:
     ahead           ``(in_types, params)``: begins to load, in the background, what the kernel will need; called before what else is done
                     to compile.
     compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
-    across          like `compile`, for collectives and for sums over `sum_axes`: their kernel where the device grid lies over
-                    several processes.
+    across          like `compile`, for ops that need data of other devices (collectives, and sums over `sum_axes`): their kernel where
+                    the device grid lies over several processes.
     workspace       ``(in_types, out_types, params) -> bytes`` that the kernel needs while it runs, besides operands and results.
+    numeric         params hold numbers of any kind: keys of them compare types and bits at any depth (see ir.keys). Set for an
+                    op whose params take what users give; found out otherwise.
+    updates         the result is operand 0 with something written into it; the kernel may write there where nobody else sees it.
     view            the kernel gives a view of operand 0: the result takes no memory.
-    additive        commutes with the sum over devices where all operands are partial sums alike.
+    additive        commutes with the sum over devices where all operands, or those from one up to another, are partial sums alike.
+    scales          so many first operands, in each of which it is linear: one may be partial sums where the others are `reduced`.
     forward_first   what a layout of operand 0 says goes on to the result early, what the result's says does not go back so.
     constrains      ``(eqn) -> (dims, open)``: the layout that the result has in any case: mesh axes per dim, and the dims that may be
                     split further.
     boundary        a region that works on blocks: params `in_dims` and `out_dims` say how they lie, `auto` the axes that are free.
     effects         True, or a predicate of params: never removed nor merged.
+    calls_user      runs Python code of the user's, which may raise, and which counts its calls.
     rewrite         ``(eqn) -> Program | None``: what is put in the place of an equation of a per-device program where that is cheaper
                     to run.
     jvp             ``(primals, tangents, **params) -> (out, tangent)`` (tuples of both if `multiple_results`) in terms of other ops;
@@ -156,13 +161,17 @@ class Op:
     compile: Callable[..., Any] | None = None
     across: Callable[..., Any] | None = None
     effects: bool | Callable[[Params], bool] = False
+    calls_user: bool = False
     typed: bool = False
     collective: bool = False
     contraction: Callable[..., Any] | None = None
     absorbs_sum: bool = False
     workspace: Callable[..., int] | None = None
+    numeric: bool = False
+    updates: bool = False
     view: bool = False
-    additive: bool = False
+    additive: bool | tuple[int, int | None] = False
+    scales: int = 0
     forward_first: bool = False
     constrains: Callable[..., Any] | None = None
     boundary: bool = False
@@ -182,6 +191,12 @@ class Op:
     def has_effects(self, params: Params) -> bool:
         """Whether an equation with these params must be kept though nobody uses its results."""
         return self.effects(params) if callable(self.effects) else self.effects
+
+    def exchange_axes(self, params: Params) -> tuple[str, ...]:
+        """The mesh axes between whose devices an equation with these params moves data; () if it moves none."""
+        if self.across is None:
+            return ()
+        return params.get("sum_axes", ()) if self.absorbs_sum else params["axes"]
 
     def ufunc_for(self, dtypes: Iterable[Any]) -> Callable[..., Any] | None:
         """The `ufunc` for operands of these dtypes."""

@@ -165,6 +165,13 @@ def verify(program: Program, after: str = "") -> Program:
     return program
 
 
+def calls_user(eqn: Equation) -> bool:
+    """Whether an equation, or one of the programs that it holds, runs code of the user's or has effects."""
+    if eqn.op.calls_user or eqn.op.has_effects(eqn.params):
+        return True
+    return any(calls_user(e) for _, inner in subprograms(eqn.params) for e in inner.equations)
+
+
 def live_equations(program: Program) -> Program:
     """`program` without equations whose results nobody uses and which have no effects."""
     needed: set[Var] = {v for v in program.outputs if isinstance(v, Var)}

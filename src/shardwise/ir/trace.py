@@ -7,17 +7,15 @@ Goes out: whatever the current trace makes of it: arrays (eager), tracers that r
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
-from os.path import dirname
 from typing import Any
 
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
 from shardwise.base.errors import (
     ConcretizationTypeError,
@@ -27,16 +25,15 @@ from shardwise.base.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from shardwise.base.tracebacks import EXCLUDED
+from shardwise.base.tracebacks import user_frame
 from shardwise.ir.axis_scope import MAPPED_AXES
 from shardwise.ir.explicit import complete_types
+from shardwise.ir.keys import note_params, params_key
 from shardwise.ir.op import Op
 from shardwise.ir.program import Atom, Equation, Program, Source, Var
 from shardwise.ir.types import ShapedArray
 from shardwise.ir.value import Array, Literal, check_index, check_scalar, check_truth
 from shardwise.sharding.context import tracing as inside_trace
-
-PACKAGE_DIR = dirname(dirname(__file__))
 
 
 class Trace:
@@ -91,27 +88,27 @@ class Tracer(Array):
     def __bool__(self) -> bool:
         check_truth(self)
         raise TracerBoolConversionError(
-            f"the truth value of a traced array ({self.aval.str_short()}) is not known while tracing{self.describe()}. "
+            f"Attempted boolean conversion of traced array {self.aval.str_short()}, which has no value yet{self.describe()}. "
             "Use jnp.where or lax.cond, or mark the argument static."
         )
 
     def __index__(self) -> int:
         check_index(self)
         raise TracerIntegerConversionError(
-            f"a traced array ({self.aval.str_short()}) has no integer value while tracing{self.describe()}. "
+            f"The __index__() method was called on traced array {self.aval.str_short()}, which has no value yet{self.describe()}. "
             "Mark the argument static, or index with lax.dynamic_index_in_dim."
         )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         raise TracerArrayConversionError(
-            f"a traced array ({self.aval.str_short()}) cannot become a NumPy array while tracing{self.describe()}. "
+            f"The conversion method __array__() was called on traced array {self.aval.str_short()}, which has no value "
+            f"yet{self.describe()}. "
             "Use shardwise.numpy functions on it."
         )
 
     def _no_value(self, what: str) -> ConcretizationTypeError:
-        return ConcretizationTypeError(
-            f"{what} needs a concrete value, but got a traced array ({self.aval.str_short()}){self.describe()}. "
-            "Move the call out of the transformed function, or mark the argument static."
+        return not_concrete(
+            self, f"{what} needs one", "Move the call out of the transformed function, or mark the argument static."
         )
 
     def __float__(self) -> float:
@@ -210,19 +207,23 @@ def bind(op: Op, /, *args: Any, **params: Any) -> Any:
 
 def infer_types(op: Op, in_types: tuple[ShapedArray, ...], params: dict[str, Any]) -> tuple[ShapedArray, ...]:
     """The result types of `op`: its type rule, completed with explicit specs and varying axes."""
-    try:
-        return _infer_cached(op, in_types, tuple(params.items()), context_token())
+    try:  # type rules may read the context mesh and the x64 flag
+        key = (op, in_types, context_token(), *params_key(op, params))
+        found = _inferred.get(key)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
         return _infer(op, in_types, params)
+    if found is None:
+        if note_params(op, params):
+            return infer_types(op, in_types, params)
+        found = _infer(op, in_types, params)
+        _inferred[key] = found
+    return found
 
 
-@lru_cache(maxsize=8192)
-def _infer_cached(op: Op, in_types: tuple[ShapedArray, ...], params: tuple[tuple[str, Any], ...],
-                  context: object) -> tuple[ShapedArray, ...]:  # fmt: skip
-    del context  # part of the key: type rules may read the context mesh and the x64 flag
-    return _infer(op, in_types, dict(params))
+_inferred: Bounded[Any, tuple[ShapedArray, ...]] = Bounded(8192)
+at_clear(_inferred.clear)
 
 
 def _infer(op: Op, in_types: tuple[ShapedArray, ...], params: dict[str, Any]) -> tuple[ShapedArray, ...]:
@@ -314,10 +315,7 @@ class ProgramTrace(Trace):
             if trace is x.owner:
                 return
         if x.owner.closed:
-            raise UnexpectedTracerError(
-                f"a traced array ({x.aval.str_short()}) was used after the function that made it had returned"
-                f"{x.describe()}. Return it from the function instead of storing it outside."
-            )
+            raise unexpected_tracer(x, self.name)
 
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         atoms = tuple(self.atom(a) for a in args)
@@ -328,7 +326,9 @@ class ProgramTrace(Trace):
     def emit(self, op: Op, atoms: tuple[Atom, ...], params: dict[str, Any]) -> tuple[Var, ...]:
         """Append an equation; returns its output variables."""
         if self.closed:
-            raise UnexpectedTracerError(f"op {op.name} was recorded into {self.name} after its trace had ended")
+            raise UnexpectedTracerError(
+                f"Encountered an unexpected tracer: op {op.name} was recorded into {self.name} after its trace had ended"
+            )
         types = infer_types(op, tuple(a.aval for a in atoms), params)
         outs = tuple(Var(t) for t in types)
         self.equations.append(Equation(op, atoms, outs, params, user_source()))
@@ -365,6 +365,23 @@ def _record(fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], nam
         return trace.finish(list(outs))
 
 
+def not_concrete(x: Tracer, need: str, remedy: str) -> ConcretizationTypeError:
+    """The error of what must know the value of a traced array. `need` says what does, `remedy` what to do."""
+    return ConcretizationTypeError(
+        f"Abstract tracer value encountered where concrete value is expected: {need}, but {x.aval.str_short()} is a traced "
+        f"array{x.describe()}. {remedy}"
+    )
+
+
+def unexpected_tracer(x: Tracer, where: str) -> UnexpectedTracerError:
+    """The error of a tracer met after its trace has ended. `where` says who met it."""
+    return UnexpectedTracerError(
+        f"Encountered an unexpected tracer: {where} got a traced array ({x.aval.str_short()}) outside of its trace{x.describe()}. A "
+        "traced function kept it by a side effect: return values instead of storing them outside. jax.checking_leaks() finds "
+        "where that happens."
+    )
+
+
 def check_leaks(trace: Trace, name: str) -> None:
     """Under `checking_leaks`: LeakedTracerError if a tracer of `trace`, which has ended, is still referred to."""
     if not config.jax_check_tracer_leaks:
@@ -372,9 +389,27 @@ def check_leaks(trace: Trace, name: str) -> None:
     gc.collect()
     leaked: list[Any] = [x for x in gc.get_objects() if issubclass(type(x), Tracer) and x.owner is trace]
     if leaked:
-        shown = "; ".join(f"{t.aval.str_short()}{t.describe()}" for t in leaked[:3])
-        raise LeakedTracerError(f"Leaked trace: {len(leaked)} traced value(s) of {name} are still referred to after it returned: "
-                                f"{shown}. Return them instead of storing them outside.")  # fmt: skip
+        shown = "; ".join(f"{t.aval.str_short()}{t.describe()}{_holder(t, leaked)}" for t in leaked[:3])
+        raise LeakedTracerError(
+            f"Leaked trace {type(trace).__name__}: {len(leaked)} traced value(s) of {name} are still referred to after it returned: "
+            f"{shown}. Return them instead of storing them outside."
+        )
+
+
+def _holder(x: Tracer, known: list[Any]) -> str:
+    """What refers to a leaked tracer, as far as the garbage collector can tell by name."""
+    for referrer in gc.get_referrers(x):
+        if type(referrer) is dict:
+            key = next((k for k, v in referrer.items() if v is x), None)
+            for owner in gc.get_referrers(referrer):
+                if getattr(owner, "__dict__", None) is referrer:
+                    return f", kept as {key!r} of {getattr(owner, '__name__', type(owner).__name__)}"
+            return f", kept in a dict under {key!r}"
+        if type(referrer) in (list, tuple, set) and referrer is not known:
+            return f", kept in a {type(referrer).__name__} of {len(referrer)}"
+        if type(referrer).__name__ == "cell":
+            return ", kept in a variable of a closure"
+    return ""
 
 
 def eval_program(program: Program, values: Sequence[Any]) -> list[Any]:
@@ -388,8 +423,6 @@ def eval_program(program: Program, values: Sequence[Any]) -> list[Any]:
 
 
 def user_source() -> Source | None:
-    """File and line of the innermost frame outside this package."""
-    frame, foreign = sys._getframe(1), (PACKAGE_DIR, *EXCLUDED)
-    while frame is not None and frame.f_code.co_filename.startswith(foreign):
-        frame = frame.f_back  # type: ignore[assignment]
+    """File and line of the innermost frame that is the user's."""
+    frame = user_frame()
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None

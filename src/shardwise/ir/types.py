@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.caches import Interned
 from shardwise.base.dtypes import float0, issubdtype, short_name
 from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
 
@@ -20,7 +21,7 @@ Axes = tuple[str, ...]
 Spec = tuple[Axes, ...]  # per dim the mesh axes that split it, major first
 
 NO_AXES: frozenset[str] = frozenset()
-_interned: dict[tuple[Any, ...], ShapedArray] = {}
+_interned: Interned[tuple[Any, ...], ShapedArray] = Interned()
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class ShapedArray:
             size *= int(n)
         put(self, "size", size)
         put(self, "_hash", hash(key))
-        return _interned.setdefault(key, self)
+        return _interned.keep(key, self)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"cannot assign to field {name!r} of a type; use update({name}=...)")
@@ -100,7 +101,8 @@ class ShapedArray:
     # Equality is identity, inherited from object: types are interned.
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (self.shape, self.dtype, self.weak_type))
+        others = {k: getattr(self, k) for k in ("mesh", "spec", "vma", "unreduced", "reduced")}
+        return (_rebuild, (self.shape, self.dtype, self.weak_type, others))
 
     def update(self, **changes: Any) -> ShapedArray:
         """This type with some fields replaced. A new shape drops the spec unless one is given."""
@@ -198,8 +200,8 @@ def _explicit_part(
     return mesh, spec, frozenset(sharding.spec.unreduced), frozenset(sharding.spec.reduced)
 
 
-def _rebuild(shape: tuple[int, ...], dtype: Any, weak_type: bool) -> ShapedArray:
-    return ShapedArray(shape, dtype, weak_type)
+def _rebuild(shape: tuple[int, ...], dtype: Any, weak_type: bool, others: dict[str, Any]) -> ShapedArray:
+    return ShapedArray(shape, dtype, weak_type, **others)
 
 
 def _axes_text(axes: Axes) -> str:

@@ -30,6 +30,10 @@ from shardwise.ops.special import *  # noqa: F403
 from shardwise.ops.window import *  # noqa: F403
 from shardwise.transforms.constraints import with_sharding_constraint as with_sharding_constraint
 
+# Ops enter under their JAX names as Primitives (see `__getattr__`), which is what equations and policies show.
+for _name in [n for n in globals() if n.endswith("_p")]:
+    del globals()[_name]
+
 _ABSENT = {
     "rng_bit_generator": "its bits are XLA's own; use random.bits, which is the same everywhere",
     "rng_uniform": "it draws from a hidden state; use random.uniform with a key",

@@ -15,7 +15,8 @@ __all__ = ["Token", "after_all", "composite", "create_token"]
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
     """`decomposition` as a named part of programs: compilers that know the name could do it in their own way; ours does not.
 
-    Keyword arguments are attributes of the composite and must not be arrays.
+    Nobody but such a compiler would ask for the `version`, which is not kept. Keyword arguments are attributes of the
+    composite and must not be arrays.
     """
     if not isinstance(name, str) or not name:
         raise ValueError(f"composite takes a name, got {name!r}.")
@@ -39,7 +40,7 @@ register_pytree_node(Token, lambda _: ((), None), lambda aux, children: Token())
 
 
 def create_token(_: Any = None) -> Token:
-    """A new token."""
+    """A new token. It does not wait for the operand `_`, which is there when the call begins."""
     return Token()
 
 

@@ -40,7 +40,7 @@ class RaggedDotDimensionNumbers:
 
 
 def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, precision: Any = None, preferred_element_type: Any = None,
-               group_offset: Any = None, *, out_sharding: Any = None) -> Array:  # fmt: skip
+               group_offset: Any = None, out_sharding: Any = None) -> Array:  # fmt: skip
     """Rows of `lhs` [m, k] in groups, each group times its own matrix of `rhs` [g, k, n]: [m, n].
 
     `group_sizes` [g] are integers; rows beyond their sum give zeros. Raises TypeError or ValueError for other ranks and sizes.
@@ -51,7 +51,7 @@ def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, precision: Any = None, pref
 
 
 def ragged_dot_general(lhs: Any, rhs: Any, group_sizes: Any, ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
-                       precision: Any = None, preferred_element_type: Any = None, group_offset: Any = None, *,
+                       precision: Any = None, preferred_element_type: Any = None, group_offset: Any = None,
                        out_sharding: Any = None) -> Array:  # fmt: skip
     """`dot_general` of groups along one dim of `lhs`, which the dimension numbers name.
 

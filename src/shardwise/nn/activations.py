@@ -13,8 +13,8 @@ import numpy as np
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.ir import Array, literal
-from shardwise.nn._calls import define_call
 from shardwise.numpy._promote import array, canonical_axis, promote_inexact, value, values
+from shardwise.ops.calls import define_call
 from shardwise.transforms.jit import jit
 
 # One computation when called on arrays, the body's ops when called while tracing.

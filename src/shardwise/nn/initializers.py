@@ -46,12 +46,12 @@ def _dtype(dtype: Any) -> Any:
 
 
 def zeros(key: Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """An initializer that gives zeros."""
+    """An initializer that gives zeros, whatever the `key`."""
     return jnp.zeros(shape, _dtype(dtype), out_sharding=out_sharding)
 
 
 def ones(key: Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """An initializer that gives ones."""
+    """An initializer that gives ones, whatever the `key`."""
     return jnp.ones(shape, _dtype(dtype), out_sharding=out_sharding)
 
 

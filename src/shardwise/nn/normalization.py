@@ -17,7 +17,6 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.base.dtypes import check_requested, default_dtype
 from shardwise.ir import Array, literal
-from shardwise.nn._calls import define_call
 from shardwise.numpy._promote import (
     Axis,
     array,
@@ -32,6 +31,7 @@ from shardwise.numpy._promote import (
     value,
 )
 from shardwise.numpy.named_axes import split_names
+from shardwise.ops.calls import define_call
 from shardwise.transforms.jit import jit
 
 

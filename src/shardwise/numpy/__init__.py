@@ -4,6 +4,7 @@ In: arrays, NumPy arrays, scalars. Out: arrays that lie as their operands do. Ea
 """
 
 import importlib as _importlib
+import sys as _sys
 from typing import Any as _Any
 
 from shardwise.base.gone import no_attribute as _no_attribute
@@ -25,6 +26,7 @@ from shardwise.numpy.manipulation import *  # noqa: F403
 from shardwise.numpy.named_ufuncs import *  # noqa: F403
 from shardwise.numpy.namespace_info import *  # noqa: F403
 from shardwise.numpy.operators import install_operators as _install_operators
+from shardwise.numpy.operators import sign_methods as _sign_methods
 from shardwise.numpy.padding import *  # noqa: F403
 from shardwise.numpy.polynomial import *  # noqa: F403
 from shardwise.numpy.predicates import *  # noqa: F403
@@ -43,6 +45,7 @@ from shardwise.numpy.transcendental import *  # noqa: F403
 from shardwise.numpy.unary import *  # noqa: F403
 
 _install_operators()
+_sign_methods(_sys.modules[__name__])
 
 
 def __getattr__(name: str) -> _Any:

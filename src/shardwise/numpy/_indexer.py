@@ -113,7 +113,7 @@ def _entry(e: Any) -> Any:
         return e
     if isinstance(e, (bool, np.bool_)):
         return np.asarray(e)
-    if isinstance(e, (int, np.integer)):
+    if isinstance(e, (int, np.integer)) and not isinstance(e, np.timedelta64):
         return int(e)
     if isinstance(e, str):
         raise TypeError(f"JAX does not support string indexing; got idx={e!r}")

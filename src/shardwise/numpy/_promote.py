@@ -16,6 +16,7 @@ import numpy as np
 from shardwise import lax
 from shardwise.array import ArrayImpl
 from shardwise.base import config
+from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.dtypes import (
     SCALAR_TYPES,
     check_requested,
@@ -25,11 +26,11 @@ from shardwise.base.dtypes import (
     to_complex,
     to_inexact,
 )
-from shardwise.base.errors import ConcretizationTypeError
 from shardwise.device_put import place_created
-from shardwise.ir import Array, Literal, ShapedArray, Tracer, literal
+from shardwise.ir import Array, Literal, ShapedArray, Tracer, literal, not_concrete
 from shardwise.ir.explicit import elementwise_error
 from shardwise.ops.casts import convert as convert
+from shardwise.ops.casts import strong as strong
 from shardwise.ops.casts import warn_of_lost_part
 from shardwise.ops.convert import as_array as as_array
 from shardwise.ops.convert import as_value
@@ -49,7 +50,8 @@ _REAL_FLOATING = _FLOATING - _COMPLEX
 
 
 _INT_LIMIT = 2**31
-_constants: dict[Any, Literal] = {}
+_constants: Bounded[Any, Literal] = Bounded(4096)
+at_clear(_constants.clear)
 
 
 def number(x: int | float, t: ShapedArray) -> Literal | None:
@@ -78,8 +80,6 @@ def constant(x: Value, number: Any) -> Literal:
 
 
 def _remembered(key: Any, made: Literal) -> Literal:
-    if len(_constants) > 4096:
-        _constants.clear()
     _constants[key] = made
     return made
 
@@ -133,10 +133,8 @@ def sequence(name: str, xs: Any) -> list[Any]:
 def concrete(x: Any, what: str) -> np.ndarray[Any, Any]:
     """The value of `x` as a NumPy array; ConcretizationTypeError saying what needs it if `x` is traced."""
     if isinstance(x, Tracer):
-        raise ConcretizationTypeError(
-            f"{what} must be known while tracing, but it is a traced array ({x.aval.str_short()}){x.describe()}. "
-            "Pass it as a static argument, or compute it outside of the transformed function."
-        )
+        raise not_concrete(x, f"{what} must be known while tracing",
+                           "Pass it as a static argument, or compute it outside of the transformed function.")  # fmt: skip
     return np.asarray(x.value if isinstance(x, Literal) else x)
 
 
@@ -166,6 +164,8 @@ def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
     try:
         axis = operator.index(axis)
     except TypeError:
+        if isinstance(axis, Tracer):
+            raise not_concrete(axis, f"{name} must be known while tracing", "Pass it as a static argument.") from None
         raise TypeError(f"{name} must be an integer, got {axis!r} of type {type(axis).__name__}.") from None
     if not -ndim <= axis < ndim:
         # NumPy's class is both a ValueError and an IndexError; JAX raises now one, now the other.
@@ -267,7 +267,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
         sizes = {s[d] for s in shapes if len(s) >= -d and s[d] != 1}
         if len(sizes) > 1:
             raise ValueError(
-                f"Incompatible shapes for broadcasting: {', '.join(map(str, shapes))}. "
+                f"Incompatible shapes for broadcasting: shapes={list(map(tuple, shapes))}. "
                 "Counted from the last dim, sizes must be equal or 1."
             )
         result.append(sizes.pop() if sizes else 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
-from shardwise.ir import Array
+from shardwise.ir import Array, Tracer
 from shardwise.numpy._promote import (
     array,
     as_array,
@@ -20,10 +21,12 @@ from shardwise.numpy._promote import (
     canonical_axes,
     canonical_axis,
     concrete,
+    is_integer,
     no_out,
     requested,
     values,
 )
+from shardwise.numpy.indexing import take
 
 
 class ufunc:
@@ -48,6 +51,10 @@ class ufunc:
         self.nout = operator.index(nout)
         self.nargs = self.nin if nargs is None else operator.index(nargs)
         self.identity = identity
+        kind = inspect.Parameter
+        self.__signature__ = inspect.Signature([
+            kind("args", kind.VAR_POSITIONAL), kind("out", kind.KEYWORD_ONLY, default=None),
+            kind("where", kind.KEYWORD_ONLY, default=None)])  # fmt: skip
         self._call = call or _vectorized(func)
         self._reduce = reduce
         self._accumulate = accumulate
@@ -181,15 +188,37 @@ class ufunc:
         no_out(f"{self.__name__}.reduceat", out)
         x = array(f"{self.__name__}.reduceat", a)
         axis = canonical_axis(axis, x.ndim)
-        starts = concrete(indices, f"indices of {self.__name__}.reduceat")
-        if starts.ndim != 1 or starts.dtype.kind not in "iu":
+        starts = array(f"{self.__name__}.reduceat", indices)
+        if starts.ndim != 1 or not is_integer(starts.dtype):
             raise ValueError(f"{self.__name__}.reduceat takes a 1-d array of integer indices, got shape {starts.shape} "
                              f"of {starts.dtype}.")  # fmt: skip
+        if isinstance(starts, Tracer):
+            return self._reduce_between(x, starts, axis, requested(f"{self.__name__}.reduceat", dtype))
+        known = concrete(starts, f"indices of {self.__name__}.reduceat")
         pieces = []
-        for start, stop in zip(starts, [*starts[1:], x.shape[axis]], strict=True):
+        for start, stop in zip(known, [*known[1:], x.shape[axis]], strict=True):
             piece = lax.slice_in_dim(x, int(start), max(int(stop), int(start) + 1), axis=axis)
             pieces.append(self.reduce(piece, axis, dtype, keepdims=True))
         return lax.concatenate(pieces, axis)
+
+    def _reduce_between(self, x: Array, starts: Array, axis: int, dtype: Any) -> Array:
+        """`reduceat` where `starts` are traced: each step joins one element along `axis` to the slices that hold it."""
+        like = self.reduce(lax.slice_in_dim(x, 0, 1, axis=axis), axis, dtype)
+        x = as_array(astype(x, like.dtype))
+        size = x.shape[axis]
+        stops = lax.concatenate([starts[1:], lax.full((1,), size, starts.dtype)], 0)  # type: ignore[index]
+        shape = tuple(starts.shape[0] if d == axis else 1 for d in range(x.ndim))
+        result = take(x, starts, axis)
+        starts, stops = lax.reshape(starts, shape), lax.reshape(stops, shape)
+
+        def joined(k: Any, result: Any) -> Any:
+            item = lax.dynamic_index_in_dim(x, k, axis)
+            k = lax.convert_element_type(k, starts.dtype)
+            inside = lax.bitwise_and(lax.gt(k, starts), lax.lt(k, stops))
+            new = as_array(astype(self._call(result, item), x.dtype))
+            return lax.select(broadcast_to_shape(inside, result.shape), new, result)
+
+        return lax.fori_loop(0, size, joined, result)
 
     def outer(self, A: Any, B: Any, /) -> Array:
         """The function applied to each pair of an element of `A` and one of `B`: shape ``A.shape + B.shape``."""

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import is_weak
 from shardwise.ir import Array, Op, bind
 from shardwise.numpy._promote import (
     Value,
-    convert,
     promote_inexact,
+    strong,
     value,
 )
 from shardwise.ops.select import select_n_p
@@ -49,12 +48,11 @@ def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., A
     return function
 
 
+def weak_if_scalar(result: Array) -> Array:
+    """`result`, strongly typed if it has dims: so is what JAX joins with constants that it makes as arrays."""
+    return strong(result) if result.ndim else result
+
+
 def where_(condition: Value, x: Value, y: Value) -> Array:
     """`x` where `condition` holds, else `y`; for operands whose dtypes and ranks fit already."""
     return bind(select_n_p, condition, y, x)
-
-
-def weak_if_all_are(result: Array, *operands: Any) -> Array:
-    """`result`, weakly typed only if all operands are, also where an integer met a Python float."""
-    weak = all(is_weak(x) for x in operands)
-    return convert(result, result.dtype, weak)  # type: ignore[return-value]

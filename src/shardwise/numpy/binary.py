@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
+from shardwise.base import config
 from shardwise.base.dtypes import isdtype
 from shardwise.ir import Array, Literal, Op, Tracer, bind
 from shardwise.numpy._promote import (
     Value,
     as_array,
-    astype,
     constant,
     is_complex,
     is_inexact,
@@ -23,13 +23,15 @@ from shardwise.numpy._promote import (
     promote_shapes,
     promote_to_inexact,
     promote_to_numeric,
+    strong,
     value,
     values,
     zero_like,
 )
-from shardwise.numpy._ufunc_forms import binary, weak_if_all_are, where_
+from shardwise.numpy._ufunc_forms import binary, weak_if_scalar, where_
 from shardwise.ops import binary as two
 from shardwise.ops import unary as one
+from shardwise.ops.calls import define_along
 from shardwise.ops.operands import elementwise_op
 
 _add = binary("add", two.add_p, promote, "Elementwise ``x + y``; logical or of bools.")
@@ -119,10 +121,12 @@ def _float_divmod(x: Value, y: Value) -> tuple[Array, Array]:
 
 
 def _float_quotient(x: Value, y: Value, rest: Array) -> Array:
-    quotient = bind(two.div_p, bind(two.sub_p, x, rest), y)
+    whole = bind(two.sub_p, x, rest)
+    if not _is_positive(y):
+        whole = where_(bind(two.eq_p, y, zero_like(y)), x, whole)  # infinite, or NaN of 0
+    quotient = bind(two.div_p, whole, y)
     quotient = where_(_on_other_side(y, rest), bind(two.sub_p, quotient, constant(quotient, 1)), quotient)
-    quotient = lax.round(quotient, lax.RoundingMethod.AWAY_FROM_ZERO)
-    return quotient if _is_positive(y) else where_(bind(two.eq_p, y, zero_like(y)), bind(two.div_p, x, y), quotient)
+    return lax.round(quotient, lax.RoundingMethod.AWAY_FROM_ZERO)
 
 
 def power(x1: Any, x2: Any, /) -> Array:
@@ -130,17 +134,16 @@ def power(x1: Any, x2: Any, /) -> Array:
 
     TypeError for a negative power known while tracing of integers; otherwise such powers give 0, 1 or -1.
     """
-    x, y = values("power", x1, x2)
+    x, y = values("power", x1, int(x2) if x2 is True or x2 is False else x2)
     exponent = _integer_constant(y)
     if exponent is not None:
         (x,) = promote_numeric(x)
         return integer_power(x, exponent)
     if is_inexact(x.dtype) and is_integer(y.dtype):
-        base, _ = promote_numeric(x, y)
-        return lax.pow(*promote_shapes("power", base, astype(y, y.dtype)))
+        return lax.pow(*promote_shapes("power", promote_numeric(x, y)[0], y))
     x, y = promote_shapes("power", *promote_numeric(x, y))
     if is_integer(x.dtype):
-        return bind(_int_pow_p, x, y)
+        return strong(bind(_int_pow_p, x, y))
     return lax.pow(x, y)
 
 
@@ -184,35 +187,60 @@ def float_power(x: Any, y: Any, /) -> Array:
 def _logaddexp(x1: Any, x2: Any, /) -> Array:
     """Elementwise ``log(exp(x1) + exp(x2))`` without overflow."""
     x, y = promote_to_inexact("logaddexp", x1, x2)
+    return _log_sum(x, y)
+
+
+def _log_sum_body(x: Value, y: Value) -> Array:
     if is_complex(x.dtype):
-        return weak_if_all_are(_complex_logaddexp(x, y), x1, x2)
+        return _complex_log_sum(x, y, lax.exp, 1.0)
     difference = lax.sub(x, y)
     sum_ = lax.add(lax.max(x, y), lax.log1p(lax.exp(lax.neg(lax.abs(difference)))))
-    return where_(lax.ne(difference, difference), lax.add(x, y), sum_)
+    return where_(lax.ne(difference, difference), lax.add(x, y), sum_)  # NaN, and infinities of one sign
 
 
-def _complex_logaddexp(x: Value, y: Value) -> Array:
-    x_larger = lax.gt(lax.real(x), lax.real(y))
-    high, low = where_(x_larger, x, y), where_(x_larger, y, x)
-    same = lax.eq(x, y)  # so that infinities do not cancel
-    delta = where_(same, zero_like(x), lax.sub(low, high))
-    total = lax.add(high, lax.log1p(lax.exp(delta)))
+def _complex_log_sum(x: Value, y: Value, exp: Any, unit: float) -> Array:
+    """The logarithm, in units of `unit`, of the sum of two powers."""
+    high = lax.max(x, y)
+    delta = lax.sub(lax.add(x, y), lax.mul(high, constant(high, 2)))
+    total = lax.add(high, lax.mul(lax.log1p(exp(delta)), constant(high, 1 / unit)))
     # The phase is given up to full turns: bring it into (-pi, pi].
-    phase = lax.imag(total)
-    turns = lax.round(lax.div(phase, constant(phase, 2 * np.pi)), lax.RoundingMethod.TO_NEAREST_EVEN)
-    return lax.complex(lax.real(total), lax.sub(phase, lax.mul(turns, constant(phase, 2 * np.pi))))
+    phase, turn = lax.imag(total), 2 * np.pi / unit
+    turns = lax.round(lax.div(phase, constant(phase, turn)), lax.RoundingMethod.TO_NEAREST_EVEN)
+    return lax.complex(lax.real(total), lax.sub(phase, lax.mul(turns, constant(phase, turn))))
+
+
+def _finite_or_zero(x: Value) -> Array:
+    """`x`, and 0 for infinity: so the difference to an infinite sum is that to 0."""
+    return where_(lax.eq(x, constant(x, np.inf)), zero_like(x), x)
+
+
+def _log_sum_pushes(exp: Any) -> Any:
+    """Each tangent counts by its share of the sum."""
+
+    def share(x: Value, out: Value) -> Array:
+        return exp(lax.sub(_finite_or_zero(x), _finite_or_zero(out)))
+
+    return (lambda t, out, x, y: lax.mul(t, share(x, out))), (lambda t, out, x, y: lax.mul(t, share(y, out)))
+
+
+_log_sum = define_along("logaddexp", _log_sum_body, *_log_sum_pushes(lax.exp))
 
 
 def _logaddexp2(x1: Any, x2: Any, /) -> Array:
     """Elementwise ``log2(2**x1 + 2**x2)`` without overflow."""
-    x, y = promote_to_inexact("logaddexp2", x1, x2)
+    return weak_if_scalar(_log2_sum(*promote_to_inexact("logaddexp2", x1, x2)))
+
+
+def _log2_sum_body(x: Value, y: Value) -> Array:
     if is_complex(x.dtype):
-        log2 = constant(x, math.log(2))
-        return lax.div(_complex_logaddexp(lax.mul(x, log2), lax.mul(y, log2)), log2)
+        return _complex_log_sum(x, y, lax.exp2, math.log(2))
     difference = lax.sub(x, y)
     log = lax.log1p(lax.exp2(lax.neg(lax.abs(difference))))
-    sum_ = lax.add(lax.max(x, y), lax.div(log, constant(log, math.log(2))))
-    return weak_if_all_are(where_(lax.ne(difference, difference), lax.add(x, y), sum_), x1, x2)
+    sum_ = lax.add(lax.max(x, y), lax.mul(log, constant(log, 1 / math.log(2))))
+    return where_(lax.ne(difference, difference), lax.add(x, y), sum_)
+
+
+_log2_sum = define_along("logaddexp2", _log2_sum_body, *_log_sum_pushes(lax.exp2))
 
 
 def hypot(x1: Any, x2: Any, /) -> Array:
@@ -225,14 +253,16 @@ def hypot(x1: Any, x2: Any, /) -> Array:
     high, low = lax.max(x, y), lax.min(x, y)
     divisor = where_(lax.eq(high, zero_like(high)), constant(high, 1), high)
     root = lax.mul(high, lax.sqrt(lax.add(constant(high, 1), lax.square(lax.div(low, divisor)))))
-    return weak_if_all_are(where_(infinite, constant(root, np.inf), root), x1, x2)
+    root = where_(lax.eq(high, zero_like(high)), high, root)
+    return weak_if_scalar(where_(infinite, constant(root, np.inf), root))
 
 
 def heaviside(x1: Any, x2: Any, /) -> Array:
     """Elementwise step: 0 for negative `x1`, 1 for positive, `x2` at 0."""
     x, y = promote_to_inexact("heaviside", x1, x2)
     step = where_(lax.lt(x, zero_like(x)), zero_like(x), where_(lax.gt(x, zero_like(x)), constant(x, 1), y))
-    return weak_if_all_are(where_(lax.ne(x, x), x, step), x1, x2)
+    result = where_(lax.ne(x, x), x, step)
+    return strong(result) if x.ndim else result
 
 
 def fmin(x1: Any, x2: Any) -> Array:
@@ -249,15 +279,22 @@ def _number_of(name: str, op: Op, x1: Any, x2: Any) -> Array:
     x, y = promote(name, x1, x2)
     if not is_inexact(x.dtype):
         return bind(op, x, y)
-    return where_(lax.ne(y, y), x, where_(lax.ne(x, x), y, bind(op, x, y)))
+    if is_complex(x.dtype):
+        return where_(lax.ne(y, y), x, where_(lax.ne(x, x), y, bind(op, x, y)))
+    first = lax.gt(x, y) if op is two.max_p else lax.lt(x, y)
+    return where_(lax.bitwise_or(first, lax.ne(y, y)), x, y)  # of equal ones the second
 
 
 def clip(arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None,
          a_max: Any = None) -> Array:  # fmt: skip
     """Elementwise `arr` moved into the range from `min` to `max`, either of which may be None.
 
-    `a`, `a_min` and `a_max` are older names. ValueError for complex values.
+    `a`, `a_min` and `a_max` are names of the seed era, which JAX 0.10 refuses with TypeError. ValueError for complex values.
     """
+    if not (a is a_min is a_max is None) and config.latest:
+        for old, given, name in (("a", a, "arr"), ("a_min", a_min, "min"), ("a_max", a_max, "max")):
+            if given is not None:
+                raise TypeError(f"clip() got an unexpected keyword argument {old!r}. Its name is {name} now.")
     arr = a if arr is None else arr
     min = a_min if min is None else min
     max = a_max if max is None else max

@@ -20,7 +20,7 @@ from shardwise.numpy._promote import (
     value,
     zero_like,
 )
-from shardwise.numpy._ufunc_forms import binary, weak_if_all_are, where_
+from shardwise.numpy._ufunc_forms import binary, weak_if_scalar, where_
 from shardwise.numpy.unary import absolute
 from shardwise.ops import binary as two
 from shardwise.ops import unary as one
@@ -47,7 +47,7 @@ _gcd_p = elementwise_op("gcd", np.gcd, "iu", "iu")
 
 def gcd(x1: Any, x2: Any) -> Array:
     """Elementwise greatest common divisor of integers; gcd(0, x) is abs(x). ValueError unless both are integers."""
-    return weak_if_all_are(bind(_gcd_p, *_two_integers("gcd", x1, x2)), x1, x2)
+    return weak_if_scalar(bind(_gcd_p, *_two_integers("gcd", x1, x2)))
 
 
 def lcm(x1: Any, x2: Any) -> Array:
@@ -56,7 +56,7 @@ def lcm(x1: Any, x2: Any) -> Array:
     x, y = absolute(x), absolute(y)
     divisor = bind(_gcd_p, x, y)
     quotient = lax.div(y, where_(lax.eq(divisor, zero_like(divisor)), constant(divisor, 1), divisor))
-    return weak_if_all_are(lax.mul(x, quotient), x1, x2)
+    return weak_if_scalar(lax.mul(x, quotient))
 
 
 def _two_integers(name: str, x1: Any, x2: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from shardwise import lax
-from shardwise.array import ArrayImpl, host_array
+from shardwise.array import ArrayImpl, host_array, shared_array
 from shardwise.base.dtypes import (
     as_dtype,
     canonicalize,
@@ -28,10 +28,12 @@ from shardwise.ir import Array, Literal, Tracer, bind, is_eager, literal
 from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
 from shardwise.numpy._promote import astype as cast
 from shardwise.ops.casts import copy_p
+from shardwise.ops.convert import plain_ndarray
 from shardwise.ops.dims import shape_tuple
 from shardwise.ops.fill import filled, filled_like
 from shardwise.ops.out_sharding import resolve_out_sharding
 from shardwise.placement import incompatible_devices
+from shardwise.runtime.handout import is_constant
 from shardwise.sharding import (
     Mesh,
     NamedSharding,
@@ -112,7 +114,7 @@ def _copied(x: Array, wanted: Any) -> Array:
 
 
 def _from_host(x: Any, wanted: Any) -> Array:
-    if type(x) in _PYTHON_KINDS:
+    if isinstance(x, tuple(_PYTHON_KINDS)) and not isinstance(x, np.generic):
         if wanted is None:
             return as_array(literal(x))
         return _host(np.asarray(x, wanted if np.dtype(wanted).kind != "b" else None), wanted)
@@ -124,7 +126,7 @@ def _from_host(x: Any, wanted: Any) -> Array:
         return array(x.__jax_array__(), wanted)
     if x is None:
         raise ValueError("None is not a valid value for jnp.array")
-    return _host(np.asarray(x), wanted)
+    return _host(plain_ndarray(x) if isinstance(x, np.ndarray) else np.asarray(x), wanted)
 
 
 def _host(x: np.ndarray[Any, Any], wanted: Any) -> Array:
@@ -132,13 +134,13 @@ def _host(x: np.ndarray[Any, Any], wanted: Any) -> Array:
         full = as_dtype(x.dtype)
     except TypeError:
         raise TypeError(
-            f"{_shown(x)} has dtype {x.dtype}, which arrays cannot hold. Expected bools or numbers; "
+            f"{_shown(x)} with dtype {x.dtype} is not a valid JAX array type. Expected bools or numbers; "
             "convert it first, for example with np.asarray(x, float)."
         ) from None
     dtype: Any = canonicalize(full) if wanted is None else wanted
     if dtype != x.dtype:
         x = x.astype(dtype)
-    return host_array(x, explicit=True)
+    return host_array(x)
 
 
 def _shown(x: Any) -> str:
@@ -163,9 +165,7 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
         elif all(isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray) for leaf in leaves):
             wanted = lattice_result_type(*leaves)[0]
     if wanted is not None and np.dtype(wanted).kind in "iufc":
-        return host_array(
-            np.array(x, dtype=wanted), explicit=True
-        )  # raises OverflowError where a Python int does not fit
+        return host_array(np.array(x, dtype=wanted))  # raises OverflowError where a Python int does not fit
     return _host(np.array(x), wanted)
 
 
@@ -174,7 +174,7 @@ def _collect(x: Any, leaves: list[Any]) -> None:
         if isinstance(item, list | tuple):
             _collect(item, leaves)
         else:
-            leaves.append(item)
+            leaves.append(plain_ndarray(item) if isinstance(item, np.ndarray) else item)
 
 
 def _stacked(x: Any, dtype: Any) -> Array:
@@ -310,10 +310,9 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
     return _like("ones_like", a, 1, dtype, shape, device, out_sharding)
 
 
-def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-               out_sharding: Any = None) -> Array:  # fmt: skip
+def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
     """An array like `prototype` with any contents: here zeros."""
-    return _like("empty_like", prototype, 0, dtype, shape, device, out_sharding)
+    return _like("empty_like", prototype, 0, dtype, shape, device, None)
 
 
 def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out_sharding: Any) -> Array:
@@ -345,13 +344,38 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """The array of an object with `__dlpack__` in host memory. NotImplementedError for other memory."""
+    """The array of an object with `__dlpack__` in host memory.
+
+    It has memory of its own, unless nobody can write to that of x and `copy` is None. `copy` False always shares it, so that
+    later writes to x show; ValueError where that cannot be, as for 64-bit types without x64. TypeError for objects without
+    `__dlpack__`, NotImplementedError for other memory.
+    """
+    if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
+        raise TypeError(
+            f"The array passed to from_dlpack must have __dlpack__ and __dlpack_device__ methods, got {type(x)}."
+        )
     kind = x.__dlpack_device__()
     if int(kind[0]) != 1:
         raise NotImplementedError(
             f"from_dlpack takes arrays in host memory (device type 1), got {kind}. Copy it there first."
         )
-    return place_created(host_array(np.from_dlpack(x), explicit=True), device)
+    value = np.from_dlpack(x)
+    if copy is False:
+        return _on_shared_memory(value, device)
+    if copy and is_constant(value):  # which others may be
+        value = value.copy()
+    return place_created(host_array(value, explicit=True), device)
+
+
+def _on_shared_memory(value: np.ndarray[Any, Any], device: Any) -> Array:
+    dtype = canonicalize(value.dtype)
+    out = None
+    if dtype == value.dtype:
+        out = place_created(shared_array(value), device)
+    if out is None or (value.size and not np.shares_memory(np.asarray(out), value)):
+        why = f"{value.dtype} arrays become {dtype}" if out is None else f"{device} does not take the memory as it is"
+        raise ValueError(f"from_dlpack(copy=False) requires a copy here: {why}. Set copy=True or copy=None.")
+    return out
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
@@ -389,10 +413,13 @@ def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
     np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
 
 
-def savez(file: Any, *args: Any, **kwds: Any) -> None:
-    """Write several arrays to a ``.npz`` file."""
+def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
+    """Write several arrays to a ``.npz`` file. ValueError for Python objects without `allow_pickle`."""
     named: dict[str, Any] = {name: np.asarray(x) for name, x in kwds.items()}
-    np.savez(file, *map(np.asarray, args), **named)
+    arrays = [np.asarray(x) for x in args]
+    if not allow_pickle and any(x.dtype == object for x in (*arrays, *named.values())):
+        raise ValueError("Object arrays cannot be saved when allow_pickle=False. Allow it, or give arrays of numbers.")
+    np.savez(file, *arrays, **named)
 
 
 __all__ = [

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from shardwise import lax
+from shardwise.base.caches import recent
 from shardwise.base.dtypes import check_requested, lattice_result_type
 from shardwise.ir import Array
 from shardwise.numpy._promote import array, convert, no_out
@@ -144,7 +144,7 @@ def _symbol(i: int) -> str:
     return "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[i] if i < 52 else chr(i + 140)
 
 
-@lru_cache(maxsize=1024)
+@recent(1024)
 def parse(text: str, shapes: tuple[tuple[int, ...], ...]) -> Expression:
     """Subscripts fitted to operands of these shapes; ValueError where they do not fit."""
     left, arrow, output = text.partition("->")
@@ -158,7 +158,9 @@ def parse(text: str, shapes: tuple[tuple[int, ...], ...]) -> Expression:
         if not all(c.isalpha() or ord(c) > 127 for c in named):
             raise ValueError(f"einsum {text!r}: operand {i} has the subscripts {term!r}, which are no labels.")
         if len(named) > len(shape) or (len(named) < len(shape) and "..." not in term):
-            raise ValueError(f"einsum {text!r}: the subscripts {term!r} of operand {i} do not fit its shape {shape}.")
+            raise ValueError(
+                f"einsum {text!r}: subscript {term!r} does not contain the correct number of indices for operand {i} of shape {shape}."
+            )
         broadcast = max(broadcast, len(shape) - len(named))
     fresh = (c for c in map(_symbol, range(10**4)) if c not in used)
     dots = "".join(next(fresh) for _ in range(broadcast))
@@ -186,7 +188,7 @@ def parse(text: str, shapes: tuple[tuple[int, ...], ...]) -> Expression:
             if n != 1 or c not in sizes:
                 sizes[c] = n
     if len(set(output)) != len(output) or not set(output) <= set(sizes):
-        raise ValueError(f"einsum {text!r}: output labels must be distinct and occur in an input.")
+        raise ValueError(f"einsum {text!r}: an output label is repeated, or did not appear in the input.")
     return Expression(tuple(inputs), output, sizes)
 
 
@@ -207,7 +209,7 @@ def _left_to_right(n: int) -> Path:
     return ((0, 1), *((n - 1 - i, 0) for i in range(1, n - 1))) if n > 1 else ((0,),)
 
 
-@lru_cache(maxsize=512)
+@recent(512)
 def _best_path(inputs: tuple[str, ...], output: str, sizes: tuple[tuple[str, int], ...], optimize: str) -> Path:
     import opt_einsum
 

@@ -29,6 +29,7 @@ from shardwise.numpy._promote import (
     zero_like,
 )
 from shardwise.numpy._ufunc_forms import where_
+from shardwise.ops.calls import define_along
 
 
 def signbit(x: Any, /) -> Array:
@@ -52,7 +53,8 @@ def copysign(x1: Any, x2: Any, /) -> Array:
     x, y = promote_to_inexact("copysign", x1, x2)
     if is_complex(x.dtype):
         raise TypeError("copysign does not support complex-valued inputs")
-    return where_(lax.ne(signbit(x), signbit(y)), lax.neg(x), x)
+    size = lax.abs(x)
+    return where_(signbit(y), lax.neg(size), size)
 
 
 def ldexp(x1: Any, x2: Any, /) -> Array:
@@ -82,6 +84,12 @@ def _power_of_two(n: Value, dtype: np.dtype[Any]) -> Array:
     return lax.bitcast_convert_type(lax.shift_left(exponent, bits.type(info.nmant)), dtype)
 
 
+# The mantissa, found by its bits, of a float: the derivative is the factor between them.
+_mantissa = define_along(
+    "mantissa", lambda x, found, factor: found, lambda t, y, x, found, factor: lax.mul(t, factor), None, None
+)
+
+
 def frexp(x: Any, /) -> tuple[Array, Array]:
     """Elementwise (mantissa, exponent) with ``x == mantissa * 2**exponent`` and 0.5 <= abs(mantissa) < 1."""
     (v,) = promote_inexact(value("frexp", x))
@@ -103,8 +111,8 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
     keep = bits.type(~(int(mask) << info.nmant))
     mantissa = lax.bitcast_convert_type(lax.bitwise_or(lax.bitwise_and(raw, keep), half), wide)
     as_is = lax.bitwise_or(lax.eq(v, wide.type(0)), lax.bitwise_not(lax.is_finite(v)))
-    mantissa = where_(as_is, v, mantissa)
     exponent = where_(as_is, literal(0, bits), exponent)
+    mantissa = _mantissa(v, where_(as_is, v, mantissa), lax.exp2(lax.neg(astype(exponent, wide))))
     return as_array(astype(mantissa, dtype)), as_array(astype(exponent, np.dtype(np.int32)))
 
 

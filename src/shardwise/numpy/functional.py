@@ -154,7 +154,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
         return func1d(row, *args, **kwargs)
 
     for _ in range(x.ndim - d - 1):
-        function = vmap(function, in_axes=1, out_axes=-1)
+        function = vmap(function, in_axes=-1, out_axes=-1)
     for _ in range(d):
         function = vmap(function, in_axes=0, out_axes=0)
     return function(x)

@@ -14,8 +14,8 @@ import numpy as np
 
 from shardwise import lax
 from shardwise.base.dtypes import default_dtype, to_inexact
-from shardwise.base.errors import ConcretizationTypeError, ShardingTypeError
-from shardwise.ir import Array, Tracer, literal
+from shardwise.base.errors import ShardingTypeError
+from shardwise.ir import Array, Tracer, literal, not_concrete
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import (
     as_array,
@@ -68,9 +68,8 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     least = concrete_int(minlength, "minlength of bincount")
     if length is None:
         if isinstance(v, Tracer):
-            raise ConcretizationTypeError(
-                f"the size of bincount's result depends on values, but x is traced ({v.aval.str_short()}){v.describe()}. "
-                "Pass the static argument length=."
+            raise not_concrete(
+                v, "the size of bincount's result depends on values", "Pass the static argument length=."
             )
         known = np.asarray(v)
         size = builtins.max(least, int(builtins.max(0, known.max())) + 1 if known.size else 0)

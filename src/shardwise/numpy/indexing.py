@@ -6,7 +6,6 @@ mode says otherwise; negative indices count from the end first.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,8 +14,9 @@ import numpy as np
 from shardwise import lax
 from shardwise.array import ArrayImpl
 from shardwise.base import config
+from shardwise.base.caches import Bounded, at_clear, recent
 from shardwise.base.config import context_token
-from shardwise.base.dtypes import isdtype
+from shardwise.base.dtypes import isdtype, key_dtype
 from shardwise.ir import Array, Literal, bind, is_eager
 from shardwise.ir.explicit import type_error
 from shardwise.lax import GatherDimensionNumbers, GatherScatterMode
@@ -26,7 +26,7 @@ from shardwise.numpy._promote import broadcast_shapes, canonical_axis, no_out
 from shardwise.numpy._promote import value as checked_value
 from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array
-from shardwise.ops.gather import gather, gather_p, gather_params
+from shardwise.ops.gather import gather_p, gather_params, gather_windows
 from shardwise.ops.pieces import window_p
 from shardwise.sharding import NamedSharding, PartitionSpec, PmapSharding, SingleDeviceSharding
 from shardwise.signature import Signature, signature
@@ -40,8 +40,10 @@ Items = Sequence[Item]
 
 _COPIED = 1 << 12  # bytes
 _BOUNDS = {int, type(None)}
-_VIEWS = 4096
-_view_signatures: dict[Any, Signature] = {}  # of indexed arrays, by their signatures and the forms of the indices
+_view_signatures: Bounded[Any, Signature] = (
+    Bounded()
+)  # of indexed arrays, by their signatures and the forms of the indices
+at_clear(_view_signatures.clear)
 
 
 def getitem(x: Array, index: Any) -> Array:
@@ -49,7 +51,7 @@ def getitem(x: Array, index: Any) -> Array:
     if type(x) is ArrayImpl and is_eager():
         kind = type(x.sharding)
         if kind is SingleDeviceSharding:
-            view = _basic_view(x, index)
+            view = None if x._sig.aval.dtype is key_dtype and _is_watched(x) else _basic_view(x, index)
             if view is not None:
                 return view
         elif kind is PmapSharding:
@@ -61,7 +63,7 @@ def getitem(x: Array, index: Any) -> Array:
             sig = _view_signatures.get(key)
             if sig is None:
                 y = take_index(x, index)
-                if type(y) is ArrayImpl and len(_view_signatures) < _VIEWS:
+                if type(y) is ArrayImpl:
                     _view_signatures[key] = y._sig
                 return y
             return ArrayImpl(sig, dense=_basic_data(x, index))
@@ -71,7 +73,7 @@ def getitem(x: Array, index: Any) -> Array:
     return take_index(x, index)
 
 
-@functools.lru_cache(maxsize=1024)
+@recent(1024)
 def _row_params(shape: tuple[int, ...], rank: int, wraps: bool) -> dict[str, Any]:
     """The params of the gather that is ``x[index]`` for one index array of that rank."""
     numbers = GatherDimensionNumbers(tuple(range(rank, rank + len(shape) - 1)), (0,), (0,))
@@ -91,6 +93,11 @@ def _pmap_piece(x: ArrayImpl, index: Any) -> Array | None:
             aval = shard.data.aval.update(shape=dense.shape)
             return ArrayImpl(signature(aval, sharding, False), dense=dense)
     return None
+
+
+def _is_watched(x: Array) -> bool:
+    """Whether `x` holds keys whose reuse is looked for, so that its parts have to come from ops that say which parts they are."""
+    return x.dtype is key_dtype and config.jax_debug_key_reuse
 
 
 def _basic_view(x: ArrayImpl, index: Any) -> Array | None:
@@ -271,7 +278,7 @@ def cut(x: Array, items: Items) -> Array:
         return x
     if isinstance(x, ArrayImpl) and is_eager():
         x = _whole_in(x, changed)
-        if steps == [1] * x.ndim and x.sharding.num_devices == 1:
+        if steps == [1] * x.ndim and x.sharding.num_devices == 1 and not _is_watched(x):
             # Starts are values here, not part of the op: op by op, all of them share one compiled slice.
             sizes = [b - a for a, b in zip(starts, limits, strict=True)]
             return lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
@@ -337,7 +344,7 @@ def _gathered(
     numbers = GatherDimensionNumbers(tuple(sorted(places.values())), collapsed, dims)
     sizes = [1 if d in collapsed else n for d, n in enumerate(y.shape)]
     del first
-    return gather(y, vectors, numbers, sizes, wrap_negative=wraps, **options)
+    return gather_windows(y, vectors, numbers, sizes, wrap_negative=wraps, **options)
 
 
 def index_vectors(
@@ -417,7 +424,7 @@ def take(
     numbers = GatherDimensionNumbers((*range(d), *range(d + rank, rank + x.ndim - 1)), (d,), (d,))
     sizes = (*x.shape[:d], 1 if n else 0, *x.shape[d + 1 :])
     parsed = GatherScatterMode.CLIP if mode in ("clip", "wrap") else GatherScatterMode.FILL_OR_DROP
-    return gather(
+    return gather_windows(
         x,
         vectors,
         numbers,
@@ -485,7 +492,7 @@ def take_along_axis(
     numbers = GatherDimensionNumbers(
         whole, tuple(sorted((d, *again))), (d,), together, tuple(kept.index(i) for i in together)
     )
-    return gather(
+    return gather_windows(
         x,
         vectors,
         numbers,

@@ -55,12 +55,12 @@ def _items(name: str, arrays: Arrays) -> list[Array] | Array:
         items: list[Array] | Array = checked(name, arrays)
         if not items.ndim or not items.shape[0]:
             raise ValueError(
-                f"{name}: need at least one array, got an array of shape {items.shape}, which has no rows."
+                f"Need at least one array to {name}, got an array of shape {items.shape}, which has no rows."
             )
         return items
     items = [checked(name, a, i) for i, a in enumerate(arrays)]
     if not items:
-        raise ValueError(f"{name}: need at least one array, got none.")
+        raise ValueError(f"Need at least one array to {name}, got none.")
     return items
 
 
@@ -118,7 +118,9 @@ def stack(arrays: Arrays, axis: int = 0, out: None = None, dtype: Any = None) ->
     if isinstance(items, Array):
         return moveaxis(_one_dtype("stack", [items], dtype)[0], 0, d)
     if len({x.shape for x in items}) > 1:
-        raise ValueError(f"stack takes arrays of one shape, got {', '.join(str(x.shape) for x in items)}.")
+        raise ValueError(
+            f"stack: All input arrays must have the same shape, got {', '.join(str(x.shape) for x in items)}."
+        )
     return lax.concatenate([lax.expand_dims(x, (d,)) for x in _one_dtype("stack", items, dtype)], d)
 
 

@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise import lax
-from shardwise.base.dtypes import finfo, to_floating
-from shardwise.ir import Array, literal
+from shardwise.ir import Array
 from shardwise.numpy._promote import (
     array,
     broadcast_to_shape,
     canonical_axis,
-    convert,
     is_complex,
     promote_dtypes,
     promote_inexact,
@@ -29,15 +27,21 @@ from shardwise.numpy.diagonals import trace as _trace
 from shardwise.numpy.einsum import einsum
 from shardwise.numpy.norms import matrix_norm as matrix_norm
 from shardwise.numpy.norms import norm as norm
-from shardwise.numpy.norms import not_a_number, real_scalar
+from shardwise.numpy.norms import not_a_number
 from shardwise.numpy.norms import vector_norm as vector_norm
 from shardwise.numpy.products import last as _last
 from shardwise.numpy.products import matmul as _matmul
 from shardwise.numpy.products import tensordot as _tensordot
 from shardwise.numpy.products import vecdot as _vecdot
 from shardwise.numpy.reductions import sum as total
+from shardwise.numpy.singular_values import lstsq as lstsq
+from shardwise.numpy.singular_values import matrix_rank as matrix_rank
+from shardwise.numpy.singular_values import pinv as pinv
+from shardwise.numpy.singular_values import svd as svd
+from shardwise.numpy.singular_values import svdvals as svdvals
 from shardwise.ops import linalg as ops
 from shardwise.ops.precision import PrecisionLike
+from shardwise.ops.reflectors import geqrf
 
 __all__ = ["cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
            "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr",
@@ -73,14 +77,6 @@ class SlogdetResult(NamedTuple):
     logabsdet: Array
 
 
-class SVDResult(NamedTuple):
-    """Left singular vectors, singular values, conjugate transposed right singular vectors."""
-
-    U: Array
-    S: Array
-    Vh: Array
-
-
 def _inexact(name: str, *xs: Any) -> list[Any]:
     return promote_inexact(*(array(f"jnp.linalg.{name}", x, i) for i, x in enumerate(xs)))
 
@@ -101,43 +97,6 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
     (x,) = _inexact("cholesky", a)
     factor = ops.cholesky(x, symmetrize_input=symmetrize_input)
     return ops.adjoint(factor) if upper else factor
-
-
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False,
-        subset_by_index: tuple[int, int] | None = None) -> Any:  # fmt: skip
-    """Singular values s (descending) and vectors: a = u s vh. Without `compute_uv` the values alone.
-
-    `hermitian` goes by the eigenvalues of Hermitian matrices. `subset_by_index` keeps a range of the values.
-    """
-    (x,) = _inexact("svd", a)
-    if hermitian:
-        return _hermitian_svd(x, compute_uv, subset_by_index)
-    found = ops.svd(x, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
-    return SVDResult(*found) if compute_uv else found
-
-
-def _hermitian_svd(x: Array, compute_uv: bool, subset: tuple[int, int] | None) -> Any:
-    vectors, w = ops.eigh(x, subset_by_index=subset)
-    negative = lax.neg(lax.abs(w))
-    if not compute_uv:
-        return lax.neg(lax.sort(negative, w.ndim - 1))
-    signs = convert(lax.sign(w), vectors.dtype)
-    minus, _ = lax.sort((negative, w), w.ndim - 1, num_keys=1)
-    # Sorting every row by the same keys permutes the columns.
-    batch = tuple(range(w.ndim - 1))
-    dims = (*batch, vectors.ndim - 1)
-    keys = (
-        lax.broadcast_in_dim(negative, vectors.shape, dims),
-        vectors,
-        lax.broadcast_in_dim(signs, vectors.shape, dims),
-    )
-    _, u, signs = lax.sort(keys, vectors.ndim - 1, num_keys=1)
-    return SVDResult(u, lax.neg(minus), ops.adjoint(lax.mul(u, signs)))
-
-
-def svdvals(x: Any, /) -> Array:
-    """The singular values, descending."""
-    return svd(x, compute_uv=False, hermitian=False)
 
 
 def eig(a: Any) -> EigResult:
@@ -172,15 +131,15 @@ def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -
 def qr(a: Any, mode: str = "reduced") -> Any:
     """q and r with a = q r: 'reduced' (q has min(m, n) columns), 'complete' (q is square), 'r' (r alone).
 
-    ValueError for other modes, NotImplementedError for 'raw'.
+    'raw' gives what `lax.linalg.ormqr` takes: the transposed packed factors and the factors of their reflectors, without
+    derivative. ValueError for other modes.
     """
     (x,) = _inexact("qr", a)
     if mode == "raw":
-        raise NotImplementedError(
-            "qr(mode='raw') is not supported; use mode='reduced', or lax.linalg.householder_product."
-        )
+        packed, taus = geqrf(x)
+        return QRResult(matrix_transpose(packed), taus)
     if mode not in ("reduced", "r", "full", "complete"):
-        raise ValueError(f"Unsupported QR decomposition mode '{mode}'; expected 'reduced', 'complete' or 'r'.")
+        raise ValueError(f"Unsupported QR decomposition mode '{mode}'; expected 'reduced', 'complete', 'r' or 'raw'.")
     q, r = ops.qr(x, full_matrices=mode == "complete")
     return r if mode == "r" else QRResult(q, r)
 
@@ -215,69 +174,6 @@ def inv(a: Any) -> Array:
     """The inverses of matrices; NaN where singular. ValueError unless square."""
     x = _matrices("inv", a)
     return solve(x, eye(x.shape[-1], dtype=x.dtype))
-
-
-def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
-    """The Moore-Penrose inverses; singular values up to `rtol` (default 10 max(m, n) eps) times the largest count as 0."""
-    if rcond is not None:
-        if rtol is not None:
-            raise ValueError("pinv: only one of rtol and rcond may be specified.")
-        rtol = rcond
-    (x,) = _inexact("pinv", a)
-    m, n = x.shape[-2:]
-    if not m * n:
-        return lax.full((*x.shape[:-2], n, m), 0, x.dtype)
-    u, s, vh = svd(x, full_matrices=False, hermitian=hermitian)
-    if rtol is None:
-        rtol = 10.0 * max(m, n) * float(finfo(x.dtype).eps)
-    rtol = real_scalar(rtol, s.dtype)
-    rtol = lax.expand_dims(rtol, (*range(s.ndim - 1 - rtol.ndim), s.ndim - 1))
-    cutoff = lax.mul(rtol, lax.slice_in_dim(s, 0, 1, axis=s.ndim - 1))
-    kept = lax.gt(s, broadcast_to_shape(cutoff, s.shape))
-    weights = convert(lax.div(lax.full_like(s, 1), lax.select(kept, s, lax.full_like(s, inf))), x.dtype)
-    return matmul(ops.adjoint(vh), lax.mul(lax.expand_dims(weights, (weights.ndim,)), ops.adjoint(u)))
-
-
-def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
-    """Least squares solution x of a x = b, squared residuals, rank and singular values of a: f[m, n], f[m] or f[m, k].
-
-    Singular values up to `rcond` (default eps max(m, n)) times the largest count as 0. With `numpy_resid` residuals are empty
-    where NumPy leaves them out, which needs concrete values.
-    """
-    x, y = _inexact("lstsq", a, b)
-    if not x.ndim or not y.ndim or x.shape[0] != y.shape[0]:
-        raise ValueError(f"Leading dimensions of input arrays must match, got shapes {x.shape} and {y.shape}.")
-    if x.ndim != 2:
-        raise TypeError(f"{x.ndim}-dimensional array given. Array must be two-dimensional")
-    if y.ndim > 2:
-        raise TypeError(f"{y.ndim}-dimensional array given. Array must be one or two-dimensional")
-    vector = y.ndim == 1
-    if vector:
-        y = lax.expand_dims(y, (1,))
-    m, n = x.shape
-    real = to_floating(x.dtype)
-    if not m * n:
-        s, rank = lax.full((0,), 0, real), lax.full((), 0, np.dtype(np.int32))
-        out = lax.full((n, y.shape[1]), 0, x.dtype)
-    else:
-        eps = float(finfo(x.dtype).eps)
-        u, s, vh = svd(x, full_matrices=False)
-        if rcond is None:
-            rcond = eps * max(m, n)
-        cutoff = real_scalar(rcond, real)
-        cutoff = lax.select(lax.lt(cutoff, literal(0, real)), lax.full_like(cutoff, eps), cutoff)
-        least = lax.mul(cutoff, lax.squeeze(lax.slice_in_dim(s, 0, 1), (0,)))
-        kept = lax.bitwise_and(lax.gt(s, literal(0, real)), lax.ge(s, broadcast_to_shape(least, s.shape)))
-        rank = total(kept)
-        one = lax.full_like(s, 1)
-        weights = convert(lax.select(kept, lax.div(one, lax.select(kept, s, one)), lax.full_like(s, 0)), x.dtype)
-        out = matmul(ops.adjoint(vh), lax.mul(lax.expand_dims(weights, (1,)), matmul(ops.adjoint(u), y)))
-    if numpy_resid and (int(np.asarray(rank)) < n or m <= n):
-        residuals = lax.full((0,), 0, real)
-    else:
-        miss = norm(lax.sub(y, matmul(x, out)), axis=0)
-        residuals = lax.mul(miss, miss)
-    return lax.reshape(out, (n,)) if vector else out, residuals, rank, s
 
 
 def tensorinv(a: Any, ind: int = 2) -> Array:
@@ -336,28 +232,6 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     logs = total(lax.log(size), axis=-1)
     signs = lax.mul(ops.det(q), lax.reduce_prod(lax.sign(diagonal_r), (diagonal_r.ndim - 1,)))
     return SlogdetResult(signs if is_complex(x.dtype) else lax.sign(signs), logs)
-
-
-def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
-    """How many singular values exceed `rtol` (default: the largest times max(m, n) eps)."""
-    if tol is not None:
-        if rtol is not None:
-            raise ValueError("matrix_rank: only one of tol or rtol may be specified.")
-        rtol = tol
-    (x,) = _inexact("matrix_rank", M)
-    if x.ndim < 2:
-        there = lax.ne(x, literal(0, x.dtype))
-        return lax.convert_element_type(lax.reduce_or(there, range(x.ndim)), np.dtype(np.int32))
-    s = svd(x, full_matrices=False, compute_uv=False, hermitian=hermitian)
-    if not s.shape[-1]:
-        return total(lax.full(s.shape, False, np.dtype(bool)), axis=-1)
-    if rtol is None:
-        largest = lax.reduce_max(s, (s.ndim - 1,))
-        limit: Any = lax.mul(largest, literal(max(x.shape[-2:]) * float(finfo(s.dtype).eps), s.dtype))
-    else:
-        limit = real_scalar(rtol, s.dtype)
-    limit = lax.expand_dims(limit, (limit.ndim,))
-    return total(lax.gt(s, broadcast_to_shape(limit, s.shape)), axis=-1)
 
 
 def cond(x: Any, p: Any = None) -> Array:

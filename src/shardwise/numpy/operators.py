@@ -6,6 +6,7 @@ try to bind their op directly: operands of one dtype, or an array and a Python n
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -55,8 +56,10 @@ def _operators(symbol: str, op: Op, direct: frozenset[Any], general: Callable[[A
         elif isinstance(other, Array):
             u = other.aval
             if (
-                t is u or (t.dtype is u.dtype and t.ndim == u.ndim and t.weak_type is u.weak_type)
-            ) and t.dtype in direct:
+                (t is u or (t.dtype is u.dtype and t.ndim == u.ndim and t.weak_type is u.weak_type))
+                and t.dtype in direct
+                and not (t.weak_type and t.dtype in _BOOL)  # no two bools promote to a weak one
+            ):
                 return bind(op, self, other)
         elif _foreign(self, other, symbol):
             return NotImplemented
@@ -155,6 +158,14 @@ _FUNCTIONS = (
     "all any argmax argmin argpartition argsort clip conj conjugate cumprod cumsum diagonal dot max mean min nonzero prod ptp "
     "repeat round searchsorted sort squeeze std sum swapaxes take trace var choose"
 ).split()
+
+
+def sign_methods(namespace: Any) -> None:
+    """Give the methods that are functions of shardwise.numpy the signatures of these, now that there are such."""
+    for name in _FUNCTIONS:
+        shape = inspect.signature(getattr(namespace, name))
+        first, *others = shape.parameters.values()
+        vars(Array)[name].__signature__ = shape.replace(parameters=[first.replace(name="self"), *others])
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -268,10 +279,8 @@ def _to_device(self: Array, device: Any, *, stream: Any = None) -> Array:
     return device_put(self, device)
 
 
-def _byteswap(self: Array, inplace: bool = False) -> Array:
-    """The array with the bytes of each element reversed. NotImplementedError for inplace=True."""
-    if inplace:
-        raise NotImplementedError("byteswap: arrays are immutable; leave out inplace=True and use the result.")
+def _byteswap(self: Array) -> Array:
+    """The array with the bytes of each element reversed."""
     size = self.dtype.itemsize
     if size == 1:
         return self

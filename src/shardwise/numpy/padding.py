@@ -57,7 +57,7 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
         return _by_function(x, widths, mode, kwargs)
     if mode not in _KEYWORDS:
         raise NotImplementedError(
-            f"pad: mode {mode!r} is not known. Expected one of {', '.join(_KEYWORDS)}, or a function."
+            f"Unimplemented padding mode {mode!r} for pad. Expected one of {', '.join(_KEYWORDS)}, or a function."
         )
     foreign = set(kwargs) - {_KEYWORDS[mode]}
     if foreign:
@@ -84,7 +84,8 @@ def _pairs(given: Any, ndim: int, name: str) -> np.ndarray[Any, Any]:
         raise TypeError(f"pad: `{name}` entries must be the same shape, got {given!r}.") from error
     except TracerArrayConversionError as error:
         raise ConcretizationTypeError(
-            f"{name} of pad must be known while tracing, but it is traced. Pass it as a static argument."
+            f"Abstract tracer value encountered where concrete value is expected: {name} of pad must be known while tracing. Pass "
+            "it as a static argument."
         ) from error
     if values.shape not in ((ndim, 2), (1, 2), (2,), (1,), ()):
         raise ValueError(

@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
-from shardwise.base.dtypes import default_dtype, dtype_of
-from shardwise.ir import Array, Op, bind
+from shardwise.base.dtypes import default_dtype, dtype_of, lattice_result_type
+from shardwise.ir import Array, Op, bind, literal
 from shardwise.numpy._promote import (
     Value,
     as_array,
     astype,
     broadcast_shapes,
     constant,
+    convert,
     is_bool,
     is_complex,
     is_float,
@@ -26,6 +27,7 @@ from shardwise.numpy._promote import (
     no_out,
     promote,
     promote_shapes,
+    strong,
     value,
     values,
     zero_like,
@@ -50,7 +52,7 @@ def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., A
 
 def _equality(name: str, op: Op, doc: str) -> Callable[[Any, Any], Array]:
     def function(x: Any, y: Any, /) -> Array:
-        if isinstance(x, Array) and isinstance(y, Array) and x.aval is y.aval:
+        if isinstance(x, Array) and isinstance(y, Array) and x.aval is y.aval and not x.aval.weak_type:
             return bind(op, x, y)
         return bind(op, *promote(name, x, y))
 
@@ -85,14 +87,17 @@ greater_equal = _order("greater_equal", two.ge_p, two.gt_p,
 
 
 def to_bool(x: Value) -> Value:
-    """Elementwise ``x != 0``."""
-    return x if is_bool(x.dtype) else bind(two.ne_p, x, zero_like(x))
+    """Elementwise ``x != 0``, strongly typed unless it is `x`."""
+    return x if is_bool(x.dtype) else bind(two.ne_p, x, literal(0, x.dtype, False))
 
 
 def _logical(name: str, op: Op, doc: str) -> Callable[[Any, Any], Array]:
     def function(x: Any, y: Any, /) -> Array:
         a, b = values(name, x, y)
-        return bind(op, *promote_shapes(name, to_bool(a), to_bool(b)))
+        result = bind(op, *promote(name, to_bool(a), to_bool(b)))
+        if not result.ndim and (a.aval.weak_type or b.aval.weak_type) and lattice_result_type(a, b)[1]:
+            return as_array(convert(result, result.dtype, True))
+        return strong(result)
 
     return _named(function, name, doc)
 
@@ -104,7 +109,9 @@ _logical_xor = _logical("logical_xor", two.xor_p, "Elementwise exclusive or of t
 
 def logical_not(x: Any, /) -> Array:
     """Elementwise whether `x` is 0."""
-    return bind(one.not_p, to_bool(value("logical_not", x)))
+    v = value("logical_not", x)
+    result = bind(one.not_p, to_bool(v))
+    return as_array(convert(result, result.dtype, v.aval.weak_type and (v.dtype == np.bool_ or not v.ndim)))
 
 
 # -- NaN, infinity, complex ------------------------------------------------------------------------------------
@@ -248,7 +255,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     same = equal(x, y)
     if equal_nan:
         same = lax.bitwise_or(same, lax.bitwise_and(isnan(x), isnan(y)))
-    return _all(same)
+    return strong(_all(same))
 
 
 def array_equiv(a1: Any, a2: Any) -> Array:

@@ -56,7 +56,7 @@ def matmul(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element
     a, b = array("matmul", a, 0), array("matmul", b, 1)
     for i, x in enumerate((a, b)):
         if x.ndim < 1:
-            raise ValueError(f"matmul operand {i} is a scalar; it needs at least one dim. Use multiply.")
+            raise ValueError(f"matmul input operand {i} must have ndim at least 1, but it is a scalar. Use multiply.")
     result = _result("matmul", preferred_element_type, a, b)
     a_matrix, b_matrix = a.ndim > 1, b.ndim > 1
     a_batch, b_batch = max(a.ndim - 2, 0), max(b.ndim - 2, 0)
@@ -196,7 +196,7 @@ def _axis_pairs(axes: Any, a_ndim: int, b_ndim: int) -> tuple[tuple[int, ...], t
         raise TypeError(f"tensordot axes must be both ints or both lists of ints, got {axes!r}.")
     if len(axes[0]) != len(axes[1]):
         raise TypeError(
-            f"tensordot pairs the axes of both operands, so their lists must have equal lengths, got {axes!r}."
+            f"tensordot requires axes lists to have equal length, for it pairs the axes of both operands; got {axes!r}."
         )
     return tuple(canonical_axis(x, a_ndim) for x in axes[0]), tuple(canonical_axis(x, b_ndim) for x in axes[1])
 

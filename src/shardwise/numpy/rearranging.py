@@ -201,7 +201,7 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """`m` turned by `k` quarters in the plane of two dims, from the first towards the second."""
     x = checked("rot90", m)
     if x.ndim < 2:
-        raise ValueError(f"rot90 takes an array of at least two dims, got shape {x.shape}.")
+        raise ValueError(f"rot90 requires its first argument to have ndim at least two, got shape {x.shape}.")
     first, second = (canonical_axis(d, x.ndim) for d in axes)
     if first == second:
         raise ValueError(f"rot90: Axes must be different, got {axes}.")

@@ -13,8 +13,8 @@ import numpy as np
 
 from shardwise import lax
 from shardwise.base.dtypes import default_dtype
-from shardwise.base.errors import ConcretizationTypeError
-from shardwise.ir import Array, Tracer, literal
+from shardwise.ir import Array, Tracer, literal, not_concrete
+from shardwise.numpy import predicates, reductions
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import (
     as_array,
@@ -51,10 +51,8 @@ def _size(name: str, size: int | None, *operands: Any) -> int | None:
         return concrete_int(size, f"size of {name}")
     for x in operands:
         if isinstance(x, Tracer):
-            raise ConcretizationTypeError(
-                f"the shape of {name}'s result depends on values, but they are traced ({x.aval.str_short()}){x.describe()}. "
-                "Pass the static argument size=, or compute it outside of the transformed function."
-            )
+            raise not_concrete(x, f"the shape of {name}'s result depends on values",
+                               "Pass the static argument size=, or compute it outside of the transformed function.")  # fmt: skip
     return None
 
 
@@ -254,8 +252,9 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
          method: str = "auto") -> Array:  # fmt: skip
     """Elementwise whether `element` is among `test_elements` (`invert`: is not); NaN never is.
 
-    `assume_unique` and `method` have no effect on the result: there is one way, by binary search. ValueError for other
-    texts than 'auto', 'compare_all', 'binary_search' and 'sort'.
+    `assume_unique` and `method` have no effect on the result: there is one way, by binary search (on Explicit axes, where
+    a gather would have no sharding of its own, by comparing all with all). ValueError for other texts than 'auto',
+    'compare_all', 'binary_search' and 'sort'.
     """
     del assume_unique
     x, tests = checked("isin", element), checked("isin", test_elements, 1)
@@ -269,6 +268,8 @@ def _isin(x: Array, tests: Array) -> Array:
     x, tests = promote_dtypes(x, tests)  # type: ignore[assignment]
     if not tests.size:
         return lax.full(x.shape, False, np.bool_)
+    if x.aval.mesh is not None:
+        return reductions.any(predicates.equal(lax.expand_dims(x, (x.ndim,)), tests), axis=-1)
     tests = lax.sort(as_array(tests))
     return lax.eq(x, take(tests, searchsorted(tests, x), mode="clip"))
 

@@ -76,7 +76,7 @@ def _completed(x: Array, shape: Any) -> tuple[int, ...]:
         return shape_tuple(shape, "reshape")  # says what is wrong
     missing = sizes.count(-1)
     if missing > 1:
-        raise TypeError(f"reshape finds one size given as -1, got {sizes}.")
+        raise TypeError(f"reshape can only specify one unknown axis size with a `-1` value, got {sizes}.")
     if missing:
         known = -math.prod(sizes)
         if not known or x.size % known:
@@ -159,7 +159,7 @@ def moveaxis(a: Any, source: Axes, destination: Axes) -> Array:
     sources, targets = index_tuple(source), index_tuple(destination)
     if len(sources) != len(targets):
         raise ValueError(
-            f"moveaxis: source and destination name {len(sources)} and {len(targets)} dims; expected as many."
+            f"moveaxis: Inconsistent number of elements: {len(sources)} in source, {len(targets)} in destination."
         )
     origin = dict(
         zip((canonical_axis(d, x.ndim) for d in targets), (canonical_axis(d, x.ndim) for d in sources), strict=True)

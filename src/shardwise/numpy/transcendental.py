@@ -18,8 +18,9 @@ from shardwise.numpy._promote import (
     value,
     zero_like,
 )
-from shardwise.numpy._ufunc_forms import unary, where_
+from shardwise.numpy._ufunc_forms import unary, weak_if_scalar, where_
 from shardwise.ops import unary as one
+from shardwise.ops.calls import define_along
 
 exp = unary("exp", one.exp_p, "Elementwise e to the power `x`.")
 expm1 = unary("expm1", one.expm1_p, "Elementwise ``exp(x) - 1``, exact near 0.")
@@ -47,18 +48,21 @@ def log2(x: Any, /) -> Array:
     """Elementwise logarithm to the base 2."""
     (v,) = promote_inexact(value("log2", x))
     v = astype(v, v.dtype)
-    if is_complex(v.dtype):
-        return lax.div(lax.log(v), math.log(2) + 0j)
-    return lax.div(lax.log(v), math.log(2))
+    return _by(lax.log(v), math.log(2))
 
 
 def log10(x: Any, /) -> Array:
     """Elementwise logarithm to the base 10."""
     (v,) = promote_inexact(value("log10", x))
     v = astype(v, v.dtype)
-    if is_complex(v.dtype):
-        return lax.div(lax.log(v), math.log(10) + 0j)
-    return lax.div(lax.log(v), math.log(10))
+    return _by(lax.log(v), math.log(10))
+
+
+def _by(x: Array, number: float) -> Array:
+    """`x` divided by a real number, of complex values each part by itself."""
+    if is_complex(x.dtype):
+        return lax.complex(lax.div(lax.real(x), number), lax.div(lax.imag(x), number))
+    return lax.div(x, number)
 
 
 def degrees(x: Any, /) -> Array:
@@ -81,7 +85,15 @@ def sinc(x: Any, /) -> Array:
     (v,) = promote_inexact(value("sinc", x))
     zero = lax.eq(v, zero_like(v))
     angle = where_(zero, constant(v, 1), lax.mul(v, constant(v, np.pi)))
-    return where_(zero, constant(v, 1), lax.div(lax.sin(angle), angle))
+    return weak_if_scalar(where_(zero, constant(v, 1), lax.div(lax.sin(angle), angle)))
+
+
+# The derivative is the function of order 1.
+_i0 = define_along(
+    "bessel_i0",
+    lambda x: lax.mul(lax.exp(lax.abs(x)), lax.bessel_i0e(x)),
+    lambda t, y, x: lax.mul(t, lax.mul(lax.exp(lax.abs(x)), lax.bessel_i1e(x))),
+)
 
 
 def i0(x: Any) -> Array:
@@ -89,8 +101,7 @@ def i0(x: Any) -> Array:
     (v,) = promote_inexact(value("i0", x))
     if not is_float(v.dtype):
         raise ValueError(f"i0 takes real numbers, got {v.dtype}.")
-    v = lax.abs(v)
-    return lax.mul(lax.exp(v), lax.bessel_i0e(v))
+    return _i0(v)
 
 
 __all__ = [

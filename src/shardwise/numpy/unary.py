@@ -144,8 +144,11 @@ around = round
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
-    """Elementwise `x` with NaN and the infinities replaced: by 0 and by the largest and least finite value, if not given."""
-    del copy  # arrays are immutable
+    """Elementwise `x` with NaN and the infinities replaced: by 0 and by the largest and least finite value, if not given.
+
+    `copy` changes nothing: arrays are immutable, and the result is a new one.
+    """
+    del copy
     v = value("nan_to_num", x)
     if is_complex(v.dtype):
         return lax.complex(
@@ -177,7 +180,9 @@ def imag(val: Any, /) -> Array:
     v = value("imag", val)
     if is_complex(v.dtype):
         return lax.imag(v)
-    return lax.full(v.shape, 0, v.dtype) if v.aval.mesh is None else lax.full_like(v, 0)  # depends on nothing of `val`
+    if v.aval.mesh is not None or v.aval.weak_type:
+        return lax.full_like(v, 0)
+    return lax.full(v.shape, 0, v.dtype)  # depends on nothing of `val`
 
 
 def conjugate(x: Any, /) -> Array:
@@ -196,9 +201,8 @@ def angle(z: Any, deg: bool = False) -> Array:
         result = lax.atan2(lax.imag(v), lax.real(v))
     else:
         (v,) = promote_inexact(v)
-        v = astype(v, v.dtype)
-        negative = where_(lax.lt(v, zero_like(v)), constant(v, np.pi), constant(v, 0.0))
-        result = where_(lax.ne(v, v), v, negative)
+        v = astype(v, v.dtype if v.dtype.itemsize > 2 or v.ndim else np.dtype(np.float32))
+        result = lax.atan2(lax.full_like(v, 0), v)  # pi at -0.0, too
     return lax.mul(result, 180 / np.pi) if deg else result
 
 

@@ -11,11 +11,11 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.ir import ShapedArray
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.blocks import Ndarray, expanded
@@ -87,13 +87,13 @@ def as_slice(positions: Any) -> slice | list[int]:
     return found
 
 
-@lru_cache(maxsize=4096)
+@recent(4096)
 def line_of(env: Env, axes: tuple[str, ...]) -> Line:
     """The (cached) Line of `axes`."""
     return Line(env, axes)
 
 
-@lru_cache(maxsize=4096)
+@recent(4096)
 def whole_env(env: Env, axes: tuple[str, ...]) -> Env:
     """`env` for blocks that hold every position along `axes`."""
     owners = env.processes
@@ -456,6 +456,31 @@ def ppermute(kernel: Kernel) -> Across:
             return back_from(env, out, axes, dims)
 
         sent = block_bytes(env, in_types[0], axes) * sum(len(taken) for taken, _ in messages[me].values())
+        return sending(run, sent, line.ranks)
+
+    return across
+
+
+def first_replica(kernel: Kernel) -> Across:
+    """`across` of first_replica: who owns the first position along the axes hands its value to the others."""
+
+    def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+        axes = params["axes"]
+        line = line_of(env, axes)
+        if not line.crosses:
+            return lambda x: kernel(env, x, **params)
+        owner = next(k for k, member in enumerate(line.members) if 0 in member)
+        at = list(line.members[owner]).index(0)
+        settled, tag = settling(env, in_types[0], axes), tag_of("first_replica", env, in_types, params)
+
+        def run(x: Ndarray) -> Ndarray:
+            front, dims = front_of(env, settled(x), axes)
+            takes = [pool.empty((int(k == owner), *front.shape[1:]), front.dtype) for k in range(len(line.ranks))]
+            own = front[at : at + 1] if line.me == owner else front[:0]
+            the_world().link(line.ranks).all_gather(own, takes, tag)
+            return np.expand_dims(takes[owner][0], tuple(sorted(dims)))
+
+        sent = block_bytes(env, in_types[0], axes) * (len(line.ranks) - 1) if line.me == owner else 0
         return sending(run, sent, line.ranks)
 
     return across

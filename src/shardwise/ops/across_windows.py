@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.ir.op import Params, Types
 from shardwise.ops.across import (
     Across,
@@ -64,7 +64,7 @@ def _positions(member: np.ndarray, local: int) -> np.ndarray:
     return (member[:, None] * local + np.arange(local)).ravel()
 
 
-@lru_cache(maxsize=1024)
+@recent(1024)
 def _windows(env: Env, axes: tuple[str, ...], local: int, step: int, start: int, width: int) -> Windows:
     return Windows(line_of(env, axes), local, step, start, width)
 

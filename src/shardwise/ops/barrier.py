@@ -55,7 +55,7 @@ optimization_barrier_p = define_op(
 )  # fmt: skip
 
 
-def optimization_barrier(operand: Any) -> Any:
+def optimization_barrier(operand: Any, /) -> Any:
     """The tree `operand` unchanged, but nothing computed from the result is merged with what was computed from `operand`."""
     leaves, tree = tree_flatten(operand)
     return tree_unflatten(tree, bind(optimization_barrier_p, *map(as_array, leaves)) if leaves else [])

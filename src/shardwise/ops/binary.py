@@ -11,7 +11,7 @@ from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ops import complex_loops
 from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.casts import convert
-from shardwise.ops.derivative import along, back, do, scalar
+from shardwise.ops.derivative import along, back, do, scalar, unknown
 from shardwise.ops.operands import (
     Block,
     aligned,
@@ -88,6 +88,23 @@ def _complex(x: Block, y: Block) -> Block:
     return out
 
 
+def maximum(x: Block, y: Block) -> Block:
+    """The greater one, of zeros 0.0; NaN if either is."""
+    return _with_signs_of_zeros(np.maximum(x, y), x, y, np.add)
+
+
+def minimum(x: Block, y: Block) -> Block:
+    """The lesser one, of zeros -0.0; NaN if either is."""
+    return _with_signs_of_zeros(np.minimum(x, y), x, y, lambda x, y: np.negative(np.subtract(np.negative(x), y)))
+
+
+def _with_signs_of_zeros(out: Block, x: Block, y: Block, of_zeros: Any) -> Block:
+    """`out`, and ``of_zeros(x, y)`` where both are zero: which of them NumPy takes depends on the processor."""
+    if out.dtype.kind != "f" or np.count_nonzero(out) == out.size:
+        return out
+    return np.where((x == 0) & (y == 0), of_zeros(x, y), out)
+
+
 def _mulhi(x: Block, y: Block) -> Block:
     """The upper half of the product's bits."""
     bits = 8 * x.dtype.itemsize
@@ -111,17 +128,17 @@ def _rem_push(t: Any, z: Any, x: Any, y: Any) -> Any:
     return do.mul(do.neg(t), do.mul(do.sign(quotient), do.floor(do.abs(quotient))))
 
 
-def _share(winner: Any, loser: Any, out: Any) -> Any:
+def extremum_share(winner: Any, loser: Any, out: Any) -> Any:
     """1 where `winner` is the extremum alone, one half where both are."""
     return do.select_n(do.eq(winner, out), 0, do.select_n(do.eq(loser, out), scalar(1, out.dtype), 0.5))
 
 
 def _chosen_left(t: Any, z: Any, x: Any, y: Any) -> Any:
-    return do.mul(t, _share(x, y, z))
+    return do.mul(t, extremum_share(x, y, z))
 
 
 def _chosen_right(t: Any, z: Any, x: Any, y: Any) -> Any:
-    return do.mul(t, _share(y, x, z))
+    return do.mul(t, extremum_share(y, x, z))
 
 
 def _squares(x: Any, y: Any) -> Any:
@@ -129,10 +146,13 @@ def _squares(x: Any, y: Any) -> Any:
 
 
 def _pow_base(t: Any, z: Any, x: Any, y: Any) -> Any:
+    """``y * x ** (y - 1)``; 0 for the integer power 0 of any `x`, where floats have 0 times the infinity at 0."""
+    if y.dtype == x.dtype:
+        return do.mul(t, do.mul(y, do.pow(x, do.sub(y, 1))))
     zero = do.eq(y, 0)
     slope = do.pow(x, do.select_n(zero, do.sub(y, 1), 1))
-    power = y if y.dtype == x.dtype else do.convert_element_type(y, new_dtype=x.dtype, weak_type=x.weak_type)
-    return do.mul(t, do.mul(power, slope))
+    power = do.convert_element_type(y, new_dtype=x.dtype, weak_type=x.weak_type)
+    return do.mul(t, do.select_n(zero, do.mul(power, slope), 0))
 
 
 def _pow_power(t: Any, z: Any, x: Any, y: Any) -> Any:
@@ -147,21 +167,24 @@ add_p = elementwise_op("add", np.add, "biufc", "biufc", emit=ir.ADD, additive=Tr
 sub_p = elementwise_op("sub", np.subtract, "iufc", "iufc", emit=ir.SUB, additive=True,
                        push=(lambda t, z, x, y: t, lambda t, z, x, y: do.neg(t)),
                        pull=(lambda ct, x, y: ct, lambda ct, x, y: do.neg(ct)))  # fmt: skip
-mul_p = elementwise_op("mul", np.multiply, "biufc", "biufc", emit=ir.MUL,
+mul_p = elementwise_op("mul", np.multiply, "biufc", "biufc", emit=ir.MUL, scales=2,
                        push=(lambda t, z, x, y: do.mul(t, y), lambda t, z, x, y: do.mul(x, t)),
                        pull=(lambda ct, x, y: do.mul(ct, y), lambda ct, x, y: do.mul(x, ct)))  # fmt: skip
-div_p = elementwise_op("div", _div, "iufc", "iufc", emit=ir.DIV,
+div_p = elementwise_op("div", _div, "iufc", "iufc", emit=ir.DIV, scales=1,
                        ufunc_of=lambda x, y: _div if dtype_kind(x) in "iuc" else np.true_divide,
                        push=(lambda t, z, x, y: do.div(t, y), lambda t, z, x, y: do.mul(t, do.neg(do.div(z, y)))),
                        pull=(lambda ct, x, y: do.div(ct, y), None))  # fmt: skip
 rem_p = elementwise_op("rem", _rem, "iuf", "iuf", emit=ir.REM, push=(lambda t, z, x, y: t, _rem_push),
                        ufunc_of=lambda x, y: _rem if dtype_kind(x) in "iu" else np.fmod)  # fmt: skip
-max_p = elementwise_op("max", np.maximum, "biufc", "biufc", emit=ir.MAX, push=(_chosen_left, _chosen_right))
-min_p = elementwise_op("min", np.minimum, "biufc", "biufc", emit=ir.MIN, push=(_chosen_left, _chosen_right))
+max_p = elementwise_op("max", maximum, "biufc", "biufc", emit=ir.MAX, push=(_chosen_left, _chosen_right),
+                       ufunc_of=lambda x, y: maximum if x.kind == "f" else np.maximum)  # fmt: skip
+min_p = elementwise_op("min", minimum, "biufc", "biufc", emit=ir.MIN, push=(_chosen_left, _chosen_right),
+                       ufunc_of=lambda x, y: minimum if x.kind == "f" else np.minimum)  # fmt: skip
 atan2_p = elementwise_op("atan2", _atan2, "fc", "fc", emit=ir.ATAN2, ufunc_of=lambda x, y: _atan2 if x.kind == "c" else np.arctan2,
                          push=(lambda t, z, x, y: do.mul(t, do.div(y, _squares(x, y))),
                                lambda t, z, x, y: do.mul(t, do.div(do.neg(x), _squares(x, y)))))  # fmt: skip
-nextafter_p = elementwise_op("nextafter", np.nextafter, "f", "f", emit=ir.NEXTAFTER, push=())
+nextafter_p = elementwise_op("nextafter", np.nextafter, "f", "f", emit=ir.NEXTAFTER,
+                             push=(unknown("nextafter", "x1"), unknown("nextafter", "x2")))  # fmt: skip
 mulhi_p = elementwise_op("mulhi", _mulhi, "iu", "iu", emit=ir.MULHI)
 and_p = elementwise_op("and", np.bitwise_and, "biu", "biu", emit=ir.AND)
 or_p = elementwise_op("or", np.bitwise_or, "biu", "biu", emit=ir.OR)
@@ -185,7 +208,9 @@ ge_p = elementwise_op("ge", np.greater_equal, "biuf", "biuf", emit=ir.GE, result
 def _complex_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:
     for i, t in enumerate((x, y)):
         if t.dtype.name not in ("float32", "float64"):
-            raise TypeError(f"complex does not take dtype {t.dtype.name} as operand {i}; expected float32 or float64.")
+            raise TypeError(
+                f"complex does not accept dtype {t.dtype.name} at position {i}; expected float32 or float64."
+            )
     check_same_dtype("complex", (x, y))
     dtype = as_dtype("complex64" if x.dtype.itemsize == 4 else "complex128")
     return ShapedArray(broadcast_shape("complex", (x.shape, y.shape)), dtype, x.weak_type and y.weak_type)
@@ -209,6 +234,9 @@ def _pow_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:
 
 
 def _pow(x: Block, y: Block) -> Block:
+    if y.ndim == 0 and x.dtype.kind == "f" and y == 0.5:  # np.power would take a square root, that of -0.0 and -inf too
+        root = np.sqrt(np.where(x == -np.inf, x.dtype.type(np.inf), x))
+        return np.add(root, 0, dtype=x.dtype)
     return np.power(x, y if y.dtype == x.dtype else y.astype(x.dtype))
 
 
@@ -218,7 +246,7 @@ def _pow_kernel(env: Env, x: Block, y: Block) -> Block:
 
 pow_p = define_op("pow", type_rule=_pow_type, kernel=_pow_kernel, ufunc=_pow, emit=ir.POW,
                   jvp=along("pow", (_pow_base, _pow_power)),
-                  ufunc_of=lambda x, y: np.power if x == y else _pow)  # fmt: skip
+                  ufunc_of=lambda x, y: np.power if x == y and x.kind != "f" else _pow)  # fmt: skip
 
 
 # -- functions -------------------------------------------------------------------------------------------------------
@@ -227,7 +255,7 @@ pow_p = define_op("pow", type_rule=_pow_type, kernel=_pow_kernel, ufunc=_pow, em
 def _no_bool(name: str, x: Any, y: Any) -> None:
     for i, v in enumerate((x, y)):
         if v.dtype is _BOOL:
-            raise TypeError(f"lax.{name} does not take dtype bool as operand {i}; expected integer, floating or complex "
+            raise TypeError(f"lax.{name} does not accept dtype bool at position {i}; expected integer, floating or complex "
                             "floating. Use lax.bitwise_or or lax.bitwise_and on bools.")  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base import config
+from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import result_type
 from shardwise.base.tree import (
@@ -33,6 +34,7 @@ from shardwise.ir import (
     Var,
     bind,
     current_trace,
+    exact,
     live_equations,
     subprograms,
     trace_program,
@@ -109,8 +111,8 @@ def _result(leaf: Any, name: str) -> Any:
 
 # -- equal programs are one ------------------------------------------------------------------------------------------
 
-_programs: dict[Any, Program] = {}
-_LIMIT = 4096
+_programs: Bounded[Any, Program] = Bounded()
+at_clear(_programs.clear)
 
 
 def interned(program: Program) -> Program:
@@ -120,9 +122,10 @@ def interned(program: Program) -> Program:
         hash(key)
     except TypeError:  # params that do not hash
         return program
-    if len(_programs) >= _LIMIT:
-        _programs.clear()
-    return _programs.setdefault(key, program)
+    found = _programs.get(key)
+    if found is None:
+        found = _programs[key] = program
+    return found
 
 
 def separate(program: Program) -> Program:
@@ -176,7 +179,7 @@ def _structure(program: Program) -> Any:
     equations = []
     for eqn in program.equations:
         inputs = tuple([atom(a) for a in eqn.inputs])
-        params = tuple([(k, type(v), _param(v)) for k, v in eqn.params.items()])
+        params = tuple([(k, _param(v)) for k, v in eqn.params.items()])
         equations.append((eqn.op, inputs, tuple([v.aval for v in eqn.outputs]), params))
         for v in eqn.outputs:
             numbers[v] = len(numbers)
@@ -189,7 +192,7 @@ def _param(value: Any) -> Any:
         return _structure(value)
     if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
         return tuple([_param(v) for v in value])
-    return repr(value) if isinstance(value, float) else value  # which tells zeros and NaNs apart
+    return exact(value)
 
 
 def program_effects(params: Any) -> bool:
@@ -207,11 +210,11 @@ def flat_values(tree: Any) -> tuple[list[Any], PyTreeDef]:
 
 
 def joined_type(carry: ShapedArray, out: ShapedArray, also_varying: frozenset[str] = frozenset()) -> ShapedArray:
-    """The carry's type once the body's result is known: weak types yield, known meshes and varying axes enter.
+    """The carry's type once the body's result is known: weak types yield other dtypes, known meshes and varying axes enter.
 
     Where the two do not fit it is the carry's own type as far as that goes; `matches` tells.
     """
-    dtype, weak = carry.dtype, carry.weak_type and out.weak_type
+    dtype, weak = carry.dtype, carry.weak_type
     if carry.dtype != out.dtype and carry.weak_type:
         dtype, weak = result_type(carry, out), False
     vma = carry.vma | also_varying
@@ -231,6 +234,13 @@ def matches(carry: ShapedArray, out: ShapedArray, gained: frozenset[str] = froze
         carry.shape == out.shape and carry.dtype == out.dtype and carry.spec == out.spec and out.vma <= carry.vma
         and not (checked and carry.vma - out.vma - gained) and carry.unreduced == out.unreduced
     )  # fmt: skip
+
+
+def final_types(carry: Sequence[ShapedArray], out: Sequence[ShapedArray]) -> tuple[ShapedArray, ...]:
+    """The types that a loop leaves its carry with: those it enters with, as weak as the body's results."""
+    return tuple(
+        t if t.weak_type == o.weak_type else t.update(weak_type=o.weak_type) for t, o in zip(carry, out, strict=True)
+    )
 
 
 def entered(value: Any, aval: ShapedArray) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Array, ShapedArray, bind, define_op
-from shardwise.ir.explicit import specs_from_rule, type_error
+from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
-from shardwise.ir.types import Spec
+from shardwise.ir.types import Axes, Spec
 from shardwise.ops import elementwise_ir
 from shardwise.ops.batching import in_front, up
 from shardwise.ops.derivative import do, unbroadcast
@@ -41,7 +41,7 @@ def _broadcast_type(x: ShapedArray, *, shape: Shape, broadcast_dimensions: tuple
                     out_sharding: NamedSharding | None = None) -> ShapedArray:  # fmt: skip
     name, dims = "broadcast_in_dim", broadcast_dimensions
     if len(dims) != x.ndim:
-        raise TypeError(f"{name}: broadcast_dimensions must name one dim of the result for each of the operand's {x.ndim}, "
+        raise TypeError(f"{name}: broadcast_dimensions must have length equal to operand ndim, {x.ndim}: one dim of the result for each, "
                         f"got {dims}.")  # fmt: skip
     if len(shape) < x.ndim:
         raise TypeError(f"{name}: the target shape {shape} has fewer dims than the operand, whose shape is {x.shape}.")
@@ -81,11 +81,9 @@ def _broadcast_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     """Dims that keep their size are shared; the result's other dims have factors of their own."""
     out = out_types[0].shape
     operand_factors = tuple(
-        (d,) if n != 1 else () for n, d in zip(in_types[0].shape, params["broadcast_dimensions"], strict=True)
+        (d,) if n == out[d] else () for n, d in zip(in_types[0].shape, params["broadcast_dimensions"], strict=True)
     )
-    return Rule(
-        (operand_factors,), (tuple((d,) if n != 1 else () for d, n in enumerate(out)),), out, (Kind.PASS,) * len(out)
-    )
+    return Rule((operand_factors,), (tuple((d,) for d in range(len(out))),), out, (Kind.PASS,) * len(out))
 
 
 def _broadcast_localize(params: Params, in_types: Types, out_types: Types) -> Params:
@@ -96,7 +94,10 @@ def _broadcast_explicit(in_types: Types, out_types: Types, params: Params, rule:
     out_sharding = params.get("out_sharding")
     if out_sharding is not None:
         return (sharding_spec(out_sharding, out_types[0].ndim),)
-    return specs_from_rule("broadcast_in_dim", in_types, out_types, rule)
+    spec: list[Axes] = [()] * out_types[0].ndim
+    for axes, d in zip(in_types[0].spec, params["broadcast_dimensions"], strict=True):
+        spec[d] = axes  # a dim that grows is split over axes of size 1 only, and stays so
+    return (tuple(spec),)
 
 
 def _broadcast_transpose(

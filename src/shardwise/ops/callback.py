@@ -17,6 +17,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import KeyDtype, as_dtype, canonicalize, physical
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.removed import ABSENT, old_argument
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import Array, Equation, ShapedArray, bind, define_op, eagerly, is_eager
 from shardwise.ir.axis_scope import PRINTS_ONCE
@@ -232,7 +233,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tupl
 
 
 callback_p = define_op("callback", type_rule=_callback_type, multiple_results=True, typed=True, kernel=_callback_kernel,
-                       rule=no_rule, partition=_partition, batch=_batch, jvp=_jvp,
+                       rule=no_rule, partition=_partition, batch=_batch, jvp=_jvp, calls_user=True,
                        effects=lambda params: params["kind"] != "pure")  # fmt: skip
 
 
@@ -285,7 +286,7 @@ def _name(fun: Callable[..., Any]) -> str:
 
 
 def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None,
-                  vmap_method: str | None = None, vectorized: bool | None = None, **kwargs: Any) -> Any:  # fmt: skip
+                  vmap_method: str | None = None, vectorized: bool | None = ABSENT, **kwargs: Any) -> Any:  # fmt: skip
     """The result of a Python function of arrays, called when the program runs.
 
     The function must have no effects: its calls may be merged, dropped or repeated.
@@ -303,6 +304,7 @@ def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args:
         ValueError: another `vmap_method`, 64-bit results while these are disabled.
         JaxRuntimeError: when it runs: the function raised, or returned something else than it said.
     """
+    vectorized = old_argument("pure_callback", "vectorized", vectorized, "use vmap_method")
     if vectorized is not None:
         if vmap_method is not None:
             raise ValueError("pure_callback takes one of vectorized= and vmap_method=, got both.")

@@ -14,6 +14,7 @@ from shardwise.base.tree import tree_map
 from shardwise.ir import Array, Literal, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops import elementwise_ir as ir
+from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import along, back, do, with_dtype
 from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, int_limits, operand, requested_dtype
 from shardwise.runtime.env import Env
@@ -26,7 +27,7 @@ __all__ = ["bitcast_convert_type", "convert_element_type", "reduce_precision", "
 
 def _convert_type(x: ShapedArray, *, new_dtype: Any, weak_type: bool) -> ShapedArray:
     if new_dtype != x.dtype and (isinstance(new_dtype, KeyDtype) or isinstance(x.dtype, KeyDtype)):
-        raise ValueError(f"PRNG keys convert to nothing else, got {x.dtype.name} -> {new_dtype.name}. "
+        raise ValueError(f"Cannot convert_element_type from {x.dtype.name} to {new_dtype.name}: PRNG keys convert to nothing else. "
                         "Use random.key_data and random.wrap_key_data.")  # fmt: skip
     return ShapedArray(x.shape, new_dtype, weak_type)
 
@@ -104,6 +105,11 @@ def convert(x: Value, dtype: Any, weak_type: bool = False) -> Value:
             value = np.asarray(cast(x.value, dtype))
         return Literal(value, aval.update(dtype=dtype, weak_type=weak_type))
     return bind(convert_element_type_p, x, new_dtype=dtype, weak_type=weak_type)
+
+
+def strong(x: Value) -> Array:
+    """`x` strongly typed, as results are whose dtype no longer comes from the operands alone."""
+    return as_array(convert(x, x.aval.dtype, False))
 
 
 def convert_element_type(operand: Any, new_dtype: Any) -> Array:
@@ -250,7 +256,12 @@ copy_p = define_op("copy", type_rule=_same_type, kernel=_identity, emit=ir.IDENT
 
 
 stop_gradient_p = define_op(
-    "stop_gradient", type_rule=_same_type, kernel=_identity, emit=ir.IDENTITY, jvp=along("stop_gradient", ())
+    "stop_gradient",
+    type_rule=_same_type,
+    kernel=_identity,
+    emit=ir.IDENTITY,
+    additive=True,
+    jvp=along("stop_gradient", ()),
 )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
 from shardwise.ir import ShapedArray, define_op
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
@@ -74,7 +75,8 @@ def _grouped(front: Ndarray, groups: Groups, fold: Callable[[Ndarray], Ndarray])
 
 def _all_reduce_type(x: ShapedArray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> ShapedArray:
     vma = x.vma | set(axes) if groups else x.vma - set(axes)  # groups have sums of their own
-    return x.update(vma=vma, unreduced=x.unreduced - set(axes))
+    weak = x.weak_type and config.dialect.psum_keeps_weak_type
+    return x.update(weak_type=weak, vma=vma, unreduced=x.unreduced - set(axes))
 
 
 def _all_reduce_kernel(

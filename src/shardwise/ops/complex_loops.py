@@ -1,6 +1,6 @@
 """Functions of complex64 arrays in machine code, computed in float64: fast where NumPy goes through the C library element by element.
 
-Where a result is not finite, NumPy decides what it is.
+Where a result is not finite, or is zero, the functions of `complex_points` decide what it is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.ops import complex_points
 from shardwise.ops.operands import Block
 from shardwise.runtime.machine import libm
 from shardwise.runtime.machine.lanes import Lane
@@ -37,7 +38,8 @@ def _sqrt(w: Vectors, x: Parts) -> Parts:
     t = w.call("sqrt", w.mul(half, w.add(w.abs(real), size)))
     u = w.select(w.compare("eq", t, zero), zero, w.div(w.mul(half, w.abs(imag)), t))
     right = w.compare("ge", real, zero)
-    return w.select(right, t, u), w.copysign(w.select(right, u, t), imag)
+    side = w.select(right, imag, w.add(imag, zero))  # on the cut, of -0.0 too, the root above
+    return w.select(right, t, u), w.copysign(w.select(right, u, t), side)
 
 
 def _divided(w: Vectors, x: Parts, y: Parts) -> Parts:
@@ -97,23 +99,23 @@ def _computed(loop: Callable[[], Loop], ufunc: Any, blocks: tuple[Block, ...]) -
     threads = thread_count() if x.size >= _SHARED else 1
     loop()(-(-whole // _CHUNK), (whole, _CHUNK), (*given, result), threads)
     result[whole:] = ufunc(*[b[whole:] for b in given])
-    finite = np.isfinite(result)
-    if not finite.all():
-        odd = np.flatnonzero(~finite)
+    usual = np.isfinite(result) & (result != 0)  # zeros have signs
+    if not usual.all():
+        odd = np.flatnonzero(~usual)
         result[odd] = ufunc(*[b[odd] for b in given])
     return out.transpose(np.argsort(order))
 
 
 def exp(x: Block) -> Block:
     """``e**x``."""
-    return _computed(_exp_loop, np.exp, (x,))
+    return _computed(_exp_loop, complex_points.exp, (x,))
 
 
 def sqrt(x: Block) -> Block:
     """The square root with a real part that is not negative."""
-    return _computed(_sqrt_loop, np.sqrt, (x,))
+    return _computed(_sqrt_loop, complex_points.sqrt, (x,))
 
 
 def divide(x: Block, y: Block) -> Block:
     """``x / y``."""
-    return _computed(_div_loop, np.true_divide, (x, y))
+    return _computed(_div_loop, complex_points.divide, (x, y))

@@ -48,7 +48,7 @@ def _cond_type(index: ShapedArray, *types: ShapedArray, branches: tuple[Program,
         first = results[0]
         vma = index.vma.union(*[t.vma for t in results])
         mesh = next((t.mesh for t in results if t.mesh is not None), None)
-        outs.append(first.update(vma=vma, mesh=mesh, weak_type=all(t.weak_type for t in results)))
+        outs.append(first.update(vma=vma, mesh=mesh))  # the first branch says whether the result is weakly typed
     return tuple(outs)
 
 
@@ -206,8 +206,12 @@ def _predicate(pred: Any) -> Any:
     return convert(value, _INT32)
 
 
+_NO_OPERAND: Any = object()  # None is an operand, too
+
+
 @user_facing
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any, **named: Any) -> Any:
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any,
+         operand: Any = _NO_OPERAND) -> Any:  # fmt: skip
     """``true_fun(*operands)`` if `pred` is true, else ``false_fun(*operands)``.
 
     Only one branch runs, unless `pred` differs between devices (inside shard_map) or elements (under vmap).
@@ -222,12 +226,10 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     Raises:
         TypeError: `pred` is no scalar, or the results of the branches differ in structure or type.
     """
-    if "operand" in named:
+    if operand is not _NO_OPERAND:
         if operands:
             raise TypeError("cond takes operands by position or one by operand=, not both.")
-        operands = (named.pop("operand"),)
-    if named:
-        raise TypeError(f"cond got an unexpected keyword argument {next(iter(named))!r}")
+        operands = (operand,)
     if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(true_fun):
         return _with_own_operands(pred, true_fun, false_fun, *operands)
     if not (callable(true_fun) and callable(false_fun)):
@@ -246,7 +248,8 @@ def _with_own_operands(pred: Any, true_operand: Any, true_fun: Any, false_operan
 
 
 @user_facing
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = None) -> Any:
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
+           operand: Any = _NO_OPERAND) -> Any:  # fmt: skip
     """``branches[index](*operands)``; an index out of range takes the nearest branch.
 
     Raises:
@@ -255,7 +258,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
     """
     if not all(callable(b) for b in branches):
         raise TypeError(f"lax.switch: branches argument should be a sequence of callables, got {branches!r}.")
-    if operand is not None:
+    if operand is not _NO_OPERAND:
         if operands:
             raise TypeError("switch takes operands by position or one by operand=, not both.")
         operands = (operand,)

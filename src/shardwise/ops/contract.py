@@ -28,8 +28,8 @@ from shardwise.ops.precision import (
     Precision,
     PrecisionLike,
     canonicalize_precision,
-    rounding_dtypes,
 )
+from shardwise.ops.split_products import by_algorithm, check_algorithm
 from shardwise.runtime.env import Env
 from shardwise.runtime.products.contraction import DotDims, NDArray, gemm_runner, small_product
 from shardwise.runtime.products.product import expect
@@ -49,6 +49,7 @@ def _dot_type(lhs: ShapedArray, rhs: ShapedArray, *, dimension_numbers: DotDims,
               preferred_element_type: np.dtype[Any] | None, out_sharding: NamedSharding | None = None,
               sum_axes: Axes = (), rhs_first: bool = False) -> ShapedArray:  # fmt: skip
     _check_dims(lhs, rhs, dimension_numbers)
+    check_algorithm(precision, lhs.dtype, rhs.dtype)
     dtype = _dot_dtype(lhs.dtype, rhs.dtype, precision, preferred_element_type)
     lhs_free, rhs_free = free_dims(dimension_numbers, lhs.ndim, rhs.ndim)
     shape = (*(lhs.shape[d] for d in dimension_numbers[1][0]), *(lhs.shape[d] for d in lhs_free),
@@ -88,7 +89,7 @@ def _check_dims(lhs: ShapedArray, rhs: ShapedArray, dims: DotDims) -> None:
             raise TypeError(f"dot_general pairs {what} dims of lhs and rhs, got {left} and {right}.")
         left_sizes, right_sizes = tuple(lhs.shape[d] for d in left), tuple(rhs.shape[d] for d in right)
         if left_sizes != right_sizes:
-            raise TypeError(f"dot_general requires {what} dims of equal sizes, got {left_sizes} (dims {left} of lhs "
+            raise TypeError(f"dot_general requires {what} dimensions to have the same shape, got {left_sizes} (dims {left} of lhs "
                             f"{lhs.str_short()}) and {right_sizes} (dims {right} of rhs {rhs.str_short()}).")  # fmt: skip
 
 
@@ -220,17 +221,14 @@ def _dot_kernel(env: Env, lhs: NDArray, rhs: NDArray, *, dimension_numbers: DotD
 
 def _dot(env: Env, lhs: NDArray, rhs: NDArray, dtype: np.dtype[Any], dims: DotDims, precision: CanonicalPrecision,
          sum_axes: Axes) -> NDArray:  # fmt: skip
-    if isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)):
-        lhs_type, rhs_type = rounding_dtypes(precision)
-        if not (lhs_type is None and rhs_type is None):
-            # Multiply the rounded values in at least float32.
-            lhs = lhs if lhs_type is None else lhs.astype(lhs_type)
-            rhs = rhs if rhs_type is None else rhs.astype(rhs_type)
     sum_dims = tuple(env.dim(a) for a in sum_axes)
     alike = 1
     for a, d in zip(sum_axes, sum_dims, strict=True):
         if lhs.shape[d] == rhs.shape[d] == 1:
             alike *= env.extent(a)
+    if isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)):
+        product = lambda x, y, to: contract_as(to, x, y, env.lead, dims, sum_dims, alike)  # noqa: E731
+        return by_algorithm(precision, product, lhs, rhs, dtype)
     return contract_as(dtype, lhs, rhs, env.lead, dims, sum_dims, alike)
 
 

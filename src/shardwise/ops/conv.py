@@ -34,12 +34,10 @@ from shardwise.ops.im2col import CHUNK, NDArray, Window, convolve
 from shardwise.ops.out_sharding import resolve_out_sharding, with_out_sharding
 from shardwise.ops.precision import (
     CanonicalPrecision,
-    DotAlgorithm,
-    DotAlgorithmPreset,
     PrecisionLike,
     canonicalize_precision,
-    rounding_dtypes,
 )
+from shardwise.ops.split_products import by_algorithm, check_algorithm
 from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Rule, make_rule
@@ -58,6 +56,7 @@ def _conv_type(lhs: ShapedArray, rhs: ShapedArray, *, window_strides: Ints, padd
                rhs_dilation: Ints, dimension_numbers: ConvDimensionNumbers, feature_group_count: int, batch_group_count: int,
                precision: CanonicalPrecision, preferred_element_type: np.dtype[Any] | None,
                out_sharding: NamedSharding | None = None) -> ShapedArray:  # fmt: skip
+    check_algorithm(precision, lhs.dtype, rhs.dtype)
     dims = dimension_numbers
     if lhs.ndim != rhs.ndim:
         raise ValueError(f"conv_general_dilated takes operands of one rank, got shapes {lhs.shape} and {rhs.shape}.")
@@ -213,13 +212,9 @@ def _conv_kernel(env: Env, lhs: NDArray, rhs: NDArray, *, window_strides: Ints, 
                  precision: CanonicalPrecision, preferred_element_type: np.dtype[Any] | None,
                  out_sharding: NamedSharding | None = None) -> NDArray:  # fmt: skip
     dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
-    if isinstance(precision, DotAlgorithm | DotAlgorithmPreset):
-        lhs_type, rhs_type = rounding_dtypes(precision)
-        lhs = lhs if lhs_type is None else lhs.astype(lhs_type)
-        rhs = rhs if rhs_type is None else rhs.astype(rhs_type)
     window = Window(window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count,
                     batch_group_count)  # fmt: skip
-    return convolve(lhs, rhs, env.lead, window, dtype)
+    return by_algorithm(precision, lambda x, y, to: convolve(x, y, env.lead, window, to), lhs, rhs, dtype)
 
 
 def _conv_workspace(in_types: Types, out_types: Types, params: Params) -> int:

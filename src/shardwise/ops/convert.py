@@ -18,6 +18,20 @@ def install_array_constructor(make: Callable[[np.ndarray[Any, Any]], Array]) -> 
     _make_array[:] = [make]
 
 
+def plain_ndarray(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """`x` without its subclass, whose own arithmetic (that of np.matrix, say) must not run in kernels.
+
+    Raises ValueError for a masked array, whose mask would be lost.
+    """
+    if type(x) is np.ndarray:
+        return x
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError(
+            "numpy masked arrays are not supported as inputs: pass x.filled(value), or the data and the mask as two arrays."
+        )
+    return np.asarray(x)
+
+
 def as_value(x: Any) -> Array | Literal:
     """`x` as an op operand: Arrays and tracers as they are, scalars as Literals, host arrays as uncommitted Arrays.
 
@@ -27,14 +41,13 @@ def as_value(x: Any) -> Array | Literal:
         return x
     if isinstance(x, (*_PYTHON_SCALARS, np.generic)):
         return literal(x)
-    if isinstance(x, np.ma.MaskedArray):
-        raise ValueError("numpy masked arrays are not supported: pass the data, and the mask as an array of its own.")
     if isinstance(x, np.ndarray):
         return _make_array[0](x)
     convert = getattr(x, "__jax_array__", None)
     if convert is not None:
         return as_value(convert())
-    raise TypeError(f"expected an array or a scalar, got {type(x).__name__}: {x!r}. Wrap lists with jnp.asarray first.")
+    raise TypeError(f"Argument {x!r} of type {type(x)} is not a valid JAX type: expected an array or a scalar. Wrap lists with "
+                    "jnp.asarray first.")  # fmt: skip
 
 
 def as_array(x: Any) -> Array:

@@ -9,10 +9,11 @@ import numpy as np
 
 from shardwise.ir import Array, Equation, Literal, Op, ShapedArray, bind, define_op, literal
 from shardwise.ir.op import Params, Types
+from shardwise.ops.associative_scan import associative_scan
 from shardwise.ops.batching import shifting
-from shardwise.ops.binary import add_p, eq_p, max_p, min_p, mul_p, sub_p
+from shardwise.ops.binary import add_p, eq_p, extremum_share, max_p, min_p, mul_p, sub_p
 from shardwise.ops.collective import all_gather_op, all_slice
-from shardwise.ops.derivative import do, positions, scalar
+from shardwise.ops.derivative import do
 from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
 from shardwise.ops.pieces import pad_p, slice_p
 from shardwise.ops.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, Running, accumulated
@@ -69,7 +70,7 @@ def _partition(
         want = region.placements.get(out)
         axes = want[axis] if want and have else ()
         narrow = dtype_kind(out.aval.dtype) == "f" and out.aval.dtype.itemsize < 4  # these run in a wider type
-        if not axes or have[axis] != axes or narrow:
+        if not axes or have[axis] != axes or narrow or not out.aval.size:  # an empty part has no last element
             return region.generic(eqn)
         local = region.emit(eqn.op, [region.reshard(atom, have, want, operand.aval)], eqn.params)[0]
         shape, sizes = local.aval.shape, region.sizes_of(axes)
@@ -121,36 +122,30 @@ def _by_numpy(ufunc: Any, x: Block, dim: int, reverse: bool) -> Block:
     return ufunc.accumulate(x, axis=dim, dtype=x.dtype)
 
 
-# -- derivatives: pairs (value, tangent) combined over distances 1, 2, 4, ... ---------------------------------------------
-
-
-def _shifted(x: Any, axis: int, by: int, reverse: bool) -> Any:
-    """`x` moved by so many places along `axis`, zeros behind it."""
-    edges = (-by, by, 0) if reverse else (by, -by, 0)
-    return do.pad(x, 0, padding_config=tuple(edges if d == axis else (0, 0, 0) for d in range(x.ndim)))
-
-
-def _inside(x: Any, axis: int, by: int, reverse: bool) -> Any:
-    """Where `_shifted` has elements of `x`."""
-    n = x.shape[axis]
-    place = positions(x.aval, axis)
-    return do.lt(place, scalar(n - by, place.dtype)) if reverse else do.ge(place, scalar(by, place.dtype))
+# -- derivatives: pairs (value, tangent) joined in a scan -----------------------------------------------------------------
 
 
 def _scan_jvp(name: str, combine: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
     """The jvp rule where ``combine(x, t, y, s) -> value, tangent`` is the pair of a reduction's two parts."""
 
+    def join(first: Any, second: Any) -> tuple[Any, Any]:
+        return combine(*first, *second)
+
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axis: int, reverse: bool) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
         out = getattr(do, name)(x, axis=axis, reverse=reverse)
-        by = 1
-        while by < x.shape[axis]:
-            inside = _inside(x, axis, by, reverse)
-            y, s = (_shifted(v, axis, by, reverse) for v in (x, t))
-            both, slope = combine(x, t, y, s)
-            x, t = do.select_n(inside, x, both), do.select_n(inside, t, slope)
-            by *= 2
-        return out, t
+        return out, associative_scan(join, (x, t), reverse, axis)[1]
+
+    return jvp
+
+
+def _tree_jvp(name: str, combine: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
+    """As `_scan_jvp`, the parts joined as `associative_scan` joins them: how ties share a tangent depends on the order."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axis: int, reverse: bool) -> tuple[Any, Any]:
+        (x,), (t,) = primals, tangents
+        out = getattr(do, name)(x, axis=axis, reverse=reverse)
+        return out, associative_scan(lambda a, b: combine(*b, *a), (x, t), reverse=reverse, axis=axis)[1]
 
     return jvp
 
@@ -162,16 +157,23 @@ def _product(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
 def _extremum(name: str) -> Callable[..., tuple[Any, Any]]:
     def combine(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
         out = getattr(do, name)(x, y)
-        ours, theirs = (do.convert_element_type(do.eq(v, out), new_dtype=out.dtype, weak_type=False) for v in (x, y))
-        return out, do.div(do.add(do.mul(t, ours), do.mul(s, theirs)), do.add(ours, theirs))
+        return out, do.add(do.mul(t, extremum_share(x, y, out)), do.mul(s, extremum_share(y, x, out)))
 
     return combine
 
 
+def _finite_or_zero(x: Any) -> Any:
+    return do.select_n(do.eq(x, np.inf), x, 0)
+
+
 def _log_sum(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
-    top = do.max(x, y)
-    out = do.add(top, do.log1p(do.exp(do.neg(do.abs(do.sub(x, y))))))
-    return out, do.add(do.mul(t, do.exp(do.sub(x, out))), do.mul(s, do.exp(do.sub(y, out))))
+    """Each tangent counts by its share of the sum; the difference of infinities is 0."""
+    apart = do.sub(x, y)
+    joined = do.add(do.max(x, y), do.log1p(do.exp(do.neg(do.abs(apart)))))
+    out = do.select_n(do.ne(apart, apart), joined, do.add(x, y))
+    whole = _finite_or_zero(out)
+    shares = [do.exp(do.sub(_finite_or_zero(v), whole)) for v in (x, y)]
+    return out, do.add(do.mul(t, shares[0]), do.mul(s, shares[1]))
 
 
 def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
@@ -191,9 +193,9 @@ cumsum_p = _define("cumsum", SUM, "iufc", jvp="linear", transpose=_sum_transpose
                    partition=_partition(add_p, lambda dtype: 0))  # fmt: skip
 cumprod_p = _define("cumprod", PRODUCT, "iufc", jvp=_scan_jvp("cumprod", _product),
                     partition=_partition(mul_p, lambda dtype: 1))  # fmt: skip
-cummax_p = _define("cummax", MAXIMUM, "iufc", jvp=_scan_jvp("cummax", _extremum("max")),
+cummax_p = _define("cummax", MAXIMUM, "iufc", jvp=_tree_jvp("cummax", _extremum("max")),
                    partition=_partition(max_p, _least))  # fmt: skip
-cummin_p = _define("cummin", MINIMUM, "iufc", jvp=_scan_jvp("cummin", _extremum("min")),
+cummin_p = _define("cummin", MINIMUM, "iufc", jvp=_tree_jvp("cummin", _extremum("min")),
                    partition=_partition(min_p, _greatest))  # fmt: skip
 cumlogsumexp_p = _define("cumlogsumexp", LOG_SUM, "f", jvp=_scan_jvp("cumlogsumexp", _log_sum),
                          partition=_partition(_log_add, _least))  # fmt: skip

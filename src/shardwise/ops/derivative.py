@@ -28,7 +28,10 @@ class _Bound:
     """Functions that bind ops: ``do.add(x, y)``; Python scalars become literals of the arrays' dtype."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        op = find_op(name.removesuffix("_"))
+        try:
+            op = find_op(name.removesuffix("_"))
+        except KeyError:
+            raise AttributeError(f"there is no op named {name!r}") from None
 
         def call(*args: Any, **params: Any) -> Any:
             if all(isinstance(a, (Array, Literal)) for a in args):

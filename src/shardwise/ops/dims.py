@@ -16,10 +16,10 @@ def shape_tuple(shape: Any, name: str = "shape") -> tuple[int, ...]:
             items = (shape,) if not hasattr(shape, "__iter__") or getattr(shape, "ndim", 1) == 0 else tuple(shape)
             sizes = tuple(operator.index(n) for n in items)
         except TypeError as error:
-            raise TypeError(f"{name}: shapes are sequences of concrete ints, got {shape!r}. Traced values cannot set a shape: "
-                            "mark the argument static.") from error  # fmt: skip
+            raise TypeError(f"{name}: Shapes must be 1D sequences of concrete values of integer type, got {shape!r}. A traced value "
+                            "cannot set a shape: mark the argument static.") from error  # fmt: skip
     if any(n < 0 for n in sizes):
-        raise TypeError(f"{name}: the sizes of dims cannot be negative, got {sizes}.")
+        raise TypeError(f"{name} must have every element be nonnegative, got {sizes} as sizes of dims.")
     return sizes
 
 
@@ -45,5 +45,5 @@ def dim_indices(dims: Sequence[Any], ndim: int, name: str) -> tuple[int, ...]:
     """`dim_index` of each, in the order given. ValueError for duplicates."""
     found = tuple(dim_index(d, ndim, name) for d in int_tuple(dims, name))
     if len(set(found)) != len(found):
-        raise ValueError(f"{name}: dimensions are not unique: {tuple(dims)}")
+        raise ValueError(f"repeated axis in {name}: dimensions are not unique: {tuple(dims)}")
     return found

@@ -18,13 +18,19 @@ from shardwise.runtime.machine.lanes import Lane, Lanes
 
 
 def _extremum(condition: str) -> Callable[[Lanes, Lane, Lane], Lane]:
-    """The operand for which `condition` holds; NaN if either is, the first of equal ones."""
+    """The operand for which `condition` holds; NaN if either is; -0.0 lies below 0.0."""
 
     def write(w: Lanes, x: Lane, y: Lane) -> Lane:
         if x.type == "i1":
-            return w.binary("or" if condition == "ge" else "and", x, y)
+            return w.binary("or" if condition == "gt" else "and", x, y)
         out = w.select(w.compare(condition, x, y), x, y)
-        return w.select(w.isnan(x), x, out) if x.floating else out
+        if not x.floating:
+            return out
+        bits = f"uint{x.bits}"  # of equal operands only zeros differ, in the sign
+        first, second = (Lane(w.bitcast(v, bits).ref, bits) for v in (x, y))
+        both = w.binary("and" if condition == "gt" else "or", first, second)
+        out = w.select(w.compare("eq", x, y), w.bitcast(both, x.dtype), out)
+        return w.select(w.isnan(x), x, out)
 
     return write
 
@@ -165,7 +171,7 @@ def _select(w: Lanes, which: Lane, *cases: Lane) -> Lane:
 
 
 def _clamp(w: Lanes, low: Lane, x: Lane, high: Lane) -> Lane:
-    return _extremum("le")(w, _extremum("ge")(w, x, low), high)
+    return _extremum("lt")(w, high, _extremum("gt")(w, low, x))
 
 
 def _convert(w: Lanes, x: Lane, *, new_dtype: Any, weak_type: bool) -> Lane:
@@ -178,8 +184,8 @@ ADD = Emit(Lanes.add)
 SUB = Emit(Lanes.sub, "iuf")
 MUL = Emit(Lanes.mul)
 DIV = Emit(_quotient, "iuf", cost=4)
-MAX = Emit(_extremum("ge"), exact=True)
-MIN = Emit(_extremum("le"), exact=True)
+MAX = Emit(_extremum("gt"), exact=True)
+MIN = Emit(_extremum("lt"), exact=True)
 EQ, NE, LT, LE, GT, GE = map(_compare, ("eq", "ne", "lt", "le", "gt", "ge"))
 AND = Emit(lambda w, x, y: w.binary("and", x, y), "biu")
 OR = Emit(lambda w, x, y: w.binary("or", x, y), "biu")

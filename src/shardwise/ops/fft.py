@@ -100,7 +100,13 @@ def _fft_kernel(env: Env, x: Block, *, fft_type: FftType, fft_lengths: tuple[int
         real: Any = to_floating(dtype)
         return np.zeros(shape, real if fft_type is FftType.IRFFT else dtype)
     transform: Any = (scipy.fft.fftn, scipy.fft.ifftn, scipy.fft.rfftn, scipy.fft.irfftn)[fft_type]
-    return transform(x, s=fft_lengths, axes=axes, workers=thread_count() if prod(x.shape) >= _THREADED else None)
+    workers = thread_count() if prod(x.shape) >= _THREADED else 1
+    try:
+        return transform(x, s=fft_lengths, axes=axes, workers=workers)
+    except RuntimeError:
+        if workers == 1:
+            raise
+        return transform(x, s=fft_lengths, axes=axes)  # the system starts no more threads
 
 
 def _fft_transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> list[Any]:

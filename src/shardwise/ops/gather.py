@@ -254,14 +254,30 @@ def gather(
     indices_are_sorted: bool = False,
     mode: str | GatherScatterMode | None = None,
     fill_value: Any = None,
-    wrap_negative: bool = False,
 ) -> Array:
     """Windows of `slice_sizes` at `start_indices`: see `GatherDimensionNumbers` for how dims correspond.
 
     `mode` says what becomes of windows out of bounds: 'fill', 'clip', or the default 'promise_in_bounds', which clips
-    too; `fill_value` (default NaN, the least or greatest integer, True) is what they hold. `wrap_negative` counts
-    negative starts from the end. Raises TypeError where shapes and numbers do not fit.
+    too; `fill_value` (default NaN, the least or greatest integer, True) is what they hold. Raises TypeError where
+    shapes and numbers do not fit.
     """
+    return gather_windows(operand, start_indices, dimension_numbers, slice_sizes, unique_indices=unique_indices,
+                          indices_are_sorted=indices_are_sorted, mode=mode, fill_value=fill_value)  # fmt: skip
+
+
+def gather_windows(
+    operand: Any,
+    start_indices: Any,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: str | GatherScatterMode | None = None,
+    fill_value: Any = None,
+    wrap_negative: bool = False,
+) -> Array:
+    """`gather`, where `wrap_negative` counts negative starts from the end."""
     parsed = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else GatherScatterMode.from_any(mode)
     if parsed is GatherScatterMode.ONE_HOT:
         raise NotImplementedError(

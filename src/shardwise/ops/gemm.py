@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Equation, Program, ShapedArray, Var
 from shardwise.ops.casts import cast, convert_element_type_p
@@ -63,7 +63,7 @@ def product_workspace(lhs: ShapedArray, rhs: ShapedArray, out: ShapedArray) -> i
     return result + sum(x.size * compute.itemsize for x in (lhs, rhs) if x.dtype != compute)
 
 
-@lru_cache(maxsize=512)
+@recent(512)
 def compute_dtype(lhs: np.dtype[Any], rhs: np.dtype[Any], out: np.dtype[Any]) -> np.dtype[Any]:
     """The type in which a product is computed."""
     if all(t.kind == "b" or issubdtype(t, np.integer) for t in (lhs, rhs)):
@@ -89,7 +89,7 @@ _COMPILED = 1 << 15  # elements
 _COMPILED_CASTS = frozenset(["float16", "bfloat16", "float32", "float64"])
 
 
-@lru_cache(maxsize=512)
+@recent(512)
 def _cast_loop(shape: Ints, source: np.dtype[Any], target: np.dtype[Any]) -> FusedKernel:
     x, y = Var(ShapedArray(shape, source)), Var(ShapedArray(shape, target))
     params = {"new_dtype": target, "weak_type": False}
@@ -109,7 +109,7 @@ def _contract_ints(out: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, di
     if work < 4096 or not lhs.size or not rhs.size:
         return plain(lhs, rhs)
     compute = exact_dtype(lhs, rhs, depth, out)
-    step = (1 << 24) // (_largest(lhs) * _largest(rhs))
+    step = (1 << 24) // max(1, _largest(lhs) * _largest(rhs))
     if compute == np.float64 and _LEAST_STEP <= step < depth and not sum_dims and sum_size == 1 and dims[0][0]:
         return _contract_in_steps(out, lhs, rhs, lead, dims, max(1, step * lhs.shape[dims[0][0][0] + lead] // depth))
     if compute.kind == "f":

@@ -6,6 +6,7 @@ gufunc it runs the loops; other routines are called matrix by matrix.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -32,6 +33,9 @@ def _gufunc(name: str, *operands: NDArray) -> Any:
     from numpy.linalg import _umath_linalg
 
     call = getattr(_umath_linalg, name)
+    if operands[0].ndim == operands[-1].ndim == 2:
+        with np.errstate(all="ignore"):
+            return call(*operands)
     loops = np.broadcast_shapes(*(x.shape[:-2] for x in operands))
     m, n = operands[0].shape[-2:]
     if max(loops, default=1) == 1 or m * n > _SMALL or prod(loops) * m * n * min(m, n) < _SHARED:
@@ -56,7 +60,14 @@ def each(
     function: Callable[..., Sequence[Any]], ranks: Ints, operands: Sequence[NDArray], cores: Sequence[Core]
 ) -> list[NDArray]:
     """Call `function` for every stack index on the operands' last dims; its results are stacked as `cores` say."""
-    loops = np.broadcast_shapes(*(x.shape[: x.ndim - r] for x, r in zip(operands, ranks, strict=True)))
+    leads = [x.shape[: x.ndim - r] for x, r in zip(operands, ranks, strict=True)]
+    if not any(lead and max(lead) != 1 for lead in leads):
+        values = function(
+            *(x.reshape(x.shape[x.ndim - r :]) if x.ndim > r else x for x, r in zip(operands, ranks, strict=True))
+        )
+        ones = (1,) * max(map(len, leads))
+        return [np.ascontiguousarray(v, d).reshape(ones + shape) for v, (shape, d) in zip(values, cores, strict=True)]
+    loops = np.broadcast_shapes(*leads)
     outs = [np.empty(loops + shape, dtype) for shape, dtype in cores]
     full = [np.broadcast_to(x, loops + x.shape[x.ndim - r :]) for x, r in zip(operands, ranks, strict=True)]
     for at in np.ndindex(*loops):
@@ -65,10 +76,25 @@ def each(
     return outs
 
 
-def _lapack(name: str, dtype: np.dtype[Any]) -> Any:
+@functools.cache
+def lapack_routine(name: str, dtype: np.dtype[Any]) -> Any:
+    """SciPy's LAPACK routine of this name, without prefix, for a type."""
     from scipy.linalg import get_lapack_funcs
 
     return get_lapack_funcs(name, dtype=dtype)
+
+
+@functools.cache
+def blas_routine(name: str, dtype: np.dtype[Any]) -> Any:
+    """SciPy's BLAS routine of this name, without prefix, for a type."""
+    from scipy.linalg import get_blas_funcs
+
+    return get_blas_funcs(name, dtype=dtype)
+
+
+def nan_of(dtype: np.dtype[Any]) -> Any:
+    """What fills results that failed: NaN, in both parts of complex numbers."""
+    return dtype.type(complex(np.nan, np.nan) if dtype.kind == "c" else np.nan)
 
 
 def _finite(x: NDArray) -> bool:
@@ -79,8 +105,11 @@ def _finite(x: NDArray) -> bool:
 
 
 def cholesky(x: NDArray) -> NDArray:
-    """The lower factor; only the lower triangle is read."""
-    return _gufunc("cholesky_lo", x)
+    """The lower factor; only the lower triangle is read. NaN there where the matrix is not definite."""
+    out = _gufunc("cholesky_lo", x)
+    if x.size and x.shape[-1] > 1 and np.isnan(out[..., 0, -1]).any():
+        out = np.tril(out)  # failures fill all of a matrix
+    return out
 
 
 def eigh(x: NDArray, lower: bool) -> tuple[NDArray, NDArray]:
@@ -91,13 +120,25 @@ def eigh(x: NDArray, lower: bool) -> tuple[NDArray, NDArray]:
 
 def svd(x: NDArray, full: bool, vectors: bool) -> tuple[NDArray, ...]:
     """Singular values, descending, and with `vectors` u and vh."""
-    from numpy.linalg import _umath_linalg
-
     m, n = x.shape[-2:]
     if vectors and not min(m, n):
         k = (m, n) if full else (0, 0)
         eye = lambda a, b: np.broadcast_to(np.eye(a, b, dtype=x.dtype), (*x.shape[:-2], a, b))  # noqa: E731
         return np.zeros((*x.shape[:-2], 0), x.real.dtype), eye(m, k[0]), eye(k[1], n)
+    valid = None
+    if not _finite(x):  # LAPACK may not return from infinities
+        valid = np.asarray(np.isfinite(x).all(axis=(-2, -1), keepdims=True))
+        x = np.where(valid, x, x.dtype.type(0))
+    outs = _svd_of_finite(x, full, vectors)
+    if valid is None:
+        return outs
+    return tuple(np.where(valid if o.ndim == x.ndim else valid[..., 0], o, nan_of(o.dtype)) for o in outs)
+
+
+def _svd_of_finite(x: NDArray, full: bool, vectors: bool) -> tuple[NDArray, ...]:
+    from numpy.linalg import _umath_linalg
+
+    m, n = x.shape[-2:]
     kind = "svd" if not vectors else "svd_f" if full else "svd_s"
     if not hasattr(_umath_linalg, kind):  # NumPy 2.0 splits them by shape
         kind = kind.replace("svd", f"svd_{'m' if m < n else 'n'}")
@@ -125,9 +166,9 @@ def eig(x: NDArray, left: bool, right: bool) -> tuple[NDArray, ...]:
         outs = (w, vl, vr) if right else (w, vl)
     else:
         outs = _gufunc("eig", wide) if right else (_gufunc("eigvals", wide),)
-    nan = result.type(complex(np.nan, np.nan))
     return tuple(
-        np.where(valid if o.ndim == x.ndim else valid[..., 0], o.astype(result, copy=False), nan) for o in outs
+        np.where(valid if o.ndim == x.ndim else valid[..., 0], o.astype(result, copy=False), nan_of(result))
+        for o in outs
     )
 
 
@@ -138,7 +179,7 @@ def lu(x: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     if not k:
         loops = x.shape[:-2]
         return x, np.zeros((*loops, 0), np.int32), np.broadcast_to(np.arange(m, dtype=np.int32), (*loops, m))
-    getrf = _lapack("getrf", x.dtype)
+    getrf = lapack_routine("getrf", x.dtype)
     factors, pivots = each(lambda a: getrf(a)[:2], (2,), (x,), [((m, n), x.dtype), ((k,), np.dtype(np.int32))])
     return factors, pivots, pivots_to_permutation(pivots, m)
 
@@ -181,7 +222,7 @@ _FEW = 16  # single-precision stacks up to this size go matrix by matrix: NumPy'
 
 def _qr_one(a: NDArray, rows: int) -> tuple[NDArray, NDArray]:
     m, n = a.shape
-    packed, tau, *_ = _lapack("geqrf", a.dtype)(a, lwork=64 * n)
+    packed, tau, *_ = lapack_routine("geqrf", a.dtype)(a, lwork=64 * n)
     r = np.triu(packed[:rows])
     base = np.zeros((m, rows), a.dtype, order="F")
     base[:, : min(n, rows)] = packed[:, : min(n, rows)]
@@ -190,7 +231,7 @@ def _qr_one(a: NDArray, rows: int) -> tuple[NDArray, NDArray]:
 
 def _reflect(packed: NDArray, tau: NDArray) -> NDArray:
     name = "ungqr" if packed.dtype.kind == "c" else "orgqr"
-    return _lapack(name, packed.dtype)(packed, tau, lwork=64 * packed.shape[1])[0]
+    return lapack_routine(name, packed.dtype)(packed, tau, lwork=64 * packed.shape[1])[0]
 
 
 def householder_product(a: NDArray, taus: NDArray) -> NDArray:
@@ -208,7 +249,7 @@ def hessenberg(x: NDArray) -> tuple[NDArray, NDArray]:
     count = max(n - 1, 0)
     if n < 2:
         return x, np.zeros((*x.shape[:-2], count), x.dtype)
-    gehrd = _lapack("gehrd", x.dtype)
+    gehrd = lapack_routine("gehrd", x.dtype)
     return tuple(each(lambda a: gehrd(a, lwork=64 * n)[:2], (2,), (x,), [((n, n), x.dtype), ((count,), x.dtype)]))  # type: ignore
 
 
@@ -221,7 +262,7 @@ def schur(x: NDArray, vectors: bool) -> tuple[NDArray, ...]:
 
     def call(a: NDArray) -> Sequence[NDArray]:
         if not _finite(a):
-            return (np.full_like(a, np.nan),) * 2
+            return (np.full_like(a, nan_of(a.dtype)),) * 2
         return one(a, output="complex" if a.dtype.kind == "c" else "real", check_finite=False)  # type: ignore[return-value]
 
     t, z = each(call, (2,), (x,), [((n, n), x.dtype)] * 2)
@@ -232,7 +273,7 @@ def tridiagonal(x: NDArray, lower: bool) -> tuple[NDArray, ...]:
     """The reduction of Hermitian matrices: packed reflectors, diagonal, off-diagonal, factors of the reflectors."""
     n = x.shape[-1]
     real = x.real.dtype
-    reduce = _lapack("hetrd" if x.dtype.kind == "c" else "sytrd", x.dtype)
+    reduce = lapack_routine("hetrd" if x.dtype.kind == "c" else "sytrd", x.dtype)
     cores = [((n, n), x.dtype), ((n,), real), ((n - 1,), real), ((n - 1,), x.dtype)]
     return tuple(each(lambda a: reduce(a, lower=int(lower), lwork=64 * n)[:4], (2,), (x,), cores))
 
@@ -254,17 +295,53 @@ def _folded(a: NDArray, b: NDArray, solve: Callable[[NDArray, NDArray], NDArray]
     return x.reshape(*loops, n, *(b.shape[d] for d in same), k).transpose(np.argsort(order))
 
 
-def solve(a: NDArray, b: NDArray) -> NDArray:
-    """x with a x = b; NaN where a is singular."""
-    return _folded(a, b, lambda p, q: _gufunc("solve", p, q))
+def solve(a: NDArray, b: NDArray, transposed: bool) -> NDArray:
+    """x with a x = b, or with `transposed` that of the transpose of a; where a is singular, what its LU factors give."""
+    return _folded(a, b, lambda p, q: _general(p, q, transposed))
+
+
+def _general(a: NDArray, b: NDArray, transposed: bool) -> NDArray:
+    if not b.size:
+        return np.empty((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *b.shape[-2:]), b.dtype)
+    x = _gufunc("solve", a.swapaxes(-1, -2) if transposed else a, b)
+    if np.isfinite(x).all():
+        return x
+    getrf, trsm = lapack_routine("getrf", a.dtype), blas_routine("trsm", a.dtype)
+    loops = x.shape[:-2]
+    matrices, sides = (np.broadcast_to(v, loops + v.shape[-2:]) for v in (a, b))
+    for at in np.argwhere(~np.isfinite(x).all(axis=(-2, -1))):
+        place = tuple(at)
+        factors, pivots, _ = getrf(matrices[place])
+        order = pivots_to_permutation(pivots, len(pivots))
+        if transposed:
+            y = trsm(1, factors, sides[place], lower=0, trans_a=1)
+            y = trsm(1, factors, y, lower=1, trans_a=1, diag=1)
+            x[place][order] = y
+        else:
+            y = trsm(1, factors, sides[place][order], lower=1, diag=1)
+            x[place] = trsm(1, factors, y, lower=0)
+    return x
 
 
 def triangular_solve(
     a: NDArray, b: NDArray, left: bool, lower: bool, transpose: bool, conjugate: bool, unit: bool
 ) -> NDArray:
     """x with op(a) x = b, or x op(a) = b unless `left`; op transposes and conjugates."""
-    if conjugate:
-        a = a.conj()
+    given = (a, b, left, lower, transpose, conjugate)
+    conjugated = a.conj() if conjugate and not transpose else a
+    n, (rows, columns) = a.shape[-1], b.shape[-2:]
+    if b.size == rows * columns and a.size == n * n and b.size and b.ndim == a.ndim:
+        # BLAS thinks in columns, so it is given the transposes: x.T op(a).T = b.T, read from row-major memory as it is.
+        x = blas_routine("trsm", b.dtype)(
+            1, conjugated.reshape(n, n).T, b.reshape(rows, columns).T, side=int(left), lower=int(not lower),
+            trans_a=(2 if conjugate else 1) if transpose else 0, diag=int(unit)
+        ).T.reshape(b.shape)  # fmt: skip
+    else:
+        x = _stacked_triangular(a.conj() if conjugate else a, b, left, lower, transpose, unit)
+    return x if _finite(x) else _like_lapack(x, *given, unit)
+
+
+def _stacked_triangular(a: NDArray, b: NDArray, left: bool, lower: bool, transpose: bool, unit: bool) -> NDArray:
     if not left:
         b, transpose = b.swapaxes(-1, -2), not transpose
     if transpose:
@@ -280,9 +357,7 @@ def _triangular(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray:
         return np.empty((*loops, n, k), b.dtype)
     if prod(loops) > 2 * n:
         return _substitute(a, b, lower, unit, loops)
-    from scipy.linalg import get_blas_funcs
-
-    trsm: Any = get_blas_funcs("trsm", dtype=a.dtype)
+    trsm = blas_routine("trsm", a.dtype)
 
     def one(p: NDArray, q: NDArray) -> tuple[NDArray]:
         # BLAS thinks in columns, so it is given the transposes: x.T op(a).T = b.T, read from row-major memory as it is.
@@ -291,6 +366,23 @@ def _triangular(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray:
         return (trsm(1, p, q.T, side=1, lower=int(lower), trans_a=1, diag=int(unit)).T,)
 
     return each(one, (2, 2), (a, b), [((n, k), b.dtype)])[0]
+
+
+def _like_lapack(x: NDArray, a: NDArray, b: NDArray, left: bool, lower: bool, transpose: bool, conjugate: bool,
+                 unit: bool) -> NDArray:  # fmt: skip
+    """`x` with its matrices that have infinities or NaNs computed again in column-major order.
+
+    How far these spread depends on the order of the operations; this is LAPACK's.
+    """
+    trsm = blas_routine("trsm", x.dtype)
+    a = a.conj() if conjugate and not transpose else a
+    options = dict(side=int(not left), lower=int(lower), diag=int(unit),
+                   trans_a=2 if transpose and conjugate else int(transpose))  # fmt: skip
+    out, loops = np.array(x), x.shape[:-2]
+    matrices, sides = (np.broadcast_to(v, loops + v.shape[-2:]) for v in (a, b))
+    for at in map(tuple, np.argwhere(~np.isfinite(x).all(axis=(-2, -1)))):
+        out[at] = trsm(1, np.asfortranarray(matrices[at]), np.asfortranarray(sides[at]), **options)
+    return out
 
 
 def _substitute(a: NDArray, b: NDArray, lower: bool, unit: bool, loops: Ints) -> NDArray:
@@ -308,14 +400,13 @@ def _substitute(a: NDArray, b: NDArray, lower: bool, unit: bool, loops: Ints) ->
 def tridiagonal_solve(dl: NDArray, d: NDArray, du: NDArray, b: NDArray) -> NDArray:
     """x of the systems with these diagonals; the first of `dl` and the last of `du` are not used."""
     n, k = b.shape[-2:]
-    gtsv = _lapack("gtsv", b.dtype)
+    gtsv = lapack_routine("gtsv", b.dtype)
 
     def one(low: NDArray, mid: NDArray, up: NDArray, rhs: NDArray) -> tuple[NDArray]:
         if n == 1:
-            with np.errstate(all="ignore"):
-                return (rhs / mid[:, None],)
+            return (rhs / mid[:, None] if mid[0] else np.full_like(rhs, nan_of(rhs.dtype)),)
         *_, x, info = gtsv(low[1:], mid, up[:-1], rhs)
-        return (x if info == 0 else np.full_like(x, np.nan),)
+        return (x if info == 0 else np.full_like(x, nan_of(x.dtype)),)
 
     if not n or not k:
         return b
@@ -325,12 +416,38 @@ def tridiagonal_solve(dl: NDArray, d: NDArray, du: NDArray, b: NDArray) -> NDArr
 # -- determinants ----------------------------------------------------------------------------------------------------------------
 
 
+def _spoiled(x: NDArray) -> NDArray | None:
+    """Which matrices have NaNs, which LU decompositions may lose; None if none has."""
+    return None if _finite(x) else np.asarray(np.isnan(x).any(axis=(-2, -1)))
+
+
 def slogdet(x: NDArray) -> tuple[NDArray, NDArray]:
     """Sign (for complex matrices a unit number) and logarithm of the determinant's magnitude."""
-    sign, log = _gufunc("slogdet", x)
-    return np.asarray(sign), np.asarray(log)
+    sign, log = (np.asarray(v) for v in _gufunc("slogdet", x))
+    spoiled = _spoiled(x)
+    return (sign, log) if spoiled is None else tuple(np.where(spoiled, nan_of(v.dtype), v) for v in (sign, log))  # type: ignore[return-value]
 
 
 def det(x: NDArray) -> NDArray:
-    """Determinants."""
-    return np.asarray(_gufunc("det", x))
+    """Determinants: by their definition up to 3 by 3, else by LU decompositions."""
+    n = x.shape[-1]
+    if 0 < n < 4:
+        if x.size == n * n:
+            return np.full(x.shape[:-2], _small_det([x.reshape(n, n).tolist()], n)[0], x.dtype)
+        wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64, copy=False)
+        with np.errstate(all="ignore"):
+            return _small_det(wide.transpose(-2, -1, *range(x.ndim - 2))[None], n)[0].astype(x.dtype)
+    out, spoiled = np.asarray(_gufunc("det", x)), _spoiled(x)
+    return out if spoiled is None else np.where(spoiled, nan_of(x.dtype), out)
+
+
+def _small_det(stack: Any, n: int) -> list[Any]:
+    """Of matrices whose elements are numbers or arrays, in double precision, of which single precision loses nothing."""
+    if n == 1:
+        return [m[0][0] for m in stack]
+    if n == 2:
+        return [a * d - b * c for (a, b), (c, d) in stack]
+    return [
+        (a * e * i + b * f * g + c * d * h) - (c * e * g + a * f * h + b * d * i)
+        for (a, b, c), (d, e, f), (g, h, i) in stack
+    ]

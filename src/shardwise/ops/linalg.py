@@ -38,17 +38,18 @@ __all__ = ["EigImplementation", "EighImplementation", "SvdAlgorithm", "cholesky"
            "tridiagonal_solve_p"]  # fmt: skip
 
 Ints = tuple[int, ...]
-Result = tuple[Ints, str]  # dims of one matrix, and its element type: 'same', 'real', 'complex', 'int32'
+Result = tuple[Ints, str]  # dims of one matrix, and its element type: 'same', 'real', 'complex', 'int32', 'bool'
 
 
 # -- defining ops ------------------------------------------------------------------------------------------------------------
 
 
 def define_matrix_op(name: str, ranks: Ints, results: Callable[..., list[Result]], kernel: Callable[..., Any], *,
-            accepts: str = "fc", multiple: bool = True, broadcasts: bool = False, rules: Sequence[str] = ()) -> Op:  # fmt: skip
+            accepts: str = "fc", multiple: bool = True, broadcasts: bool = False, rules: Sequence[str] = (),
+            derivatives: str = "linalg_derivative") -> Op:  # fmt: skip
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
     raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
-    `broadcasts`. Its derivative `rules` ('jvp', 'transpose') are in `linalg_derivative`."""
+    `broadcasts`. Its derivative `rules` ('jvp', 'transpose') are in the module `derivatives` of this package."""
 
     def type_rule(*types: ShapedArray, **params: Any) -> Any:
         batches = []
@@ -104,7 +105,7 @@ def define_matrix_op(name: str, ranks: Ints, results: Callable[..., list[Result]
                                  f"{', '.join(str(u.sharding.spec) for u in in_types)}.")  # fmt: skip
         return tuple(batch + ((),) * (out.ndim - len(batch)) for out in out_types)
 
-    derivative = {r: later("shardwise.ops.linalg_derivative", f"{name}_{r}") for r in rules}
+    derivative = {r: later(f"shardwise.ops.{derivatives}", f"{name}_{r}") for r in rules}
     return define_op(
         name, type_rule=type_rule, kernel=run, rule=rule, explicit=explicit, multiple_results=multiple, **derivative
     )
@@ -126,8 +127,8 @@ def _matrix_rule(in_types: Types, out_types: Types, batch: int) -> Rule:
 
 
 def _element(dtype: np.dtype[Any], kind: str) -> np.dtype[Any]:
-    if kind == "int32":
-        return np.dtype(np.int32)
+    if kind in ("int32", "bool"):
+        return np.dtype(kind)
     if kind == "real" and dtype.kind == "c":
         return np.dtype(np.float32 if dtype.itemsize == 8 else np.float64)
     if kind == "complex" and dtype.kind != "c":
@@ -207,12 +208,19 @@ class EighImplementation(enum.Enum):
     QDWH = "qdwh"
 
 
-def _eig_results(shape: Ints, *, left: bool, right: bool) -> list[Result]:
+def _eig_results(shape: Ints, *, left: bool, right: bool, vector_derivatives: bool) -> list[Result]:
     square_size("eig", shape)
     return [(shape[:1], "complex"), *[(shape, "complex")] * (left + right)]
 
 
-eig_p = define_matrix_op("eig", (2,), _eig_results, lapack.eig, rules=("jvp",))
+eig_p = define_matrix_op(
+    "eig",
+    (2,),
+    _eig_results,
+    lambda x, left, right, vector_derivatives: lapack.eig(x, left, right),
+    rules=("jvp",),
+    derivatives="spectral_derivative",
+)
 
 
 def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True,
@@ -220,15 +228,14 @@ def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenve
         use_magma: bool | None = None) -> list[Array]:  # fmt: skip
     """Eigenvalues c[..., n] of general matrices, then left and right eigenvectors c[..., n, n] as columns, if wanted.
 
-    NotImplementedError for implementations other than LAPACK, and for `enable_eigvec_derivs`: only eigenvalues have derivatives.
+    Eigenvectors have length 1 and a real largest component. `enable_eigvec_derivs` gives them derivatives, which hold where all
+    eigenvalues differ and no eigenvector has two largest components; otherwise NotImplementedError. NotImplementedError, too, for
+    implementations other than LAPACK.
     """
     if use_magma or implementation not in (None, EigImplementation.LAPACK):
         raise NotImplementedError("eig on CPUs is computed by LAPACK; leave out implementation= and use_magma=.")
-    if enable_eigvec_derivs:
-        raise NotImplementedError("eigenvectors of general matrices have no derivative rule. Leave enable_eigvec_derivs out, and "
-                                  "differentiate eigenvalues, or use eigh for Hermitian matrices.")  # fmt: skip
-    params = {"left": bool(compute_left_eigenvectors), "right": bool(compute_right_eigenvectors)}
-    return bind(eig_p, as_array(x), **params)
+    return bind(eig_p, as_array(x), left=bool(compute_left_eigenvectors), right=bool(compute_right_eigenvectors),
+                vector_derivatives=bool(enable_eigvec_derivs))  # fmt: skip
 
 
 def _eigh_results(shape: Ints, *, lower: bool) -> list[Result]:
@@ -237,7 +244,7 @@ def _eigh_results(shape: Ints, *, lower: bool) -> list[Result]:
     return [(shape, "same"), (shape[:1], "real")]
 
 
-eigh_p = define_matrix_op("eigh", (2,), _eigh_results, lapack.eigh, rules=("jvp",))
+eigh_p = define_matrix_op("eigh", (2,), _eigh_results, lapack.eigh, rules=("jvp",), derivatives="spectral_derivative")
 
 
 def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, sort_eigenvalues: bool = True,
@@ -274,9 +281,9 @@ def _hessenberg_results(shape: Ints) -> list[Result]:
 hessenberg_p = define_matrix_op("hessenberg", (2,), _hessenberg_results, lapack.hessenberg)
 
 
-def hessenberg(a: Any) -> tuple[Array, Array]:
+def hessenberg(a: Any) -> list[Array]:
     """The Hessenberg form, packed with its reflectors, and their factors: f[..., n, n] -> f[..., n, n], f[..., n - 1]."""
-    return tuple(bind(hessenberg_p, as_array(a)))  # type: ignore[return-value]
+    return bind(hessenberg_p, as_array(a))
 
 
 def _schur_results(shape: Ints, *, vectors: bool) -> list[Result]:
@@ -288,11 +295,11 @@ schur_p = define_matrix_op("schur", (2,), _schur_results, lapack.schur)
 
 
 def schur(x: Any, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
-          select_callable: Callable[..., Any] | None = None) -> tuple[Array, ...]:  # fmt: skip
+          select_callable: Callable[..., Any] | None = None) -> list[Array]:  # fmt: skip
     """The Schur form t and, if wanted, vectors z: x = z t z^H. Real matrices get 2 by 2 blocks for complex pairs."""
     if sort_eig_vals or select_callable is not None:
         raise NotImplementedError("schur does not sort eigenvalues; take them from eig and order the results yourself.")
-    return tuple(bind(schur_p, as_array(x), vectors=bool(compute_schur_vectors)))
+    return bind(schur_p, as_array(x), vectors=bool(compute_schur_vectors))
 
 
 def _tridiagonal_results(shape: Ints, *, lower: bool) -> list[Result]:
@@ -305,9 +312,9 @@ def _tridiagonal_results(shape: Ints, *, lower: bool) -> list[Result]:
 tridiagonal_p = define_matrix_op("tridiagonal", (2,), _tridiagonal_results, lapack.tridiagonal)
 
 
-def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Array]:
+def tridiagonal(a: Any, *, lower: bool = True) -> list[Array]:
     """Reduce Hermitian matrices to tridiagonal ones: packed reflectors, diagonal, off-diagonal, factors of the reflectors."""
-    return tuple(bind(tridiagonal_p, as_array(a), lower=bool(lower)))  # type: ignore[return-value]
+    return bind(tridiagonal_p, as_array(a), lower=bool(lower))
 
 
 def _householder_results(a: Ints, taus: Ints) -> list[Result]:
@@ -340,9 +347,9 @@ def _lu_results(shape: Ints) -> list[Result]:
 lu_p = define_matrix_op("lu", (2,), _lu_results, lapack.lu, rules=("jvp",))
 
 
-def lu(x: Any) -> tuple[Array, Array, Array]:
+def lu(x: Any) -> list[Array]:
     """The packed factors f[..., m, n], pivots i32[..., k] and row permutation i32[..., m] of an LU decomposition."""
-    return tuple(bind(lu_p, as_array(x)))  # type: ignore[return-value]
+    return bind(lu_p, as_array(x))
 
 
 def _permutation_results(shape: Ints, *, permutation_size: int) -> list[Result]:
@@ -403,7 +410,7 @@ def _svd_results(shape: Ints, *, full: bool, vectors: bool) -> list[Result]:
     return [((k,), "real"), *([((m, m if full else k), "same"), ((n if full else k, n), "same")] if vectors else [])]
 
 
-svd_p = define_matrix_op("svd", (2,), _svd_results, lapack.svd, rules=("jvp",))
+svd_p = define_matrix_op("svd", (2,), _svd_results, lapack.svd, rules=("jvp",), derivatives="spectral_derivative")
 
 
 def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index: tuple[int, int] | None = None,
@@ -482,7 +489,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
     return bind(tridiagonal_solve_p, *map(as_array, (dl, d, du, b)))
 
 
-def _solve_results(a: Ints, b: Ints) -> list[Result]:
+def _solve_results(a: Ints, b: Ints, *, transposed: bool) -> list[Result]:
     if a[0] != a[1] or a[0] != b[0]:
         raise ValueError(f"solve takes square a [..., m, m] and b [..., m, k]; got a={a} and b={b}.")
     return [(b, "same")]
@@ -493,8 +500,11 @@ solve_p = define_matrix_op("solve", (2, 2), _solve_results, lapack.solve, multip
 
 
 def solve(a: Any, b: Any) -> Array:
-    """x with a x = b: f[..., m, m], f[..., m, k] -> f[..., m, k]; NaN where a is singular. Batch dims of size 1 broadcast."""
-    return bind(solve_p, as_array(a), as_array(b))
+    """x with a x = b: f[..., m, m], f[..., m, k] -> f[..., m, k]. Batch dims of size 1 broadcast.
+
+    Where a is singular, what its LU factors give: infinities and NaNs.
+    """
+    return bind(solve_p, as_array(a), as_array(b), transposed=False)
 
 
 # -- determinants and products -------------------------------------------------------------------------------------------------------

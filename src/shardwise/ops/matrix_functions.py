@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from shardwise.ir import Array, bind
 from shardwise.ops.convert import as_array
 from shardwise.ops.fill import full_like
-from shardwise.ops.lapack import NDArray, each
+from shardwise.ops.lapack import NDArray, each, lapack_routine, nan_of
 from shardwise.ops.linalg import Ints, Result, define_matrix_op, square_size
 from shardwise.ops.pieces import concatenate, slice_in_dim
 
@@ -33,18 +34,20 @@ def _expm(x: NDArray, max_squarings: int) -> NDArray:
 
     if not x.size:
         return x
-    # Beyond this norm, scaling down to where the approximation holds would take more squarings than allowed.
+    # From this norm on, scaling down to where the approximation holds would take more squarings than allowed.
     largest = (
         5.371920351148152 if x.dtype.itemsize // (2 if x.dtype.kind == "c" else 1) == 8 else 3.92572478313866
-    ) * 2.0**max_squarings
+    ) * 2.0 ** (max_squarings + 1)
     norms = np.abs(x).sum(axis=-2).max(axis=-1)
-    valid = (norms <= largest)[..., None, None]
+    valid = (norms < largest)[..., None, None]
     with np.errstate(all="ignore"):
         out = exponential(np.where(valid, x, x.dtype.type(0)))
-    return np.where(valid, out, x.dtype.type(np.nan)).astype(x.dtype, copy=False)
+    return np.where(valid, out, nan_of(x.dtype)).astype(x.dtype, copy=False)
 
 
-expm_p = define_matrix_op("expm", (2,), _expm_results, _expm, multiple=False, rules=("jvp",))
+expm_p = define_matrix_op(
+    "expm", (2,), _expm_results, _expm, multiple=False, rules=("jvp",), derivatives="spectral_derivative"
+)
 
 
 def _frechet_results(x: Ints, direction: Ints, *, max_squarings: int) -> list[Result]:
@@ -66,7 +69,13 @@ def _frechet(x: NDArray, direction: NDArray, max_squarings: int) -> NDArray:
 
 # The derivative of expm in a direction, in which it is linear.
 expm_frechet_p = define_matrix_op(
-    "expm_frechet", (2, 2), _frechet_results, _frechet, multiple=False, rules=("jvp", "transpose")
+    "expm_frechet",
+    (2, 2),
+    _frechet_results,
+    _frechet,
+    multiple=False,
+    rules=("jvp", "transpose"),
+    derivatives="spectral_derivative",
 )
 
 
@@ -99,15 +108,20 @@ def _sqrtm(x: NDArray) -> NDArray:
     result = _complex(x.dtype)
 
     def call(a: NDArray) -> tuple[NDArray]:
-        if not np.isfinite(a).all():
-            return (np.full(a.shape, complex(np.nan, np.nan)),)
-        with np.errstate(all="ignore"):
-            return (np.asarray(one(a)),)
+        if np.isfinite(a).all():
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of singular matrices, for which the result speaks
+                root = np.asarray(one(a))
+            if np.isfinite(root).all():
+                return (root,)
+        return (np.full(a.shape, nan_of(result)),)  # there is none
 
     return each(call, (2,), (x,), [(x.shape[-2:], result)])[0] if x.size else x.astype(result)
 
 
-sqrtm_p = define_matrix_op("sqrtm", (2,), _sqrtm_results, _sqrtm, multiple=False, rules=("jvp",))
+sqrtm_p = define_matrix_op(
+    "sqrtm", (2,), _sqrtm_results, _sqrtm, multiple=False, rules=("jvp",), derivatives="spectral_derivative"
+)
 
 
 def sqrtm(x: Array) -> Array:
@@ -115,33 +129,53 @@ def sqrtm(x: Array) -> Array:
     return bind(sqrtm_p, as_array(x))
 
 
-def _sylvester_results(a: Ints, b: Ints, c: Ints) -> list[Result]:
+def _sylvester_results(a: Ints, b: Ints, c: Ints, *, tol: float) -> list[Result]:
     if a != (c[0], c[0]) or b != (c[1], c[1]):
         raise ValueError(f"Incompatible shapes for Sylvester equation:\nA: {a}\nB: {b}\nC: {c}")
     return [(c, "same")]
 
 
-def _sylvester(a: NDArray, b: NDArray, c: NDArray) -> NDArray:
-    from scipy.linalg import solve_sylvester as one
+def _sylvester(a: NDArray, b: NDArray, c: NDArray, tol: float) -> NDArray:
+    """By Schur forms r, s of a and b^H (Bartels and Stewart): r y + y s^H = u^H c v."""
+    if not c.size:
+        return c
+    gees, trsyl = lapack_routine("gees", c.dtype), lapack_routine("trsyl", c.dtype)
 
-    def call(p: NDArray, q: NDArray, r: NDArray) -> tuple[NDArray]:
-        try:
-            with np.errstate(all="ignore"):
-                return (one(p, q, r),)
-        except (np.linalg.LinAlgError, ValueError):
-            return (np.full(r.shape, np.nan),)
+    def form(x: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        triangular, _, *eigenvalues, vectors, _, _ = gees(lambda *_: None, x, lwork=64 * len(x))
+        return triangular, vectors, eigenvalues[0] if len(eigenvalues) == 1 else eigenvalues[0] + 1j * eigenvalues[1]
+
+    def call(p: NDArray, q: NDArray, f: NDArray) -> tuple[NDArray]:
+        failed = (np.full(f.shape, nan_of(f.dtype)),)
+        if not (np.isfinite(p).all() and np.isfinite(q).all() and np.isfinite(f).all()):
+            return failed
+        with np.errstate(all="ignore"):
+            (r, u, left), (s, v, right) = form(p), form(q.conj().T)
+            if (np.abs(left[:, None] + right.conj()) < tol).any():
+                return failed
+            y, scale, info = trsyl(r, s, u.conj().T @ f @ v, tranb="C")
+            return (u @ (y * scale) @ v.conj().T,) if info >= 0 else failed
 
     return each(call, (2, 2, 2), (a, b, c), [(c.shape[-2:], c.dtype)])[0]
 
 
 solve_sylvester_p = define_matrix_op(
-    "solve_sylvester", (2, 2, 2), _sylvester_results, _sylvester, multiple=False, rules=("jvp", "transpose")
+    "solve_sylvester",
+    (2, 2, 2),
+    _sylvester_results,
+    _sylvester,
+    multiple=False,
+    rules=("jvp", "transpose"),
+    derivatives="spectral_derivative",
 )
 
 
-def solve_sylvester(a: Array, b: Array, c: Array) -> Array:
-    """x with a x + x b = c: f[..., m, m], f[..., n, n], f[..., m, n] -> f[..., m, n]."""
-    return bind(solve_sylvester_p, as_array(a), as_array(b), as_array(c))
+def solve_sylvester(a: Array, b: Array, c: Array, tol: float) -> Array:
+    """x with a x + x b = c: f[..., m, m], f[..., n, n], f[..., m, n] -> f[..., m, n].
+
+    NaN where an eigenvalue of a and one of b sum to less than `tol`.
+    """
+    return bind(solve_sylvester_p, as_array(a), as_array(b), as_array(c), tol=float(tol))
 
 
 def _rsf2csf_results(t: Ints, z: Ints) -> list[Result]:

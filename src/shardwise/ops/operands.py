@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import config
 from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype
 from shardwise.ir import Array, Emit, Literal, Op, ShapedArray, define_op, literal
@@ -81,15 +82,13 @@ def scalar_operand(x: bool | int | float | complex, like: Any = None) -> Literal
     key = (x.__class__, x, like if like is not None else _x64())
     found = _literals.get(key)
     if found is None:
-        if len(_literals) >= _LITERALS_KEPT:
-            _literals.clear()
         found = _literals[key] = _scalar_literal(x, like)
     return found
 
 
 _x64 = config.setting("jax_enable_x64").get
-_literals: dict[Any, Literal] = {}
-_LITERALS_KEPT = 1024
+_literals: Bounded[Any, Literal] = Bounded(1024)
+at_clear(_literals.clear)
 
 
 def _scalar_literal(x: bool | int | float | complex, like: Any) -> Literal:
@@ -131,9 +130,9 @@ def requested_dtype(dtype: Any, name: str) -> Any:
 def check_kind(name: str, t: ShapedArray, accepts: str, position: int | None = None) -> None:
     """TypeError unless the dtype's kind is among the letters of `accepts`."""
     if dtype_kind(t.dtype) not in accepts:
-        where = "" if position is None else f" as operand {position}"
+        where = "" if position is None else f" at position {position}"
         expected = ", ".join(KIND_NAMES[k] for k in accepts)
-        raise TypeError(f"{name} does not take dtype {t.dtype.name}{where}; expected one of these kinds: {expected}. "
+        raise TypeError(f"{name} does not accept dtype {t.dtype.name}{where}; expected one of these kinds: {expected}. "
                         "Cast with lax.convert_element_type.")  # fmt: skip
 
 
@@ -142,7 +141,7 @@ def check_same_dtype(name: str, types: Sequence[ShapedArray]) -> None:
     first = types[0].dtype
     for t in types:
         if t.dtype != first:
-            raise TypeError(f"lax.{name} takes operands of one dtype, got {', '.join(t.dtype.name for t in types)}. "
+            raise TypeError(f"lax.{name} requires arguments to have the same dtypes, got {', '.join(t.dtype.name for t in types)}. "
                             "Cast them, or use the shardwise.numpy function, which promotes.")  # fmt: skip
 
 
@@ -205,7 +204,7 @@ def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
 def elementwise_op(name: str, ufunc: Callable[..., Any], *accepts: str, result: DTypeMap | None = None,
                    push: Pushes | None = None, pull: Pushes | None = None,
                    emit: Emit | None = None, ufunc_of: Callable[..., Any] | None = None,
-                   additive: bool = False) -> Op:  # fmt: skip
+                   additive: bool = False, scales: int = 0) -> Op:  # fmt: skip
     """Define an elementwise op without params that computes `ufunc`; `push` and `pull` make its derivative (see `derivative`)."""
 
     def kernel(env: Env, *blocks: Block) -> Block:
@@ -213,6 +212,6 @@ def elementwise_op(name: str, ufunc: Callable[..., Any], *accepts: str, result: 
 
     return define_op(
         name, type_rule=elementwise_type(name, *accepts, result=result), kernel=kernel, ufunc=ufunc, ufunc_of=ufunc_of, emit=emit,
-        additive=additive,
+        additive=additive, scales=scales,
         jvp=None if push is None else along(name, push), transpose=None if pull is None else back(pull),
     )  # fmt: skip

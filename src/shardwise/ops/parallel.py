@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.dtypes import default_dtype, to_inexact
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
 from shardwise.ir.axis_scope import CHECK_VMA as CHECK_VMA
 from shardwise.ops import collective as ops
 from shardwise.ops import variance
+from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array
 from shardwise.ops.elementwise import convert_element_type, div
 
@@ -123,7 +125,8 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     def one(leaf: Any) -> Any:
         total = psum(_operand(leaf, "pmean"), names, axis_index_groups=groups)
         if total.dtype.kind not in "fcV" and total.dtype.kind in "iub":
-            total = convert_element_type(total, np.dtype(np.float32))
+            weak = total.aval.weak_type
+            total = convert(total, default_dtype("f") if weak else to_inexact(total.dtype), weak)
         return div(total, literal(n, total.dtype, weak_type=True))
 
     return tree_map(one, x)

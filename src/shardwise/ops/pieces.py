@@ -187,7 +187,7 @@ def _split_localize(params: Params, in_types: Types, out_types: Types) -> Params
 
 
 split_p = define_op("split", type_rule=_split_type, kernel=_split_kernel, rule=cut_rule, explicit=_cut_specs, multiple_results=True,
-                    localize=_split_localize, jvp="linear", transpose=_split_transpose,
+                    localize=_split_localize, additive=True, jvp="linear", transpose=_split_transpose,
                     batch=batching.shifting("split", "axis"))  # fmt: skip
 
 
@@ -292,7 +292,7 @@ def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: PadConfig) ->
     return [inside if is_linear(x) else None, outside]
 
 
-pad_p = define_op("pad", type_rule=_pad_type, kernel=_pad_kernel, rule=_pad_rule, halo=_pad_halo, jvp=_pad_jvp,
+pad_p = define_op("pad", type_rule=_pad_type, kernel=_pad_kernel, rule=_pad_rule, halo=_pad_halo, additive=(0, 1), jvp=_pad_jvp,
                   transpose=_pad_transpose, batch=batching.pad)  # fmt: skip
 
 
@@ -316,7 +316,7 @@ def _concatenate_type(*xs: ShapedArray, dimension: int) -> ShapedArray:
     first = shapes[0]
     shown = ", ".join(map(str, shapes))
     if any(len(s) != len(first) for s in shapes):
-        raise TypeError(f"concatenate takes arrays of the same number of dims, got shapes {shown}.")
+        raise TypeError(f"Cannot concatenate arrays with different numbers of dimensions: got shapes {shown}.")
     if not 0 <= dimension < len(first):
         raise TypeError(f"concatenate dimension out of bounds: dimension {dimension} for shapes {shown}.")
     if any(n != m for s in shapes for d, (n, m) in enumerate(zip(s, first, strict=True)) if d != dimension):
@@ -370,7 +370,7 @@ def concatenate(operands: Any, dimension: int) -> Array:
     if isinstance(operands, Array):
         operands = unstack(operands)
     if not len(operands):
-        raise ValueError("concatenate takes at least one array, got none.")
+        raise ValueError("concatenate requires a non-empty sequence of arrays, got none.")
     return bind(concatenate_p, *_operands("concatenate", *operands), dimension=int(dimension))
 
 

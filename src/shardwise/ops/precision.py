@@ -1,7 +1,7 @@
 """`Precision` and dot algorithms: what users may ask of the arithmetic of products and convolutions.
 
 On CPUs every product is computed in the full precision of its operands (16-bit floats in float32), so `Precision` changes
-nothing. A `DotAlgorithm` is binding: operands are rounded to the types that it names.
+nothing. A `DotAlgorithm` is binding: operands are rounded to the types that it names, and split as it says (`split_products`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,7 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from shardwise.base import config
-from shardwise.base.dtypes import as_dtype
 
 __all__ = ["DotAlgorithm", "DotAlgorithmPreset", "Precision", "PrecisionLike"]
 
@@ -43,7 +40,12 @@ class Precision(enum.Enum):
 
 
 class DotAlgorithm(NamedTuple):
-    """The types to which a product's operands are rounded, and in which it accumulates."""
+    """The types to which a product's operands are rounded, and in which it accumulates.
+
+    With component counts beyond 1 the operands are sums of so many rounded parts, and the `num_primitive_operations` largest
+    products of parts are added up: three products of two bfloat16 parts have 16 bits. Sums go on in float32 at least, and are
+    rounded to a narrower accumulation type at the end, whether `allow_imprecise_accumulation` or not.
+    """
 
     lhs_precision_type: Any
     rhs_precision_type: Any
@@ -55,7 +57,8 @@ class DotAlgorithm(NamedTuple):
 
 
 class DotAlgorithmPreset(enum.Enum):
-    """Dot algorithms by name: types of lhs, rhs and accumulator; `_X3` and the like emulate more bits."""
+    """Dot algorithms by name: types of lhs, rhs and accumulator; `_X3` and the like add up so many products of
+    rounded parts of the operands, which gives more bits."""
 
     DEFAULT = 1
     ANY_F8_ANY_F8_F32 = 2
@@ -86,10 +89,6 @@ PrecisionLike = (
 )
 CanonicalPrecision = None | tuple[Precision, Precision] | DotAlgorithm | DotAlgorithmPreset
 
-# Emulating algorithms (X3, TF32) are at least as exact in full float32, so they round nothing.
-_ROUNDED_TO = {"F16_F16_F16": "float16", "F16_F16_F32": "float16", "BF16_BF16_BF16": "bfloat16",
-               "BF16_BF16_F32": "bfloat16", "F64_F64_F64": "float64"}  # fmt: skip
-
 
 def canonicalize_precision(precision: PrecisionLike) -> CanonicalPrecision:
     """A precision argument as None, a pair of `Precision`s, or an algorithm; None takes the configured default.
@@ -119,19 +118,3 @@ def canonicalize_precision(precision: PrecisionLike) -> CanonicalPrecision:
         f"{source} is {precision!r}; expected None, a lax.Precision or one of the names "
         f"{[n for n in _NAMES if n]}, a pair of these, or a lax.DotAlgorithm, lax.DotAlgorithmPreset or a preset's name."
     )
-
-
-def rounding_dtypes(precision: CanonicalPrecision) -> tuple[np.dtype[Any] | None, np.dtype[Any] | None]:
-    """The types to which an algorithm rounds lhs and rhs before it multiplies; None where it takes them as they are."""
-    if isinstance(precision, DotAlgorithm):
-        return tuple(_storable(t) for t in (precision.lhs_precision_type, precision.rhs_precision_type))  # type: ignore
-    if isinstance(precision, DotAlgorithmPreset):
-        name = _ROUNDED_TO.get(precision.name)
-        dtype = as_dtype(name) if name else None
-        return dtype, dtype  # type: ignore[return-value]
-    return None, None
-
-
-def _storable(spec: Any) -> np.dtype[Any] | None:
-    dtype = as_dtype(spec)
-    return dtype if isinstance(dtype, np.dtype) and dtype.name != "float32" else None

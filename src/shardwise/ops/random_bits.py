@@ -8,20 +8,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, key_dtype
-from shardwise.ir import Array, Emit, Equation, Program, ShapedArray, bind, define_op, infer_types, trace_program
+from shardwise.ir import (
+    Array,
+    Emit,
+    Equation,
+    ExactParams,
+    Program,
+    ShapedArray,
+    bind,
+    define_op,
+    infer_types,
+    trace_program,
+)
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
-from shardwise.ops import threefry
+from shardwise.ops import threefry, threefry_halves
 from shardwise.ops.broadcast import expand_dims
 from shardwise.ops.collective import all_slice
+from shardwise.ops.layout import reshard_op
 from shardwise.ops.operands import Block, aligned
 from shardwise.ops.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.out_sharding import in_context, sharding_spec, with_out_sharding
@@ -114,6 +126,19 @@ def _clone_type(keys: ShapedArray) -> ShapedArray:
 
 
 random_clone_p = define_op("random_clone", type_rule=_clone_type, kernel=lambda env, keys: keys)
+
+
+def random_clone(keys: Any) -> Array:
+    """The same keys, for another use on purpose: key[...] -> key[...]."""
+    return bind(random_clone_p, keys)
+
+
+def shared(x: Any) -> Any:
+    """`x`, which is used here and elsewhere on purpose, as only one of the results counts or both must be the same.
+
+    Keys become clones where reuse is looked for.
+    """
+    return random_clone(x) if config.jax_debug_key_reuse and isinstance(x.dtype, KeyDtype) else x
 
 
 # -- new keys from keys ---------------------------------------------------------------------------------------------------------
@@ -215,6 +240,8 @@ random_split_p = define_op(
 
 def random_split(keys: Any, shape: Shape, out_sharding: NamedSharding | None = None) -> Array:
     """`shape` new keys from each key: key[...] -> key[..., *shape]."""
+    if not config.jax_threefry_partitionable:
+        return _laid_out(bind(random_split_halves_p, keys, shape=shape), out_sharding)
     return bind(random_split_p, keys, shape=shape, out_sharding=out_sharding)
 
 
@@ -248,7 +275,7 @@ def _bits_inline(eqn: Equation) -> Program:
     params = dict(eqn.params)
     (keys,) = eqn.inputs
     out = eqn.outputs[0].aval if eqn.outputs else infer_types(random_bits_p, (keys.aval,), params)[0]
-    return _bits_program(keys.aval, out, tuple(params.items()), _fusable(keys.aval, out, params["bit_width"]))
+    return _bits_program(keys.aval, out, ExactParams(params), _fusable(keys.aval, out, params["bit_width"]))
 
 
 def _fusable(keys: ShapedArray, out: ShapedArray, bit_width: int) -> bool:
@@ -257,10 +284,8 @@ def _fusable(keys: ShapedArray, out: ShapedArray, bit_width: int) -> bool:
     return fuses and bit_width <= 32 and out.size >= FEWEST and counters <= 1 << 32 and available()
 
 
-@lru_cache(maxsize=1024)
-def _bits_program(keys: ShapedArray, out: ShapedArray, items: tuple[tuple[str, Any], ...], fusable: bool) -> Program:
-    params = dict(items)
-
+@recent(1024)
+def _bits_program(keys: ShapedArray, out: ShapedArray, params: ExactParams, fusable: bool) -> Program:
     def make(keys: Array) -> list[Any]:
         return [_by_counters(keys, out, params["bit_width"]) if fusable else bind(random_block_p, keys, **params)]
 
@@ -285,7 +310,47 @@ random_bits_p = define_op("random_bits", type_rule=_bits_type, rule=_appended_ru
 
 def random_bits(keys: Any, bit_width: int, shape: Shape, out_sharding: NamedSharding | None = None) -> Array:
     """Random unsigned integers of 8, 16, 32 or 64 bits from each key: key[...] -> uint[..., *shape]."""
+    if not config.jax_threefry_partitionable:
+        return _laid_out(bind(random_bits_halves_p, keys, bit_width=bit_width, shape=shape), out_sharding)
     return bind(random_bits_p, keys, bit_width=bit_width, shape=shape, out_sharding=out_sharding)
+
+
+# -- the older order of counters, where each element depends on all ------------------------------------------------------------
+
+
+def _whole_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Dims of the keys pass; those behind them must be whole."""
+    rule, n = _appended_rule(in_types, out_types, params), in_types[0].ndim
+    kinds = tuple(Kind.PASS if d < n else Kind.REPLICATE for d in range(len(out_types[0].shape)))
+    return Rule(rule.inputs, rule.outputs, rule.sizes, kinds)
+
+
+def _split_halves_type(keys: ShapedArray, *, shape: Shape) -> ShapedArray:
+    _check_keys("split", keys)
+    return in_context(ShapedArray(keys.shape + shape, key_dtype))
+
+
+random_split_halves_p = define_op(
+    "random_split_halves", type_rule=_split_halves_type, rule=_whole_rule,
+    kernel=lambda env, keys, *, shape: threefry_halves.split(keys, shape),
+)  # fmt: skip
+
+
+def _bits_halves_type(keys: ShapedArray, *, bit_width: int, shape: Shape) -> ShapedArray:
+    _check_keys("random_bits", keys)
+    if bit_width not in _BITS:
+        raise TypeError(f"random bits come in widths of 8, 16, 32 or 64, not {bit_width!r}.")
+    return in_context(ShapedArray(keys.shape + shape, _BITS[bit_width]))
+
+
+random_bits_halves_p = define_op(
+    "random_bits_halves", type_rule=_bits_halves_type, rule=_whole_rule,
+    kernel=lambda env, keys, *, bit_width, shape: threefry_halves.random_bits(keys, bit_width, shape),
+)  # fmt: skip
+
+
+def _laid_out(x: Array, out_sharding: NamedSharding | None) -> Array:
+    return x if out_sharding is None else bind(reshard_op, x, sharding=out_sharding, concrete=None)
 
 
 # -- bits made where they are used ----------------------------------------------------------------------------------------

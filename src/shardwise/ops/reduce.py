@@ -42,7 +42,7 @@ from shardwise.ops.out_sharding import resolve_out_sharding, sharding_spec, with
 from shardwise.ops.pieces import concatenate, slice_in_dim
 from shardwise.ops.positions import extremum_positions
 from shardwise.ops.summing import SMALL, fast_sum
-from shardwise.ops.transpose import dim_factors, squeeze, squeeze_p
+from shardwise.ops.transpose import own_factors, squeeze, squeeze_p
 from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
@@ -107,7 +107,7 @@ def _reduce_type(name: str, accepts: str) -> Callable[..., ShapedArray]:
 def reduce_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     """Kept dims pass through; reduced dims are REDUCE factors of the operand."""
     shape, axes = in_types[0].shape, params["axes"]
-    factors = dim_factors(shape)
+    factors = own_factors(shape)
     kept = tuple(f for d, f in enumerate(factors) if d not in axes)
     kinds = tuple(Kind.REDUCE if d in axes else Kind.PASS for d in range(len(shape)))
     return Rule((factors,), (kept,) * len(out_types), shape, kinds)

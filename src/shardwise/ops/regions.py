@@ -16,6 +16,7 @@ from shardwise.ir import Atom, Literal, Program, ShapedArray, Var, live_equation
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
+from shardwise.runtime.loop import readers_first
 from shardwise.runtime.plan import Plan
 from shardwise.sharding.rule import Rule
 
@@ -75,20 +76,17 @@ def settled(region: Any, build: Callable[[list[frozenset[str]]], tuple[Any, list
         del region.transfers[recorded:]  # only the last form counts
 
 
-_COMMUNICATING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ppermute", "halo_exchange"})
-
-
 def check_uniform(name: str, programs: Sequence[Program], varying: frozenset[str]) -> None:
     """ValueError where devices that may have taken another way would have to take part in a collective."""
     if not varying:
         return
     for program in programs:
         for eqn in program.equations:
-            shared = varying.intersection(eqn.params.get("axes") or ()) if eqn.op.name in _COMMUNICATING else None
+            shared = varying.intersection(eqn.op.exchange_axes(eqn.params))
             if shared:
                 at = f" at {eqn.source[0]}:{eqn.source[1]}" if eqn.source else ""
                 raise ValueError(
-                    f"{eqn.op.name} over {tuple(eqn.params['axes'])}{at} stands inside {name} whose predicate varies over "
+                    f"{eqn.op.name} over {tuple(eqn.op.exchange_axes(eqn.params))}{at} stands inside {name} whose predicate varies over "
                     f"{tuple(sorted(shared))}: devices that took another way would never join it. Make the predicate equal on "
                     "those devices (psum or pmax it first), or move the collective out."
                 )
@@ -101,6 +99,32 @@ def check_uniform(name: str, programs: Sequence[Program], varying: frozenset[str
 def plan_of(program: Program, env: Env) -> Callable[..., tuple[Ndarray, ...]]:
     """The body as a function of blocks."""
     return Plan(_marked(program) if env.extra else program, env).run
+
+
+def loop_plan(
+    program: Program, env: Env, num_consts: int, num_carry: int
+) -> Callable[[list[Ndarray]], tuple[Ndarray, ...]]:
+    """The body as a function of a list of blocks, which it empties: it may write over carries that nothing else refers to."""
+    program = readers_first(_marked(program) if env.extra else program)
+    plan = Plan(program, env, range(num_consts, num_consts + num_carry))
+    return plan.run if plan.owned else lambda blocks: plan.run(*blocks)
+
+
+class LoopKernel:
+    """A loop over a list of blocks, which it empties; handed that list, it may write over carries that die with the call."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Callable[[list[Ndarray]], tuple[Ndarray, ...]]) -> None:
+        self._run = run
+
+    def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
+        return self._run(list(blocks))  # the caller refers to them all
+
+    def over(self, free: Sequence[int], blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
+        """The results; of what others refer to, as of what is not in `free`, the first step makes copies."""
+        del free
+        return self._run(blocks)
 
 
 def _marked(program: Program) -> Program:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.ir import ShapedArray, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.across import Kernel, as_slice, block_bytes, line_of, sending, settling, tag_of
@@ -95,7 +95,7 @@ def layout_axes(source: DimAxes, target: DimAxes) -> tuple[str, ...]:
     return tuple(dict.fromkeys(a for axes in (*source, *target) for a in axes))
 
 
-@lru_cache(maxsize=1024)
+@recent(1024)
 def route(env: Env, source: DimAxes, target: DimAxes) -> Route | None:
     """The (cached) Route between two layouts; None where processes hold parts that overlap without being the same."""
     try:

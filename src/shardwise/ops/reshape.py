@@ -165,6 +165,7 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
     low, high, _ = slice(start_dimension, stop_dimension).indices(x.ndim)
     if high < low:
         raise ValueError(
-            f"collapse: no dims lie between {start_dimension} and {stop_dimension}; a range of dims runs upwards."
+            f"Invalid dimension range passed to collapse: no dims lie between {start_dimension} and {stop_dimension}; a range runs "
+            "upwards."
         )
     return reshape(x, (*x.shape[:low], math.prod(x.shape[low:high]), *x.shape[high:]))

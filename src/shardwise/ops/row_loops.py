@@ -6,11 +6,11 @@ that read share the positions.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.ops import elementwise_ir as ir
 from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes
 from shardwise.runtime.machine.threads import in_runs, thread_count
@@ -162,7 +162,7 @@ def _row(w: Vectors, i: str, position: str, wrap: bool, clip: bool) -> tuple[str
     return at, w.value(f"zext i1 {inside} to i64")
 
 
-@lru_cache(maxsize=128)
+@recent(128)
 def _combining(ufunc: Any, dtype: str, position: str, single: bool, wrap: bool, clip: bool) -> Loop:
     """Unit: some columns of all rows."""
 
@@ -193,7 +193,7 @@ def _combining(ufunc: Any, dtype: str, position: str, single: bool, wrap: bool, 
     return Loop(("count", "columns", "width", "size"), ("table", "position", "rows"), width, body)
 
 
-@lru_cache(maxsize=64)
+@recent(64)
 def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> Loop:
     """Unit: a run of rows."""
 
@@ -220,7 +220,7 @@ def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> Loop:
     return Loop(("count", "columns", "chunk", "size"), ("table", "position", "out", "fills"), 1, body)
 
 
-@lru_cache(maxsize=64)
+@recent(64)
 def _taking(dtype: str, position: str, single: bool, wrap: bool, clip: bool) -> Loop:
     """Unit: a run of positions."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.operands import Block
 from shardwise.runtime.copies import row_major
@@ -103,7 +103,7 @@ def _along_rows(running: Running, x: Block, out: Block, rows: int, n: int, rever
     _row_loop(running, dtype.name, reverse, True)(rows * pieces, numbers, (x, out, begins, begins), threads)
 
 
-@lru_cache(maxsize=128)
+@recent(128)
 def _row_loop(running: Running, dtype: str, reverse: bool, writes: bool) -> Loop:
     """Unit: a piece of a contiguous row, begun from `begins`; with `writes` it is written to `out`, else `totals` gets its end."""
 
@@ -153,7 +153,7 @@ def _shifted(w: Lanes, x: Lane, other: Lane, by: int) -> Lane:
     return w.let(f"shufflevector {v} {x.ref}, {v} {other.ref}, <{n} x i32> <{mask}>", x.dtype)
 
 
-@lru_cache(maxsize=128)
+@recent(128)
 def _column_loop(running: Running, dtype: str, reverse: bool) -> Loop:
     """Unit: some columns of one of the ``(n, inner)`` matrices, row after row."""
 

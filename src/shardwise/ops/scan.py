@@ -18,6 +18,7 @@ from shardwise.ops.bodies import (
     Body,
     check_carry,
     entered,
+    final_types,
     flat_values,
     joined_type,
     matches,
@@ -27,7 +28,7 @@ from shardwise.ops.bodies import (
 )
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import later
-from shardwise.ops.regions import layout, local_program, moved, no_rule, plan_of, settled
+from shardwise.ops.regions import LoopKernel, layout, local_program, loop_plan, moved, no_rule, settled
 from shardwise.ops.shape import stack
 from shardwise.ops.slicing import index_in_dim
 from shardwise.runtime.blocks import Ndarray
@@ -40,7 +41,7 @@ from shardwise.runtime.loop import loop_of
 
 def _scan_type(*types: ShapedArray, body: Program, num_consts: int, num_carry: int, length: int, reverse: bool,
                ) -> tuple[ShapedArray, ...]:  # fmt: skip
-    carry = body.in_types[num_consts : num_consts + num_carry]
+    carry = final_types(body.in_types[num_consts : num_consts + num_carry], body.out_types[:num_carry])
     return (*carry, *[stacked_type(t, length) for t in body.out_types[num_carry:]])
 
 
@@ -147,30 +148,40 @@ def _rows_like(block: Ndarray, length: int) -> Ndarray:
 
 def _scan_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
     if not env.lead:
-        return loop_of(params["body"], env, *[params[k] for k in ("num_consts", "num_carry", "length", "reverse")])
-    step = plan_of(params["body"], env)
+        settings = [params[k] for k in ("num_consts", "num_carry", "length", "reverse")]
+        return LoopKernel(loop_of(params["body"], env, *settings))
+    step = loop_plan(params["body"], env, params["num_consts"], params["num_carry"])
     lead, n, length = env.lead, params["num_carry"], params["length"]
     order = range(length - 1, -1, -1) if params["reverse"] else range(length)
     y_types = out_types[n:]
 
-    def run_carry(*blocks: Ndarray) -> tuple[Ndarray, ...]:
+    def run_carry(blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
+        carry: Sequence[Ndarray]
         consts, carry, _ = _parts(blocks, params)
+        blocks.clear()
         for _ in order:
-            carry = step(*consts, *carry)
+            given = [*consts, *carry]
+            carry = ()  # so that the list alone refers to what a step made
+            carry = step(given)
         return tuple(carry)
 
-    def run(*blocks: Ndarray) -> tuple[Ndarray, ...]:
+    def run(blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
+        carry: Sequence[Ndarray]
         consts, carry, xs = _parts(blocks, params)
+        blocks.clear()
         rows = [np.moveaxis(x, lead, 0) for x in xs]
         stacks = [_Stack(length) for _ in y_types]
         for i in order:
-            outs = step(*consts, *carry, *[r[i] for r in rows])
+            given = [*consts, *carry, *[r[i] for r in rows]]
+            carry = outs = ()
+            outs = step(given)
             carry = outs[:n]
             for s, y in zip(stacks, outs[n:], strict=True):
                 s.put(i, y)
+            del outs
         return (*carry, *[s.block(lead, t) for s, t in zip(stacks, y_types, strict=True)])
 
-    return run if y_types or len(in_types) > params["num_consts"] + n else run_carry
+    return LoopKernel(run if y_types or len(in_types) > params["num_consts"] + n else run_carry)
 
 
 scan_p = define_op("scan", type_rule=_scan_type, multiple_results=True, typed=True, rule=no_rule, edges=_scan_edges,
@@ -204,7 +215,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
         ValueError: no length, or lengths that differ; a split first dim.
     """
     if not callable(f):
-        raise TypeError(f"lax.scan takes a function, got {f!r}.")
+        raise TypeError(f"lax.scan: f argument should be a callable, got {f!r}.")
     _check_unroll(unroll)
     x_values, x_tree = _scanned(xs)
     n = _scan_length(x_values, length)

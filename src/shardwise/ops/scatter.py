@@ -219,6 +219,7 @@ def _define(combine: str, **derivative: Any) -> Op:
         type_rule=_scatter_type,
         kernel=scatter_kernel,
         compile=scatter_compile,
+        updates=True,
         across=summing(scatter_kernel, scatter_compile, REDUCTIONS[combine]) if combine else None,
         absorbs_sum=bool(combine),
         rule=_scatter_rule,
@@ -343,9 +344,14 @@ def scatter_apply(
     """
     from shardwise.ops.apply import apply_at
 
+    x, indices = as_array(operand), as_array(scatter_indices)
+    updates = ShapedArray(update_shape, x.dtype)
+    scatter_p.type_rule(
+        x.aval, indices.aval, updates, dimension_numbers=dimension_numbers, operand_axes=None, combine="apply"
+    )
     return apply_at(
-        operand,
-        scatter_indices,
+        x,
+        indices,
         func,
         dimension_numbers,
         tuple(update_shape),

@@ -67,7 +67,10 @@ class ScatterKernel:
     def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
         """The result, written over operand 0 if that is one of `free` and nothing but the list can reach it."""
         owned = 0 in free and alone(blocks, 0)
-        return scatter_kernel(self._env, *blocks, **self._params, owned=owned)
+        operands = list(blocks)
+        if owned:
+            blocks[0] = None  # type: ignore[call-overload]  gone, whatever happens
+        return scatter_kernel(self._env, *operands, **self._params, owned=owned)
 
 
 def scatter_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> ScatterKernel:

@@ -10,6 +10,7 @@ import numpy as np
 
 from shardwise.ir import Array, Op, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.ops.casts import strong
 from shardwise.ops.derivative import Pushes, do, unknown
 from shardwise.ops.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype, elementwise_op
 from shardwise.runtime.env import Env
@@ -33,11 +34,19 @@ def _function(name: str) -> Any:
     return function
 
 
+def _hyp1f1(a: Block, b: Block, x: Block) -> Block:
+    """At infinity, where SciPy's function does not return, infinite with the sign that it has for large numbers; 1 of a = 0."""
+    far = x == np.inf
+    found = _function("hyp1f1")(a, b, np.where(far, x.dtype.type(1000), x))
+    with np.errstate(all="ignore"):
+        return np.where(far & (a != 0), found * x, found).astype(x.dtype, copy=False)
+
+
 # name: (number of operands, kinds that they may be of)
 _TABLE = {
     "expi": (1, "f"), "psi": (1, "c"), "expn": (2, "f"), "spence": (1, "f"), "ndtri": (1, "f"), "log_ndtr": (1, "f"),
     "erfcx": (1, "fc"), "dawsn": (1, "f"), "wofz": (1, "c"), "loggamma": (1, "c"), "gamma": (1, "fc"), "poch": (2, "f"),
-    "hyp1f1": (3, "f"), "hyp2f1": (4, "f"), "owens_t": (2, "f"), "rgamma": (1, "c"), "jv": (2, "f"),
+    "hyp1f1": (3, "f"), "hyp2f1": (4, "f"), "owens_t": (2, "f"), "rgamma": (1, "c"), "jv": (2, "f"), "betaln": (2, "f"),
 }  # fmt: skip
 
 # -- derivatives: how the tangent of each operand moves the result; None where that is not known --------------------------------
@@ -75,13 +84,19 @@ def _owens_a(t: Any, y: Any, h: Any, a: Any) -> Any:
     return do.mul(t, do.div(do.exp(do.mul(-0.5, do.mul(do.square(h), spread))), do.mul(2 * math.pi, spread)))
 
 
+def _betaln_slope(a: Any, b: Any) -> Any:
+    """The derivative in `a`."""
+    return do.sub(do.digamma(a), do.digamma(do.add(a, b)))
+
+
 _PUSHES: dict[str, Pushes] = {
+    "betaln": (lambda t, y, a, b: do.mul(t, _betaln_slope(a, b)), lambda t, y, a, b: do.mul(t, _betaln_slope(b, a))),
     "expi": lambda t, y, x: do.mul(t, do.div(do.exp(x), x)),
     "loggamma": lambda t, y, x: do.mul(t, _call("psi", x)),
     "expn": (unknown("expn", "its order"), lambda t, y, n, x: do.mul(t, do.neg(_call("expn", do.sub(n, 1), x)))),
     "spence": _spence_push,
     "ndtri": lambda t, y, x: do.mul(t, do.div(1, _bell(y))),
-    "log_ndtr": lambda t, y, x: do.mul(t, do.mul(1 / math.sqrt(2 * math.pi), do.exp(do.sub(do.mul(-0.5, do.square(x)), y)))),
+    "log_ndtr": lambda t, y, x: do.mul(t, do.div(math.sqrt(2 / math.pi), _call("erfcx", do.mul(x, -math.sqrt(0.5))))),
     "erfcx": lambda t, y, x: do.mul(t, do.sub(do.mul(do.mul(2, x), y), 2 / math.sqrt(math.pi))),
     "dawsn": lambda t, y, x: do.mul(t, do.sub(1, do.mul(do.mul(2, x), y))),
     "wofz": _wofz_push,
@@ -98,13 +113,14 @@ _PUSHES: dict[str, Pushes] = {
            lambda t, y, n, x: do.mul(t, do.mul(0.5, do.sub(_call("jv", do.sub(n, 1), x), _call("jv", do.add(n, 1), x))))),
 }  # fmt: skip
 
-OPS: dict[str, Op] = {name: elementwise_op(f"scipy_{name}", _function(name), *(kinds,) * arity, push=_PUSHES.get(name))
+_OWN = {"hyp1f1": _hyp1f1}
+OPS: dict[str, Op] = {name: elementwise_op(f"scipy_{name}", _OWN.get(name) or _function(name), *(kinds,) * arity, push=_PUSHES.get(name))
                       for name, (arity, kinds) in _TABLE.items()}  # fmt: skip
 
 
 def apply(name: str, *values: Any) -> Array:
-    """SciPy's function `name` of values with one dtype."""
-    return bind(OPS[name], *values)
+    """SciPy's function `name` of values with one dtype; strongly typed."""
+    return bind(OPS[name], *[strong(v) for v in values])
 
 
 # -- functions with two results ------------------------------------------------------------------------------------------------
@@ -148,6 +164,6 @@ PAIRS = {name: _pair(name) for name in ("sici", "fresnel")}
 
 
 def apply_pair(name: str, x: Any) -> tuple[Array, Array]:
-    """SciPy's function `name`, which has two results."""
-    first, second = bind(PAIRS[name], x)
+    """SciPy's function `name`, which has two results; strongly typed."""
+    first, second = bind(PAIRS[name], strong(x))
     return first, second

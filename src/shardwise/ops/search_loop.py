@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.runtime.machine.lanes import STORED, Lane
 from shardwise.runtime.machine.threads import thread_count
 from shardwise.runtime.machine.units import Loop, Vectors, available, lanes_of
@@ -34,7 +34,7 @@ def searched(a: Block, v: Block, right: bool) -> Block | None:
     return out
 
 
-@lru_cache(maxsize=32)
+@recent(32)
 def _loop(dtype: str, right: bool) -> Loop:
     """Unit: a run of values. The position is ``base``, plus one if the element there comes before the value."""
 

@@ -12,7 +12,8 @@ from shardwise.ir.explicit import elementwise_error, specs_from_rule
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops import elementwise_ir as ir
-from shardwise.ops.derivative import along, do, is_linear, spread, unbroadcast
+from shardwise.ops.binary import maximum, minimum
+from shardwise.ops.derivative import along, do, filled, is_linear, spread, unbroadcast
 from shardwise.ops.operands import Block, aligned, broadcast_shape, check_same_dtype, dtype_kind, operand, operands
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
@@ -92,7 +93,9 @@ def _select_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, A
 
 def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
     def pulled(i: int) -> Any:
-        return unbroadcast(do.select_n(which, *[ct if j == i else 0 for j in range(len(cases))]), cases[i].aval)
+        aval = cases[i].aval
+        zero = filled(aval) if aval.reduced and aval.shape == ct.shape else 0  # partial sums, as the cotangent
+        return unbroadcast(do.select_n(which, *[ct if j == i else zero for j in range(len(cases))]), aval)
 
     return [None, *(pulled(i) if is_linear(c) else None for i, c in enumerate(cases))]
 
@@ -103,7 +106,7 @@ select_n_p = define_op(
     kernel=_select_kernel,
     ufunc=_select,
     emit=ir.SELECT_N,
-    additive=True,
+    additive=(1, None),
     explicit=_select_explicit,
     jvp=_select_jvp,
     transpose=_select_transpose,
@@ -128,7 +131,7 @@ def select_n(which: Any, *cases: Any) -> Array:
         )
     if values and chooser.shape not in ((), shapes[0]):
         raise TypeError(
-            f"select_n: `which` must be a scalar or have the cases' shape {shapes[0]}, got {chooser.shape}."
+            f"select_n: `which` must be scalar or have the same shape as cases, {shapes[0]}, got {chooser.shape}."
         )
     return bind(select_n_p, chooser, *values)
 
@@ -141,15 +144,15 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Array:
 def _clamp_type(low: ShapedArray, x: ShapedArray, high: ShapedArray) -> ShapedArray:
     check_same_dtype("clamp", (low, x, high))
     if dtype_kind(x.dtype) in "ck0":
-        raise TypeError(f"clamp does not take dtype {x.dtype.name}; expected bool, integer or floating.")
+        raise TypeError(f"clamp does not accept dtype {x.dtype.name}; expected bool, integer or floating.")
     shape = broadcast_shape("clamp", [low.shape, x.shape, high.shape])
     return ShapedArray(shape, x.dtype, low.weak_type and x.weak_type and high.weak_type)
 
 
 def _clamp(low: Block, x: Block, high: Block) -> Block:
-    if x.size >= _BIG and x.dtype.kind in "iuf":  # one pass, but slow to start
+    if x.size >= _BIG and x.dtype.kind in "iuf" and np.all(low) and np.all(high):  # one pass, but slow to start
         return np.clip(x, low, high)
-    return np.minimum(np.maximum(x, low), high)
+    return minimum(high, maximum(low, x))
 
 
 def _clamp_kernel(env: Env, low: Block, x: Block, high: Block) -> Block:
@@ -157,7 +160,7 @@ def _clamp_kernel(env: Env, low: Block, x: Block, high: Block) -> Block:
 
 
 _CLAMP_PUSHES = (
-    lambda t, out, low, x, high: do.select_n(do.gt(low, x), 0, t),
+    lambda t, out, low, x, high: do.select_n(do.and_(do.gt(low, x), do.lt(low, high)), 0, t),
     lambda t, out, low, x, high: do.select_n(do.and_(do.gt(x, low), do.lt(x, high)), 0, t),
     lambda t, out, low, x, high: do.select_n(do.lt(high, x), 0, t),
 )

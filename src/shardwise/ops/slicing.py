@@ -5,7 +5,6 @@ Starts are clamped so that the window fits. Static slices (`slice`, `slice_in_di
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.ir import Array, Equation, Literal, ShapedArray, bind, define_op, literal
 from shardwise.ir.explicit import check_divisible, type_error
 from shardwise.ir.op import Params, Types
@@ -20,12 +20,13 @@ from shardwise.ir.types import Axes, Spec
 from shardwise.ops.broadcast import expand_dims
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import do, filled, is_linear, linear_jvp
-from shardwise.ops.gather import GatherDimensionNumbers, gather
+from shardwise.ops.gather import GatherDimensionNumbers, gather_windows
 from shardwise.ops.pieces import concatenate, slice_in_dim, slice_p
 from shardwise.ops.reshape import reshape
 from shardwise.ops.transpose import squeeze
 from shardwise.ops.windows import Block, read_windows, write_windows
 from shardwise.runtime.env import Env
+from shardwise.runtime.memory import alone
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = [
@@ -49,7 +50,7 @@ def _check_starts(name: str, starts: Sequence[ShapedArray], ndim: int) -> None:
         raise TypeError(f"{name} takes scalar start indices, got {', '.join(t.str_short() for t in starts)}.")
     if starts and (starts[0].dtype.kind not in "iu" or any(t.dtype != starts[0].dtype for t in starts)):
         kinds = ", ".join(t.dtype.name for t in starts)
-        raise TypeError(f"{name} takes start indices of one integer dtype, got {kinds}.")
+        raise TypeError(f"index arguments to {name} must be integers of the same type, got {kinds}.")
 
 
 def clamped(start: int, n: int, limit: int, wrap: bool) -> int:
@@ -79,7 +80,7 @@ def _slice_type(
         )
     if any(size > n for size, n in zip(slice_sizes, operand.shape, strict=True)):
         raise TypeError(
-            f"dynamic_slice: slice_sizes {slice_sizes} must not exceed the operand's shape {operand.shape}."
+            f"dynamic_slice: slice_sizes must be less than or equal to operand shape {operand.shape}, got {slice_sizes}."
         )
     if any(size < 0 for size in slice_sizes):
         raise TypeError(f"dynamic_slice: slice_sizes must not be negative, got {slice_sizes}.")
@@ -157,6 +158,7 @@ def _static_slice(eqn: Equation) -> Equation | None:
 dynamic_slice_p = define_op(
     "dynamic_slice",
     forward_first=True,
+    additive=(0, 1),
     static=_static_slice,
     jvp=_slice_jvp,
     transpose=_slice_transpose,
@@ -168,7 +170,7 @@ dynamic_slice_p = define_op(
 )
 
 
-@functools.lru_cache(maxsize=4096)
+@recent(4096)
 def _static_starts(starts: tuple[int, ...]) -> tuple[Literal, ...]:
     dtype = np.dtype(np.int64 if any(s >> 31 not in (0, -1) for s in starts) else np.int32)
     return tuple(literal(s, dtype=dtype) for s in starts)
@@ -190,7 +192,9 @@ def _start_values(
             starts = [reshape(slice_in_dim(starts, i, i + 1), ()) for i in range(starts.shape[0])]
     starts = list(starts)
     if len(starts) != ndim:
-        raise ValueError(f"{name}: {len(starts)} start indices for an operand of {ndim} dims.")
+        raise ValueError(
+            f"{name}: Length of slice indices must match number of operand dimensions, {ndim}; got {len(starts)}."
+        )
     if all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts):
         return _static_starts(tuple(map(int, starts))), wrap
     values = [as_value(s) for s in starts]
@@ -236,33 +240,67 @@ def _update_type(
     _check_starts("dynamic_update_slice", starts, operand.ndim)
     if update.ndim != operand.ndim:
         raise TypeError(
-            f"dynamic_update_slice: the update needs the operand's rank, got shapes {update.shape} and {operand.shape}."
+            f"dynamic_update_slice update must have the same rank as operand, got shapes {update.shape} and {operand.shape}."
         )
     if operand_axes is None and any(m > n for m, n in zip(update.shape, operand.shape, strict=True)):
         raise TypeError(
-            f"dynamic_update_slice: the update {update.shape} does not fit into the operand {operand.shape}."
+            f"dynamic_update_slice update shape must be smaller than operand shape {operand.shape}, got {update.shape}."
         )
     if update.dtype != operand.dtype:
         raise TypeError(
-            "dynamic_update_slice takes operand and update of one dtype, got "
+            "dynamic_update_slice requires arguments to have the same dtypes for operand and update, got "
             f"{operand.dtype.name} and {update.dtype.name}."
         )
-    return ShapedArray(operand.shape, operand.dtype, operand.weak_type and update.weak_type)
+    return ShapedArray(operand.shape, operand.dtype)
+
+
+class UpdateKernel:
+    """The kernel with its params. It writes into an operand that dies with the call, if nobody else can see it."""
+
+    def __init__(self, env: Env, params: Params) -> None:
+        self._env, self._params = env, params
+
+    def __call__(self, *blocks: Block) -> Block:
+        return _update_kernel(self._env, *blocks, **self._params)
+
+    def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
+        """The result, written over operand 0 if that is one of `free` and nothing but the list can reach it."""
+        owned = 0 in free and alone(blocks, 0)
+        operands = list(blocks)
+        if owned:
+            blocks[0] = None  # type: ignore[call-overload]  gone, whatever happens
+        return _update_kernel(self._env, *operands, **self._params, owned=owned)
+
+
+def _update_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> UpdateKernel:
+    del in_types, out_types
+    return UpdateKernel(env, params)
 
 
 def _update_kernel(
-    env: Env, operand: Block, update: Block, *starts: Block, wrap: tuple[bool, ...], operand_axes: DimAxes | None
+    env: Env,
+    operand: Block,
+    update: Block,
+    *starts: Block,
+    wrap: tuple[bool, ...],
+    operand_axes: DimAxes | None,
+    owned: bool = False,
 ) -> Block:
+    """`owned`: the operand may be written over."""
     lead = env.lead
     if operand_axes is not None or any(s.size != 1 for s in starts):
-        return _update_parts(env, operand, update, starts, wrap, operand_axes)
+        return _update_parts(env, operand, update, starts, wrap, operand_axes, owned)
     window: list[Any] = [slice(None)] * lead
     for d, start in enumerate(starts):
         n, size = operand.shape[lead + d], update.shape[lead + d]
         first = clamped(start.item(), n, n - size, wrap[d])
         window.append(slice(first, first + size))
     loops = np.broadcast_shapes(operand.shape[:lead], update.shape[:lead])
-    out = np.array(operand if loops == operand.shape[:lead] else np.broadcast_to(operand, loops + operand.shape[lead:]))
+    alike = loops == operand.shape[:lead]
+    if owned and alike:
+        out = operand
+    else:
+        out = np.array(operand if alike else np.broadcast_to(operand, loops + operand.shape[lead:]))
     out[tuple(window)] = update
     return out
 
@@ -274,6 +312,7 @@ def _update_parts(
     starts: Sequence[Block],
     wrap: tuple[bool, ...],
     operand_axes: DimAxes | None,
+    owned: bool = False,
 ) -> Block:
     """Starts that differ between devices, or an operand of which each device holds a part along a cut dim."""
     lead = env.lead
@@ -286,7 +325,7 @@ def _update_parts(
         firsts[d] = first_start(start, n, n - size, wrap[d])
         if split[d]:
             own[d] = (env.index(split[d]) * part, part)
-    return write_windows(operand, lead, firsts, update.shape[lead:], (), update, None, None, True, own)
+    return write_windows(operand, lead, firsts, update.shape[lead:], (), update, None, None, True, own, owned)
 
 
 def _update_rule(ins: Types, outs: Types, params: Params) -> Rule:
@@ -337,10 +376,13 @@ def _update_transpose(
 dynamic_update_slice_p = define_op(
     "dynamic_update_slice",
     forward_first=True,
+    updates=True,
+    additive=(0, 2),
     jvp=linear_jvp("dynamic_update_slice", (0, 1)),
     transpose=_update_transpose,
     type_rule=_update_type,
     kernel=_update_kernel,
+    compile=_update_compile,
     rule=_update_rule,
     place=_update_place,
     explicit=_update_specs,
@@ -463,4 +505,4 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
     sizes = tuple(1 if d in dims else n for d, n in enumerate(src.shape))
     offset = tuple(range(1, 1 + src.ndim - len(dims)))
     numbers = GatherDimensionNumbers(offset_dims=offset, collapsed_slice_dims=tuple(sorted(dims)), start_index_map=dims)
-    return gather(src, indices, numbers, sizes, wrap_negative=True)
+    return gather_windows(src, indices, numbers, sizes, wrap_negative=True)

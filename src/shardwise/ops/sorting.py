@@ -20,7 +20,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops import batching
 from shardwise.ops.convert import as_array
-from shardwise.ops.derivative import do
+from shardwise.ops.derivative import do, filled
 from shardwise.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_params
 from shardwise.ops.in_rows import in_rows
 from shardwise.ops.iota import broadcasted_iota
@@ -122,6 +122,8 @@ def _sort_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, dimension: int
 
 def take_along(x: Any, places: Any, dim: int) -> Any:
     """The elements of `x` at these places along `dim`; all other dims run in step."""
+    if 0 in (*x.shape, *places.shape):
+        return filled(x.aval.update(shape=places.shape))
     others = tuple(d for d in range(x.ndim) if d != dim)
     numbers = GatherDimensionNumbers((), (dim,), (dim,), others, others)
     params = gather_params(numbers, (1,) * x.ndim, GatherScatterMode.PROMISE_IN_BOUNDS)
@@ -189,9 +191,11 @@ def _top_k_type(x: ShapedArray, *, k: int, axis: int) -> tuple[ShapedArray, ...]
     if not isdtype(x.dtype, ("bool", "integral", "real floating")):
         raise ValueError(f"top_k does not order values of dtype {x.dtype.name}.")
     if k < 0:
-        raise ValueError(f"top_k: k must not be negative, got {k}.")
+        raise ValueError(f"k argument to top_k must be nonnegative, got {k}.")
     if k > x.shape[axis]:
-        raise ValueError(f"top_k: k={k} exceeds the size of dim {axis} of {x.str_short()}.")
+        raise ValueError(
+            f"k argument to top_k must be no larger than size along axis {axis} of {x.str_short()}, got {k}."
+        )
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
     return ShapedArray(shape, x.dtype, x.weak_type), ShapedArray(shape, np.dtype(np.int32))
 

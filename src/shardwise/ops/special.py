@@ -45,7 +45,8 @@ def _lgamma(x: Block) -> Block:
 
 
 _gammaln = _scipy("gammaln")
-_psi = _scipy("psi")
+_psi, _inverse = _scipy("psi"), _scipy("erfinv")
+_gammainc, _gammaincc, _hurwitz = _scipy("gammainc"), _scipy("gammaincc"), _scipy("zeta")
 
 
 def _digamma(x: Block) -> Block:
@@ -58,9 +59,13 @@ def _polygamma(m: Block, x: Block) -> Block:
     import scipy.special as special
 
     n, y = m.astype(np.float64), x.astype(np.float64)
-    size = special.gamma(n + 1) * special.zeta(n + 1, y)
-    value = np.where(n == 0, special.psi(y), np.where(np.mod(n, 2) == 1, size, -size))
+    size = special.gamma(n + 1) * _zeta(n + 1, y)
+    value = np.where(n == 0, _digamma(y), np.where(np.mod(n, 2) == 1, size, -size))
     return np.where((n < 0) | (n != np.floor(n)), np.nan, value).astype(x.dtype)
+
+
+def _erf_inv(x: Block) -> Block:
+    return np.copysign(_inverse(x), x)  # that of -0.0, too
 
 
 def _igamma_grad_a(a: Block, x: Block) -> Block:
@@ -74,9 +79,30 @@ def _gamma_derivative(a: Block, x: Block) -> Block:
     a64, x64 = np.broadcast_arrays(a.astype(np.float64), x.astype(np.float64))
     # Complex steps are out of reach (SciPy's function is real), so four points give the derivative to about 1e-10.
     h = 1e-3 * np.maximum(a64, 1e-3)
-    f = lambda k: special.gammainc(a64 + k * h, x64)  # noqa: E731
+    # Whichever of the two tails is small, as its difference is exact.
+    tail = x64 > a64
+    f = lambda k: np.where(tail, -special.gammaincc(a64 + k * h, x64), special.gammainc(a64 + k * h, x64))  # noqa: E731
     out = (f(-2) - 8 * f(-1) + 8 * f(1) - f(2)) / (12 * h)
     return np.where((a64 > 0) & (x64 >= 0), out, np.nan)
+
+
+def _igamma(a: Block, x: Block) -> Block:
+    """All of the distribution lies below infinity, for any `a` that is no negative number."""
+    return np.where((x == np.inf) & (a >= 0), x.dtype.type(1), _gammainc(a, x)).astype(x.dtype, copy=False)
+
+
+def _igammac(a: Block, x: Block) -> Block:
+    return np.where((x == np.inf) & (a >= 0), x.dtype.type(0), _gammaincc(a, x)).astype(x.dtype, copy=False)
+
+
+def _zeta(x: Block, q: Block) -> Block:
+    """At the poles, where `q` is 0 or a negative integer, infinity from both sides if `x` is even, else NaN."""
+    poles = (q <= 0) & (q == np.floor(q))
+    found = _hurwitz(x, q)
+    if not poles.any():
+        return found
+    sides = np.where(np.mod(x, 2) == 0, x.dtype.type(np.inf), x.dtype.type(np.nan))
+    return np.where(poles, sides, found).astype(x.dtype, copy=False)
 
 
 def _random_gamma_grad(a: Block, x: Block) -> Block:
@@ -85,7 +111,9 @@ def _random_gamma_grad(a: Block, x: Block) -> Block:
 
     a64, x64 = np.broadcast_arrays(a.astype(np.float64), x.astype(np.float64))
     density = np.exp((a64 - 1) * np.log(x64) - x64 - special.gammaln(a64))
-    return (-_gamma_derivative(a64, x64) / density).astype(x.dtype)
+    out = -_gamma_derivative(a64, x64) / density
+    nothing = (a64 > 0) & ((x64 == 0) | ((x64 > 0) & (density == 0)))  # at 0, and far out in the tail
+    return np.where(nothing, 0, out).astype(x.dtype)
 
 
 # -- derivatives -----------------------------------------------------------------------------------------------------
@@ -117,16 +145,16 @@ def _i1e_push(t: Any, y: Any, x: Any) -> Any:
 
 erf_p = _define("erf", _scipy("erf"), 1, lambda t, y, x: do.mul(t, _bell(x)), ir.ERF)
 erfc_p = _define("erfc", _scipy("erfc"), 1, lambda t, y, x: do.mul(t, do.neg(_bell(x))), ir.ERFC)
-erf_inv_p = _define("erf_inv", _scipy("erfinv"), 1,
+erf_inv_p = _define("erf_inv", _erf_inv, 1,
                     lambda t, y, x: do.mul(t, do.mul(1 / _TWO_OVER_ROOT_PI, do.exp(do.square(y)))), ir.ERF_INV)  # fmt: skip
 lgamma_p = _define("lgamma", _lgamma, 1, lambda t, y, x: do.mul(t, do.digamma(x)))
 digamma_p = _define("digamma", _digamma, 1, lambda t, y, x: do.mul(t, do.polygamma(scalar(1, x.dtype), x)))
 polygamma_p = _define("polygamma", _polygamma, 2,
                       (unknown("polygamma", "its order"), lambda t, y, m, x: do.mul(t, do.polygamma(do.add(m, 1), x))))  # fmt: skip
-igamma_p = _define("igamma", _scipy("gammainc"), 2,
+igamma_p = _define("igamma", _igamma, 2,
                    (lambda t, y, a, x: do.mul(t, do.igamma_grad_a(a, x)),
                     lambda t, y, a, x: do.mul(t, _gamma_density(a, x))))  # fmt: skip
-igammac_p = _define("igammac", _scipy("gammaincc"), 2,
+igammac_p = _define("igammac", _igammac, 2,
                     (lambda t, y, a, x: do.mul(t, do.neg(do.igamma_grad_a(a, x))),
                      lambda t, y, a, x: do.mul(t, do.neg(_gamma_density(a, x)))))  # fmt: skip
 igamma_grad_a_p = _define("igamma_grad_a", _igamma_grad_a, 2)
@@ -134,7 +162,7 @@ random_gamma_grad_p = _define("random_gamma_grad", _random_gamma_grad, 2)
 bessel_i0e_p = _define("bessel_i0e", _scipy("i0e"), 1,
                        lambda t, y, x: do.mul(t, do.sub(do.bessel_i1e(x), do.mul(do.sign(x), y))))  # fmt: skip
 bessel_i1e_p = _define("bessel_i1e", _scipy("i1e"), 1, _i1e_push)
-zeta_p = _define("zeta", _scipy("zeta"), 2,
+zeta_p = _define("zeta", _zeta, 2,
                  (unknown("zeta", "its exponent"),
                   lambda t, y, x, q: do.mul(t, do.mul(do.neg(x), do.zeta(do.add(x, 1), q)))))  # fmt: skip
 regularized_incomplete_beta_p = _define(

@@ -6,11 +6,11 @@ product with a vector of ones does the same sum in BLAS.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.runtime.products.product import matmul
 
 Block = np.ndarray[Any, Any]
@@ -84,6 +84,6 @@ def _product(a: Block, b: Block) -> Block:
     return out
 
 
-@lru_cache(maxsize=64)
+@recent(64)
 def _ones(n: int, dtype: Any) -> Block:
     return np.ones(n, dtype)

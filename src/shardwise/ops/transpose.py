@@ -25,9 +25,16 @@ def dim_factors(shape: tuple[int, ...]) -> TensorFactors:
     return tuple((d,) if n != 1 else () for d, n in enumerate(shape))
 
 
+def own_factors(shape: tuple[int, ...]) -> TensorFactors:
+    """Factor d for dim d, dims of size 1 included: those may be split over axes of size 1."""
+    return tuple((d,) for d in range(len(shape)))
+
+
 def _transpose_type(x: ShapedArray, *, permutation: tuple[int, ...]) -> ShapedArray:
     if sorted(permutation) != list(range(x.ndim)):
-        raise TypeError(f"transpose takes a permutation of the operand's dims, got {permutation} for shape {x.shape}.")
+        raise TypeError(
+            f"transpose permutation isn't a permutation of the operand's dims: got {permutation} for shape {x.shape}."
+        )
     return ShapedArray(tuple(x.shape[d] for d in permutation), x.dtype, x.weak_type)
 
 
@@ -38,7 +45,7 @@ def _transpose_kernel(env: Env, x: Block, *, permutation: tuple[int, ...]) -> Bl
 
 def _transpose_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     shape = in_types[0].shape
-    factors = dim_factors(shape)
+    factors = own_factors(shape)
     return Rule((factors,), (tuple(factors[d] for d in params["permutation"]),), shape, (Kind.PASS,) * len(shape))
 
 
@@ -77,7 +84,7 @@ def _squeeze_kernel(env: Env, x: Block, *, dimensions: tuple[int, ...]) -> Block
 
 def _squeeze_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     shape = in_types[0].shape
-    factors = dim_factors(shape)
+    factors = tuple(() if d in params["dimensions"] else f for d, f in enumerate(own_factors(shape)))
     kept = tuple(f for d, f in enumerate(factors) if d not in params["dimensions"])
     return Rule((factors,), (kept,), shape, (Kind.PASS,) * len(shape))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwise.base.dtypes import as_dtype
 from shardwise.ir import Array, ShapedArray, bind, define_op
-from shardwise.ops import complex_loops
+from shardwise.ops import complex_loops, complex_points
 from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.accuracy import check_accuracy
 from shardwise.ops.derivative import along, back, do
@@ -47,8 +47,10 @@ def _in_float32(x: Block) -> bool:
 
 
 def _sign(x: Block) -> Block:
+    if x.dtype.kind == "c":
+        return complex_points.sign(x)
     out = np.asarray(np.sign(x))
-    return out if x.dtype.kind in "ciub" else np.copysign(out, x, out=out)  # np.sign(-0.0) is 0.0
+    return out if x.dtype.kind in "iub" else np.copysign(out, x, out=out)  # np.sign(-0.0) is 0.0
 
 
 def _round_away(x: Block) -> Block:
@@ -65,10 +67,14 @@ def _below_half(dtype: Any) -> Any:
 def _rsqrt(x: Block) -> Block:
     if _in_float32(x):
         return _rsqrt(x.astype(np.float32)).astype(x.dtype)
+    if x.dtype.kind == "c":
+        return complex_points.divide(x.dtype.type(1), np.sqrt(x))
     return np.reciprocal(np.sqrt(x))
 
 
 def _logistic(x: Block) -> Block:
+    if x.dtype.kind == "c":
+        return complex_points.divide(x.dtype.type(1), complex_loops.exp(-x) + 1)
     if _in_float32(x):
         return _logistic(x.astype(np.float32)).astype(x.dtype)
     out = np.empty_like(x)
@@ -84,7 +90,7 @@ def _conj(x: Block) -> Block:
 
 def _conj_type(x: ShapedArray) -> ShapedArray:
     if x.dtype.name not in ("float32", "float64", "complex64", "complex128"):
-        raise TypeError(f"conj does not take dtype {x.dtype.name}; expected float32, float64 or complex floating.")
+        raise TypeError(f"conj does not accept dtype {x.dtype.name}; expected float32, float64 or complex floating.")
     return ShapedArray(x.shape, _complex_dtype(x.dtype), x.weak_type)
 
 
@@ -111,44 +117,58 @@ def _used_bits(u: Block) -> Block:
     return np.frexp(u.astype(np.float64))[1]  # exact for up to 53 bits; 0 has exponent 0
 
 
-def _through_double(ufunc: np.ufunc) -> tuple[Any, Any]:
-    """`ufunc` rounded once, and its choice by dtype: NumPy's float32 loops are off by an ulp where printed digits show it."""
-    single, double = np.dtype(np.float32), np.dtype(np.float64)
+def _through_double(ufunc: np.ufunc) -> Callable[[Block], Block]:
+    """`ufunc` of float32 blocks, rounded once: NumPy's float32 loops are off by an ulp where printed digits show it."""
 
     def narrow(x: Block) -> Block:
-        return ufunc(x.astype(double)).astype(single)
+        return ufunc(x.astype(np.float64)).astype(np.float32)
 
-    def exact(x: Block) -> Block:
-        return narrow(x) if x.dtype == single else ufunc(x)
-
-    exact.__name__ = narrow.__name__ = ufunc.__name__
-    return exact, lambda dtype: narrow if dtype == single else ufunc
+    narrow.__name__ = ufunc.__name__
+    return narrow
 
 
-def _or_complex(ufunc: np.ufunc, complex_function: Callable[[Block], Block]) -> tuple[Any, Any]:
-    """`ufunc`, but for complex64 that function; and the choice by dtype."""
-    single = np.dtype(np.complex64)
+def _by_dtype(ufunc: np.ufunc, complex_function: Callable[[Block], Block], single: Any = None) -> tuple[Any, Any]:
+    """`ufunc`, but for complex blocks that function, and for float32 blocks `single` if that is given; and the choice by dtype."""
+    narrow = np.dtype(np.float32)
 
-    def either(x: Block) -> Block:
-        return complex_function(x) if x.dtype == single else ufunc(x)
+    def choose(dtype: Any) -> Any:
+        if dtype.kind == "c":
+            return complex_function
+        return ufunc if single is None or dtype != narrow else single
 
-    either.__name__ = ufunc.__name__
-    return either, lambda dtype: complex_function if dtype == single else ufunc
+    def function(x: Block) -> Block:
+        return choose(x.dtype)(x)
+
+    function.__name__ = ufunc.__name__
+    return function, choose
 
 
-_exp, _exp_of = _or_complex(np.exp, complex_loops.exp)
-_sqrt, _sqrt_of = _or_complex(np.sqrt, complex_loops.sqrt)
-_sin, _sin_of = _through_double(np.sin)
-_cos, _cos_of = _through_double(np.cos)
+_exp, _exp_of = _by_dtype(np.exp, complex_loops.exp)
+_sqrt, _sqrt_of = _by_dtype(np.sqrt, complex_loops.sqrt)
+_exp2, _exp2_of = _by_dtype(np.exp2, complex_points.exp2)
+_expm1, _expm1_of = _by_dtype(np.expm1, complex_points.expm1)
+_log, _log_of = _by_dtype(np.log, complex_points.log)
+_log1p, _log1p_of = _by_dtype(np.log1p, complex_points.log1p)
+_tan, _tan_of = _by_dtype(np.tan, complex_points.tan)
+_tanh, _tanh_of = _by_dtype(np.tanh, complex_points.tanh)
+_sinh, _sinh_of = _by_dtype(np.sinh, complex_points.sinh)
+_cosh, _cosh_of = _by_dtype(np.cosh, complex_points.cosh)
+_asin, _asin_of = _by_dtype(np.arcsin, complex_points.asin)
+_acos, _acos_of = _by_dtype(np.arccos, complex_points.acos)
+_asinh, _asinh_of = _by_dtype(np.arcsinh, complex_points.asinh)
+_acosh, _acosh_of = _by_dtype(np.arccosh, complex_points.acosh)
+_abs, _abs_of = _by_dtype(np.absolute, complex_points.absolute)
+_sin, _sin_of = _by_dtype(np.sin, complex_points.sin, _through_double(np.sin))
+_cos, _cos_of = _by_dtype(np.cos, complex_points.cos, _through_double(np.cos))
 
 
 # -- derivatives -----------------------------------------------------------------------------------------------------
 
 
 def _abs_push(t: Any, y: Any, x: Any) -> Any:
-    """Along ``sign(x)``; of a modulus, the part of the tangent in the direction of `x`. Zero at zero."""
+    """The tangent, negated unless ``x >= 0``; of a modulus, its part in the direction of `x`, which is zero at zero."""
     if t.dtype.kind != "c":
-        return do.mul(t, do.sign(x))
+        return do.select_n(do.ge(x, 0), do.neg(t), t)
     size = do.select_n(do.eq(y, 0), y, 1)
     direction = do.complex(do.div(do.real(x), size), do.div(do.neg(do.imag(x)), size))
     return do.real(do.mul(t, direction))
@@ -172,30 +192,44 @@ sign_p = elementwise_op("sign", _sign, "iufc", emit=ir.SIGN, push=())
 floor_p = elementwise_op("floor", np.floor, "f", emit=ir.FLOOR, push=())
 ceil_p = elementwise_op("ceil", np.ceil, "f", emit=ir.CEIL, push=())
 is_finite_p = elementwise_op("is_finite", np.isfinite, "f", emit=ir.IS_FINITE, result=lambda d: _BOOL)
-exp_p = elementwise_op("exp", _exp, "fc", emit=ir.EXP, ufunc_of=_exp_of, push=lambda t, y, x: do.mul(t, y))
-exp2_p = elementwise_op("exp2", np.exp2, "fc", emit=ir.EXP2, push=lambda t, y, x: do.mul(t, do.mul(y, math.log(2))))
-expm1_p = elementwise_op("expm1", np.expm1, "fc", emit=ir.EXPM1, push=lambda t, y, x: do.mul(t, do.add(y, 1)))
-log_p = elementwise_op("log", np.log, "fc", emit=ir.LOG, push=lambda t, y, x: do.div(t, x))
-log1p_p = elementwise_op("log1p", np.log1p, "fc", emit=ir.LOG1P, push=lambda t, y, x: do.div(t, do.add(x, 1)))
-sin_p = elementwise_op("sin", _sin, "fc", emit=ir.SIN, ufunc_of=_sin_of, push=lambda t, y, x: do.mul(t, do.cos(x)))
-cos_p = elementwise_op("cos", _cos, "fc", emit=ir.COS, ufunc_of=_cos_of,
+exp_p = elementwise_op("exp", _exp, "fc", ufunc_of=_exp_of, emit=ir.EXP, push=lambda t, y, x: do.mul(t, y))
+exp2_p = elementwise_op(
+    "exp2", _exp2, "fc", ufunc_of=_exp2_of, emit=ir.EXP2, push=lambda t, y, x: do.mul(t, do.mul(y, math.log(2)))
+)
+expm1_p = elementwise_op(
+    "expm1", _expm1, "fc", ufunc_of=_expm1_of, emit=ir.EXPM1, push=lambda t, y, x: do.mul(t, do.add(y, 1))
+)
+log_p = elementwise_op("log", _log, "fc", ufunc_of=_log_of, emit=ir.LOG, push=lambda t, y, x: do.div(t, x))
+log1p_p = elementwise_op(
+    "log1p", _log1p, "fc", ufunc_of=_log1p_of, emit=ir.LOG1P, push=lambda t, y, x: do.div(t, do.add(x, 1))
+)
+sin_p = elementwise_op("sin", _sin, "fc", ufunc_of=_sin_of, emit=ir.SIN, push=lambda t, y, x: do.mul(t, do.cos(x)))
+cos_p = elementwise_op("cos", _cos, "fc", ufunc_of=_cos_of, emit=ir.COS,
                      push=lambda t, y, x: do.mul(t, do.neg(do.sin(x))))  # fmt: skip
-tan_p = elementwise_op("tan", np.tan, "fc", emit=ir.TAN, push=lambda t, y, x: do.mul(t, do.add(do.square(y), 1)))
-tanh_p = elementwise_op("tanh", np.tanh, "fc", emit=ir.TANH, push=lambda t, y, x: do.mul(t, do.sub(1, do.square(y))))
-sinh_p = elementwise_op("sinh", np.sinh, "fc", emit=ir.SINH, push=lambda t, y, x: do.mul(t, do.cosh(x)))
-cosh_p = elementwise_op("cosh", np.cosh, "fc", emit=ir.COSH, push=lambda t, y, x: do.mul(t, do.sinh(x)))
-asin_p = elementwise_op("asin", np.arcsin, "fc", emit=ir.ASIN,
+tan_p = elementwise_op(
+    "tan", _tan, "fc", ufunc_of=_tan_of, emit=ir.TAN, push=lambda t, y, x: do.mul(t, do.add(do.square(y), 1))
+)
+tanh_p = elementwise_op(
+    "tanh", _tanh, "fc", ufunc_of=_tanh_of, emit=ir.TANH, push=lambda t, y, x: do.mul(t, do.sub(1, do.square(y)))
+)
+sinh_p = elementwise_op(
+    "sinh", _sinh, "fc", ufunc_of=_sinh_of, emit=ir.SINH, push=lambda t, y, x: do.mul(t, do.cosh(x))
+)
+cosh_p = elementwise_op(
+    "cosh", _cosh, "fc", ufunc_of=_cosh_of, emit=ir.COSH, push=lambda t, y, x: do.mul(t, do.sinh(x))
+)
+asin_p = elementwise_op("asin", _asin, "fc", ufunc_of=_asin_of, emit=ir.ASIN,
                       push=lambda t, y, x: do.mul(t, do.rsqrt(do.sub(1, do.square(x)))))  # fmt: skip
-acos_p = elementwise_op("acos", np.arccos, "fc", emit=ir.ACOS,
+acos_p = elementwise_op("acos", _acos, "fc", ufunc_of=_acos_of, emit=ir.ACOS,
                       push=lambda t, y, x: do.mul(t, do.neg(do.rsqrt(do.sub(1, do.square(x))))))  # fmt: skip
 atan_p = elementwise_op("atan", np.arctan, "fc", emit=ir.ATAN, push=lambda t, y, x: do.div(t, do.add(do.square(x), 1)))
-asinh_p = elementwise_op("asinh", np.arcsinh, "fc", emit=ir.ASINH,
+asinh_p = elementwise_op("asinh", _asinh, "fc", ufunc_of=_asinh_of, emit=ir.ASINH,
                        push=lambda t, y, x: do.mul(t, do.rsqrt(do.add(do.square(x), 1))))  # fmt: skip
-acosh_p = elementwise_op("acosh", np.arccosh, "fc", emit=ir.ACOSH,
+acosh_p = elementwise_op("acosh", _acosh, "fc", ufunc_of=_acosh_of, emit=ir.ACOSH,
                        push=lambda t, y, x: do.mul(t, do.rsqrt(do.mul(do.sub(x, 1), do.add(x, 1)))))  # fmt: skip
 atanh_p = elementwise_op("atanh", np.arctanh, "fc", emit=ir.ATANH,
                        push=lambda t, y, x: do.div(t, do.mul(do.add(x, 1), do.sub(1, x))))  # fmt: skip
-sqrt_p = elementwise_op("sqrt", _sqrt, "fc", emit=ir.SQRT, ufunc_of=_sqrt_of,
+sqrt_p = elementwise_op("sqrt", _sqrt, "fc", ufunc_of=_sqrt_of, emit=ir.SQRT,
                       push=lambda t, y, x: do.mul(t, do.div(0.5, y)))  # fmt: skip
 rsqrt_p = elementwise_op(
     "rsqrt", _rsqrt, "fc", emit=ir.RSQRT, push=lambda t, y, x: do.mul(t, do.mul(-0.5, do.div(y, x)))
@@ -203,7 +237,7 @@ rsqrt_p = elementwise_op(
 cbrt_p = elementwise_op("cbrt", np.cbrt, "f", emit=ir.CBRT, push=lambda t, y, x: do.mul(t, do.div(1 / 3, do.square(y))))
 logistic_p = elementwise_op("logistic", _logistic, "fc", emit=ir.LOGISTIC,
                           push=lambda t, y, x: do.mul(t, do.mul(y, do.sub(1, y))))  # fmt: skip
-abs_p = elementwise_op("abs", np.absolute, "ifc", emit=ir.ABS, result=real_part_dtype, push=_abs_push)
+abs_p = elementwise_op("abs", _abs, "ifc", ufunc_of=_abs_of, emit=ir.ABS, result=real_part_dtype, push=_abs_push)
 square_p = elementwise_op("square", np.square, "iufc", emit=ir.SQUARE, push=lambda t, y, x: do.mul(t, do.mul(2, x)))
 real_p = elementwise_op("real", np.real, "c", result=real_part_dtype,
                       push=lambda t, y, x: do.real(t), pull=lambda ct, x: do.complex(ct, 0))  # fmt: skip
@@ -246,7 +280,8 @@ def _integer_pow_type(x: ShapedArray, *, y: int) -> ShapedArray:
 
 def _integer_pow_kernel(env: Env, x: Block, *, y: int) -> Block:
     if y < 0:
-        return np.reciprocal(_integer_pow_kernel(env, x, y=-y))
+        power = _integer_pow_kernel(env, x, y=-y)
+        return complex_points.divide(x.dtype.type(1), power) if x.dtype.kind == "c" else np.reciprocal(power)
     if y == 0:
         return np.ones_like(x)
     result: Block | None = None

@@ -9,6 +9,7 @@ import numpy as np
 from shardwise.ir import ShapedArray, define_op, literal
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
+from shardwise.ops import across
 from shardwise.ops import collective_batching as batching
 from shardwise.ops.derivative import do
 from shardwise.runtime.env import Env
@@ -84,4 +85,4 @@ def _first_kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...]) -> Ndarray:
 # The value on the first device of `axes`: what unchecked out_specs promise to be the same everywhere.
 first_replica = define_op("first_replica", type_rule=_first_type, kernel=_first_kernel, rule=same_dims, typed=True,
                           collective=True, view=True, jvp="linear", batch=batching.pointwise("first_replica"),
-                          transpose=lambda ct, x, axes: [on_first(ct, axes)])  # fmt: skip
+                          transpose=lambda ct, x, axes: [on_first(ct, axes)], across=across.first_replica(_first_kernel))  # fmt: skip

@@ -16,6 +16,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.bodies import (
     check_carry,
     entered,
+    final_types,
     flat_values,
     joined_type,
     matches,
@@ -26,11 +27,13 @@ from shardwise.ops.bodies import (
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import later
 from shardwise.ops.regions import (
+    LoopKernel,
     active,
     check_uniform,
     chosen,
     layout,
     local_program,
+    loop_plan,
     moved,
     no_rule,
     plan_of,
@@ -50,7 +53,7 @@ _BOOL = np.dtype(np.bool_)
 def _while_type(
     *types: ShapedArray, cond: Program, body: Program, cond_consts: int, body_consts: int
 ) -> tuple[ShapedArray, ...]:
-    return body.in_types[body_consts:]
+    return final_types(body.in_types[body_consts:], body.out_types)
 
 
 def _parts(items: Sequence[Any], params: Params) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
@@ -99,27 +102,31 @@ def _captured(region: Any, variables: Sequence[Any], atoms: Sequence[Atom]) -> l
 
 
 def _while_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
-    test, step = plan_of(params["cond"], env), plan_of(params["body"], env)
+    na = params["body_consts"]
+    test, step = plan_of(params["cond"], env), loop_plan(params["body"], env, na, len(params["body"].inputs) - na)
 
-    def run(*blocks: Ndarray) -> tuple[Ndarray, ...]:
-        cond_args, body_args, init = _parts(blocks, params)
-        carry: Sequence[Ndarray] = init
+    def run(blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
+        carry: Sequence[Ndarray]
+        cond_args, body_args, carry = _parts(blocks, params)
+        blocks.clear()
         mask = active()
         while True:
             (going,) = test(*cond_args, *carry)
             if going.size == 1 and mask is None:
                 if not going.item():
                     return tuple(carry)
-                carry = step(*body_args, *carry)
+                given = [*body_args, *carry]
+                carry = ()  # so that the list alone refers to what a step made
+                carry = step(given)
                 continue
             if mask is not None:
                 going = going & mask
             if not going.any():
                 return tuple(carry)
-            new = run_masked(going, step, [*body_args, *carry])
+            new = run_masked(going, lambda *blocks: step(list(blocks)), [*body_args, *carry])
             carry = [chosen(going, n, o) for n, o in zip(new, carry, strict=True)]
 
-    return run
+    return LoopKernel(run)
 
 
 while_p = define_op("while", type_rule=_while_type, multiple_results=True, typed=True, rule=no_rule, edges=_while_edges,
@@ -145,7 +152,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             Explicit axes included; the message shows both types of each leaf.
     """
     if not (callable(cond_fun) and callable(body_fun)):
-        raise TypeError(f"lax.while_loop takes two functions and an initial value, got {cond_fun!r} and {body_fun!r}.")
+        raise TypeError(
+            f"lax.while_loop: body_fun and cond_fun arguments should be callable, got {body_fun!r} and {cond_fun!r}."
+        )
     if config.jax_disable_jit:
         try:
             return _in_python(cond_fun, body_fun, init_val)

@@ -25,7 +25,7 @@ class GatherScatterMode(enum.Enum):
         if isinstance(s, GatherScatterMode):
             return s
         if s not in _MODES:
-            raise ValueError(f"mode={s!r} is not known; expected one of {', '.join(repr(m) for m in _MODES if m)}.")
+            raise ValueError(f"Unknown gather mode {s!r}; expected one of {', '.join(repr(m) for m in _MODES if m)}.")
         return _MODES[s]
 
 

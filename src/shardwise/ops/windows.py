@@ -193,7 +193,10 @@ def write_windows(
             axes.append(lead + d)
             index.append(at)
     kept = [a for a in range(operand.ndim) if a not in axes]
-    source = np.broadcast_to(operand, loops + operand.shape[lead:]).transpose(axes + kept)
+    whole = (
+        operand if operand.shape[:lead] == loops else np.broadcast_to(operand, loops + operand.shape[lead:])
+    )  # read-only
+    source = whole.transpose(axes + kept)
     work = source if owned and source.size == operand.size and source.flags.c_contiguous else row_major(source)
     grid = work.shape[: len(axes)]
     flat = work.reshape(int(np.prod(grid)), int(np.prod(work.shape[len(axes) :])))

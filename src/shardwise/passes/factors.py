@@ -11,10 +11,11 @@ each tensor as far as its dims are open, its axes free and its factors large eno
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
-from shardwise.ir import Equation, Op, ShapedArray
+from shardwise.base.caches import recent
+from shardwise.ir import Equation, ExactParams, Op, ShapedArray
+from shardwise.ir.op import Params
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
@@ -141,19 +142,19 @@ def equation_flow(eqn: Equation, early: int = SINGLE_USE) -> Flow:
     in_types = tuple([a.aval for a in eqn.inputs])
     out_types = tuple([v.aval for v in eqn.outputs])
     try:
-        return _cached_flow(eqn.op, in_types, out_types, tuple(eqn.params.items()), early)
+        return _cached_flow(eqn.op, in_types, out_types, ExactParams(eqn.params), early)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
         return _cached_flow.__wrapped__(eqn.op, in_types, out_types, eqn.params, early)
 
 
-@lru_cache(maxsize=8192)
-def _cached_flow(op: Op, in_types: Types, out_types: Types, params: Any, early: int) -> Flow:
+@recent(4096)
+def _cached_flow(op: Op, in_types: Types, out_types: Types, params: Params, early: int) -> Flow:
     if op.rule is None and any(t.ndim not in (0, out_types[0].ndim) for t in (*in_types, *out_types)):
         rule = Rule(((),) * len(in_types), ((),) * len(out_types), (), ())  # has no rule and is not elementwise either
     else:
-        rule = op.sharding_rule(in_types, out_types, dict(params))
+        rule = op.sharding_rule(in_types, out_types, params)
     return Flow(rule, early, forward_first=op.forward_first)
 
 

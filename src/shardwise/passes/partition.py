@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from shardwise.base.config import context_token
-from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, literal
+from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, literal
 from shardwise.ir.op import Halo, Op
 from shardwise.ir.program import Source
 from shardwise.ops.collective import (
@@ -45,6 +45,11 @@ class Transfer:
     cause: str  # the op that needed it
     source: Source | None
     implicit: bool  # inserted by the partitioner rather than written by the user
+
+    @property
+    def unasked(self) -> bool:
+        """Whether it lays a value out anew though the user wrote nothing of the kind."""
+        return self.implicit and self.kind in ("all_gather", "all_to_all", "permute", "relayout")
 
 
 @dataclass
@@ -100,7 +105,7 @@ class Region:
         self, op: Op, atoms: Sequence[Atom], params: dict[str, Any], vma: frozenset[str] = frozenset()
     ) -> tuple[Var, ...]:
         """Append a local equation. `vma` are axes over which the results vary beyond the operands'."""
-        outs = local_results(op, tuple([a.aval for a in atoms]), tuple(params.items()), vma, context_token())
+        outs = local_results(op, tuple([a.aval for a in atoms]), ExactParams(params), vma, context_token())
         variables = tuple([Var(t) for t in outs])
         source = self.current.source if self.current else None
         self.equations.append(Equation(op, tuple(atoms), variables, params, source))
@@ -185,7 +190,7 @@ class Region:
         if not any(map(any, in_dims)) and not any(map(any, out_dims)):
             self._local(eqn, [a for a, _ in local_ins], in_dims, out_dims, params)
             return
-        split: Split = split_of(eqn.op, in_types, out_types, tuple(params.items()), in_dims + out_dims, self.sizes)
+        split: Split = split_of(eqn.op, in_types, out_types, ExactParams(params), in_dims + out_dims, self.sizes)
         atoms = [
             a if have == want else self.reshard(a, have, want, aval)
             for (a, have), want, aval in zip(local_ins, split.operands, in_types, strict=True)
@@ -231,7 +236,7 @@ class Region:
         if op.localize is not None or op.place is not None:
             types = tuple([a.aval for a in atoms])
             out_types = tuple([v.aval for v in eqn.outputs])
-            params = local_params(op, tuple(params.items()), types, in_dims, out_dims, out_types, self.sizes,
+            params = local_params(op, ExactParams(params), types, in_dims, out_dims, out_types, self.sizes,
                                   tuple(self.scope.items()))  # fmt: skip
         varying = frozenset([a for dims in out_dims for axes in dims for a in axes])
         outs = self.emit(op, atoms, params, varying)

@@ -11,13 +11,13 @@ and whoever shares a changed value is visited again, until nothing changes. Layo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from shardwise.base import config
+from shardwise.base.caches import recent
 from shardwise.ir import Atom, Equation, Literal, Program, Var, subprograms
 from shardwise.passes.factors import LEVELS, MULTI_USE, PASS_THROUGH, SINGLE_USE, Flow, equation_flow, extend
 from shardwise.passes.grid import DimAxes, Grid
@@ -38,13 +38,14 @@ Constrained = dict[Var, set[Placement]]  # what constraints and shard_maps want 
 
 def propagate(program: Program, mesh_axes: Mapping[str, int], inputs: Sequence[Placement | None],
               outputs: Sequence[Placement | None], *, fixed: Mapping[Var, Placement] | None = None,
-              grid: Grid | None = None) -> dict[Var, DimAxes]:  # fmt: skip
+              grid: Grid | None = None, uneven_whole: Iterable[Atom] = ()) -> dict[Var, DimAxes]:  # fmt: skip
     """The layout of every variable of `program` and of the programs inside ops that have `edges`.
 
     `inputs` and `outputs` are per input and output of the program; None leaves the value to propagation. An output's
     placement is a wish: its value takes what it can, and differs where it is fixed otherwise. `fixed` overrides what
     types (explicit specs) and ops (constraints) say of a value. `grid` translates the axes that types name; without it
-    they are axes of `mesh_axes` already. No dim is split by axes that do not divide it.
+    they are axes of `mesh_axes` already. No dim is split by axes that do not divide it; a value in `uneven_whole` that
+    has such a dim is not split at all.
     """
     graph = _Graph(program, mesh_axes, fixed or {}, grid)
     for var, placement in zip(program.inputs, inputs, strict=True):
@@ -55,7 +56,7 @@ def propagate(program: Program, mesh_axes: Mapping[str, int], inputs: Sequence[P
         if placement is not None and isinstance(atom, Var):
             graph.wishes.append(graph.wish(atom, placement))
     graph.settle()
-    return graph.layouts()
+    return graph.layouts(set(uneven_whole))
 
 
 class _Graph:
@@ -132,10 +133,14 @@ class _Graph:
         self.fix(want, placement)
         return self._node(_edge_flow((atom.aval.shape,) * 2, (0, 0), 1, SINGLE_USE), (self.id_of(atom), want))
 
-    def layouts(self) -> dict[Var, DimAxes]:
+    def layouts(self, uneven_whole: Collection[Atom] = ()) -> dict[Var, DimAxes]:
         """The layout of every variable; axes from the first on that does not divide its dim are dropped."""
         divided: dict[int, DimAxes] = {}
         out: dict[Var, DimAxes] = {}
+        for atom in uneven_whole:
+            i = None if isinstance(atom, Literal) else self.ids.get(atom)
+            if i is not None and self._dividing(atom.aval.shape, self.dims[i]) != self.dims[i]:
+                divided[i] = ((),) * atom.aval.ndim
         for var, i in self.ids.items():
             dims = divided.get(i)
             if dims is None:
@@ -361,7 +366,7 @@ class _Graph:
 # -- identities ------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
+@recent(1024)
 def _edge_flow(shapes: tuple[tuple[int, ...], ...], offsets: tuple[int, ...], num_sources: int, early: int) -> Flow:
     """The flow between values that are one value: sources first, each with its leading dims that do not take part."""
     element = shapes[0][offsets[0] :]
@@ -370,7 +375,7 @@ def _edge_flow(shapes: tuple[tuple[int, ...], ...], offsets: tuple[int, ...], nu
     return Flow(rule, early, identity=True)
 
 
-@lru_cache(maxsize=1024)
+@recent(1024)
 def _block_flow(shape: tuple[int, ...], ways: tuple[int, ...], enters: bool) -> Flow:
     """The flow between a value and its block in a shard_map: behind the manual axes of a dim stand the block's own."""
     blocks = tuple(n // w for n, w in zip(shape, ways, strict=True))
@@ -393,6 +398,6 @@ def _with_offset(entry: Any) -> tuple[Atom, int]:
 _NO_AXES: frozenset[str] = frozenset()
 
 
-@lru_cache(maxsize=64)
+@recent(64)
 def _unsplit(rank: int) -> DimAxes:
     return ((),) * rank

@@ -18,9 +18,9 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
+from shardwise.base.caches import recent
 from shardwise.passes.grid import Axes, DimAxes
 
 Kind = Literal["slice", "all_gather", "all_to_all", "permute"]
@@ -121,7 +121,7 @@ def plan_reshard(source: DimAxes, target: DimAxes, shape: tuple[int, ...], items
 Move = tuple[Kind, Axes, int, int | None, DimAxes]  # kind, axes, dim, target dim, layout afterwards
 
 
-@lru_cache(maxsize=4096)
+@recent(4096)
 def _plan(source: DimAxes, target: DimAxes, shape: tuple[int, ...],
           mesh: tuple[tuple[str, int], ...]) -> tuple[Step, ...]:  # fmt: skip
     sizes = dict(mesh)

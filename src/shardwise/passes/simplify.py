@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise.ir import Atom, Equation, Literal, Program, Var, live_equations, subprograms
+from shardwise.ir import Atom, Equation, Literal, Program, Var, exact_items, live_equations, subprograms
 from shardwise.ops.collective import all_reduce, all_slice, psum_scatter_op
 
 
@@ -84,9 +84,9 @@ def common_subexpressions(program: Program) -> Program:
             kept.append(eqn)
             continue
         try:
-            key = (eqn.op, tuple(_key(a) for a in inputs), tuple(sorted(eqn.params.items())))
+            key = (eqn.op, tuple(_key(a) for a in inputs), frozenset(exact_items(eqn.params)))
             first = seen.setdefault(key, eqn)
-        except TypeError:  # params that do not hash or sort
+        except TypeError:  # params that do not hash
             first = eqn
         if first is eqn:
             kept.append(eqn)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
+from shardwise.base.caches import recent
 from shardwise.base.config import Token
-from shardwise.ir import ShapedArray
+from shardwise.ir import ExactParams, ShapedArray
 from shardwise.ir.op import Op, Types
 from shardwise.passes.choose import FactorAxes, choose_factors, compose
 from shardwise.passes.grid import Axes, DimAxes
@@ -37,7 +37,7 @@ class Split:
 
 def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
     """`make` with its results kept, where its arguments hash."""
-    kept = lru_cache(maxsize=16384)(make)
+    kept = recent(4096)(make)
 
     def call(*key: Any) -> Any:
         try:
@@ -51,12 +51,12 @@ def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @remembered
-def split_of(op: Op, in_types: Types, out_types: Types, params: Items, dims: Dims, sizes: Items) -> Split:
+def split_of(op: Op, in_types: Types, out_types: Types, params: ExactParams, dims: Dims, sizes: Items) -> Split:
     """The split of an op whose operands and results have the layouts `dims`, over axes of these sizes."""
-    given, ways = dict(params), dict(sizes)
-    rule = op.sharding_rule(in_types, out_types, given)
+    ways = dict(sizes)
+    rule = op.sharding_rule(in_types, out_types, params)
     shapes = [t.shape for t in in_types + out_types]
-    factors = choose_factors(rule, dims, shapes, ways, _windows(op, in_types, out_types, given, rule))
+    factors = choose_factors(rule, dims, shapes, ways, _windows(op, in_types, out_types, params, rule))
     return Split(
         rule, factors,
         tuple(compose(t, factors) for t in rule.inputs),
@@ -97,7 +97,7 @@ def local_type(aval: ShapedArray, dims: DimAxes, sizes: Mapping[str, int], scope
 
 
 @remembered
-def local_params(op: Op, params: Items, types: Types, in_dims: Dims, out_dims: Dims, out_types: Types, sizes: Items,
+def local_params(op: Op, params: ExactParams, types: Types, in_dims: Dims, out_dims: Dims, out_types: Types, sizes: Items,
                  scope: Items) -> dict[str, Any]:  # fmt: skip
     """The params of an op on local operands of these types; its results have the layouts `out_dims` of their global types."""
     given: Any = dict(params)
@@ -111,10 +111,10 @@ def local_params(op: Op, params: Items, types: Types, in_dims: Dims, out_dims: D
 
 
 @remembered
-def local_results(op: Op, types: Types, params: Items, varying: frozenset[str], context: Token) -> Types:
+def local_results(op: Op, types: Types, params: ExactParams, varying: frozenset[str], context: Token) -> Types:
     """The result types of an op on local operands, which vary over `varying` beyond what the operands do."""
     del context  # part of the key: type rules may read the context mesh and the x64 flag
-    out = op.type_rule(*types, **dict(params))
+    out = op.type_rule(*types, **params)
     outs: Types = tuple(out) if op.multiple_results else (out,)
     if op.typed:
         return outs
@@ -122,7 +122,7 @@ def local_results(op: Op, types: Types, params: Items, varying: frozenset[str], 
     return tuple(t.update(vma=vma) for t in outs)
 
 
-@lru_cache(maxsize=16384)
+@recent(4096)
 def shape_of(shape: tuple[int, ...], dims: DimAxes, sizes: Items) -> tuple[int, ...]:
     """The local shape of a value with this layout."""
     return local_shape(shape, dims, dict(sizes))

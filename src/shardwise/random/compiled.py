@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.ir import Array
+from shardwise.ir import Array, exact
 from shardwise.ops.convert import as_array
 from shardwise.transforms.jit import jit
 
@@ -22,7 +22,7 @@ def compiled(sample: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(sample)
     def call(*values: Any, **static: Any) -> Any:
-        key = tuple(static.values())
+        key = exact(tuple(static.values()))
         form = forms.get(key)
         if form is None:
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
+from shardwise.base import config
 from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, literal
 from shardwise.ops.dims import shape_tuple
@@ -170,10 +171,10 @@ def _gumbel(key: Array, *, shape: Shape, dtype: Any, mode: str, sharding: NamedS
 
 
 def gumbel_mode(mode: str | None, name: str) -> str:
-    """`mode` checked; None means 'low'."""
+    """`mode` checked; None means 'low', or 'high' under ``jax_high_dynamic_range_gumbel``."""
     if mode not in (None, "highest", "high", "low"):
         raise ValueError(f"{name}: mode must be 'highest', 'high' or 'low', got {mode!r}.")
-    return mode or "low"
+    return mode or ("high" if config.jax_high_dynamic_range_gumbel else "low")
 
 
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *, out_sharding: Any = None) -> Array:

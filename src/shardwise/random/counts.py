@@ -17,7 +17,7 @@ from shardwise.ops.casts import convert
 from shardwise.ops.control import scan, while_loop
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.dims import shape_tuple
-from shardwise.ops.random_bits import random_split
+from shardwise.ops.random_bits import random_split, shared
 from shardwise.ops.transpose import transpose
 from shardwise.random.arguments import (
     Shape,
@@ -109,7 +109,7 @@ def _poisson(key: Array, lam: Any, *, shape: Shape, dtype: Any, sharding: NamedS
     lam = broadcast_to(parameter(lam, len(shape), _FLOAT32), shape, sharding)
     small = lax.bitwise_or(lax.ne(lam, lam), lax.lt(lam, 10.0))
     waited = _by_waiting(key, choose(small, lam, literal(0.0, _FLOAT32)), dtype, sharding)
-    rejected = _by_rejection(key, choose(small, literal(1e5, _FLOAT32), lam), dtype, sharding)
+    rejected = _by_rejection(shared(key), choose(small, literal(1e5, _FLOAT32), lam), dtype, sharding)
     return choose(lax.eq(lam, 0.0), literal(0, dtype), choose(small, waited, rejected))
 
 
@@ -225,7 +225,7 @@ def _binomial_of(key: Array, n: Any, p: Any, shape: Shape, dtype: Any) -> Array:
     few = lax.bitwise_or(bad_count, lax.le(lax.mul(count, q), const(10)))
     count = lax.floor(count)
     inverted = _by_inversion(key, choose(few, count, const(0)), q)
-    transformed = _by_btrs(key, choose(few, const(1e4), count), choose(few, const(0.5), q))
+    transformed = _by_btrs(shared(key), choose(few, const(1e4), count), choose(few, const(0.5), q))
     samples = convert(choose(few, inverted, transformed), dtype)
     invalid = lax.bitwise_or(lax.bitwise_or(q_negative, q_is_nan), bad_count)
     samples = choose(invalid, literal(np.nan, dtype), samples)

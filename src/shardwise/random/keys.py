@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from shardwise import lax
 from shardwise.base import config
 from shardwise.base.dtypes import KeyDtype
 from shardwise.base.dtypes import key_dtype as _fry
 from shardwise.ir import Array, Literal, literal
 from shardwise.ops.casts import convert
-from shardwise.ops.convert import as_value
+from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.random_bits import (
-    random_clone_p,
+    random_clone,
     random_fold_in,
     random_seed,
     random_split,
@@ -112,6 +113,13 @@ def _seed_value(seed: Any, function: str) -> Array | Literal:
     return value
 
 
+def _seeded(seed: Array | Literal) -> Array:
+    offset = config.jax_random_seed_offset
+    if offset and np.issubdtype(seed.dtype, np.integer):
+        seed = lax.add(as_array(seed), literal(offset, seed.dtype))
+    return random_seed(seed)
+
+
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     """The typed key of an integer seed: a scalar of dtype ``key<fry>``.
 
@@ -124,13 +132,13 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
         ValueError: both `impl` and `dtype` are given, or the name is unknown.
     """
     _impl_of(impl, dtype, "key")
-    return random_seed(_seed_value(seed, "key"))
+    return _seeded(_seed_value(seed, "key"))
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
     """The raw key of an integer seed: two uint32 words. A typed key if ``jax_enable_custom_prng`` is set; see `key`."""
     _impl_of(impl, None, "PRNGKey")
-    made = random_seed(_seed_value(seed, "PRNGKey"))
+    made = _seeded(_seed_value(seed, "PRNGKey"))
     return made if config.jax_enable_custom_prng else random_unwrap(made)
 
 
@@ -156,9 +164,7 @@ def key_impl(keys: Any) -> str:
 
 def clone(key: Any) -> Array:
     """The same key, marked as one to be used again. Changes no bits."""
-    from shardwise.ir import bind
-
-    return bind(random_clone_p, as_value(key))
+    return random_clone(as_value(key))
 
 
 # -- checking keys ----------------------------------------------------------------------------------------------------------------
@@ -180,6 +186,14 @@ def _check_words(value: Any) -> None:
                         f"{value.aval.str_short()}. Make keys with random.key or random.PRNGKey.")  # fmt: skip
 
 
+def _refuse_words(name: str) -> None:
+    said = (f"Legacy uint32 key array passed as key to random.{name}. Make keys with random.key(seed), or set "
+            'jax_legacy_prng_key="allow" where words are meant.')  # fmt: skip
+    if config.jax_legacy_prng_key == "error":
+        raise ValueError(said)
+    warnings.warn(said, UserWarning, stacklevel=4)
+
+
 def checked_key(name: str, key: Any, *, batched: bool = False) -> Array:
     """`key` as an Array, typed or raw, after the checks that every function makes.
 
@@ -197,7 +211,9 @@ def checked_key(name: str, key: Any, *, batched: bool = False) -> Array:
     else:
         _check_words(value)
         shape = value.shape[:-1]
-        if config.jax_enable_custom_prng:
+        if config.jax_legacy_prng_key != "allow":
+            _refuse_words(name)
+        elif config.jax_enable_custom_prng:
             warnings.warn("Raw arrays as random keys to jax.random functions are deprecated. Assuming valid threefry2x32 key for "
                           "now.", FutureWarning, stacklevel=3)  # fmt: skip
     if shape and not batched:

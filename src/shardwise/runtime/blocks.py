@@ -11,10 +11,11 @@ Comes in: the dense global value. Goes out: a strided view of it; the way back i
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
+
+from shardwise.base.caches import recent
 
 Shape = tuple[int, ...]
 Ndarray = np.ndarray[Any, Any]
@@ -76,7 +77,7 @@ class BlockForm:
         return block.transpose(self.inverse).reshape(self.shape)
 
 
-@lru_cache(maxsize=65536)
+@recent(4096)
 def block_form(shape: Shape, dims: tuple[tuple[int, ...], ...], grid: Shape) -> BlockForm:
     """The (cached) BlockForm of a shape split by `dims` over `grid`."""
     return BlockForm(shape, dims, grid)

@@ -1,8 +1,9 @@
 """A loop of known length as one Python function: the body's plan stands inside the loop, not behind a call.
 
-Comes in: a body whose values have no leading dims (one device). Goes out: `run(*blocks)` from captured values, first carries and
-scanned arrays to last carries and stacked outputs. A step costs its kernels' calls and hardly more: rows come from iterating
-arrays, and where an elementwise op makes an output, it writes it where it is stacked.
+Comes in: a body whose values have no leading dims (one device). Goes out: `run(blocks)` from a list, which it empties, of captured
+values, first carries and scanned arrays, to last carries and stacked outputs. A step costs its kernels' calls and hardly more: rows
+come from iterating arrays, where an elementwise op makes an output, it writes it where it is stacked, and what updates a carry
+writes into it, if nothing else refers to it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import physical
-from shardwise.ir import Equation, Literal, Program, Var
+from shardwise.ir import Equation, Literal, Op, Program, Var, calls_user
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Writer
@@ -25,10 +26,39 @@ def loop_of(
     """The loop's function; ValueError where blocks have leading dims."""
     if env.lead:
         raise ValueError("a loop's plan is for one device; blocks with leading dims go through the body's own plan.")
-    writer = _LoopWriter(body, env, num_consts, num_carry, length, reverse)
+    writer = _LoopWriter(readers_first(body), env, num_consts, num_carry, length, reverse)
     source = writer.source()
     exec(compile(source, f"<loop of {body.name}>", "exec"), writer.constants)
     return writer.constants["run"]
+
+
+def readers_first(program: Program) -> Program:
+    """`program` with what updates an input behind all else that reads it, where that does not wait for the update: then the
+    update may be written over the input.
+    """
+    if any(map(calls_user, program.equations)):  # in the order in which they stand
+        return program
+    equations, inputs = list(program.equations), set(program.inputs)
+    for update in [e for e in program.equations if _updates(e) and e.inputs[0] in inputs]:
+        at = equations.index(update)
+        waiting = set(update.outputs)
+        later, others = [update], []
+        for eqn in equations[at + 1 :]:
+            if waiting.intersection(a for a in eqn.inputs if isinstance(a, Var)):
+                waiting.update(eqn.outputs)
+                later.append(eqn)
+            else:
+                others.append(eqn)
+        if any(update.inputs[0] in e.inputs for e in others):
+            equations[at:] = [*others, *later]
+    if equations == list(program.equations):
+        return program
+    return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
+
+
+def _updates(eqn: Equation) -> bool:
+    inner = eqn.params.get("op")  # of one that is mapped
+    return eqn.op.updates or (isinstance(inner, Op) and inner.updates)
 
 
 class _LoopWriter(Writer):
@@ -43,13 +73,20 @@ class _LoopWriter(Writer):
         self.uses: dict[Any, int] = {}
         for atom in (*[a for e in program.equations for a in e.inputs], *program.outputs):
             self.uses[atom] = self.uses.get(atom, 0) + 1
+        # Carries that a step replaces: what it made of them before may be written over.
+        self.replaced = {v for v, o in zip(self.carry, self.carry_outs, strict=True) if v is not o} - set(
+            program.outputs
+        )
+        self.kept -= self.replaced
         self.fresh: set[Var] = set()  # values in memory of their own, that a ufunc made
 
     def source(self) -> str:
         for i, var in enumerate(self.program.inputs):
             self.names[var] = f"a{i}"
         given = [f"x{i}" if v in self.xs else f"a{i}" for i, v in enumerate(self.program.inputs)]
-        lines = [f"def run({', '.join(given)}):"]
+        lines = ["def run(given):"]
+        if given:
+            lines += [f"    {', '.join(given)}, = given", "    given.clear()"]
         targets, rows = [], []
         for name, var in zip(given[len(given) - len(self.xs) :], self.xs, strict=True):
             targets.append(self.names[var])
@@ -85,7 +122,7 @@ class _LoopWriter(Writer):
         lines: list[str] = []
         for i, eqn in enumerate(self.program.equations):
             dead = [v for v in dict.fromkeys((*eqn.inputs, *eqn.outputs)) if isinstance(v, Var) and v not in outputs
-                    and v not in inputs and self.last_use.get(v, i) == i]  # fmt: skip
+                    and (v not in inputs or v in self.replaced) and self.last_use.get(v, i) == i]  # fmt: skip
             lines += [line.removeprefix("    ") for line in self._placed(eqn, dead)]
             if dead:
                 lines.append(f"del {', '.join(self.names[v] for v in dead)}")
@@ -97,6 +134,10 @@ class _LoopWriter(Writer):
         ]
         if changed:
             lines.append(f"{', '.join(n for n, _ in changed)} = {', '.join(o for _, o in changed)}")
+            # The next step finds what it gets under one name alone.
+            made = {v for e in self.program.equations for v in e.outputs}
+            given = {self.names[o] for o in self.carry_outs if isinstance(o, Var) and o in made and o not in self.ys}
+            lines += [f"del {', '.join(sorted(given))}"] if given else []
         return lines or ["pass"]
 
     def _placed(self, eqn: Equation, dead: list[Var]) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.errors import JaxRuntimeError
 from shardwise.sharding import device
 
 Ndarray = np.ndarray[Any, Any]
@@ -57,6 +58,26 @@ class _Lease(np.ndarray):
             pool.put_back(buffer)
 
 
+class OutOfMemory(JaxRuntimeError, MemoryError):
+    """There is no memory for an array."""
+
+
+def _refusal(shape: Sequence[int], dtype: np.dtype[Any], used: int) -> OutOfMemory:
+    size = math.prod(shape) * dtype.itemsize
+    return OutOfMemory(
+        f"RESOURCE_EXHAUSTED: Out of memory allocating {size} bytes. Unable to allocate {_readable(size)} for an array with shape "
+        f"{tuple(map(int, shape))} and data type {dtype.name}; arrays of this process take {_readable(used)} already."
+    )
+
+
+def _readable(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if size < 1024 or unit == "PiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.3g} {unit}"
+
+
 class Pool:
     """Buffers by size class, the least recently returned ones dropped first beyond `limit` bytes.
 
@@ -77,13 +98,16 @@ class Pool:
         self.held = self.used = self.peak = self.count = 0
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Ndarray:
-        """A C-contiguous array with arbitrary contents; raises MemoryError as `np.empty` does."""
+        """A C-contiguous array with arbitrary contents; raises `OutOfMemory`."""
         dtype = np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
         if size < LEAST:
             return np.empty(shape, dtype)
         room = room_of(size)
-        buffer = self._take(room)
+        try:
+            buffer = self._take(room)
+        except (MemoryError, ValueError):  # ValueError: more than can be addressed
+            raise _refusal(shape, dtype, self.used) from None
         lease = buffer.view(_Lease)
         return np.ndarray(shape, dtype, lease)  # type: ignore[arg-type]
 
@@ -95,16 +119,21 @@ class Pool:
             if buffer is not None:
                 del self._order[id(buffer)]
                 self.held -= room
-            self.used += room
-            self.count += 1
-            self.peak = max(self.peak, self.used)
-        if buffer is None:
-            try:
-                buffer = _aligned(room)
-            except MemoryError:
-                self.trim(0)
-                buffer = _aligned(room)
+                self._counted(room)
+                return buffer
+        try:
+            buffer = _aligned(room)
+        except MemoryError:
+            self.trim(0)
+            buffer = _aligned(room)
+        with self._lock:
+            self._counted(room)
         return buffer
+
+    def _counted(self, room: int) -> None:
+        self.used += room
+        self.count += 1
+        self.peak = max(self.peak, self.used)
 
     def put_back(self, buffer: Ndarray) -> None:
         """Take a buffer that nobody can reach any more. Safe to call from destructors, at any point of any thread."""
@@ -170,13 +199,17 @@ pool = Pool()
 
 
 def _references(holder: list[Ndarray], i: int) -> list[int]:
-    """The references to ``holder[i]`` and to each array below it; the last one is a lease, or the list is empty."""
+    """The references to ``holder[i]`` and to each array below it; the last one is a lease, or owns memory of NumPy's, or the list
+    is empty.
+    """
     block = holder[i]
     counts = [sys.getrefcount(block)]
     base = block.base
     while type(base) is np.ndarray:
         counts.append(sys.getrefcount(base))
         base = base.base
+    if base is None:
+        return counts
     if type(base) is not _Lease:
         return []
     counts.append(sys.getrefcount(base))
@@ -190,16 +223,22 @@ _COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the lock, 
 
 
 def alone(holder: list[Ndarray], i: int) -> bool:
-    """Whether ``holder[i]`` fills a buffer of the pool and nothing else reaches it: no array, view, memoryview or capsule sees
-    what is written there. Nothing but the list may refer to the block.
+    """Whether ``holder[i]`` fills a buffer, of the pool or of NumPy's, and nothing else reaches it: no array, view, memoryview or
+    capsule sees what is written there. Nothing but the list may refer to the block.
     """  # fmt: skip
     counts = _references(holder, i) if _COUNTED else []
     if not counts or counts[0] != _TOP or any(n != _BELOW for n in counts[1:]):
         return False
-    base: Any = holder[i]
+    block: Any = holder[i]
+    if not block.flags.writeable:  # a broadcast value
+        return False
+    last: Any = block
+    base: Any = block
     while type(base) is np.ndarray:
-        base = base.base
-    return base.base.nbytes == room_of(holder[i].nbytes)
+        last, base = base, base.base
+    if base is None:
+        return last.flags.owndata and last.nbytes == block.nbytes
+    return base.base.nbytes == room_of(block.nbytes)
 
 
 if hasattr(os, "register_at_fork"):

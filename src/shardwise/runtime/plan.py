@@ -4,7 +4,8 @@ Comes in: the program, with explicit collectives, and the `Env` of its device gr
 Goes out: `run(*blocks) -> tuple of blocks`, generated source with one line per equation, compiled once.
 
 A value is deleted after its last use, so that its buffer goes back to the pool. A kernel that can write over an operand (it
-has a method `over`) is handed those that die with it in a list that nothing else refers to, and looks whether anybody sees them.
+has a method `over`) is handed those that die with it in a list that nothing else refers to, and looks whether anybody sees them;
+it takes what it writes over out of the list.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy._core import umath as _umath
 
-from shardwise.ir import Atom, Equation, Literal, Program, Var
+from shardwise.base.tracebacks import PLACES
+from shardwise.ir import Atom, Equation, Literal, Program, Var, calls_user
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 
@@ -30,7 +32,8 @@ Run = Callable[..., tuple[Ndarray, ...]]
 class Plan:
     """A compiled per-device program. `run(*blocks)` computes its outputs; `source` is the generated code.
 
-    Blocks of the inputs `owned` (positions) die with the call. If there are any, `run` takes one list instead, and empties it.
+    Blocks of the inputs `owned` (positions) die with the call. If there are any, `run` takes one list instead, and empties it. If
+    it raises, the list holds the inputs again, and None for each whose memory has been used. None has where the user's code raised.
     """
 
     __slots__ = ("env", "owned", "program", "run", "source")
@@ -57,9 +60,14 @@ class Writer:
         self.kept = {v for v in program.inputs if v not in self.owned} | {
             v for v in program.outputs if isinstance(v, Var)
         }
-        self.constants: dict[str, Any] = {"asarray": np.asarray, "quiet": _QUIET, "errors": _ERRORS}
+        self.constants: dict[str, Any] = {"asarray": np.asarray, "quiet": _QUIET, "errors": _ERRORS, "left": _left}
+        self.places: dict[int, Any] = {}  # the user's line by ours
         self.names: dict[Var, str] = {}
         self.last_use = _last_uses(program)
+        # Until the last equation that runs code of the user's, what is owned stays as it is.
+        self.settled = max([i for i, e in enumerate(program.equations) if calls_user(e)], default=-1) if owned else -1
+        for var in self.owned:
+            self.last_use[var] = max(self.last_use.get(var, -1), self.settled)
 
     def constant(self, value: Any, hint: str) -> str:
         name = f"{hint}_{len(self.constants)}"
@@ -70,21 +78,38 @@ class Writer:
         program = self.program
         for i, var in enumerate(program.inputs):
             self.names[var] = f"a{i}"
-        inputs = ", ".join(self.names[v] for v in program.inputs)
+        names = tuple(self.names[v] for v in program.inputs)
+        inputs = ", ".join(names)
         lines = [f"def run({'given' if self.owned else inputs}):"]
         kept = {v for v in program.outputs if isinstance(v, Var)}
         if self.owned:
             lines += [f"    {inputs}, = given", "    given.clear()"]
         for i, eqn in enumerate(program.equations):
-            dead = [v for v in dict.fromkeys((*eqn.inputs, *eqn.outputs))
+            waited = self.owned if i == self.settled else ()
+            dead = [v for v in dict.fromkeys((*eqn.inputs, *eqn.outputs, *waited))
                     if isinstance(v, Var) and v not in kept and self.last_use.get(v, i) == i]  # fmt: skip
-            lines += self.equation(eqn, dead)
+            written = self.equation(eqn, dead)
+            self.places |= dict.fromkeys(range(len(lines), len(lines) + len(written)), eqn.source)
+            lines += written
             if dead:
                 lines.append(f"    del {', '.join(self.names[v] for v in dead)}")
         body = lines[1:]
         if program.equations:
-            guarded = ["    try:", *("    " + line for line in body), "    finally:", "        errors.reset(before)"]
+            back = (
+                ["    except BaseException:", f"        left(given, locals(), {names})", "        raise"]
+                if self.owned
+                else []
+            )
+            guarded = [
+                "    try:",
+                *("    " + line for line in body),
+                *back,
+                "    finally:",
+                "        errors.reset(before)",
+            ]
             lines[1:] = ["    before = errors.set(quiet)", *guarded]
+            # Lines count from 1, and two were put before them.
+            self.constants[PLACES] = {at + 3: place for at, place in self.places.items()}
         outs = ", ".join(self.output(a) for a in program.outputs)
         lines.append(f"    return ({outs}{',' if len(program.outputs) == 1 else ''})")
         return "\n".join(lines)
@@ -106,13 +131,16 @@ class Writer:
         operands = ", ".join(self.operand(a) for a in eqn.inputs)
         over = getattr(kernel, "over", None)
         free = [i for i, a in enumerate(eqn.inputs) if a in dead and a not in self.kept and eqn.inputs.count(a) == 1]
+        if free and self.owned and calls_user(eqn):  # which may raise
+            free = [i for i in free if eqn.inputs[i] not in self.owned]
         if over is None or not free:
             return [f"    {targets} = {self.constant(kernel, eqn.op.name)}({operands})"]
-        handed = [v for v in eqn.inputs if v in dead and isinstance(v, Var)]
+        handed = [v for v in dict.fromkeys(eqn.inputs) if v in dead and isinstance(v, Var)]  # one may stand there twice
         dead[:] = [v for v in dead if v not in handed]
         fn = self.constant(partial(over, tuple(free)), eqn.op.name)
-        return [f"    handed = [{operands}]", f"    del {', '.join(self.names[v] for v in handed)}",
-                f"    {targets} = {fn}(handed)", "    del handed"]  # fmt: skip
+        given = {k: self.names[v] for k, v in enumerate(eqn.inputs) if v in self.owned and v in handed}
+        return [f"    handed = [{operands}]", *([f"    held = {given}"] if given else ()),
+                f"    del {', '.join(self.names[v] for v in handed)}", f"    {targets} = {fn}(handed)", "    del handed"]  # fmt: skip
 
     def elementwise(self, atom: Atom, ndim: int) -> str:
         """An operand of a broadcasting ufunc: a scalar that varies over devices gets the result's rank."""
@@ -133,6 +161,15 @@ class Writer:
         if isinstance(atom, Literal):
             return self.operand(atom)
         return f"asarray({self.names[atom]})" if not self.env.lead and not atom.aval.ndim else self.names[atom]
+
+
+def _left(given: list[Any], values: dict[str, Any], names: Sequence[str]) -> None:
+    """Put into `given` what is left of the inputs of a plan that was broken off: among its values, or handed to a kernel."""
+    if given:  # not begun
+        return
+    handed, held = values.get("handed", ()), values.get("held", {})
+    found = {name: handed[k] for k, name in held.items() if k < len(handed)} | values
+    given[:] = [found.get(name) for name in names]
 
 
 def kernel_of(eqn: Equation, env: Env) -> Callable[..., Any]:

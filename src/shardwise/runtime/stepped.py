@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.base.dtypes import physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, subprograms
@@ -115,7 +115,7 @@ def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -
     return list(out) if op.multiple_results else [out]
 
 
-@lru_cache(maxsize=4096)
+@recent(4096)
 def axes_used(program: Program) -> frozenset[str]:
     """The mesh axes over which collectives of a program exchange values, without those that it binds itself."""
     used: set[str] = set()

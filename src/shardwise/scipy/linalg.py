@@ -16,6 +16,8 @@ from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, is_eager, literal
+from shardwise.lax.polar import polar as polar_by_svd
+from shardwise.lax.polar import qdwh
 from shardwise.numpy import linalg as face
 from shardwise.numpy._promote import array, broadcast_to_shape, convert, is_complex, promote_dtypes, promote_inexact
 from shardwise.numpy.diagonals import eye, tril, triu
@@ -94,20 +96,22 @@ def lu_solve(
     f, y, vector = _system("lu_solve", f, y)
     n = f.shape[-1]
     order = ops.lu_pivots_to_permutation(array("lu_solve", pivots), n)
-    p = broadcast_to_shape(
-        _permutation(order, f.dtype), f.shape
-    )  # rows of p x are those of x in the order of the factors
-    batch = tuple(range(f.ndim - 2))
+    order = broadcast_to_shape(order, (*y.shape[:-2], n))
     if trans == 0:
-        y = lax.dot_general(p, y, (((p.ndim - 1,), (p.ndim - 2,)), (batch, batch)))
+        y = _reordered(y, order)
         y = ops.triangular_solve(f, y, left_side=True, lower=True, unit_diagonal=True)
         x = ops.triangular_solve(f, y, left_side=True, lower=False)
     else:
         options = dict(left_side=True, transpose_a=True, conjugate_a=trans == 2)
         y = ops.triangular_solve(f, y, lower=False, **options)
         y = ops.triangular_solve(f, y, lower=True, unit_diagonal=True, **options)
-        x = lax.dot_general(p, y, (((p.ndim - 2,), (p.ndim - 2,)), (batch, batch)))
+        x = _reordered(y, jnp.argsort(order, axis=-1))
     return lax.squeeze(x, (x.ndim - 1,)) if vector else x
+
+
+def _reordered(x: Array, order: Array) -> Array:
+    """Rows in another order: row i of the result is row ``order[i]``."""
+    return jnp.take_along_axis(x, lax.expand_dims(order, (order.ndim,)), axis=-2)
 
 
 def _permutation(order: Array, dtype: Any) -> Array:
@@ -180,7 +184,8 @@ def eigh_tridiagonal(d: Any, e: Any, *, eigvals_only: bool = False, select: str 
                      tol: float | None = None, key: Any = None) -> Any:  # fmt: skip
     """Eigenvalues (and eigenvectors) of the symmetric tridiagonal matrix with diagonal d and off-diagonal e.
 
-    `select` 'i' keeps the indices of `select_range`, both ends included. NotImplementedError for 'v'.
+    `select` 'i' keeps the indices of `select_range`, both ends included. They are exact up to rounding, closer than any `tol` that
+    can be asked for, and no `key` is needed for random vectors to begin with. NotImplementedError for `select` 'v'.
     """
     if select == "v":
         raise NotImplementedError(
@@ -191,8 +196,10 @@ def eigh_tridiagonal(d: Any, e: Any, *, eigvals_only: bool = False, select: str 
         raise ValueError(f"select must be 'a', 'i' or 'v', got {select!r}.")
     x, y = _inexact("eigh_tridiagonal", d, e)
     n = x.shape[-1]
-    if y.shape != (*x.shape[:-1], n - 1):
+    if y.shape != (*x.shape[:-1], max(n - 1, 0)):
         raise ValueError(f"eigh_tridiagonal takes d [..., n] and e [..., n - 1], got shapes {x.shape} and {y.shape}.")
+    if not n:
+        return x if eigvals_only else (x, lax.full((*x.shape, 0), 0, x.dtype))
     subset = None if select == "a" else (int(select_range[0]), int(select_range[1]) + 1)
     diagonal = lax.mul(lax.expand_dims(x, (x.ndim,)), eye(n, dtype=x.dtype)) if x.ndim == 1 else _diagonals(x)
     below = lax.pad(_diagonals(y), literal(0, y.dtype), [*[(0, 0, 0)] * (y.ndim - 1), (1, 0, 0), (0, 1, 0)])
@@ -207,15 +214,14 @@ def _diagonals(x: Array) -> Array:
     return lax.mul(lax.broadcast_in_dim(x, shape, range(x.ndim)), broadcast_to_shape(eye(n, dtype=x.dtype), shape))
 
 
-def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
+def schur(a: Any, output: str = "real") -> list[Array]:
     """t and z with a = z t z^H; t is triangular for complex `output` and matrices, else with 2 by 2 blocks."""
     if output not in ("real", "complex"):
         raise ValueError(f"Expected 'output' to be either 'real' or 'complex', got {output=}.")
     (x,) = _inexact("schur", a)
     if output == "complex" and not is_complex(x.dtype):
         x = lax.convert_element_type(x, np.result_type(x.dtype, np.complex64))
-    t, z = ops.schur(x)
-    return t, z
+    return ops.schur(x)
 
 
 def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
@@ -226,7 +232,8 @@ def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
     (x,) = _inexact("funm", A)
     if x.ndim != 2 or x.shape[0] != x.shape[1]:
         raise ValueError(f"expected square array_like input, got shape {x.shape}.")
-    t, z = schur(x, "complex")
+    t, z = schur(x)
+    t, z = rsf2csf(t, z)
     n = x.shape[0]
     values = jnp.diagonal(t)
     apart = values - values[:, None]
@@ -235,10 +242,15 @@ def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
 
     def fill(p: Any, f: Any) -> Any:
         # f and t commute: that gives the entries p above the diagonal from those below them.
-        rest = jnp.matmul(t, f, precision="highest") - jnp.matmul(f, t, precision="highest")
+        inner = jnp.triu(f, 1)
+        rest = strict * rise + (
+            jnp.matmul(strict, inner, precision="highest") - jnp.matmul(inner, strict, precision="highest")
+        )
         return jnp.where(above == p, rest / safe, f)
 
-    f = lax.fori_loop(1, n, fill, jnp.diag(func(values)).astype(t.dtype))
+    results = func(values).astype(t.dtype)
+    strict, rise = jnp.triu(t, 1), results - results[:, None]
+    f = lax.fori_loop(1, n, fill, jnp.diag(results))
     result = jnp.matmul(jnp.matmul(z, f), jnp.conj(z).T)
     if disp:
         return result
@@ -318,10 +330,13 @@ def solve_triangular(a: Any, b: Any, trans: int | str = 0, lower: bool = False, 
 
 
 def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
-    """x with A x + x B = C; NaN where A and -B share eigenvalues. Both methods of JAX ('schur', 'eigen') are the Schur one."""
+    """x with A x + x B = C; NaN where an eigenvalue of A and one of B sum to less than `tol`.
+
+    Both methods of JAX ('schur', 'eigen') are the Schur one here, which needs no eigenvectors.
+    """
     if method not in ("schur", "eigen"):
         raise ValueError(f"Unrecognized method {method!r}; expected 'schur' or 'eigen'.")
-    return matrix_functions.solve_sylvester(*_inexact("solve_sylvester", A, B, C))
+    return matrix_functions.solve_sylvester(*_inexact("solve_sylvester", A, B, C), tol=tol)
 
 
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
@@ -346,7 +361,13 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
 
 
 def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: bool = True) -> Any:
-    """The exponential of A (unless not wanted) and its derivative in the direction E. ValueError unless of one square shape."""
+    """The exponential of A (unless not wanted) and its derivative in the direction E, by the exponential of a matrix of blocks.
+
+    ValueError unless of one square shape, and for a `method` that is neither None nor SciPy's 'SPS' or 'blockEnlarge', which give
+    the same.
+    """
+    if method not in (None, "SPS", "blockEnlarge"):
+        raise ValueError(f"expm_frechet: method must be None, 'SPS' or 'blockEnlarge', got {method!r}.")
     x, y = _inexact("expm_frechet", A, E)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"expected A to be a (batched) square matrix, got A.shape={x.shape}")
@@ -367,7 +388,8 @@ def polar(a: Any, side: str = "right", *, method: str = "qdwh", eps: float | Non
           max_iterations: int | None = None) -> tuple[Array, Array]:  # fmt: skip
     """u, p with a = u p (or p u for the 'left' `side`), u with orthonormal columns or rows and p positive semidefinite.
 
-    Both methods ('qdwh', 'svd') go by singular values here, which takes no iterations.
+    Both methods ('qdwh', 'svd') go by singular values, unless `eps` or `max_iterations` ask 'qdwh' for its iterations (see
+    `lax.linalg.qdwh`); 'svd' has none. Derivatives are those of the decomposition however far these get.
     """
     if side not in ("right", "left"):
         raise ValueError("The argument `side` must be either 'right' or 'left'.")
@@ -380,12 +402,11 @@ def polar(a: Any, side: str = "right", *, method: str = "qdwh", eps: float | Non
     if method == "qdwh" and ((side == "right" and m < n) or (side == "left" and m > n)):
         raise NotImplementedError(f"polar by 'qdwh' on side {side!r} takes {'tall' if side == 'right' else 'wide'} matrices, got shape "
                                   f"{x.shape}; use method='svd'.")  # fmt: skip
-    u, s, vh = ops.svd(x, full_matrices=False)
-    scale = convert(lax.expand_dims(s, (s.ndim - 1,)), x.dtype)
-    unitary = face.matmul(u, vh)
-    if side == "right":
-        return unitary, face.matmul(lax.mul(ops.adjoint(vh), scale), vh)
-    return unitary, face.matmul(lax.mul(u, scale), ops.adjoint(u))
+    if method == "svd" or (eps is None and max_iterations is None):
+        return polar_by_svd(x, side)
+    right = side == "right"
+    unitary, posdef, *_ = qdwh(x if right else ops.adjoint(x), max_iterations=max_iterations, eps=eps)
+    return unitary if right else ops.adjoint(unitary), posdef
 
 
 def block_diag(*arrs: Any) -> Array:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
+from shardwise.base import config
 from shardwise.base.dtypes import issubdtype
-from shardwise.ir import Array
+from shardwise.ir import Array, bind
 from shardwise.numpy._promote import (
     Axis,
     array,
@@ -21,10 +22,13 @@ from shardwise.numpy._promote import (
     is_complex,
     promote_complex,
     promote_to_inexact,
+    strong,
     values,
 )
 from shardwise.numpy.named_axes import split_names
+from shardwise.numpy.transcendental import _i0
 from shardwise.ops import scipy_functions as scipy
+from shardwise.ops.calls import define_along
 from shardwise.scipy.harmonics import sph_harm, sph_harm_y
 
 __all__ = ["bernoulli", "bessel_jn", "beta", "betainc", "betaln", "boxcox", "boxcox1p", "comb", "dawsn", "digamma", "entr", "erf",
@@ -32,6 +36,13 @@ __all__ = ["bernoulli", "bessel_jn", "beta", "betainc", "betaln", "boxcox", "box
            "gammaln", "gammasgn", "hyp1f1", "hyp2f1", "i0", "i0e", "i1", "i1e", "kl_div", "log_ndtr", "log_softmax", "loggamma",
            "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "owens_t", "poch", "polygamma", "rel_entr", "sici", "softmax",
            "spence", "sph_harm", "sph_harm_y", "wofz", "xlog1py", "xlogy", "zeta"]  # fmt: skip
+
+
+# Of these complex arguments raise ValueError in JAX 0.10, of the others TypeError.
+_VALUE_ERRORS = {
+    False: frozenset(),
+    True: frozenset("beta betainc dawsn entr exp1 expi expn gammasgn hyp1f1 kl_div poch rel_entr sici".split()),
+}
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------------------
@@ -45,10 +56,11 @@ def _any(name: str, *xs: Any) -> list[Array]:
 
 
 def _real(name: str, *xs: Any) -> list[Array]:
-    """`_any` for functions of real numbers: ValueError for complex ones."""
+    """`_any` for functions of real numbers; complex ones raise the error that JAX raises for this function."""
     out = _any(name, *xs)
     if is_complex(out[0].dtype):
-        raise ValueError(f"{name} does not support complex-valued inputs.")
+        kind = ValueError if name in _VALUE_ERRORS[config.latest] else TypeError
+        raise kind(f"{name} does not support complex-valued inputs.")
     return out
 
 
@@ -77,7 +89,7 @@ def gammaln(x: Any) -> Array:
 
 def gammasgn(x: Any) -> Array:
     """The sign of the gamma function: 1 or -1, NaN at its poles."""
-    (v,) = _real("gammasgn", x)
+    v = strong(*_real("gammasgn", x))
     floor = lax.floor(v)
     negative = lax.lt(v, 0.0)
     pole = lax.bitwise_or(lax.bitwise_and(negative, lax.eq(v, floor)), lax.ne(v, v))
@@ -106,8 +118,7 @@ def gamma(x: Any) -> Array:
 
 def betaln(a: Any, b: Any) -> Array:
     """The logarithm of the magnitude of the beta function."""
-    x, y = _real("betaln", a, b)
-    return lax.sub(lax.add(lax.lgamma(x), lax.lgamma(y)), lax.lgamma(lax.add(x, y)))
+    return bind(scipy.OPS["betaln"], *_real("betaln", a, b))  # as weak as its operands
 
 
 def beta(a: Any, b: Any) -> Array:
@@ -178,7 +189,7 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
 def multigammaln(a: Any, d: int) -> Array:
     """The logarithm of the multivariate gamma function of dimension d."""
     d = operator.index(d)
-    (v,) = _real("multigammaln", a)
+    v = strong(*_real("multigammaln", a))
     out = lax.full_like(v, 0.25 * d * (d - 1) * log(pi))
     for i in range(d):
         out = lax.add(out, lax.lgamma(lax.sub(v, i / 2)))
@@ -240,7 +251,7 @@ def fresnel(x: Any) -> tuple[Array, Array]:
 
 def ndtr(x: Any) -> Array:
     """The distribution function of the standard normal. TypeError unless float32 or float64."""
-    v = _single_or_double("ndtr", x)
+    v = strong(_single_or_double("ndtr", x))
     half = sqrt(0.5)
     small = lax.lt(lax.abs(v), half)
     w = lax.mul(v, half)
@@ -268,8 +279,14 @@ def log_ndtr(x: Any, series_order: int = 3) -> Array:
 
 def logit(x: Any) -> Array:
     """log(x / (1 - x))."""
-    (v,) = _any("logit", x)
-    return lax.log(lax.div(v, lax.sub(lax.full_like(v, 1), v)))
+    return _logit(*_any("logit", x))
+
+
+_logit = define_along(
+    "logit",
+    lambda x: lax.log(lax.div(x, lax.sub(lax.full_like(x, 1), x))),
+    lambda t, y, x: lax.div(t, lax.mul(x, lax.sub(lax.full_like(x, 1), x))),
+)
 
 
 def expit(x: Any) -> Array:
@@ -279,27 +296,35 @@ def expit(x: Any) -> Array:
 
 def xlogy(x: Any, y: Any) -> Array:
     """x log(y), and 0 where x is 0 unless y is NaN."""
-    a, b = _any("xlogy", x, y)
-    return _times_log(a, b, lax.log)
+    return _xlogy(*_any("xlogy", x, y))
 
 
 def xlog1py(x: Any, y: Any) -> Array:
     """x log(1 + y), and 0 where x is 0 unless y is NaN."""
-    a, b = _any("xlog1py", x, y)
-    return _times_log(a, b, lax.log1p)
+    return _xlog1py(*_any("xlog1py", x, y))
 
 
-def _times_log(x: Array, y: Array, logarithm: Any) -> Array:
-    counts = lax.bitwise_or(lax.ne(x, lax.full_like(x, 0)), lax.ne(y, y))
-    # Where x is 0 the logarithm of 1 stands in, so that its derivative is finite, too.
-    safe = _where(counts, y, 1.0 if logarithm is lax.log else 0.0)
-    return _where(counts, lax.mul(x, logarithm(safe)), 0.0)
+def _times_log(logarithm: Any) -> Any:
+    def body(x: Array, y: Array) -> Array:
+        counts = lax.bitwise_or(lax.ne(x, lax.full_like(x, 0)), lax.ne(y, y))
+        return _where(counts, lax.mul(x, logarithm(y)), 0.0)
+
+    return body
+
+
+# Where x is 0 the derivative in x is the logarithm still: the function is linear in x.
+_xlogy = define_along("xlogy", _times_log(lax.log), lambda t, out, x, y: lax.mul(t, lax.log(y)),
+                      lambda t, out, x, y: lax.div(lax.mul(t, x), y))  # fmt: skip
+_xlog1py = define_along("xlog1py", _times_log(lax.log1p), lambda t, out, x, y: lax.mul(t, lax.log1p(y)),
+                        lambda t, out, x, y: lax.div(lax.mul(t, x), lax.add(lax.full_like(y, 1), y)))  # fmt: skip
+_xlogx = define_along("xlogx", lambda x: _times_log(lax.log)(x, x),
+                      lambda t, out, x: lax.mul(t, lax.add(lax.log(x), lax.full_like(x, 1))))  # fmt: skip
 
 
 def entr(x: Any) -> Array:
     """-x log(x), 0 at 0, and -inf for negative x."""
     (v,) = _real("entr", x)
-    return _where(lax.lt(v, 0.0), -inf, lax.neg(xlogy(v, v)))
+    return _where(lax.lt(v, 0.0), -inf, lax.neg(_xlogx(v)))
 
 
 def rel_entr(p: Any, q: Any) -> Array:
@@ -308,7 +333,7 @@ def rel_entr(p: Any, q: Any) -> Array:
     positive = lax.bitwise_and(lax.gt(a, 0.0), lax.gt(b, 0.0))
     zero = lax.bitwise_and(lax.eq(a, 0.0), lax.ge(b, 0.0))
     x, y = _where(positive, a, 1.0), _where(positive, b, 1.0)
-    value = lax.sub(lax.mul(x, lax.log(x)), lax.mul(x, lax.log(y)))
+    value = lax.sub(_xlogx(x), _xlogy(x, y))
     return lax.select(positive, value, _where(zero, 0.0, lax.full_like(a, inf)))
 
 
@@ -346,8 +371,7 @@ def i0e(x: Any) -> Array:
 
 def i0(x: Any) -> Array:
     """The modified Bessel function of order 0."""
-    (v,) = _real("i0", x)
-    return lax.mul(lax.exp(lax.abs(v)), lax.bessel_i0e(v))
+    return _i0(*_real("i0", x))
 
 
 def i1e(x: Any) -> Array:
@@ -357,8 +381,17 @@ def i1e(x: Any) -> Array:
 
 def i1(x: Any) -> Array:
     """The modified Bessel function of order 1."""
-    (v,) = _real("i1", x)
-    return lax.mul(lax.exp(lax.abs(v)), lax.bessel_i1e(v))
+    return _i1(*_real("i1", x))
+
+
+def _i1_slope(t: Array, y: Array, x: Array) -> Array:
+    """``i0(x) - i1(x) / x``, one half at 0."""
+    zero = lax.eq(x, lax.full_like(x, 0))
+    slope = lax.sub(_i0(x), lax.div(y, _where(zero, 1.0, x)))
+    return lax.mul(t, _where(zero, 0.5, slope))
+
+
+_i1 = define_along("bessel_i1", lambda x: lax.mul(lax.exp(lax.abs(x)), lax.bessel_i1e(x)), _i1_slope)
 
 
 def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
@@ -458,23 +491,23 @@ def logsumexp(a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, 
 
 def softmax(x: Any, /, *, axis: Axis = None) -> Array:
     """exp(x) divided by its sum along `axis` (default: all)."""
-    (v,) = _any("softmax", x)
-    terms, total = _exponentials(v, axis)
+    v = strong(*_any("softmax", x))
+    terms, total, _ = _exponentials(v, axis)
     return lax.div(terms, total)
 
 
 def log_softmax(x: Any, /, *, axis: Axis = None) -> Array:
     """The logarithm of `softmax`."""
     (v,) = _any("log_softmax", x)
-    dims = canonical_axes(axis, v.ndim)
-    kept = tuple(d for d in range(v.ndim) if d not in dims)
-    return lax.sub(v, lax.broadcast_in_dim(logsumexp(v, dims), v.shape, kept))
+    _, total, shifted = _exponentials(v, axis)
+    return lax.sub(shifted, lax.log(total))
 
 
-def _exponentials(x: Array, axis: Axis) -> tuple[Array, Array]:
-    """exp(x - max) and its sum, spread over the reduced dims."""
+def _exponentials(x: Array, axis: Axis) -> tuple[Array, Array, Array]:
+    """exp(x - max) and its sum, spread over the reduced dims; x - max."""
     dims = canonical_axes(axis, x.ndim)
     kept = tuple(d for d in range(x.ndim) if d not in dims)
     spread = lambda v: lax.broadcast_in_dim(v, x.shape, kept)  # noqa: E731
-    terms = lax.exp(lax.sub(x, spread(lax.stop_gradient(lax.reduce_max(x, dims)))))
-    return terms, spread(lax.reduce_sum(terms, dims))
+    shifted = lax.sub(x, spread(lax.stop_gradient(lax.reduce_max(x, dims))))
+    terms = lax.exp(shifted)
+    return terms, spread(lax.reduce_sum(terms, dims)), shifted

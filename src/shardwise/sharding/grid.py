@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base import config
+
 
 class AxisType(enum.Enum):
     """Who decides how arrays lie along a mesh axis: the compiler, the types, or the program itself."""
@@ -54,7 +56,7 @@ class AbstractDevice:
         return hash(self._key())
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"cannot assign to field {name!r}")
+        raise config.dialect.frozen_mesh_error(f"cannot assign to field {name!r}")
 
     def __reduce__(self) -> Any:
         return (AbstractDevice, self._key())
@@ -184,10 +186,12 @@ class Grid:
         return tuple.__repr__(self.axis_types)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"cannot assign to field {name!r}: meshes are immutable, make one with update().")
+        raise config.dialect.frozen_mesh_error(
+            f"cannot assign to field {name!r}: meshes are immutable, make one with update()."
+        )
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"cannot delete field {name!r}: meshes are immutable.")
+        raise config.dialect.frozen_mesh_error(f"cannot delete field {name!r}: meshes are immutable.")
 
     def __copy__(self) -> Any:
         return self

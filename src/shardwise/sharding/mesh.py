@@ -151,6 +151,10 @@ class Mesh(Grid, ContextDecorator):
         )
 
     def __enter__(self) -> Mesh:
+        if config.jax_disallow_mesh_context_manager:
+            raise RuntimeError(
+                "Mesh context manager is disabled (jax_disallow_mesh_context_manager). Use `with set_mesh(mesh):`."
+            )
         if config.latest:
             warnings.warn(
                 "Entering a mesh with `with mesh:` is deprecated; use `with set_mesh(mesh):`.",

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.sharding.device import Device
 from shardwise.sharding.tiling import Index, Shape
 
@@ -63,7 +63,7 @@ def takes_part(devices: Sequence[Device]) -> bool:
     return len(devices) == 0 or any(d.is_local for d in devices)
 
 
-@lru_cache(maxsize=4096)
+@recent(4096)
 def ownership(devices: tuple[Device, ...], shape: Shape) -> Ownership:
     """Who owns what of the grid of `shape` over `devices` (row-major).
 

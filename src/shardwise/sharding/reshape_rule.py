@@ -9,9 +9,9 @@ their products meet again, and the dims in between get factors of their own, whi
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import gcd
 
+from shardwise.base.caches import recent
 from shardwise.sharding.rule import Kind, Rule, Shape, TensorFactors
 
 
@@ -48,7 +48,7 @@ class _Side:
         return tuple(map(tuple, self.factors))
 
 
-@lru_cache(maxsize=4096)
+@recent(4096)
 def reshape_rule(in_shape: Shape, out_shape: Shape) -> Rule:
     """The rule for reshaping `in_shape` to `out_shape` (equal element counts, row-major order).
 

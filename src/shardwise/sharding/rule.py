@@ -11,7 +11,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+
+from shardwise.base.caches import recent
 
 Shape = tuple[int, ...]
 DimFactors = tuple[int, ...]  # the factors of one dim, major first; () for a dim of size 1
@@ -53,7 +54,7 @@ class Rule:
         return tuple(f for f, k in enumerate(self.kinds) if k is kind)
 
 
-@lru_cache(maxsize=4096)
+@recent(4096)
 def _parse(signature: str) -> tuple[tuple[tuple[tuple[str, ...], ...], ...], tuple[tuple[tuple[str, ...], ...], ...]]:
     left, arrow, right = signature.partition("->")
     if not arrow:
@@ -130,7 +131,7 @@ def rule_of_names(ins: Names, outs: Names, in_shapes: tuple[Shape, ...], out_sha
 
     def tensor(names: tuple[tuple[str, ...], ...], shape: Shape) -> TensorFactors:
         return tuple(
-            () if size == 1 else tuple(index[n] for n in dim if n != "1" and sizes[n] != 1)
+            tuple(index[n] for n in dim if n != "1" and (sizes[n] != 1 if size != 1 else len(dim) == sizes[n] == 1))
             for dim, size in zip(names, shape, strict=True)
         )
 
@@ -152,13 +153,16 @@ def rule_of_names(ins: Names, outs: Names, in_shapes: tuple[Shape, ...], out_sha
     )
 
 
-@lru_cache(maxsize=4096)
+@recent(4096)
 def pointwise_rule(in_shapes: tuple[Shape, ...], out_shapes: tuple[Shape, ...]) -> Rule:
     """Elementwise over equal-rank operands; size-1 dims broadcast and scalars have no factors."""
     out = out_shapes[0]
-    result: TensorFactors = tuple((d,) if n != 1 else () for d, n in enumerate(out))
+    result: TensorFactors = tuple((d,) for d in range(len(out)))
     return Rule(
-        tuple(tuple((d,) if n != 1 else () for d, n in enumerate(s)) if s else () for s in in_shapes),
+        tuple(
+            tuple((d,) if n == m else () for d, (n, m) in enumerate(zip(s, out, strict=True))) if s else ()
+            for s in in_shapes
+        ),
         tuple(result for _ in out_shapes),
         out,
         (Kind.PASS,) * len(out),

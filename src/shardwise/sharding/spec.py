@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shardwise.base import config
+from shardwise.base.caches import Interned
 
 
 class _Unconstrained:
@@ -70,7 +71,7 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
         self.__dict__["unreduced"] = unreduced
         self.__dict__["reduced"] = reduced
         if cls is PartitionSpec and plain and not unreduced and not reduced:
-            return _interned.setdefault(entries, self)
+            return _interned.keep(entries, self)
         return self
 
     def __init_subclass__(cls) -> None:
@@ -167,7 +168,7 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
 
 P = PartitionSpec
 
-_interned: dict[tuple[Any, ...], PartitionSpec] = {}
+_interned: Interned[tuple[Any, ...], PartitionSpec] = Interned()
 
 
 def _rebuild(cls: type[PartitionSpec], entries: tuple[Any, ...], unreduced: Any, reduced: Any) -> PartitionSpec:

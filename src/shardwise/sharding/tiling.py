@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import recent
 from shardwise.base.errors import IndivisibleError
 
 Shape = tuple[int, ...]
@@ -198,7 +198,7 @@ def coordinates(tiling: Tiling) -> np.ndarray:
     return result
 
 
-@lru_cache(maxsize=1024)
+@recent(1024)
 def devices_indices(tiling: Tiling, shape: Shape) -> tuple[Index, ...]:
     """The part of an array that each device holds, in device order; an unsplit dim is `slice(None)`.
 
@@ -255,7 +255,7 @@ def common_refinement(*mesh_shapes: Shape | Tiling) -> tuple[Shape, tuple[tuple[
     return _common_refinement(tuple(shapes))
 
 
-@lru_cache(maxsize=4096)
+@recent(4096)
 def _common_refinement(shapes: tuple[Shape, ...]) -> tuple[Shape, tuple[tuple[Shape, ...], ...]] | None:
     cuts = {1}
     for shape in shapes:

@@ -26,13 +26,13 @@ from shardwise.sharding import (
     sharding_like,
 )  # fmt: skip
 from shardwise.sharding.device import default_device
+from shardwise.sharding.formats import row_major
 from shardwise.signature import Signature, signature
 from shardwise.transforms.arguments import check_compiler_options
 from shardwise.transforms.bound_call import BoundCall
 from shardwise.transforms.cost import cost_of
 from shardwise.transforms.entry import Entry, as_array_impl
 from shardwise.transforms.explain import explain_text, grid_text, program_text, program_with_layouts
-from shardwise.transforms.formats import row_major
 from shardwise.transforms.jaxpr import Abstract as Abstract
 from shardwise.transforms.jaxpr import ClosedProgram as ClosedProgram
 from shardwise.transforms.jaxpr import bind_abstract
@@ -53,7 +53,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     wrapped = fun if isinstance(fun, JitWrapped) else jit(fun)
     with TYPES_SUFFICE.override(True):
-        return trace_call(wrapped, args, kwargs).out_info
+        return trace_call(wrapped, args, kwargs)._results(lambda t, s: struct_of(t, s if config.latest else None))
 
 
 # -- the three stages ----------------------------------------------------------------------------------------------------------
@@ -65,6 +65,21 @@ def _leaf_signature(x: Any) -> Signature:
     if isinstance(x, Literal):
         return literal_signature(x)
     return signature(x.aval, SingleDeviceSharding(default_device()), False)
+
+
+@dataclass(frozen=True)
+class OutInfo:
+    """What a leaf of the results is, in the seed dialect: shape, dtype, and the sharding if the call or the type says it."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    sharding: Sharding | None = None
+
+    @classmethod
+    def of(cls, aval: ShapedArray, sharding: Sharding | None = None) -> OutInfo:
+        """That of a result of type `aval`."""
+        struct = struct_of(aval, sharding)
+        return cls(struct.shape, struct.dtype, struct.sharding)
 
 
 @dataclass(frozen=True)
@@ -117,11 +132,14 @@ class Stage:
         """The results' types, as a tree."""
         return tree_unflatten(self.out_tree, self._out_avals)
 
+    def _results(self, info: Callable[[ShapedArray, Sharding | None], Any]) -> Any:
+        """What `info` tells of each result's type and the sharding that out_shardings names, as a tree."""
+        return tree_unflatten(self.out_tree, map(info, self._out_avals, self._chosen))
+
     @property
     def out_info(self) -> Any:
-        """The results' ShapeDtypeStructs, as a tree, with the shardings that out_shardings names."""
-        structs = [struct_of(t, s) for t, s in zip(self._out_avals, self._chosen, strict=True)]
-        return tree_unflatten(self.out_tree, structs)
+        """What the results are, as a tree: ShapeDtypeStructs, or in the seed dialect OutInfos; with out_shardings."""
+        return self._results(struct_of if config.latest else OutInfo.of)
 
     @property
     def args_info(self) -> ArgsKwargs:
@@ -148,14 +166,12 @@ class Traced(Stage):
 
     @property
     def out_info(self) -> Any:
-        """The results' ShapeDtypeStructs, as a tree; in the seed era only types speak of shardings here."""
-        if config.latest:
-            return super().out_info
-        return tree_unflatten(self.out_tree, [struct_of(t) for t in self._out_avals])
+        """What the results are, as a tree; in the seed dialect only types speak of shardings here."""
+        return super().out_info if config.latest else self._results(lambda t, _: OutInfo.of(t))
 
     def eval_shape(self) -> Any:
         """What the function's own `eval_shape` gives: ShapeDtypeStructs with the shardings that out_shardings names."""
-        return super().out_info
+        return self._results(struct_of)
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
         """Lay the program out over the devices of its arguments; raises where they disagree."""
@@ -322,12 +338,13 @@ class Compiled(Stage):
         used = [values[i] for i in entry.kept]
         for k, sig in moves:
             used[k] = moved(as_array_impl(used[k]), sig)
+        arguments: list[Any] = [*entry.consts, *used]
+        outs = entry.executable.call(arguments)
         for i in entry.elsewhere([k for k, _ in moves]) if entry.donated else ():
             leaf = values[i]
             if isinstance(leaf, ArrayImpl):
                 leaf.delete()
-        arguments: list[Any] = [*entry.consts, *used]
-        return tree_unflatten(self.out_tree, entry.executable.call(arguments))
+        return tree_unflatten(self.out_tree, outs)
 
     def _moves(self, values: Sequence[Any]) -> list[tuple[int, Signature]]:
         entry = self._entry

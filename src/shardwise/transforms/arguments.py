@@ -90,8 +90,8 @@ def select_arguments(fun: Callable[..., Any], static_argnums: Any, static_argnam
     donate_nums, donate_names = _pair(sig, donate_argnums, donate_argnames, "donate")
     both = set(static_nums) & set(donate_nums) or set(static_names) & set(donate_names)
     if both:
-        raise ValueError(f"static and donated arguments cannot overlap: {sorted(both, key=str)} are in static_argnums/static_argnames "
-                         "and in donate_argnums/donate_argnames. Remove them from one.")  # fmt: skip
+        raise ValueError(f"static_argnames and donate_argnames cannot intersect: {sorted(both, key=str)} are in "
+                         "static_argnums/static_argnames and in donate_argnums/donate_argnames. Remove them from one.")  # fmt: skip
     return ArgSelection(static_nums, static_names, donate_nums, donate_names)
 
 

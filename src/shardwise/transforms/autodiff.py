@@ -10,8 +10,8 @@ import numpy as np
 
 from shardwise.base.dtypes import issubdtype
 from shardwise.base.tracebacks import user_facing
-from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_structure, tree_unflatten
-from shardwise.ir import check_leaks, current_trace, tracing
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
+from shardwise.ir import Array, check_leaks, current_trace, tracing
 from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import filled
@@ -33,8 +33,10 @@ def _values(tree: Any) -> tuple[list[Any], PyTreeDef]:
 def _flat_function(
     fun: Callable[..., Any], structure: PyTreeDef, has_aux: bool = False
 ) -> tuple[Callable[..., list[Any]], list[Any]]:
-    """`fun` on flat values; the list gets the output structure, with `has_aux` the aux tree, and the trace, when it runs."""
-    notes: list[Any] = [None, None, None]
+    """`fun` on flat values. When it runs, the list gets the output structure, with `has_aux` the aux tree, the trace, and what
+    `_untouched` has to know of each result.
+    """
+    notes: list[Any] = [None, None, None, None]
 
     def flat(*leaves: Any) -> list[Any]:
         notes[2] = current_trace()
@@ -42,9 +44,17 @@ def _flat_function(
         if has_aux:
             out, notes[1] = _with_aux(out)
         outs, notes[0] = tree_flatten(out)
+        places = {id(leaf): i for i, leaf in enumerate(leaves)}
+        notes[3] = [(places.get(id(o)), None if isinstance(o, Array) else o) for o in outs]
         return [as_array(as_value(o)) for o in outs]
 
     return flat, notes
+
+
+def _untouched(found: Sequence[tuple[int | None, Any]], given: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+    """The results, but an argument that `fun` only hands on as the caller gave it, and what is no array as `fun` gave it."""
+    return [given[i] if i is not None else out if own is None else own
+            for (i, own), out in zip(found, results, strict=True)]  # fmt: skip
 
 
 def _with_aux(out: Any) -> tuple[Any, Any]:
@@ -74,8 +84,9 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         outs = flat(*[p if t is None else JVPTracer(trace, p, t) for p, t in zip(ps, ts, strict=True)])
     trace.closed = True
     pairs = [trace.unwrap(o) for o in outs]
-    out = tree_unflatten(notes[0], [p for p, _ in pairs])
-    tangent = tree_unflatten(notes[0], [tangent_out(p.aval, t) for p, t in pairs])
+    out = tree_unflatten(notes[0], _untouched(notes[3], tree_leaves(tuple(primals)), [p for p, _ in pairs]))
+    moved = [tangent_out(p.aval, t) for p, t in pairs]
+    tangent = tree_unflatten(notes[0], _untouched([(i, None) for i, _ in notes[3]], tangent_leaves, moved))
     return (out, tangent, _plain(notes[1], trace)) if has_aux else (out, tangent)
 
 
@@ -94,7 +105,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     lin = linearize_flat(flat, ps)
 
     f_jvp = pushing(linear_map(lin, ps, structure, notes[0]), lin.residuals)
-    out = tree_unflatten(notes[0], lin.results)
+    out = tree_unflatten(notes[0], _untouched(notes[3], tree_leaves(primals), lin.results))
     notes[1] = _strip(notes[1])
     check_leaks(notes[2], "linearize")
     return (out, f_jvp, notes[1]) if has_aux else (out, f_jvp)
@@ -110,10 +121,22 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
 
     `f_vjp` is a pytree whose leaves are its residuals: it may be returned from and given to compiled functions.
     """
-    if reduce_axes:
+    _check_reduce_axes(reduce_axes)
+    out, f_vjp, aux, found = _vjp(fun, primals, has_aux)
+    leaves, structure = tree_flatten(out)
+    out = tree_unflatten(structure, _untouched(found, tree_leaves(primals), leaves))
+    return (out, f_vjp, aux) if has_aux else (out, f_vjp)
+
+
+def _check_reduce_axes(axes: Any) -> None:
+    if axes:
         raise NotImplementedError(
             "reduce_axes is not supported; sum the cotangents with psum inside shard_map instead."
         )
+
+
+def _vjp(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool) -> tuple[Any, Any, Any, Any]:
+    """The result as arrays, the pullback, the aux tree, and the notes for `_untouched`."""
     ps, structure = _values(primals)
     flat, notes = _flat_function(fun, structure, has_aux)
     lin = linearize_flat(flat, ps)
@@ -121,7 +144,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     out = tree_unflatten(notes[0], lin.results)
     notes[1] = _strip(notes[1])
     check_leaks(notes[2], "vjp")
-    return (out, f_vjp, notes[1]) if has_aux else (out, f_vjp)
+    return out, f_vjp, notes[1], notes[3]
 
 
 def _check_argnums(argnums: Any, args: tuple[Any, ...], name: str) -> tuple[int, ...]:
@@ -182,7 +205,7 @@ def value_and_grad(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = Fa
                    reduce_axes: Any = ()) -> Callable[..., Any]:  # fmt: skip
     """A function that gives ``(fun(...), gradient)``; with `has_aux` ``((value, aux), gradient)``."""
     if not callable(fun):
-        raise TypeError(f"grad takes a callable, got {fun!r}")
+        raise TypeError(f"grad: Expected a callable value, got {fun!r}")
 
     @functools.wraps(fun)
     @user_facing
@@ -198,7 +221,8 @@ def value_and_grad(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = Fa
                 full_args[n] = value
             return fun(*full_args, **kwargs)
 
-        out, pull, *aux = vjp(partial, *chosen, has_aux=has_aux, reduce_axes=reduce_axes)
+        _check_reduce_axes(reduce_axes)
+        out, pull, *aux = _vjp(partial, tuple(chosen), has_aux)[: 2 + has_aux]
         value = _check_scalar(out, holomorphic, "grad")
         one = filled(value.aval, 1)
         grads = pull(tree_unflatten(tree_structure(out), [one]))
@@ -309,7 +333,7 @@ def jacrev(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, hol
                 full_args[n] = value
             return fun(*full_args, **kwargs)
 
-        out, pull, *aux = vjp(partial, *chosen, has_aux=has_aux)
+        out, pull, *aux = _vjp(partial, tuple(chosen), has_aux)[: 2 + has_aux]
         outs, out_structure = tree_flatten(out)
         for leaf in outs:
             _check_output(leaf, holomorphic, "jacrev")

@@ -16,6 +16,7 @@ from shardwise.ir.op import Params
 from shardwise.ops.bodies import interned, separate
 from shardwise.ops.cond import cond_p
 from shardwise.ops.derivative import filled
+from shardwise.ops.random_bits import shared
 from shardwise.ops.reshape import reshape
 from shardwise.ops.select import select_n_p
 from shardwise.transforms.derived_bodies import (
@@ -212,7 +213,7 @@ def cond_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[
         both = _unified([(m.program, m.consts) for m in made], ())
         return _bind(index, both, args), out_dims
     which = move_to_front(index, index_dim)
-    cases = [eval_program(m.program, [*m.consts, *args]) for m in made]
+    cases = [eval_program(m.program, [*m.consts, *(map(shared, args) if i else args)]) for i, m in enumerate(made)]
     outs = [selected(which, [in_front(size, c, None) if isinstance(c, Literal) else c for c in column])
             for column in zip(*cases, strict=True)]  # fmt: skip
     return outs, out_dims
@@ -225,4 +226,4 @@ def selected(which: Any, cases: Sequence[Any]) -> Any:
         cases = [conformed(c, c.aval.update(mesh=spec.mesh, spec=spec.spec)) for c in cases]
     if cases[0].ndim > 1:
         which = reshape(which, (which.shape[0], *[1] * (cases[0].ndim - 1)))
-    return bind(select_n_p, which, *cases)
+    return shared(bind(select_n_p, which, *map(shared, cases)))

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwise.base.errors import ConcretizationTypeError
 from shardwise.base.tracebacks import user_facing
-from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import (
     Equation,
     Literal,
@@ -31,8 +31,11 @@ from shardwise.ir import (
 from shardwise.ir.op import Params, find_op
 from shardwise.ops.barrier import optimization_barrier_p
 from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.random_bits import shared
+from shardwise.transforms.jaxpr_text import primitive_name
 from shardwise.transforms.jvp import JVPTrace, JVPTracer, has_tangent, instantiate, jvp_program
 from shardwise.transforms.linearize import linearize_flat, transpose_linear, transpose_program
+from shardwise.transforms.primitives import primitive_of
 from shardwise.transforms.vmap import batch_program
 
 Policy = Callable[..., Any]
@@ -41,15 +44,15 @@ Policy = Callable[..., Any]
 # -- public ------------------------------------------------------------------------------------------------------------------
 
 
-def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = True, policy: Policy | None = None,
+def checkpoint(fun: Callable[..., Any], *, prevent_cse: bool = True, policy: Policy | None = None,
                static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
                concrete: bool = False) -> Any:  # fmt: skip
     """`fun`, but reverse mode keeps only its arguments and computes the rest again.
 
     Args:
-        fun: the function; without it a decorator is returned.
+        fun: the function. For a decorator with options write ``functools.partial(checkpoint, policy=...)``.
         prevent_cse: keep the second computation from being merged with the first (unneeded where a loop separates them).
-        policy: ``policy(op, *types, **params) -> bool`` says which results are kept nonetheless; see `checkpoint_policies`.
+        policy: ``policy(primitive, *types, **params) -> bool`` says which results are kept nonetheless; see `checkpoint_policies`.
         static_argnums: arguments that are constants of the trace, by position;
         static_argnames: and by keyword.
         concrete: not supported any more; use static_argnums.
@@ -58,17 +61,12 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
         raise NotImplementedError("the concrete option of checkpoint does not exist any more: mark arguments static "
                                   "with static_argnums, or "
                                   "compute what Python branches on outside.")  # fmt: skip
-    if fun is None:
-        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums,
-                                 static_argnames=static_argnames)  # fmt: skip
     static_names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     @functools.wraps(fun)
     @user_facing
     def remat(*args: Any, **kwargs: Any) -> Any:
-        if is_eager():
-            return tree_map(as_array, fun(*args, **kwargs))
         for n in static:
             if not -len(args) <= n < len(args):
                 raise ValueError(f"the `static_argnums` argument to `jax.checkpoint` can only take integer values greater than or equal to "
@@ -98,6 +96,8 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
                            "with the static_argnums parameter of checkpoint.")  # fmt: skip
             raise
         assert out_tree is not None
+        if is_eager():
+            return tree_unflatten(out_tree, eval_program(program, [*consts, *values]))
         outs = bind(checkpoint_op, *consts, *values, program=program, policy=policy, prevent_cse=prevent_cse)
         return tree_unflatten(out_tree, outs)
 
@@ -173,7 +173,7 @@ def _linearize(
 
 
 def _keeps(policy: Policy, eqn: Equation) -> bool:
-    found = policy(eqn.op, *[a.aval for a in eqn.inputs], **eqn.params)
+    found = policy(primitive_of(eqn.op, primitive_name(eqn)), *[a.aval for a in eqn.inputs], **eqn.params)
     if not isinstance(found, bool):
         raise TypeError(
             f"a checkpoint policy must say True or False for each op, but said {found!r} for {eqn.op.name}."
@@ -249,6 +249,7 @@ def _remat_transpose(cts: Sequence[Any], *args: Any, program: Program, kept: tup
                      prevent_cse: bool) -> list[Any]:  # fmt: skip
     """The second run of the program, linearized and transposed at once."""
     primals, known, tangents = _given(args, program, kept, live)
+    primals = [shared(x) for x in primals]  # the second run uses the keys of the first one
     values = [*primals, *known.values()]
     if prevent_cse and values and not is_eager():
         values = list(bind(optimization_barrier_p, *values))
@@ -322,14 +323,19 @@ def save_from_both_policies(first: Policy, second: Policy) -> Policy:
 
 
 def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
-    """Keep the results of matrix products without batch dims: a CPU has one memory, which is where offloading puts them."""
+    """Keep the results of matrix products without batch dims.
+
+    Offloading from `offload_src` to `offload_dst` is keeping: a CPU has one memory.
+    """
     del offload_src, offload_dst
     return dots_with_no_batch_dims_saveable
 
 
 def save_and_offload_only_these_names(*, names_which_can_be_saved: Sequence[str], names_which_can_be_offloaded: Sequence[str],
                                       offload_src: str, offload_dst: str) -> Policy:  # fmt: skip
-    """Keep the values that `checkpoint_name` gave these names: a CPU has one memory, which is where offloading puts them.
+    """Keep the values that `checkpoint_name` gave these names.
+
+    Offloading from `offload_src` to `offload_dst` is keeping: a CPU has one memory.
 
     ValueError for a name in both lists.
     """

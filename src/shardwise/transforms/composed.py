@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from shardwise.array import ArrayImpl
-from shardwise.ir import is_eager
+from shardwise.ir import exact, exact_items, is_eager
 from shardwise.transforms.jit import JitWrapped, jit
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,7 +57,7 @@ def _settings(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The settings as a key; TypeError for one that does not hash, and for numbers that are more data than settings."""
     if any(type(a) in (float, complex) for a in (*args, *kwargs.values())):
         raise TypeError
-    return (*[(type(a), a) for a in args], *[(k, type(v), v) for k, v in kwargs.items()])
+    return exact(args), exact_items(kwargs)
 
 
 def _on_arrays(fun: Callable[..., Any], settings: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.device_put import check_placeable, place
+from shardwise.guards import guard_moves
 from shardwise.ir import Array, bind, is_eager
 from shardwise.ops.convert import as_array
 from shardwise.ops.layout import sharding_constraint, spec_axes
@@ -77,6 +78,7 @@ def _at_once(x: ArrayImpl, sharding: Sharding) -> Array:
         shape = f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
         raise incompatible_devices("with_sharding_constraint", f"argument x of with_sharding_constraint with shape {shape}",
                                    x._sig.devices, "explicit output sharding", sharding.device_list)  # fmt: skip
+    guard_moves("with_sharding_constraint", [x], sharding.device_list)
     if not _open(sharding):
         return x if x.sharding == sharding and x.committed else place(x, sharding)
     return bind(sharding_constraint, x, sharding=sharding)

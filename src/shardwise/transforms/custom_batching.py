@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from shardwise.base.tree import PyTreeDef, broadcast_prefix, tree_flatten, tree_map, tree_unflatten
-from shardwise.ir import bind, define_op, is_eager, trace_program
+from shardwise.base.wrapping import copy_identity
+from shardwise.ir import bind, define_op, eval_program, is_eager, trace_program
 from shardwise.ir.op import Params
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import moved_to_front
@@ -29,7 +30,7 @@ class custom_vmap:
     """
 
     def __init__(self, fun: Callable[..., Any]) -> None:
-        functools.update_wrapper(cast(Any, self), fun)
+        copy_identity(self, fun)
         self.fun = fun
         self.vmap_rule: Callable[..., Any] | None = None
 
@@ -43,8 +44,6 @@ class custom_vmap:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args = positional(self.fun, args, kwargs)
-        if is_eager():
-            return self.fun(*args)
         leaves, in_tree = flat_values(args)
         out_tree: PyTreeDef | None = None
 
@@ -56,6 +55,9 @@ class custom_vmap:
         program, consts = trace_program(flat, [x.aval for x in leaves], function_name(self.fun))
         assert out_tree is not None
         rule = _Rule(self, in_tree, out_tree)
+        if is_eager():
+            rule.check_defined()
+            return tree_unflatten(out_tree, eval_program(program, [*consts, *leaves]))
         outs = bind(
             custom_vmap_op,
             *consts,
@@ -78,10 +80,15 @@ class _Rule:
         self.in_tree = in_tree
         self.out_tree = out_tree
 
-    def __call__(self, size: int, values: Sequence[Any], mapped: Sequence[bool]) -> tuple[list[Any], list[int | None]]:
-        rule, name = self.custom.vmap_rule, function_name(self.custom.fun)
-        if rule is None:
+    def check_defined(self) -> Callable[..., Any]:
+        """The rule; AttributeError where none was set."""
+        if self.custom.vmap_rule is None:
+            name = function_name(self.custom.fun)
             raise AttributeError(f"No batching rule defined for custom_vmap function {name} using def_vmap.")
+        return self.custom.vmap_rule
+
+    def __call__(self, size: int, values: Sequence[Any], mapped: Sequence[bool]) -> tuple[list[Any], list[int | None]]:
+        name, rule = function_name(self.custom.fun), self.check_defined()
         args, in_batched = tree_unflatten(self.in_tree, values), tree_unflatten(self.in_tree, mapped)
         pair = rule(size, list(in_batched), *args)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:

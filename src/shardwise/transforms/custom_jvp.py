@@ -75,7 +75,7 @@ class custom_jvp(Custom):
             raise AttributeError(f"No JVP defined for custom_jvp function {function_name(self.fun)} using defjvp.")
         args = positional(self.fun, args, kwargs)
         if is_eager():
-            return self.fun(*args)
+            return self._called_on_values(args)
         around = self._around_linear(args)
         if around is not None:
             with tracing(around):

@@ -15,6 +15,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
+from shardwise.base.wrapping import copy_identity
 from shardwise.inspection import ShapeDtypeStruct
 from shardwise.ir import Equation, Program, ShapedArray, bind, define_op, is_eager, trace_program
 from shardwise.ir.op import Params, Types
@@ -42,11 +43,11 @@ class custom_partitioning:
     """
 
     def __init__(self, fun: Callable[..., Any], static_argnums: Sequence[int] = ()) -> None:
+        copy_identity(self, fun)
         self.fun = fun
         self.static_argnums = tuple(static_argnums)
         self.partition: Callable[..., Any] | None = None
         self.rule: Any = None
-        functools.update_wrapper(self, fun)
         self.name: str = getattr(fun, "__name__", type(fun).__name__)
 
     def def_partition(self, partition: Callable[..., Any], infer_sharding_from_operands: Callable[..., Any] | None = None,

@@ -11,6 +11,7 @@ import numpy as np
 
 from shardwise.base.dtypes import float0
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
+from shardwise.base.wrapping import copy_identity
 from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, tracing
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import has_tangent
@@ -63,9 +64,9 @@ class SymbolicZero:
         return f"SymbolicZero({self.aval})"
 
     @staticmethod
-    def from_primal_value(value: Any) -> SymbolicZero:
+    def from_primal_value(val: Any) -> SymbolicZero:
         """The zero tangent of a value."""
-        return SymbolicZero(tangent_type(as_array(value).aval))
+        return SymbolicZero(tangent_type(as_array(val).aval))
 
 
 class CustomVJPPrimal:
@@ -89,7 +90,7 @@ class Custom:
     def __init__(
         self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
     ) -> None:
-        functools.update_wrapper(cast(Any, self), fun)
+        copy_identity(self, fun)
         self.fun = fun
         names = list(inspect.signature(fun).parameters) if nondiff_argnames else []
         for name in nondiff_argnames:
@@ -102,6 +103,13 @@ class Custom:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(cast(Any, self), instance)
+
+    def _called_on_values(self, args: tuple[Any, ...]) -> Any:
+        """The function itself, on arrays as everywhere else: NumPy arrays and scalars become Arrays of JAX's dtypes."""
+        _, smooth, joined = self._split(args)
+        leaves, structure = flat_values(smooth)
+        outs, out_tree = flat_values(self.fun(*joined(tree_unflatten(structure, leaves))))
+        return tree_unflatten(out_tree, outs)
 
     def _around_linear(self, args: tuple[Any, ...]) -> Trace | None:
         """Where a rule calls the function on values only, the trace to call it under: what records tangents has nothing to

@@ -78,7 +78,7 @@ class custom_vjp(Custom):
             raise AttributeError(f"No VJP defined for custom_vjp function {function_name(self.fun)} using defvjp.")
         args = positional(self.fun, args, kwargs)
         if is_eager():
-            return self.fun(*args)
+            return self._called_on_values(args)
         around = self._around_linear(args)
         if around is not None:
             with tracing(around):

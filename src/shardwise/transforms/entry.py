@@ -67,10 +67,11 @@ class Entry:
         args = [leaves[i] for i in self.kept]
         for i, sig in self.placed:
             args[i] = moved(as_array_impl(args[i]), sig)
+        outs = self.executable.call([*self.consts, *args] if self.consts else args)
         for i in self._elsewhere:
             if isinstance(leaves[i], ArrayImpl):
                 leaves[i].delete()
-        return self._unflatten(self.executable.call([*self.consts, *args] if self.consts else args))
+        return self._unflatten(outs)
 
     def elsewhere(self, moved: Sequence[int]) -> list[int]:
         """Donated leaves that the program's call does not delete, as it gets another array for them (`moved`, positions among

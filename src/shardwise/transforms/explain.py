@@ -12,10 +12,8 @@ from shardwise.compile import Executable
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, source_text
 from shardwise.passes.grid import DimAxes
 from shardwise.passes.partition import Transfer
-from shardwise.runtime.processes.announce import exchange_axes, exchanges
+from shardwise.runtime.processes.announce import exchanges
 from shardwise.sharding import AbstractMesh
-
-_MOVES = {"all_gather", "all_to_all", "permute", "relayout"}
 
 
 def program_with_layouts(executable: Executable) -> Program:
@@ -129,7 +127,7 @@ def _between(executable: Executable) -> list[str]:
         where = f" at {source_text(eqn.source)}" if eqn.source else ""
         name = f"{eqn.op.name} and all_reduce" if eqn.op.absorbs_sum else eqn.op.name
         lines.append(
-            f"  {name} over {', '.join(exchange_axes(eqn))} of {values} per device: {e.bytes} bytes{often}{guess}{where}"
+            f"  {name} over {', '.join(eqn.op.exchange_axes(eqn.params))} of {values} per device: {e.bytes} bytes{often}{guess}{where}"
         )
     return lines
 
@@ -144,7 +142,7 @@ def _collectives(transfers: Sequence[Transfer]) -> list[str]:
         over = ", ".join(t.axes)
         by = f"inserted for {t.cause}" if t.implicit else "written by the program"
         lines.append(f"  {t.kind} over {over} of {t.value}: {t.bytes} bytes, {by}{where}")
-    if any(t.implicit and t.kind in _MOVES for t in transfers):
+    if any(t.unasked for t in transfers):
         lines.append("  Lay the operands out alike (in_shardings, device_put) to save the inserted moves; "
                      "shardwise_on_reshard='raise' refuses them.")  # fmt: skip
     return lines

@@ -120,30 +120,31 @@ def _mesh_of(values: list[Array], out_sharding: Any) -> AbstractMesh:
     return context
 
 
-def _keyword(options: dict[str, Any], singular: str, plural: str, default: Any, api: str) -> Any:
-    """Today's spelling of a keyword or the seed era's; TypeError for any other keyword."""
-    found = default
-    for name in (singular, plural):
-        if name in options:
-            found = options.pop(name)
-    if options:
-        raise TypeError(f"{api} got an unexpected keyword argument {next(iter(options))!r}")
+def _spellings(singular: str, plural: str) -> tuple[str, ...]:
+    return (singular,) if config.latest else (singular, plural)
+
+
+def _keyword(old: dict[str, Any], plural: str, given: Any, api: str) -> Any:
+    """What was given, by today's keyword or, in the seed dialect, by that era's; TypeError for any other keyword."""
+    found = given if config.latest else old.pop(plural, given)
+    if old:
+        raise TypeError(f"{api} got an unexpected keyword argument {next(iter(old))!r}")
     return found
 
 
-def auto_axes(f: Any = None, /, *, axes: Any = None, **options: Any) -> Any:
+def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSING, **old: Any) -> Any:
     """`f` with the mesh axes `axes` (default all but Manual ones) automatic inside, its results resharded to `out_sharding`.
 
     `out_sharding` (a spec, NamedSharding or prefix tree) is given here or at the call; without either: TypeError.
     """
-    given = _keyword(options, "out_sharding", "out_shardings", _MISSING, "auto_axes")
+    given = _keyword(old, "out_shardings", out_sharding, "auto_axes")
     if f is None:
         return lambda g: auto_axes(g, axes=axes, **({} if given is _MISSING else {"out_sharding": given}))
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         wanted = given
-        for name in ("out_sharding", "out_shardings"):
+        for name in _spellings("out_sharding", "out_shardings"):
             if name in kwargs:
                 wanted = kwargs.pop(name)
         values = [as_array(leaf) for leaf in tree_flatten((args, kwargs))[0]]
@@ -182,16 +183,16 @@ def _reshard_results(out: Any, wanted: Any, mesh: AbstractMesh) -> Any:
     return tree_unflatten(tree, results)
 
 
-def explicit_axes(f: Any = None, /, *, axes: Any = None, **options: Any) -> Any:
+def explicit_axes(f: Any = None, /, *, axes: Any = None, in_sharding: Any = _MISSING, **old: Any) -> Any:
     """`f` with the mesh axes `axes` (default all) explicit inside: arguments enter resharded to `in_sharding`."""
-    given = _keyword(options, "in_sharding", "in_shardings", _MISSING, "explicit_axes")
+    given = _keyword(old, "in_shardings", in_sharding, "explicit_axes")
     if f is None:
         return lambda g: explicit_axes(g, axes=axes, **({} if given is _MISSING else {"in_sharding": given}))
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         wanted = given
-        for name in ("in_sharding", "in_shardings"):
+        for name in _spellings("in_sharding", "in_shardings"):
             if name in kwargs:
                 wanted = kwargs.pop(name)
         mesh = get_abstract_mesh()

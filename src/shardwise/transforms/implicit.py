@@ -17,6 +17,7 @@ from shardwise.transforms.jvp import zeros
 from shardwise.transforms.vmap import batch_program, vmap
 
 Flat = Callable[[Sequence[Any], Sequence[Any]], list[Any]]  # (captured values, vectors) -> vectors
+Traced = tuple[Program, list[Any]]  # a program, and what it closes over
 
 
 # -- linear systems ----------------------------------------------------------------------------------------------------------
@@ -89,15 +90,24 @@ def _bound(
     """Bind the op. Its operands are what the solvers close over, what the matrix closes over, and the right-hand side."""
     n = len(consts)
     types = [x.aval for x in (*consts, *vectors)]
-    program, own = trace_program(lambda *xs: forward(xs[:n], xs[n:]), types, "solve")
-    back, others = None, []
+    solve = trace_program(lambda *xs: forward(xs[:n], xs[n:]), types, "solve")
+    back = None
     if backward is not None:
-        back, others = trace_program(lambda *xs: backward(xs[:n], xs[n:]), types, "transpose_solve")
-        back = _with_inputs(back, [x.aval for x in own], 0)
+        back = trace_program(lambda *xs: backward(xs[:n], xs[n:]), types, "transpose_solve")
+    return _bound_programs([*consts, *vectors], 0, n, solve, back, matvec, vecmat)
+
+
+def _bound_programs(operands: Sequence[Any], first: int, known: int, solve: Traced, back: Traced | None, matvec: Flat,
+                    vecmat: Flat) -> list[Any]:  # fmt: skip
+    """Bind the op with two traced programs of the operands; what these close over becomes operands in front of all others."""
+    program, own = solve
+    transposed, others = back or (None, [])
+    if transposed is not None:
+        transposed = _with_inputs(transposed, [x.aval for x in own], 0)
     program = _with_inputs(program, [x.aval for x in others], len(own))
-    first = len(own) + len(others)
-    return bind(linear_solve_op, *own, *others, *consts, *vectors, program=program, back=back, first=first, known=first + n,
-                matvec=matvec, vecmat=vecmat)  # fmt: skip
+    more = len(own) + len(others)
+    return bind(linear_solve_op, *own, *others, *operands, program=program, back=transposed, first=more + first,
+                known=more + known, matvec=matvec, vecmat=vecmat)  # fmt: skip
 
 
 def _with_inputs(program: Program, types: Sequence[ShapedArray], at: int) -> Program:
@@ -163,16 +173,16 @@ def _solve_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequenc
         both = vmap(function, (const_dims, 0), axis_size=size)
         return lambda consts, xs: list(both(tuple(consts), list(xs)))
 
-    def mapped_program(program: Program) -> Program:
+    def mapped_program(program: Program) -> Traced:
         def run(*xs: Any) -> list[Any]:
             outs, found = batch_program(program, size, axis_name, xs, all_dims)
             return [full_in_front(size, o, d) for o, d in zip(outs, found, strict=True)]
 
-        return trace_program(run, [x.aval for x in operands], program.name)[0]
+        return trace_program(run, [x.aval for x in operands], program.name)
 
-    back = params["back"]
-    outs = bind(linear_solve_op, *operands, program=mapped_program(params["program"]), back=None if back is None else mapped_program(back),
-                first=first, known=known, matvec=mapped(params["matvec"]), vecmat=mapped(params["vecmat"]))  # fmt: skip
+    back = None if params["back"] is None else mapped_program(params["back"])
+    solve = mapped_program(params["program"])
+    outs = _bound_programs(operands, first, known, solve, back, mapped(params["matvec"]), mapped(params["vecmat"]))
     return outs, [0] * len(outs)
 
 

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise.base.removed import ABSENT, old_argument
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from shardwise.inspection import ShapeDtypeStruct
 from shardwise.ir import Array, ShapedArray, trace_program
@@ -61,7 +62,9 @@ def struct_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtype
     """A type as a ShapeDtypeStruct; explicit axes show as a sharding."""
     if sharding is None and aval.mesh is not None and aval.mesh.explicit_axes:
         sharding = aval.sharding
-    return ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, vma=aval.vma)
+    return ShapeDtypeStruct(
+        aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, manual_axis_type=aval.vma
+    )
 
 
 def bind_abstract(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
@@ -79,7 +82,7 @@ ClosedProgram = ClosedJaxpr
 
 
 def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Sequence[tuple[str, int]] | None = None,
-               return_shape: bool = False, abstracted_axes: Any = None) -> Callable[..., Any]:  # fmt: skip
+               return_shape: bool = False, abstracted_axes: Any = ABSENT) -> Callable[..., Any]:  # fmt: skip
     """A function that takes `fun`'s arguments and gives the program that they make `fun` into.
 
     `axis_env` lists (name, size) of mesh axes that collectives in `fun` may use. With `return_shape` the result is a
@@ -88,7 +91,7 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Sequ
     """
     if not callable(fun):
         raise TypeError(f"make_jaxpr: the first argument must be callable, got {fun!r}")
-    if abstracted_axes is not None:
+    if old_argument("make_jaxpr", "abstracted_axes", abstracted_axes, "every shape has its own program") is not None:
         raise NotImplementedError(
             "abstracted_axes (shape polymorphism) is not supported: every shape has its own program. Drop the argument."
         )

@@ -12,6 +12,7 @@ from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var
 from shardwise.transforms.jaxpr_collectives import collective_name, collective_params
 from shardwise.transforms.jaxpr_layout import Break, Doc, Group, group, joined, layout, nest
 from shardwise.transforms.jaxpr_shard_map import shard_map_params
+from shardwise.transforms.primitives import jax_name
 
 # What JAX calls the params of ops that hold programs; ours on the left.
 RENAMED: dict[str, dict[str, str]] = {
@@ -30,15 +31,7 @@ _REDUCTIONS = {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "argmax"
 
 def primitive_name(eqn: Equation) -> str:
     """What JAX calls the op."""
-    name = eqn.op.name
-    if name == "jit":
-        return "jit" if config.latest else "pjit"
-    if name == "checkpoint":
-        return "remat2"
-    collective = collective_name(eqn)
-    if collective is not None:
-        return collective
-    return name.replace("scatter_", "scatter-") if name.startswith("scatter_") else name
+    return collective_name(eqn) or jax_name(eqn.op)
 
 
 def jaxpr_text(program: Program, source_info: bool = False) -> str:

@@ -96,8 +96,7 @@ class JaxprEqn:
 
 
 def _shown_primitive(eqn: Equation) -> Primitive:
-    name = primitive_name(eqn)
-    return primitive_of(eqn.op, None if name == eqn.op.name else name)
+    return primitive_of(eqn.op, primitive_name(eqn))
 
 
 def new_jaxpr_eqn(invars: Iterable[Atom], outvars: Iterable[Var], primitive: Primitive, params: dict[str, Any], effects: Any = (),
@@ -146,9 +145,11 @@ class Jaxpr:
         return frozenset(e.op.name for e in self.program.equations if e.op.has_effects(e.params))
 
     def replace(
-        self, *, constvars: Any = None, invars: Any = None, outvars: Any = None, eqns: Any = None, **_: Any
-    ) -> Jaxpr:
-        """The program with some parts changed."""
+        self, *, constvars: Any = None, invars: Any = None, outvars: Any = None, eqns: Any = None, effects: Any = None,
+        debug_info: Any = None,
+    ) -> Jaxpr:  # fmt: skip
+        """The program with some parts changed. `effects` follow from the equations; `debug_info` is not kept."""
+        del effects, debug_info
         pick = lambda given, own: own if given is None else given  # noqa: E731
         return Jaxpr(
             pick(constvars, self.constvars),
@@ -157,8 +158,13 @@ class Jaxpr:
             pick(eqns, self.eqns),
         )
 
-    def pretty_print(self, *, source_info: bool = False, **_: Any) -> str:
-        """The text; `source_info` adds the user's line to each equation. XLA's other options change nothing."""
+    def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, custom_pp_eqn_rules: bool = True,
+                     name_stack: bool = False, print_effects: bool = False, use_color: bool | None = None) -> str:  # fmt: skip
+        """The text; `source_info` adds the user's line to each equation.
+
+        There is one form besides: `print_shapes`, `custom_pp_eqn_rules`, `name_stack`, `print_effects` and `use_color` change nothing.
+        """
+        del print_shapes, custom_pp_eqn_rules, name_stack, print_effects, use_color
         return program_text(self.program, source_info) if source_info else str(self)
 
     def __repr__(self) -> str:
@@ -222,8 +228,13 @@ def subjaxprs(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
         yield from jaxprs_in_params(eqn.params)
 
 
-def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, **_: Any) -> list[Any]:
-    """The results of a program on these captured values and arguments, as a flat list."""
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any,
+               propagate_source_info: bool = True) -> list[Any]:  # fmt: skip
+    """The results of a program on these captured values and arguments, as a flat list.
+
+    Without `propagate_source_info` JAX forgets the lines of the program; here equations that are traced anew have the caller's.
+    """
+    del propagate_source_info
     values = [x if isinstance(x, Array) else as_array(as_value(x)) for x in (*consts, *args)]
     if len(values) != len(jaxpr.program.inputs):
         raise ValueError(f"the program takes {len(jaxpr.invars)} arguments and {len(jaxpr.constvars)} captured values, got {len(args)} "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -15,12 +16,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwise.array import ArrayImpl
-from shardwise.base import config
+from shardwise.base import caches, config
+from shardwise.base.caches import Bounded
 from shardwise.base.config import context_token
+from shardwise.base.events import TRACED, record_event_duration_secs
+from shardwise.base.removed import ABSENT, old_argument
 from shardwise.base.tracebacks import filtered
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten
+from shardwise.base.wrapping import copy_identity
 from shardwise.compile import compile_program
 from shardwise.eager import literal_signature
+from shardwise.guards import guard_moves
 from shardwise.ir import (
     Array,
     Literal,
@@ -46,6 +52,7 @@ from shardwise.transforms.arguments import (
     select_arguments,
 )
 from shardwise.transforms.bound_call import BoundCall, Statics, check_donation, keyed, keyed_tree
+from shardwise.transforms.cache_misses import explained
 from shardwise.transforms.entry import Entry, as_array_impl, usable_donations
 from shardwise.transforms.jit_op import jit_op
 from shardwise.transforms.jit_shardings import (
@@ -98,20 +105,19 @@ class JitWrapped:
     """A function compiled per signature. Call it like the function; see also `trace`, `lower`, `eval_shape`."""
 
     def __init__(self, fun: Callable[..., Any], options: JitOptions) -> None:
-        functools.update_wrapper(self, fun)
-        self.__wrapped__ = fun
+        copy_identity(self, fun)
         self._fun = fun
         self._options = options
         chosen = options.args
         self._plain = not (chosen.static_nums or chosen.static_names)  # every argument is dynamic
         self._splits: dict[int, tuple[list[int], list[int]]] = {}
-        caches = _shared_caches(fun, options)
-        self._fast: dict[Any, Entry] = caches[0]
-        self._traces: dict[Any, TracedCall] = caches[1]
+        self._fast: dict[Any, Entry]
+        self._traces: dict[Any, TracedCall]
+        self._fast, self._traces = _shared_caches(fun, options)
 
     def __repr__(self) -> str:
         try:
-            return f"<PjitFunction of {self.__wrapped__!r}>"
+            return f"<PjitFunction of {vars(self)['__wrapped__']!r}>"
         except Exception:  # the function's own repr fails, or it was taken away
             return "<PjitFunction>"
 
@@ -188,13 +194,13 @@ class JitWrapped:
             names = sorted(kwargs)
             flat = [*args, *[kwargs[k] for k in names]]
             form = (len(args), *names)
-        found = keyed(flat)
-        if found is None:
-            found = leaves, sigs = [], []
-            try:
+        try:
+            found = keyed(flat)
+            if found is None:
+                found = leaves, sigs = [], []
                 form = form, *[keyed_tree(x, leaves, sigs) for x in flat]
-            except TypeError:
-                return None, []
+        except (TypeError, OverflowError):  # told with the argument's path where arguments are bound
+            return None, []
         leaves, sigs = found
         return (context_token(), form, statics, *sigs), leaves
 
@@ -218,6 +224,12 @@ class JitWrapped:
         for i, leaf in enumerate(leaves):
             try:
                 values.append(as_value(leaf))  # type: ignore[arg-type]
+            except OverflowError as error:
+                names = names or argument_names(self._fun, args, dynamic_kwargs, tuple(nums))
+                raise OverflowError(
+                    "An overflow was encountered while parsing an argument to a jitted computation, whose argument path is "
+                    f"{names[i]}: {error}"
+                ) from None
             except TypeError:
                 names = names or argument_names(self._fun, args, dynamic_kwargs, tuple(nums))
                 raise TypeError(
@@ -237,9 +249,7 @@ class JitWrapped:
         traced = self._traces.get(key)
         if traced is None:
             if config.jax_explain_cache_misses:
-                seen = "never traced before" if not self._traces else f"traced for {len(self._traces)} other signatures"
-                shown = ", ".join(t.str_short() for t in types)
-                _log(f"TRACING CACHE MISS: {getattr(self._fun, '__name__', self._fun)} was {seen}; now for ({shown})")
+                _log(explained(self._fun, call, key, self._traces))
             traced = self._trace_new(call, types)
             if traced.cacheable:
                 self._traces[key] = traced
@@ -262,7 +272,9 @@ class JitWrapped:
                 check_output(leaf, name, path)
             return [as_result(leaf) for leaf in leaves]
 
+        start = time.perf_counter()
         program, consts = trace_program(flat, types, name, names, ProgramTrace(name))
+        record_event_duration_secs(TRACED, time.perf_counter() - start, fun_name=name)
         assert out_tree is not None
         cacheable = not any(isinstance(c, Tracer) for c in consts)
         return TracedCall(live_equations(program), tuple(consts), call.in_tree, out_tree, tuple(names), cacheable)
@@ -351,6 +363,7 @@ class JitWrapped:
         if warning:
             warnings.warn(warning, UserWarning, stacklevel=4)
         changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]
+        guard_moves(program.name, [call.leaves[i] for i in used], executable.grid.devices)
         if config.jax_log_compiles:
             _log(f"Compiled {program.name} in {sum(executable.seconds.values()) * 1e3:.1f} ms")
         return Entry(executable, used_consts, used, changed, donated, traced.out_tree, len(call.leaves))
@@ -403,29 +416,23 @@ _all_caches: weakref.WeakSet[JitWrapped] = weakref.WeakSet()
 def _shared_caches(fun: Callable[..., Any], options: JitOptions) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """jit of one function object with equal options shares traces and compiled programs."""
     if not hasattr(fun, "__code__"):
-        return {}, {}
+        return Bounded(), Bounded()
     try:
         by_options = _caches.setdefault(fun, {})
-        return by_options.setdefault(options, ({}, {}))
+        return by_options.setdefault(options, (Bounded(), Bounded()))
     except TypeError:  # options that do not hash (lists of shardings)
-        return {}, {}
+        return Bounded(), Bounded()
 
 
 def clear_caches() -> None:
     """Forget every trace and compiled program."""
-    from shardwise.device_put import clear_moves
-    from shardwise.eager import clear_eager_cache
-    from shardwise.transforms.jit_rules import forget_made
-
     for by_options in list(_caches.values()):
         for fast, traces in by_options.values():
             fast.clear()
             traces.clear()
     for wrapped in list(_all_caches):
         wrapped.clear_cache()
-    clear_eager_cache()
-    clear_moves()
-    forget_made()
+    caches.clear()
 
 
 def _log(message: str) -> None:
@@ -439,11 +446,11 @@ def _log(message: str) -> None:
 
 def jit(fun: Any = None, /, *, in_shardings: Any = UNSPECIFIED, out_shardings: Any = UNSPECIFIED, static_argnums: Any = None,
         static_argnames: Any = None, donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
-        device: Any = None, backend: str | None = None, inline: bool = False, abstracted_axes: Any = None,
+        device: Any = None, backend: str | None = None, inline: bool = False, abstracted_axes: Any = ABSENT,
         compiler_options: Any = None) -> Any:  # fmt: skip
     """Compile `fun` per signature, partitioned automatically over the devices of its arguments.
 
-    Parameters are those of jax.jit; see the README for what differs. Returns a callable with `lower`, `trace`,
+    Parameters are those of jax.jit; docs/what-differs-from-jax.md tells what differs. Returns a callable with `lower`, `trace`,
     `eval_shape`, `clear_cache`. Without `fun` returns a decorator.
     """
     options: dict[str, Any] = dict(
@@ -458,7 +465,7 @@ def jit(fun: Any = None, /, *, in_shardings: Any = UNSPECIFIED, out_shardings: A
 
 def pjit(fun: Any, in_shardings: Any = UNSPECIFIED, out_shardings: Any = UNSPECIFIED, static_argnums: Any = None,
          static_argnames: Any = None, donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
-         device: Any = None, backend: str | None = None, inline: bool = False, abstracted_axes: Any = None,
+         device: Any = None, backend: str | None = None, inline: bool = False, abstracted_axes: Any = ABSENT,
          compiler_options: Any = None, **old: Any) -> JitWrapped:  # fmt: skip
     """`jit` under its old name: bare PartitionSpecs and None resolve in the mesh of `with mesh:` at each call."""
     for name in ("in_axis_resources", "out_axis_resources"):
@@ -477,7 +484,7 @@ def make_jit(fun: Callable[..., Any], api: str, *, in_shardings: Any, out_shardi
              backend: str | None, inline: bool, abstracted_axes: Any, compiler_options: Any) -> JitWrapped:  # fmt: skip
     """Check the options and wrap `fun`."""
     check_function(fun)
-    if abstracted_axes is not None:
+    if old_argument(api, "abstracted_axes", abstracted_axes, "every shape is compiled on its own") is not None:
         raise NotImplementedError("abstracted_axes (shape polymorphism) is not supported: every shape is compiled on its own, "
                                   "in milliseconds. Drop the argument.")  # fmt: skip
     check_compiler_options(compiler_options)

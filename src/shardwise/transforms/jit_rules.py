@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
+from shardwise.base.caches import recent
 from shardwise.base.config import Token, context_token
 from shardwise.ir import (
     Program,
@@ -51,19 +51,10 @@ class _Uncacheable(Exception):
         self.made = made
 
 
-_forgetting: list[Callable[[], None]] = []
-
-
-def forget_made() -> None:
-    """Forget every program that was made from another."""
-    for forget in _forgetting:
-        forget()
-
-
 def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
     """`make` with its results kept, those apart that captured values which are being traced."""
 
-    @lru_cache(maxsize=_REMEMBERED)
+    @recent(_REMEMBERED)
     def kept(token: Token, *key: Any) -> Any:
         made = make(*key)
         if any(isinstance(c, Tracer) for c in made.consts):
@@ -76,7 +67,6 @@ def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
         except _Uncacheable as found:
             return found.made
 
-    _forgetting.append(kept.cache_clear)
     return call
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.errors import DuplicateSpecError
-from shardwise.base.tree import broadcast_prefix, prefix_errors, tree_leaves
+from shardwise.base.tree import broadcast_prefix, tree_leaves
 from shardwise.ir import ShapedArray
 from shardwise.placement import check_fits
 from shardwise.runtime.processes.comm import the_world
-from shardwise.runtime.processes.vouch import Vouch
+from shardwise.runtime.processes.vouch import vouch
 from shardwise.sharding import (
     Mesh,
     NamedSharding,
@@ -22,6 +22,7 @@ from shardwise.sharding import (
     get_concrete_mesh,
     legacy_mesh,
 )
+from shardwise.sharding.formats import Format
 from shardwise.signature import Signature, array_type, signature
 
 
@@ -43,7 +44,7 @@ def context_mesh(api: str) -> Mesh | None:
 
 def is_spec_leaf(x: Any) -> bool:
     """Leaves of sharding trees; None is one too."""
-    return x is None or isinstance(x, (Sharding, PartitionSpec, Unspecified))
+    return x is None or isinstance(x, (Sharding, PartitionSpec, Format, Unspecified))
 
 
 def check_leaves(tree: Any, option: str) -> None:
@@ -80,6 +81,8 @@ def resolve_leaf(leaf: Any, option: str, api: str) -> Sharding | None:
         return None
     if isinstance(leaf, Sharding):
         return leaf
+    if isinstance(leaf, Format):
+        return leaf.resolved(f"{api}'s {option}")
     mesh = context_mesh(api)
     if leaf is None:
         replicate = mesh is not None and (api == "pjit" or not config.latest)
@@ -104,17 +107,12 @@ def flat_shardings(tree: Any, full: Any, option: str, api: str, whole: str) -> l
     if isinstance(tree, Unspecified):
         return [None] * len(tree_leaves(full))
     check_leaves(tree, option)
-    if isinstance(tree, (Sharding, PartitionSpec)) or tree is None:
+    if isinstance(tree, (Sharding, PartitionSpec, Format)) or tree is None:
         return [resolve_leaf(tree, option, api)] * len(tree_leaves(full))
     if option == "in_shardings":
         tree = tuple(tree) if isinstance(tree, list) else tree  # as the arguments are
         _check_args_prefix(tree, full)
-    try:
-        leaves = broadcast_prefix(tree, full, is_leaf=is_spec_leaf)
-    except ValueError:
-        problems = prefix_errors(tree, full, is_leaf=is_spec_leaf)
-        error = problems[0](f"pjit {whole}") if problems else ValueError(f"pjit {option} is no prefix of the {whole}")
-        raise error from None
+    leaves = broadcast_prefix(tree, full, is_leaf=is_spec_leaf, name=f"pjit {whole}")
     return [resolve_leaf(leaf, option, api) for leaf in leaves]
 
 
@@ -161,7 +159,7 @@ def moved(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     """The same value under another signature: no copy on one process."""
     if sig.spans and not x._sig.spans:
         return _joined(x, sig)
-    return ArrayImpl(sig, dense=x.dense)
+    return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)
 
 
 def _joined(x: ArrayImpl, sig: Signature) -> ArrayImpl:
@@ -172,10 +170,11 @@ def _joined(x: ArrayImpl, sig: Signature) -> ArrayImpl:
             f"{sig.sharding} cuts it over several. Make a global array of each process's part first, with "
             "make_array_from_process_local_data or multihost_utils.host_local_array_to_global_array."
         )
+    origin = 0
     if config.shardwise_check_replicas and not sig.absent:
         ranks = tuple(sorted({d.process_index for d in sig.devices}))
-        Vouch(the_world(), ranks, "a jitted function", {0: f"argument of type {sig.aval.str_short()}"})([x.dense])
-    return ArrayImpl(sig, dense=sig.part_of(x.dense))
+        origin = vouch(the_world(), ranks, "a jitted function", f"argument of type {sig.aval.str_short()}", x.dense)
+    return ArrayImpl(sig, dense=sig.part_of(x.dense), origin=origin)
 
 
 def check_outputs(types: Sequence[ShapedArray], shardings: Sequence[Sharding | None], names: Sequence[str]) -> None:

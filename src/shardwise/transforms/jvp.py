@@ -29,7 +29,8 @@ class JVPTracer(Tracer):
         self.aval = primal.aval
 
     def __getattr__(self, name: str) -> Any:
-        # A concrete primal has a value: print, `if` and float() see it, as derivatives of eager code expect.
+        # A concrete primal has a value: print, `if` and int() see it, as derivatives of eager code expect. float() and complex()
+        # do not, because their results would go on without the tangent.
         if name in ("tangent", "primal"):
             raise AttributeError(name)
         return super().__getattr__(name)
@@ -37,14 +38,8 @@ class JVPTracer(Tracer):
     def __bool__(self) -> bool:
         return bool(self.primal)
 
-    def __float__(self) -> float:
-        return float(self.primal)
-
     def __int__(self) -> int:
         return int(self.primal)
-
-    def __complex__(self) -> complex:
-        return complex(self.primal)
 
     def __index__(self) -> int:
         return self.primal.__index__()

@@ -52,7 +52,8 @@ class LinearMap:
         leaves, tree = tree_flatten(cotangent)
         if tree != self.out_tree:
             raise ValueError(
-                f"unexpected tree structure of argument to vjp function: got {tree}, but expected to match {self.out_tree}"
+                f"unexpected tree structure: the argument to a VJP function must be like the result: got {tree}, but expected to "
+                f"match {self.out_tree}"
             )
         cts = [_cotangent_in(t, c) for t, c in zip(self.out_types, leaves, strict=True)]
         found = pull_back(self.program, residuals, [cts[i] for i in self.outs])
@@ -162,10 +163,10 @@ def _cotangent_in(aval: ShapedArray, ct: Any) -> Any:
         return None
     value = as_array(as_value(ct))
     if value.shape != aval.shape:
-        raise ValueError(f"Shape of cotangent input to vjp pullback function {value.shape} must be the same as the shape of corresponding "
-                         f"primal input {aval.shape}.")  # fmt: skip
+        raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got {value.aval.str_short()}, but "
+                         f"expected {aval.str_short()}, the type of the corresponding result.")  # fmt: skip
     if value.dtype != aval.dtype:
-        raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got {value.aval.str_short()}, but expected "
+        raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got {value.aval.str_short()}, but expected "
                          f"{aval.str_short()} because the corresponding output of the differentiated function had that type.")  # fmt: skip
     if aval.mesh is not None and value.aval.mesh is not None and value.aval.spec != aval.spec:
         raise ValueError(f"the cotangent {value.aval.str_short()} is laid out otherwise than the result {aval.str_short()}; "

@@ -37,7 +37,7 @@ def named_scope(name: str) -> Iterator[None]:
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
     """`fun` under a `named_scope` of that name, by default its own."""
     if not callable(fun):
-        raise TypeError(f"named_call takes a callable, got {fun!r}")
+        raise TypeError(f"named_call: Expected a callable value, got {fun!r}")
     if name is not None and not isinstance(name, str):
         raise TypeError(f"named_call: name argument must be a string, got {name!r} of type {type(name).__name__}.")
     scope: str = getattr(fun, "__name__", type(fun).__name__) if name is None else name

@@ -18,7 +18,9 @@ import numpy as np
 from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.config import context_token
-from shardwise.base.tree import broadcast_prefix, prefix_errors, tree_flatten, tree_leaves, tree_map, tree_unflatten
+from shardwise.base.removed import ABSENT, old_argument
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
+from shardwise.guards import guard_moves
 from shardwise.inspection import ShapeDtypeStruct
 from shardwise.ir import Array, ShapedArray, is_eager
 from shardwise.ir.axis_scope import MAPPED_AXES
@@ -150,7 +152,7 @@ class PmapWrapped:
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The result's tree of ShapeDtypeStructs."""
-        return self.trace(*args, **kwargs).out_info
+        return self.trace(*args, **kwargs).eval_shape()
 
     # -- arguments -------------------------------------------------------------------------------------------------------------
 
@@ -188,14 +190,10 @@ class PmapWrapped:
         if static and isinstance(tree, tuple):
             tree = tuple(a for i, a in enumerate(tree) if i not in static)
         try:
-            flat = broadcast_prefix(tree, args, is_leaf=_is_none)
-        except ValueError:
-            problems = prefix_errors(tree, args, is_leaf=_is_none)
-            error = (
-                problems[0]("pmap in_axes") if problems else ValueError("pmap in_axes is no prefix of the arguments.")
-            )
+            flat = broadcast_prefix(tree, args, is_leaf=_is_none, name="pmap in_axes")
+        except ValueError as error:
             error.add_note("in_axes must be a tree prefix of the tuple of positional arguments.")
-            raise error from None
+            raise
         return [*flat, *[0] * len(tree_leaves(kwargs))]
 
     def _axis_size(self, leaves: Sequence[Any], axes: Sequence[Axis], names: Sequence[str]) -> int:
@@ -343,14 +341,10 @@ class PmapWrapped:
     def _flat_out_axes(self, result: Any) -> list[Axis]:
         tree = self._options.out_axes
         try:
-            return broadcast_prefix(tree, result, is_leaf=_is_none)
-        except ValueError:
-            problems = prefix_errors(tree, result, is_leaf=_is_none)
-            error = (
-                problems[0]("pmap out_axes") if problems else ValueError("pmap out_axes is no prefix of the result.")
-            )
+            return broadcast_prefix(tree, result, is_leaf=_is_none, name="pmap out_axes")
+        except ValueError as error:
             error.add_note("out_axes must be a tree prefix of the mapped function's result.")
-            raise error from None
+            raise
 
     # -- running ---------------------------------------------------------------------------------------------------------------
 
@@ -360,6 +354,7 @@ class PmapWrapped:
             placed_args, placed_kwargs = self._placed(call)
             traced = self._inner(call).trace(*placed_args, **placed_kwargs)
             entry = traced.lower()._entry
+        guard_moves(traced.fun_name, tree_leaves((call.args, call.kwargs)), tuple(call.mesh.devices.flat))
         sigs = [x._sig for x in tree_leaves((placed_args, placed_kwargs))]
         axes = self._flat_out_axes(traced.out_avals)
         outs = [out_signature(s, a, call.mesh) for s, a in zip(entry.executable.out_sigs, axes, strict=True)]
@@ -430,7 +425,7 @@ def _checked_axes(tree: Any, option: str) -> Any:
 
 def pmap(fun: Callable[..., Any], axis_name: Any = None, *, in_axes: Any = 0, out_axes: Any = 0,
          static_broadcasted_argnums: Any = (), devices: Sequence[Device] | None = None, backend: str | None = None,
-         axis_size: int | None = None, donate_argnums: Any = (), global_arg_shapes: Any = None) -> PmapWrapped:  # fmt: skip
+         axis_size: int | None = None, donate_argnums: Any = (), global_arg_shapes: Any = ABSENT) -> PmapWrapped:  # fmt: skip
     """Map `fun` over the first dim of its arguments, one slice per device.
 
     `in_axes` says per argument which dim to take apart (None: the whole value goes everywhere; keyword arguments are
@@ -441,7 +436,7 @@ def pmap(fun: Callable[..., Any], axis_name: Any = None, *, in_axes: Any = 0, ou
     """
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}")
-    if global_arg_shapes is not None:
+    if old_argument("pmap", "global_arg_shapes", global_arg_shapes, "use jit with in_shardings") is not None:
         raise ValueError(
             "global_arg_shapes belonged to sharded_jit, which is long gone. Use jit with in_shardings and drop it."
         )

@@ -42,7 +42,7 @@ def entered(x: ArrayImpl, sig: Signature) -> ArrayImpl:
 def resigned(x: ArrayImpl, sig: Signature) -> ArrayImpl:
     """A result as the caller sees it."""
     if x._sig.spans:
-        return ArrayImpl(sig, dense=x.dense)
+        return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)
     return ArrayImpl(sig, block=x.block) if sig.form is x._sig.form else moved(x, sig)
 
 

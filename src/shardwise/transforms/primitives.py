@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.errors import ConcretizationTypeError, TracerArrayConversionError
+from shardwise.base.tree import register_pytree_node
 from shardwise.inspection import ShapeDtypeStruct
 from shardwise.ir import Equation, Program, ShapedArray, Tracer, bind, define_op, is_eager, trace_program
 from shardwise.ir.op import Op, UndefinedPrimal
@@ -42,7 +43,12 @@ class Primitive:
         """The op; a new primitive gets it at its first use."""
         if self.op is None:
             self.op = Op(
-                self.name, self._types, multiple_results=self.multiple_results, typed=True, inline=self._program
+                self.name,
+                self._types,
+                multiple_results=self.multiple_results,
+                typed=True,
+                numeric=True,
+                inline=self._program,
             )
             _primitives[self.op, self.op.name] = self
         elif not self.is_ours:
@@ -59,6 +65,22 @@ class Primitive:
         """Say what types the results have: ``rule(*types, **params)`` gives a ShapedArray, or a tuple of them."""
         self._new("def_abstract_eval")
         self.abstract_eval = rule
+        return rule
+
+    def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Like `def_abstract_eval`, for ``rule(*types, **params)`` that gives the types and a set of effects.
+
+        Where there are effects, equations are kept and their `impl` called even if nobody uses the results.
+        """
+        self._new("def_effectful_abstract_eval")
+
+        def types_alone(*types: ShapedArray, **params: Any) -> Any:
+            found, effects = rule(*types, **params)
+            if effects:
+                self.own_op().effects = True
+            return found
+
+        self.abstract_eval = types_alone
         return rule
 
     def _new(self, what: str) -> None:
@@ -98,6 +120,8 @@ class Primitive:
                 f"MLIR translation rule for primitive '{self.name}' not found for platform cpu; register mlir.lower_fun(function) with "
                 "mlir.register_lowering."
             )
+        if self.own_op().effects:  # tracing it would have the effect once and never again
+            return self._traced(self._called_back, types, params)
         try:
             return self._traced(self.impl, types, params)
         except (ConcretizationTypeError, TracerArrayConversionError):
@@ -112,13 +136,15 @@ class Primitive:
         return with_constants(program, consts, self.name) if consts else program
 
     def _called_back(self, *values: Any, **params: Any) -> Any:
-        from shardwise.ops.callback import pure_callback
+        from shardwise.ops.callback import io_callback, pure_callback
 
         assert self.impl is not None
         found = self._types(*[v.aval for v in values], **params)
         like = lambda t: ShapeDtypeStruct(t.shape, t.dtype)  # noqa: E731
         results = [like(t) for t in found] if self.multiple_results else like(found)
         impl = self.impl
+        if self.own_op().effects:
+            return io_callback(lambda *xs: impl(*xs, **params), results, *values)
         return pure_callback(lambda *xs: impl(*xs, **params), results, *values, vmap_method="sequential")
 
     def __repr__(self) -> str:
@@ -197,6 +223,9 @@ class Zero:
     def from_primal_value(value: Any) -> Zero:
         """The zero tangent of a value."""
         return Zero(as_array(value).aval)
+
+
+register_pytree_node(Zero, lambda zero: ((), zero.aval), lambda aval, _: Zero(aval))
 
 
 def _zeros_in(values: Sequence[Any], like: Sequence[Any]) -> list[Any]:
@@ -330,11 +359,14 @@ class LowerFun:
         return self.fun(*args, **params)
 
 
-def register_lowering(primitive: Primitive, rule: Any, platform: str | None = None, **_: Any) -> Any:
-    """Say what compiled programs run for a primitive: ``lower_fun(function)``.
+def register_lowering(primitive: Primitive, rule: Any, platform: str | None = None, inline: bool = True,
+                      cacheable: bool = True) -> Any:  # fmt: skip
+    """Say what compiled programs run for a primitive: ``lower_fun(function)``. It is always spliced in, whatever `inline` and
+    `cacheable` say.
 
     A rule that writes MLIR is left aside where `def_impl` has said how to compute the primitive, and refused elsewhere.
     """
+    del inline, cacheable
     if platform not in (None, "cpu") or (primitive.impl is not None and not isinstance(rule, LowerFun)):
         return rule
     if not isinstance(rule, LowerFun):
@@ -354,8 +386,17 @@ _OP_NAMES = {
     "remat": "checkpoint",
     **dict.fromkeys(("psum", "pmax", "pmin", "psum2", "psum_invariant"), "all_reduce"),
     "add_jaxvals": "add",
-    "name": "name",
+    "linear_solve": "custom_linear_solve",
 }
+
+
+def jax_name(op: Op) -> str:
+    """What JAX calls an op, where that does not depend on its params."""
+    if op.name == "jit":
+        return "jit" if config.latest else "pjit"
+    if op.name == "checkpoint":
+        return "remat2"
+    return op.name.replace("scatter_", "scatter-") if op.name.startswith("scatter_") else op.name
 
 
 def named_primitive(name: str) -> Primitive | None:
@@ -366,11 +407,10 @@ def named_primitive(name: str) -> Primitive | None:
 
     if not name.endswith("_p"):
         return None
-    for module in ("lax", "lax.linalg", "transforms.checkpoint", "transforms.jit_rules"):
+    for module in ("lax", "lax.linalg", "transforms.checkpoint", "transforms.implicit", "transforms.jit_rules"):
         importlib.import_module(f"shardwise.{module}")
     stem = name[:-2]
     op = all_ops().get(_OP_NAMES.get(stem, stem))
     if op is None:
         return None
-    called = {"jit": "jit" if config.latest else "pjit", "checkpoint": "remat2", "all_reduce": stem}
-    return primitive_of(op, called.get(op.name))
+    return primitive_of(op, stem if op.name == "all_reduce" else jax_name(op))

@@ -39,7 +39,10 @@ def fissioned(eqn: Equation) -> Program | None:
     if not cut.worthwhile:
         return None
     run = _Run(cut, params)
-    program, consts = trace_program(run, [a.aval for a in eqn.inputs], params["body"].name)
+    try:
+        program, consts = trace_program(run, [a.aval for a in eqn.inputs], params["body"].name)
+    except NotImplementedError:  # of an op that cannot run for all steps at once
+        return None
     return None if consts else program
 
 
@@ -65,10 +68,12 @@ class _Cut:
         early: set[Any] = {*self.consts, *self.xs}
         self.before: list[Equation] = []
         for e in body.equations:
-            if all(a in early for a in e.inputs if isinstance(a, Var)) and self._small(e):
+            same = all(a in steady for a in e.inputs if isinstance(a, Var))
+            # The user's code is called once for all steps alike, or with what a step has; never with all steps at once.
+            if same if e.op.calls_user else all(a in early for a in e.inputs if isinstance(a, Var)) and self._small(e):
                 self.before.append(e)
                 early.update(e.outputs)
-                if all(a in steady for a in e.inputs if isinstance(a, Var)):
+                if same:
                     steady.update(e.outputs)
         self.steady, self.early = steady, early
         # What the remaining carries need stays in the loop, and so does what is too large to be there for all steps.
@@ -128,6 +133,7 @@ class _Cut:
         # A barrier keeps what is to be computed again from being computed early.
         return (
             e.op is not optimization_barrier_p
+            and not e.op.calls_user
             and not any(True for _ in subprograms(e.params))
             and all(map(self._few, (*e.inputs, *e.outputs)))
         )

@@ -17,7 +17,6 @@ from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import (
     broadcast_prefix,
     keystr,
-    prefix_errors,
     tree_flatten,
     tree_flatten_with_path,
     tree_map,
@@ -96,7 +95,7 @@ def wearing(x: Array, mesh: Any, spec: PartitionSpec) -> Array:
     placed = own.tiling(x.ndim)
     if placed is None or not placed.same_placement(written.tiling(x.ndim)):  # automatic axes split it too
         return x
-    return ArrayImpl(signature(x.aval, written, x.committed), dense=x._dense, block=x._block)
+    return ArrayImpl(signature(x.aval, written, x.committed), dense=x._dense, block=x._block, origin=x._known_origin)
 
 
 def is_spec(x: Any) -> bool:
@@ -147,9 +146,10 @@ class ShardMap:
         errors.check_in_ranks(self, specs, values, paths)
         in_dims = [spec_dims(s, v.ndim) for s, v in zip(specs, values, strict=True)]
         errors.check_divisible(self, mesh, specs, in_dims, values, paths)
-        if self.moves:
+        if not self.moves and config.latest and manual == {*mesh.axis_names} == {*mesh.explicit_axes}:
+            errors.check_explicit_inputs(specs, in_dims, values)
+        elif self.moves or config.latest:
             values = [moved_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]
-        errors.check_explicit_inputs(self, mesh, manual, specs, in_dims, values)
         types = [local_type(v.aval, dims, mesh, manual) for v, dims in zip(values, in_dims, strict=True)]
 
         @functools.wraps(self.fun)
@@ -226,13 +226,7 @@ class ShardMap:
         """`specs` as a prefix of `tree`, one per leaf; None in in_specs is for values that stay as they are."""
         errors.check_leaves(self, specs, option)
         is_leaf = is_spec if option == "in_specs" else lambda x: isinstance(x, PartitionSpec)
-        try:
-            return broadcast_prefix(specs, tree, is_leaf=is_leaf)
-        except ValueError:
-            problems = prefix_errors(specs, tree, is_leaf=is_leaf)
-            raise (
-                problems[0](f"shard_map {option}") if problems else ValueError(f"shard_map {option} is no prefix")
-            ) from None
+        return broadcast_prefix(specs, tree, is_leaf=is_leaf, name=f"shard_map {option}")
 
 
 # -- the op --------------------------------------------------------------------------------------------------------------------
@@ -314,7 +308,7 @@ def make_shard_map(f: Callable[..., Any], *, mesh: Any, in_specs: Any, out_specs
                    check: bool, own_derivatives: bool = False, moves: bool = False) -> Callable[..., Any]:  # fmt: skip
     """Check the options and wrap `f`."""
     if not callable(f):
-        raise TypeError(f"shard_map takes a callable, got {f!r}")
+        raise TypeError(f"shard_map requires a callable for its first argument, but got {f!r}")
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
         raise TypeError(f"shard_map requires a `jax.sharding.Mesh` or a `jax.sharding.AbstractMesh` instance for its second argument, "
                         f"but got {mesh} of type {type(mesh)}.")  # fmt: skip

@@ -148,16 +148,12 @@ def check_divisible(call: Any, mesh: Any, specs: Sequence[PartitionSpec], dims: 
                          "\n\nPad the arrays, or change in_specs.")  # fmt: skip
 
 
-def check_explicit_inputs(call: Any, mesh: Any, manual: frozenset[str], specs: Sequence[PartitionSpec], dims: Sequence[DimAxes],
-                          values: Sequence[Array]) -> None:  # fmt: skip
-    """Today's dialect: on explicit meshes in_specs repeat the arguments' types (the seed era resharded)."""
-    if not config.latest or not set(mesh.explicit_axes) & manual:
-        return
+def check_explicit_inputs(specs: Sequence[PartitionSpec], dims: Sequence[DimAxes], values: Sequence[Array]) -> None:
+    """Where all axes of the mesh are Explicit and become manual, in_specs repeat the arguments' types; an array that no one has
+    placed is typed as whole.
+    """
     for spec, axes_of, value in zip(specs, dims, values, strict=True):
-        if value.aval.mesh is None:
-            continue
-        typed = tuple(tuple(a for a in axes if a in manual) for axes in value.aval.spec)
-        if typed != axes_of or (value.aval.unreduced, value.aval.reduced) != (spec.unreduced, spec.reduced):
+        if value.aval.spec != axes_of or (value.aval.unreduced, value.aval.reduced) != (spec.unreduced, spec.reduced):
             raise ValueError(f"in_specs passed to shard_map: {spec} does not match the specs of the input: {value.aval.sharding.spec} for "
                              f"{value.aval.str_short()}. Reshard the input first, or leave in_specs out.")  # fmt: skip
 

@@ -113,7 +113,13 @@ class Worker(Runner):
             super().resume()
         else:
             self._started = True
-            self.thread.start()
+            try:
+                self.thread.start()
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"{error}: a body that is not compiled runs in a thread per device, and the system starts no more. Raise the limit "
+                    "on processes (ulimit -u), use fewer devices, or wrap shard_map in jit."
+                ) from error
 
     def _run(self) -> None:
         crew = self.crew

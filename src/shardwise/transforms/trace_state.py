@@ -36,19 +36,19 @@ class TraceTag:
 
 
 def get_opaque_trace_state(convention: str | None = None) -> OpaqueTraceState:
-    """A mark of the current trace, to be compared with ``==``. All conventions are the same."""
+    """A mark of the current trace, to be compared with ``==``, the same for every `convention`."""
     del convention
     return OpaqueTraceState(current_trace())
 
 
 def find_top_trace(values: Iterable[Any] = ()) -> Trace:
-    """The trace that an op on these values would go to: always the current one."""
+    """The trace that an op on these `values` would go to: always the current one, whatever they are."""
     del values
     return current_trace()
 
 
 def set_current_trace(trace: Trace, check_leaks: bool = False) -> AbstractContextManager[Any]:
-    """Context in which ops go to `trace`. Leaks are looked for where the library makes traces itself, not here."""
+    """Context in which ops go to `trace`. `check_leaks` changes nothing: leaks are looked for where the library makes traces itself."""
     del check_leaks
     return tracing(trace)
 

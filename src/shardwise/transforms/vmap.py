@@ -170,15 +170,36 @@ def _kernel(env: Env, in_types: Types, out_types: Types, params: Params) -> Call
     lead = env.lead
     size = out_types[0].shape[0] if out_types else params["size"]
 
-    def run(*blocks: Any) -> Any:
-        loops = [
-            b if m else b.reshape(*b.shape[:lead], 1, *b.shape[lead:]) for b, m in zip(blocks, mapped, strict=True)
-        ]
-        results = kernel(*loops)
-        outs = results if op.multiple_results else (results,)
-        return tuple(_full(o, lead, size) for o in outs)
+    return _Mapped(kernel, mapped, lead, size, op.multiple_results)
 
-    return run
+
+class _Mapped:
+    """A kernel of blocks whose mapped dim is one of the value, where `mapped` says so, and else is not there."""
+
+    def __init__(self, kernel: Callable[..., Any], mapped: Sequence[bool], lead: int, size: int, many: bool) -> None:
+        self._kernel, self._mapped, self._lead, self._size, self._many = kernel, mapped, lead, size, many
+        if hasattr(kernel, "over"):
+            self.over = self._over
+
+    def __call__(self, *blocks: Any) -> Any:
+        return self._full(self._kernel(*self._loops(blocks)))
+
+    def _over(self, free: Sequence[int], blocks: list[Any]) -> Any:
+        """The results, written over mapped operands of `free` that nothing but the list can reach."""
+        loops = self._loops(blocks)
+        kept = [i for i, m in enumerate(self._mapped) if not m]
+        del blocks[:]
+        return self._full(self._kernel.over([i for i in free if i not in kept], loops))
+
+    def _loops(self, blocks: Sequence[Any]) -> list[Any]:
+        lead = self._lead
+        return [
+            b if m else b.reshape(*b.shape[:lead], 1, *b.shape[lead:])
+            for b, m in zip(blocks, self._mapped, strict=True)
+        ]
+
+    def _full(self, results: Any) -> tuple[Any, ...]:
+        return tuple(_full(o, self._lead, self._size) for o in (results if self._many else (results,)))
 
 
 def _full(block: Any, lead: int, size: int) -> Any:
@@ -268,8 +289,8 @@ def _transpose(
 
 
 vmapped_op = define_op(
-    "vmapped", type_rule=_type, multiple_results=True, typed=True, compile=_kernel, rule=_rule, localize=_localize, place=_place,
-    reduction=lambda params: params["op"].reduction_of(dict(params["inner"])), jvp=_jvp, transpose=_transpose,
+    "vmapped", type_rule=_type, multiple_results=True, typed=True, numeric=True, compile=_kernel, rule=_rule, localize=_localize,
+    place=_place, reduction=lambda params: params["op"].reduction_of(dict(params["inner"])), jvp=_jvp, transpose=_transpose,
     effects=lambda params: params["op"].has_effects(dict(params["inner"])),
 )  # fmt: skip
 
@@ -287,7 +308,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
     Raises ValueError where the mapped sizes differ, or nothing is mapped and `axis_size` is not given.
     """
     if not callable(fun):
-        raise TypeError(f"vmap takes a callable, got {fun!r}")
+        raise TypeError(f"vmap: Expected a callable value, got {fun!r}")
     if sum_match:
         raise NotImplementedError(
             "vmap(sum_match=True) is not supported; sum over the mapped dim after the call instead."
@@ -345,7 +366,7 @@ def _mapped(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
     with tracing(trace), AXIS_ENV.override(env), MAPPED_AXES.override(named):
         outs, out_tree = tree_flatten(call())
         outs = [as_array(o) for o in outs]
-    wanted = _prefixed(out_axes, tree_unflatten(out_tree, outs))
+    wanted = _prefixed(out_axes, tree_unflatten(out_tree, outs), "vmap out_axes")
     trace.closed = True
     return tree_unflatten(out_tree, [_leave(trace, o, w) for o, w in zip(outs, wanted, strict=True)])
 
@@ -353,20 +374,20 @@ def _mapped(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
 _NOT_MAPPED = object()
 
 
-def _prefixed(axes: Any, tree: Any) -> list[Any]:
+def _prefixed(axes: Any, tree: Any, name: str) -> list[Any]:
     """The axis of each leaf of `tree`. None is an axis among `axes`, and an empty tree in `tree`."""
     marked = tree_map(lambda a: _NOT_MAPPED if a is None else a, axes, is_leaf=lambda a: a is None)
-    return [None if a is _NOT_MAPPED else a for a in broadcast_prefix(marked, tree)]
+    try:
+        found = broadcast_prefix(marked, tree, name=name)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} specification must be a tree prefix of the corresponding value, got {axes}: {error}"
+        ) from None
+    return [None if a is _NOT_MAPPED else a for a in found]
 
 
 def _flat_axes(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    try:
-        axes = _prefixed(in_axes, args)
-    except ValueError as error:
-        raise ValueError(
-            f"vmap in_axes specification must be a tree prefix of the corresponding value, got {in_axes}: {error}"
-        ) from None
-    return list(axes) + [0] * len(tree_flatten(kwargs)[0])
+    return _prefixed(in_axes, args, "vmap in_axes") + [0] * len(tree_flatten(kwargs)[0])
 
 
 def _checked_axis(value: Any, axis: Any) -> int | None:
@@ -420,14 +441,15 @@ def _leave(trace: BatchTrace, x: Any, axis: Any) -> Any:
         if dim is not None:
             named = "" if trace.axis_name is None else f" (axis_name={trace.axis_name!r})"
             raise ValueError(
-                f"vmap has mapped output{named} but out_axes is None: the result differs over the mapped dim. Use out_axes=0, or reduce it."
+                f"vmap has mapped output{named} but out_axes is None: at vmap out_axes, got axis spec None but output was batched. Use "
+                "out_axes=0, or reduce it."
             )
         return value
     if dim is None:
         value, dim = _repeated(trace, value), 0
     axis = axis % value.ndim if -value.ndim <= axis < value.ndim else axis
     if not 0 <= axis < value.ndim:
-        raise ValueError(f"vmap out_axes={axis} is out of range for a result with {value.ndim} dims.")
+        raise ValueError(f"vmap out_axes: axis {axis} is out of bounds for array of dimension {value.ndim}.")
     if axis == dim:
         return value
     order = [d for d in range(value.ndim) if d != dim]

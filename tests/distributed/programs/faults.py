@@ -14,6 +14,7 @@ import shardwise as jax
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.experimental.shard_map import shard_map
+from shardwise.runtime.machine import llvm
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
@@ -23,7 +24,10 @@ jax.distributed.initialize(
     heartbeat_timeout_seconds=60 if FAULT in ("killed_within", "interrupted_in_vain") else 2,
     shutdown_timeout_seconds=600 if FAULT in ("slow", "killed_within", "interrupted", "interrupted_in_vain") else 2,
 )
-me = jax.process_index()
+me = int(os.environ["PMI_RANK"])
+if FAULT == "stopped" and me == 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
+assert jax.process_index() == me
 mesh = Mesh(np.array(jax.devices()), ("x",))
 
 
@@ -88,6 +92,17 @@ def swallows():
         time.sleep(60)
 
 
+def leaves():
+    """As after an error, but with the exit code of a success."""
+    if me == 1:
+        os._exit(0)
+    a.sum()
+
+
+def stopped():
+    raise AssertionError("the other process has not come")
+
+
 def killed():
     if me == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -107,6 +122,8 @@ def out_of_memory():
     """The second process may have no more memory than it has, when both compute something large."""
     big = split(np.ones(1 << 20, np.float32))
     if me == 1:
+        if llvm.available():
+            llvm._need().compiler()  # would need more than is left below, where no kernel was kept
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + (64 << 20)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

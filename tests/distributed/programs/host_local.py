@@ -1,6 +1,8 @@
 """Between what a process has and what all have together; arrays that lie on several processes."""
 
+import os
 import pickle
+import signal
 
 import numpy as np
 
@@ -90,9 +92,20 @@ assert np.array_equal(multihost_utils.process_allgather(part, tiled=True), np.ar
 assert np.array_equal(multihost_utils.process_allgather(x, tiled=True), np.arange(8))
 assert multihost_utils.broadcast_one_to_all({"a": np.array(me + 5)})["a"] == 5
 assert multihost_utils.broadcast_one_to_all(me, is_source=me == count - 1) == count - 1
+with jax.debug.count_traffic() as traffic:
+    multihost_utils.process_allgather(np.zeros(100, np.float32))
+    multihost_utils.broadcast_one_to_all(np.zeros(50, np.float32))
+if count > 1:
+    assert traffic.bytes == {"all_gather": 400 * (count - 1), "broadcast": 0 if me else 200 * (count - 1)}, traffic
 multihost_utils.sync_global_devices("here")
 multihost_utils.assert_equal({"a": np.ones(3)})
-assert not multihost_utils.reached_preemption_sync_point(3)
+heard = []
+signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+for step in range(8):  # one process is told to end before step 2, two are before step 5
+    if (step, me) in ((2, 0), (5, 0), (5, count - 1)):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert multihost_utils.reached_preemption_sync_point(step) == (step in (2, 5)), step
+assert len(heard) == (2 if me == 0 else int(me == count - 1))
 with multihost_utils.live_devices(devices) as alive:
     assert alive == devices
 

@@ -109,4 +109,19 @@ for device in devices:
     assert there.is_fully_addressable == device.is_local
 total = jax.device_put(A, NamedSharding(Mesh(np.array(devices), ("x",)), P("x"))).sum()
 assert float(total) == A.sum()  # all are still in step
+
+# What a move sends is counted: the half that the other process lacks, once
+if count == 2:
+    halves = NamedSharding(Mesh(np.array(devices), ("x",)), P("x"))
+    theirs = NamedSharding(Mesh(np.array(devices[len(devices) // 2 :]), ("x",)), P("x"))
+    a = jax.device_put(np.arange(4096, dtype=np.float32), halves)
+    with jax.debug.count_traffic() as traffic:
+        moved = jax.device_put(a, theirs)
+    assert traffic.bytes == ({"exchange": 0} if me else {"exchange": 8192}), traffic
+    try:  # an array that came about in two ways is no array to move
+        jax.device_put(a * (2.0 + me), theirs)
+    except RuntimeError as error:
+        assert "came about in different ways" in str(error), error
+    else:
+        raise AssertionError("no error")
 print("done", flush=True)

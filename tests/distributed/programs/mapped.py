@@ -89,5 +89,13 @@ if count > 1:
             lambda: shard_map(jnp.sin, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(a),
             "disable_jit",
         )
+# Unchecked out_specs that promise one value for all: it is the first device's, on every process
+for axes, part in (("x", P(None, "y")), ("y", P("x", None)), (("x", "y"), P())):
+    f = shard_map(
+        lambda x: x * 2 + lax.axis_index("x"), mesh=mesh, in_specs=P("x", "y"), out_specs=part, check_rep=False
+    )
+    rows, columns = (2 if "x" in axes else 8), (4 if "y" in axes else 8)
+    numbers = np.repeat(np.arange(4), 2)[:rows, None] if rows == 8 else 0
+    same(jax.jit(f)(a), (A * 2)[:rows, :columns] + numbers)
 assert float(a.sum()) == A.sum()
 print("done", flush=True)

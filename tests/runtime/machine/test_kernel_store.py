@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -166,20 +167,29 @@ def test_many_writers(place):
 
 
 def test_the_folder_follows_the_options(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert kernel_store.folder() == str(tmp_path / "shardwise")
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert kernel_store.folder() == str(Path.home() / ".cache" / "shardwise")
-    with config.override("jax_compilation_cache_dir", str(tmp_path)):
+    none = dict(
+        shardwise_cache=True,
+        jax_enable_compilation_cache=True,
+        shardwise_cache_dir=None,
+        jax_compilation_cache_dir=None,
+    )
+    with contextlib.ExitStack() as settings:  # whatever this run was given
+        for name, value in none.items():
+            settings.enter_context(config.override(name, value))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         assert kernel_store.folder() == str(tmp_path / "shardwise")
-        with config.override("shardwise_cache_dir", "~/mine"):
-            assert kernel_store.folder() == str(Path.home() / "mine")
-        with config.override("shardwise_cache", False):
-            assert kernel_store.folder() is None
-        with config.override("jax_enable_compilation_cache", False):
-            assert kernel_store.folder() is None
-    with config.override("jax_compilation_cache_dir", "gs://bucket/cache"):
+        monkeypatch.setenv("XDG_CACHE_HOME", "")
         assert kernel_store.folder() == str(Path.home() / ".cache" / "shardwise")
+        with config.override("jax_compilation_cache_dir", str(tmp_path)):
+            assert kernel_store.folder() == str(tmp_path / "shardwise")
+            with config.override("shardwise_cache_dir", "~/mine"):
+                assert kernel_store.folder() == str(Path.home() / "mine")
+            with config.override("shardwise_cache", False):
+                assert kernel_store.folder() is None
+            with config.override("jax_enable_compilation_cache", False):
+                assert kernel_store.folder() is None
+        with config.override("jax_compilation_cache_dir", "gs://bucket/cache"):
+            assert kernel_store.folder() == str(Path.home() / ".cache" / "shardwise")
 
 
 @pytest.mark.skipif(not llvm.available(), reason="nothing can be compiled here")
@@ -187,7 +197,7 @@ def test_code_from_the_folder_is_run(place):
     import ctypes
 
     def answer(number: int) -> int:
-        return ctypes.CFUNCTYPE(ctypes.c_int64)(llvm.compile_function("answer", ANSWER % number).address)()
+        return llvm.compile_function("answer", ANSWER % number).called_as(ctypes.CFUNCTYPE(ctypes.c_int64))()
 
     assert answer(41) == 41
     (file,) = place.iterdir()
@@ -206,7 +216,7 @@ def test_processes_share_the_folder(place):
     program = """
 import sys, ctypes
 from shardwise.runtime.machine import llvm
-print(ctypes.CFUNCTYPE(ctypes.c_int64)(llvm.compile_function("answer", sys.argv[1]).address)(), "llvmlite" in sys.modules)
+print(llvm.compile_function("answer", sys.argv[1]).called_as(ctypes.CFUNCTYPE(ctypes.c_int64))(), "llvmlite" in sys.modules)
 """
     kept = processor.processor_kind() is not None and sys.platform == "linux"
     for known in ("False", "True") if not kept else ("True", "False"):  # what is kept needs no compiler
@@ -218,17 +228,31 @@ print(ctypes.CFUNCTYPE(ctypes.c_int64)(llvm.compile_function("answer", sys.argv[
 
 
 def test_libraries_are_kept_whole(place, tmp_path):
-    assert kernel_store.library("a", 5) is None
+    assert kernel_store.library("a", str(tmp_path / "a")) is None
     for number, name in enumerate("abc"):
-        (tmp_path / name).write_text(f"lib {name}")
+        (tmp_path / name).write_text(f"lib {name}" * 100_000)
         kernel_store.keep_library(name, str(tmp_path / name))
         os.utime(place / f"{name}.so", (1000 + number, 1000 + number))
-    kept = kernel_store.library("b", 5)
-    assert kept is not None and Path(kept).read_text() == "lib b"
-    assert kernel_store.library("b", 6) is None  # not the file that was meant, or a part of it
+    kept = kernel_store.library("b", str(tmp_path / "b"))
+    assert kept is not None and Path(kept).read_text() == "lib b" * 100_000
     kernel_store.keep_library("a", str(tmp_path / "a"))
     assert {f.name for f in place.iterdir()} == {"a.so", "b.so"}  # c was not used
     kernel_store.keep_library("d", str(tmp_path / "no such file"))
     assert len(list(place.iterdir())) == 2
     (place / "a.so").chmod(0o666)
-    assert kernel_store.library("a", 5) is None
+    assert kernel_store.library("a", str(tmp_path / "a")) is None
+
+
+@pytest.mark.parametrize("damage", ["flipped", "short", "long", "other"])
+def test_damaged_libraries_are_removed(place, tmp_path, damage):
+    content = os.urandom(700_001)
+    (tmp_path / "one").write_bytes(content)
+    kernel_store.keep_library("one", str(tmp_path / "one"))
+    file = place / "one.so"
+    at = len(content) - 7
+    file.write_bytes({
+        "flipped": content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :],
+        "short": content[:-1], "long": content + b"?", "other": bytes(len(content)),
+    }[damage])  # fmt: skip
+    assert kernel_store.library("one", str(tmp_path / "one")) is None
+    assert not file.exists()

@@ -52,7 +52,7 @@ def test_functions_constants_and_the_c_library():
         assert call(found.address, ctypes.c_double, i) == math.sin(2**i) + 0.25
         assert call(found.owner.address_of("entry"), ctypes.c_double, i) == 2**i
     with pytest.raises(KeyError):
-        machine_code.MachineCode({}).address_of("entry")
+        machine_code.MachineCode().address_of("entry")
 
 
 def test_what_is_written_to_is_loaded_by_llvm():

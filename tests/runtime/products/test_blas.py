@@ -15,19 +15,22 @@ ALL_WIDE = frozenset("avx512f avx512dq avx512bw avx512vl avx512cd avx2 fma avx s
 
 
 @pytest.mark.parametrize(
-    ("core", "flags", "wanted"),
+    ("core", "flags", "level", "wanted"),
     [
-        ("Haswell", ALL_WIDE, "SkylakeX"),
-        ("Zen", ALL_WIDE, "SkylakeX"),
-        ("SkylakeX", ALL_WIDE, None),
-        ("SapphireRapids", ALL_WIDE, None),
-        ("Haswell", ALL_WIDE - {"avx512bw"}, None),
-        ("Haswell", ALL_WIDE - {"avx512f"}, None),
-        ("neoversen1", frozenset(), None),
+        ("Haswell", ALL_WIDE, None, "SkylakeX"),
+        ("Zen", ALL_WIDE, None, "SkylakeX"),
+        ("SkylakeX", ALL_WIDE, None, None),
+        ("SapphireRapids", ALL_WIDE, None, None),
+        ("SapphireRapids", ALL_WIDE, "avx512", "SkylakeX"),
+        ("SapphireRapids", ALL_WIDE - {"avx512f"}, "avx2", "Haswell"),
+        ("Haswell", ALL_WIDE - {"avx512bw"}, None, None),
+        ("Haswell", ALL_WIDE - {"avx512f"}, "avx2", None),
+        ("neoversen1", frozenset(), None, None),
     ],
 )
-def test_kernels_follow_the_instructions(monkeypatch, core, flags, wanted):
+def test_kernels_follow_the_instructions(monkeypatch, core, flags, level, wanted):
     monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    monkeypatch.setattr(blas, "level", lambda: level)
     assert blas.best_core(core, flags) == wanted
 
 
@@ -73,7 +76,10 @@ print(json.dumps(answer))
 
 def run(core: str = "", **environment: str) -> dict:
     dropped = ",".join(["OPENBLAS_CORETYPE"] if core else ["-"])
-    env = os.environ | ({"OPENBLAS_CORETYPE": core} if core else {}) | environment
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in ("OPENBLAS_CORETYPE", "SHARDWISE_PROCESSOR")
+    }
+    env = inherited | ({"OPENBLAS_CORETYPE": core} if core else {}) | environment
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, core, dropped], env=env, capture_output=True, text=True, timeout=120
     )
@@ -96,17 +102,19 @@ def test_a_copy_of_its_own():
 def test_a_copy_that_passed_is_kept(tmp_path):
     place = tmp_path / "kept"
     kept = []
-    for damage in (None, None, b"no library", None):
-        if damage is not None:
+    for damaged in (False, False, True):
+        if damaged:
             (file,) = place.glob("*.so")
-            size = file.stat().st_size
-            file.write_bytes(damage + bytes(size - len(damage)))
+            content = bytearray(file.read_bytes())
+            for at in range(0, len(content), 4096):  # anywhere: what is loaded by such a file ends the process
+                content[at] ^= 1
+            file.write_bytes(content)
         found = run(SHARDWISE_CACHE_DIR=str(place), SHARDWISE_CACHE="1")
         if found["core"] is None:
             pytest.skip("no library of our own here")
         assert found["worst"] < 1e-3 and found["child"] == 0
         kept.append(found["kept"])
-    assert kept == [False, True, False, True]
+    assert kept == [False, True, False]
     assert len(list(place.glob("openblas*"))) == 1
 
 

@@ -80,7 +80,7 @@ print(jax.sharding.set_mesh(explicit) == mesh)
 
 print('# errors')
 print(refused(jax.jit(lambda x: x + x.T), e), refused(jax.jit(lambda x: x @ x), e),
-      refused(jax.jit(lambda x: x.reshape(64)), e), refused(NamedSharding, mesh, P('z')), refused(NamedSharding, mesh, None),
+      refused(jax.jit(lambda x: x.reshape(2, 32)), e), refused(NamedSharding, mesh, P('z')), refused(NamedSharding, mesh, None),
       refused(jax.device_put, np.ones(3), NamedSharding(mesh, P('x'))), refused(lambda: jax.devices('gpu')),
       refused(jax.config.update, 'jax_num_cpu_devices', 3), refused(lambda: v.block_until_ready),
       refused(jax.jit(lambda x: bool(x)), 1), refused(jax.jit(lambda x: x, static_argnums=0), [1]),

@@ -1,34 +1,94 @@
 """`shardwise.experimental.colocated_python`: Python that runs where the devices are, which is here: in this process.
 
-In: a function, or devices. Out: the function, called at once; the devices themselves, which are CPUs.
+In: a function of arrays, or devices. Out: the function, run on arrays at once; the devices themselves, which are CPUs. Nothing is sent
+to other processes: their devices are refused.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves
+from shardwise.base.wrapping import copy_identity
+from shardwise.ir import Array
+from shardwise.sharding import Device, process_index
 
 __all__ = ["colocated_cpu_devices", "colocated_python"]
 
 
-class ColocatedFunction:
-    """A function that runs in this process, as every function does."""
+def _check_here(devices: Any) -> tuple[Device, ...]:
+    found = tuple(devices)
+    foreign = sorted({d.process_index for d in found} - {process_index()})
+    if foreign:
+        raise NotImplementedError(
+            f"colocated_python runs in this process, {process_index()}, and the devices belong to the processes {foreign}, too. Call the "
+            "function in each process on what it holds: [s.data for s in x.addressable_shards]."
+        )
+    return found
 
-    def __init__(self, fun: Callable[..., Any], out_specs_fn: Callable[..., Any] | None = None) -> None:
-        functools.update_wrapper(self, fun)
+
+def _types(tree: Any) -> tuple[list[tuple[Any, Any]], PyTreeDef]:
+    leaves, structure = tree_flatten(tree)
+    return [(tuple(x.shape), x.dtype) for x in leaves], structure
+
+
+class ColocatedFunction:
+    """A function of arrays that runs in this process; `specialize` says what it takes and gives, and where."""
+
+    def __init__(self, fun: Callable[..., Any], in_specs: Any = None, out_specs_fn: Callable[..., Any] | None = None,
+                 devices: Sequence[Device] | None = None) -> None:  # fmt: skip
+        copy_identity(self, fun)
         self._fun = fun
+        self._in_specs = in_specs
         self._out_specs_fn = out_specs_fn
+        self._devices = devices
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._fun(*args, **kwargs)
+        leaves = tree_leaves((args, kwargs))
+        for x in leaves:
+            if not isinstance(x, Array):
+                raise ValueError(f"colocated_python only supports jax.Array as input and output, but got {type(x)}.")
+            _check_here(x.sharding.device_set)
+        if not leaves and self._devices is None:
+            raise ValueError(
+                "No devices found: a colocated_python function without arguments must first be specialized with devices."
+            )
+        if self._in_specs is not None and _types((args, kwargs)) != _types(self._in_specs):
+            raise ValueError(
+                f"The function was specialized for arguments of the types {self._in_specs}, but got {_types((args, kwargs))[0]}."
+            )
+        out = self._fun(*args, **kwargs)
+        if self._out_specs_fn is not None:
+            wanted = self._out_specs_fn(*args, **kwargs)
+            if _types(out) != _types(wanted):
+                raise ValueError(f"The function gave {_types(out)[0]}, but out_specs_fn says {_types(wanted)[0]}.")
+        return out
 
     def specialize(
         self, in_specs: Any = None, out_specs_fn: Callable[..., Any] | None = None, devices: Any = None
     ) -> ColocatedFunction:
-        """The function for certain arguments and devices. It runs as it is: nothing of it is compiled or sent anywhere."""
-        del in_specs, devices
-        return ColocatedFunction(self._fun, out_specs_fn or self._out_specs_fn)
+        """The function for certain arguments and devices.
+
+        Args:
+            in_specs: `(args, kwargs)` of ShapeDtypeStructs, which arguments must be like.
+            out_specs_fn: from the arguments to ShapeDtypeStructs, which results must be like.
+            devices: where a function without arguments runs.
+
+        Raises:
+            ValueError: one of them was given already.
+            NotImplementedError: devices of other processes.
+        """
+        for name, old, new in (("in_specs", self._in_specs, in_specs), ("out_specs_fn", self._out_specs_fn, out_specs_fn),
+                               ("devices", self._devices, devices)):  # fmt: skip
+            if old is not None and new is not None:
+                raise ValueError(f"{name} already specified.")
+        return ColocatedFunction(
+            self._fun,
+            self._in_specs if in_specs is None else in_specs,
+            out_specs_fn or self._out_specs_fn,
+            self._devices if devices is None else _check_here(devices),
+        )
 
 
 def colocated_python(fun: Callable[..., Any]) -> ColocatedFunction:

@@ -39,11 +39,11 @@ no_effects: frozenset[str] = frozenset()
 
 
 class Effect:
-    """Base of what a library names a side effect of its primitives. Our ops know by themselves whether they have one."""
+    """Base of the kinds of effects that `Primitive.def_effectful_abstract_eval` gives; any effect keeps an equation."""
 
 
 class EffectTypes:
-    """Kinds of effects that a library allows somewhere; kept, so that it can ask again."""
+    """Kinds of effects that a library allows somewhere, for it to ask again. Loops, branches and calls here run effects of any kind."""
 
     def __init__(self) -> None:
         self._types: set[type] = set()

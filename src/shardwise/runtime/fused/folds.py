@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.ir import Literal, Program, Var
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
@@ -83,7 +84,7 @@ class FoldedKernel:
         self.space = space
         self._env = env
         self._plain: Any = None
-        self._layouts: dict[Any, _Layout | None] = {}
+        self._layouts: Bounded[Any, _Layout | None] = Bounded(LAYOUTS)
         self._graphs: dict[bool, Graph] = {}
 
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.address import address
@@ -73,7 +74,7 @@ class FusedKernel:
         self._env = env
         self._plain: Any = None
         self._scalars = not env.lead and any(v.aval.ndim == 0 for v in program.inputs)
-        self._layouts: dict[Any, _Layout | None] = {}
+        self._layouts: Bounded[Any, _Layout | None] = Bounded(LAYOUTS)
         self.depends = _dependencies(program)
         self._cost = sum(e.op.emit.cost for e in program.equations if e.op.emit is not None)
 
@@ -98,6 +99,8 @@ class FusedKernel:
         outs = [blocks[taken[j]].view(r.dtype) if j in taken else r.empty() for j, r in enumerate(layout.results)]
         kernel = layout.inside() if taken else layout.kernel
         addresses = [address(b) for b in (*blocks, *outs)]
+        for i in taken.values():
+            blocks[i] = None  # type: ignore[index]  a list, whose owner sees what is left
         pointers, counter = layout.pointers(*addresses), ctypes.c_int64(0)
         at, count = ctypes.addressof(pointers), ctypes.addressof(counter)
         standby.run(kernel, ctypes.addressof(layout.job), at, count, layout.threads)

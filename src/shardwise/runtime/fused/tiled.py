@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import SINGLE
@@ -62,7 +63,7 @@ class TiledKernel:
         self._needs = needs  # per output the inputs that it depends on
         self._plain = plain
         self._steps, self._outputs = _steps(program)
-        self._layouts: dict[Any, _Layout | None] = {}
+        self._layouts: Bounded[Any, _Layout | None] = Bounded(LAYOUTS)
 
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
         blocks = tuple([np.asarray(b) for b in blocks])

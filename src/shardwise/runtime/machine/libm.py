@@ -245,6 +245,8 @@ def _circular_single(w: Lanes, x: Lane, function: str) -> Lane:
     y = w.fma(w.mul(r, z), w.poly(z, _SIN_SINGLE), r)
     negated = w.bitcast(shifted, "int64")  # in the lowest bit: where n is odd
     y = _with_sign_flipped(w, y, w.binary("shl", negated, w.like(63, negated)))
+    if function == "sin":
+        y = w.select(w.compare("eq", x, w.like(0, x)), x, y)  # -0.0 stays
     return w.convert(w.unless(far, x, y, function), "float32")
 
 

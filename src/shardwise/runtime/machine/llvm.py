@@ -14,10 +14,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from shardwise.base import config
 from shardwise.runtime.machine import kernel_store, machine_code
-from shardwise.runtime.machine.processor import processor_kind
+from shardwise.runtime.machine.processor import check_level, processor_kind, uses
 
 _OUTSIDE = (  # functions of the C library that modules may call
     "acosh", "asinh", "atan2", "atanh", "cbrt", "cos", "erf", "erfc", "fmod", "pow", "sin", "tan",
@@ -46,6 +47,12 @@ class Compiled:
 
     address: int
     owner: Code
+
+    def called_as(self, kind: Any, name: str | None = None) -> Any:
+        """It, or the function `name` of its module, as a ctypes function of a kind; that keeps the code alive."""
+        function = kind(self.address if name is None else self.owner.address_of(name))
+        function.owner = self.owner
+        return function
 
 
 class _Compiler:
@@ -86,7 +93,7 @@ class _Compiler:
         return _Engine(engine)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class _Engine:
     """Code that LLVM loaded."""
 
@@ -137,6 +144,7 @@ def _host() -> _Host | None:
         with _lock:
             if not _hosts:
                 _hosts.append(_find_host())
+    check_level()
     return _hosts[0]
 
 
@@ -177,7 +185,7 @@ def _find_compiler() -> _Compiler | None:
 
         if binding.llvm_version_info[0] < 15:  # opaque pointers
             return None
-        features = dict(binding.get_host_cpu_features())
+        features = {name: on and uses(name) for name, on in binding.get_host_cpu_features().items()}
         triple = binding.get_process_triple()
         if "arm" not in triple and "aarch64" not in triple and not features.get("fma"):
             return None
@@ -204,26 +212,32 @@ def _need() -> _Host:
 
 
 def compile_function(name: str, ir: str) -> Compiled:
-    """The function `name` of the module with the text `ir`. RuntimeError where LLVM refuses the text."""
-    owner = _modules.get(ir)
+    """The function `name` of the module with the text `ir`. RuntimeError where LLVM refuses the text.
+
+    What is not used by any function any more leaves the memory: keep the answer, or what its `called_as` gives.
+    """
+    import hashlib  # as in kernel_store
+
+    host = _need()
+    key = hashlib.sha256(ir.encode()).digest()
+    owner = _modules.get(key)
     if owner is None:
-        host = _need()
         code = kernel_store.load(f"{host.version}\n{ir}")
         if code is None:
             with _lock:
                 code = host.compiler().compiled(ir)
             kernel_store.save(f"{host.version}\n{ir}", code)
-        owner = _modules[ir] = _loaded(host, code)
+        owner = _modules[key] = _loaded(host, code)
     return Compiled(owner.address_of(name), owner)
 
 
 def compile_kernel(name: str, ir: str) -> Callable[..., None]:
     """The function ``name(job, pointers, counter)`` of a module, which is called without the GIL with three addresses."""
-    return _KERNEL(compile_function(name, ir).address)
+    return compile_function(name, ir).called_as(_KERNEL)
 
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_modules: dict[str, Code] = {}  # by text; code stays in memory in any case
+_modules: WeakValueDictionary[bytes, Code] = WeakValueDictionary()  # by the hash of the text
 
 
 def _loaded(host: _Host, code: bytes) -> Code:

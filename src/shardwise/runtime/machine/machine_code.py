@@ -11,8 +11,8 @@ import ctypes
 import functools
 import mmap
 import struct
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -31,11 +31,19 @@ class Unfamiliar(Exception):
     """An object file that holds something else than what is loaded here."""
 
 
-@dataclass(frozen=True, slots=True)
 class MachineCode:
-    """Functions in memory. It is theirs until the process ends: threads may be in them when the interpreter stops."""
+    """Functions in memory, which goes when the object does; but as the interpreter ends, threads may still be in them."""
 
-    addresses: dict[str, int]
+    __slots__ = ("__weakref__", "addresses", "base", "length")
+
+    def __init__(self, base: int = 0, length: int = 0) -> None:
+        self.addresses: dict[str, int] = {}
+        self.base = base
+        self.length = length
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
+        if self.base and not ending():
+            _library().munmap(self.base, self.length)
 
     def address_of(self, name: str) -> int:
         """The address of a function; KeyError if there is none of that name."""
@@ -60,11 +68,12 @@ def _loaded(code: bytes, outside: Callable[[str], int]) -> MachineCode:
     sections = [_SECTION.unpack_from(code, at + i * size) for i in range(count)]
     starts, pages, length = _placed(sections)
     base = _memory(length)
+    made = MachineCode(base, length)
     image = bytearray(length)
     for number, start in starts.items():
         offset, nbytes = sections[number][4:6]
         image[start : start + nbytes] = _part(code, offset, nbytes)
-    addresses: dict[str, int] = {}
+    addresses = made.addresses
     places = {number: base + start for number, start in starts.items()}
     tables = {
         i: _symbols(code, s, sections, places, outside, addresses) for i, s in enumerate(sections) if s[1] == _SYMBOLS
@@ -81,7 +90,7 @@ def _loaded(code: bytes, outside: Callable[[str], int]) -> MachineCode:
     for begin, nbytes, rights in pages:
         if nbytes and _library().mprotect(base + begin, nbytes, rights):
             raise OSError(ctypes.get_errno(), "the system does not let memory be run")
-    return MachineCode(addresses)
+    return made
 
 
 @functools.cache
@@ -89,6 +98,7 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
     library.mmap.argtypes = ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long
+    library.munmap.argtypes = ctypes.c_void_p, ctypes.c_size_t
     library.mprotect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     return library
 

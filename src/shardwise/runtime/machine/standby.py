@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from shardwise.runtime.machine import llvm
-from shardwise.runtime.machine.threads import helpers
+from shardwise.runtime.machine.threads import helpers, started
 
 Kernel = Callable[..., None]
 
@@ -166,6 +166,7 @@ class Standby:
         self._lock = threading.Lock()
         self._queue: SimpleQueue[int] = SimpleQueue()
         self._started = 0
+        self._most: int | None = None  # once the system gave no more
 
     def run(self, kernel: Kernel, job: int, pointers: int, counter: int, threads: int, rouse: bool = True) -> None:
         """Call ``kernel(job, pointers, counter)`` in this thread and in up to ``threads - 1`` others; returns when all are done.
@@ -192,13 +193,14 @@ class Standby:
         code[1](self._at, threads - 1, address_of(kernel), job, pointers, counter)
 
     def _rouse(self, most: int, missing: int) -> None:
-        if self._started < most:
+        if self._started < most and self._most is None:
             with self._lock:
-                while self._started < most:
-                    serving = self._code, self._queue, self._at
-                    threading.Thread(target=_serve, args=serving, name="shardwise-standby", daemon=True).start()
-                    self._started += 1
-        for _ in range(missing - self._queue.qsize()):
+                while self._started < most and self._most is None:
+                    if started(_serve, "shardwise-standby", self._code, self._queue, self._at):
+                        self._started += 1
+                    else:
+                        self._most = self._started
+        for _ in range(min(missing, self._started) - self._queue.qsize()):
             self._queue.put(self._looks)
 
     def _compiled(self) -> tuple[Any, Any] | None:
@@ -211,8 +213,8 @@ class Standby:
                     self._broken = True
                     return None
                 void, word = ctypes.c_void_p, ctypes.c_int64
-                serve = ctypes.CFUNCTYPE(None, void, word)(code.address)
-                post = ctypes.CFUNCTYPE(None, void, word, *[void] * 4)(code.owner.address_of("post"))
+                serve = code.called_as(ctypes.CFUNCTYPE(None, void, word))
+                post = code.called_as(ctypes.CFUNCTYPE(None, void, word, *[void] * 4), "post")
                 times = []
                 for _ in range(3):
                     begin = time.perf_counter()

@@ -29,6 +29,15 @@ def thread_count(*variables: str) -> int:
     return allowed
 
 
+def started(target: Callable[..., object], name: str, *args: object, daemon: bool = True) -> bool:
+    """Begin a thread; False where the system gives no more of them: a limit on processes, or on memory."""
+    try:
+        threading.Thread(target=target, args=args, name=name, daemon=daemon).start()
+    except (RuntimeError, MemoryError):  # also as the interpreter ends
+        return False
+    return True
+
+
 class _Job:
     """One call: helpers enter until the caller has closed it; the caller waits for those inside, and gets their error."""
 
@@ -72,6 +81,7 @@ class Helpers:
     def forget(self) -> None:
         """Begin without threads: those of the parent do not exist in a child."""
         self._started = 0
+        self._most: int | None = None  # once the system gave no more
         self._lock = threading.Lock()
         self._queue: SimpleQueue[_Job] = SimpleQueue()
 
@@ -80,9 +90,8 @@ class Helpers:
         if threads <= 1:
             work()
             return
-        self._start(threads - 1)
         job = _Job(work)
-        for _ in range(threads - 1):
+        for _ in range(self._ready(threads - 1)):
             self._queue.put(job)
         try:
             work()
@@ -91,13 +100,16 @@ class Helpers:
         if job.error is not None:
             raise job.error
 
-    def _start(self, count: int) -> None:
-        if self._started >= count:
-            return
-        with self._lock:
-            while self._started < count:
-                threading.Thread(target=self._serve, args=(self._queue,), name="shardwise", daemon=True).start()
-                self._started += 1
+    def _ready(self, count: int) -> int:
+        """How many of `count` helpers there are, after the missing ones were started."""
+        if self._started < count and self._most is None:
+            with self._lock:
+                while self._started < count and self._most is None:
+                    if started(self._serve, "shardwise", self._queue):
+                        self._started += 1
+                    else:
+                        self._most = self._started
+        return min(count, self._started)
 
     @staticmethod
     def _serve(queue: SimpleQueue[_Job]) -> None:

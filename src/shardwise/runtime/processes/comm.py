@@ -15,18 +15,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from shardwise.base import config
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.tracebacks import is_users
+from shardwise.runtime.processes import divergence
+from shardwise.runtime.processes.divergence import Evidence
 from shardwise.runtime.processes.interrupts import Interrupts
 from shardwise.runtime.processes.link import Link, Ndarray
 from shardwise.runtime.processes.link import as_bytes as as_bytes
 from shardwise.runtime.processes.network import NetworkLink
+from shardwise.runtime.processes.origin import history
+from shardwise.runtime.processes.sentinel import Sentinel
 from shardwise.runtime.processes.shared import SharedLink, crowd, processors
+from shardwise.runtime.processes.start import Watch, check_room, start_mpi, unlink_segments
 
 _GRACE = 0.5  # seconds between a last message and the end, in which the launcher passes it on
 _ASK, _ANSWER = 1, 2  # tags between the watching threads
@@ -62,10 +67,13 @@ class World:
         self._groups: dict[tuple[int, ...], Any] = {tuple(range(self.size)): self.comm}
         self._since: float | None = None  # when the present wait began
         self._doing: Any = ""
+        self._evidence: Callable[[], Evidence] | None = None  # of what it does
         self._ended = threading.Event()
         self._links: dict[tuple[int, ...], Link] = {}
         node = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
         self._node = frozenset(node.allgather(self.rank))
+        self._sentinel = Sentinel(node, self.rank, self.size)
+        unlink_segments(node)
         self._crowded = crowd(node.allgather(processors()))
         self._main = threading.get_ident()
         self._fail = False
@@ -91,10 +99,13 @@ class World:
         comm, mpi, size = self.group(ranks), self.mpi, len(ranks)
         if size > 1 and self._node.issuperset(ranks):
             room = config.shardwise_shared_memory and _has_shared_memory(size * SharedLink.bytes_needed(self._crowded))
-            if comm.allreduce(int(room), mpi.MIN):
+            rooms = self.allgather(
+                ranks, np.array(room)
+            )  # mpi4py's allreduce of objects would keep the interpreter's lock
+            if rooms.all():
                 window = mpi.Win.Allocate_shared(SharedLink.bytes_needed(self._crowded), 1, comm=comm)
                 window.Lock_all()
-                diverged = lambda: self._diverged(ranks, comm, _said(self._doing))  # noqa: E731
+                diverged = lambda: self._diverged(ranks, comm, self._doing, self._evidence)  # noqa: E731
                 link = SharedLink(window, size, ranks.index(self.rank), self._crowded, diverged)
                 comm.Barrier()
                 return link
@@ -112,20 +123,50 @@ class World:
         """
         Meeting(self, ranks, number, describe).meet()
 
-    def _diverged(self, ranks: tuple[int, ...], comm: Any, mine: str) -> None:
+    def _diverged(
+        self, ranks: tuple[int, ...], comm: Any, mine: Any, evidence: Callable[[], Evidence] | None = None
+    ) -> None:
         where = user_line()
-        told = comm.allgather((self.rank, f"{mine}, at {where}"))
+        told = comm.allgather((self.rank, f"{_said(mine)}, at {where}", evidence() if evidence is not None else None))
+        reasons = divergence.reasons([known for _, _, known in told])
         groups: dict[str, list[int]] = {}
-        for rank, text in told:
-            groups.setdefault(text, []).append(rank)
+        for (rank, text, _), reason in zip(told, reasons, strict=True):
+            groups.setdefault(f"{text}\n    {reason}" if reason else text, []).append(rank)
         lines = "\n".join(
             f"  process{'es' if len(r) > 1 else ''} {', '.join(map(str, r))}: {text}" for text, r in groups.items()
         )
         self._fail = True
+        history.forget(ranks)
         raise DivergenceError(
             "The processes of this program are about to do different things together, which would mix unrelated data or never "
             f"end:\n{lines}\nEvery process must run the same computations on global arrays in the same order."
         )
+
+    def compare_histories(self) -> None:
+        """All processes ask for it: whether they have computed the same, also where no exchange has compared it.
+
+        What some have computed alone, and nobody else in its place, is theirs.
+
+        Raises:
+            DivergenceError: each of several processes has computed what others have not.
+        """
+        recent = history.recent()
+        told = self.comm.allgather((history.totals(), recent))
+        for ranks in sorted({ranks for totals, _ in told for ranks in totals}):
+            calls = [told[r][0].get(ranks, (0, 0)) for r in ranks]
+            if len(set(calls)) == 1:
+                continue
+            known = [known for r, known in enumerate(self.comm.allgather(history.known(ranks))) if r in ranks]
+            if divergence.apart(known) if None not in known else len({count for count, _ in calls}) == 1:
+                found = divergence.first_of_its_own([told[r][1] for r in ranks])
+                lines = "\n".join(f"  process {r}: {text}" for r, text in zip(ranks, found, strict=True) if text)
+                self._fail = True
+                history.forget(ranks)
+                raise DivergenceError(
+                    "The processes of this program have computed different things where they were to compute the same; arrays that count "
+                    f"as one array on all of them are not. The first such calls that are still known:\n{lines or '  none'}\n"
+                    "Every process must run the same computations on global arrays."
+                )
 
     # -- exchanges ---------------------------------------------------------------------------------------------------------
 
@@ -142,7 +183,8 @@ class World:
     def start(self) -> None:
         """Begin to watch, and make errors of one process the end of all."""
         self._interrupts = Interrupts()
-        threading.Thread(target=self._watch, name="shardwise-watch", daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, name="shardwise-watch", daemon=True)
+        self._watcher.start()
         previous = sys.excepthook
 
         def hook(kind: Any, error: Any, trace: Any) -> None:
@@ -151,6 +193,7 @@ class World:
 
         sys.excepthook = hook
         atexit.register(self.stop)
+        self._meet_before_exits()
 
     def abort_after(self, kind: Any, error: Any) -> None:
         """End the job after an error that nobody caught."""
@@ -165,7 +208,25 @@ class World:
             self._grace(self.comm, 2.0)
         else:
             time.sleep(_GRACE)
+        self._abort()
+
+    def _meet_before_exits(self) -> None:
+        """`os._exit(0)` runs no exit handlers; the others are met all the same, who may be elsewhere."""
+        leave, process = os._exit, os.getpid()
+
+        def meet_and_leave(status: int) -> NoReturn:
+            if status == 0 and os.getpid() == process and threading.get_ident() == self._main:
+                try:
+                    self.stop()
+                except Exception:  # in the middle of an exchange, say
+                    status = 1
+            leave(status)
+
+        os._exit = meet_and_leave
+
+    def _abort(self) -> None:
         self._ended.set()
+        self._sentinel.leave()
         self.mpi.COMM_WORLD.Abort(1)
 
     def _end(self, why: str) -> None:
@@ -173,8 +234,7 @@ class World:
         text = f"shardwise: process {self.rank} of {self.size} {why}; the whole job ends."
         print(text, file=sys.stderr, flush=True)
         time.sleep(_GRACE)
-        self._ended.set()
-        self.mpi.COMM_WORLD.Abort(1)
+        self._abort()
 
     def _grace(self, comm: Any, seconds: float) -> None:
         request, end = comm.Ibarrier(), time.monotonic() + seconds
@@ -187,12 +247,15 @@ class World:
             return
         try:
             self.meet(tuple(range(self.size)), 0, lambda: "the end of the program")
+            self.compare_histories()
         except DivergenceError as error:
             self._ended.set()
             print(f"shardwise: process {self.rank}: {error}", file=sys.stderr, flush=True)
             self._grace(self.comm, 2.0)
-            self.mpi.COMM_WORLD.Abort(1)
+            self._abort()
         self._ended.set()
+        self._sentinel.leave()
+        self._watcher.join(1.0)  # MPI may be finalized next
 
     def state(self) -> tuple[tuple[str, tuple[int, ...], int], str]:
         """What this process does now: for others to compare, and to read."""
@@ -262,8 +325,7 @@ class World:
         self._reported = time.monotonic()
         if ends:
             time.sleep(_GRACE)
-            self._ended.set()
-            self.mpi.COMM_WORLD.Abort(1)
+            self._abort()
 
 
 class Meeting:
@@ -273,16 +335,16 @@ class Meeting:
     that exchange is the meeting.
     """
 
-    __slots__ = ("_describe", "_early", "_link", "number", "ranks", "world")
+    __slots__ = ("_describe", "_early", "_evidence", "_link", "number", "ranks", "world")
 
-    def __init__(
-        self, world: World, ranks: tuple[int, ...], number: int, describe: Callable[[], str], early: bool = False
-    ) -> None:
+    def __init__(self, world: World, ranks: tuple[int, ...], number: int, describe: Callable[[], str], early: bool = False,
+                 evidence: Callable[[], Evidence] | None = None) -> None:  # fmt: skip
         self.world = world
         self.ranks = ranks
         self.number = number
         self._describe = describe
         self._early = early
+        self._evidence = evidence
         self._link: Link | None = None
 
     def come(self) -> None:
@@ -290,6 +352,7 @@ class Meeting:
         world, ranks = self.world, self.ranks
         step = world._steps[ranks] = world._steps.get(ranks, 0) + 1
         world._doing = world.last = self._describe
+        world._evidence = self._evidence
         world._place = ("meets", ranks, step)
         world._since = time.monotonic()
 
@@ -317,7 +380,7 @@ class Meeting:
         world._since = None
         world._place = _BUSY
         if not agreed:
-            world._diverged(self.ranks, world.group(self.ranks), self._describe())
+            world._diverged(self.ranks, world.group(self.ranks), self._describe, self._evidence)
 
     def exchange(self, run: Callable[..., Any], blocks: Sequence[Any]) -> Any:
         """Meet, then `run(*blocks)`, which exchanges data with the others."""
@@ -395,14 +458,18 @@ def the_world() -> World:
     return _world
 
 
-def join(limit: float = 100.0, patience: float = 300.0) -> World | None:
-    """Become one of the processes that the MPI launcher started; None if it started one only."""
-    global _world
-    from mpi4py import MPI
+def join(limit: float = 100.0, patience: float = 300.0, start: float = 300.0) -> World | None:
+    """Become one of the processes that the MPI launcher started; None if it started one only.
 
-    if MPI.COMM_WORLD.Get_size() == 1:
-        return None
-    _world = World(MPI, limit, patience)
+    The job ends if they have not all come after `start` seconds.
+    """
+    global _world
+    check_room()
+    with Watch(start):
+        mpi = start_mpi()
+        if mpi.COMM_WORLD.Get_size() == 1:
+            return None
+        _world = World(mpi, limit, patience)
     _world.start()
     return _world
 

@@ -13,10 +13,11 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
+
+from shardwise.base.caches import recent
 
 Ndarray = np.ndarray[Any, Any]
 Combine = Callable[..., Ndarray]
@@ -93,7 +94,7 @@ class Pieces:
         return tuple(reversed(index))
 
 
-@lru_cache(maxsize=4096)
+@recent(4096)
 def pieces(shape: tuple[int, ...], itemsize: int, room: int) -> Pieces:
     """The (cached) Pieces of a shape."""
     return Pieces(shape, itemsize, room)

@@ -142,6 +142,24 @@ class NetworkLink:
                 np.copyto(take, into)
 
 
+def swap_parts(comm: Any, sends: Sequence[tuple[int, int, Ndarray]], takes: Sequence[tuple[int, int, Ndarray]]) -> None:
+    """Messages between any processes of a communicator: (receiver, number, array) and (sender, number, array to fill).
+
+    The numbers tell the messages between two processes apart; both ends have the same shape and dtype.
+    """
+    everything.add("exchange", sum(x.nbytes for *_, x in sends))
+    filled = [(take, take if take.flags.c_contiguous else np.empty(take.shape, take.dtype)) for *_, take in takes]
+    kept = [np.ascontiguousarray(x) for *_, x in sends]
+    requests = [comm.Irecv(as_bytes(into), rank, number)
+                for (rank, number, _), (_, into) in zip(takes, filled, strict=True) if into.nbytes]  # fmt: skip
+    requests += [comm.Isend(as_bytes(x), rank, number)
+                 for (rank, number, _), x in zip(sends, kept, strict=True) if x.nbytes]  # fmt: skip
+    patiently(lambda: all([request.Test() for request in requests]))
+    for take, into in filled:
+        if into is not take:
+            np.copyto(take, into)
+
+
 def _native_reduction(mpi: Any, kind: str, dtype: np.dtype[Any]) -> Any:
     known = dtype.isbuiltin == 1 and dtype.kind in "iufc" and dtype.name not in ("float16", "longdouble", "clongdouble")
     if not known:

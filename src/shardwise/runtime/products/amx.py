@@ -106,7 +106,7 @@ def _functions(instruction: str, each: int) -> tuple[Any, Any]:
     """The kernels that multiply, and that lay out the right operand."""
     code = llvm.compile_function("multiply", _multiply_text(instruction) + _lay_text(each))
     kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)
-    return kernel(code.address), kernel(code.owner.address_of("lay"))
+    return code.called_as(kernel), code.called_as(kernel, "lay")
 
 
 def _fields(count: int, pointers: int) -> str:

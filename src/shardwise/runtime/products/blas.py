@@ -24,7 +24,8 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.runtime.machine import kernel_store
-from shardwise.runtime.machine.processor import processor_flags, processor_kind
+from shardwise.runtime.machine.processor import level, processor_flags, processor_kind
+from shardwise.runtime.machine.threads import started
 
 NDArray = np.ndarray[Any, Any]
 
@@ -33,7 +34,7 @@ ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # of the C interface
 # Kernels that use AVX-512, and what a processor needs for the first of them.
 _WIDE_CORES = ("skylakex", "cooperlake", "sapphirerapids")
 _WIDE_FLAGS = frozenset("avx512f avx512dq avx512bw avx512vl avx512cd avx2 fma".split())
-_WIDE = "SkylakeX"
+_WIDE, _NARROW = "SkylakeX", "Haswell"
 
 _DEEPBIND = getattr(os, "RTLD_DEEPBIND", 0)  # its own symbols before those of other copies
 
@@ -109,14 +110,14 @@ def prepare() -> None:
         if kept is not None:
             _found.append(kept)
     if not _found:
-        threading.Thread(target=library, name="shardwise-blas", daemon=True).start()
+        started(library, "shardwise-blas")  # if it cannot be, the first product loads it
 
 
 def _kept() -> Library | None:
     """The library that an earlier process left on disk."""
     for path, prefix, suffix, name, core in _candidates():
         with contextlib.suppress(OSError, AttributeError):
-            place = kernel_store.library(*_kept_name(path, core))
+            place = kernel_store.library(_kept_name(path, core), path)
             if place is not None:
                 return Library(_opened(place, name), prefix, suffix)
     return None
@@ -128,9 +129,8 @@ def _copied() -> Library | None:
         with contextlib.suppress(OSError, AttributeError, ValueError):
             mine = Library(_loaded_copy(path, name), prefix, suffix)
             if _computes(mine):
-                keeping = kernel_store.keep_library, (_kept_name(path, core)[0], path)
                 # No daemon: a program that ends meanwhile waits the few milliseconds, rather than leave a part behind.
-                threading.Thread(target=keeping[0], args=keeping[1], name="shardwise-keep", daemon=False).start()
+                started(kernel_store.keep_library, "shardwise-keep", _kept_name(path, core), path, daemon=False)
                 return mine
     return None
 
@@ -151,13 +151,13 @@ def _candidates() -> Iterator[tuple[str, str, str, str | None, str]]:
         yield path, prefix, suffix, None, core
 
 
-def _kept_name(path: str, core: str) -> tuple[str, int]:
-    """The name under which a copy is kept whose products were right with these kernels on this processor, and its size."""
+def _kept_name(path: str, core: str) -> str:
+    """The name under which a copy is kept whose products were right with these kernels on this processor."""
     import hashlib  # as in kernel_store
 
     status = os.stat(path)
     origin = f"{path}, {status.st_size} bytes of {status.st_mtime_ns}, {core} on {processor_kind()}"
-    return f"openblas-{hashlib.sha256(origin.encode()).hexdigest()}", status.st_size
+    return f"openblas-{hashlib.sha256(origin.encode()).hexdigest()}"
 
 
 def numpys_library() -> tuple[str, str, str, str] | None:
@@ -192,10 +192,13 @@ def _file_of(function: Any) -> str:
 
 
 def best_core(core: str, flags: frozenset[str] | None = None) -> str | None:
-    """The kernels to ask for where OpenBLAS chose `core` on a processor with these flags; None: it chose well."""
-    if "OPENBLAS_CORETYPE" in os.environ or core.lower() in _WIDE_CORES:
+    """The kernels to ask for where OpenBLAS chose `core` on a processor of which these flags are used; None: it chose well."""
+    flags = processor_flags() if flags is None else flags
+    if "OPENBLAS_CORETYPE" in os.environ:
         return None
-    return _WIDE if (processor_flags() if flags is None else flags) >= _WIDE_FLAGS else None
+    if core.lower() in _WIDE_CORES:  # but for one, they take instructions beyond the first of AVX-512
+        return None if level() is None else _WIDE if flags >= _WIDE_FLAGS else _NARROW
+    return _WIDE if flags >= _WIDE_FLAGS else None
 
 
 def _loaded_copy(path: str, core: str | None) -> ctypes.CDLL:

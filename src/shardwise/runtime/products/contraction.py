@@ -12,13 +12,13 @@ result is laid out in the same manner. A product split over any number of device
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import LAYOUTS, Bounded, recent
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products.product import Product, by_numpy, narrow_product, product_for
 
@@ -216,7 +216,7 @@ def _multiply(a: NDArray, b: NDArray, out: NDArray) -> None:
     np.multiply(a, b, out=out)
 
 
-@lru_cache(maxsize=4096)
+@recent(4096)
 def gemm_plan(lead: int, dims: DotDims, sum_dims: Ints, a_shape: Ints, a_strides: Ints, b_shape: Ints, b_strides: Ints,
               itemsize: int, blas: bool) -> GemmPlan:  # fmt: skip
     """The plan for blocks of these shapes and strides; loop dims in `sum_dims` (equal on both sides) are contracted."""
@@ -361,7 +361,7 @@ def contract(lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, sum_dims: Int
 
 def gemm_runner(lead: int, dims: DotDims) -> Callable[[NDArray, NDArray], NDArray]:
     """`contract` for float32 blocks, made once: remembers its plans by the strides that it meets."""
-    plans: dict[Any, Callable[[NDArray, NDArray], NDArray]] = {}
+    plans: Bounded[Any, Callable[[NDArray, NDArray], NDArray]] = Bounded(LAYOUTS)
 
     def run(lhs: NDArray, rhs: NDArray) -> NDArray:
         key = (lhs.shape, rhs.shape, lhs.strides, rhs.strides)

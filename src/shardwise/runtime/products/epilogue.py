@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.ir import Equation, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.address import address
@@ -86,7 +87,7 @@ class EpilogueKernel:
         self._steps = _Steps.of(program)
         self._group: Any = kernel_of(self._steps.group, env)
         blas.prepare()
-        self._layouts: dict[Any, _Layout | None] = {}
+        self._layouts: Bounded[Any, _Layout | None] = Bounded(LAYOUTS)
         self._plain: Any = None
 
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:

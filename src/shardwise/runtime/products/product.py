@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import Bounded, at_clear
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.machine.standby import standby
 from shardwise.runtime.machine.threads import helpers, thread_count
@@ -72,7 +73,8 @@ def narrow_product(a: NDArray, b: NDArray, out: NDArray) -> Product | None:
     return amx.product(a, b, out, product_threads())
 
 
-_plans: dict[Any, Product] = {}
+_plans: Bounded[Any, Product] = Bounded()
+at_clear(_plans.clear)
 
 
 def matmul(a: NDArray, b: NDArray, out: NDArray, limit: int | None = None) -> None:
@@ -80,8 +82,6 @@ def matmul(a: NDArray, b: NDArray, out: NDArray, limit: int | None = None) -> No
     key = limit, out.dtype.char, a.shape, a.strides, b.shape, b.strides, out.shape, out.strides
     product = _plans.get(key)
     if product is None:
-        if len(_plans) > 1000:
-            _plans.clear()
         product = _plans[key] = product_for(a, b, out, limit)
     product(a, b, out)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import physical
-from shardwise.ir import ShapedArray
+from shardwise.ir import ShapedArray, exact_items
 from shardwise.ir.op import Emit
 from shardwise.runtime.machine.lanes import STORED, TYPES, Lane, Lanes, scalar_text
 
@@ -386,7 +386,7 @@ class Code(Lanes):
         return out if emit.exact or emit.moves else self.narrowed(out)
 
     def _function(self, op: Any, lanes: Sequence[Lane], params: Any, dtype: str) -> str:
-        key = op, self.width, dtype, *(x.dtype for x in lanes), *params.items()
+        key = op, self.width, dtype, *(x.dtype for x in lanes), *exact_items(params)
         name = self._functions.get(key)
         if name is None:
             name = self._functions[key] = f"op{len(self._functions)}.{op.name}"

@@ -107,7 +107,7 @@ def compiled(program: Program, leads: Sequence[Shape], lead: int) -> Callable[..
     text, scratch = module(
         program, [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)], outs, lead
     )
-    function = _function(text)
+    function = llvm.compile_function("kernel", text).called_as(_CALL)
     names = [f"a{i}" for i in range(len(program.inputs))]
     results = [f"r{i}" for i in range(len(outs))]
     space: dict[str, Any] = {"function": function, "empty": np.empty, "large": pool.empty, "array": np.array,
@@ -133,18 +133,6 @@ def compiled(program: Program, leads: Sequence[Shape], lead: int) -> Callable[..
     lines.append(f"    return ({', '.join(results)},)")
     exec(compile("\n".join(lines), f"<small program {program.name}>", "exec"), space)
     return space["run"]
-
-
-_functions: dict[str, Any] = {}  # by text; they live as long as the process
-
-
-def _function(text: str) -> Any:
-    """The function `kernel` of a module; that of a text which was met before is there."""
-    found = _functions.get(text)
-    if found is None:
-        code = llvm.compile_function("kernel", text)
-        found = _functions[text] = _CALL(code.address), code
-    return found[0]
 
 
 def module(program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], lead: int) -> tuple[str, int]:

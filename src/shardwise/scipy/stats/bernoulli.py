@@ -30,7 +30,7 @@ def cdf(k: Any, p: Any, loc: Any = 0) -> Array:
     """The probability of values up to `k`."""
     k, p, loc = real("bernoulli.cdf", k, p, loc)
     n = k - loc
-    value = jnp.where(n < 0, 0.0, jnp.where(n < 1, 1 - p, 1.0))
+    value = jnp.where(n < 0, 0.0, jnp.where(n < 1, 1 - p, jnp.where(n >= 1, 1.0, jnp.nan)))
     return jnp.where((p >= 0) & (p <= 1), value, jnp.nan)
 
 

@@ -16,10 +16,11 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
     x, a, b, loc, scale = real("beta.logpdf", x, a, b, loc, scale)
-    z = (x - loc) / scale
-    inside = (z >= 0) & (z <= 1)
-    safe = jnp.where(inside, z, 0.5)
-    return jnp.where(inside, xlogy(a - 1, safe) + xlog1py(b - 1, -safe) - betaln(a, b) - lax.log(scale), -jnp.inf)
+    outside = (x < loc) | (x > loc + scale)
+    z = jnp.where(outside, 0.5, (x - loc) / scale)
+    value = xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - lax.log(scale)
+    refused = (a <= 0) | (b <= 0) | (scale <= 0)
+    return jnp.where(refused, jnp.nan, jnp.where(outside, -jnp.inf, value))
 
 
 def pdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -30,13 +31,13 @@ def pdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values up to `x`."""
     x, a, b, loc, scale = real("beta.cdf", x, a, b, loc, scale)
-    return betainc(a, b, jnp.clip((x - loc) / scale, 0, 1))
+    return betainc(a, b, lax.clamp(0.0, (x - loc) / scale, 1.0))
 
 
 def sf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values above `x`."""
     x, a, b, loc, scale = real("beta.sf", x, a, b, loc, scale)
-    return betainc(b, a, 1 - jnp.clip((x - loc) / scale, 0, 1))
+    return betainc(b, a, 1 - lax.clamp(0.0, (x - loc) / scale, 1.0))
 
 
 def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:

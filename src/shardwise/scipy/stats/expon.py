@@ -15,8 +15,7 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
     x, loc, scale = real("expon.logpdf", x, loc, scale)
-    z = (x - loc) / scale
-    return jnp.where(z >= 0, -z - lax.log(scale), -jnp.inf)
+    return jnp.where(x < loc, -jnp.inf, (loc - x) / scale - lax.log(scale))
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -27,20 +26,18 @@ def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values up to `x`."""
     x, loc, scale = real("expon.cdf", x, loc, scale)
-    return -lax.expm1(-jnp.maximum((x - loc) / scale, 0))
+    return jnp.where(x < loc, 0, -lax.expm1((loc - x) / scale))
 
 
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of `cdf`."""
-    x, loc, scale = real("expon.logcdf", x, loc, scale)
-    z = jnp.maximum((x - loc) / scale, 0)
-    return lax.log(-lax.expm1(-z))
+    return lax.log1p(-sf(x, loc, scale))
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of `sf`."""
     x, loc, scale = real("expon.logsf", x, loc, scale)
-    return -jnp.maximum((x - loc) / scale, 0)
+    return jnp.where(x < loc, 0, (loc - x) / scale)
 
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:

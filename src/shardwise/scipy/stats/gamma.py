@@ -16,10 +16,9 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 def logpdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
     x, a, loc, scale = real("gamma.logpdf", x, a, loc, scale)
-    z = (x - loc) / scale
-    inside = z >= 0
-    safe = jnp.where(inside, z, 1)
-    return jnp.where(inside, xlogy(a - 1, safe) - safe - gammaln(a) - lax.log(scale), -jnp.inf)
+    outside = x < loc
+    z = jnp.where(outside, 1, (x - loc) / scale)
+    return jnp.where(outside, -jnp.inf, xlogy(a - 1, z) - z - gammaln(a) - lax.log(scale))
 
 
 def pdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -30,13 +29,13 @@ def pdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def cdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values up to `x`."""
     x, a, loc, scale = real("gamma.cdf", x, a, loc, scale)
-    return gammainc(a, jnp.maximum((x - loc) / scale, 0))
+    return gammainc(a, lax.clamp(0.0, (x - loc) / scale, jnp.inf))
 
 
 def sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values above `x`."""
     x, a, loc, scale = real("gamma.sf", x, a, loc, scale)
-    return gammaincc(a, jnp.maximum((x - loc) / scale, 0))
+    return gammaincc(a, lax.clamp(0.0, (x - loc) / scale, jnp.inf))
 
 
 def logcdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:

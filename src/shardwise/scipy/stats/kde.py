@@ -117,7 +117,11 @@ class gaussian_kde:
         """The density at `points` [m] or [d, m]."""
         return jnp.sum(jnp.exp(self._logs(points)), 0)
 
-    __call__ = pdf = evaluate
+    __call__ = evaluate
+
+    def pdf(self, x: Any) -> Array:
+        """The density at `x` [m] or [d, m]."""
+        return self.evaluate(x)
 
     def logpdf(self, x: Any) -> Array:
         """The log of the density at points [m] or [d, m]."""

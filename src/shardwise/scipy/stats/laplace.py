@@ -27,4 +27,6 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values up to `x`."""
     x, loc, scale = real("laplace.cdf", x, loc, scale)
     z = (x - loc) / scale
-    return jnp.where(z <= 0, 0.5 * lax.exp(jnp.minimum(z, 0)), 1 - 0.5 * lax.exp(-jnp.maximum(z, 0)))
+    left = z <= 0
+    # Each side sees values of its own only, so that what overflows on the other does no harm to the derivative.
+    return jnp.where(left, 0.5 * lax.exp(jnp.where(left, z, 0)), 1 - 0.5 * lax.exp(jnp.where(left, 0, -z)))

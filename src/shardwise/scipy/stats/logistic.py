@@ -17,7 +17,8 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
     x, loc, scale = real("logistic.logpdf", x, loc, scale)
     z = (x - loc) / scale
-    return -z - 2 * jnp.logaddexp(0, -z) - lax.log(scale)
+    half = z / 2
+    return -2 * jnp.logaddexp(half, -half) - lax.log(scale)
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -37,13 +38,13 @@ def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return expit((loc - x) / scale)
 
 
-def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value up to which the probability is `q`."""
-    q, loc, scale = real("logistic.ppf", q, loc, scale)
-    return logit(q) * scale + loc
+def ppf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The value up to which the probability is `x`."""
+    x, loc, scale = real("logistic.ppf", x, loc, scale)
+    return logit(x) * scale + loc
 
 
-def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value above which the probability is `q`."""
-    q, loc, scale = real("logistic.isf", q, loc, scale)
-    return -logit(q) * scale + loc
+def isf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+    """The value above which the probability is `x`."""
+    x, loc, scale = real("logistic.isf", x, loc, scale)
+    return -logit(x) * scale + loc

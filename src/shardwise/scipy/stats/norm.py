@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log, pi
+from math import pi
 from typing import Any
 
 from shardwise import lax
@@ -16,8 +16,8 @@ __all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
     x, loc, scale = real("norm.logpdf", x, loc, scale)
-    z = (x - loc) / scale
-    return -0.5 * (z * z + log(2 * pi)) - lax.log(scale)
+    variance = lax.square(scale)
+    return -0.5 * (lax.log(2 * pi * variance) + lax.square(x - loc) / variance)
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:

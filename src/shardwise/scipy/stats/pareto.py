@@ -12,11 +12,17 @@ from shardwise.scipy.stats._arguments import real
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 
+def _standard(x: Array, loc: Array, scale: Array) -> tuple[Array, Array]:
+    """Where `x` lies below all values, and how many times the scale it is, 1 there."""
+    outside = x < loc + scale
+    return outside, jnp.where(outside, 1, (x - loc) / scale)
+
+
 def logpdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
     x, b, loc, scale = real("pareto.logpdf", x, b, loc, scale)
-    z = (x - loc) / scale
-    return jnp.where(z >= 1, lax.log(b) - (b + 1) * lax.log(jnp.maximum(z, 1)) - lax.log(scale), -jnp.inf)
+    outside, z = _standard(x, loc, scale)
+    return jnp.where(outside, -jnp.inf, lax.log(b) - (b + 1) * lax.log(z) - lax.log(scale))
 
 
 def pdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -27,7 +33,8 @@ def pdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def logsf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of `sf`."""
     x, b, loc, scale = real("pareto.logsf", x, b, loc, scale)
-    return -b * lax.log(jnp.maximum((x - loc) / scale, 1))
+    outside, z = _standard(x, loc, scale)
+    return jnp.where(outside, 0, -b * lax.log(z))
 
 
 def sf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:

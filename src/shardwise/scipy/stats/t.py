@@ -17,7 +17,7 @@ def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
     x, df, loc, scale = real("t.logpdf", x, df, loc, scale)
     z = (x - loc) / scale
-    constant = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * lax.log(pi * df) - lax.log(scale)
+    constant = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * lax.log(pi * df * lax.square(scale))
     return constant - (df + 1) / 2 * lax.log1p(z * z / df)
 
 

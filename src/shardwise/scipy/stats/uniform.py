@@ -7,6 +7,7 @@ from typing import Any
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import Array
+from shardwise.ops.casts import strong
 from shardwise.scipy.stats._arguments import real
 
 __all__ = ["cdf", "logpdf", "pdf", "ppf"]
@@ -15,8 +16,8 @@ __all__ = ["cdf", "logpdf", "pdf", "ppf"]
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
     x, loc, scale = real("uniform.logpdf", x, loc, scale)
-    inside = (x >= loc) & (x <= loc + scale)
-    return jnp.where(inside, -lax.log(scale), -jnp.inf)
+    outside = (x < loc) | (x > loc + scale)
+    return jnp.where(outside, -jnp.inf, -lax.log(scale))
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -27,7 +28,7 @@ def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values up to `x`."""
     x, loc, scale = real("uniform.cdf", x, loc, scale)
-    return jnp.clip((x - loc) / scale, 0, 1)
+    return strong(jnp.where(x < loc, 0, jnp.where(x > loc + scale, 1, (x - loc) / scale)))
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:

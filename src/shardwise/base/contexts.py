@@ -1,0 +1,136 @@
+"""Context managers (and decorators) of options that look for mistakes, and of those that JAX names and little depends on."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ContextDecorator
+from typing import Any
+
+from shardwise.base.config import Override, Setting, config
+
+
+def enable_checks(new_val: bool = True) -> Override:
+    """Verify each program after it was traced and after every pass of the compiler."""
+    return config.override("jax_enable_checks", new_val)
+
+
+def debug_key_reuse(new_val: bool = True) -> Override:
+    """Raise KeyReuseError where a typed key is used twice; see `experimental.key_reuse`."""
+    return config.override("jax_debug_key_reuse", new_val)
+
+
+def legacy_prng_key(new_val: str) -> Override:
+    """What functions of `random` do with keys of raw uint32 words: `'allow'`, `'warn'` or `'error'`."""
+    return config.override("jax_legacy_prng_key", new_val)
+
+
+def no_execution(new_val: bool = True) -> Override:
+    """Running a compiled program raises RuntimeError; tracing and compiling go on."""
+    return config.override("jax_no_execution", new_val)
+
+
+def explicit_x64_dtypes(new_val: Any) -> Override:
+    """What asking for a 64-bit dtype does while those are off: `'warn'` (and narrow it) or `'error'`."""
+    return config.override("jax_explicit_x64_dtypes", new_val)
+
+
+def array_garbage_collection_guard(new_val: str | None) -> Override:
+    """Takes None only: arrays are freed with their last reference. NotImplementedError for a guard."""
+    return config.override("jax_array_garbage_collection_guard", new_val)
+
+
+def remove_size_one_mesh_axis_from_type(new_val: bool = True) -> Override:
+    """Takes False only: types name all axes of their mesh. NotImplementedError for True."""
+    return config.override("jax_remove_size_one_mesh_axis_from_type", new_val)
+
+
+def softmax_custom_jvp(new_val: bool = True) -> Override:
+    """Keeps the value, which changes nothing: softmax has one derivative, the one that both values mean in JAX."""
+    return config.override("jax_softmax_custom_jvp", new_val)
+
+
+def spmd_mode(new_val: str) -> Override:
+    """Keeps the value, which changes nothing: JAX 0.5.3 has the option and does not read it."""
+    return config.override("jax_spmd_mode", new_val)
+
+
+class thread_guard(ContextDecorator):
+    """Inside, a computation over several processes raises RuntimeError in any thread but the one that entered.
+
+    Threads that start such computations in another order on each process would mix up their data.
+    """
+
+    def __init__(self, new_val: bool = True) -> None:
+        setting, parse = config._option("jax_thread_guard")
+        self._setting = setting
+        self._value = parse("jax_thread_guard", new_val)
+        self._saved: list[tuple[bool, int | None]] = []
+
+    def __enter__(self) -> None:
+        self._saved.append((self._setting.value, _Guard.thread))
+        _note_guard(self._setting.value, self._value)
+        self._setting.set_global(self._value)
+
+    def __exit__(self, *exc: object) -> None:
+        value, _Guard.thread = self._saved.pop()
+        self._setting.set_global(value)
+
+    def _recreate_cm(self) -> thread_guard:
+        return thread_guard(self._value)
+
+
+class _Guard:
+    """Which thread alone may start computations over several processes; None: every one."""
+
+    thread: int | None = None
+
+
+def _note_guard(old: bool, new: bool) -> None:
+    _Guard.thread = threading.get_ident() if new else None
+
+
+config.before_update("jax_thread_guard", _note_guard)
+
+
+def check_thread_guard() -> None:
+    """RuntimeError if another thread has set the thread guard."""
+    if _Guard.thread is not None and _Guard.thread != threading.get_ident():
+        raise RuntimeError(
+            "A computation over several processes was started from a thread other than the one in which the thread guard was set "
+            "(jax_thread_guard). Start it from that thread, so that all processes run their computations in one order."
+        )
+
+
+def allow_f16_reductions(new_val: bool = True) -> Override:
+    """Takes True only: float16 and bfloat16 add up in float32. NotImplementedError for False."""
+    return config.override("jax_allow_f16_reductions", new_val)
+
+
+def auto_pcast(new_val: bool = True) -> Override:
+    """Takes True only: values become varying where an op needs it. NotImplementedError for False."""
+    return config.override("jax_auto_pcast", new_val)
+
+
+def jax2tf_associative_scan_reductions(new_val: bool = True) -> Override:
+    """Keeps the value, which changes nothing: there is no jax2tf."""
+    return config.override("jax2tf_associative_scan_reductions", new_val)
+
+
+class UserContext:
+    """A value of the user's own on which functions are traced anew: set it by ``with context(value):``, read it as `value`."""
+
+    def __init__(self, default_value: Any) -> None:
+        self._setting: Setting[Any] = Setting("user_context", default_value)
+
+    @property
+    def value(self) -> Any:
+        """This thread's value."""
+        return self._setting.get()
+
+    def __call__(self, new_value: Any) -> Override:
+        return self._setting.override(new_value)
+
+
+def make_user_context(default_value: Any = None) -> UserContext:
+    """A context of the user's own. Functions under `jit` are traced for each value of it, which must be hashable."""
+    return UserContext(default_value)

@@ -1,0 +1,19 @@
+"""How an object that wraps a function takes on the function's name, docstring and attributes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+
+def copy_identity(wrapper: Any, fun: Callable[..., Any]) -> None:
+    """Give `wrapper` the name, docstring and attributes of `fun`, and `fun` itself as ``__wrapped__``.
+
+    Attributes that the wrapper's class defines stay the class's: a callable object may have state or methods under the same
+    names, and they would hide the wrapper's own.
+    """
+    for name, value in getattr(fun, "__dict__", {}).items():
+        if not hasattr(type(wrapper), name):
+            wrapper.__dict__[name] = value
+    functools.update_wrapper(cast(Any, wrapper), fun, updated=())

@@ -1,0 +1,45 @@
+"""Run by Python as it starts in the children of a program under `shardwise run`: there, too, `import jax` means shardwise.
+
+The folder of this file stands first in PYTHONPATH, and Python imports `sitecustomize` from there. It costs a child next to nothing
+until `jax` is imported. A `sitecustomize` that the child would have had otherwise runs as well. Children that run another
+Python (`sys.prefix`) are left alone.
+"""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class _Waiting(importlib.abc.MetaPathFinder):
+    """Makes `jax` stand for shardwise once somebody asks for it."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname.partition(".")[0] not in ("jax", "jaxlib"):
+            return None
+        sys.meta_path.remove(self)
+        from shardwise import alias
+
+        alias.install()
+        del sys.modules["jax"]  # a module that appears while it is looked for would be run once more
+        finder = sys.meta_path[0]  # which has just been put there
+        return finder.find_spec(fullname, path, target)
+
+
+def _next():
+    """Run the `sitecustomize` that this one hides, as the module of that name."""
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
+if os.environ.get("SHARDWISE_RUN_PREFIX") == sys.prefix:
+    sys.meta_path.insert(0, _Waiting())
+_next()

@@ -1,0 +1,187 @@
+"""A digest of what a program computes, the same in every process that runs the same program.
+
+Comes in: a Program. Goes out: per value a hash over all that it comes from: ops, params, literals, types, inputs by position.
+Names of values, source lines and the order of equations that do not depend on each other leave it alone, so that neither a line
+more in one process nor the order of a Python set changes it. Params are hashed by content, never by address.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import KeyDtype
+from shardwise.ir.op import Op
+from shardwise.ir.program import Atom, Equation, Program, Var, subprograms
+from shardwise.ir.types import ShapedArray
+from shardwise.ir.value import Literal
+from shardwise.sharding import AbstractMesh, Device, Mesh, NamedSharding, PartitionSpec, Sharding
+
+Ordered = Callable[[Equation], bool]
+_SIZE = 16  # bytes
+
+
+class ProgramDigest:
+    """The hashes of a program's values.
+
+    `ordered` says which equations must come in the same order everywhere; their hashes are `sequence`, with the equations.
+    `whole` stands for types of inputs, results and that sequence. An equation that only looks at values, such as a print, counts
+    if it is in the sequence.
+    """
+
+    def __init__(self, program: Program, ordered: Ordered) -> None:
+        self._ordered = ordered
+        self._values: dict[Var, bytes] = {}
+        self.sequence: list[tuple[bytes, Equation]] = []
+        self.equations: list[tuple[bytes, Equation]] = []
+        for i, var in enumerate(program.inputs):
+            self._values[var] = _hash(b"input", str(i).encode(), encoded(var.aval, ordered))
+        for eqn in program.equations:
+            own = _hash(
+                b"equation",
+                eqn.op.name.encode(),
+                encoded(eqn.params, ordered),
+                *[self.of(a) for a in eqn.inputs],
+                *[encoded(v.aval, ordered) for v in eqn.outputs],
+            )
+            self.equations.append((own, eqn))
+            if _has_order(eqn, ordered):
+                self.sequence.append((own, eqn))
+            for i, var in enumerate(eqn.outputs):
+                self._values[var] = _hash(own, str(i).encode())
+        parts = [encoded(v.aval, ordered) for v in program.inputs]
+        parts += [own for own, _ in self.sequence]
+        self.whole = _hash(b"program", *parts, b"results", *[self.of(a) for a in program.outputs])
+
+    def of(self, atom: Atom) -> bytes:
+        """The hash of a value."""
+        if isinstance(atom, Literal):
+            return _hash(b"literal", encoded(atom.aval, self._ordered), encoded(np.asarray(atom.value), self._ordered))
+        return self._values[atom]
+
+
+def _has_order(eqn: Equation, ordered: Ordered) -> bool:
+    return ordered(eqn) or any(_has_order(e, ordered) for _, p in subprograms(eqn.params) for e in p.equations)
+
+
+def _hash(*parts: bytes) -> bytes:
+    digest = hashlib.blake2b(digest_size=_SIZE)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.digest()
+
+
+def _never(eqn: Equation) -> bool:
+    return False
+
+
+def encoded(value: Any, ordered: Ordered = _never) -> bytes:
+    """Bytes that are equal for equal params: numbers by type and bits, arrays by content, programs by digest.
+
+    Functions count by their name and code, and by numbers and functions that they have captured; what else they have captured does
+    not, for it may well be each process's own (a file, a path). Objects of unknown classes count by their class alone.
+    """
+    kind = type(value)
+    if isinstance(value, ShapedArray):
+        return _of_type(value)
+    encode = functools.partial(encoded, ordered=ordered)
+    if value is None or kind is bool or kind is int or kind is str or kind is bytes:
+        return f"{kind.__name__} {value!r}".encode()
+    if kind is float:
+        return b"float " + struct.pack("<d", value)
+    if kind is complex:
+        return b"complex " + struct.pack("<dd", value.real, value.imag)
+    if isinstance(value, PartitionSpec):
+        marks = [",".join(sorted(axes)).encode() for axes in (value.unreduced, value.reduced)]
+        return _hash(b"spec", encode(tuple(value)), *marks)
+    if isinstance(value, (tuple, list)):
+        return _hash(b"sequence", kind.__name__.encode(), *map(encode, value))
+    if isinstance(value, Mapping):
+        return _hash(b"mapping", *sorted(_hash(encode(k), encode(v)) for k, v in value.items()))
+    if isinstance(value, (set, frozenset)):
+        return _hash(b"set", *sorted(map(encode, value)))
+    if isinstance(value, Program):
+        return _hash(b"inner", ProgramDigest(value, ordered).whole)
+    if isinstance(value, Op):
+        return b"op " + value.name.encode()
+    if isinstance(value, (np.ndarray, np.generic)):
+        data = np.ascontiguousarray(value)
+        return _hash(
+            b"array", encode(value.dtype), str(value.shape).encode(), data.reshape(-1).view(np.uint8).data.tobytes()
+        )
+    if isinstance(value, (np.dtype, KeyDtype)):
+        return b"dtype " + (value.name if isinstance(value, np.dtype) else str(value)).encode()
+    if isinstance(value, Literal):
+        return _hash(b"literal", encode(value.aval), encode(np.asarray(value.value)))
+    return _hash(*_of_object(value, encode))
+
+
+Encode = Callable[[Any], bytes]
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_type(aval: ShapedArray) -> bytes:
+    axes = [" ".join(sorted(names)).encode() for names in (aval.vma, aval.unreduced, aval.reduced)]
+    return _hash(b"type", f"{aval.shape} {aval.weak_type} {aval.spec}".encode(), encoded(aval.dtype), *axes)
+
+
+def _of_function(function: Any, encode: Encode) -> Iterator[bytes]:
+    yield f"{function.__module__}.{function.__name__}".encode()
+    yield encode(function.__code__)
+
+
+def _held(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing yet
+        return None
+
+
+def _of_object(value: Any, encode: Encode) -> Iterator[bytes]:
+    kind = type(value)
+    yield f"{kind.__module__}.{kind.__qualname__}".encode()
+    if isinstance(value, type):
+        yield f"{value.__module__}.{value.__qualname__}".encode()
+    elif isinstance(value, enum.Enum):
+        yield value.name.encode()
+    elif isinstance(value, Device):
+        yield str(value.id).encode()
+    elif isinstance(value, (Mesh, AbstractMesh)):
+        yield f"{value.axis_names} {value.axis_sizes} {value.axis_types}".encode()
+        yield str([d.id for d in value.devices.flat] if isinstance(value, Mesh) else "").encode()
+    elif isinstance(value, NamedSharding):
+        yield from (encode(value.mesh), encode(value.spec), encode(value.memory_kind))
+    elif isinstance(value, Sharding):
+        yield f"{value} {[d.id for d in value.device_list]}".encode()
+    elif isinstance(value, functools.partial):
+        yield from (encode(value.func), encode(value.args), encode(value.keywords))
+    elif isinstance(value, CodeType):
+        yield value.co_name.encode()
+        yield value.co_code
+        yield encode(value.co_names)
+        yield encode(value.co_consts)
+    elif isinstance(getattr(value, "__code__", None), CodeType):
+        yield from _of_function(value, encode)
+        for cell in value.__closure__ or ():
+            held = _held(cell)
+            if isinstance(held, (bool, int, float, complex)):
+                yield encode(held)
+            elif isinstance(getattr(held, "__code__", None), CodeType):
+                yield from _of_function(held, encode)
+    elif is_dataclass(value):
+        for f in fields(value):
+            yield f.name.encode()
+            yield encode(getattr(value, f.name))
+    elif isinstance(value, (int, float, str)):  # their subclasses
+        yield repr(value).encode()
+    elif callable(value):
+        yield f"{getattr(value, '__module__', '')}.{getattr(value, '__name__', '')}".encode()

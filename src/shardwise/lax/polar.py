@@ -1,0 +1,103 @@
+"""Polar decompositions x = u p: u with orthonormal columns or rows, p Hermitian and positive semidefinite."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import finfo, float0
+from shardwise.ir import Array, bind
+from shardwise.ops import linalg as ops
+from shardwise.ops.binary import add, div, mul, sub
+from shardwise.ops.broadcast import broadcast_in_dim
+from shardwise.ops.casts import convert_element_type
+from shardwise.ops.contract import batch_matmul
+from shardwise.ops.convert import as_array
+from shardwise.ops.reflectors import qdwh_p
+from shardwise.transforms.custom_derivatives import custom_jvp
+
+__all__ = ["polar", "qdwh"]
+
+
+@partial(custom_jvp, nondiff_argnums=(1,))
+def polar(x: Array, side: str) -> tuple[Array, Array]:
+    """u and p with x = u p, or x = p u for the 'left' `side`, by singular values: f[..., m, n]."""
+    u, s, vh = ops.svd(x, full_matrices=False)
+    return batch_matmul(u, vh), _semidefinite(u, s, vh, side)
+
+
+def _semidefinite(u: Array, s: Array, vh: Array, side: str) -> Array:
+    if side == "right":
+        v = ops.adjoint(vh)
+        return batch_matmul(mul(v, _along(s, v, v.ndim - 1)), vh)
+    return batch_matmul(mul(u, _along(s, u, u.ndim - 1)), ops.adjoint(u))
+
+
+def _along(s: Array, like: Array, dim: int) -> Array:
+    """Singular values along one of the last two dims of matrices."""
+    wide = broadcast_in_dim(s, like.shape, (*range(s.ndim - 1), dim))
+    return convert_element_type(wide, like.dtype)
+
+
+@polar.defjvp
+def _polar_jvp(side: str, primals: tuple[Array], tangents: tuple[Array]) -> Any:
+    """In the frame of the singular vectors: sums of singular values divide, not differences."""
+    (x,), (t,) = primals, tangents
+    m, n = x.shape[-2:]
+    u, s, vh = ops.svd(x, full_matrices=False)
+    v, uh, last = ops.adjoint(vh), ops.adjoint(u), x.ndim - 1
+    inner = batch_matmul(uh, batch_matmul(t, v))
+    mirrored = ops.adjoint(inner)
+    row, column = _along(s, inner, last - 1), _along(s, inner, last)
+    sums = add(row, column)
+    left, right = (inner, mirrored) if side == "right" else (mirrored, inner)
+    change = div(add(mul(row, left), mul(right, column)), sums)
+    frame, back = (v, vh) if side == "right" else (u, uh)
+    du = batch_matmul(batch_matmul(u, div(sub(inner, mirrored), sums)), vh)
+    dp = batch_matmul(batch_matmul(frame, change), back)
+    if m > n:  # what leads out of the columns of u
+        moved = batch_matmul(t, v)
+        moved = sub(moved, batch_matmul(u, batch_matmul(uh, moved)))
+        du = add(du, batch_matmul(div(moved, _along(s, moved, last)), vh))
+        out = batch_matmul(moved, uh) if side == "left" else None
+    else:  # what leads out of the rows of vh
+        moved = batch_matmul(uh, t)
+        moved = sub(moved, batch_matmul(batch_matmul(moved, v), vh))
+        du = add(du, batch_matmul(u, div(moved, _along(s, moved, last - 1)))) if n > m else du
+        out = batch_matmul(v, moved) if side == "right" and n > m else None
+    if out is not None:
+        dp = add(dp, add(out, ops.adjoint(out)))
+    return (batch_matmul(u, vh), _semidefinite(u, s, vh, side)), (du, dp)
+
+
+def qdwh(x: Any, *, is_hermitian: bool = False, max_iterations: int | None = None, eps: float | None = None,
+         dynamic_shape: tuple[int, int] | None = None) -> tuple[Array, Array, Array, Array]:  # fmt: skip
+    """u and h with x = u h for f[..., m, n] with m >= n, by weighted Halley iterations; how many there were, and whether they
+    converged.
+
+    Iterations end after `max_iterations` (default 10), or where they change u by less than (5 eps)^(1/3); `eps` (default that
+    of the type) also bounds the smallest singular value from below, relative to the largest. Matrices that are Hermitian
+    (`is_hermitian`) go the same way as others. Derivatives are those of the decomposition, converged or not.
+    NotImplementedError for `dynamic_shape`.
+    """
+    del is_hermitian  # says that a method for Hermitian matrices may be taken
+    if dynamic_shape is not None:
+        raise NotImplementedError("qdwh takes matrices of their own size; leave dynamic_shape out and slice x.")
+    value = as_array(x)
+    limit = 10 if max_iterations is None else int(max_iterations)
+    return _qdwh(value, limit, float(finfo(value.dtype).eps) if eps is None else float(eps))
+
+
+@partial(custom_jvp, nondiff_argnums=(1, 2))
+def _qdwh(x: Array, max_iterations: int, eps: float) -> tuple[Array, Array, Array, Array]:
+    return tuple(bind(qdwh_p, x, max_iterations=max_iterations, eps=eps))  # type: ignore[return-value]
+
+
+@_qdwh.defjvp
+def _qdwh_jvp(max_iterations: int, eps: float, primals: tuple[Array], tangents: tuple[Array]) -> Any:
+    outs = _qdwh(*primals, max_iterations, eps)
+    _, changes = _polar_jvp("right", primals, tangents)
+    none = tuple(np.zeros(o.shape, float0) for o in outs[2:])
+    return outs, (*changes, *none)

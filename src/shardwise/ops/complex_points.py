@@ -1,0 +1,122 @@
+"""Functions of complex blocks where a part is infinite, NaN or a zero with a sign: the parts by their formulas, as XLA has them.
+
+NumPy follows the C library there. Each function is NumPy's, and what it says at such points is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Block = np.ndarray[Any, Any]
+Parts = tuple[Block, Block]
+
+
+def _defined(ufunc: Any, where: Callable[[Block, Block], Block]) -> Callable[[Block], Block]:
+    """`ufunc`, but NaN in both parts unless ``where(real, imag)``."""
+
+    def function(x: Block) -> Block:
+        out = np.asarray(ufunc(x))
+        if not np.isfinite(x).all():
+            out[~where(x.real, x.imag)] = complex(np.nan, np.nan) if out.dtype.kind == "c" else np.nan
+        return out
+
+    function.__name__ = ufunc.__name__
+    return function
+
+
+def _first_is_finite(first: Block, second: Block) -> Block:
+    return np.isfinite(first)
+
+
+def _second_is_finite(first: Block, second: Block) -> Block:
+    return np.isfinite(second)
+
+
+def _both_are_finite(first: Block, second: Block) -> Block:
+    return np.isfinite(first) & np.isfinite(second)
+
+
+def _no_nan(first: Block, second: Block) -> Block:
+    return ~(np.isnan(first) | np.isnan(second))  # the C library takes infinity for larger than any NaN
+
+
+exp = _defined(np.exp, _second_is_finite)
+exp2 = _defined(np.exp2, _both_are_finite)
+cosh = _defined(np.cosh, _second_is_finite)
+sinh = _defined(np.sinh, _second_is_finite)
+tanh = _defined(np.tanh, lambda real, imag: np.isfinite(imag) | ~np.isfinite(real))
+cos = _defined(np.cos, _first_is_finite)
+sin = _defined(np.sin, _first_is_finite)
+tan = _defined(np.tan, lambda real, imag: np.isfinite(real) | ~np.isfinite(imag))
+absolute = _defined(np.absolute, _no_nan)
+log = _defined(np.log, _no_nan)
+log1p = _defined(np.log1p, _no_nan)
+_less_one = _defined(np.expm1, _second_is_finite)
+
+
+def expm1(x: Block) -> Block:
+    """Real for real numbers, the infinite ones included."""
+    out = _less_one(x)
+    np.copyto(out.imag, x.imag, where=x.imag == 0)
+    return out
+
+
+def _cut_along(part: str, ufunc: Any, where: Callable[[Block, Block], Block]) -> Callable[[Block], Block]:
+    """`ufunc`, whose values on the cut ``where(part, the other)`` are those beside 0.0, also where the part is -0.0."""
+
+    def function(x: Block) -> Block:
+        along = getattr(x, part)
+        cut = (along == 0) & np.signbit(along) & where(x.real, x.imag)
+        if cut.any():
+            x = np.copy(x)
+            getattr(x, part)[cut] = 0
+        out = np.asarray(ufunc(x))
+        unknown = np.isnan(x)
+        if unknown.any():
+            out[unknown & ~np.isinf(x.real) & ~np.isinf(x.imag)] = complex(np.nan, np.nan)
+        return out
+
+    function.__name__ = ufunc.__name__
+    return function
+
+
+sqrt = _cut_along("imag", _defined(np.sqrt, _no_nan), lambda real, imag: real < 0)
+asin = _cut_along("imag", np.arcsin, lambda real, imag: np.abs(real) > 1)
+acos = _cut_along("imag", np.arccos, lambda real, imag: np.abs(real) > 1)
+acosh = _cut_along("imag", np.arccosh, lambda real, imag: real < 1)
+asinh = _cut_along("real", np.arcsinh, lambda real, imag: np.abs(imag) > 1)
+
+
+def sign(x: Block) -> Block:
+    """`x` over its modulus, part by part; 0 of 0."""
+    size = absolute(x)
+    size[size == 0] = 1
+    out = np.empty_like(x)
+    out.real, out.imag = x.real / size, x.imag / size
+    return out
+
+
+def divide(x: Block, y: Block) -> Block:
+    """`x` over `y`; what is infinite stays so, and what is divided by infinity vanishes, in whichever direction these lie."""
+    out: Block = np.asarray(np.true_divide(x, y))
+    lost = np.isnan(out.real) & np.isnan(out.imag)
+    if lost.any():
+        x, y = (np.broadcast_to(v, out.shape)[lost] for v in (x, y))
+        far, away = np.isinf(x), np.isinf(y)
+        of = far & np.isfinite(y)
+        by = away & np.isfinite(x)
+        a, b = (np.where(of, _direction(v), v) for v in (x.real, x.imag))
+        c, d = (np.where(by, _direction(v), v) for v in (y.real, y.imag))
+        factor = np.where(of, np.inf, np.where(by, 0, np.nan)).astype(a.dtype)
+        found = np.empty(a.shape, out.dtype)
+        found.real, found.imag = factor * (a * c + b * d), factor * (b * c - a * d)
+        out[lost] = np.where(of | by, found, out[lost])
+    return out
+
+
+def _direction(part: Block) -> Block:
+    """1 with the sign of an infinite part, 0 with that of another."""
+    return np.copysign(np.isinf(part).astype(part.dtype), part)

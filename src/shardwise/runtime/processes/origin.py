@@ -1,0 +1,94 @@
+"""Where arrays over several processes come from, as numbers that are equal where they come from the same.
+
+Comes in: each call of a program over several processes, with the digest of the program and the origins of its operands. Goes out:
+the origin of its results, a 62-bit number. Arrays that should be one array on all processes have one origin; those that
+different programs made, or one program of different values, have others. No message is needed for it: an exchange compares
+the origins of its operands in the number that the processes compare anyway.
+
+What a process brings itself has an origin, too: a replicated value by its content, a part of a split array by the array's type
+and how many such arrays the process has made, because nobody else has seen the part.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+MASK = (1 << 62) - 1
+RECENT = 48  # calls that an error looks back on
+FEW = 4096  # calls noted before they are added up
+
+
+@dataclass(frozen=True)
+class Program:
+    """One of the programs that processes run together, as the others may hear of it."""
+
+    ranks: tuple[int, ...]
+    name: str
+    number: int  # stands for the digest
+    line: str  # of the user's code
+
+    def __str__(self) -> str:
+        return f"{self.name} (compiled for {self.line})" if self.line else self.name
+
+
+class History:
+    """What this process has computed with arrays over several processes.
+
+    `notes` are the latest calls: the origin of their results, and the program. Whoever adds to them calls `shorten` once there
+    are more than `FEW`.
+    """
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[int, Program]] = []
+        self._before: list[tuple[int, Program]] = []  # the latest of those that are added up
+        self._totals: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._made: dict[tuple[tuple[int, ...], int], int] = {}
+        self._lock = threading.Lock()
+
+    def shorten(self, keep: int = RECENT) -> None:
+        """Add up all notes but the latest."""
+        with self._lock:
+            done = self.notes[: max(len(self.notes) - keep, 0)]
+            del self.notes[: len(done)]  # others may append meanwhile
+            self._before = [*self._before, *done][-FEW:]
+            for origin, program in done:
+                count, total = self._totals.get(program.ranks, (0, 0))
+                self._totals[program.ranks] = count + 1, (total + origin) & MASK
+
+    def totals(self) -> dict[tuple[int, ...], tuple[int, int]]:
+        """Per group of processes how many calls there were, and the sum of their origins, whatever their order was."""
+        self.shorten(0)
+        return dict(self._totals)
+
+    def known(self, ranks: tuple[int, ...]) -> list[int] | None:
+        """The origins of all that these processes have computed, as far as this one knows; None if it is too much to keep."""
+        self.shorten(0)
+        found = [origin for origin, program in self._before if program.ranks == ranks]
+        return found if len(found) == self._totals.get(ranks, (0, 0))[0] else None
+
+    def recent(self) -> list[tuple[int, str]]:
+        """The latest calls: the origin of their results, and words."""
+        return [(origin, str(program)) for origin, program in [*self._before, *self.notes][-RECENT:]]
+
+    def forget(self, ranks: tuple[int, ...]) -> None:
+        """These processes know now that they have diverged: they begin anew."""
+        self.shorten(0)
+        with self._lock:
+            self._totals.pop(ranks, None)
+            self._before = [note for note in self._before if note[1].ranks != ranks]
+            self._made = {key: count for key, count in self._made.items() if key[0] != ranks}
+
+    def made(self, ranks: tuple[int, ...], what: int) -> int:
+        """The origin of an array of the kind `what` over `ranks` that this process has just made of its own parts.
+
+        Other threads than the main one make theirs in no certain order: theirs are not counted.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return what
+        with self._lock:
+            count = self._made[ranks, what] = self._made.get((ranks, what), 0) + 1
+        return hash((what, count)) & MASK
+
+
+history = History()

@@ -1,0 +1,67 @@
+"""This process's connection to the guard of its machine, which says so if it dies without a word (`guard.py`)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+_CONNECT = 30.0  # seconds
+_GUARD = Path(__file__).with_name("guard.py")
+
+
+class Sentinel:
+    """Shows the guard that this process lives. The first process of the communicator `node`, all of one machine, starts the guard.
+
+    Where processes do not see each other's numbers, or the system has no such sockets, there is none.
+    """
+
+    def __init__(self, node: Any, rank: int, size: int) -> None:
+        self._guard: socket.socket | None = None
+        told = node.allgather((rank, os.getpid(), _numbering()))
+        name = _start(size, told) if node.Get_rank() == 0 else None
+        name = node.bcast(name)
+        if name is not None:
+            with contextlib.suppress(OSError):
+                guard = socket.socket(socket.AF_UNIX)
+                guard.settimeout(_CONNECT)
+                guard.connect(name)
+                guard.sendall(node.Get_rank().to_bytes(4, "little"))
+                self._guard = guard
+
+    def leave(self) -> None:
+        """This process ends, and has said why; what comes now is no accident."""
+        if self._guard is not None:
+            with contextlib.suppress(OSError):
+                self._guard.send(b"L")
+
+
+def _start(size: int, told: list[tuple[int, int, str]]) -> str | None:
+    """Start the guard of these processes; the name of its socket."""
+    if len(told) < 2 or len({space for *_, space in told}) > 1 or not hasattr(os, "pidfd_open"):
+        return None
+    name = f"\0shardwise-{os.getpid()}-{os.urandom(8).hex()}"
+    command = [sys.executable, "-I", "-S", str(_GUARD), str(size), *[f"{rank}:{pid}" for rank, pid, _ in told]]
+    try:
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(name)
+            listening.listen(len(told))
+            guard = subprocess.Popen(
+                command, stdin=listening.fileno(), stdout=subprocess.DEVNULL, start_new_session=True
+            )
+    except (OSError, AttributeError):  # not on every system
+        return None
+    guard.returncode = 0  # it outlives this process, which will not wait for it
+    return name
+
+
+def _numbering() -> str:
+    """The space in which process numbers mean something."""
+    try:
+        return f"{os.uname().nodename} {os.readlink('/proc/self/ns/pid')}"
+    except (OSError, AttributeError):
+        return f"process {os.getpid()}"

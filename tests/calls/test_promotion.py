@@ -1,0 +1,47 @@
+"""Dtypes and weak types of what functions give, for all dtypes, weak types and scalars, beside JAX of both eras."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+import shardwise as sw
+from tests.calls.promotion import Namespaces, questions, recorded
+
+# JAX 0.5.3 gives these a strong type where no operand has dims.
+STRONG_IN_SEED = ("jnp.floor_divide", "jnp.divmod", "__floordiv__", "__rfloordiv__", "__divmod__", "__rdivmod__")
+SHARE = 27  # the default run asks one question in so many, always the same ones
+
+
+@pytest.fixture(params=["seed", "latest"])
+def dialect(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = sw.config.shardwise_dialect
+    sw.config.update("shardwise_dialect", request.param)
+    yield request.param
+    sw.config.update("shardwise_dialect", before)
+
+
+def differing(dialect: str, share: int) -> list[str]:
+    module, known, found, count = Namespaces("shardwise"), recorded(dialect), [], 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, operands, fun in questions(module):
+            for operand, expected in zip(operands, known[name].split("|"), strict=True):
+                count += 1
+                if (count % share and "pow" not in name) or (dialect == "seed" and name in STRONG_IN_SEED):
+                    continue
+                ours = module.facts(fun, *operand)
+                if ours != expected:
+                    found.append(f"{name}({', '.join(operand)}) is {ours}, JAX's {expected}")
+    return found
+
+
+def test_as_jax(dialect: str) -> None:
+    assert differing(dialect, SHARE) == []
+
+
+@pytest.mark.slow
+def test_all_as_jax(dialect: str) -> None:
+    assert differing(dialect, 1) == []

@@ -1,0 +1,57 @@
+"""Derivatives at points where a rule could go wrong, as JAX has them: in both modes, in one table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.special_points.table import library
+
+INF, NAN = np.inf, np.nan
+
+# function: points (one list per operand)
+CASES = {
+    "jnp.abs": [[0.0, -0.0, -1.0, NAN, -INF]],
+    "jnp.logaddexp": [[0.0, 1.0, INF, -INF, -INF, 2.0], [0.0, INF, INF, 1.0, -INF, NAN]],
+    "jnp.logaddexp2": [[0.0, 1.0, INF, -INF, -INF, 2.0], [0.0, INF, INF, 1.0, -INF, NAN]],
+    "jnp.hypot": [[0.0, 3.0, 0.0, -1.0], [0.0, 4.0, 2.0, 1.0]],
+    "jnp.fmax": [[1.0, NAN, 1.0, 2.0, NAN], [1.0, 1.0, NAN, 1.0, NAN]],
+    "jnp.fmin": [[1.0, NAN, 1.0, 2.0, NAN], [1.0, 1.0, NAN, 1.0, NAN]],
+    "jnp.floor_divide": [[1.0, 0.0, -1.0, 5.0, INF], [0.0, 0.0, 0.0, -2.0, 2.0]],
+    "jnp.copysign": [[0.0, -0.0, 1.0, -2.0], [-1.0, 1.0, -0.0, 0.0]],
+    "jnp.power": [[0.0, 0.0, 1.0, 2.0], [0.0, 1.0, 0.0, -1.0]],
+    "jnp.angle": [[0.0, -0.0, 1.0, -1.0]],
+    "lax.clamp": [[0.0, 2.0, 1.0, 0.0], [0.0, 1.0, 1.0, -1.0], [1.0, 1.0, 1.0, 2.0]],
+    "special.xlogy": [[0.0, 0.0, 0.0, 1.0, 0.0], [0.0, 2.0, NAN, 0.0, INF]],
+    "special.xlog1py": [[0.0, 0.0, 0.0, 1.0, 0.0], [-1.0, 2.0, NAN, 0.0, INF]],
+    "special.entr": [[0.0, 1.0, 0.5, -1.0, INF]],
+    "special.logit": [[0.0, 1.0, 0.5, 0.25]],
+    "stats.laplace.logpdf": [[0.0, 1.0, -1.0], [0.0, 0.0, 0.0], [1.0, 2.0, 0.5]],
+    "stats.beta.logpdf": [[0.0, 1.0, 0.5, NAN], [1.0, 1.0, 2.0, 1.0], [1.0, 1.0, 2.0, 1.0]],
+    "stats.uniform.logpdf": [[0.0, 1.0, 2.0, NAN]],
+    "stats.expon.logpdf": [[0.0, -1.0, 2.0, NAN]],
+    "stats.norm.logpdf": [[0.0, 1.0, INF], [0.0, 0.0, 0.0], [1.0, -1.0, 1.0]],
+}  # fmt: skip
+
+
+def _answers(jax, function, points):
+    """The value, and per operand the derivative forwards and in reverse."""
+    xs = [np.array(p, np.float32) for p in points]
+    ones = jax.numpy.ones_like(xs[0])
+    out, pull = jax.vjp(function, *xs)
+    forward = [jax.jvp(lambda x, i=i: function(*xs[:i], x, *xs[i + 1 :]), (xs[i],), (ones,))[1] for i in range(len(xs))]
+    return np.asarray(out), np.array(forward), np.array(pull(ones))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_jax(name):
+    answers = []
+    for of in ("jax", "shardwise"):
+        scope = library(of)
+        answers.append(_answers(scope["jax"], eval(name, scope), CASES[name]))
+    (value, forward, reverse), ours = answers
+    np.testing.assert_allclose(ours[0], value, rtol=1e-6, atol=2e-6, err_msg=f"{name}: value")
+    np.testing.assert_allclose(ours[2], reverse, rtol=1e-5, atol=1e-6, err_msg=f"{name}: reverse mode")
+    # JAX multiplies tangents that are zero by what is infinite; then our other mode tells.
+    forward = [np.where(np.isnan(f), other, f) for f, other in zip(forward, ours[2], strict=True)]
+    np.testing.assert_allclose(ours[1], forward, rtol=1e-5, atol=1e-6, err_msg=f"{name}: forward mode")

@@ -1,0 +1,154 @@
+"""Types of partial sums and of reduced values over Explicit axes: each row is what JAX 0.10.2 gives, or refuses, on 8 devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.base.config import use_dialect
+from shardwise.base.errors import ShardingTypeError
+from shardwise.sharding import NamedSharding
+from shardwise.sharding import PartitionSpec as P
+
+A = np.round(np.random.default_rng(0).normal(size=(8, 8)), 1).astype(np.float32)
+B = np.round(np.random.default_rng(1).normal(size=(8, 8)), 1).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def explicit():
+    with use_dialect("latest"):
+        mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+        with jax.set_mesh(mesh):
+            yield mesh
+
+
+def value(state: str):
+    """plain, split over x, a partial sum over an axis (u: y), reduced over one (r: y), or both split and marked."""
+    if state in ("plain", "split"):
+        return jax.device_put(A, P("x" if state == "split" else None, None))
+    if state[0] == "r":
+        return jax.device_put(A, P("x" if state == "rs" else None, None, reduced={"x" if state == "rx" else "y"}))
+    axis, rows = ("x", None) if state == "ux" else ("y", "x" if state == "us" else None)
+    left, right = jax.device_put(A, P(rows, axis)), jax.device_put(B, P(axis, None))
+    return jnp.einsum("ij,jk->ik", left, right, out_sharding=P(rows, None, unreduced={axis}))
+
+
+WHOLE = {"u": A @ B, "us": A @ B, "ux": A @ B}
+
+
+def whole(state: str):
+    return WHOLE.get(state, A)
+
+
+def summed(x):
+    """What a value of any marks stands for."""
+    return np.asarray(jax.reshard(x, P(*x.aval.sharding.spec.partitions)))
+
+
+MARK = {
+    "u": "{U:y}",
+    "us": "{U:y}",
+    "ux": "{U:x}",
+    "r": "{R:y}",
+    "rs": "{R:y}",
+    "rx": "{R:x}",
+    "plain": "",
+    "split": "",
+}
+
+# Keep the marks of their one operand.
+ALIKE = {
+    "add": lambda x: x + x, "transpose": lambda x: x.T, "reshape": lambda x: x.reshape(x.shape[0], 2, 4),
+    "convert": lambda x: x.astype(jnp.float32), "sum": lambda x: x.sum(1), "broadcast": lambda x: jnp.broadcast_to(x, (3, 8, 8)),
+    "expand": lambda x: x[None], "concatenate": lambda x: jnp.concatenate([x, x], 1), "stack": lambda x: jnp.stack([x, x]),
+    "pad": lambda x: jnp.pad(x, ((0, 0), (1, 1))), "where": lambda x: jnp.where(True, x, x), "copy": jnp.copy,
+    "split": lambda x: jnp.split(x, 2, 1)[1], "stop": lax.stop_gradient, "barrier": lax.optimization_barrier,
+    "update": lambda x: lax.dynamic_update_slice(x, x * 1, (0, 0)) if x.aval.reduced else lax.dynamic_update_slice(x, x, (0, 0)),
+    "scan": lambda x: lax.scan(lambda c, _: (c + c, None), x, None, length=2)[0], "jit": jax.jit(lambda x: x + x),
+    "loop": lambda x: lax.fori_loop(0, 2, lambda i, c: c + c, x), "checkpoint": jax.checkpoint(lambda x: x + x),
+}  # fmt: skip
+# Keep `reduced`, as they are not linear; JAX refuses partial sums.
+NONLINEAR = {
+    "sin": jnp.sin, "exp": jnp.exp, "abs": jnp.abs, "square": jnp.square, "twice": lambda x: x * 2, "half": lambda x: x / 2,
+    "more": lambda x: x + 1, "product": lambda x: x * x, "quotient": lambda x: x / (x + 9), "clip": lambda x: jnp.clip(x, -1, 1),
+    "compare": lambda x: x > x, "maximum": lambda x: jnp.maximum(x, x), "negative": lambda x: -x, "mean": lambda x: x.mean(1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("state", list(MARK))
+def test_marks_go_on(state):
+    functions = ALIKE if state[0] == "u" else ALIKE | NONLINEAR
+    x = value(state)
+    marked = jax.jit(lambda x: {name: f(x) for name, f in functions.items()})(x)
+    marked |= {f"{name}, eager": functions[name](x) for name in ("add", "split", "concatenate", "update")}
+    want = jax.jit(lambda x: {name: f(x) for name, f in functions.items()})(jnp.asarray(whole(state)))
+    for name, out in marked.items():
+        assert str(jax.typeof(out)).partition("]")[2] == MARK[state], (name, jax.typeof(out))
+        expected = np.asarray(want[name.removesuffix(", eager")])
+        np.testing.assert_allclose(summed(out), expected, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("state", ["u", "us", "ux"])
+def test_partial_sums_are_refused_where_the_sum_does_not_commute(state):
+    for name in ("sin", "exp", "abs", "square", "more", "product", "quotient", "compare", "maximum"):
+        with pytest.raises((ShardingTypeError, NotImplementedError)):
+            NONLINEAR[name](value(state))
+
+
+# Operands, and the marks of results: of additions, of products, of a matrix product; None where JAX raises.
+PAIRS = [
+    ("u", "u", "{U:y}", None, None), ("u", "us", "{U:y}", None, None), ("u", "ux", None, None, None),
+    ("u", "plain", None, None, None), ("split", "us", None, None, None), ("u", "r", None, "{U:y}", None),
+    ("r", "u", None, "{U:y}", None), ("u", "rx", None, None, None), ("us", "rs", None, "{U:y}", None),
+    ("r", "r", "{R:y}", "{R:y}", ""), ("r", "rs", "{R:y}", "{R:y}", ""), ("r", "rx", None, None, ""),
+    ("r", "plain", None, None, ""), ("split", "rs", None, None, ""), ("rs", "plain", None, None, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "right", "added", "multiplied", "dot"), PAIRS)
+def test_marks_meet(left, right, added, multiplied, dot):
+    for f, want in ((jnp.add, added), (jnp.multiply, multiplied), (jnp.matmul, dot)):
+        for run in (f, jax.jit(f)):
+            if want is None:
+                with pytest.raises(ShardingTypeError):
+                    run(value(left), value(right))
+                continue
+            out = run(value(left), value(right))
+            assert str(jax.typeof(out)).partition("]")[2] == want, f
+            np.testing.assert_allclose(summed(out), f(whole(left), whole(right)), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("state", ["r", "rs", "rx"])
+def test_cotangents_of_reduced_values_are_partial_sums(state):
+    """Of every function, at every target of a reshard: the type, and the sum."""
+    functions = {k: f for k, f in (ALIKE | NONLINEAR).items() if k not in ("compare", "stop", "loop")}
+    functions |= {"slice": lambda x: x[:, 2:4], "reshard": lambda x: jax.reshard(x, P(None, "y")),
+                  "reshard to split": lambda x: jax.reshard(x, P("x", None)), "reduced": lambda x: x * x * jnp.sin(x)}  # fmt: skip
+
+    def total(f, x):
+        return jax.reshard(f(x), P()).sum() * 1.5
+
+    found = jax.jit(lambda x: {name: jax.grad(total, 1)(f, x) for name, f in functions.items()})(value(state))
+    want = jax.jit(lambda x: {name: jax.grad(lambda x, f=f: f(x).sum() * 1.5)(x) for name, f in functions.items()})(
+        jnp.asarray(A)
+    )
+    for name, ct in found.items():
+        assert str(jax.typeof(ct)).partition("]")[2] == MARK[state].replace("R", "U"), name
+        np.testing.assert_allclose(summed(ct), np.asarray(want[name]), rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_cotangents_of_partial_sums_are_reduced():
+    for name, f in {"whole": P(None, None), "split": P(None, "y"), "other axis": P("x", None)}.items():
+        x = value("u")
+        out, back = jax.vjp(lambda x, f=f: jax.reshard(x, f), x)
+        (ct,) = back(out)
+        assert str(jax.typeof(ct)) == "float32[8,8]{R:y}", name
+        np.testing.assert_allclose(np.asarray(ct), A @ B, rtol=1e-4, atol=1e-4)
+
+
+def test_marks_stand_in_named_shardings(explicit):
+    assert value("r").sharding == NamedSharding(explicit, P(None, None, reduced={"y"}))
+    assert value("u").sharding == NamedSharding(explicit, P(None, None, unreduced={"y"}))

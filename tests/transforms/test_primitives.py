@@ -1,0 +1,259 @@
+"""Primitives: what equations show is what the names of `lax` give, whatever asks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.ad_checkpoint import checkpoint_name, saved_residuals
+from shardwise.base.config import use_dialect
+from shardwise.extend.core import Primitive, primitives
+from shardwise.ir import Op
+
+F = jnp.arange(1.0, 7.0).reshape(2, 3)
+I = jnp.arange(6).reshape(2, 3)  # noqa: E741
+B = I > 2
+V = jnp.arange(4.0)
+M = jnp.eye(3)
+IMAGE, KERNEL = jnp.ones((1, 2, 5, 5)), jnp.ones((3, 2, 2, 2))
+
+# A call for each name `<key>_p` of lax that stands for an op.
+CALLS = {
+    "abs": lambda: lax.abs(F),
+    "acos": lambda: lax.acos(F),
+    "acosh": lambda: lax.acosh(F),
+    "add": lambda: lax.add(F, F),
+    "and": lambda: lax.bitwise_and(I, I),
+    "argmax": lambda: lax.argmax(F, 0, np.int32),
+    "argmin": lambda: lax.argmin(F, 0, np.int32),
+    "asin": lambda: lax.asin(F),
+    "asinh": lambda: lax.asinh(F),
+    "atan": lambda: lax.atan(F),
+    "atan2": lambda: lax.atan2(F, F),
+    "atanh": lambda: lax.atanh(F),
+    "bessel_i0e": lambda: lax.bessel_i0e(F),
+    "bessel_i1e": lambda: lax.bessel_i1e(F),
+    "bitcast_convert_type": lambda: lax.bitcast_convert_type(F, np.int32),
+    "broadcast_in_dim": lambda: lax.broadcast_in_dim(V, (2, 4), (1,)),
+    "cbrt": lambda: lax.cbrt(F),
+    "ceil": lambda: lax.ceil(F),
+    "clamp": lambda: lax.clamp(F, F, F),
+    "clz": lambda: lax.clz(I),
+    "complex": lambda: lax.complex(F, F),
+    "concatenate": lambda: lax.concatenate([F, F], 0),
+    "cond": lambda: lax.cond(B[0, 0], lambda x: x, lambda x: x * 2, F),
+    "conj": lambda: lax.conj(lax.complex(F, F)),
+    "conv_general_dilated": lambda: lax.conv(IMAGE, KERNEL, (1, 1), "SAME"),
+    "convert_element_type": lambda: lax.convert_element_type(F, np.int32),
+    "cos": lambda: lax.cos(F),
+    "cosh": lambda: lax.cosh(F),
+    "cumsum": lambda: lax.cumsum(F),
+    "cumprod": lambda: lax.cumprod(F),
+    "cummax": lambda: lax.cummax(F),
+    "cummin": lambda: lax.cummin(F),
+    "cumlogsumexp": lambda: lax.cumlogsumexp(F),
+    "digamma": lambda: lax.digamma(F),
+    "div": lambda: lax.div(F, F),
+    "dot_general": lambda: lax.dot(M, M),
+    "dynamic_slice": lambda: lax.dynamic_slice(F, (I[0, 0], I[0, 1]), (1, 1)),
+    "dynamic_update_slice": lambda: lax.dynamic_update_slice(F, F[:1], (I[0, 0], I[0, 1])),
+    "eq": lambda: lax.eq(F, F),
+    "erf": lambda: lax.erf(F),
+    "erf_inv": lambda: lax.erf_inv(F),
+    "erfc": lambda: lax.erfc(F),
+    "exp": lambda: lax.exp(F),
+    "exp2": lambda: lax.exp2(F),
+    "expm1": lambda: lax.expm1(F),
+    "fft": lambda: lax.fft(V, lax.FftType.RFFT, (4,)),
+    "floor": lambda: lax.floor(F),
+    "gather": lambda: jnp.take(V, I),
+    "ge": lambda: lax.ge(F, F),
+    "gt": lambda: lax.gt(F, F),
+    "igamma": lambda: lax.igamma(F, F),
+    "igammac": lambda: lax.igammac(F, F),
+    "imag": lambda: lax.imag(lax.complex(F, F)),
+    "integer_pow": lambda: lax.integer_pow(F, 3),
+    "iota": lambda: lax.iota(np.int32, 3),
+    "is_finite": lambda: lax.is_finite(F),
+    "le": lambda: lax.le(F, F),
+    "lgamma": lambda: lax.lgamma(F),
+    "log": lambda: lax.log(F),
+    "log1p": lambda: lax.log1p(F),
+    "logistic": lambda: lax.logistic(F),
+    "lt": lambda: lax.lt(F, F),
+    "max": lambda: lax.max(F, F),
+    "min": lambda: lax.min(F, F),
+    "mul": lambda: lax.mul(F, F),
+    "ne": lambda: lax.ne(F, F),
+    "neg": lambda: lax.neg(F),
+    "nextafter": lambda: lax.nextafter(F, F),
+    "not": lambda: lax.bitwise_not(I),
+    "optimization_barrier": lambda: lax.optimization_barrier(F),
+    "or": lambda: lax.bitwise_or(I, I),
+    "pad": lambda: lax.pad(V, np.float32(0), [(1, 1, 0)]),
+    "polygamma": lambda: lax.polygamma(F, F),
+    "population_count": lambda: lax.population_count(I),
+    "pow": lambda: lax.pow(F, F),
+    "real": lambda: lax.real(lax.complex(F, F)),
+    "reduce_and": lambda: jnp.all(B),
+    "reduce_max": lambda: jnp.max(F),
+    "reduce_min": lambda: jnp.min(F),
+    "reduce_or": lambda: jnp.any(B),
+    "reduce_precision": lambda: lax.reduce_precision(F, 5, 5),
+    "reduce_prod": lambda: jnp.prod(F),
+    "reduce_sum": lambda: jnp.sum(F),
+    "reduce_window_max": lambda: lax.reduce_window(F, -np.inf, lax.max, (1, 2), (1, 1), "VALID"),
+    "reduce_window_min": lambda: lax.reduce_window(F, np.inf, lax.min, (1, 2), (1, 1), "VALID"),
+    "reduce_window_sum": lambda: lax.reduce_window(F, 0.0, lax.add, (1, 2), (1, 1), "VALID"),
+    "reduce_xor": lambda: lax.reduce_xor(I, axes=(0,)),
+    "regularized_incomplete_beta": lambda: lax.betainc(F, F, F / 10),
+    "rem": lambda: lax.rem(F, F),
+    "reshape": lambda: lax.reshape(F, (3, 2)),
+    "rev": lambda: lax.rev(F, (0,)),
+    "round": lambda: lax.round(F),
+    "rsqrt": lambda: lax.rsqrt(F),
+    "scan": lambda: lax.scan(lambda c, x: (c + x, c), np.float32(0), V),
+    "scatter": lambda: V.at[I[0]].set(0.0),
+    "scatter_add": lambda: V.at[I[0]].add(1.0),
+    "scatter_max": lambda: V.at[I[0]].max(1.0),
+    "scatter_min": lambda: V.at[I[0]].min(1.0),
+    "scatter_mul": lambda: V.at[I[0]].multiply(1.0),
+    "scatter_sub": lambda: V.at[I[0]].subtract(1.0),
+    "select_n": lambda: lax.select(B, F, F),
+    "shift_left": lambda: lax.shift_left(I, I),
+    "shift_right_arithmetic": lambda: lax.shift_right_arithmetic(I, I),
+    "shift_right_logical": lambda: lax.shift_right_logical(I, I),
+    "sign": lambda: lax.sign(F),
+    "sin": lambda: lax.sin(F),
+    "sinh": lambda: lax.sinh(F),
+    "slice": lambda: lax.slice(F, (0, 0), (1, 1)),
+    "sort": lambda: lax.sort(F),
+    "split": lambda: lax.split(V, [2, 2]),
+    "sqrt": lambda: lax.sqrt(F),
+    "square": lambda: lax.square(F),
+    "squeeze": lambda: lax.squeeze(IMAGE, (0,)),
+    "sub": lambda: lax.sub(F, F),
+    "tan": lambda: lax.tan(F),
+    "tanh": lambda: lax.tanh(F),
+    "top_k": lambda: lax.top_k(F, 2),
+    "transpose": lambda: lax.transpose(F, (1, 0)),
+    "while": lambda: lax.while_loop(lambda c: c < 3, lambda c: c + 1, np.int32(0)),
+    "xor": lambda: lax.bitwise_xor(I, I),
+    "zeta": lambda: lax.zeta(F, F),
+    "linear_solve": lambda: lax.custom_linear_solve(lambda x: x * 2, V, lambda mv, y: y / 2, symmetric=True),
+    "copy": lambda: jnp.copy(F),
+    "igamma_grad_a": lambda: lax.igamma_grad_a(F, F),
+}
+MAPPED = {
+    "pmax": lambda x: lax.pmax(x, "x"),
+    "pmin": lambda x: lax.pmin(x, "x"),
+    "all_gather": lambda x: lax.all_gather(x, "x"),
+    "all_to_all": lambda x: lax.all_to_all(x.reshape(2, 3), "x", 0, 0),
+    "ppermute": lambda x: lax.ppermute(x, "x", [(0, 1), (1, 0)]),
+    "axis_index": lambda x: x + lax.axis_index("x"),
+}
+LINALG = {
+    "cholesky": lambda: lax.linalg.cholesky(M),
+    "eigh": lambda: lax.linalg.eigh(M),
+    "lu": lambda: lax.linalg.lu(M),
+    "qr": lambda: lax.linalg.qr(M),
+    "svd": lambda: lax.linalg.svd(M),
+    "triangular_solve": lambda: lax.linalg.triangular_solve(M, M),
+}
+# Where a primitive is not called as its name in lax says.
+OTHER_NAMES = {"linear_solve": "custom_linear_solve"}
+
+
+def equations(jaxpr):
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for value in eqn.params.values():
+            for inner in value if isinstance(value, (tuple, list)) else (value,):
+                if hasattr(inner := getattr(inner, "jaxpr", inner), "eqns"):
+                    yield from equations(inner)
+
+
+def check(module, name, jaxpr):
+    found = getattr(module, f"{name}_p")
+    want = OTHER_NAMES.get(name, name.replace("scatter_", "scatter-"))
+    assert isinstance(found, Primitive) and getattr(primitives, f"{name}_p") is found
+    assert (found.name, str(found)) == (want, want)
+    seen = [e.primitive for e in equations(jaxpr.jaxpr)]
+    assert any(p is found for p in seen), seen
+    assert found in {*seen} and all((p is found) == (p == found) for p in seen)
+
+
+@pytest.mark.parametrize("dialect", ["seed", "latest"])
+def test_equations_show_what_the_names_give(dialect):
+    with use_dialect(dialect):
+        for name, call in CALLS.items():
+            check(lax, name, jax.make_jaxpr(lambda call=call: call())())
+        for name, call in LINALG.items():
+            check(lax.linalg, name, jax.make_jaxpr(lambda call=call: call())())
+        mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+        P = jax.sharding.PartitionSpec
+        for name, call in MAPPED.items():
+            mapped = jax.shard_map(call, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+            check(lax, name, jax.make_jaxpr(mapped)(jnp.ones(12)))
+
+
+@pytest.mark.parametrize("module", [lax, lax.linalg])
+def test_no_op_is_a_public_name(module):
+    assert [n for n in dir(module) if isinstance(getattr(module, n), Op)] == []
+    with pytest.raises(AttributeError, match="nothing_p"):
+        _ = module.nothing_p
+
+
+def test_primitives_bind():
+    np.testing.assert_array_equal(lax.sin_p.bind(F), jnp.sin(F))
+    dims = (((1,), (0,)), ((), ()))
+    params = jax.make_jaxpr(lambda m: lax.dot_general(m, m, dims))(M).jaxpr.eqns[0].params
+    np.testing.assert_array_equal(lax.dot_general_p.bind(M, M, **params), M)
+    np.testing.assert_array_equal(jax.jit(lambda m: lax.dot_general_p.bind(m, m, **params))(M), M)
+    scan = jax.make_jaxpr(lambda v: lax.scan(lambda c, x: (c + x, c), 0.0, v))(V).jaxpr.eqns[-1]
+    assert scan.primitive is lax.scan_p
+
+
+# -- what policies of checkpoint see -----------------------------------------------------------------------------------------
+
+
+def network(w, x, kernel):
+    y = jnp.sin(x @ w)
+    z = checkpoint_name(jnp.exp(jnp.cos(y @ w)), "z")
+    c = jnp.sin(lax.conv(IMAGE, kernel, (1, 1), "SAME"))
+    s, _ = lax.scan(lambda c, _: (jnp.sin(c) * w[0, 0], None), z, None, length=3)
+    return jnp.sum(jnp.tanh(s)) + jnp.sum(jnp.sin(c))
+
+
+policies = jax.checkpoint_policies
+# What real JAX keeps of `network`.
+POLICIES = {
+    "is": (lambda p, *_, **__: p is lax.dot_general_p, ["2,4", "2,4"]),
+    "equals": (lambda p, *_, **__: p == lax.dot_general_p, ["2,4", "2,4"]),
+    "is in": (lambda p, *_, **__: p in (lax.dot_general_p, lax.conv_general_dilated_p), ["1,3,5,5", "2,4", "2,4"]),
+    "is in a set": (lambda p, *_, **__: p in {lax.exp_p, lax.dot_general_p}, ["2,4", "2,4", "2,4"]),
+    "name": (lambda p, *_, **__: p.name == "dot_general", ["2,4", "2,4"]),
+    "text": (lambda p, *_, **__: str(p) == "conv_general_dilated", ["1,3,5,5"]),
+    "dots": (policies.dots_saveable, ["1,3,5,5", "2,4", "2,4"]),
+    "no batch": (policies.dots_with_no_batch_dims_saveable, ["2,4", "2,4"]),
+    "names": (policies.save_only_these_names("z"), ["2,4"]),
+    "other names": (policies.save_any_names_but_these("z"), []),
+    "nothing": (policies.nothing_saveable, []),
+}
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_policies_keep_what_they_say(name):
+    policy, want = POLICIES[name]
+    args = jnp.ones((4, 4)), jnp.ones((2, 4)), KERNEL
+    wrapped = jax.checkpoint(network, policy=policy)
+    kept = [
+        (t, origin)
+        for t, origin in saved_residuals(wrapped, *args)
+        if "argument" not in origin and "constant" not in origin
+    ]
+    assert sorted(",".join(map(str, t.shape)) for t, _ in kept) == want
+    np.testing.assert_allclose(jax.grad(wrapped)(*args), jax.grad(network)(*args), rtol=1e-5)
