@@ -55,6 +55,24 @@ def test_interned_objects_live_as_long_as_anybody_has_them(table):
     assert not table
 
 
+class Fickle:
+    """A key whose hash changes, as a user's sharding may."""
+
+    def __init__(self):
+        self.hash = 0
+
+    def __hash__(self):
+        return self.hash
+
+
+def test_a_sweep_outlives_keys_that_it_cannot_find(table):
+    key, held = Fickle(), table.keep(4, Thing())
+    table.keep(key, Thing())
+    key.hash = 1  # an empty slot of the dict
+    table.sweep()
+    assert table[4] is held
+
+
 def test_threads_agree_on_interned_objects(table):
     """An object that one thread has is never made anew for another, while the table is swept."""
     done, wrong = threading.Event(), []

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise.sharding import Mesh, NamedSharding, P, Sharding, devices
+from shardwise.base.config import use_dialect
+from shardwise.sharding import (
+    GSPMDSharding,
+    Mesh,
+    NamedSharding,
+    P,
+    PmapSharding,
+    PositionalSharding,
+    Sharding,
+    SingleDeviceSharding,
+    devices,
+)
 from shardwise.sharding.derive import equivalent_named_sharding, sharding_like
 
 
@@ -92,3 +103,25 @@ def test_results_of_a_users_sharding_wear_a_tile_assignment():
     assert repr(sharding_like(sharding, turned.tiling(2))) == (
         "GSPMDSharding({devices=[1,2]<=[2]}, memory_kind=unpinned_host)"
     )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NamedSharding(Mesh(devices(), ("x",)), P("x")),
+        lambda: SingleDeviceSharding(devices()[0]),
+        lambda: GSPMDSharding.get_replicated(devices()),
+        lambda: PositionalSharding(devices()),
+        lambda: PmapSharding.default((8, 4), 0),
+    ],
+)
+def test_hashes_stay_in_both_dialects(make):
+    """The default memory has another name in each; a key of a table must be found again all the same."""
+    hashes = set()
+    for dialect in ("seed", "latest"):
+        with use_dialect(dialect):
+            sharding = make()
+            hashes.add(hash(sharding))
+    with use_dialect("seed"):
+        assert hashes == {hash(sharding)}
+        assert make() == sharding

@@ -97,9 +97,12 @@ class Interned(dict[K, V], Generic[K, V]):
             return
         with self._lock:
             for key in list(self):
-                value = self.pop(key)
-                if _references(value) > _ALONE:
+                value = self.pop(key, _UNFOUND)  # a user's sharding may hash otherwise than it did
+                if value is not _UNFOUND and _references(value) > _ALONE:
                     super().__setitem__(key, value)
+
+
+_UNFOUND: Any = object()
 
 
 def _references(value: object) -> int:

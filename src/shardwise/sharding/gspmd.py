@@ -147,7 +147,7 @@ class GSPMDSharding(ImmutableSharding):
         return (
             isinstance(other, GSPMDSharding)
             and self.device_list is other.device_list
-            and self.memory_kind == other.memory_kind
+            and self._memory_kind == other._memory_kind
             and self._key() == other._key()
         )
 
@@ -155,7 +155,7 @@ class GSPMDSharding(ImmutableSharding):
         return None if self.is_fully_replicated else self._hlo_sharding._key()
 
     def __hash__(self) -> int:
-        return hash((self.device_list, self.memory_kind, self._key()))
+        return hash((self.device_list, self._memory_kind, self._key()))
 
     def __repr__(self) -> str:
         return f"GSPMDSharding({self._hlo_sharding!r}, memory_kind={self.memory_kind})"

@@ -216,12 +216,12 @@ class PositionalSharding(ImmutableSharding):
         return (
             isinstance(other, PositionalSharding)
             and self.device_list is other.device_list
-            and self.memory_kind == other.memory_kind
+            and self._memory_kind == other._memory_kind
             and np.array_equal(self._positions, other._positions)
         )
 
     def __hash__(self) -> int:
-        return hash((self.device_list, self.memory_kind, self._positions.shape, self._positions.tobytes()))
+        return hash((self.device_list, self._memory_kind, self._positions.shape, self._positions.tobytes()))
 
     def __repr__(self) -> str:
         sets = np.empty(self.shape, object)
