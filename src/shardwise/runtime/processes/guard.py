@@ -35,14 +35,14 @@ def main():
     told = [tuple(map(int, text.split(":"))) for text in named]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the others, who then leave
         signal.signal(number, signal.SIG_IGN)
-    poll, peers, ends = select.poll(), {}, set()
+    poll, peers, ends = select.epoll(), {}, set()  # gives events in the order in which they came, however late we look
     for _, pid in told:
         try:
             ends.add(os.pidfd_open(pid))
         except OSError:  # it is gone already
             continue
     for descriptor in ends:
-        poll.register(descriptor, select.POLLIN)
+        poll.register(descriptor, select.EPOLLIN)
     listening = socket.socket(fileno=0)
     listening.settimeout(_CONNECT)
     left = False
@@ -51,7 +51,7 @@ def main():
             peer, _ = listening.accept()
             peer.settimeout(_CONNECT)
             peers[peer.fileno()] = peer, int.from_bytes(peer.recv(4), "little")
-            poll.register(peer, select.POLLIN)
+            poll.register(peer, select.EPOLLIN)
     except OSError:
         return
     while ends:
