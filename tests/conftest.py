@@ -16,6 +16,14 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def checks():
+    """Programs are verified after each pass."""
+    from shardwise.base import config
+
+    config.update("jax_enable_checks", True)
+
+
 @pytest.fixture(scope="session")
 def shell():
     """`shell(*arguments, **environment)`: run Python on them in a process of its own, without inherited settings.

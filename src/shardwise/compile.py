@@ -1,6 +1,6 @@
 """Compiling: a global Program and its arguments' signatures become an `Executable`.
 
-    inline -> propagate -> partition -> simplify -> schedule -> Plan
+    inline -> the passes of `passes.pipeline` -> Plan
 
 Comes in: the program, one `Signature` per input, a sharding or None per output. Goes out: an Executable whose `call`
 takes Arrays and gives Arrays; the per-device program and its transfers are kept for `explain`.
@@ -11,8 +11,8 @@ from __future__ import annotations
 import functools
 import gc
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,17 +20,16 @@ from shardwise.array import ArrayImpl, nothing
 from shardwise.base import config
 from shardwise.base.events import COMPILED, record_event_duration_secs
 from shardwise.guards import refusing, watching_keys
-from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, subprograms, verify
+from shardwise.ir import Literal, Program, ShapedArray, subprograms, verify
 from shardwise.ir.digest import encoded
 from shardwise.ops.layout import spec_axes
 from shardwise.passes.grid import DimAxes, Grid, MeshKey, PartForm, make_grid
 from shardwise.passes.inline import inline_calls
-from shardwise.passes.partition import Transfer, partition
-from shardwise.passes.propagate import Placement, propagate
-from shardwise.passes.simplify import simplify
+from shardwise.passes.partition import Transfer
+from shardwise.passes.pipeline import PARTITIONING, Context, Module, run_passes, scheduled
+from shardwise.passes.propagate import Placement
 from shardwise.placement import derive_sharding, incompatible_devices
 from shardwise.runtime.blocks import BlockForm, Ndarray
-from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.processes.announce import Announced
 from shardwise.runtime.processes.origin import FEW, MASK, history
@@ -49,9 +48,6 @@ from shardwise.sharding.ownership import takes_part
 from shardwise.signature import Signature, array_type, signature
 
 new_array = ArrayImpl.__new__
-_SMALL = 1 << 12  # elements; nothing smaller is fused
-_MANY = 8  # equations of small values; fewer, without a loop, are left to NumPy
-_MODEST = 1 << 14  # elements of a value that is small
 F = TypeVar("F", bound=Callable[..., Any])
 Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 
@@ -62,25 +58,24 @@ class Executable:
     __slots__ = ("_announced", "_forms", "_written", "call", "device_program", "grid", "in_dims", "in_sigs", "kept", "name",
                  "out_dims", "out_sigs", "owned", "placements", "plan", "program", "seconds", "transfers")  # fmt: skip
 
-    def __init__(self, program: Program, in_sigs: Sequence[Signature], grid: Grid, in_dims: Sequence[DimAxes],
-                 out_dims: Sequence[DimAxes], out_sigs: Sequence[Signature], device_program: Program,
-                 transfers: tuple[Transfer, ...], seconds: dict[str, float], placements: Mapping[Var, DimAxes],
-                 owned: Sequence[int] = (), names: Sequence[str] = ()) -> None:  # fmt: skip
-        """`owned`: arguments that a call deletes, and whose buffers results may take. One that raises leaves them, but for those
-        whose buffers have been taken by then. `names`: the arguments'.
+    def __init__(self, in_sigs: Sequence[Signature], module: Module, context: Context, out_sigs: Sequence[Signature],
+                 seconds: dict[str, float], owned: Sequence[int] = (), names: Sequence[str] = ()) -> None:  # fmt: skip
+        """`module` has been partitioned; here it is scheduled. `owned`: arguments that a call deletes, and whose buffers results may
+        take. One that raises leaves them, but for those whose buffers have been taken by then. `names`: the arguments'.
         """
+        start, before = time.perf_counter(), sum(seconds.values())
+        self.program = program = module.global_program
         self.name = program.name
-        self.program = program
         self.in_sigs = tuple(in_sigs)
-        self.grid = grid
-        self.in_dims = tuple(in_dims)
-        self.out_dims = tuple(out_dims)
+        self.grid = grid = context.grid
+        self.in_dims = in_dims = module.in_dims
+        self.out_dims = module.out_dims
         self.out_sigs = tuple(out_sigs)
-        self.device_program = device_program
-        self.transfers = transfers
+        self.device_program = device_program = module.device_program
+        self.transfers = module.transfers
         self.seconds = seconds
-        self.placements = placements  # of the global program's values, in grid axes; empty on one device
-        env = Env(grid.names, grid.sizes, processes=grid.processes)
+        self.placements = module.layouts  # of the global program's values, in grid axes; empty on one device
+        env = context.env
         self.owned = tuple(owned)
         checks = config.jax_debug_nans or config.jax_debug_infs
         forms: list[BlockForm | PartForm] = []
@@ -93,19 +88,8 @@ class Executable:
         if config.shardwise_stepped:
             self.plan = SteppedPlan(device_program, env)
         else:
-            loops = _look_ahead(device_program)
-            if config.shardwise_fused == "auto" and _has_values(device_program, _SMALL // len(grid.devices)):
-                from shardwise.passes.schedule import (
-                    schedule,
-                )  # brings the compiler of loops, which many programs do without
-
-                device_program = schedule(device_program, env)
-            if config.shardwise_fused == "auto" and (loops or _has_many(device_program, len(grid.devices))):
-                from shardwise.passes.small import find_small  # brings the compiler, too
-
-                device_program = find_small(device_program, env)
-            if config.jax_enable_checks:
-                verify(device_program, after="schedule")
+            _look_ahead(device_program)
+            device_program = scheduled(module, context, seconds).program
             # What lies otherwise than the program takes it, or is looked for NaNs before the call has succeeded, keeps its buffer.
             taken = () if grid.processes is not None or checks else [i for i in owned if self._forms[i] is None]
             self.plan = Plan(device_program, env, taken)
@@ -120,6 +104,7 @@ class Executable:
         self.call = refusing(self.call, self.name, grid.processes is not None)
         if checks:
             self.call = self._checking(self.call, config.jax_debug_nans, config.jax_debug_infs)
+        seconds["codegen"] = time.perf_counter() - start - (sum(seconds.values()) - before)
 
     def blocks(self, args: Sequence[ArrayImpl | Literal]) -> list[Ndarray]:
         """The arguments in the computation's block form."""
@@ -265,47 +250,23 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     `default_mesh` is where a program goes that names no devices; if `legacy`, one that names others is refused. `owned` says,
     given the results' signatures and whether there are several devices, which arguments the program may delete.
     """
-    times = {}
+    seconds: dict[str, float] = {}
     start = time.perf_counter()
-    check = verify if config.jax_enable_checks else _unverified
-    traced = check(program, after="trace")
-    program = check(inline_calls(program), after="inline")
+    traced = _verified(program, after="trace")
+    program = _verified(inline_calls(program), after="inline")  # first: called functions name devices, too
     inner = [s for s in _inner_shardings(program) if not _is_abstract(s)]
     given, in_sigs = in_sigs, [_seen(s) for s in in_sigs]
     devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
     grid = make_grid(devices, _meshes(program, devices, in_sigs, out_shardings, default_mesh))
-    program = on_grid(program, grid)
-    in_dims = [_in_dims(grid, sig) for sig in in_sigs]
     fixed = [None if s is None else Placement(_fixed_dims(grid, s, v.aval), spec_axes(s, v.aval.ndim)[1])
              for s, v in zip(out_shardings, program.outputs, strict=True)]  # fmt: skip
-    times["inline"] = time.perf_counter() - start
-
-    start = time.perf_counter()
-    placed: dict[Var, DimAxes] = {}
-    if len(devices) > 1:
-        # Arguments that no one placed lie as the program likes them.
-        free = [i >= program.num_consts and not sig.committed for i, sig in enumerate(in_sigs)]
-        inputs = [None if f else Placement(d, (False,) * len(d)) for d, f in zip(in_dims, free, strict=True)]
-        uneven_whole = program.outputs if config.dialect.uneven_results_whole else ()
-        placed = propagate(program, _usable(grid), inputs, fixed, grid=grid, uneven_whole=uneven_whole)
-        in_dims = [placed.get(v, d) if f else d for v, d, f in zip(program.inputs, in_dims, free, strict=True)]
-    times["propagate"] = time.perf_counter() - start
-
-    start = time.perf_counter()
-    wished = [None if spec is None else placed.get(v, spec.dims) if any(spec.open) else spec.dims
-              for spec, v in zip(fixed, cast(Sequence[Var], program.outputs), strict=True)]  # fmt: skip
-    device_program, out_dims, transfers = partition(program, grid, placed, in_dims, wished)
-    check(device_program, after="partition")
-    times["partition"] = time.perf_counter() - start
-
-    start = time.perf_counter()
-    owners = grid.processes
-    crossing = frozenset() if owners is None else frozenset(grid.names[a] for a in owners.crossing())
-    device_program = simplify(device_program, crossing)
-    if __debug__:
-        verify(device_program, after="simplify")
-    times["simplify"] = time.perf_counter() - start
-    _check_reshards(program, transfers)
+    free = [i >= program.num_consts and not sig.committed for i, sig in enumerate(in_sigs)]
+    context = Context(grid, tuple(free), tuple(fixed))
+    seconds["inline"] = time.perf_counter() - start
+    module = Module(program, program, program, tuple([_in_dims(grid, sig) for sig in in_sigs]))
+    module = run_passes(PARTITIONING, module, context, seconds)
+    program = module.global_program
+    _check_reshards(program, module.transfers)
 
     named = [s for s in out_shardings if s is not None] + inner
     mesh = default_mesh or get_concrete_mesh()
@@ -314,7 +275,7 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
         v: (sig,) for v, sig, its in zip(program.inputs, in_sigs, meshes, strict=True) if its is not meshes[0]
     }
     out_sigs = []
-    for atom, dims, wanted, spec in zip(program.outputs, out_dims, out_shardings, fixed, strict=True):
+    for atom, dims, wanted, spec in zip(program.outputs, module.out_dims, out_shardings, fixed, strict=True):
         if wanted is not None and not (spec and any(spec.open)):
             sharding = wanted
         elif not grid.names:
@@ -323,43 +284,25 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
             sharding = derive_sharding(grid, dims, atom.aval, [*own.get(atom, ()), *in_sigs], named, mesh)
         aval = array_type(atom.aval.shape, atom.aval.dtype, atom.aval.weak_type, sharding)
         out_sigs.append(signature(aval, sharding, committed))
-    start = time.perf_counter()
     mine = owned(out_sigs, bool(grid.names)) if owned is not None else ()
-    done = Executable(program, given, grid, in_dims, out_dims, out_sigs, device_program, transfers, times, placed, mine,
-                      names)  # fmt: skip
+    done = Executable(given, module, context, out_sigs, seconds, mine, names)
     if config.jax_debug_key_reuse:
         done.call = watching_keys(done.call, traced)
-    times["codegen"] = time.perf_counter() - start
-    record_event_duration_secs(COMPILED, sum(times.values()), fun_name=f"jit({program.name})")
+    record_event_duration_secs(COMPILED, sum(seconds.values()), fun_name=f"jit({program.name})")
     return done
 
 
-def _unverified(program: Program, after: str = "") -> Program:
-    return program
+def _verified(program: Program, after: str) -> Program:
+    return verify(program, after) if config.jax_enable_checks else program
 
 
-def _look_ahead(program: Program) -> bool:
-    """Begin to load what kernels will need; whether there are loops or branches."""
-    found = False
+def _look_ahead(program: Program) -> None:
+    """Begin to load what kernels will need."""
     for eqn in program.equations:
         if eqn.op.ahead is not None:
             eqn.op.ahead(tuple([a.aval for a in eqn.inputs]), eqn.params)
         for _, inner in subprograms(eqn.params):
-            found = True
             _look_ahead(inner)
-    return found
-
-
-def _has_values(program: Program, size: int) -> bool:
-    """Whether the program computes with a value of so many elements."""
-    return any(
-        a.aval.size >= size for e in program.equations for a in (*e.inputs, *e.outputs)
-    ) or any(_has_values(p, size) for e in program.equations for _, p in subprograms(e.params))  # fmt: skip
-
-
-def _has_many(program: Program, devices: int) -> bool:
-    """Whether so many equations give small values that a part may be worth compiling as a small program."""
-    return sum(all(v.aval.size * devices <= _MODEST for v in e.outputs) for e in program.equations) >= _MANY
 
 
 def _seen(sig: Signature) -> Signature:
@@ -367,32 +310,6 @@ def _seen(sig: Signature) -> Signature:
     if not isinstance(sig.sharding, PmapSharding):
         return sig
     return signature(sig.aval, SingleDeviceSharding(default_device()), False)
-
-
-def on_grid(program: Program, grid: Grid) -> Program:
-    """`program` with the mesh-related params of its equations, inner programs included, expressed in the grid's axes."""
-    equations = tuple(_equation_on_grid(e, grid) for e in program.equations)
-    if all(new is old for new, old in zip(equations, program.equations, strict=True)):
-        return program
-    return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
-
-
-def _equation_on_grid(e: Equation, grid: Grid) -> Equation:
-    params = dict(e.params)
-    if e.op.to_grid is not None:
-        params = dict(e.op.to_grid(params, grid, tuple(a.aval for a in e.inputs), tuple(v.aval for v in e.outputs)))
-    for name, value in params.items():
-        if isinstance(value, Program):
-            params[name] = on_grid(value, grid)
-        elif isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
-            params[name] = tuple(on_grid(v, grid) if isinstance(v, Program) else v for v in value)
-    if e.op.to_grid is None and all(params[k] is v for k, v in e.params.items()):
-        return e
-    return Equation(e.op, e.inputs, e.outputs, params, e.source)
-
-
-def _usable(grid: Grid) -> dict[str, int]:
-    return {n: s for n, s in zip(grid.names, grid.sizes, strict=True) if s > 1}
 
 
 def _in_dims(grid: Grid, sig: Signature) -> DimAxes:

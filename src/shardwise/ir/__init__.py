@@ -21,9 +21,10 @@ from shardwise.ir.program import Program as Program
 from shardwise.ir.program import Var as Var
 from shardwise.ir.program import calls_user as calls_user
 from shardwise.ir.program import live_equations as live_equations
+from shardwise.ir.program import map_equations as map_equations
+from shardwise.ir.program import map_programs as map_programs
 from shardwise.ir.program import source_text as source_text
 from shardwise.ir.program import subprograms as subprograms
-from shardwise.ir.program import verify as verify
 from shardwise.ir.trace import ProgramTrace as ProgramTrace
 from shardwise.ir.trace import Trace as Trace
 from shardwise.ir.trace import Tracer as Tracer
@@ -46,3 +47,5 @@ from shardwise.ir.value import check_index as check_index
 from shardwise.ir.value import check_scalar as check_scalar
 from shardwise.ir.value import check_truth as check_truth
 from shardwise.ir.value import literal as literal
+from shardwise.ir.verifier import ProgramError as ProgramError
+from shardwise.ir.verifier import verify as verify

@@ -5,7 +5,7 @@ A Program is global (its types are global shapes) or per-device (local shapes, e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,30 @@ def subprograms(params: Mapping[str, Any]) -> Iterator[tuple[str, Program]]:
                     yield f"{name}[{i}]", item
 
 
+def map_programs(eqn: Equation, change: Callable[[Program], Program]) -> Equation:
+    """The equation with each program that its params hold changed; the equation itself if `change` changes none."""
+    changed: dict[str, Any] = {}
+    for name, value in eqn.params.items():
+        new: Any = value
+        if type(value) is Program:
+            new = change(value)
+        elif type(value) is tuple and Program in map(type, value):
+            new = tuple(change(v) if type(v) is Program else v for v in value)
+            if all(a is b for a, b in zip(new, value, strict=True)):
+                new = value
+        if new is not value:
+            changed[name] = new
+    return Equation(eqn.op, eqn.inputs, eqn.outputs, {**eqn.params, **changed}, eqn.source) if changed else eqn
+
+
+def map_equations(program: Program, change: Callable[[Equation], Equation]) -> Program:
+    """The program with each equation changed; the program itself if `change` changes none."""
+    equations = tuple(change(e) for e in program.equations)
+    if all(new is old for new, old in zip(equations, program.equations, strict=True)):
+        return program
+    return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
+
+
 def source_text(source: Source | None) -> str:
     """``file.py:12`` or an empty text."""
     return f"{source[0].rpartition('/')[2]}:{source[1]}" if source else ""
@@ -135,34 +159,6 @@ def _letters(n: int) -> str:
         n, r = divmod(n - 1, 26)
         text = chr(97 + r) + text
     return text
-
-
-class ProgramError(AssertionError):
-    """A pass produced a program that breaks the IR's laws: our own mistake."""
-
-
-def verify(program: Program, after: str = "") -> Program:
-    """Return `program` if each value is defined once and before use, with types its op accepts; else ProgramError."""
-    defined: set[Var] = set()
-
-    def define(variables: Sequence[Var], where: str) -> None:
-        for var in variables:
-            if var in defined:
-                raise ProgramError(f"{where}: {var} is defined twice{after and ' after ' + after}")
-            defined.add(var)
-
-    define(program.inputs, "inputs")
-    for eqn in program.equations:
-        for atom in eqn.inputs:
-            if isinstance(atom, Var) and atom not in defined:
-                raise ProgramError(f"{eqn}: {atom} is used before it is defined{after and ' after ' + after}")
-        define(eqn.outputs, eqn.op.name)
-        for _, inner in subprograms(eqn.params):
-            verify(inner, after)
-    for atom in program.outputs:
-        if isinstance(atom, Var) and atom not in defined:
-            raise ProgramError(f"output {atom} is never defined{after and ' after ' + after}")
-    return program
 
 
 def calls_user(eqn: Equation) -> bool:

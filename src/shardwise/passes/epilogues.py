@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardwise.base import config
-from shardwise.ir import Equation, Program, Var
+from shardwise.ir import Equation, Program, Var, map_equations, map_programs
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.kernel import fused
@@ -30,6 +30,13 @@ def with_epilogues(program: Program, env: Env) -> Program:
     """`program` with its products joined with groups where that pays."""
     if config.shardwise_blas != "auto" or not llvm.available():
         return program
+    return _joined(program, env)
+
+
+def _joined(program: Program, env: Env) -> Program:
+    program = map_equations(
+        program, lambda e: e if e.op is fused else map_programs(e, lambda inner: _joined(inner, env))
+    )
     search = _Search(program, env)
     for i, eqn in enumerate(program.equations):
         if eqn.op is fused:

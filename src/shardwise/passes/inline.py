@@ -5,10 +5,7 @@ Equations of ops that have a simpler form for literal operands (`Op.static`) tak
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from shardwise.ir import Atom, Equation, Literal, Program, Var, subprograms
+from shardwise.ir import Atom, Equation, Literal, Program, Var, map_programs, subprograms
 
 
 def inline_calls(program: Program) -> Program:
@@ -27,17 +24,6 @@ def _has_calls(program: Program) -> bool:
                for eqn in program.equations)  # fmt: skip
 
 
-def _inlined_params(eqn: Equation) -> Mapping[str, Any]:
-    """The params with the programs they hold (loop bodies, shard_map bodies) inlined too."""
-    changed: dict[str, Any] = {}
-    for name, value in eqn.params.items():
-        if isinstance(value, Program):
-            changed[name] = inline_calls(value)
-        elif isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
-            changed[name] = tuple(inline_calls(v) if isinstance(v, Program) else v for v in value)
-    return {**eqn.params, **changed} if changed else eqn.params
-
-
 def _splice(program: Program, names: dict[Var, Atom], equations: list[Equation]) -> None:
 
     def read(a: Atom) -> Atom:
@@ -48,7 +34,7 @@ def _splice(program: Program, names: dict[Var, Atom], equations: list[Equation])
         if eqn.op.inline is None:
             outputs = tuple(Var(v.aval) for v in eqn.outputs)
             names.update(zip(eqn.outputs, outputs, strict=True))
-            renamed = Equation(eqn.op, inputs, outputs, _inlined_params(eqn), eqn.source)
+            renamed = map_programs(Equation(eqn.op, inputs, outputs, eqn.params, eqn.source), inline_calls)
             simpler = None if eqn.op.static is None else eqn.op.static(renamed)
             equations.append(renamed if simpler is None else simpler)
             continue

@@ -15,29 +15,20 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.ir import Equation, Literal, Program, Var, live_equations
-from shardwise.ops.collective import all_reduce
-from shardwise.passes.epilogues import LEAST, with_epilogues
+from shardwise.ir import Equation, Literal, Program, Var, live_equations, map_equations, map_programs
 from shardwise.passes.parts import Part, makers, ordered, users
-from shardwise.passes.wide_products import with_wide_products
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.kernel import FEWEST, fused
 from shardwise.runtime.fused.space import Space, fits, space_of
 from shardwise.runtime.machine.lanes import TYPES
 from shardwise.runtime.machine.llvm import available
 
-_REPEATABLE = ("max", "min", "and", "or")  # a value that several devices hold counts once
 _LARGEST = 96  # equations of a group: beyond, values no longer fit into registers
 
 
 def schedule(program: Program, env: Env) -> Program:
     """`program` with its groups of fusable equations fused, where they are large enough and can be compiled."""
-    program = _with_inner_programs(live_equations(program), env)
-    if env.extra:
-        return program
-    if available():
-        program = with_wide_products(program, env, LEAST // 4)
-        program = _crossing(program, env) if env.axis_names and env.processes is None else program
+    program = map_equations(live_equations(program), lambda e: map_programs(e, lambda inner: schedule(inner, env)))
     kinds = _kinds(program, env)
     if not any(k is not None for k in kinds):
         return program
@@ -55,39 +46,7 @@ def schedule(program: Program, env: Env) -> Program:
             equations.append(_fuse(members, set(part.members), kept, used, space))
         else:
             equations.extend(members)
-    scheduled = Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
-    return with_epilogues(scheduled, env)
-
-
-def _crossing(program: Program, env: Env) -> Program:
-    """`program` with large reductions whose results are reduced over devices right away as one: a loop more of the same group."""
-    made, used = makers(program), users(program)
-    kept = {v for v in program.outputs if isinstance(v, Var)}
-    equations: list[Equation | None] = list(program.equations)
-    for i, eqn in enumerate(program.equations):
-        x = eqn.inputs[0] if eqn.inputs else None
-        if (
-            eqn.op is not all_reduce
-            or x not in made
-            or x in kept
-            or used[x] != [i]
-            or eqn.params.get("groups") is not None
-        ):
-            continue
-        first = program.equations[made[x]]
-        space, axes = space_of(first), eqn.params["axes"]
-        if space is None or space.crossed or not set(axes) <= space.vma or eqn.params["kind"] not in _REPEATABLE:
-            continue
-        if (
-            first.op.reduction_of(first.params) == eqn.params["kind"]
-            and math.prod(space.shape) * math.prod(env.axis_sizes) >= FEWEST
-        ):
-            equations[made[x]] = None
-            equations[i] = Equation(
-                first.op, first.inputs, eqn.outputs, {**first.params, "sum_axes": axes}, first.source
-            )
-    left = tuple(e for e in equations if e is not None)
-    return Program(program.inputs, left, program.outputs, program.num_consts, program.name)
+    return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 
 
 # -- kinds -----------------------------------------------------------------------------------------------------------
@@ -161,30 +120,6 @@ def _worth(program: Program, members: Sequence[int]) -> bool:
     """Whether a group computes anything: copies alone are free as they are."""
     ops = [program.equations[i].op for i in members]
     return any(op.fold is not None or (op.emit is not None and op.emit.cost) for op in ops)
-
-
-def _with_inner_programs(program: Program, env: Env) -> Program:
-    """`program` with the bodies of its loops and branches scheduled."""
-    equations = tuple(_with_inner(e, env) for e in program.equations)
-    if all(new is old for new, old in zip(equations, program.equations, strict=True)):
-        return program
-    return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
-
-
-def _with_inner(eqn: Equation, env: Env) -> Equation:
-    changed: dict[str, Any] = {}
-    for name, value in eqn.params.items():
-        if isinstance(value, Program):
-            new = schedule(value, env)
-        elif isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
-            new = tuple(schedule(v, env) if isinstance(v, Program) else v for v in value)
-            if all(a is b for a, b in zip(new, value, strict=True)):
-                continue
-        else:
-            continue
-        if new is not value:
-            changed[name] = new
-    return Equation(eqn.op, eqn.inputs, eqn.outputs, {**eqn.params, **changed}, eqn.source) if changed else eqn
 
 
 # -- groups ----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise.ir import Atom, Equation, Literal, Program, Var, exact_items, live_equations, subprograms
+from shardwise.ir import Atom, Equation, Literal, Program, Var, exact_items, live_equations, map_equations, map_programs
 from shardwise.ops.collective import all_reduce, all_slice, psum_scatter_op
 
 
@@ -17,31 +17,12 @@ def simplify(program: Program, crossing: frozenset[str] = frozenset()) -> Progra
 def _simplified(program: Program, crossing: frozenset[str], done: dict[Program, Program]) -> Program:
     """`done` keeps what was made of inner programs, so that equations that shared one still do."""
     if program not in done:
-        inner = cheaper_forms(_with_inner(program, crossing, done))
+        inner = cheaper_forms(
+            map_equations(program, lambda e: map_programs(e, lambda p: _simplified(p, crossing, done)))
+        )
         merged = live_equations(common_subexpressions(inner))
         done[program] = fold_all_reduce(merged, crossing)
     return done[program]
-
-
-def _with_inner(program: Program, crossing: frozenset[str], done: dict[Program, Program]) -> Program:
-    """`program` with the programs that its equations hold simplified."""
-
-    def inner(value: Any) -> Any:
-        if isinstance(value, Program):
-            return _simplified(value, crossing, done)
-        return (
-            tuple(map(inner, value))
-            if isinstance(value, tuple) and any(isinstance(v, Program) for v in value)
-            else value
-        )
-
-    if not any(True for e in program.equations for _ in subprograms(e.params)):
-        return program
-    equations = tuple(
-        Equation(e.op, e.inputs, e.outputs, {k: inner(v) for k, v in e.params.items()}, e.source)
-        for e in program.equations
-    )
-    return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
 
 
 def cheaper_forms(program: Program) -> Program:

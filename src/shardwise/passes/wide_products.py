@@ -11,18 +11,26 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from shardwise.ir import Atom, Equation, Literal, Program, Var
+from shardwise.ir import Atom, Equation, Literal, Program, Var, map_equations, map_programs
 from shardwise.ops.casts import convert_element_type_p
+from shardwise.passes.epilogues import LEAST
 from shardwise.passes.parts import makers, users
 from shardwise.runtime.env import Env
+from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.products import amx
 
 _NARROW = ("float16", "bfloat16")
 _WIDE = np.dtype(np.float32)
+_LEAST = LEAST // 4  # elements on all devices from which it pays
 
 
-def with_wide_products(program: Program, env: Env, least: int) -> Program:
-    """`program` with products of 16-bit floats that have at least so many elements, on all devices, spelled out."""
+def with_wide_products(program: Program, env: Env) -> Program:
+    """`program` with its large products of 16-bit floats spelled out."""
+    return _spelled_out(program, env) if available() else program
+
+
+def _spelled_out(program: Program, env: Env) -> Program:
+    program = map_equations(program, lambda e: map_programs(e, lambda inner: _spelled_out(inner, env)))
     if not any(_is_narrow(e) for e in program.equations):
         return program
     made, used = makers(program), users(program)
@@ -36,7 +44,7 @@ def with_wide_products(program: Program, env: Env, least: int) -> Program:
         keeps = _multiplies_itself(eqn)
         left = [] if keeps else [a for a in eqn.inputs[:1] if isinstance(a, Var) and a in made]
         near = [*(made[a] for a in left), *(i for v in eqn.outputs for i in used.get(v, ()))]
-        large = max(a.aval.size for a in (*left, *eqn.outputs)) * devices >= least
+        large = max(a.aval.size for a in (*left, *eqn.outputs)) * devices >= _LEAST
         equations.extend(_wide(eqn, keeps) if large and any(map(fusable, near)) else [eqn])
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import shardwise as jax
 import shardwise.numpy as jnp
-from shardwise.passes import epilogues, schedule
+from shardwise.passes import crossing_reductions, epilogues, schedule, wide_products
 from shardwise.runtime.fused import folds
 from shardwise.runtime.fused import kernel as fused
 from shardwise.runtime.machine.llvm import available
@@ -42,14 +42,15 @@ def panels_from_little_on(size=1 << 14):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(epilogue._Maker, "layout", noted)
         patch.setattr(epilogues, "LEAST", 0)
-        patch.setattr(schedule, "LEAST", 0)
+        patch.setattr(wide_products, "_LEAST", 0)
         for name in ("_DEEPEST", "_DEEPEST_FOLLOWED", "_HIGHEST"):
             patch.setattr(epilogues, name, 1e9)
         for name, value in (("BYTES", size), ("_LEAST", size), ("_ROWS", 4)):
             patch.setattr(panels, name, value)
         for module, name in ((fused, "FEWEST"), (folds, "_FEWEST")):
             patch.setattr(module, name, 1 << 8)
-        patch.setattr(schedule, "FEWEST", 1 << 8)
+        for module in (schedule, crossing_reductions):
+            patch.setattr(module, "FEWEST", 1 << 8)
         yield made
 
 

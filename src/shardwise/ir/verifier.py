@@ -1,0 +1,60 @@
+"""The laws of the IR, checked after each pass where `jax_enable_checks` is set, as it is in the tests.
+
+Each value is defined once and before it is used, and each equation's results have the shapes and dtypes that its op's type rule gives
+for its operands and params.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardwise.ir.program import Equation, Program, Var, subprograms
+from shardwise.ir.types import ShapedArray
+
+
+class ProgramError(AssertionError):
+    """A pass produced a program that breaks the IR's laws: our own mistake."""
+
+
+def verify(program: Program, after: str = "") -> Program:
+    """Return `program` if it obeys the laws.
+
+    Raises:
+        ProgramError: it does not; the message names the equation, and the pass `after` which it was looked at.
+    """
+    since = f" after {after}" if after else ""
+    defined: set[Var] = set()
+
+    def define(variables: Sequence[Var], where: str) -> None:
+        for var in variables:
+            if var in defined:
+                raise ProgramError(f"{where}: {var} is defined twice{since}")
+            defined.add(var)
+
+    define(program.inputs, "inputs")
+    for eqn in program.equations:
+        for atom in eqn.inputs:
+            if isinstance(atom, Var) and atom not in defined:
+                raise ProgramError(f"{eqn}: {atom} is used before it is defined{since}")
+        define(eqn.outputs, eqn.op.name)
+        _check_types(eqn, since)
+        for _, inner in subprograms(eqn.params):
+            verify(inner, after)
+    for atom in program.outputs:
+        if isinstance(atom, Var) and atom not in defined:
+            raise ProgramError(f"output {atom} is never defined{since}")
+    return program
+
+
+def _check_types(eqn: Equation, since: str) -> None:
+    found = eqn.op.type_rule(*[a.aval for a in eqn.inputs], **eqn.params)
+    inferred = tuple(found) if eqn.op.multiple_results else (found,)
+    if len(inferred) != len(eqn.outputs):
+        raise ProgramError(f"{eqn}: {eqn.op.name} gives {len(inferred)} results, not {len(eqn.outputs)}{since}")
+    for var, aval in zip(eqn.outputs, inferred, strict=True):
+        if _kind(var.aval) != _kind(aval):
+            raise ProgramError(f"{eqn}: the type rule of {eqn.op.name} gives {aval.str_short()}{since}")
+
+
+def _kind(aval: ShapedArray) -> object:
+    return aval.shape, aval.dtype

@@ -1,0 +1,56 @@
+"""Large reductions whose results are reduced over devices right away, as one reduction over both: one more loop of the same group.
+
+Comes in: a per-device program. Goes out: the program in which such a pair is one equation, with the axes in `sum_axes`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from shardwise.ir import Equation, Program, Var, map_equations, map_programs
+from shardwise.ops.collective import all_reduce
+from shardwise.passes.parts import makers, users
+from shardwise.runtime.env import Env
+from shardwise.runtime.fused.kernel import FEWEST
+from shardwise.runtime.fused.space import space_of
+from shardwise.runtime.machine.llvm import available
+
+_REPEATABLE = ("max", "min", "and", "or")  # a value that several devices hold counts once
+
+
+def with_crossing_reductions(program: Program, env: Env) -> Program:
+    """`program` with these pairs joined; as it is where the devices lie over several processes."""
+    if not env.axis_names or env.processes is not None or not available():
+        return program
+    return _joined(program, env)
+
+
+def _joined(program: Program, env: Env) -> Program:
+    program = map_equations(program, lambda e: map_programs(e, lambda inner: _joined(inner, env)))
+    made, used = makers(program), users(program)
+    kept = {v for v in program.outputs if isinstance(v, Var)}
+    equations: list[Equation | None] = list(program.equations)
+    for i, eqn in enumerate(program.equations):
+        x = eqn.inputs[0] if eqn.inputs else None
+        if (
+            eqn.op is not all_reduce
+            or x not in made
+            or x in kept
+            or used[x] != [i]
+            or eqn.params.get("groups") is not None
+        ):
+            continue
+        first = program.equations[made[x]]
+        space, axes = space_of(first), eqn.params["axes"]
+        if space is None or space.crossed or not set(axes) <= space.vma or eqn.params["kind"] not in _REPEATABLE:
+            continue
+        if (
+            first.op.reduction_of(first.params) == eqn.params["kind"]
+            and math.prod(space.shape) * math.prod(env.axis_sizes) >= FEWEST
+        ):
+            equations[made[x]] = None
+            equations[i] = Equation(
+                first.op, first.inputs, eqn.outputs, {**first.params, "sum_axes": axes}, first.source
+            )
+    left = tuple(e for e in equations if e is not None)
+    return Program(program.inputs, left, program.outputs, program.num_consts, program.name)

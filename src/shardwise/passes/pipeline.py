@@ -1,0 +1,193 @@
+"""The pipeline: all passes, in order, from an inlined program to the one that a Plan runs.
+
+    on_grid -> propagate -> partition -> simplify                          `PARTITIONING`
+    wide_products -> crossing_reductions -> schedule -> epilogues          `FUSING`, where there are large values
+    small                                                                  `JOINING`, where there are small parts
+
+Comes in: a `Module`, which is a program with what is known of its layouts, and the `Context` that it is compiled for. A pass gives a
+new module and changes neither. `PARTITIONING` makes the per-device program, which `explain` shows; the others, which bring the compiler of
+loops, decide what runs as one. `run_passes` times each pass, and verifies what it gives where `jax_enable_checks` is set.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+
+from shardwise.base import config
+from shardwise.ir import Program, Var, subprograms, verify
+from shardwise.passes import grid_params
+from shardwise.passes.grid import DimAxes, Grid
+from shardwise.passes.partition import Transfer, partition
+from shardwise.passes.propagate import Placement, propagate
+from shardwise.passes.simplify import simplify
+from shardwise.runtime.env import Env
+
+_LARGE = 1 << 12  # elements on all devices; nothing smaller is fused
+_FEW = 8  # equations of small values; fewer, without a loop, are left to NumPy
+_SMALL = 1 << 14  # elements of a value that is small
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a program is compiled for.
+
+    Attributes:
+        grid: the devices, and the axes that refine all meshes of the program.
+        free: per input, whether its layout is the program's to choose.
+        results: per result the layout that the caller fixes, None if there is none.
+    """
+
+    grid: Grid
+    free: tuple[bool, ...]
+    results: tuple[Placement | None, ...]
+
+    @property
+    def env(self) -> Env:
+        """The grid as kernels see it."""
+        return Env(self.grid.names, self.grid.sizes, processes=self.grid.processes)
+
+    @property
+    def devices(self) -> int:
+        """The number of devices."""
+        return len(self.grid.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A program on its way from what was traced to what runs.
+
+    Attributes:
+        program: global until `partition`, per-device from there on.
+        global_program: the program as it was partitioned.
+        device_program: the per-device program before anything in it was joined.
+        in_dims: per input its layout, in grid axes.
+        out_dims: per result its layout, once there is a per-device program.
+        layouts: the layout of each value of the global program; empty on one device.
+        transfers: the collectives of the per-device program.
+    """
+
+    program: Program
+    global_program: Program
+    device_program: Program
+    in_dims: tuple[DimAxes, ...]
+    out_dims: tuple[DimAxes, ...] = ()
+    layouts: Mapping[Var, DimAxes] = field(default_factory=dict)
+    transfers: tuple[Transfer, ...] = ()
+
+
+Pass = Callable[[Module, Context], Module]
+
+
+def run_passes(
+    passes: tuple[tuple[str, Pass], ...], module: Module, context: Context, seconds: dict[str, float]
+) -> Module:
+    """The module after these passes; adds the time of each to `seconds`."""
+    for name, rewrite in passes:
+        start = time.perf_counter()
+        module = rewrite(module, context)
+        seconds[name] = time.perf_counter() - start
+        if config.jax_enable_checks:
+            verify(module.program, after=name)
+    return module
+
+
+def _on_grid(module: Module, context: Context) -> Module:
+    program = grid_params.on_grid(module.program, context.grid)
+    return replace(module, program=program, global_program=program)
+
+
+def _propagate(module: Module, context: Context) -> Module:
+    """Layouts for all values. Arguments that no one placed lie as the program likes them."""
+    if context.devices == 1:
+        return module
+    program, grid = module.program, context.grid
+    axes = {n: s for n, s in zip(grid.names, grid.sizes, strict=True) if s > 1}
+    inputs = [
+        None if free else Placement(d, (False,) * len(d)) for d, free in zip(module.in_dims, context.free, strict=True)
+    ]
+    uneven_whole = program.outputs if config.dialect.uneven_results_whole else ()
+    layouts = propagate(program, axes, inputs, context.results, grid=grid, uneven_whole=uneven_whole)
+    in_dims = tuple(
+        layouts.get(v, d) if free else d
+        for v, d, free in zip(program.inputs, module.in_dims, context.free, strict=True)
+    )
+    return replace(module, in_dims=in_dims, layouts=layouts)
+
+
+def _partition(module: Module, context: Context) -> Module:
+    program, layouts = module.program, module.layouts
+    wanted: list[DimAxes | None] = []
+    for fixed, atom in zip(context.results, program.outputs, strict=True):
+        if fixed is None:
+            wanted.append(None)
+        else:
+            chosen = layouts.get(atom) if any(fixed.open) and isinstance(atom, Var) else None
+            wanted.append(fixed.dims if chosen is None else chosen)
+    local, out_dims, transfers = partition(program, context.grid, layouts, module.in_dims, wanted)
+    return replace(module, program=local, out_dims=out_dims, transfers=transfers)
+
+
+def _simplify(module: Module, context: Context) -> Module:
+    owners = context.grid.processes
+    crossing = frozenset() if owners is None else frozenset(context.grid.names[a] for a in owners.crossing())
+    program = simplify(module.program, crossing)
+    return replace(module, program=program, device_program=program)
+
+
+def _later(name: str, function: str) -> tuple[str, Pass]:
+    """A pass of per-device programs, imported when it first runs: it brings the compiler, which many programs do without."""
+    module_name = f"shardwise.passes.{name}"
+
+    def rewrite(module: Module, context: Context) -> Module:
+        change = getattr(import_module(module_name), function)
+        return replace(module, program=change(module.program, context.env))
+
+    return name, rewrite
+
+
+def _has_large_values(module: Module, devices: int) -> bool:
+    """Whether the program computes with a value that has enough elements for a loop of its own."""
+    return _has_values(module.device_program, _LARGE // devices)
+
+
+def _has_values(program: Program, size: int) -> bool:
+    return any(a.aval.size >= size for e in program.equations for a in (*e.inputs, *e.outputs)) or any(
+        _has_values(p, size) for e in program.equations for _, p in subprograms(e.params)
+    )
+
+
+def _has_small_parts(module: Module, devices: int) -> bool:
+    """Whether a part may be worth compiling as a small program: there is a loop or branch, or many equations give small values."""
+    if any(True for e in module.device_program.equations for _ in subprograms(e.params)):
+        return True
+    return sum(all(v.aval.size * devices <= _SMALL for v in e.outputs) for e in module.program.equations) >= _FEW
+
+
+PARTITIONING: tuple[tuple[str, Pass], ...] = (
+    ("on_grid", _on_grid),
+    ("propagate", _propagate),
+    ("partition", _partition),
+    ("simplify", _simplify),
+)
+FUSING: tuple[tuple[str, Pass], ...] = (
+    _later("wide_products", "with_wide_products"),
+    _later("crossing_reductions", "with_crossing_reductions"),
+    _later("schedule", "schedule"),
+    _later("epilogues", "with_epilogues"),
+)
+JOINING: tuple[tuple[str, Pass], ...] = (_later("small", "find_small"),)
+PIPELINE = PARTITIONING + FUSING + JOINING
+
+
+def scheduled(module: Module, context: Context, seconds: dict[str, float]) -> Module:
+    """The module after those passes of the second half that have something to do; as it is where fusion is off."""
+    if config.shardwise_fused != "auto":
+        return module
+    if _has_large_values(module, context.devices):
+        module = run_passes(FUSING, module, context, seconds)
+    if _has_small_parts(module, context.devices):
+        module = run_passes(JOINING, module, context, seconds)
+    return module

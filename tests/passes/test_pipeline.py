@@ -1,0 +1,124 @@
+"""The pipeline is a list that one can read, stop in the middle of, and look into between passes."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.base import config
+from shardwise.ir import Equation, Program, ProgramError, ShapedArray, Var, trace_program, verify
+from shardwise.passes import pipeline
+from shardwise.passes.grid import make_grid
+from shardwise.passes.inline import inline_calls
+from shardwise.passes.pipeline import FUSING, JOINING, PARTITIONING, PIPELINE, Context, Module, run_passes, scheduled
+
+X = ShapedArray((64, 64), np.dtype("float32"))
+
+
+def compiled_for(axes=(("x", 8),)):
+    """A product and its loss, with operands split over these axes, before the first pass."""
+
+    def f(a, w):
+        return [lax.reduce_sum(lax.tanh(lax.dot(a, w)), (0, 1))]
+
+    program = inline_calls(trace_program(f, [X, X])[0])
+    names, sizes = zip(*axes, strict=True)
+    grid = make_grid(sw.devices()[: int(np.prod(sizes))], [(names, sizes)])
+    dims = ((grid.names[:1], ()), ((), ()))
+    context = Context(grid, (False, False), (None,))
+    return Module(program, program, program, dims), context
+
+
+def test_each_pass_has_a_name_and_leaves_its_input_alone():
+    module, context = compiled_for()
+    for name, rewrite in PIPELINE:
+        before = str(module.program), module.in_dims, module.layouts
+        after = rewrite(module, context)
+        assert (str(module.program), module.in_dims, module.layouts) == before, name
+        verify(after.program, after=name)
+        module = after
+
+
+def test_the_first_part_ends_with_explicit_collectives():
+    module, context = compiled_for()
+    seconds: dict[str, float] = {}
+    done = run_passes(PARTITIONING, module, context, seconds)
+    assert list(seconds) == ["on_grid", "propagate", "partition", "simplify"]
+    assert done.global_program is not done.device_program is done.program
+    (product,) = [e for e in done.program.equations if e.op.name == "dot_general"]
+    assert [v.aval.shape for v in product.outputs] == [(8, 64)]
+    assert [t.kind for t in done.transfers] == ["all_reduce"]
+
+
+def test_the_second_half_changes_what_runs_and_not_what_is_shown(monkeypatch):
+    module, context = compiled_for()
+    shown = run_passes(PARTITIONING, module, context, {})
+    seconds: dict[str, float] = {}
+    monkeypatch.setattr(pipeline, "_LARGE", 1 << 20)
+    assert scheduled(shown, context, seconds) is shown  # too small for any of it
+    monkeypatch.setattr(pipeline, "_LARGE", 8)
+    monkeypatch.setattr(pipeline, "_FEW", 1)
+    done = scheduled(shown, context, seconds)
+    assert list(seconds) == [name for name, _ in FUSING + JOINING]
+    assert done.device_program is shown.device_program
+    assert done.in_dims == shown.in_dims
+    with config.override("shardwise_fused", "off"):
+        assert scheduled(shown, context, seconds) is shown
+
+
+@pytest.mark.parametrize("name", [name for name, _ in PIPELINE])
+def test_a_pass_that_breaks_the_laws_is_named(monkeypatch, name):
+    def broken(module, context):
+        eqn = module.program.equations[0]
+        twice = Program(module.program.inputs, (eqn, *module.program.equations), module.program.outputs, 0, "f")
+        return Module(twice, twice, twice, module.in_dims)
+
+    module, context = compiled_for()
+    with pytest.raises(ProgramError, match=f"defined twice after {name}"):
+        run_passes(((name, broken),), module, context, {})
+
+
+def test_the_verifier_knows_types():
+    program, _ = trace_program(lambda x: [lax.sin(x)], [X])
+    (eqn,) = program.equations
+    wrong = Var(X.update(shape=(64, 63)))
+    lies = Program(program.inputs, (Equation(eqn.op, eqn.inputs, (wrong,), eqn.params),), (wrong,), 0, "f")
+    with pytest.raises(ProgramError, match=r"type rule of sin gives f32\[64,64\] after anything"):
+        verify(lies, after="anything")
+    other = Var(X.update(dtype=np.dtype("int32")))
+    lies = Program(program.inputs, (Equation(eqn.op, eqn.inputs, (other,), eqn.params),), (other,), 0, "f")
+    with pytest.raises(ProgramError, match="type rule of sin"):
+        verify(lies)
+    few = Program(program.inputs, (Equation(eqn.op, eqn.inputs, (), eqn.params),), (), 0, "f")
+    with pytest.raises(ProgramError, match="gives 1 results, not 0"):
+        verify(few)
+
+
+def test_compiling_verifies_where_asked(monkeypatch):
+    seen = []
+
+    def noted(program, after=""):
+        seen.append(after)
+        return program
+
+    monkeypatch.setattr(pipeline, "verify", noted)
+    for wanted in (True, False):
+        with sw.enable_checks(wanted):
+            sw.jit(lambda x, more=wanted: jnp.sin(x) + more)(np.ones(1 << 13, np.float32))
+        assert (set(seen) == {name for name, _ in PARTITIONING + FUSING}) is wanted
+        seen.clear()
+
+
+def test_every_pass_has_a_test_file_of_its_name():
+    folder = Path(pipeline.__file__).parent
+    here = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert modules <= here
+    for name, _ in FUSING + JOINING:
+        importlib.import_module(f"shardwise.passes.{name}")

@@ -1,0 +1,79 @@
+"""Programs with less to do: equal equations once, dead ones never, all-reduce folded into what it follows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.ir import ShapedArray, trace_program, verify
+from shardwise.passes.inline import inline_calls
+from shardwise.passes.simplify import common_subexpressions, simplify
+from shardwise.sharding import Mesh, NamedSharding
+from shardwise.sharding import PartitionSpec as P
+
+X = ShapedArray((4, 4), np.dtype("float32"))
+
+
+def simplified(f, *types):
+    return verify(simplify(inline_calls(trace_program(f, types or (X,))[0])))
+
+
+def names(program):
+    return [e.op.name for e in program.equations]
+
+
+def test_equal_equations_run_once():
+    out = simplified(lambda x: [lax.add(lax.sin(x), lax.cos(lax.sin(x)))])
+    assert names(out) == ["sin", "cos", "add"]
+
+
+def test_dead_equations_never():
+    out = simplified(lambda x: [lax.sin(x), lax.exp(x)][:1])
+    assert names(out) == ["sin"]
+
+
+def test_zeros_of_different_signs_are_not_equal():
+    def f(x):
+        return [lax.max(x, np.float32(0.0)), lax.max(x, np.float32(-0.0))]
+
+    out = simplified(f)
+    assert len(out.equations) == 2
+
+
+def test_effects_stay_and_stay_two():
+    def f(x):
+        sw.debug.print("again {}", x)
+        sw.debug.print("again {}", x)
+        return [x]
+
+    out = simplified(f)
+    assert sum(e.op.has_effects(e.params) for e in out.equations) == 2
+
+
+def test_loop_bodies_too():
+    def f(x):
+        return [lax.fori_loop(0, 3, lambda i, c: lax.add(lax.sin(c), lax.sin(c)), x)]
+
+    (loop,) = [e for e in simplified(f).equations if e.op.name == "scan"]
+    assert names(loop.params["body"]).count("sin") == 1
+
+
+def test_merging_keeps_the_first():
+    program, _ = trace_program(lambda x: [lax.sin(x), lax.sin(x)], [X])
+    merged = common_subexpressions(program)
+    assert len(merged.equations) == 1
+    assert merged.outputs[0] is merged.outputs[1] is program.outputs[0]
+
+
+@pytest.mark.parametrize("spec, kinds", [(P(None, "x"), ["sum"]), (P("x", None), [])])
+def test_a_sum_over_devices_joins_the_product(spec, kinds):
+    mesh = Mesh(sw.devices(), ("x",))
+    a = sw.device_put(np.ones((8, 8), np.float32), NamedSharding(mesh, spec))
+    w = sw.device_put(np.ones((8, 8), np.float32), NamedSharding(mesh, P(*reversed(tuple(spec))) if kinds else P()))
+    compiled = sw.jit(jnp.matmul).lower(a, w).compile()
+    text = compiled.as_text()
+    assert ("sum_axes=('x',)" in text) is bool(kinds)
+    assert "all_reduce" not in text

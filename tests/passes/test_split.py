@@ -1,0 +1,62 @@
+"""Splits are worked out once for equations that are alike; types and params are then the device's own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardwise import lax
+from shardwise.ir import ExactParams, ShapedArray, trace_program
+from shardwise.passes import split as module
+from shardwise.passes.split import local_params, local_type, shape_of, split_of
+from tests.passes.layouts import MESH, layout
+
+X = ShapedArray((8, 16), np.dtype("float32"))
+SIZES = tuple(MESH.items())
+
+
+def equation(f, *types):
+    program, _ = trace_program(f, types or (X,))
+    return program.equations[-1]
+
+
+def found(eqn, *layouts):
+    types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
+    return split_of(eqn.op, *types, ExactParams(eqn.params), tuple(map(layout, layouts)), SIZES)
+
+
+def test_a_contracted_dim_gives_partial_sums():
+    eqn = equation(lambda a, b: [lax.dot(a, b)], X, X.update(shape=(16, 8)))
+    split = found(eqn, "-y", "y-", "--")
+    assert split.partial == ("y",)
+    assert split.operands == (((), ("y",)), (("y",), ()))
+
+
+def test_alike_equations_share_a_split():
+    one, other = (equation(lambda x: [lax.sin(x)]) for _ in range(2))
+    assert found(one, "xy", "xy") is found(other, "xy", "xy")
+    assert found(one, "xy", "xy") is not found(other, "x-", "x-")
+
+
+def test_local_types():
+    local = local_type(X, layout("xy"), MESH, {})
+    assert local.shape == (4, 4)
+    assert local.vma == {"x", "y"}
+    assert local_type(X.update(vma=frozenset({"i"})), layout("x-"), MESH, {"i": ("y",)}).vma == {"x", "y"}
+    assert shape_of((8, 16), layout("(xy)-"), SIZES) == (1, 16)
+
+
+def test_local_params():
+    eqn = equation(lambda x: [lax.broadcast_in_dim(x, (2, 8, 16), (1, 2))])
+    (out,) = eqn.outputs
+    params = local_params(
+        eqn.op, ExactParams(eqn.params), (local_type(X, layout("xy"), MESH, {}),), (layout("xy"),), (layout("-xy"),),
+        (out.aval,), SIZES, (),
+    )  # fmt: skip
+    assert params["shape"] == (2, 4, 4)
+
+
+def test_what_does_not_hash_is_worked_out_anew():
+    calls = []
+    make = module.remembered(lambda key: calls.append(key) or len(calls))
+    assert (make((1,)), make((1,))) == (1, 1)
+    assert (make([1]), make([1])) == (2, 3)
