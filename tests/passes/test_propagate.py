@@ -381,7 +381,7 @@ def test_a_literal_may_enter_a_loop():
 def test_shard_map_gives_its_results_and_pulls_its_operands():
     a, b, out = (Var(ShapedArray((8, 8), np.dtype(np.float32))) for _ in range(3))
     sine = traced(lax.sin, [a.aval]).equations[0].op
-    params = {"in_dims": (layout("x-"),), "out_dims": (layout("-x"),), "auto": ()}
+    params = {"grid_in_dims": (layout("x-"),), "grid_out_dims": (layout("-x"),), "auto": ()}
     manual = Equation(
         SimpleNamespace(name="shard_map", edges=None, constrains=None, boundary=True), (b,), (out,), params
     )

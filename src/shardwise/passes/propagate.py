@@ -289,11 +289,11 @@ class _Graph:
     def _shard_map(self, eqn: Equation, constrained: Constrained, seen: set[int]) -> None:
         params = eqn.params
         free = bool(params.get("auto"))
-        for var, dims in zip(eqn.outputs, params["out_dims"], strict=True):
+        for var, dims in zip(eqn.outputs, params["grid_out_dims"], strict=True):
             if var not in self.fixed:
                 self.fix(self.id_of(var), Placement(dims, (free,) * len(dims)))
         entering: list[int] = []
-        for atom, dims in zip(eqn.inputs, params["in_dims"], strict=True):
+        for atom, dims in zip(eqn.inputs, params["grid_in_dims"], strict=True):
             if isinstance(atom, Var):
                 placement = Placement(dims, (free,) * len(dims))
                 constrained.setdefault(atom, set()).add(placement)
@@ -302,11 +302,11 @@ class _Graph:
             return
         wished = iter([self.nodes[n][1][1] for n in entering])
         with self._inside(eqn) as body:
-            for atom, var, dims in zip(eqn.inputs, body.inputs, params["in_dims"], strict=True):
+            for atom, var, dims in zip(eqn.inputs, body.inputs, params["grid_in_dims"], strict=True):
                 if isinstance(atom, Var):
                     self._node(_block_flow(atom.aval.shape, self._ways(dims), True), (next(wished), self.id_of(var)))
             self.connect(body, seen)
-            for var, atom, dims in zip(eqn.outputs, body.outputs, params["out_dims"], strict=True):
+            for var, atom, dims in zip(eqn.outputs, body.outputs, params["grid_out_dims"], strict=True):
                 if isinstance(atom, Var):
                     self._node(
                         _block_flow(var.aval.shape, self._ways(dims), False), (self.id_of(atom), self.id_of(var))

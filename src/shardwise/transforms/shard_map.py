@@ -249,8 +249,8 @@ def _to_grid(params: Params, grid: Any, in_types: Types, out_types: Types) -> Pa
     table = grid.axes_of(names, sizes) if grid.names else {a: () for a in names}
     manual = params["manual"]
     every = frozenset(g for a in manual for g in table[a])
-    return {**params, "in_dims": tuple(grid.rename(names, sizes, d) for d in params["in_dims"]),
-            "out_dims": tuple(grid.rename(names, sizes, d) for d in params["out_dims"]),
+    return {**params, "grid_in_dims": tuple(grid.rename(names, sizes, d) for d in params["in_dims"]),
+            "grid_out_dims": tuple(grid.rename(names, sizes, d) for d in params["out_dims"]),
             "scope": {a: table[a] for a in manual}, "grid_manual": every,
             "auto": tuple(g for g in grid.names if g not in every)}  # fmt: skip
 
@@ -266,7 +266,7 @@ def _partition(region: Any, eqn: Equation) -> None:
     manual: frozenset[str] = params["grid_manual"]
     auto = {a: n for a, n in region.grid.axis_sizes.items() if a in params["auto"] and a not in region.manual and n > 1}
     atoms, auto_dims = [], []
-    for operand, dims in zip(eqn.inputs, params["in_dims"], strict=True):
+    for operand, dims in zip(eqn.inputs, params["grid_in_dims"], strict=True):
         atom, have = region.read(operand)
         have = have or ((),) * operand.aval.ndim
         rest = tuple(tuple(a for a in axes if a in auto) for axes in have)
@@ -282,7 +282,7 @@ def _partition(region: Any, eqn: Equation) -> None:
     for var, atom, dims in zip(program.inputs, atoms, auto_dims, strict=True):
         body.define(var, atom, dims)
     body.run(program)
-    for var, result, dims in zip(eqn.outputs, program.outputs, params["out_dims"], strict=True):
+    for var, result, dims in zip(eqn.outputs, program.outputs, params["grid_out_dims"], strict=True):
         atom, rest = body.read(result)
         rest = rest or ((),) * result.aval.ndim
         if any(rest) and not config.latest:  # the seed era's results lie as out_specs say
