@@ -14,6 +14,7 @@ from shardwise import lax
 from shardwise.base import config
 from shardwise.ir import Equation, Program, ShapedArray, Var, trace_program
 from shardwise.ir.op import find_op
+from shardwise.passes.crossing_reductions import with_crossing_reductions
 from shardwise.passes.schedule import schedule
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import folds
@@ -265,7 +266,7 @@ def test_extrema_over_grid_axes(fold, kind):
     (extremum,) = (e.op for e in trace_program(lambda x: [fold(x, (1,))], [x.aval])[0].equations)
     program = Program((x,), (Equation(extremum, (x,), (part,), {"axes": (1,)}),
                              Equation(find_op("all_reduce"), (part,), (total,), {"axes": ("b",), "kind": kind})), (total,))  # fmt: skip
-    out = schedule(program, env)
+    out = schedule(with_crossing_reductions(program, env), env)
     assert names(out) == ["fused"]
     run = FoldedKernel(env, out.equations[0].params["program"], out.equations[0].params["space"])
     rng = np.random.default_rng(9)
