@@ -88,10 +88,8 @@ def _tell(runners: Runners, program: Program, finding: Finding, seed: str, shrin
         program = shrunk(program, shows)
         again = check(finding.law, runners, program)
         print(f"--- shrunk\n{(again or finding).detail[:1500]}")
-    print(
-        f"# noise: {program.noise}\n{program.text('plain' if finding.law in ('jax', 'eager') else 'mesh')}\n",
-        flush=True,
-    )
+    plain = finding.law in ("jax", "eager") or (finding.law == "traced" and program.axis_type == "Auto")
+    print(f"# noise: {program.noise}\n{program.text('plain' if plain else 'mesh')}\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ from tests.fuzz.program import AXES, Function, Operand, Program, Quality, Shape,
 EPSILON = {"float32": 2.0**-23, "complex64": 2.0**-22, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 LARGEST_INT = {"int32": 2**31, "uint32": 2**32, "int16": 2**15, "int8": 2**7, "uint8": 2**8, "uint16": 2**16}
 LARGEST_FLOAT = {"float16": 3e4}
-MESHES = ((1,), (2,), (3,), (2, 3), (8,), (1, 8), (2, 2, 2), (2, 4), (4, 2), (2, 2))
+MESHES = (
+    (1,), (2,), (3,), (2, 3), (6,), (8,), (1, 8), (1, 4), (4, 1), (2, 1, 2), (2, 2, 2), (1, 2, 3), (2, 4), (4, 2), (2, 2)
+)  # fmt: skip
 DTYPES = (
     ("float32",) * 6 + ("int32",) * 3 + ("bfloat16", "float16", "int8", "uint8", "int16", "uint32", "bool", "complex64")
 )
@@ -100,7 +102,7 @@ class Grower:
         self.sizes = [*self.random.sample(pool, 3), math.prod(self.mesh), self.random.choice(self.mesh)]
         if self.large:
             self.sizes += [self.random.choice((96, 128, 192))] * 3
-        if self.random.random() < 0.06:
+        if self.random.random() < 0.1:
             self.sizes.append(0)
         self.most = MOST_ELEMENTS * 16 if self.large else MOST_ELEMENTS
         self.count = 0

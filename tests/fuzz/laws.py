@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
+import re
 import select
 import shutil
 import subprocess
@@ -11,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import numpy as np
 import pytest
 
 from tests.differential import oracle
-from tests.fuzz.program import Program
+from tests.fuzz.program import AXES, Program, edited
 
 HERE = Path(__file__).parent
 SAFETY = 8.0  # how far beyond the estimated noise floats may be apart
@@ -43,19 +45,26 @@ class Together:
         self.folder: Path | None = None
 
     def run(self, source: str) -> Answer:
-        if self.process is None or self.process.poll() is not None:
-            self._start()
-        request = pickle.dumps(source)
-        for pipe in self.requests:
-            pipe.write(len(request).to_bytes(8, "little") + request)
-            pipe.flush()
-        answers = [self._read(pipe) for pipe in self.answers]
-        if "died" in answers[0] or "died" in answers[1]:
-            self.close()
-            return {"died": answers[0].get("died") or answers[1].get("died")}
+        answers = self.run_apart(source, source)
+        if "died" in answers[0]:
+            return answers[0]
         if ("error" in answers[0]) != ("error" in answers[1]):
             return {"died": f"one process raised: {answers}"}
         return answers[0]
+
+    def run_apart(self, *sources: str) -> list[Answer]:
+        """The answers of both processes to a program for each; if one dies, both have."""
+        if self.process is None or self.process.poll() is not None:
+            self._start()
+        for pipe, source in zip(self.requests, sources, strict=True):
+            request = pickle.dumps(source)
+            pipe.write(len(request).to_bytes(8, "little") + request)
+            pipe.flush()
+        answers = [self._read(pipe) for pipe in self.answers]
+        died = [answer for answer in answers if "died" in answer]
+        if died:
+            self.close()
+        return died[:1] * 2 or answers
 
     def close(self) -> None:
         if self.process is not None:
@@ -144,6 +153,12 @@ class Runners:
             self._of[name].close()
             return {"died": str(error).split("; the program was")[0]}
 
+    def run_apart(self, *sources: str) -> list[Answer]:
+        """What each of two processes answers to a program of its own."""
+        together = self._of["together"]
+        assert isinstance(together, Together)
+        return together.run_apart(*sources)
+
     def close(self) -> None:
         for runner in self._of.values():
             runner.close()
@@ -151,6 +166,7 @@ class Runners:
 
 Law = Callable[[Runners, Program], tuple[Answer, Answer, bool]]
 LAWS: dict[str, Law] = {}
+BESIDE_JAX = ("jax", "types", "traced", "refusals")
 
 
 def law(function: Law) -> Law:
@@ -197,6 +213,42 @@ def processes(runners: Runners, program: Program) -> tuple[Answer, Answer, bool]
     return together, runners.run("ours", program.text()), False
 
 
+# What comes of all results meets an array that lies on all devices.
+READ_TOGETHER = """
+guard = put(np.arange({size}, dtype=np.float32), P({axes},))
+def read():
+    {context}:
+        parts = [jnp.sum(jnp.real(x).astype('float32')) for x in jax.jit(f)(*args)]
+        return float(jnp.sum(guard * sum(parts)))
+try:
+    result = np.float32(read()).tobytes().hex()
+except jax.errors.JaxRuntimeError as error:
+    result = type(error).__name__
+"""
+
+
+@law
+def divergent(runners: Runners, program: Program) -> tuple[Answer, Answer, bool]:
+    """Where one of two processes runs something else, both are told before they read what came of both."""
+    size = math.prod(program.mesh)
+    other = edited(program)
+    if size == 1 or other is None:
+        return {}, {}, False
+    end = READ_TOGETHER.format(size=size, axes=AXES[: len(program.mesh)], context=_context(program))
+    answers = runners.run_apart(*(p.text(call="None") + end for p in (program, other)))
+    if "died" in answers[0]:
+        return answers[0], {"result": NOTICED}, False
+    if all("error" in answer for answer in answers):  # on either alone, too
+        return {}, {}, False
+    told = [answer.get("result", "an error") for answer in answers]
+    if told[0] == told[1] and told[0] != NOTICED[0]:  # what was edited has no part in the results
+        return {}, {}, False
+    return {"result": told}, {"result": NOTICED}, False
+
+
+NOTICED = ["DivergenceError"] * 2
+
+
 @law
 def jax(runners: Runners, program: Program) -> tuple[Answer, Answer, bool]:
     """JAX computes the same, on one device if the program needs no more."""
@@ -207,9 +259,26 @@ def jax(runners: Runners, program: Program) -> tuple[Answer, Answer, bool]:
 @law
 def types(runners: Runners, program: Program) -> tuple[Answer, Answer, bool]:
     """On explicit axes JAX's types have the same shardings."""
-    if program.axis_type != "Explicit" or 1 in program.mesh:  # JAX keeps dims that grow split over axes of size 1
+    if program.axis_type != "Explicit":
         return {}, {}, False
     return runners.run("ours", program.text()), runners.run("jax8", program.text()), True
+
+
+TRACED = "[str(t) for t in jax.make_jaxpr(f)(*args).out_avals]"
+
+
+def _where(program: Program) -> tuple[str, str]:
+    """How a program is written down for JAX to see its types, and the runner that can."""
+    explicit = program.axis_type == "Explicit"
+    return "mesh" if explicit else "plain", "jax8" if explicit or program.maps else "jax"
+
+
+@law
+def traced(runners: Runners, program: Program) -> tuple[Answer, Answer, bool]:
+    """Every value has the type that JAX's tracer gives it: a law that costs little, as nothing is compiled."""
+    how, where = _where(program)
+    text = replace(program, results=[s.name for s in program.statements]).text(how, call=TRACED)
+    return runners.run("ours", text), runners.run(where, text), False
 
 
 @law
@@ -217,9 +286,9 @@ def refusals(runners: Runners, program: Program) -> tuple[Answer, Answer, bool]:
     """What was refused while the program grew JAX refuses as well."""
     if program.refused is None:
         return {}, {}, False
-    explicit = program.axis_type == "Explicit"
-    text = program.refused.text("mesh" if explicit else "plain")
-    return runners.run("ours", text), runners.run("jax8" if explicit or program.maps else "jax", text), False
+    how, where = _where(program)
+    text = program.refused.text(how, call=TRACED)
+    return runners.run("ours", text), runners.run(where, text), False
 
 
 # A donated argument is written over or deleted only by a call that ends well.
@@ -249,7 +318,7 @@ ENDS = (
 @law
 def atomic(runners: Runners, program: Program) -> tuple[Answer, Answer, bool]:
     """A call that raises has deleted, donated and written over nothing."""
-    end = ENDS[len(program.statements) % 2]
+    end = ENDS[len(program.statements) % len(ENDS)]
     text = program.text(call="None") + ATOMIC.format(end=end, context=_context(program))
     expected = text + "result = expected"
     return runners.run("ours", text), runners.run("ours", expected), False
@@ -283,7 +352,7 @@ def _context(program: Program) -> str:
 def check(name: str, runners: Runners, program: Program) -> Finding | None:
     """What `program` shows against the law called `name`, if anything."""
     ours, theirs, typed = LAWS[name](runners, program)
-    if "died" in theirs and name in ("jax", "types", "refusals"):
+    if "died" in theirs and name in BESIDE_JAX:
         return None
     for answer, side in ((ours, "left"), (theirs, "right")):
         if "died" in answer:
@@ -293,9 +362,11 @@ def check(name: str, runners: Runners, program: Program) -> Finding | None:
     if "result" not in ours:
         return None
     special = "special(" in program.text()
-    scale = None if name in ("atomic", "repeated") else program.noise
+    scale = None if name in ("atomic", "repeated", "divergent") else program.noise
     if name == "refusals":
         return None
+    if name == "traced":
+        return _compare_types(ours["result"], theirs["result"])
     try:
         _compare(ours["result"], theirs["result"], "result", ["dtype", "weak_type"] + ["type"] * typed, scale, special)
     except AssertionError as difference:
@@ -304,15 +375,29 @@ def check(name: str, runners: Runners, program: Program) -> Finding | None:
     return None
 
 
+def _compare_types(ours: list[str], theirs: list[str]) -> Finding | None:
+    for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        if a != b:
+            return Finding(
+                "traced", f"{_rankless(a)} beside {_rankless(b)}", f"value {i} of {len(ours)} is {a}, JAX's {b}"
+            )
+    return None
+
+
+def _rankless(shown: str) -> str:
+    """A shown type without sizes, as those change when programs shrink."""
+    return re.sub(r"\d+(?=[],@])", "n", shown)
+
+
 def _compare_errors(name: str, ours: Answer, theirs: Answer) -> Finding | None:
     def said(answer: Answer) -> str:
         return oracle._error_text(answer["error"]) if "error" in answer else "no error"
 
     if "error" in ours and "error" in theirs:
-        if name in ("jax", "types", "refusals") or ours["error"]["builtin"] == theirs["error"]["builtin"]:
+        if name in BESIDE_JAX or ours["error"]["builtin"] == theirs["error"]["builtin"]:
             return None
         return Finding(name, "other error", f"{said(ours)}\nbeside\n{said(theirs)}")
-    if name in ("jax", "types", "refusals") and "error" in theirs:
+    if name in BESIDE_JAX and "error" in theirs:
         if theirs["error"]["builtin"] not in ("TypeError", "ValueError"):  # a gap in JAX or a slip within
             return None
         return (

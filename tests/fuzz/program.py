@@ -6,7 +6,9 @@ it, and a statement can be cut out if nobody uses its name any longer.
 
 from __future__ import annotations
 
+import copy
 import math
+import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -185,6 +187,37 @@ class Program:
         if "argnums" in self.jit and len(operands) < len(self.operands):
             return replace(self, statements=statements, operands=operands or self.operands[:1], jit="")
         return replace(self, statements=statements, operands=operands or self.operands[:1])
+
+
+EDITS = {"f": "({}) * 2", "c": "({}) * 2", "i": "({}) ^ 1", "b": "~({})"}
+
+
+def edited(program: Program) -> Program | None:
+    """The program with one of its statements, or of its operands, another one: always the same; None if it has none."""
+    draw = random.Random(program.text())
+    changed = copy.deepcopy(program)
+    statements = list(every_statement(changed.statements))
+    if draw.random() < 0.1 or not statements:
+        at = draw.randrange(len(changed.operands))
+        made = changed.operands[at].made
+        if not made.endswith(")"):
+            return None
+        changed.operands[at] = replace(changed.operands[at], made=made.rpartition(",")[0] + ", 1000)")
+        return changed
+    statement = draw.choice(statements)
+    letter = "b" if statement.dtype == "bool" else "i" if "int" in statement.dtype else statement.dtype[0]
+    statement.expression = EDITS["f" if letter == "b" and statement.dtype != "bool" else letter].format(
+        statement.expression
+    )
+    return changed
+
+
+def every_statement(statements: list[Statement]) -> Iterator[Statement]:
+    """The statements, and those of the functions that they call."""
+    for statement in statements:
+        yield statement
+        for function in statement.functions:
+            yield from every_statement(function.statements)
 
 
 def _live(statements: list[Statement], needed: set[str]) -> list[Statement]:

@@ -142,6 +142,27 @@ def specs_from_rule(name: str, in_types: Types, outs: Types, rule: Rule) -> tupl
     return tuple(specs)
 
 
+def agreed_split(*splits: Axes) -> Axes | None:
+    """The axes of a dim that several operands share: those that split any of them; None where two are split differently."""
+    known = {axes for axes in splits if axes}
+    return None if len(known) > 1 else next(iter(known), ())
+
+
+def is_whole(t: ShapedArray) -> bool:
+    """Whether every device has all of a value: its spec names no axes, or axes of size 1 only."""
+    return t.mesh is None or all(t.mesh.axis_size(a) == 1 for axes in t.spec for a in axes)
+
+
+def varying_specs(name: str, in_types: Types, outs: Types) -> tuple[Spec, ...]:
+    """Results of the first operand's rank keep its spec; a split dim may change to a size that its axes still divide."""
+    operand = in_types[0]
+    for out in outs:
+        for d, axes in enumerate(operand.spec):
+            if axes and out.shape[d] != operand.shape[d]:
+                check_divisible(name, in_types, out, d, axes)
+    return (operand.spec,) * len(outs)
+
+
 def check_divisible(name: str, in_types: Sequence[ShapedArray], out: ShapedArray, dim: int, axes: Axes) -> None:
     """A changed split dim must stay divisible by its axes; else NotImplementedError naming the way out."""
     mesh = next(t.mesh for t in in_types if t.mesh is not None)

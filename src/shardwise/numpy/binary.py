@@ -187,7 +187,8 @@ def float_power(x: Any, y: Any, /) -> Array:
 def _logaddexp(x1: Any, x2: Any, /) -> Array:
     """Elementwise ``log(exp(x1) + exp(x2))`` without overflow."""
     x, y = promote_to_inexact("logaddexp", x1, x2)
-    return _log_sum(x, y)
+    result = _log_sum(x, y)
+    return weak_if_scalar(result) if is_complex(x.dtype) else result
 
 
 def _log_sum_body(x: Value, y: Value) -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 from shardwise import lax
 from shardwise.ir import Array
 from shardwise.numpy._promote import array as checked
+from shardwise.numpy._promote import promote_dtypes, strong
 from shardwise.numpy.shapes import moveaxis
 
 __all__ = ["cross"]
@@ -25,7 +26,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
         raise ValueError(
             f"cross: Dimension must be either 2 or 3 for cross product, got {first.shape[-1]} and {second.shape[-1]}."
         )
-    x, y = lax.unstack(first, -1), lax.unstack(second, -1)
+    x, y = (lax.unstack(strong(v), -1) for v in promote_dtypes(first, second))
     z = x[0] * y[1] - x[1] * y[0]
     if len(x) == len(y) == 2:
         return z

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise import lax
 from shardwise.base.dtypes import default_dtype, reduction_dtype
-from shardwise.ir import Array, literal
+from shardwise.ir import Array, Literal, literal
 from shardwise.numpy._promote import (
     array,
     as_array,
@@ -30,6 +30,7 @@ from shardwise.numpy._promote import (
     promote_inexact,
     promote_shapes,
     requested,
+    strong,
     value,
     zero_like,
 )
@@ -166,7 +167,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
     """
     if edge_order is not None:
         raise NotImplementedError("gradient: edge_order is not supported; the ends use first differences.")
-    (x,) = promote_inexact(array("gradient", f))
+    x, *distances = promote_inexact(array("gradient", f), *(value("gradient", h, i) for i, h in enumerate(varargs, 1)))
     x = as_array(x)
     axes = canonical_axes(axis, x.ndim)
     if any(x.shape[d] < 2 for d in axes):
@@ -175,34 +176,33 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
         )
     if not axes:
         return []
-    steps: list[Any] = [1.0] * len(axes) if not varargs else list(varargs) * (len(axes) if len(varargs) == 1 else 1)
+    steps: list[Any] = distances or [constant(x, 1)]
+    steps *= len(axes) if len(steps) == 1 else 1
     if len(steps) != len(axes):
         raise TypeError(f"gradient takes 0, 1 or {len(axes)} distances for {len(axes)} axes, got {len(varargs)}.")
     results = [_gradient_along(x, h, d) for h, d in zip(steps, axes, strict=True)]
     return results[0] if len(axes) == 1 else results
 
 
-def _gradient_along(x: Array, h: Any, d: int) -> Array:
+def _gradient_along(x: Array, step: Array | Literal, d: int) -> Array:
     n = x.shape[d]
 
     def part(start: int, stop: int) -> Array:
         return lax.slice_in_dim(x, start, stop, axis=d)
 
-    step = value("gradient", h)
     if step.ndim > 1:
         raise ValueError(f"gradient: distances are scalars or 1-d coordinates, got shape {step.shape}.")
     if not step.ndim:
-        h_ = astype(step, x.dtype)
-        inner = lax.div(lax.sub(part(2, n), part(0, n - 2)), lax.mul(h_, constant(x, 2)))
+        inner = lax.div(lax.sub(part(2, n), part(0, n - 2)), lax.mul(step, constant(x, 2)))
         first, last = (
-            lax.div(lax.sub(part(1, 2), part(0, 1)), h_),
-            lax.div(lax.sub(part(n - 1, n), part(n - 2, n - 1)), h_),
+            lax.div(lax.sub(part(1, 2), part(0, 1)), step),
+            lax.div(lax.sub(part(n - 1, n), part(n - 2, n - 1)), step),
         )
         return lax.concatenate([first, inner, last], d)
     if step.shape[0] != n:
         raise ValueError(f"Spacing arrays must have the same length as the dimension along which the gradient is calculated: "
                          f"got {step.shape[0]}, expected {n}.")  # fmt: skip
-    gaps = lax.broadcast_in_dim(astype(diff(step), x.dtype), tuple(n - 1 if i == d else 1 for i in range(x.ndim)), (d,))
+    gaps = lax.broadcast_in_dim(diff(step), tuple(n - 1 if i == d else 1 for i in range(x.ndim)), (d,))
     left, right = lax.slice_in_dim(gaps, 0, n - 2, axis=d), lax.slice_in_dim(gaps, 1, n - 1, axis=d)
     slopes = lax.div(lax.sub(part(1, n), part(0, n - 1)), gaps)
     slope_left, slope_right = lax.slice_in_dim(slopes, 0, n - 2, axis=d), lax.slice_in_dim(slopes, 1, n - 1, axis=d)
@@ -230,7 +230,8 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     n = y_.shape[d]
     sums = lax.add(lax.slice_in_dim(y_, 1, n, axis=d), lax.slice_in_dim(y_, 0, n - 1, axis=d))
     areas = lax.mul(*promote_shapes("trapezoid", widths, sums))
-    return lax.mul(lax.reduce_sum(areas, (d,)), constant(areas, 0.5))
+    integral = lax.mul(lax.reduce_sum(areas, (d,)), constant(areas, 0.5))
+    return integral if x is None else strong(integral)
 
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi) -> Array:
@@ -260,7 +261,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi)
     correction = where_(lax.lt(lax.abs(jumps), limit), zero_like(jumps), lax.sub(wrapped, jumps))
     first = lax.slice_in_dim(x, 0, 1, axis=d)
     rest = lax.add(lax.slice_in_dim(x, 1, x.shape[d], axis=d), lax.cumsum(correction, d))
-    return lax.concatenate([first, rest], d)
+    return strong(lax.concatenate([first, rest], d))
 
 
 __all__ = ["cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "ediff1d", "gradient", "nancumprod", "nancumsum",

@@ -26,6 +26,7 @@ from shardwise.numpy._promote import (
     no_out,
     requested,
     shape_of,
+    strong,
     value,
     zero_like,
 )
@@ -139,6 +140,10 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The diagonals of `a` in the plane of two axes, along a new last dim: [n, m, ...] -> [..., min(n, m)]."""
+    return strong(_diagonal(a, offset, axis1, axis2))
+
+
+def _diagonal(a: Any, offset: Any, axis1: int, axis2: int) -> Array:
     x = array("diagonal", a)
     if x.ndim < 2:
         raise ValueError(f"diagonal requires an array of at least two dimensions, got shape {x.shape}.")
@@ -169,7 +174,7 @@ def diag(v: Any, k: int = 0) -> Array:
 def diagflat(v: Any, k: int = 0) -> Array:
     """The matrix with the elements of `v`, of any shape, on its k-th diagonal."""
     x = array("diagflat", v)
-    return diag(lax.reshape(x, (x.size,)), k)
+    return strong(diag(lax.reshape(x, (x.size,)), k))
 
 
 def trace(a: Any, offset: Any = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
@@ -178,7 +183,7 @@ def trace(a: Any, offset: Any = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
 
     no_out("trace", out)
     wanted = requested("trace", dtype)
-    return sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=wanted)
+    return sum(_diagonal(a, offset, axis1, axis2), axis=-1, dtype=wanted)
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:

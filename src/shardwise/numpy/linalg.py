@@ -20,6 +20,7 @@ from shardwise.numpy._promote import (
     promote_dtypes,
     promote_inexact,
     promote_shapes,
+    strong,
 )
 from shardwise.numpy.diagonals import diagonal as _diagonal
 from shardwise.numpy.diagonals import eye
@@ -224,14 +225,14 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
         raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' (None) and 'qr'.")
     x = _matrices("slogdet", a)
     if method != "qr":
-        return SlogdetResult(*ops.slogdet(x))
+        return SlogdetResult(*map(strong, ops.slogdet(x)))
     # The reflections of QR give signs, its diagonal the magnitude.
     q, r = ops.qr(x)
     diagonal_r = _diagonal(r, 0, -2, -1)
     size = lax.abs(diagonal_r)
     logs = total(lax.log(size), axis=-1)
     signs = lax.mul(ops.det(q), lax.reduce_prod(lax.sign(diagonal_r), (diagonal_r.ndim - 1,)))
-    return SlogdetResult(signs if is_complex(x.dtype) else lax.sign(signs), logs)
+    return SlogdetResult(strong(signs if is_complex(x.dtype) else lax.sign(signs)), strong(logs))
 
 
 def cond(x: Any, p: Any = None) -> Array:
@@ -304,7 +305,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     if x.shape[a] != 3 or y.shape[b] != 3:
         raise ValueError("Both input arrays must be (arrays of) 3-dimensional vectors, but they have "
                          f"x1.shape[axis]={x.shape[a]} and x2.shape[axis]={y.shape[b]}")  # fmt: skip
-    x, y = promote_dtypes(x, y)  # type: ignore[assignment]
+    x, y = map(strong, promote_dtypes(x, y))
     x, y = promote_shapes("jnp.linalg.cross", _last(x, a), _last(y, b))  # type: ignore[assignment]
     end = x.ndim - 1
 

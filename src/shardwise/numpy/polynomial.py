@@ -25,6 +25,7 @@ from shardwise.numpy._promote import (
     is_inexact,
     promote_dtypes,
     promote_inexact,
+    strong,
     value,
     values,
     zero_like,
@@ -134,7 +135,7 @@ def _long_division(rest: Array, divisor: Array) -> tuple[Array, Array]:
         digits.append(scale * lax.slice_in_dim(rest, k, k + 1))
         step = digits[-1] * divisor
         rest = rest - lax.pad(step, zero_like(step), [(k, m - n - k, 0)])
-    return lax.concatenate(digits, 0), rest
+    return strong(lax.concatenate(digits, 0)), rest
 
 
 def polyder(p: Any, m: int = 1) -> Array:

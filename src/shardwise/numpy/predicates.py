@@ -32,7 +32,7 @@ from shardwise.numpy._promote import (
     values,
     zero_like,
 )
-from shardwise.numpy._ufunc_forms import where_
+from shardwise.numpy._ufunc_forms import weak_if_scalar, where_
 from shardwise.ops import binary as two
 from shardwise.ops import unary as one
 from shardwise.transforms.composed import composed
@@ -170,8 +170,8 @@ def isreal(x: Any) -> Array:
     v = value("isreal", x)
     if is_complex(v.dtype):
         part = lax.imag(v)
-        return lax.eq(part, zero_like(part))
-    return lax.eq(v, v) if not is_inexact(v.dtype) else bind(one.not_p, iscomplex(v))
+        return weak_if_scalar(lax.eq(part, zero_like(part)))
+    return weak_if_scalar(lax.eq(v, v) if not is_inexact(v.dtype) else bind(one.not_p, iscomplex(v)))
 
 
 def iscomplex(x: Any) -> Array:
@@ -179,9 +179,9 @@ def iscomplex(x: Any) -> Array:
     v = value("iscomplex", x)
     if is_complex(v.dtype):
         part = lax.imag(v)
-        return lax.ne(part, zero_like(part))
+        return weak_if_scalar(lax.ne(part, zero_like(part)))
     zero = lax.full_like(v, 0)
-    return lax.ne(zero, zero)
+    return weak_if_scalar(lax.ne(zero, zero))
 
 
 def iscomplexobj(x: Any) -> bool:

@@ -223,15 +223,14 @@ def outer(a: Any, b: Any, out: None = None) -> Array:
     """All products of an element of `a` and one of `b`: [n], [m] -> [n, m], operands flattened."""
     no_out("jnp.outer", out)
     x, y = promote_dtypes(array("outer", a, 0), array("outer", b, 1))
-    return _times(lax.reshape(x, (x.aval.size, 1)), lax.reshape(y, (1, y.aval.size)))
+    x, y = (v if v.ndim == 1 else lax.reshape(v, (v.aval.size,)) for v in (x, y))
+    return _times(lax.expand_dims(x, (1,)), lax.expand_dims(y, (0,)))
 
 
 def kron(a: Any, b: Any) -> Array:
     """The Kronecker product: every element of `a` times the whole of `b`; ranks are padded with 1 in front."""
     x, y = promote_dtypes(array("kron", a, 0), array("kron", b, 1))
     rank = max(x.ndim, y.ndim)
-    x_shape = (1,) * (rank - x.ndim) + x.shape
-    y_shape = (1,) * (rank - y.ndim) + y.shape
-    spread = _times(lax.reshape(x, tuple(n for m in x_shape for n in (m, 1))),
-                    lax.reshape(y, tuple(n for m in y_shape for n in (1, m))))  # fmt: skip
-    return lax.reshape(spread, tuple(m * n for m, n in zip(x_shape, y_shape, strict=True)))
+    x, y = (lax.expand_dims(v, range(rank - v.ndim)) for v in (x, y))
+    spread = _times(lax.expand_dims(x, range(1, 2 * rank, 2)), lax.expand_dims(y, range(0, 2 * rank, 2)))
+    return lax.reshape(spread, tuple(m * n for m, n in zip(x.shape, y.shape, strict=True)))

@@ -70,7 +70,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     conditions = values("select", *condlist)
     *choices, result = promote_dtypes(*values("select", *choicelist, default))
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        result = where_(*promote_shapes("select", to_bool(condition), choice, result))
+        result = where_(*broadcast_together("select", to_bool(condition), choice, result))
     shape = broadcast_shapes(*[v.shape for v in (*conditions, *choices, result)])
     return broadcast_to_shape(result, shape)
 

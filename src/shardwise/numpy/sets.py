@@ -26,6 +26,7 @@ from shardwise.numpy._promote import (
     is_complex,
     is_inexact,
     promote_dtypes,
+    strong,
     value,
 )
 from shardwise.numpy._ufunc_forms import where_
@@ -162,7 +163,7 @@ def _unique(rows: Array, return_index: bool, return_inverse: bool, return_counts
     # Places that do not exist lie behind the end: they show the first element.
     shown = places if exists is None else where_(exists, places, constant(places, 0))
     values = _taken(ordered, shown)
-    results = [values if fill_value is None else _filled(values, exists, fill_value)]
+    results = [values if fill_value is None else strong(_filled(values, exists, fill_value))]
     if return_index:
         results.append(_taken(order, shown))
     if return_inverse:

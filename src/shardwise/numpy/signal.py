@@ -12,7 +12,6 @@ from shardwise.ir import Array, literal
 from shardwise.numpy._promote import (
     array,
     as_array,
-    astype,
     canonical_axis,
     is_bool,
     is_complex,
@@ -32,7 +31,6 @@ def _slide(name: str, x: Array, y: Array, mode: str, flip: bool, precision: Any,
         preferred_element_type = check_requested(preferred_element_type, name)
     promote = promote_inexact if preferred_element_type is None else promote_dtypes
     x, y = map(as_array, promote(x, y))
-    x, y = as_array(astype(x, x.dtype)), as_array(astype(y, y.dtype))
     longer_second = x.size < y.size
     if longer_second:
         x, y = y, x

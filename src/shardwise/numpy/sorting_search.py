@@ -10,10 +10,20 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
+from shardwise.base import config
 from shardwise.base.dtypes import check_requested, default_dtype, to_complex
 from shardwise.ir import Array, literal
 from shardwise.numpy._promote import array as checked
-from shardwise.numpy._promote import as_array, astype, canonical_axis, concrete, is_complex, promote_dtypes, value
+from shardwise.numpy._promote import (
+    as_array,
+    astype,
+    canonical_axis,
+    concrete,
+    convert,
+    is_complex,
+    promote_dtypes,
+    value,
+)
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import flat
@@ -107,7 +117,8 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     """The indices along `axis` that partition `a`, those of greater elements in ascending order."""
     x, d, k = _partition("argpartition", a, kth, axis)
     below, above = lax.split(argsorted(x, d, dtype=np.dtype(np.int32)), [k + 1, x.shape[d] - k - 1], d)
-    return lax.concatenate([below, lax.sort(above, d)], d)
+    places = lax.concatenate([below, lax.sort(above, d)], d)
+    return as_array(convert(places, places.dtype, config.latest and x.weak_type))
 
 
 # -- places in a sorted array ----------------------------------------------------------------------------------

@@ -68,13 +68,13 @@ def _by(x: Array, number: float) -> Array:
 def degrees(x: Any, /) -> Array:
     """Elementwise radians to degrees."""
     (v,) = promote_inexact(value("degrees", x))
-    return lax.mul(v, constant(v, 180 / np.pi))
+    return weak_if_scalar(lax.mul(v, constant(v, 180 / np.pi)))
 
 
 def radians(x: Any, /) -> Array:
     """Elementwise degrees to radians."""
     (v,) = promote_inexact(value("radians", x))
-    return lax.mul(v, constant(v, np.pi / 180))
+    return weak_if_scalar(lax.mul(v, constant(v, np.pi / 180)))
 
 
 rad2deg, deg2rad = degrees, radians

@@ -27,7 +27,7 @@ from shardwise.numpy._promote import (
     value,
     zero_like,
 )
-from shardwise.numpy._ufunc_forms import where_
+from shardwise.numpy._ufunc_forms import weak_if_scalar, where_
 from shardwise.ops import unary as one
 
 
@@ -137,7 +137,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
         rounded = lax.div(lax.round(lax.mul(x, factor), lax.RoundingMethod.TO_NEAREST_EVEN), factor)
     else:
         rounded = lax.mul(lax.round(lax.div(x, factor), lax.RoundingMethod.TO_NEAREST_EVEN), factor)
-    return convert(rounded, v.dtype, v.weak_type)  # type: ignore[return-value]
+    return weak_if_scalar(as_array(convert(rounded, v.dtype, v.weak_type)))
 
 
 around = round
@@ -200,10 +200,11 @@ def angle(z: Any, deg: bool = False) -> Array:
     if is_complex(v.dtype):
         result = lax.atan2(lax.imag(v), lax.real(v))
     else:
+        kept = v.ndim > 0 and is_inexact(v.dtype) and v.aval.weak_type
         (v,) = promote_inexact(v)
-        v = astype(v, v.dtype if v.dtype.itemsize > 2 or v.ndim else np.dtype(np.float32))
+        v = convert(v, v.dtype if v.dtype.itemsize > 2 or v.ndim else np.dtype(np.float32), kept)
         result = lax.atan2(lax.full_like(v, 0), v)  # pi at -0.0, too
-    return lax.mul(result, 180 / np.pi) if deg else result
+    return weak_if_scalar(lax.mul(result, 180 / np.pi)) if deg else result
 
 
 __all__ = [

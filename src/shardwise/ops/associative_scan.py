@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tree import tree_flatten, tree_unflatten
+from shardwise.ops.broadcast import expand_dims
+from shardwise.ops.casts import strong
 from shardwise.ops.convert import as_array
 from shardwise.ops.dims import dim_index
 from shardwise.ops.reshape import reshape
@@ -70,7 +72,7 @@ def _prefixes(combine: Callable[..., list[Any]], xs: Sequence[Any], dims: Sequen
     if n > 2:
         rest = combine(before, every_second(xs, 2, n))
         even = [concatenate([first, later], d) for first, later, d in zip(even, rest, dims, strict=True)]
-    return [_woven(e, o, d) for e, o, d in zip(even, odd, dims, strict=True)]
+    return [strong(_woven(e, o, d)) for e, o, d in zip(even, odd, dims, strict=True)]
 
 
 def _woven(even: Any, odd: Any, dim: int) -> Any:
@@ -78,7 +80,7 @@ def _woven(even: Any, odd: Any, dim: int) -> Any:
     n = odd.shape[dim]
     extra = even.shape[dim] > n
     whole = slice_in_dim(even, 0, n, 1, dim) if extra else even
-    split = (*odd.shape[: dim + 1], 1, *odd.shape[dim + 1 :])
-    joined = concatenate([reshape(whole, split), reshape(odd, split)], dim + 1)
-    merged = reshape(joined, (*odd.shape[:dim], 2 * n, *odd.shape[dim + 1 :]))
+    joined = concatenate([expand_dims(whole, (dim + 1,)), expand_dims(odd, (dim + 1,))], dim + 1)
+    split = None if odd.aval.mesh is None else odd.aval.sharding  # a dim of size 1 may be split, too
+    merged = reshape(joined, (*odd.shape[:dim], 2 * n, *odd.shape[dim + 1 :]), out_sharding=split)
     return concatenate([merged, slice_in_dim(even, n, n + 1, 1, dim)], dim) if extra else merged

@@ -15,8 +15,9 @@ from shardwise.ir import Array, Literal, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.convert import as_array
-from shardwise.ops.derivative import along, back, do, with_dtype
+from shardwise.ops.derivative import along, back, do
 from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, int_limits, operand, requested_dtype
+from shardwise.ops.transpose import own_factors
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
@@ -40,11 +41,18 @@ def _convert_compile(env: Env, in_types: Types, out_types: Types, params: Params
     return caster(physical(in_types[0].dtype), physical(params["new_dtype"]))
 
 
+def _typed_as(ct: Any, aval: ShapedArray) -> Any:
+    """A cotangent of what the operand was before: of its dtype, and as weakly typed."""
+    if ct.dtype == aval.dtype and ct.aval.weak_type == aval.weak_type:
+        return ct
+    return do.convert_element_type(ct, new_dtype=aval.dtype, weak_type=aval.weak_type)
+
+
 convert_element_type_p = define_op(
     "convert_element_type", type_rule=_convert_type, kernel=_convert_kernel, compile=_convert_compile, emit=ir.CONVERT,
     additive=True,
     jvp=along("convert_element_type", lambda t, y, x, **params: do.convert_element_type(t, **params)),
-    transpose=back(lambda ct, x, **params: with_dtype(ct, x.aval)),
+    transpose=back(lambda ct, x, **params: _typed_as(ct, x.aval)),
 )  # fmt: skip
 
 
@@ -160,7 +168,7 @@ def _bitcast_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     shape, other = in_types[0].shape, out_types[0].shape
     longest = shape if len(shape) >= len(other) else other
     common = min(len(shape), len(other))
-    factors = tuple((d,) if n != 1 else () for d, n in enumerate(longest))
+    factors = own_factors(longest)
     kinds = tuple(Kind.PASS if d < common else Kind.REPLICATE for d in range(len(longest)))
     return Rule((factors[: len(shape)],), (factors[: len(other)],), longest, kinds)
 

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import literal
+from shardwise.ir import ShapedArray, literal
+from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params
-from shardwise.ops.derivative import do, full_in_front
+from shardwise.ops.casts import strong
+from shardwise.ops.derivative import do, full_in_front, repeated_sharding
+from shardwise.ops.out_sharding import in_context
 
 Batched = tuple[list[Any], list[int | None]]
 _REDUCE = {"sum": "reduce_sum", "max": "reduce_max", "min": "reduce_min", "prod": "reduce_prod", "and": "reduce_and",
@@ -71,7 +74,7 @@ def all_reduce(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int |
         return _grouped_reduce(size, axis, x, dim, params)
     rest = tuple(a for a in axes if a != axis)
     if dim is not None:
-        x = getattr(do, _REDUCE[kind])(x, axes=(dim,))
+        x = strong(getattr(do, _REDUCE[kind])(x, axes=(dim,)))
     elif kind == "sum":
         x = do.mul(x, literal(size, x.dtype, weak_type=True))
     elif kind not in ("max", "min", "and", "or"):
@@ -183,7 +186,11 @@ def ppermute(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | N
 def axis_index(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
     """Over the mapped dim: counting along it."""
     axes = params["axes"]
-    own = do.iota(dtype=np.dtype(np.int32), shape=(size,), dimension=0, out_sharding=None)
+    counted = np.dtype(np.int32)
+    split = repeated_sharding(
+        size, in_context(ShapedArray((), counted)), SPMD_AXES.get()
+    )  # as what it is compared with
+    own = do.iota(dtype=counted, shape=(size,), dimension=0, out_sharding=split)
     if axes == (axis,):
         return [own], [0]
     from shardwise.ir.axis_scope import AXIS_ENV

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise.base.dtypes import check_requested, issubdtype
 from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
-from shardwise.ir.explicit import check_divisible, complete_types, type_error
+from shardwise.ir.explicit import check_divisible, complete_types, is_whole, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops import conv_geometry
@@ -181,7 +181,7 @@ def _conv_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule
     if params["out_sharding"] is not None:
         return (((),) * out.ndim,)
     dims: ConvDimensionNumbers = params["dimension_numbers"]
-    if any(rhs.spec) or lhs.spec[dims.lhs_spec[1]]:
+    if not is_whole(rhs) or lhs.spec[dims.lhs_spec[1]]:
         raise type_error(f"conv_general_dilated of {lhs.str_short()} and {rhs.str_short()}: the kernel and the features of lhs "
                          "must not be split for the result's sharding to be clear. Please specify it via the `out_sharding` "
                          "parameter, or reshard.")  # fmt: skip

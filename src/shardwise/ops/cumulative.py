@@ -18,7 +18,7 @@ from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
 from shardwise.ops.pieces import pad_p, slice_p
 from shardwise.ops.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, Running, accumulated
 from shardwise.ops.select import select_n_p
-from shardwise.ops.transpose import dim_factors
+from shardwise.ops.transpose import own_factors
 from shardwise.ops.unary import abs_p, exp_p, log1p_p, neg_p
 from shardwise.runtime.copies import copied
 from shardwise.runtime.env import Env
@@ -45,7 +45,7 @@ def _type(name: str, accepts: str) -> Callable[..., ShapedArray]:
 def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     shape = in_types[0].shape
     kinds = tuple(Kind.REPLICATE if d == params["axis"] else Kind.PASS for d in range(len(shape)))
-    return Rule((dim_factors(shape),), (dim_factors(shape),), shape, kinds)
+    return Rule((own_factors(shape),), (own_factors(shape),), shape, kinds)
 
 
 def _log_add(region: Any, x: Any, y: Any) -> Any:

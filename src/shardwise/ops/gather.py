@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Array, ShapedArray, bind, define_op
-from shardwise.ir.explicit import type_error
+from shardwise.ir.explicit import agreed_split, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.across import summing
@@ -157,12 +157,14 @@ def _gather_specs(ins: Types, outs: Types, params: Mapping[str, Any], rule: Rule
     numbers: GatherDimensionNumbers = params["dimension_numbers"]
     operand, indices = ins[0], ins[1]
     window = gather_window_dims(numbers, operand.ndim)
-    whole = [d for d in window if params["slice_sizes"][d] == operand.shape[d]]
     batching = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+    whole = {
+        d for d, n in enumerate(params["slice_sizes"]) if n == operand.shape[d]
+    }  # of size 1 among them, if collapsed
     clear = all(not axes or d in whole or d in numbers.operand_batching_dims for d, axes in enumerate(operand.spec))
-    clear &= all(
-        not axes or (i in batching and axes == operand.spec[batching[i]]) for i, axes in enumerate(indices.spec)
-    )
+    clear &= all(not axes or i in batching for i, axes in enumerate(indices.spec))
+    together = {i: agreed_split(operand.spec[d], indices.spec[i]) for i, d in batching.items()}
+    clear &= None not in together.values()
     if not clear:
         raise type_error(
             f"gather from {operand.str_short()} at {indices.str_short()}: the result's sharding is ambiguous. "
@@ -176,7 +178,7 @@ def _gather_specs(ins: Types, outs: Types, params: Mapping[str, Any], rule: Rule
             spec.append(next(offsets))
         else:
             i = next(batch)
-            spec.append(operand.spec[batching[i]] if i in batching else ())
+            spec.append(together.get(i) or ())
     return (tuple(spec),)
 
 

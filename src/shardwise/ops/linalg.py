@@ -164,7 +164,7 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
 
 def symmetrized(x: Array) -> Array:
     """(x + x^H) / 2."""
-    return mul(add(x, adjoint(x)), literal(0.5, x.dtype))
+    return mul(add(x, adjoint(x)), literal(0.5, x.dtype, x.weak_type))
 
 
 def adjoint(x: Array) -> Array:

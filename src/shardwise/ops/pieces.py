@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
-from shardwise.ir.explicit import check_divisible, type_error
+from shardwise.ir.explicit import type_error, varying_specs
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops import batching
@@ -17,7 +17,7 @@ from shardwise.ops.broadcast import expand_dims, stretched
 from shardwise.ops.derivative import do, filled, is_linear
 from shardwise.ops.dims import dim_index, int_tuple
 from shardwise.ops.operands import Block, check_same_dtype, operand, operands
-from shardwise.ops.transpose import dim_factors, squeeze
+from shardwise.ops.transpose import dim_factors, own_factors, squeeze
 from shardwise.runtime.copies import joined
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -103,14 +103,8 @@ def _whole_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 def _cut_specs(in_types: Types, outs: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
-    """Results keep the operand's spec; a split dim may change to a size that its axes still divide."""
     del params, rule
-    operand = in_types[0]
-    for out in outs:
-        for d, axes in enumerate(operand.spec):
-            if axes and out.shape[d] != operand.shape[d]:
-                check_divisible("slice" if len(outs) == 1 else "split", in_types, out, d, axes)
-    return (operand.spec,) * len(outs)
+    return varying_specs("slice" if len(outs) == 1 else "split", in_types, outs)
 
 
 def _slice_mapped(size: int, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None) -> dict[str, Any]:
@@ -256,8 +250,9 @@ def _pad_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     """As `cut_rule`, but a dim may change without changing its size."""
     shape = in_types[0].shape
     kinds = tuple(Kind.PERMUTE if any(p) else Kind.PASS for p in params["padding_config"])
-    out = dim_factors(tuple(n if m != 1 else 1 for n, m in zip(shape, out_types[0].shape, strict=True)))
-    return Rule((dim_factors(shape), ()), (out,), shape, kinds)
+    changes = zip(own_factors(shape), shape, out_types[0].shape, strict=True)
+    out = tuple(f if m != 1 or n == 1 else () for f, n, m in changes)
+    return Rule((own_factors(shape), ()), (out,), shape, kinds)
 
 
 def _pad_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo | None:

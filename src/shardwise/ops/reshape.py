@@ -65,17 +65,22 @@ def _reshape_explicit(in_types: Types, out_types: Types, params: Params, rule: R
 def reshaped_spec(shape: Shape, spec: Spec, new_sizes: Shape, mesh: AbstractMesh) -> Spec | None:
     """The spec after a reshape that splits one dim or merges one group of dims, or None if there is no obvious one.
 
-    Dims of size 1 come and go freely. A split deals the axes to the pieces, major first; every piece but the last that
-    gets any must be filled exactly. In a merge the split dims must lead the group; their axes are joined.
+    Dims of size 1 come and go freely, and lose their axes where no other dim changes. A split deals the axes to the pieces,
+    major first; every piece but the last that gets any must be filled exactly. In a merge the split dims must lead the
+    group; their axes are joined.
     """
+    start, end = _common_ends(shape, new_sizes)
+    if [n for n in shape if n != 1] != [n for n in new_sizes if n != 1] and start + end:
+        middle_spec = reshaped_spec(
+            shape[start : len(shape) - end],
+            spec[start : len(spec) - end],
+            new_sizes[start : len(new_sizes) - end],
+            mesh,
+        )
+        return None if middle_spec is None else (*spec[:start], *middle_spec, *spec[len(spec) - end :])
     old = [(n, axes) for n, axes in zip(shape, spec, strict=True) if n != 1]
     new = [n for n in new_sizes if n != 1]
-    start = 0
-    while start < min(len(old), len(new)) and old[start][0] == new[start]:
-        start += 1
-    end = 0
-    while end < min(len(old), len(new)) - start and old[-1 - end][0] == new[-1 - end]:
-        end += 1
+    start, end = _common_ends([n for n, _ in old], new)
     group, pieces = old[start : len(old) - end], new[start : len(new) - end]
     middle: list[Axes] | None
     if not group and not pieces:
@@ -92,6 +97,14 @@ def reshaped_spec(shape: Shape, spec: Spec, new_sizes: Shape, mesh: AbstractMesh
         return None
     found = iter([axes for _, axes in old[:start]] + middle + [axes for _, axes in old[len(old) - end :]])
     return tuple(() if n == 1 else next(found) for n in new_sizes)
+
+
+def _common_ends(old: Sequence[int], new: Sequence[int]) -> tuple[int, int]:
+    """How many sizes at the front two shapes share, and how many of the others at the back."""
+    most = min(len(old), len(new))
+    start = next((i for i in range(most) if old[i] != new[i]), most)
+    end = next((i for i in range(most - start) if old[-1 - i] != new[-1 - i]), most - start)
+    return start, end
 
 
 def _dealt(axes: Axes, pieces: list[int], mesh: AbstractMesh) -> list[Axes] | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwise.base.dtypes import isdtype
 from shardwise.ir import Array, Op, ShapedArray, bind, define_op
-from shardwise.ir.explicit import type_error
+from shardwise.ir.explicit import agreed_split, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.across import summing
@@ -170,12 +170,15 @@ def _scatter_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple
     factors = _update_dims(numbers, operand.ndim, indices.ndim, updates.ndim)
     batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
     whole = {f for u, f in enumerate(factors) if f < operand.ndim and updates.shape[u] == operand.shape[f]}
-    clear = all(not axes or d in whole for d, axes in enumerate(operand.spec))
+    together = {
+        d: agreed_split(operand.spec[d], indices.spec[i], updates.spec[factors.index(d)]) for i, d in batching.items()
+    }
+    clear = None not in together.values()
+    clear &= all(not axes or d in whole for d, axes in enumerate(operand.spec))
+    clear &= all(not axes or i in batching for i, axes in enumerate(indices.spec))
     clear &= all(
-        not axes or (i in batching and axes == operand.spec[batching[i]]) for i, axes in enumerate(indices.spec)
-    )
-    clear &= all(
-        not axes or (f in whole and axes == operand.spec[f]) for axes, f in zip(updates.spec, factors, strict=True)
+        not axes or f in together or (f in whole and axes == operand.spec[f])
+        for axes, f in zip(updates.spec, factors, strict=True)
     )
     if not clear:
         raise type_error(
@@ -183,7 +186,7 @@ def _scatter_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple
             "windows cover whole may be split, alike in operand and updates. Give out_sharding= to .at[...].set and "
             "its like, or reshard."
         )
-    return (operand.spec,)
+    return (tuple(together.get(d) or axes for d, axes in enumerate(operand.spec)),)
 
 
 # -- derivatives and batching -------------------------------------------------------------------------------------

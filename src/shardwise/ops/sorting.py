@@ -24,6 +24,7 @@ from shardwise.ops.derivative import do, filled
 from shardwise.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_params
 from shardwise.ops.in_rows import in_rows
 from shardwise.ops.iota import broadcasted_iota
+from shardwise.ops.transpose import own_factors
 from shardwise.ops.unary import neg
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
@@ -98,8 +99,8 @@ def _sort_rule(ins: Types, outs: Types, params: Params) -> Rule:
 
 def along_rule(shape: tuple[int, ...], dim: int, inputs: int, outputs: int, out_shape: tuple[int, ...]) -> Rule:
     """Every tensor has the same dims; `dim` is needed whole. Its split spreads only if another dim can take it over."""
-    dims = tuple((d,) if n != 1 else () for d, n in enumerate(shape))
-    outs = tuple(() if n == 1 else dims[d] for d, n in enumerate(out_shape))
+    dims = own_factors(shape)
+    outs = tuple(dims[d] if n != 1 or shape[d] == 1 else () for d, n in enumerate(out_shape))
     alone = all(n == 1 for d, n in enumerate(shape) if d != dim)
     kinds = tuple(Kind.REPLICATE if d == dim else Kind.PASS for d in range(len(shape)))
     blocked = frozenset({dim}) if alone or shape != out_shape else frozenset[int]()
@@ -197,7 +198,7 @@ def _top_k_type(x: ShapedArray, *, k: int, axis: int) -> tuple[ShapedArray, ...]
             f"k argument to top_k must be no larger than size along axis {axis} of {x.str_short()}, got {k}."
         )
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
-    return ShapedArray(shape, x.dtype, x.weak_type), ShapedArray(shape, np.dtype(np.int32))
+    return ShapedArray(shape, x.dtype, x.weak_type), ShapedArray(shape, np.dtype(np.int32), x.weak_type)
 
 
 def descending_ranks(x: Block) -> Block:

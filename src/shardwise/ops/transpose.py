@@ -125,7 +125,7 @@ def _rev_kernel(env: Env, x: Block, *, dimensions: tuple[int, ...]) -> Block:
 
 def _rev_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     shape = in_types[0].shape
-    factors = dim_factors(shape)
+    factors = own_factors(shape)
     kinds = tuple(Kind.PERMUTE if d in params["dimensions"] else Kind.PASS for d in range(len(shape)))
     return Rule((factors,), (factors,), shape, kinds)
 

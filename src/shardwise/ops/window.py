@@ -13,7 +13,9 @@ import numpy as np
 
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ir import Array, Halo, Literal, Op, Program, ShapedArray, bind, define_op, eval_program, trace_program
+from shardwise.ir.explicit import varying_specs
 from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
 from shardwise.ops.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.broadcast import broadcast_in_dim
 from shardwise.ops.conv_geometry import Pads, dilated, explicit_pads, padtype_to_pads, window_count
@@ -88,6 +90,12 @@ def _window_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
             kinds.append(Kind.PERMUTE)
         out.append((d,) if out_shape[d] != 1 and kinds[-1] is not Kind.REDUCE else ())
     return Rule((tuple((d,) if n != 1 else () for d, n in enumerate(shape)),), (tuple(out),), shape, tuple(kinds))
+
+
+def _window_specs(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    """Windows lie where the operand's elements do, also where one window covers a whole dim."""
+    del params, rule
+    return varying_specs("reduce_window", in_types, out_types)
 
 
 def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
@@ -228,7 +236,8 @@ def _taps(shape: Ints, dim: int, size: int, stride: int, gap: int) -> list[dict[
 def _define(reduction: str, ufunc: Any, accepts: str, **derivative: Any) -> Op:
     name = f"reduce_window_{reduction}"
     return define_op(name, type_rule=_window_type(name, accepts), kernel=_window_kernel(ufunc, reduction), rule=_window_rule,
-                     reduction=reduction, localize=_localize, halo=_window_halo(reduction), **derivative)  # fmt: skip
+                     explicit=_window_specs, reduction=reduction, localize=_localize, halo=_window_halo(reduction),
+                     **derivative)  # fmt: skip
 
 
 reduce_window_sum_p = _define("sum", np.add, "iufc", jvp="linear", transpose=_sum_transpose)
@@ -287,7 +296,7 @@ def reduce_window(operand: Any, init_value: Any, computation: Callable[..., Any]
     _check_window(
         values[0].aval, windows, window_strides=strides, padding=pads, base_dilation=gaps, window_dilation=spread
     )
-    return tree_unflatten(tree, _by_slices(program, consts, values, starts, params))
+    return tree_unflatten(tree, _typed_slices(program, consts, values, starts, params))
 
 
 def _initial(value: Any, x: Value) -> Value:
@@ -343,6 +352,29 @@ def _concrete(x: Array) -> Any:
     from shardwise.ir import Tracer
 
     return None if isinstance(x, Tracer) else np.asarray(x)[()]
+
+
+def _typed_slices(
+    program: Program, consts: list[Any], xs: list[Any], inits: list[Any], params: dict[str, Any]
+) -> list[Any]:
+    """`_by_slices`, which on explicit axes has the windowed dims whole meanwhile: pads and slices of them divide by nothing."""
+    shape = reduce_window_shape_tuple(xs[0].shape, **params)
+    specs = [
+        varying_specs("reduce_window", (x.aval,), (x.aval.update(shape=shape, spec=((),) * x.ndim),))[0] for x in xs
+    ]
+    passes = [n == step == gap == 1 and edge == (0, 0) for n, step, gap, edge in
+              zip(*(params[k] for k in ("window_dimensions", "window_strides", "base_dilation", "padding")), strict=True)]  # fmt: skip
+    whole = [tuple(axes if p else () for axes, p in zip(spec, passes, strict=True)) for spec in specs]
+    out = _by_slices(program, consts, [_resplit(x, s) for x, s in zip(xs, whole, strict=True)], inits, params)
+    return [_resplit(x, s) for x, s in zip(out, specs, strict=True)]
+
+
+def _resplit(x: Any, spec: Spec) -> Any:
+    """`x` with another spec on the mesh of its type, if it has one."""
+    t = x.aval
+    if t.mesh is None or t.spec == spec:
+        return x
+    return do.reshard(x, sharding=t.update(spec=spec).sharding, concrete=None)
 
 
 def _by_slices(

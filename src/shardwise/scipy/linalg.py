@@ -19,7 +19,15 @@ from shardwise.ir import Array, is_eager, literal
 from shardwise.lax.polar import polar as polar_by_svd
 from shardwise.lax.polar import qdwh
 from shardwise.numpy import linalg as face
-from shardwise.numpy._promote import array, broadcast_to_shape, convert, is_complex, promote_dtypes, promote_inexact
+from shardwise.numpy._promote import (
+    array,
+    broadcast_to_shape,
+    convert,
+    is_complex,
+    promote_dtypes,
+    promote_inexact,
+    strong,
+)
 from shardwise.numpy.diagonals import eye, tril, triu
 from shardwise.ops import linalg as ops
 from shardwise.ops import matrix_functions
@@ -357,7 +365,7 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
     (x,) = _inexact("expm", A)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"Expected A to be a (batched) square matrix, got A.shape={x.shape}.")
-    return matrix_functions.expm(triu(x) if upper_triangular else x, max_squarings)
+    return matrix_functions.expm(strong(triu(x) if upper_triangular else x), max_squarings)
 
 
 def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: bool = True) -> Any:
@@ -373,7 +381,7 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
         raise ValueError(f"expected A to be a (batched) square matrix, got A.shape={x.shape}")
     if x.shape != y.shape:
         raise ValueError(f"expected A and E to be the same shape, got A.shape={x.shape} E.shape={y.shape}")
-    value, derivative = matrix_functions.expm_and_derivative(x, y)
+    value, derivative = matrix_functions.expm_and_derivative(strong(x), strong(y))
     return (value, derivative) if compute_expm else derivative
 
 
@@ -381,7 +389,7 @@ def sqrtm(A: Any, blocksize: int = 1) -> Array:
     """The principal square root of matrices, complex. NotImplementedError for other block sizes than 1."""
     if blocksize > 1:
         raise NotImplementedError("sqrtm has no blocked version; leave blocksize at 1.")
-    return matrix_functions.sqrtm(*_inexact("sqrtm", A))
+    return matrix_functions.sqrtm(strong(*_inexact("sqrtm", A)))
 
 
 def polar(a: Any, side: str = "right", *, method: str = "qdwh", eps: float | None = None,
@@ -395,7 +403,7 @@ def polar(a: Any, side: str = "right", *, method: str = "qdwh", eps: float | Non
         raise ValueError("The argument `side` must be either 'right' or 'left'.")
     if method not in ("qdwh", "svd"):
         raise ValueError(f"Unknown polar decomposition method {method}.")
-    (x,) = _inexact("polar", a)
+    x = strong(*_inexact("polar", a))
     if x.ndim < 2:
         raise ValueError("The input `a` must be at least a 2-D array.")
     m, n = x.shape[-2:]

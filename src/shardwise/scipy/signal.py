@@ -12,6 +12,7 @@ from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Array
+from shardwise.numpy._promote import as_array, convert, promote_inexact
 from shardwise.scipy.spectral import csd, istft, stft, welch
 
 __all__ = [
@@ -32,8 +33,8 @@ def _pair(name: str, a: Any, b: Any) -> tuple[Array, Array]:
     x, y = jnp.asarray(a), jnp.asarray(b)
     if x.ndim != y.ndim:
         raise ValueError(f"{name}: in1 and in2 must have the same number of dimensions, got {x.ndim} and {y.ndim}")
-    dtype = jnp.result_type(x, y, 0.0) if not issubdtype(jnp.result_type(x, y), np.inexact) else jnp.result_type(x, y)
-    return x.astype(dtype), y.astype(dtype)
+    x, y = promote_inexact(x, y)
+    return as_array(x), as_array(y)
 
 
 def _no_swap(name: str, mode: str, x: Array, y: Array) -> tuple[Array, Array, bool]:
@@ -132,8 +133,7 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Sequence[int] | in
 
 def detrend(data: Any, axis: int = -1, type: str = "linear", bp: int = 0, overwrite_data: None = None) -> Array:
     """`data` less its mean ('constant') or the line that fits it best ('linear', piecewise between the break points `bp`)."""
-    x = jnp.asarray(data)
-    x = x if issubdtype(x.dtype, np.inexact) else x.astype(jnp.result_type(float))
+    x = as_array(*promote_inexact(jnp.asarray(data)))
     if type not in ("constant", "linear"):
         raise ValueError("Trend type must be 'linear' or 'constant'.")
     if type == "constant":
@@ -149,4 +149,5 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: int = 0, overwr
         line = np.stack([np.ones(end - start), np.arange(1, end - start + 1) / (end - start)], 1).astype(x.dtype)
         part = flat[start:end]
         parts.append(part - jnp.asarray(line) @ (jnp.asarray(np.linalg.pinv(line)) @ part))
-    return jnp.moveaxis(jnp.reshape(jnp.concatenate(parts), rows.shape), 0, axis)
+    out = jnp.moveaxis(jnp.reshape(jnp.concatenate(parts), rows.shape), 0, axis)
+    return as_array(convert(out, out.dtype, x.weak_type))

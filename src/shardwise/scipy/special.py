@@ -25,6 +25,7 @@ from shardwise.numpy._promote import (
     strong,
     values,
 )
+from shardwise.numpy._ufunc_forms import weak_if_scalar
 from shardwise.numpy.named_axes import split_names
 from shardwise.numpy.transcendental import _i0
 from shardwise.ops import scipy_functions as scipy
@@ -279,7 +280,7 @@ def log_ndtr(x: Any, series_order: int = 3) -> Array:
 
 def logit(x: Any) -> Array:
     """log(x / (1 - x))."""
-    return _logit(*_any("logit", x))
+    return weak_if_scalar(_logit(*_any("logit", x)))
 
 
 _logit = define_along(
@@ -334,13 +335,13 @@ def rel_entr(p: Any, q: Any) -> Array:
     zero = lax.bitwise_and(lax.eq(a, 0.0), lax.ge(b, 0.0))
     x, y = _where(positive, a, 1.0), _where(positive, b, 1.0)
     value = lax.sub(_xlogx(x), _xlogy(x, y))
-    return lax.select(positive, value, _where(zero, 0.0, lax.full_like(a, inf)))
+    return weak_if_scalar(lax.select(positive, value, _where(zero, 0.0, lax.full_like(a, inf))))
 
 
 def kl_div(p: Any, q: Any) -> Array:
     """rel_entr(p, q) - p + q."""
     a, b = _real("kl_div", p, q)
-    return lax.add(lax.sub(rel_entr(a, b), a), b)
+    return weak_if_scalar(lax.add(lax.sub(rel_entr(a, b), a), b))
 
 
 def boxcox(x: Any, lmbda: Any) -> Array:
@@ -498,7 +499,7 @@ def softmax(x: Any, /, *, axis: Axis = None) -> Array:
 
 def log_softmax(x: Any, /, *, axis: Axis = None) -> Array:
     """The logarithm of `softmax`."""
-    (v,) = _any("log_softmax", x)
+    v = strong(*_any("log_softmax", x))
     _, total, shifted = _exponentials(v, axis)
     return lax.sub(shifted, lax.log(total))
 

@@ -9,7 +9,7 @@ import numpy as np
 from shardwise import lax
 from shardwise.base.dtypes import canonicalize, check_requested, default_dtype, issubdtype
 from shardwise.ir import Array, literal
-from shardwise.numpy._promote import array, broadcast_to_shape, is_complex, promote_dtypes, promote_inexact
+from shardwise.numpy._promote import array, broadcast_to_shape, is_complex, promote_dtypes, promote_inexact, strong
 from shardwise.numpy.indexing import take
 from shardwise.ops.convert import as_array
 
@@ -38,7 +38,7 @@ def toeplitz(c: Any, r: Any = None) -> Array:
     """Matrices that are constant along diagonals, with first column c and first row r (default: the conjugate of c)."""
     column = _vectors("toeplitz", c)
     row = _vectors("toeplitz", r) if r is not None else lax.conj(column) if is_complex(column.dtype) else column
-    column, row = promote_dtypes(column, row)  # type: ignore[assignment]
+    column, row = map(strong, promote_dtypes(column, row))
     m, n = column.shape[-1], row.shape[-1]
     batch = np.broadcast_shapes(column.shape[:-1], row.shape[:-1])
     if not m or not n:
@@ -56,7 +56,7 @@ def hankel(c: Any, r: Any = None) -> Array:
     for name, x in (("c", column), ("r", row)):
         if not x.ndim:
             raise ValueError(f"hankel: {name} must be at least 1-dimensional, got a scalar.")
-    column, row = promote_dtypes(column, row)  # type: ignore[assignment]
+    column, row = map(strong, promote_dtypes(column, row))
     m, n = column.shape[-1], row.shape[-1]
     batch = np.broadcast_shapes(column.shape[:-1], row.shape[:-1])
     parts = [

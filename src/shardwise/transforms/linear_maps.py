@@ -15,7 +15,6 @@ from shardwise.base import config
 from shardwise.base.dtypes import float0
 from shardwise.base.tree import Partial, PyTreeDef, register_pytree_node, tree_flatten, tree_unflatten
 from shardwise.ir import Program, ShapedArray, eval_program
-from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array, as_value
 from shardwise.transforms.jvp import conformed, is_differentiable, tangent_type, zeros
 from shardwise.transforms.linearize import Linearized, pull_back
@@ -177,4 +176,4 @@ def _cotangent_in(aval: ShapedArray, ct: Any) -> Any:
 def _cotangent_out(aval: ShapedArray, ct: Any) -> Any:
     if not is_differentiable(aval):
         return host_zero(aval)
-    return zeros(tangent_type(aval)) if ct is None else convert(ct, ct.dtype, aval.weak_type)
+    return zeros(tangent_type(aval)) if ct is None else as_array(ct)
