@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,10 +59,23 @@ def _broadcast_type(x: ShapedArray, *, shape: Shape, broadcast_dimensions: tuple
 def _broadcast_kernel(env: Env, x: Block, *, shape: Shape, broadcast_dimensions: tuple[int, ...],
                       out_sharding: NamedSharding | None = None) -> Block:  # fmt: skip
     lead = x.shape[: env.lead]
+    return stretched(x.reshape(lead + _spread(x.shape[env.lead :], shape, broadcast_dimensions)), lead + shape)
+
+
+def _spread(sizes: Shape, shape: Shape, dims: tuple[int, ...]) -> Shape:
+    """The operand's sizes at their dims of the result, 1 at the others."""
     core = [1] * len(shape)
-    for n, d in zip(x.shape[env.lead :], broadcast_dimensions, strict=True):
+    for n, d in zip(sizes, dims, strict=True):
         core[d] = n
-    return stretched(x.reshape(lead + tuple(core)), lead + shape)
+    return tuple(core)
+
+
+def _broadcast_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Block], Block]:
+    shape, lead = params["shape"], env.lead
+    core = _spread(in_types[0].shape, shape, params["broadcast_dimensions"])
+    if core == shape:  # nothing repeats
+        return lambda x: x.reshape(x.shape[:lead] + core)
+    return lambda x: stretched(x.reshape(x.shape[:lead] + core), x.shape[:lead] + shape)
 
 
 def stretched(x: Block, shape: Shape) -> Block:
@@ -113,8 +126,8 @@ def _broadcast_mapped(size: int, shape: Shape, broadcast_dimensions: tuple[int, 
     return {"shape": (size, *shape), "broadcast_dimensions": (0, *up(broadcast_dimensions))}
 
 
-broadcast_in_dim_p = define_op("broadcast_in_dim", type_rule=_broadcast_type, kernel=_broadcast_kernel, rule=_broadcast_rule,
-                               emit=elementwise_ir.MOVE, view=True, additive=True,
+broadcast_in_dim_p = define_op("broadcast_in_dim", type_rule=_broadcast_type, kernel=_broadcast_kernel, compile=_broadcast_compile,
+                               rule=_broadcast_rule, emit=elementwise_ir.MOVE, view=True, additive=True,
                                localize=_broadcast_localize, explicit=_broadcast_explicit, jvp="linear",
                                transpose=_broadcast_transpose, batch=in_front("broadcast_in_dim", _broadcast_mapped))  # fmt: skip
 
