@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.array import ArrayImpl
 from shardwise.ir import Array, Op, bind
 from shardwise.numpy._promote import (
     Value,
@@ -36,6 +37,10 @@ def binary(name: str, op: Op, promotion: Promotion, doc: str) -> Callable[[Any, 
     """A function of two operands, promoted together."""
 
     def function(x: Any, y: Any, /) -> Array:
+        if x.__class__ is ArrayImpl and y.__class__ is ArrayImpl:
+            t = x._sig.aval
+            if t is y._sig.aval and t.dtype in _FLOATING:
+                return bind(op, x, y)
         return bind(op, *promotion(name, x, y))
 
     return _named(function, name, doc)

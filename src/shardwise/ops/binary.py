@@ -22,6 +22,7 @@ from shardwise.ops.operands import (
     elementwise_op,
     operands,
 )
+from shardwise.runtime import extrema
 from shardwise.runtime.env import Env
 
 __all__ = [
@@ -86,23 +87,6 @@ def _complex(x: Block, y: Block) -> Block:
     out.real = x
     out.imag = y
     return out
-
-
-def maximum(x: Block, y: Block) -> Block:
-    """The greater one, of zeros 0.0; NaN if either is."""
-    return _with_signs_of_zeros(np.maximum(x, y), x, y, np.add)
-
-
-def minimum(x: Block, y: Block) -> Block:
-    """The lesser one, of zeros -0.0; NaN if either is."""
-    return _with_signs_of_zeros(np.minimum(x, y), x, y, lambda x, y: np.negative(np.subtract(np.negative(x), y)))
-
-
-def _with_signs_of_zeros(out: Block, x: Block, y: Block, of_zeros: Any) -> Block:
-    """`out`, and ``of_zeros(x, y)`` where both are zero: which of them NumPy takes depends on the processor."""
-    if out.dtype.kind != "f" or np.count_nonzero(out) == out.size:
-        return out
-    return np.where((x == 0) & (y == 0), of_zeros(x, y), out)
 
 
 def _mulhi(x: Block, y: Block) -> Block:
@@ -176,10 +160,10 @@ div_p = elementwise_op("div", _div, "iufc", "iufc", emit=ir.DIV, scales=1,
                        pull=(lambda ct, x, y: do.div(ct, y), None))  # fmt: skip
 rem_p = elementwise_op("rem", _rem, "iuf", "iuf", emit=ir.REM, push=(lambda t, z, x, y: t, _rem_push),
                        ufunc_of=lambda x, y: _rem if dtype_kind(x) in "iu" else np.fmod)  # fmt: skip
-max_p = elementwise_op("max", maximum, "biufc", "biufc", emit=ir.MAX, push=(_chosen_left, _chosen_right),
-                       ufunc_of=lambda x, y: maximum if x.kind == "f" else np.maximum)  # fmt: skip
-min_p = elementwise_op("min", minimum, "biufc", "biufc", emit=ir.MIN, push=(_chosen_left, _chosen_right),
-                       ufunc_of=lambda x, y: minimum if x.kind == "f" else np.minimum)  # fmt: skip
+max_p = elementwise_op("max", extrema.maximum, "biufc", "biufc", emit=ir.MAX, push=(_chosen_left, _chosen_right),
+                       ufunc_of=lambda x, y: extrema.function("max", x))  # fmt: skip
+min_p = elementwise_op("min", extrema.minimum, "biufc", "biufc", emit=ir.MIN, push=(_chosen_left, _chosen_right),
+                       ufunc_of=lambda x, y: extrema.function("min", x))  # fmt: skip
 atan2_p = elementwise_op("atan2", _atan2, "fc", "fc", emit=ir.ATAN2, ufunc_of=lambda x, y: _atan2 if x.kind == "c" else np.arctan2,
                          push=(lambda t, z, x, y: do.mul(t, do.div(y, _squares(x, y))),
                                lambda t, z, x, y: do.mul(t, do.div(do.neg(x), _squares(x, y)))))  # fmt: skip

@@ -23,13 +23,14 @@ from shardwise.ops.variance import same_dims
 from shardwise.runtime.blocks import expanded
 from shardwise.runtime.copies import chosen
 from shardwise.runtime.env import Env
+from shardwise.runtime.extrema import maximum_along, minimum_along
 from shardwise.sharding.rule import Kind, Rule
 
 Ndarray = np.ndarray[Any, Any]
 Groups = tuple[tuple[int, ...], ...]
 
 REDUCERS: dict[str, Callable[..., Ndarray]] = {
-    "sum": np.add.reduce, "max": np.maximum.reduce, "min": np.minimum.reduce, "prod": np.multiply.reduce,
+    "sum": np.add.reduce, "max": maximum_along, "min": minimum_along, "prod": np.multiply.reduce,
     "and": np.bitwise_and.reduce, "or": np.bitwise_or.reduce, "xor": np.bitwise_xor.reduce,
 }  # fmt: skip
 

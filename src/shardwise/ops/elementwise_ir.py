@@ -17,24 +17,6 @@ from shardwise.runtime.machine.lanes import Lane, Lanes
 # -- arithmetic ------------------------------------------------------------------------------------------------------
 
 
-def _extremum(condition: str) -> Callable[[Lanes, Lane, Lane], Lane]:
-    """The operand for which `condition` holds; NaN if either is; -0.0 lies below 0.0."""
-
-    def write(w: Lanes, x: Lane, y: Lane) -> Lane:
-        if x.type == "i1":
-            return w.binary("or" if condition == "gt" else "and", x, y)
-        out = w.select(w.compare(condition, x, y), x, y)
-        if not x.floating:
-            return out
-        bits = f"uint{x.bits}"  # of equal operands only zeros differ, in the sign
-        first, second = (Lane(w.bitcast(v, bits).ref, bits) for v in (x, y))
-        both = w.binary("and" if condition == "gt" else "or", first, second)
-        out = w.select(w.compare("eq", x, y), w.bitcast(both, x.dtype), out)
-        return w.select(w.isnan(x), x, out)
-
-    return write
-
-
 def _compare(condition: str) -> Emit:
     return Emit(lambda w, x, y: w.compare(condition, x, y), exact=True)
 
@@ -171,7 +153,7 @@ def _select(w: Lanes, which: Lane, *cases: Lane) -> Lane:
 
 
 def _clamp(w: Lanes, low: Lane, x: Lane, high: Lane) -> Lane:
-    return _extremum("lt")(w, high, _extremum("gt")(w, low, x))
+    return w.minimum(high, w.maximum(low, x))
 
 
 def _convert(w: Lanes, x: Lane, *, new_dtype: Any, weak_type: bool) -> Lane:
@@ -184,8 +166,8 @@ ADD = Emit(Lanes.add)
 SUB = Emit(Lanes.sub, "iuf")
 MUL = Emit(Lanes.mul)
 DIV = Emit(_quotient, "iuf", cost=4)
-MAX = Emit(_extremum("gt"), exact=True)
-MIN = Emit(_extremum("lt"), exact=True)
+MAX = Emit(Lanes.maximum, exact=True)
+MIN = Emit(Lanes.minimum, exact=True)
 EQ, NE, LT, LE, GT, GE = map(_compare, ("eq", "ne", "lt", "le", "gt", "ge"))
 AND = Emit(lambda w, x, y: w.binary("and", x, y), "biu")
 OR = Emit(lambda w, x, y: w.binary("or", x, y), "biu")

@@ -1,7 +1,6 @@
 """Folds: how reductions are written as vector code.
 
-Sums and products of floats gather in float64; sums of float64 keep what each addition has lost. Extrema keep, beside the
-extremum, whether there was a NaN: two short chains of dependent instructions instead of a long one.
+Sums and products of floats gather in float64; sums of float64 keep what each addition has lost.
 """
 
 from __future__ import annotations
@@ -109,30 +108,52 @@ def _least(dtype: str, largest: bool) -> Any:
 
 
 def _extremum(largest: bool) -> Fold:
-    condition = "gt" if largest else "lt"
+    """Accumulators: the extremum; of floats also whether there was a NaN and, unless the processor orders zeros, the signs of all,
+    joined. Short chains of dependent instructions, not a long one.
+    """
+    condition, signs = ("gt", "and") if largest else ("lt", "or")
 
     def better(w: Lanes, x: Lane, y: Lane) -> Lane:
+        if w.orders_zeros(x):
+            return w.beyond(largest, x, y)
         if x.type == "i1":
             return w.binary("or" if largest else "and", x, y)
         return w.select(w.compare(condition, x, y), x, y)
 
     def start(w: Lanes, dtype: str) -> Accumulators:
         best = w.constant(_least(dtype, largest), dtype)
-        return (best, w.constant(False, "bool")) if best.floating else (best,)
+        if not best.floating:
+            return (best,)
+        flawed = w.constant(False, "bool")
+        return (
+            (best, flawed)
+            if w.orders_zeros(best)
+            else (best, flawed, w.bits_of(w.like(-0.0 if largest else 0.0, best)))
+        )
 
     def step(w: Lanes, into: Accumulators, x: Lane, position: Lane | None) -> Accumulators:
-        best = better(w, x, into[0])
-        return (best, w.binary("or", into[1], w.isnan(x))) if len(into) == 2 else (best,)
+        more = (x,) if len(into) == 1 else (x, w.isnan(x)) if len(into) == 2 else (x, w.isnan(x), w.bits_of(x))
+        return merge(w, into, more)
 
     def merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
-        best = better(w, b[0], a[0])
-        return (best, w.binary("or", a[1], b[1])) if len(a) == 2 else (best,)
+        joined = [w.binary(how, p, q) for how, p, q in zip(("or", signs), a[1:], b[1:], strict=False)]
+        return better(w, b[0], a[0]), *joined
 
     def across(w: Lanes, held: Accumulators, pairs: Callable[[Accumulators], Accumulators]) -> Accumulators:
-        return pairs(held) if len(held) == 1 else (*pairs(held[:1]), w.some(held[1]))
+        if len(held) == 1:
+            return pairs(held)
+        flawed = w.some(held[1])
+        if len(held) == 2:  # nothing joins bools of all lanes as cheaply
+            return *pairs(held[:1]), flawed
+        best, _, joined = pairs((held[0], flawed, held[2]))
+        return best, flawed, joined
 
     def finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
-        return held[0] if len(held) == 1 else w.select(held[1], w.like(float("nan"), held[0]), held[0])
+        best = held[0]
+        if len(held) == 3:  # if the extremum is zero, elements of the other sign are zeros, too
+            zero = w.copysign(w.like(0, best), w.floats_of(held[2], best.dtype))
+            best = w.select(w.compare("eq", best, zero), zero, best)
+        return w.select(held[1], w.like(float("nan"), best), best) if len(held) > 1 else best
 
     return Fold(start, step, merge, finish, across=across)
 

@@ -64,6 +64,10 @@ def _check_keys(name: str, t: ShapedArray) -> None:
 # -- between integers, words and keys -----------------------------------------------------------------------------------------
 
 
+_partitionable = config.setting("jax_threefry_partitionable").get
+_watches_keys = config.setting("jax_debug_key_reuse").get
+
+
 def _seed_type(seeds: ShapedArray) -> ShapedArray:
     if not np.issubdtype(seeds.dtype, np.integer):
         raise TypeError(f"PRNG key seed must be an integer; got {seeds.str_short()}.")
@@ -138,7 +142,7 @@ def shared(x: Any) -> Any:
 
     Keys become clones where reuse is looked for.
     """
-    return random_clone(x) if config.jax_debug_key_reuse and isinstance(x.dtype, KeyDtype) else x
+    return random_clone(x) if _watches_keys() and isinstance(x.dtype, KeyDtype) else x
 
 
 # -- new keys from keys ---------------------------------------------------------------------------------------------------------
@@ -240,7 +244,7 @@ random_split_p = define_op(
 
 def random_split(keys: Any, shape: Shape, out_sharding: NamedSharding | None = None) -> Array:
     """`shape` new keys from each key: key[...] -> key[..., *shape]."""
-    if not config.jax_threefry_partitionable:
+    if not _partitionable():
         return _laid_out(bind(random_split_halves_p, keys, shape=shape), out_sharding)
     return bind(random_split_p, keys, shape=shape, out_sharding=out_sharding)
 
@@ -310,7 +314,7 @@ random_bits_p = define_op("random_bits", type_rule=_bits_type, rule=_appended_ru
 
 def random_bits(keys: Any, bit_width: int, shape: Shape, out_sharding: NamedSharding | None = None) -> Array:
     """Random unsigned integers of 8, 16, 32 or 64 bits from each key: key[...] -> uint[..., *shape]."""
-    if not config.jax_threefry_partitionable:
+    if not _partitionable():
         return _laid_out(bind(random_bits_halves_p, keys, bit_width=bit_width, shape=shape), out_sharding)
     return bind(random_bits_p, keys, bit_width=bit_width, shape=shape, out_sharding=out_sharding)
 

@@ -6,6 +6,8 @@ uniform numbers to normal ones. They round as XLA's fused loops do, so that samp
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +25,10 @@ _TILE = 1 << 15  # elements at a time: the steps of a kernel find them in the ca
 
 def _tiled(operand: Block, dtype: Any, step: Callable[[Block, Block], None]) -> Block:
     """A new block of `dtype`, filled by `step(part of operand, part of block)` in the operand's memory order."""
+    if operand.size <= _TILE and operand.flags.c_contiguous:
+        out = np.empty(operand.shape, dtype)
+        step(operand.reshape(-1), out.reshape(-1))
+        return out
     order = sorted(range(operand.ndim), key=lambda d: -operand.strides[d])
     flat = operand.transpose(order)
     out = np.empty(flat.shape, dtype)
@@ -43,13 +49,18 @@ def _unit_floats_type(bits: ShapedArray, *, dtype: Any) -> ShapedArray:
     return ShapedArray(bits.shape, dtype)
 
 
+@functools.cache
+def _parts(dtype: Any) -> tuple[np.dtype[Any], int, Block, Block]:
+    """Of a float dtype: the word of its size, the bits of its mantissa, 1, and the word of 1."""
+    info = finfo(dtype)
+    word, one = np.dtype(f"uint{info.bits}"), np.ones((), dtype)
+    return word, int(info.nmant), one, one.view(word)
+
+
 def unit_floats_block(bits: Block, dtype: Any) -> Block:
     """A block of bits as floats in [0, 1): the high bits become the mantissa of a number in [1, 2), which loses 1."""
-    info = finfo(dtype)
-    word = np.dtype(f"uint{info.bits}")
-    unused = bits.dtype.type(8 * bits.dtype.itemsize - int(info.nmant))
-    one = np.ones((), dtype)
-    exponent = one.view(word)
+    word, mantissa, one, exponent = _parts(dtype)
+    unused = bits.dtype.type(8 * bits.dtype.itemsize - mantissa)
 
     def step(part: Block, out: Block) -> None:
         words = out.view(word)
@@ -106,7 +117,7 @@ def _mul_add(x: Block, y: Block, z: Block) -> Block:
 
 
 def _power_of_two(y: Block) -> bool:
-    return y.size == 1 and abs(np.frexp(y.astype(np.float64))[0].item()) == 0.5
+    return y.size == 1 and abs(math.frexp(y.item())[0]) == 0.5
 
 
 def _mul_add_type(x: ShapedArray, y: ShapedArray, z: ShapedArray) -> ShapedArray:
@@ -185,7 +196,7 @@ def erf_inv_block(x: Block) -> Block:
         np.subtract(1, w, out=w)
         np.log(w, out=w)
         np.negative(w, out=w)
-        far = np.flatnonzero(~(w < 5))
+        far = (~(w < 5)).nonzero()[0]
         w_far = w[far]
         np.subtract(w, np.float32(2.5), out=w)
         _horner(_CENTRE, w, out)

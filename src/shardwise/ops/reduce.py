@@ -43,6 +43,7 @@ from shardwise.ops.pieces import concatenate, slice_in_dim
 from shardwise.ops.positions import extremum_positions
 from shardwise.ops.summing import SMALL, fast_sum
 from shardwise.ops.transpose import own_factors, squeeze, squeeze_p
+from shardwise.runtime import extrema
 from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
@@ -169,12 +170,17 @@ def fold(ufunc: Any, reduction: str, x: Block, dims: Dims) -> Block:
         return np.asarray(ufunc.reduce(x, axis=dims, dtype=np.float32)).astype(x.dtype)
     if reduction in ("and", "or") and x.dtype.kind == "b":  # the logical ufuncs stop early
         ufunc = np.logical_and if reduction == "and" else np.logical_or
-    return ufunc.reduce(x, axis=dims, dtype=x.dtype)
+    return _reducer(ufunc, reduction, x.dtype)(x, dims, x.dtype)
 
 
-def _folding_compile(ufunc: Any, kernel: Callable[..., Block]) -> Callable[..., Callable[[Block], Block]]:
+def _reducer(ufunc: Any, reduction: str, dtype: Any) -> Callable[..., Block]:
+    return extrema.reducer(reduction, dtype) if reduction in ("max", "min") else ufunc.reduce
+
+
+def _folding_compile(
+    ufunc: Any, reduction: str, kernel: Callable[..., Block]
+) -> Callable[..., Callable[[Block], Block]]:
     """The kernel made for one operand type: small blocks go straight to NumPy."""
-    reduce = ufunc.reduce
 
     def prepare(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Block], Block]:
         general = functools.partial(kernel, env, **params)
@@ -182,6 +188,7 @@ def _folding_compile(ufunc: Any, kernel: Callable[..., Block]) -> Callable[..., 
         dtype = x.dtype
         if not dims or not x.size or params.get("sum_axes") or dtype.kind not in "iuf" or dtype.itemsize < 4:
             return general
+        reduce = _reducer(ufunc, reduction, dtype)
 
         def small_first(x: Block) -> Block:
             return reduce(x, dims, dtype) if x.size < SMALL else general(x)
@@ -205,7 +212,7 @@ def _define(name: str, reduction: str, ufunc: Any, accepts: str, **fields: Any) 
     is_sum = reduction == "sum"
     kernel = _sum_kernel if is_sum else _folding_kernel(ufunc, reduction)
     return define_op(name, type_rule=_reduce_type(name, accepts), rule=reduce_rule, reduction=reduction,
-                     fold=fold_ir.FOLDS[reduction], kernel=kernel, compile=_folding_compile(ufunc, kernel), absorbs_sum=is_sum,
+                     fold=fold_ir.FOLDS[reduction], kernel=kernel, compile=_folding_compile(ufunc, reduction, kernel), absorbs_sum=is_sum,
                      explicit=_reduce_explicit, localize=_localize if is_sum else None,
                      rewrite=_of_single_elements, batch=shifting(name, "axes"), **fields)  # fmt: skip
 

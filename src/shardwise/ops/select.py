@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from shardwise.ir.explicit import elementwise_error, specs_from_rule
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops import elementwise_ir as ir
-from shardwise.ops.binary import maximum, minimum
 from shardwise.ops.derivative import along, do, filled, is_linear, spread, unbroadcast
 from shardwise.ops.operands import Block, aligned, broadcast_shape, check_same_dtype, dtype_kind, operand, operands
+from shardwise.runtime import extrema
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
 
@@ -149,10 +150,21 @@ def _clamp_type(low: ShapedArray, x: ShapedArray, high: ShapedArray) -> ShapedAr
     return ShapedArray(shape, x.dtype, low.weak_type and x.weak_type and high.weak_type)
 
 
+@functools.cache
+def _clamp_of(dtype: Any) -> Callable[[Block, Block, Block], Block]:
+    """The kernel for blocks of that dtype."""
+    maximum, minimum = extrema.function("max", dtype), extrema.function("min", dtype)
+
+    def clamp(low: Block, x: Block, high: Block) -> Block:
+        if x.size >= _BIG and dtype.kind in "iuf" and np.all(low) and np.all(high):  # one pass, but slow to start
+            return np.clip(x, low, high)
+        return minimum(maximum(x, low), high)
+
+    return clamp
+
+
 def _clamp(low: Block, x: Block, high: Block) -> Block:
-    if x.size >= _BIG and x.dtype.kind in "iuf" and np.all(low) and np.all(high):  # one pass, but slow to start
-        return np.clip(x, low, high)
-    return minimum(high, maximum(low, x))
+    return _clamp_of(x.dtype)(low, x, high)
 
 
 def _clamp_kernel(env: Env, low: Block, x: Block, high: Block) -> Block:
@@ -165,7 +177,13 @@ _CLAMP_PUSHES = (
     lambda t, out, low, x, high: do.select_n(do.lt(high, x), 0, t),
 )
 clamp_p = define_op(
-    "clamp", type_rule=_clamp_type, kernel=_clamp_kernel, ufunc=_clamp, emit=ir.CLAMP, jvp=along("clamp", _CLAMP_PUSHES)
+    "clamp",
+    type_rule=_clamp_type,
+    kernel=_clamp_kernel,
+    ufunc=_clamp,
+    ufunc_of=lambda low, x, high: _clamp_of(x),
+    emit=ir.CLAMP,
+    jvp=along("clamp", _CLAMP_PUSHES),
 )
 
 

@@ -308,7 +308,8 @@ def _check_sizes(shape: Sequence[int]) -> None:
 def _hash_runs(keys: Keys, bases: Keys, run: int, dtype: np.dtype[Any], finish: _Finish) -> NDArray[Any]:
     """Hash the counters `bases[n] + 0 ... run - 1`, under one key or under n keys -> dtype[n, run]."""
     out = np.empty((len(bases), run), dtype)
-    k0, k1 = np.moveaxis(key_words(keys), -1, 0)
+    words = key_words(keys)
+    k0, k1 = words[..., 0], words[..., 1]
     if out.size <= _FEW:
         _hash_few(k0, k1, bases, out, finish)
         return out

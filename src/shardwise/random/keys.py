@@ -58,6 +58,12 @@ def default_prng_impl() -> PRNGSpec:
     return PRNGSpec(config.jax_default_prng_impl)
 
 
+_default_impl = config.setting("jax_default_prng_impl").get
+_seed_offset = config.setting("jax_random_seed_offset").get
+_words_allowed = config.setting("jax_legacy_prng_key").get
+_x64 = config.setting("jax_enable_x64").get
+
+
 def resolve_prng_impl(spec: PRNGSpec | KeyDtype | str | Hashable | None) -> PRNGSpec:
     """The generator that `spec` means; None means the default.
 
@@ -67,7 +73,7 @@ def resolve_prng_impl(spec: PRNGSpec | KeyDtype | str | Hashable | None) -> PRNG
         NotImplementedError: a generator other than threefry2x32.
     """
     if spec is None:
-        name = config.jax_default_prng_impl
+        name = _default_impl()
     elif isinstance(spec, PRNGSpec):
         name = spec.name
     elif isinstance(spec, KeyDtype):
@@ -103,7 +109,7 @@ def _impl_of(impl: Any, dtype: Any, function: str) -> PRNGSpec:
 def _seed_value(seed: Any, function: str) -> Array | Literal:
     if isinstance(seed, int) and not isinstance(seed, bool):
         wide = np.int64(seed)  # OverflowError beyond 64 bits
-        return literal(wide if config.jax_enable_x64 else wide.astype(np.int32))
+        return literal(wide if _x64() else wide.astype(np.int32))
     value = as_value(seed)
     if isinstance(value.dtype, KeyDtype):
         raise TypeError(f"{function} accepts a scalar seed, but was given a PRNG key.")
@@ -114,7 +120,7 @@ def _seed_value(seed: Any, function: str) -> Array | Literal:
 
 
 def _seeded(seed: Array | Literal) -> Array:
-    offset = config.jax_random_seed_offset
+    offset = _seed_offset()
     if offset and np.issubdtype(seed.dtype, np.integer):
         seed = lax.add(as_array(seed), literal(offset, seed.dtype))
     return random_seed(seed)
@@ -211,7 +217,7 @@ def checked_key(name: str, key: Any, *, batched: bool = False) -> Array:
     else:
         _check_words(value)
         shape = value.shape[:-1]
-        if config.jax_legacy_prng_key != "allow":
+        if _words_allowed() != "allow":
             _refuse_words(name)
         elif config.jax_enable_custom_prng:
             warnings.warn("Raw arrays as random keys to jax.random functions are deprecated. Assuming valid threefry2x32 key for "

@@ -18,13 +18,14 @@ import numpy as np
 from shardwise.ir.op import Op
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
+from shardwise.runtime.extrema import maximum, minimum
 
 Operands = Sequence[tuple[Ndarray, ...]]
 Params = Mapping[str, Any]
 Mapped = tuple[tuple[bool, ...], ...]
 
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply,
+    "sum": np.add, "max": maximum, "min": minimum, "prod": np.multiply,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
 }  # fmt: skip
 

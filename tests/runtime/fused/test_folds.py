@@ -107,6 +107,14 @@ def test_other_processors(width, rows, monkeypatch):
     for axis in (0, 1):
         for got, want in both(lambda x, axis=axis: [f(x, axis) for f in FUNCTIONS.values()], x):
             close(got, want, 1e-4)
+    zeros = np.full((70, 333), -0.0, np.float32)
+    zeros[::2, 5] = 0.0
+    zeros[1, 2] = np.nan
+    for x in (zeros, -zeros):
+        for got, want in both(lambda x: [f(x * 1, axis) for f in (jnp.max, jnp.min) for axis in (0, 1)], x):
+            np.testing.assert_array_equal(got, want)
+            numbers = ~np.isnan(want)
+            np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(want)[numbers])
 
 
 @pytest.mark.parametrize("name", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"])

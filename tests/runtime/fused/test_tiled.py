@@ -133,7 +133,7 @@ for spec in (None, P("x", "y"), P(None, "y")):
         for a, b in zip(got, plain, strict=True):
             assert a.dtype == b.dtype and a.sharding == b.sharding, name
             np.testing.assert_allclose(np.asarray(a, np.float32), np.asarray(b, np.float32), rtol=2e-5, atol=2e-5, err_msg=name)
-assert len(calls) > 30
+assert len(calls) > 20  # one per kernel at least, more where helpers come in time
 assert np.allclose(jax.jit(jnp.matmul)(host, host.T), host @ host.T, atol=1e-4)
 """
 

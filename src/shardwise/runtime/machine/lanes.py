@@ -7,6 +7,7 @@ single bits.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class Lanes:
         self.label = "entry"
         self._count = 0
         self._constants: dict[tuple[Any, str], Lane] = {}
+        self._numbers: dict[str, float] = {}  # float constants by their text
 
     # -- text ------------------------------------------------------------------------------------------------------------
 
@@ -104,6 +106,8 @@ class Lanes:
             type = TYPES[dtype]
             word = scalar_text(item, type)
             found = self._constants[key] = Lane("<" + ", ".join([f"{type} {word}"] * self.width) + ">", dtype)
+            if found.floating:
+                self._numbers[found.ref] = struct.unpack(">d", bytes.fromhex(word[2:]))[0]
         return found
 
     def sequence(self, dtype: str) -> Lane:
@@ -184,6 +188,50 @@ class Lanes:
         v = self.vector(yes.type)
         return self.let(f"select {self.vector('i1')} {mask.ref}, {v} {yes.ref}, {v} {no.ref}", yes.dtype)
 
+    def maximum(self, x: Lane, y: Lane) -> Lane:
+        """The greater one, of zeros 0.0; some NaN if either is. Of bools, or."""
+        return self.binary("or", x, y) if x.type == "i1" else self._extremum("gt", x, y)
+
+    def minimum(self, x: Lane, y: Lane) -> Lane:
+        """The lesser one, of zeros -0.0; some NaN if either is. Of bools, and."""
+        return self.binary("and", x, y) if x.type == "i1" else self._extremum("lt", x, y)
+
+    def _extremum(self, condition: str, x: Lane, y: Lane) -> Lane:
+        """Of floats, ``x > y ? x : y`` is one instruction, which gives `y` if they are equal or one is NaN. With the operands
+        exchanged it gives the same bits, unless both are zero or one is NaN. So the two are joined bit by bit: by or, which leaves
+        NaN as such, but the signs of maxima by and.
+        """
+        if x.ref in self._numbers:
+            x, y = y, x
+        number = self._numbers.get(y.ref, math.nan)
+        if not math.isnan(number):
+            loses = number == 0 and (math.copysign(1, number) < 0) == (condition == "gt")  # to the other zero
+            order = f"u{condition[0]}e" if loses else f"u{condition}"
+            taken = self.let(f"fcmp {order} {self.vector(x.type)} {x.ref}, {y.ref}", "bool")
+            return self.select(taken, x, y)
+        if self.orders_zeros(x):
+            either = self.floats_of(self.binary("or", self.bits_of(x), self.bits_of(y)), x.dtype)
+            unordered = self.let(f"fcmp uno {self.vector(x.type)} {x.ref}, {y.ref}", "bool")
+            return self.select(unordered, either, self.beyond(condition == "gt", x, y))
+        first = self.select(self.compare(condition, x, y), x, y)
+        if not x.floating:
+            return first
+        second = self.select(self.compare(condition, y, x), y, x)
+        a, b = self.bits_of(first), self.bits_of(second)
+        either = self.binary("or", a, b)
+        if condition == "gt":
+            unsigned = self.like((1 << (x.bits - 1)) - 1, either)
+            either = self.binary("or", self.binary("and", a, b), self.binary("and", either, unsigned))
+        return self.floats_of(either, x.dtype)
+
+    def orders_zeros(self, x: Lane) -> bool:
+        """Whether the processor has `beyond` for such vectors."""
+        return x.floating and self._fills_registers(x)
+
+    def beyond(self, largest: bool, x: Lane, y: Lane) -> Lane:
+        """The greater or the lesser of two floats, -0.0 being less than 0.0; the number beside NaN."""
+        return self._in_registers("range", (x, y), f"i32 {5 if largest else 4}, ")
+
     def turned(self, x: Lane, by: int) -> Lane:
         """Lane i takes the value of lane ``i + by``, counted in a circle."""
         v = self.vector(x.type)
@@ -201,27 +249,43 @@ class Lanes:
             return Lane(x.ref, dtype)
         return self.let(f"bitcast {self.vector(x.type)} {x.ref} to {self.vector(TYPES[dtype])}", dtype)
 
+    def bits_of(self, x: Lane) -> Lane:
+        """The bits of float lanes as integers: of float16 and bfloat16 those of float32."""
+        return self.let(f"bitcast {self.vector(x.type)} {x.ref} to {self.vector(f'i{x.bits}')}", f"int{x.bits}")
+
+    def floats_of(self, bits: Lane, dtype: str) -> Lane:
+        """Float lanes of these bits, as `bits_of` gives them."""
+        return self.let(f"bitcast {self.vector(bits.type)} {bits.ref} to {self.vector(TYPES[dtype])}", dtype)
+
     def copysign(self, size: Lane, sign: Lane) -> Lane:
         """`size` with the sign bit of `sign`."""
         return self.call("copysign", size, sign)
 
     def scales(self, x: Lane) -> bool:
         """Whether the processor has `scaled` for such vectors."""
-        return self.wide and self.width * x.bits % 512 == 0
+        return self._fills_registers(x)
 
     def scaled(self, x: Lane, n: Lane) -> Lane:
         """``x * 2**n`` for whole floats `n`, rounded once, subnormal and infinite where it should be."""
+        return self._in_registers("scalef", (x, n))
+
+    def _fills_registers(self, x: Lane) -> bool:
+        return self.wide and self.width * x.bits % 512 == 0
+
+    def _in_registers(self, instruction: str, args: tuple[Lane, Lane], more: str = "") -> Lane:
+        """An instruction of AVX-512 on floats, register by register."""
+        x = args[0]
         lanes = 512 // x.bits
         v = f"<{lanes} x {x.type}>"
         kind, mask = ("ps", "i16") if x.type == "float" else ("pd", "i8")
-        name = f"llvm.x86.avx512.mask.scalef.{kind}.512"
-        self.declare(name, f"declare {v} @{name}({v}, {v}, {v}, {mask}, i32)")
+        name = f"llvm.x86.avx512.mask.{instruction}.{kind}.512"
+        takes = f"{v}, {v}, {'i32, ' if more else ''}{v}, {mask}, i32"
+        self.declare(name, f"declare {v} @{name}({takes})")
         parts = []
         for k in range(self.width // lanes):
-            a, b = (self._part(y, k, lanes) for y in (x, n))
-            parts.append(
-                self.let(f"call {v} @{name}({v} {a}, {v} {b}, {v} zeroinitializer, {mask} -1, i32 4)", x.dtype).ref
-            )
+            a, b = (self._part(y, k, lanes) for y in args)
+            given = f"{v} {a}, {v} {b}, {more}{v} zeroinitializer, {mask} -1, i32 4"
+            parts.append(self.let(f"call {v} @{name}({given})", x.dtype).ref)
         while len(parts) > 1:
             v = f"<{lanes} x {x.type}>"
             places = ", ".join(f"i32 {i}" for i in range(2 * lanes))
