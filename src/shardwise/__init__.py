@@ -92,14 +92,14 @@ _LAZY_NAMES = {
 }  # fmt: skip
 
 
-_SEED_ERA = frozenset({"device_put_replicated", "device_put_sharded"})
+_REMOVED = frozenset({"device_put_replicated", "device_put_sharded"})
 
 
 def __getattr__(name: str) -> _Any:
     if name in _LAZY_MODULES:
         return _importlib.import_module(f"shardwise.{name}")
-    if name in _SEED_ERA:  # not kept in the module: the dialect may change
-        if config.latest:
+    if name in _REMOVED:  # not kept in the module: the dialect may change
+        if not config.dialect.functions.keeps_removed:
             raise AttributeError(
                 f"{name} is gone from today's JAX. Use device_put with a NamedSharding of the stacked values."
             )
@@ -112,7 +112,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    kept = frozenset() if config.latest else _SEED_ERA
+    kept = _REMOVED if config.dialect.functions.keeps_removed else frozenset()
     return sorted({*(n for n in globals() if not n.startswith("_")), *_LAZY_MODULES, *_LAZY_NAMES, *kept})
 
 

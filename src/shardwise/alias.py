@@ -19,9 +19,6 @@ from shardwise.base.gone import why_absent
 
 TARGET: Final = __name__.partition(".")[0]
 
-# The release of JAX whose behaviour each dialect follows.
-JAX_VERSIONS: Final = {"seed": "0.5.3", "latest": "0.10.2"}
-
 # First parts of the module names that JAX documents; shardwise's other packages stay invisible to `jax.*`.
 PUBLIC: Final = frozenset(
     "_src ad_checkpoint api_util core custom_batching custom_derivatives custom_transpose debug distributed dlpack dtypes "
@@ -48,7 +45,7 @@ def install() -> ModuleType:
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     sys.modules["jax"] = root
-    version = JAX_VERSIONS[root.config.shardwise_dialect]
+    version = root.config.dialect.jax_version
     root.__dict__.update(__version__=version, __version_info__=tuple(map(int, version.split("."))))
     return root
 

@@ -42,7 +42,7 @@ from shardwise.transfer import source_of, transferred
 
 def check_placeable(sharding: Sharding, aval: ShapedArray, what: str) -> None:
     """Raise ValueError if a value of this shape cannot lie so."""
-    if config.latest:
+    if config.dialect.jit.device_put_tells_tiling:
         tiling = None
         try:
             sharding.check_compatible_aval(aval.shape)
@@ -73,9 +73,9 @@ def as_target(device: Any) -> Sharding | None:
     if isinstance(device, PartitionSpec):
         mesh = get_concrete_mesh()
         if mesh.empty:
-            name = "jax.set_mesh" if config.latest else "jax.sharding.use_mesh"
             raise ValueError(
-                f"Please set a mesh via `{name}` if a PartitionSpec is passed to device_put; got {device} without one."
+                f"Please set a mesh via `{config.dialect.meshes.entered_by_path}` if a PartitionSpec is passed to device_put; "
+                f"got {device} without one."
             )
         return NamedSharding(mesh, device)
     if isinstance(device, Format):

@@ -62,7 +62,8 @@ class ShapeDtypeStruct:
             raise ValueError(f"sharding should be an instance of `jax.sharding.Sharding`, `jax.sharding.PartitionSpec` or None. Got "
                              f"{sharding} of type {type(sharding)}.")  # fmt: skip
         self.shape = tuple(shape)
-        if config.latest and isinstance(sharding, NamedSharding) and len(sharding.spec) > self.ndim:
+        checked = config.dialect.arrays.struct_checks_spec
+        if checked and isinstance(sharding, NamedSharding) and len(sharding.spec) > self.ndim:
             raise ValueError(rank_text(sharding, len(sharding.spec), self.ndim))
         self.dtype = as_dtype(dtype)
         self.sharding = sharding

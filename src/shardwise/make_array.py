@@ -63,8 +63,9 @@ def make_array_from_single_device_arrays(shape: Shape, sharding: Sharding, array
     the shard's shape and one dtype. `dtype` must be given if `arrays` is empty, and else must agree.
     """
     if not isinstance(arrays, (list, tuple)):
-        kind = "list or tuple" if config.latest else "Sequence (list or tuple)"
-        raise TypeError(f"{SINGLE} `arrays` argument must be a {kind}, but got {type(arrays)}.")
+        raise TypeError(
+            f"{SINGLE} `arrays` argument must be a {config.dialect.arrays.list_text}, but got {type(arrays)}."
+        )
     shape = _checked_shape(shape, SINGLE)
     _check_sharding(sharding)
     if not arrays and dtype is None:
@@ -272,7 +273,8 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
         if spans_processes(resolved.device_list):
             out.append(_from_local(resolved, value, shape))
             continue
-        if config.latest and shape is not None and tuple(shape) != value.shape:
+        checked = config.dialect.arrays.local_data_checks_shape
+        if checked and shape is not None and tuple(shape) != value.shape:
             raise ValueError("When calling `make_array_from_process_local_data` on a single process, global_shape must be None or equal to "
                              f"local_data.shape; got {shape} for data of shape {value.shape}.")  # fmt: skip
         check_placeable(resolved, value.aval, "device_put args")

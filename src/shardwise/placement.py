@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.errors import IndivisibleError
 from shardwise.ir import ShapedArray
 from shardwise.passes.grid import DimAxes, Grid
 from shardwise.sharding import (
@@ -28,13 +27,13 @@ from shardwise.signature import Signature
 def incompatible_devices(name: str, first: str, first_devices: Sequence[Device], second: str,
                          second_devices: Sequence[Device]) -> ValueError:  # fmt: skip
     """The error for two subjects of one computation that are committed to different devices."""
-    with_ = "with " if config.latest else ""
+    of_argument = config.dialect.jit.argument_devices_text
 
     def side(subject: str, devices: Sequence[Device]) -> str:
         ids = [d.id for d in devices]
         shown = ids if len(ids) <= 20 else f"[{', '.join(map(str, ids[:20]))}, ...]"
-        joint = f" and {with_}device ids" if subject.startswith("argument") else " with device ids"
-        return f"{subject}{joint} {shown} on platform {devices[0].platform.upper()}"
+        joint = of_argument if subject.startswith("argument") else "with device ids"
+        return f"{subject} {joint} {shown} on platform {devices[0].platform.upper()}"
 
     return ValueError(
         f"Received incompatible devices for jitted computation. Got {side(first, first_devices)} and "
@@ -118,10 +117,11 @@ def _indivisible(sharding: Sharding, aval: ShapedArray, what: str, path: str, di
         f"One of {what} was given the sharding of {shown}, which implies that the global size of its dimension {dim} should be "
         f"divisible by {ways}, but it is equal to {size}"
     )
-    if not config.latest:  # the documents' text, to the letter
-        return ValueError(text)
+    error = config.dialect.jit.indivisible_error
+    if not config.dialect.jit.indivisible_advice:
+        return error(text)
     good = -(-size // ways) * ways
-    return IndivisibleError(
+    return error(
         f"{text} ({path + ' has ' if path else ''}full shape {aval.shape}): array axis {dim} is partitioned {ways} times. The next "
         f"size of dimension {dim} that works is {good}"
     )

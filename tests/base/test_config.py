@@ -113,10 +113,10 @@ def test_no_tracing_refuses_what_is_not_compiled():
 
 
 def test_dialect_switch(restored):
-    assert not config.latest and config.dialect.name == "seed"
+    assert config.dialect.name == "seed"
     with use_dialect("latest"):
-        assert config.latest and config.dialect.memory_kinds == ("device", "pinned_host", "unpinned_host")
-    assert not config.latest
+        assert config.dialect.devices.memory_kinds == ("device", "pinned_host", "unpinned_host")
+    assert config.dialect.name == "seed"
 
 
 OVERRIDES = [

@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from shardwise.base.config import config, context_token
-from shardwise.base.lattice import NARROW, STANDARD, STRICT, join
+from shardwise.base.lattice import STANDARD, STRICT, join
 from shardwise.base.tracebacks import user_stacklevel
 
 _x64 = config.setting("jax_enable_x64").get
@@ -250,7 +250,7 @@ def check_requested(dtype: Any, fn_name: str = "") -> DType:
         return canonicalize(_PYTHON_TYPES[dtype])
     if hasattr(dtype, "weak_type"):
         advice = f"An array was passed as a dtype{where}: pass its type, dtype=arr.dtype."
-        if config.latest:
+        if not config.dialect.functions.bad_uses_warn:
             raise ValueError(advice)
         warnings.warn(advice, DeprecationWarning, stacklevel=user_stacklevel())
         return canonicalize(dtype.dtype)
@@ -428,7 +428,7 @@ def _promote_types(token: object, a: Any, b: Any) -> np.dtype[Any]:
     if config.jax_numpy_dtype_promotion == "strict":
         order = STRICT
     else:
-        order = NARROW if config.latest and not _x64() else STANDARD
+        order = STANDARD if _x64() else config.dialect.functions.lattice_without_x64
     joined = join(order, (_lattice_name(a), _lattice_name(b)))
     return _PYTHON_TYPES[_STAR_TYPES[joined]] if joined in _STAR_TYPES else _BY_NAME[joined]
 

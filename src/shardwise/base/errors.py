@@ -35,6 +35,13 @@ class ShardingNotImplementedErrorSeed(ShardingTypeError, NotImplementedError):
     """`ShardingTypeError` where JAX 0.5.3 raised a plain `NotImplementedError` (windows on split dims)."""
 
 
+class MissingAxisErrorSeed(ShardwiseError, KeyError, ValueError):
+    """`ValueError` where JAX 0.5.3 raised a `KeyError` (specs of shard_map with an axis that the mesh lacks)."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class IndivisibleError(ShardwiseError, ValueError):
     """A dimension is split more ways than divide its size."""
 

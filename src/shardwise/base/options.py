@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise.base.dialect import DIALECTS, SEED
 from shardwise.base.inert_options import NO_EFFECT as NO_EFFECT
 from shardwise.base.inert_options import ONE_VALUE as ONE_VALUE
 
@@ -141,7 +142,7 @@ class Option:
 _guard = _choice(*_TRANSFER_GUARD, optional=True)
 
 OPTIONS = (
-    Option("shardwise_dialect", "seed", _choice("seed", "latest")),
+    Option("shardwise_dialect", SEED.name, _choice(*DIALECTS)),
     Option("shardwise_on_reshard", "allow", _choice("allow", "raise")),
     Option("shardwise_stepped", False),
     Option("shardwise_check_replicas", True),  # whether processes compare host values that must be equal on all of them

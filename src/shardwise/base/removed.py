@@ -25,7 +25,7 @@ def old_argument(function: str, name: str, value: Any, instead: str, default: An
     """
     if value is ABSENT:
         return default
-    if config.latest:
+    if not config.dialect.functions.keeps_removed:
         raise TypeError(
             f"{function}() got an unexpected keyword argument {name!r}. JAX 0.10 has it no more: {instead}."
         )

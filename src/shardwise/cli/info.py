@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from shardwise.alias import JAX_VERSIONS
 from shardwise.base import config
 from shardwise.base.options import NO_EFFECT, OPTIONS
 from shardwise.runtime.machine import kernel_store, llvm
@@ -81,8 +80,7 @@ def _version(package: str) -> str | None:
 
 
 def _dialect() -> Iterable[str]:
-    name = config.shardwise_dialect
-    yield f"{name}: behaves and prints as JAX {JAX_VERSIONS[name]}"
+    yield f"{config.dialect.name}: behaves and prints as JAX {config.dialect.jax_version}"
 
 
 def _cpu() -> Iterable[str]:

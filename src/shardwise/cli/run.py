@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from shardwise import alias
 from shardwise.base import config
+from shardwise.base.dialect import DIALECTS
 from shardwise.cli import notebook
 
 _OPTIONS = ("--devices", "--dialect")
@@ -38,8 +39,8 @@ def register(commands: Any) -> None:
     parser.add_argument("--devices", type=_device_count, metavar="N", help="number of virtual CPU devices")
     parser.add_argument(
         "--dialect",
-        choices=tuple(alias.JAX_VERSIONS),
-        help="behave and print as " + ", ".join(f"JAX {v} ({name})" for name, v in alias.JAX_VERSIONS.items()),
+        choices=tuple(DIALECTS),
+        help="behave and print as " + ", ".join(f"JAX {d.jax_version} ({d.name})" for d in DIALECTS.values()),
     )
     parser.set_defaults(carry_out=_carry_out)
 

@@ -79,7 +79,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
 
 def _gathered(x: Any, tiled: bool) -> np.ndarray:
     if isinstance(x, ArrayImpl) and not x.is_fully_addressable:
-        if config.latest and not tiled:
+        if not tiled and config.dialect.arrays.allgather_needs_tiled:
             raise ValueError(
                 "Gathering global non-fully-addressable arrays only supports tiled=True: the result is the array's whole value."
             )
@@ -129,7 +129,8 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
         sent = value.copy() if mine else np.empty(value.shape, value.dtype)
         if sent.nbytes:
             processes.comm.Bcast(as_bytes(sent), root=int(sources[0]))
-        out.append(sent.astype(np.int32) if sent.dtype == np.bool_ and not config.latest else sent)
+        widened = sent.dtype == np.bool_ and config.dialect.arrays.broadcast_bools_are_ints
+        out.append(sent.astype(np.int32) if widened else sent)
     return tree_unflatten(structure, out)
 
 

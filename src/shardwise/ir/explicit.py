@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardwise.base import config
 from shardwise.base.errors import (
-    ShardingNotImplementedErrorSeed,
     ShardingTypeError,
-    ShardingTypeErrorSeed,
-    ShardingValueErrorSeed,
 )
 from shardwise.ir.types import NO_AXES, Axes, ShapedArray, Spec
 from shardwise.sharding import AbstractMesh, PartitionSpec
@@ -195,15 +192,15 @@ def spec_tuple(t: ShapedArray) -> PartitionSpec:
 
 
 def type_error(message: str) -> Exception:
-    """The error of an ambiguous result sharding: ShardingTypeError, or ValueError in the seed dialect."""
-    return ShardingTypeError(message) if config.latest else ShardingValueErrorSeed(message)
+    """The error of an ambiguous result sharding."""
+    return config.dialect.explicit.ambiguous_error(message)
 
 
 def window_error(message: str) -> Exception:
-    """The error of a result dim that cannot stay split: ShardingTypeError, or NotImplementedError in the seed dialect."""
-    return ShardingTypeError(message) if config.latest else ShardingNotImplementedErrorSeed(message)
+    """The error of a result dim that cannot stay split."""
+    return config.dialect.explicit.window_error(message)
 
 
 def elementwise_error(message: str) -> Exception:
-    """The error of clashing elementwise operands: ShardingTypeError, or TypeError in the seed dialect."""
-    return ShardingTypeError(message) if config.latest else ShardingTypeErrorSeed(message)
+    """The error of clashing elementwise operands."""
+    return config.dialect.explicit.elementwise_error(message)

@@ -72,12 +72,10 @@ class Tracer(Array):
         return ""
 
     def __repr__(self) -> str:
-        if config.latest:
-            return f"{self._kind}({self.aval})"
-        return f"Traced<{self.aval!r}>with<{self._seed_kind}>"
+        return config.dialect.types.tracer_text.format(aval=self.aval, kind=self._kind, trace=self._trace_kind)
 
     _kind = "JitTracer"
-    _seed_kind = "DynamicJaxprTrace"
+    _trace_kind = "DynamicJaxprTrace"
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(

@@ -158,14 +158,14 @@ class ShapedArray:
         return f"{name}[{dims}]{self._marks()}"
 
     def _marks(self) -> str:
-        if not config.latest:
+        if not config.dialect.types.show_marks:
             return ""
         parts = [f"{letter}:{_axes_text(tuple(sorted(axes)))}" for letter, axes in
                  (("V", self.vma), ("U", self.unreduced), ("R", self.reduced)) if axes]  # fmt: skip
         return "{" + ", ".join(parts) + "}" if parts else ""
 
     def __str__(self) -> str:
-        if config.latest:
+        if config.dialect.types.str_is_short:
             return ("~" if self.weak_type else "") + self.str_short(short_dtypes=False)
         return repr(self)
 

@@ -311,7 +311,7 @@ def broadcast_together(name: str, *xs: Value) -> Sequence[Value]:
     spec = _merged_spec(name, len(shape), xs)
 
     def spread(x: Value) -> Value:
-        if x.shape == shape and not config.latest:  # JAX 0.5.3 changes the layout of those only that grow
+        if x.shape == shape and not config.dialect.explicit.broadcast_reshards_full_shapes:
             return x
         dims = range(len(shape) - x.ndim, len(shape))
         if x.aval.mesh is None and isinstance(mesh, Mesh):  # concrete, on a device of its own

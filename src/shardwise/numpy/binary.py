@@ -292,7 +292,7 @@ def clip(arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None,
 
     `a`, `a_min` and `a_max` are names of the seed era, which JAX 0.10 refuses with TypeError. ValueError for complex values.
     """
-    if not (a is a_min is a_max is None) and config.latest:
+    if not (a is a_min is a_max is None) and not config.dialect.functions.keeps_removed:
         for old, given, name in (("a", a, "arr"), ("a_min", a_min, "min"), ("a_max", a_max, "max")):
             if given is not None:
                 raise TypeError(f"clip() got an unexpected keyword argument {old!r}. Its name is {name} now.")

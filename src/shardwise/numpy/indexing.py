@@ -289,10 +289,10 @@ def cut(x: Array, items: Items) -> Array:
 
 
 def _whole_in(x: ArrayImpl, dims: Sequence[int]) -> ArrayImpl:
-    """Outside of jit, a dim that is cut must not be split in the type; the seed era made it whole first."""
+    """Outside of jit, a dim that is cut must not be split in the type; the dialect says whether it is made whole first."""
     if x.aval.mesh is None or not any(x.aval.spec[d] for d in dims):
         return x
-    if config.latest:
+    if not config.dialect.explicit.eager_indexing_gathers:
         raise type_error(
             f"x[...] cuts dims {list(dims)} of {x.aval.str_short()}, which are split. Use .at[...].get(out_sharding=), "
             "reshard those dims to None, or index under jit."

@@ -65,7 +65,7 @@ def _masked(name: str, x: Array, where: Any, neutral: Any) -> Array:
     mask = value(name, where)
     if not is_bool(mask.dtype):
         message = f"jnp.{name}: where must be None or a boolean array; got where.dtype={mask.dtype!r}."
-        if config.latest:
+        if not config.dialect.functions.bad_uses_warn:
             raise ValueError(message)
         warnings.warn(message, DeprecationWarning, stacklevel=4)
     mask, x_ = promote_shapes(name, to_bool(mask), x)

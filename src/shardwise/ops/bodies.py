@@ -218,7 +218,7 @@ def joined_type(carry: ShapedArray, out: ShapedArray, also_varying: frozenset[st
     if carry.dtype != out.dtype and carry.weak_type:
         dtype, weak = result_type(carry, out), False
     vma = carry.vma | also_varying
-    if not (config.latest and CHECK_VMA.get()):
+    if not (config.dialect.types.vma_checked and CHECK_VMA.get()):
         vma |= out.vma
     mesh = carry.mesh if carry.mesh is not None else out.mesh
     return carry.update(dtype=dtype, weak_type=weak, vma=vma, mesh=mesh)
@@ -229,7 +229,7 @@ def matches(carry: ShapedArray, out: ShapedArray, gained: frozenset[str] = froze
 
     Where varying axes are checked (today's shard_map), a result that lost some of the carry's is refused.
     """
-    checked = config.latest and CHECK_VMA.get()
+    checked = config.dialect.types.vma_checked and CHECK_VMA.get()
     return (
         carry.shape == out.shape and carry.dtype == out.dtype and carry.spec == out.spec and out.vma <= carry.vma
         and not (checked and carry.vma - out.vma - gained) and carry.unreduced == out.unreduced

@@ -193,11 +193,11 @@ def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int 
            params: Params) -> tuple[list[Array], list[int]]:  # fmt: skip
     method = params["vmap_method"]
     if params["kind"] == "pure" and method is None:
-        if config.latest:
+        method = config.dialect.functions.callback_vmap_method
+        if method is None:
             raise NotImplementedError(
                 f"vmap is only supported for pure_callback when vmap_method is one of {_VMAP_METHODS[:-1]}; got None."
             )
-        method = "sequential"
     if params["kind"] == "io" and params["ordered"]:
         raise ValueError("Cannot `vmap` ordered IO callback. Drop ordered=True, or write the loop with lax.scan.")
     fronts = [v if d is None else _front(v, d) for v, d in zip(values, dims, strict=True)]

@@ -157,7 +157,7 @@ def _check_branches(functions: Sequence[Callable[..., Any]], labels: Sequence[st
 
 
 def _alike(a: ShapedArray, b: ShapedArray) -> bool:
-    strict = config.latest and CHECK_VMA.get()
+    strict = config.dialect.types.vma_checked and CHECK_VMA.get()
     return (
         a.shape == b.shape and a.dtype == b.dtype and a.spec == b.spec and a.unreduced == b.unreduced
         and (a.vma == b.vma or not strict)

@@ -372,7 +372,7 @@ def dot(lhs: Any, rhs: Any, *args: Any, dimension_numbers: DotDimensionNumbers |
     if dimension_numbers is None:
         fits = 1 <= x.ndim <= 2 and 1 <= y.ndim <= 2 and x.shape[-1] == y.shape[0]
         if not fits:
-            kind = ValueError if config.latest else TypeError
+            kind = config.dialect.functions.dot_shape_error
             raise kind(f"dot without dimension_numbers takes vectors and matrices whose inner sizes agree, got shapes {x.shape} "
                        f"and {y.shape}. Give dimension_numbers, or use jnp.matmul for batches.")  # fmt: skip
         dimension_numbers = (((x.ndim - 1,), (0,)), ((), ()))

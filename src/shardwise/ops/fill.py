@@ -30,7 +30,11 @@ def filled(shape: tuple[int, ...], value: Value, out_sharding: NamedSharding | N
 def filled_like(x: Tracer, value: Value) -> Array:
     """The scalar `value` in the shape and layout of `x`; since JAX 0.10 it also varies over the mesh axes that `x` does."""
     whole = filled(x.shape, value, x.aval.sharding if any(x.aval.spec) else None)
-    return do.pvary(whole, axes=tuple(sorted(x.aval.vma))) if config.latest and x.aval.vma else whole
+    return (
+        do.pvary(whole, axes=tuple(sorted(x.aval.vma)))
+        if x.aval.vma and config.dialect.types.like_copies_vma
+        else whole
+    )
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding | None = None) -> Array:

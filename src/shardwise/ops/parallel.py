@@ -81,9 +81,9 @@ def _groups(groups: Any, n: int, api: str, equal: bool) -> tuple[tuple[int, ...]
 
 
 def _varying(x: Array, names: Axes, api: str) -> Array:
-    """Under checked types, an operand that varies over some of the axes but not others is an error (latest dialect)."""
+    """Under checked types, an operand that varies over some of the axes but not others is an error where the dialect checks it."""
     missing = [a for a in names if a not in x.aval.vma]
-    if missing and len(missing) != len(names) and config.latest and CHECK_VMA.get():
+    if missing and len(missing) != len(names) and config.dialect.types.vma_checked and CHECK_VMA.get():
         raise ValueError(
             f"jax.lax.{api} can only accept axis_name which corresponds to one of varying, unreduced, reduced or invarying state "
             f"of the input. Got input type {x.aval}, axes {names}: it varies over {sorted(set(names) - set(missing))} but not "

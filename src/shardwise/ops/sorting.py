@@ -109,8 +109,8 @@ def along_rule(shape: tuple[int, ...], dim: int, inputs: int, outputs: int, out_
 
 def _sort_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
     del params
-    if not config.latest and all(t.spec == ins[0].spec for t in ins):
-        return (ins[0].spec,) * len(outs)  # the seed era sorted along split dims
+    if config.dialect.explicit.sort_keeps_split_dim and all(t.spec == ins[0].spec for t in ins):
+        return (ins[0].spec,) * len(outs)
     return specs_from_rule("sort", ins, outs, rule)
 
 

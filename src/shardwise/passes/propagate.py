@@ -387,8 +387,8 @@ def _block_flow(shape: tuple[int, ...], ways: tuple[int, ...], enters: bool) -> 
 
 
 def _is_partly_manual(eqn: Equation) -> bool:
-    """Whether layouts flow through the body of this shard_map: in the seed era its results lie as out_specs say."""
-    return eqn.op.boundary and bool(eqn.params.get("auto")) and config.latest
+    """Whether layouts flow through the body of this shard_map."""
+    return eqn.op.boundary and bool(eqn.params.get("auto")) and config.dialect.shard_map.keeps_automatic_splits
 
 
 def _with_offset(entry: Any) -> tuple[Atom, int]:

@@ -96,8 +96,7 @@ def _lognormal(key: Array, sigma: Any, *, shape: Shape, dtype: Any, sharding: Na
 def lognormal(key: Any, sigma: Any = np.float32(1), shape: Any = None, dtype: Any = None, *,  # noqa: B008
               out_sharding: Any = None) -> Array:  # fmt: skip
     """Numbers whose logarithm is normal with standard deviation `sigma`: f[*shape]."""
-    if not config.latest:
-        # JAX 0.5.3 promotes: halves times its default float32 are float32.
+    if config.dialect.functions.lognormal_promotes:  # halves times the default float32 are float32
         found = float_dtype("lognormal", dtype, complex=True)
         dtype = result_type(found, as_value(sigma))
         if dtype != found:

@@ -188,7 +188,7 @@ def subkeys(key: Array, n: int) -> list[Array]:
 @sampler
 def _randint(key: Array, low: Any, high: Any, *, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
     info = iinfo(dtype)
-    if not (config.latest and info.bits < 32):
+    if info.bits >= 32 or not config.dialect.functions.randint_samples_wide:
         return randint_between(key, low, high, shape, dtype, sharding)
     int32 = np.dtype(np.int32)  # sampled wide, so that the bias of the remainder is small
     least, most = (literal(int(n), int32) for n in (info.min, info.max))

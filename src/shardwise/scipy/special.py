@@ -39,13 +39,6 @@ __all__ = ["bernoulli", "bessel_jn", "beta", "betainc", "betaln", "boxcox", "box
            "spence", "sph_harm", "sph_harm_y", "wofz", "xlog1py", "xlogy", "zeta"]  # fmt: skip
 
 
-# Of these complex arguments raise ValueError in JAX 0.10, of the others TypeError.
-_VALUE_ERRORS = {
-    False: frozenset(),
-    True: frozenset("beta betainc dawsn entr exp1 expi expn gammasgn hyp1f1 kl_div poch rel_entr sici".split()),
-}
-
-
 # -- arguments -----------------------------------------------------------------------------------------------------------------
 
 
@@ -60,7 +53,7 @@ def _real(name: str, *xs: Any) -> list[Array]:
     """`_any` for functions of real numbers; complex ones raise the error that JAX raises for this function."""
     out = _any(name, *xs)
     if is_complex(out[0].dtype):
-        kind = ValueError if name in _VALUE_ERRORS[config.latest] else TypeError
+        kind = ValueError if name in config.dialect.functions.complex_value_errors else TypeError
         raise kind(f"{name} does not support complex-valued inputs.")
     return out
 

@@ -97,7 +97,7 @@ def set_mesh(mesh: Mesh | None) -> Any:
     if tracing.get():
         raise ValueError("`set_mesh` can only be used outside of `jax.jit`.")
     mesh = EMPTY_MESH if mesh is None else _checked(mesh, "set_mesh")
-    if config.latest:
+    if config.dialect.meshes.set_mesh_is_context:
         return _SetMesh(mesh)
     before = _concrete.get()
     _abstract.set(mesh.abstract_mesh)
@@ -145,7 +145,8 @@ def use_abstract_mesh(mesh: AbstractMesh) -> _MeshContext:
             f"use_abstract_mesh got {mesh} of type {type(mesh).__name__}."
         )
     current = _abstract.get()
-    if config.latest and not mesh.empty and not current.empty and current.size != mesh.size:
+    keeps_size = config.dialect.meshes.use_abstract_mesh_keeps_size
+    if keeps_size and not mesh.empty and not current.empty and current.size != mesh.size:
         raise ValueError(
             f"use_abstract_mesh cannot change the size of the mesh. Got new mesh: {mesh} with size={mesh.size} and "
             f"prev mesh: {current} with size={current.size}"

@@ -146,7 +146,7 @@ class Device:
 
     def addressable_memories(self) -> list[Memory]:
         """The memories this device can address, the default one first."""
-        kinds = config.dialect.memory_kinds
+        kinds = config.dialect.devices.memory_kinds
         if self._memories is None:
             self._memories = {}
         if kinds not in self._memories:
@@ -175,7 +175,7 @@ class Device:
         return f"CpuDevice(id={self.id})"
 
     def __str__(self) -> str:
-        return config.dialect.device_format.format(self.id)
+        return config.dialect.devices.text.format(self.id)
 
     def __reduce__(self) -> Any:
         raise TypeError("cannot pickle 'Device' object: it stands for a place in this process and cannot leave it.")
@@ -189,7 +189,7 @@ class CpuDevice(Device):
 
 def unknown_memory_kind(kind: object) -> str:
     """The text that says which memory kinds exist when `kind` does not."""
-    kinds = ", ".join(config.dialect.memory_kinds)
+    kinds = ", ".join(config.dialect.devices.memory_kinds)
     return (
         f"Could not find memory addressable by device {PLATFORM}. "
         f"Device {PLATFORM} can address the following memory kinds: {kinds}. Got memory kind: {kind}"
@@ -198,7 +198,7 @@ def unknown_memory_kind(kind: object) -> str:
 
 def default_memory_kind() -> str:
     """The memory kind that arrays use when nothing else is asked for."""
-    return config.dialect.memory_kinds[0]
+    return config.dialect.devices.memory_kinds[0]
 
 
 class Client:
@@ -214,7 +214,7 @@ class Client:
             raise ValueError(
                 f"The topology counts {topology.process_count} processes but gives device counts for {len(counts)}."
             )
-        stride = config.dialect.id_stride
+        stride = config.dialect.devices.id_stride
         if len(counts) > 1 and max(counts) > stride:
             stride = max(counts)
         self.topology = topology
@@ -451,7 +451,7 @@ _default_device = config.setting("jax_default_device")
 
 
 def _check_device_count(old: int, new: int) -> None:
-    if _client is not None and (old != new or not config.latest):
+    if _client is not None and (old != new or not config.dialect.devices.count_may_be_repeated):
         raise ConfigFrozenError(
             "jax_num_cpu_devices config should be updated before backends are initialized, i.e. before any operation "
             f"is executed; {_client.local_device_count()} device(s) exist already. Set it right after the import."

@@ -56,7 +56,7 @@ class AbstractDevice:
         return hash(self._key())
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise config.dialect.frozen_mesh_error(f"cannot assign to field {name!r}")
+        raise config.dialect.meshes.frozen_error(f"cannot assign to field {name!r}")
 
     def __reduce__(self) -> Any:
         return (AbstractDevice, self._key())
@@ -186,12 +186,12 @@ class Grid:
         return tuple.__repr__(self.axis_types)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise config.dialect.frozen_mesh_error(
+        raise config.dialect.meshes.frozen_error(
             f"cannot assign to field {name!r}: meshes are immutable, make one with update()."
         )
 
     def __delattr__(self, name: str) -> None:
-        raise config.dialect.frozen_mesh_error(f"cannot delete field {name!r}: meshes are immutable.")
+        raise config.dialect.meshes.frozen_error(f"cannot delete field {name!r}: meshes are immutable.")
 
     def __copy__(self) -> Any:
         return self

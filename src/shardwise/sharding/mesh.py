@@ -85,11 +85,11 @@ class Mesh(Grid, ContextDecorator):
     @property
     def abstract_mesh(self) -> AbstractMesh:
         """The grid without its devices."""
-        cached = self._abstract
-        if cached is None or cached[0] is not config.dialect:
-            device = AbstractDevice(PLATFORM, None, PLATFORM) if config.latest and not self.empty else None
+        cached, named = self._abstract, config.dialect.meshes.abstract_names_device
+        if cached is None or cached[0] is not named:
+            device = AbstractDevice(PLATFORM, None, PLATFORM) if named and not self.empty else None
             mesh = AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types, abstract_device=device)
-            cached = (config.dialect, mesh)
+            cached = (named, mesh)
             object.__setattr__(self, "_abstract", cached)
         return cached[1]
 
@@ -155,7 +155,7 @@ class Mesh(Grid, ContextDecorator):
             raise RuntimeError(
                 "Mesh context manager is disabled (jax_disallow_mesh_context_manager). Use `with set_mesh(mesh):`."
             )
-        if config.latest:
+        if config.dialect.meshes.entering_warns:
             warnings.warn(
                 "Entering a mesh with `with mesh:` is deprecated; use `with set_mesh(mesh):`.",
                 DeprecationWarning,
@@ -171,9 +171,10 @@ class Mesh(Grid, ContextDecorator):
         return f"Mesh({self._axes_text()})"
 
     def __repr__(self) -> str:
+        shows_ids = config.dialect.meshes.shows_device_ids
         if self.empty:
-            return "Mesh(axis_sizes=(), axis_names=())" if config.latest else "Mesh(device_ids=[], axis_names=())"
-        grid = f"axis_sizes={self.axis_sizes}" if config.latest else f"device_ids={self.device_ids!r}"
+            return "Mesh(device_ids=[], axis_names=())" if shows_ids else "Mesh(axis_sizes=(), axis_names=())"
+        grid = f"device_ids={self.device_ids!r}" if shows_ids else f"axis_sizes={self.axis_sizes}"
         return f"Mesh({grid}, axis_names={self.axis_names}, axis_types={self._types_text()})"
 
     def __reduce__(self) -> Any:
@@ -230,7 +231,7 @@ def make_mesh(
     if any(size < 1 for size in sizes):
         raise ValueError(f"make_mesh takes axis sizes of at least 1; got {sizes}.")
     if axis_types is None:
-        axis_types = (AxisType[config.dialect.make_mesh_axis_type],) * len(names)
+        axis_types = (AxisType[config.dialect.meshes.make_mesh_axis_type],) * len(names)
     available = all_devices() if devices is None else list(devices)
     count = math.prod(sizes)
     if len(available) < count:

@@ -208,9 +208,9 @@ def _checked_abstract(mesh: Any, kind: str | None) -> str | None:
         raise TypeError(
             f"NamedSharding takes a Mesh or AbstractMesh first; got {mesh!r} of type {type(mesh).__name__}."
         )
-    if config.latest and kind is not None and kind not in config.dialect.memory_kinds:
-        kinds = ", ".join(config.dialect.memory_kinds)
-        raise ValueError(f"Got invalid memory kind: {kind}. Valid memory kinds are: {kinds}")
+    kinds = config.dialect.devices.memory_kinds
+    if kind is not None and kind not in kinds and config.dialect.shardings.abstract_memory_kind_checked:
+        raise ValueError(f"Got invalid memory kind: {kind}. Valid memory kinds are: {', '.join(kinds)}")
     return kind
 
 
@@ -219,7 +219,7 @@ def _as_spec(spec: Any) -> PartitionSpec:
         return spec
     if spec is None:
         raise TypeError("Unexpected None passed as spec for NamedSharding. Did you mean P()?")
-    if config.latest:
+    if not config.dialect.shardings.spec_is_tuple:
         raise AttributeError(
             f"NamedSharding takes a PartitionSpec, not {spec!r} of type {type(spec).__name__}. Did you mean P(...)?"
         )

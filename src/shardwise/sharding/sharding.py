@@ -209,7 +209,7 @@ def checked_memory_kind(kind: str | None) -> str | None:
     """
     if kind is None or kind == default_memory_kind():
         return None
-    if kind not in config.dialect.memory_kinds:
+    if kind not in config.dialect.devices.memory_kinds:
         raise ValueError(unknown_memory_kind(kind))
     return kind
 

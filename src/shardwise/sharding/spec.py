@@ -75,7 +75,7 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
         return self
 
     def __init_subclass__(cls) -> None:
-        if config.latest:
+        if not config.dialect.shardings.spec_is_tuple:
             raise TypeError("PartitionSpec cannot be subclassed; make a function that returns a spec instead.")
 
     @property
@@ -114,7 +114,7 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
             return True
         if isinstance(other, PartitionSpec):
             return tuple.__eq__(self, other) and self.unreduced == other.unreduced and self.reduced == other.reduced
-        if config.dialect.spec_is_tuple and isinstance(other, tuple):
+        if config.dialect.shardings.spec_is_tuple and isinstance(other, tuple):
             return tuple.__eq__(self, other) and not self.unreduced and not self.reduced
         return NotImplemented if not isinstance(other, tuple) else False
 
@@ -128,7 +128,7 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, tuple):
             return NotImplemented
-        if config.dialect.spec_is_tuple and not self.unreduced and not self.reduced:
+        if config.dialect.shardings.spec_is_tuple and not self.unreduced and not self.reduced:
             return tuple(self) + tuple(other)
         unreduced, reduced = self.unreduced, self.reduced
         if isinstance(other, PartitionSpec):
@@ -138,7 +138,7 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
     def __radd__(self, other: Any) -> Any:
         if not isinstance(other, tuple):
             return NotImplemented
-        if config.dialect.spec_is_tuple and not self.unreduced and not self.reduced:
+        if config.dialect.shardings.spec_is_tuple and not self.unreduced and not self.reduced:
             return other + tuple(self)
         return PartitionSpec(*other, *self, unreduced=self.unreduced, reduced=self.reduced)
 
@@ -148,7 +148,7 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
             if axes:
                 inside = inside.rstrip(",") + (", " if inside else "")
                 inside += f"{label}={{{', '.join(repr(axis) for axis in sorted(axes, key=str))}}}"
-        return f"{config.dialect.spec_name}({inside})"
+        return f"{config.dialect.shardings.spec_name}({inside})"
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"cannot assign to field {name!r}: specs are immutable, make one with update().")
@@ -178,7 +178,7 @@ def _rebuild(cls: type[PartitionSpec], entries: tuple[Any, ...], unreduced: Any,
 def _normalized(entry: Any) -> Any:
     if not isinstance(entry, (tuple, list)):
         return None if entry.__class__ is dict and not entry else entry
-    if config.latest:
+    if not config.dialect.shardings.spec_entries_nest:
         for name in entry:
             if isinstance(name, (tuple, list)):
                 raise ValueError(

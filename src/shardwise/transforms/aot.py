@@ -52,8 +52,9 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     Arguments may be arrays, ShapeDtypeStructs, or anything with a shape and a dtype; so may results.
     """
     wrapped = fun if isinstance(fun, JitWrapped) else jit(fun)
+    knows = config.dialect.jit.eval_shape_knows_shardings
     with TYPES_SUFFICE.override(True):
-        return trace_call(wrapped, args, kwargs)._results(lambda t, s: struct_of(t, s if config.latest else None))
+        return trace_call(wrapped, args, kwargs)._results(lambda t, s: struct_of(t, s if knows else None))
 
 
 # -- the three stages ----------------------------------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ def _leaf_signature(x: Any) -> Signature:
 
 @dataclass(frozen=True)
 class OutInfo:
-    """What a leaf of the results is, in the seed dialect: shape, dtype, and the sharding if the call or the type says it."""
+    """What a leaf of the results is in JAX 0.5.3: shape, dtype, and the sharding if the call or the type says it."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -138,8 +139,8 @@ class Stage:
 
     @property
     def out_info(self) -> Any:
-        """What the results are, as a tree: ShapeDtypeStructs, or in the seed dialect OutInfos; with out_shardings."""
-        return self._results(struct_of if config.latest else OutInfo.of)
+        """What the results are, as a tree: ShapeDtypeStructs or OutInfos, as the dialect says; with out_shardings."""
+        return self._results(struct_of if config.dialect.jit.out_info_is_struct else OutInfo.of)
 
     @property
     def args_info(self) -> ArgsKwargs:
@@ -166,8 +167,9 @@ class Traced(Stage):
 
     @property
     def out_info(self) -> Any:
-        """What the results are, as a tree; in the seed dialect only types speak of shardings here."""
-        return super().out_info if config.latest else self._results(lambda t, _: OutInfo.of(t))
+        """What the results are, as a tree; of OutInfos only types speak of shardings here."""
+        structs = config.dialect.jit.out_info_is_struct
+        return super().out_info if structs else self._results(lambda t, _: OutInfo.of(t))
 
     def eval_shape(self) -> Any:
         """What the function's own `eval_shape` gives: ShapeDtypeStructs with the shardings that out_shardings names."""
@@ -386,9 +388,7 @@ class Compiled(Stage):
                 lines.append(f"Argument {name} with shape {_plain(x.aval)}:\n  Passed sharding: {x.sharding}\n"
                              f"  Required sharding: {want}")  # fmt: skip
         if lines:
-            head = ("Computation was compiled for input shardings that disagree with the shardings of arguments passed to it."
-                    if config.latest else "Compiled object called with input sharding(s) does not match the sharding(s) the "
-                    "computation was compiled with.")  # fmt: skip
+            head = config.dialect.jit.compiled_for_others_text
             raise ValueError(f"{head} Here are the {len(lines)} mismatches:\n" + "\n".join(lines) +
                              "\nMove the arguments with device_put, or compile for their shardings.")  # fmt: skip
 

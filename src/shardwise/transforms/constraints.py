@@ -134,7 +134,7 @@ def _open(sharding: Sharding) -> bool:
 
 
 def _explicit(sharding: NamedSharding, x: Array) -> bool:
-    """On all-explicit meshes the constraint asserts the type (latest); naming a non-Auto axis is an error otherwise."""
+    """On all-explicit meshes the constraint asserts the type where the dialect says so; naming a non-Auto axis is an error otherwise."""
     mesh = sharding.mesh
     types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     dims, _ = spec_axes(sharding, x.ndim)
@@ -145,7 +145,8 @@ def _explicit(sharding: NamedSharding, x: Array) -> bool:
             "may name the axes of the mesh that are automatic there; values are split over the manual ones already."
         )
     bad = [a for axes in dims for a in axes if types[a] is not AxisType.Auto]
-    if config.latest and mesh.axis_names and all(t is AxisType.Explicit for t in mesh.axis_types):
+    asserts = config.dialect.explicit.constraint_asserts_type
+    if asserts and mesh.axis_names and all(t is AxisType.Explicit for t in mesh.axis_types):
         if x.aval.spec != dims:
             raise AssertionError(f"with_sharding_constraint on explicit axes asserts the type, but the value is "
                                  f"{x.aval.str_short()} and the "

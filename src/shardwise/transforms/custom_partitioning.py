@@ -183,7 +183,7 @@ def _partition(region: Any, eqn: Equation) -> None:
         raise ValueError(
             f"{owner.name}: call def_partition before a function with custom_partitioning is used under jit."
         )
-    if owner.rule is None and config.latest:
+    if owner.rule is None and config.dialect.jit.custom_partitioning_needs_rule:
         raise NotImplementedError(
             f"{owner.name} has no sharding_rule; provide sharding_rule to migrate to Shardy: def_partition(..., "
             "sharding_rule='i j -> i j')."

@@ -97,11 +97,12 @@ def usable_donations(leaves: Sequence[Any], donated: Sequence[int], sigs: Sequen
     could take.
 
     On several devices (`many`) a shard's bytes must fit an output's, and nobody is warned if propagation chose the outputs'
-    layouts. On one device the seed era asks for the same shape and dtype, today's for as many elements, of the same bytes.
+    layouts. On one device the dialect asks for the same shape and dtype, or for as many elements, of the same bytes.
     """  # fmt: skip
     free = list(outs)
     takers: dict[int, Signature] = {}
-    for same in (_same_shard, _same_bytes) if many or config.latest else (_same_shard,):
+    any_shape = config.dialect.jit.donates_equal_bytes
+    for same in (_same_shard, _same_bytes) if many or any_shape else (_same_shard,):
         for i in donated:
             taker = next((s for s in free if i not in takers and same(s, sigs[i])), None)
             if taker is not None:
@@ -109,7 +110,7 @@ def usable_donations(leaves: Sequence[Any], donated: Sequence[int], sigs: Sequen
                 takers[i] = taker
     warned = []
     for i in donated:
-        alike = config.latest and any(s.aval.size == sigs[i].aval.size for s in free)
+        alike = any_shape and any(s.aval.size == sigs[i].aval.size for s in free)
         silent = i not in used or (not placed_by_user if many else alike)
         if i not in takers and not silent and isinstance(leaves[i], ArrayImpl):
             shard = sigs[i].sharding.shard_shape(sigs[i].aval.shape)

@@ -80,12 +80,12 @@ def _reshard_leaf(x: Any, target: Any) -> Array:
 def _check_devices(value: ArrayImpl, target: NamedSharding | None, named: bool, typed: NamedSharding) -> None:
     """Raise ValueError for a committed value on other devices: reshard moves data among those it lies on.
 
-    In the seed era a concrete sharding may name others, over a mesh of the same axes.
+    A concrete sharding may name others where the dialect allows it, over a mesh of the same axes.
     """
     if target is None or not value.committed or value._sig.devices == target.device_list:
         return
     shape = value.aval.str_short()
-    if not named or config.latest:
+    if not named or not config.dialect.explicit.reshard_changes_devices:
         raise incompatible_devices(
             "reshard", f"argument x of reshard with shape {shape}", value._sig.devices, "its target", target.device_list
         )
@@ -120,16 +120,13 @@ def _mesh_of(values: list[Array], out_sharding: Any) -> AbstractMesh:
     return context
 
 
-def _spellings(singular: str, plural: str) -> tuple[str, ...]:
-    return (singular,) if config.latest else (singular, plural)
-
-
-def _keyword(old: dict[str, Any], plural: str, given: Any, api: str) -> Any:
-    """What was given, by today's keyword or, in the seed dialect, by that era's; TypeError for any other keyword."""
-    found = given if config.latest else old.pop(plural, given)
+def _keyword(old: dict[str, Any], spellings: tuple[str, ...], given: Any, api: str) -> Any:
+    """What was given, by any of the keyword's spellings; TypeError for another keyword."""
+    for name in spellings:
+        given = old.pop(name, given)
     if old:
         raise TypeError(f"{api} got an unexpected keyword argument {next(iter(old))!r}")
-    return found
+    return given
 
 
 def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSING, **old: Any) -> Any:
@@ -137,14 +134,15 @@ def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSIN
 
     `out_sharding` (a spec, NamedSharding or prefix tree) is given here or at the call; without either: TypeError.
     """
-    given = _keyword(old, "out_shardings", out_sharding, "auto_axes")
+    given = _keyword(old, config.dialect.explicit.out_sharding_keywords, out_sharding, "auto_axes")
     if f is None:
         return lambda g: auto_axes(g, axes=axes, **({} if given is _MISSING else {"out_sharding": given}))
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         wanted = given
-        for name in _spellings("out_sharding", "out_shardings"):
+        spellings = config.dialect.explicit.out_sharding_keywords
+        for name in spellings:
             if name in kwargs:
                 wanted = kwargs.pop(name)
         values = [as_array(leaf) for leaf in tree_flatten((args, kwargs))[0]]
@@ -152,11 +150,11 @@ def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSIN
         if mesh.empty:
             return f(*args, **kwargs)
         if wanted is _MISSING or wanted is None:
-            name = "out_sharding" if config.latest else "out_shardings"
-            raise TypeError(f"Missing required keyword argument: '{name}'. auto_axes needs it to type the results: give it to auto_axes "
-                            "or to the call.")  # fmt: skip
+            raise TypeError(f"Missing required keyword argument: '{spellings[-1]}'. auto_axes needs it to type the results: give it to "
+                            "auto_axes or to the call.")  # fmt: skip
         names = _axes_of(axes, mesh, "auto_axes")
-        if config.latest and names and set(names) <= set(mesh.auto_axes):  # nothing to switch
+        nothing_to_switch = bool(names) and set(names) <= set(mesh.auto_axes)
+        if nothing_to_switch and config.dialect.explicit.auto_axes_of_auto_is_call:
             return f(*args, **kwargs)
 
         def body(*inner_args: Any, **inner_kwargs: Any) -> Any:
@@ -185,24 +183,24 @@ def _reshard_results(out: Any, wanted: Any, mesh: AbstractMesh) -> Any:
 
 def explicit_axes(f: Any = None, /, *, axes: Any = None, in_sharding: Any = _MISSING, **old: Any) -> Any:
     """`f` with the mesh axes `axes` (default all) explicit inside: arguments enter resharded to `in_sharding`."""
-    given = _keyword(old, "in_shardings", in_sharding, "explicit_axes")
+    given = _keyword(old, config.dialect.explicit.in_sharding_keywords, in_sharding, "explicit_axes")
     if f is None:
         return lambda g: explicit_axes(g, axes=axes, **({} if given is _MISSING else {"in_sharding": given}))
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         wanted = given
-        for name in _spellings("in_sharding", "in_shardings"):
+        spellings = config.dialect.explicit.in_sharding_keywords
+        for name in spellings:
             if name in kwargs:
                 wanted = kwargs.pop(name)
         mesh = get_abstract_mesh()
         if mesh.empty:
             raise ValueError("explicit_axes needs a mesh in context: call it under "
-                             f"{'set_mesh' if config.latest else 'use_mesh'}(mesh).")  # fmt: skip
+                             f"{config.dialect.meshes.entered_by}(mesh).")  # fmt: skip
         if wanted is _MISSING:
-            name = "in_sharding" if config.latest else "in_shardings"
             raise TypeError(
-                f"Missing required keyword argument: '{name}'. explicit_axes needs it to type the arguments."
+                f"Missing required keyword argument: '{spellings[-1]}'. explicit_axes needs it to type the arguments."
             )
         names = _axes_of(axes, mesh, "explicit_axes")
         inside = mesh.update_axis_types(dict.fromkeys(names, AxisType.Explicit))

@@ -24,15 +24,19 @@ _OWN = ("sizes", "invariant", "kind", "groups")  # params of ours alone
 
 def collective_name(eqn: Equation) -> str | None:
     """psum, pmax or pmin for an all_reduce; a psum whose result is typed as equal over the axes has a name of its own,
-    and so has pvary in the seed era."""
-    if eqn.op.name == "pvary" and not config.latest:
-        return "pbroadcast"
+    and pvary has one in each dialect."""
+    if eqn.op.name == "pvary":
+        return config.dialect.jaxprs.pvary
     if eqn.op.name != "all_reduce":
         return None
     name = f"p{eqn.params['kind']}"
-    if name == "psum" and eqn.inputs[0].aval.vma & frozenset(eqn.params["axes"]):
-        return "psum_invariant" if config.latest else "psum2"
-    return name
+    return config.dialect.jaxprs.psum_of_varying if _is_psum_of_varying(eqn) else name
+
+
+def _is_psum_of_varying(eqn: Equation) -> bool:
+    """Whether it is a psum whose result is typed as equal over axes over which its operand varies."""
+    summed = eqn.op.name == "all_reduce" and eqn.params["kind"] == "sum"
+    return summed and bool(eqn.inputs[0].aval.vma & frozenset(eqn.params["axes"]))
 
 
 def collective_params(eqn: Equation) -> dict[str, Any] | None:
@@ -42,7 +46,7 @@ def collective_params(eqn: Equation) -> dict[str, Any] | None:
         return None
     renamed = _RENAMED.get(name, {})
     shown = {renamed.get(k, k): v for k, v in params.items() if k not in _OWN}
-    if name in _GROUPED and collective_name(eqn) != "psum_invariant":
+    if name in _GROUPED and (config.dialect.jaxprs.psum_of_varying_shows_groups or not _is_psum_of_varying(eqn)):
         shown["axis_index_groups"] = params.get("groups")
     if name in ("all_gather", "reduce_scatter"):
         shown["axis_size"] = math.prod(params["sizes"])

@@ -12,7 +12,7 @@ from shardwise.sharding import PartitionSpec
 def shard_map_params(params: Params) -> dict[str, Any]:
     """Specs, the mesh and the body under the names of the dialect."""
     mesh, manual, check = params["mesh"], params["manual"], params["check"]
-    if not config.latest:
+    if not config.dialect.jaxprs.shard_map_shows_specs:
         return {"auto": frozenset(mesh.axis_names) - manual, "check_rep": check, "in_names": _names(params["in_dims"]),
                 "jaxpr": params["program"], "mesh": mesh, "out_names": _names(params["out_dims"]), "rewrite": check}  # fmt: skip
     none = ((frozenset(), frozenset()),) * len(params["in_dims"])

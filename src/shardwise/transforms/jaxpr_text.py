@@ -57,11 +57,11 @@ def equation_text(eqn: Equation) -> str:
 
 
 def literal_text(x: Literal) -> str:
-    """A constant: with its type in today's dialect."""
+    """A constant, with its type where the dialect shows it."""
     value = x.value.item()
     if x.aval.dtype.kind == "f" and x.aval.dtype.itemsize == 4:
         value = float(np.float32(value))
-    return f"{value}:{x.aval.str_short()}" if config.latest else f"{value}"
+    return config.dialect.jaxprs.literal.format(value=value, type=x.aval.str_short())
 
 
 class _Writer:
@@ -147,7 +147,7 @@ def shown_params(eqn: Equation) -> dict[str, Any]:
         shown = {k: v for k, v in shown.items() if not plain(v) and v is not False}
     for key in _NONE_SHOWN.get(name, ()):
         shown.setdefault(key, None)
-    if name in _REDUCTIONS and config.latest:
+    if name in _REDUCTIONS and config.dialect.jaxprs.reduction_shows_out_sharding:
         shown.setdefault("out_sharding", None)
     if name == "broadcast_in_dim":
         shown = _broadcast(shown)
@@ -156,7 +156,7 @@ def shown_params(eqn: Equation) -> dict[str, Any]:
         shown.pop("rhs_first", None)  # of layouts only
     if name == "scan":
         shown.setdefault("unroll", 1)
-        if not config.latest:
+        if config.dialect.jaxprs.scan_shows_linear:
             shown.setdefault("linear", (False,) * len(eqn.inputs))
             shown.setdefault("_split_transpose", False)
     if name == "checkpoint":
@@ -166,7 +166,7 @@ def shown_params(eqn: Equation) -> dict[str, Any]:
 
 
 def _broadcast(shown: Mapping[str, Any]) -> dict[str, Any]:
-    if not config.latest:
+    if config.dialect.jaxprs.broadcast_shows_all:
         return {**shown, "sharding": shown.get("sharding")}
     return {k: v for k, v in shown.items() if k != "shape" and v not in ((), None)}
 

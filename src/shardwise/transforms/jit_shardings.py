@@ -62,7 +62,8 @@ def check_leaves(tree: Any, option: str) -> None:
             if twice:
                 raise DuplicateSpecError(f"A single {option} specification can map every mesh axis to at most one positional "
                                          f"dimension, but {leaf} has duplicate entries for `{twice[0]}`")  # fmt: skip
-        spec = leaf if isinstance(leaf, PartitionSpec) or not config.latest else getattr(leaf, "spec", None)
+        refused = config.dialect.jit.refuses_unconstrained_shardings
+        spec = getattr(leaf, "spec", None) if refused and not isinstance(leaf, PartitionSpec) else leaf
         if isinstance(spec, PartitionSpec) and any(entry is PartitionSpec.UNCONSTRAINED for entry in spec):
             raise ValueError(f"Unconstrained dims are not allowed when passed to {option}: {leaf}. "
                              "Use with_sharding_constraint inside the function.")  # fmt: skip
@@ -85,16 +86,10 @@ def resolve_leaf(leaf: Any, option: str, api: str) -> Sharding | None:
         return leaf.resolved(f"{api}'s {option}")
     mesh = context_mesh(api)
     if leaf is None:
-        replicate = mesh is not None and (api == "pjit" or not config.latest)
+        replicate = mesh is not None and (api == "pjit" or config.dialect.jit.none_replicates)
         return NamedSharding(mesh, PartitionSpec()) if replicate and mesh is not None else None
     if mesh is None:
-        only = (
-            "`with mesh:`"
-            if api == "pjit"
-            else "`with use_mesh(mesh):`"
-            if not config.latest
-            else "`with set_mesh(mesh):`"
-        )
+        only = "`with mesh:`" if api == "pjit" else f"`with {config.dialect.meshes.entered_by}(mesh):`"
         raise RuntimeError(
             f"{api} requires a non-empty mesh in context if you are passing PartitionSpecs to {option}, but got {leaf} without one. "
             f"Call the function under {only}, or pass NamedSharding(mesh, {leaf}) instead."
@@ -145,11 +140,11 @@ def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: 
         )
         if not same or sharding.memory_kind != sig.sharding.memory_kind:
             shape = f"{sig.aval.dtype.name}[{','.join(map(str, sig.aval.shape))}]"
-            kind = "type" if config.latest else "shape"
+            called, form = config.dialect.jit.name, config.dialect.jit.argument_form_text
             raise ValueError(
-                f"Sharding passed to {'jit' if config.latest else 'pjit'} does not match the sharding on the respective arg. "
-                f"Got {'jit' if config.latest else 'pjit'} sharding: {sharding},\narg sharding: {sig.sharding} for arg {name} with arg "
-                f"{kind}: {shape}. Move the argument there with device_put, or drop its in_shardings entry."
+                f"Sharding passed to {called} does not match the sharding on the respective arg. "
+                f"Got {called} sharding: {sharding},\narg sharding: {sig.sharding} for arg {name} with arg "
+                f"{form}: {shape}. Move the argument there with device_put, or drop its in_shardings entry."
             )
     aval = array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, sharding)
     return signature(aval, sharding, True)

@@ -20,7 +20,7 @@ class JVPTracer(Tracer):
 
     __slots__ = ("primal", "tangent")
     _kind = "JVPTracer"
-    _seed_kind = "JVPTrace"
+    _trace_kind = "JVPTrace"
 
     def __init__(self, trace: JVPTrace, primal: Any, tangent: Any) -> None:
         self.owner = trace

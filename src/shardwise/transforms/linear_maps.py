@@ -39,7 +39,7 @@ class LinearMap:
         """Tangents of the results from those of the arguments."""
         leaves, tree = tree_flatten(tangents)
         if tree != self.in_tree:
-            kind = TypeError if config.latest else ValueError
+            kind = config.dialect.functions.linearized_tree_error
             raise kind(f"linearized function called on tangent values with structure {tree}, expected {self.in_tree}.")
         given = [tangent_in(t, x, "the linearized function") for t, x in zip(self.in_types, leaves, strict=True)]
         outs = eval_program(self.program, [*residuals, *[given[i] for i in self.ins]])
@@ -119,7 +119,7 @@ def pushing(linear: LinearMap, residuals: Sequence[Any]) -> Callable[..., Any]:
 
 def pulling(linear: LinearMap, residuals: Sequence[Any]) -> Callable[[Any], Any]:
     """The function that `vjp` returns."""
-    return VJP(linear, residuals) if config.latest else Partial(_Pull(linear), list(residuals))
+    return VJP(linear, residuals) if config.dialect.functions.vjp_is_object else Partial(_Pull(linear), list(residuals))
 
 
 # -- values at both ends ---------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def tangent_in(aval: ShapedArray, tangent: Any, what: str) -> Any:
         raise ValueError(f"{what} called with different primal and tangent shapes; got primal shape {aval.shape} and tangent shape "
                          f"{value.shape}.")  # fmt: skip
     if value.dtype != aval.dtype:
-        kind = ValueError if config.latest and what == "the linearized function" else TypeError
+        kind = config.dialect.functions.linearized_dtype_error if what == "the linearized function" else TypeError
         raise kind(f"primal and tangent arguments to {what} do not match; dtypes must be equal, or in case of int/bool primal dtype the "
                    f"tangent dtype must be float0. Got primal dtype {aval.dtype} and so expected tangent dtype {aval.dtype}, but got "
                    f"tangent dtype {value.dtype} instead.")  # fmt: skip

@@ -253,8 +253,8 @@ class PmapWrapped:
     # -- the mapped function ---------------------------------------------------------------------------------------------------
 
     def _nested(self, around: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Inside another pmap, in the seed era: what a device each would give, found on the devices of the outer axis."""
-        if config.latest:
+        """Inside another pmap: what a device each would give, found on the devices of the outer axis."""
+        if not config.dialect.shard_map.pmap_nests:
             raise ValueError(
                 f"pmap of {self._fun!r} is called inside another pmap or shard_map, over {', '.join(map(str, around))}: pmaps do not "
                 "nest. Use one shard_map over a mesh with both axes."
@@ -281,7 +281,7 @@ class PmapWrapped:
         return tree_unflatten(out_tree, first)
 
     def _inner(self, call: PmapCall) -> JitWrapped:
-        key = (call.axes, call.statics, call.mesh, tuple(call.kwargs), len(call.args), config.latest)
+        key = (call.axes, call.statics, call.mesh, tuple(call.kwargs), len(call.args))
         inner = self._compiled.get(key)
         if inner is None:
             donated = self._donated(len(call.args) + len(call.statics), {i for i, _ in call.statics})

@@ -47,7 +47,7 @@ def resigned(x: ArrayImpl, sig: Signature) -> ArrayImpl:
 
 
 def out_signature(sig: Signature, axis: Axis, mesh: Mesh) -> Signature:
-    """Results carry PmapSharding in the seed era. Over several processes each gets its own rows, on its own devices."""
+    """The dialect says whether results carry a PmapSharding. Over several processes each gets its own rows, on its own devices."""
     aval = sig.aval
     if sig.spans:
         own = [d for d in mesh.devices.flat if d.is_local]
@@ -58,7 +58,7 @@ def out_signature(sig: Signature, axis: Axis, mesh: Mesh) -> Signature:
         mesh = Mesh(np.array(own, object), mesh.axis_names, axis_types=mesh.axis_types)
         aval = ShapedArray(shape, aval.dtype, aval.weak_type)
         sig = signature(aval, NamedSharding(mesh, axis_spec(axis, mesh.axis_names[0])), True)
-    if config.latest:
+    if not config.dialect.shard_map.pmap_results_wear_pmap_sharding:
         return sig
     return signature(sig.aval, pmap_sharding(mesh, sig.aval.ndim, axis), True)
 

@@ -393,7 +393,7 @@ _OP_NAMES = {
 def jax_name(op: Op) -> str:
     """What JAX calls an op, where that does not depend on its params."""
     if op.name == "jit":
-        return "jit" if config.latest else "pjit"
+        return config.dialect.jit.name
     if op.name == "checkpoint":
         return "remat2"
     return op.name.replace("scatter_", "scatter-") if op.name.startswith("scatter_") else op.name

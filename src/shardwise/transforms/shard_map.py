@@ -90,7 +90,9 @@ def wearing(x: Array, mesh: Any, spec: PartitionSpec) -> Array:
         return x
     own, written = x.sharding, NamedSharding(mesh, spec)
     elsewhere = not isinstance(own, NamedSharding) or own.mesh is not mesh
-    if own == written or own.device_list != written.device_list or not (elsewhere or config.latest):
+    if not elsewhere and not config.dialect.shard_map.results_wear_out_specs:
+        return x
+    if own == written or own.device_list != written.device_list:
         return x
     placed = own.tiling(x.ndim)
     if placed is None or not placed.same_placement(written.tiling(x.ndim)):  # automatic axes split it too
@@ -146,9 +148,10 @@ class ShardMap:
         errors.check_in_ranks(self, specs, values, paths)
         in_dims = [spec_dims(s, v.ndim) for s, v in zip(specs, values, strict=True)]
         errors.check_divisible(self, mesh, specs, in_dims, values, paths)
-        if not self.moves and config.latest and manual == {*mesh.axis_names} == {*mesh.explicit_axes}:
+        matched = config.dialect.shard_map.inputs_match_types
+        if not self.moves and matched and manual == {*mesh.axis_names} == {*mesh.explicit_axes}:
             errors.check_explicit_inputs(specs, in_dims, values)
-        elif self.moves or config.latest:
+        elif self.moves or matched:
             values = [moved_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]
         types = [local_type(v.aval, dims, mesh, manual) for v, dims in zip(values, in_dims, strict=True)]
 
@@ -185,7 +188,7 @@ class ShardMap:
                 check_results(self.name, out_specs, results)
             return [left(x, spec) for x, spec in zip(results, out_specs, strict=True)]
 
-        once = PRINTS_ONCE.override(eager and config.latest)
+        once = PRINTS_ONCE.override(eager and config.dialect.shard_map.eager_prints_once)
         with body_scope(mesh, manual, self.check), LOCAL_DERIVATIVES.override(self.own_derivatives), once:
             trace = block_trace(self.name, mesh, manual, values, in_dims, shard_map_op, self.check) if eager else None
             program, consts = trace_program(flat, types, self.name, trace=trace)
@@ -208,10 +211,10 @@ class ShardMap:
         if mesh is None:
             if context.empty:
                 raise ValueError("The context mesh cannot be empty. Pass mesh= to shard_map, or call it under "
-                                 f"{'set_mesh' if config.latest else 'use_mesh'}(mesh).")  # fmt: skip
+                                 f"{config.dialect.meshes.entered_by}(mesh).")  # fmt: skip
             concrete = get_concrete_mesh()
             return concrete if not concrete.empty and not context.manual_axes else context
-        if not context.empty and config.latest:
+        if not context.empty and config.dialect.shard_map.mesh_must_match_context:
             same = mesh.axis_names == context.axis_names and mesh.axis_sizes == context.axis_sizes
             if not same or (context.manual_axes and isinstance(mesh, Mesh)):
                 raise ValueError(f"The context mesh {context} should match the mesh passed to shard_map {mesh}. Leave mesh= out, "
@@ -285,14 +288,14 @@ def _partition(region: Any, eqn: Equation) -> None:
     for var, result, dims in zip(eqn.outputs, program.outputs, params["grid_out_dims"], strict=True):
         atom, rest = body.read(result)
         rest = rest or ((),) * result.aval.ndim
-        if any(rest) and not config.latest:  # the seed era's results lie as out_specs say
+        if any(rest) and not config.dialect.shard_map.keeps_automatic_splits:
             whole = ((),) * result.aval.ndim
             atom, rest = body.reshard(atom, rest, whole, result.aval), whole
         layout = joined_dims(dims, rest)
         extra = tuple(a for a in sorted(atom.aval.vma & manual) if not any(a in axes for axes in layout))
         if extra:
             atom = body.emit(first_replica, [atom], {"axes": extra})[0]
-        region.define(var, atom, layout)  # today automatic axes that the body left on it stay
+        region.define(var, atom, layout)
 
 
 shard_map_op = define_op("shard_map", type_rule=_type, multiple_results=True, typed=True, rule=_rule, to_grid=_to_grid,
@@ -344,10 +347,10 @@ def experimental_shard_map(f: Any, mesh: Any = None, in_specs: Any = None, out_s
                            auto: frozenset[str] = frozenset(), **new: Any) -> Any:  # fmt: skip
     """`shard_map` as the seed era spells it: `check_rep`, and `auto` for the axes that stay automatic.
 
-    In the seed era derivatives that `f` itself takes are those of each device: the gradient of a loss at parameters that
+    In the seed dialect derivatives that `f` itself takes are those of each device: the gradient of a loss at parameters that
     all devices share is the device's own part of it, for `f` to sum.
     """
-    own = not config.latest and "check_vma" not in new
+    own = config.dialect.shard_map.experimental_grad_is_local and "check_vma" not in new
     check = new.pop("check_vma", check_rep)
     axis_names = new.pop("axis_names", None)
     if new:

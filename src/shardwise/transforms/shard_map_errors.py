@@ -18,7 +18,7 @@ DimAxes = tuple[tuple[str, ...], ...]
 
 def check_leaves(call: Any, specs: Any, option: str) -> None:
     """Spec trees hold PartitionSpecs; None is an empty tree, in in_specs also for arguments that stay as they are."""
-    if specs is None and option == "in_specs" and not config.latest:
+    if specs is None and option == "in_specs" and not config.dialect.shard_map.in_specs_may_be_none:
         raise TypeError(f"shard_map {option} argument must be a pytree of `jax.sharding.PartitionSpec` instances, but it was None. "
                         "Use P() for a value that is whole on every device.")  # fmt: skip
     bad = []
@@ -70,16 +70,9 @@ def check_specs(call: Any, mesh: Any, manual: frozenset[str], side: str, specs: 
                 raise DuplicateSpecError(f"A single {side}_specs entry can use every mesh axis once, but {spec} has duplicate entries "
                                          f"for `{a}`")  # fmt: skip
             if a not in mesh.axis_names or a not in manual:
-                kind = ValueError if config.latest or a in mesh.axis_names else _MissingAxisError
+                kind = ValueError if a in mesh.axis_names else config.dialect.shard_map.missing_axis_error
                 raise kind(f"shard_map {side}_specs must refer to an axis marked as manual ({set(manual)}), but: {side}_specs refers "
                            f"to {a!r} in {spec}; the mesh has axes {mesh.axis_names}.")  # fmt: skip
-
-
-class _MissingAxisError(KeyError, ValueError):
-    """An axis that the mesh lacks: KeyError in the seed era, ValueError today."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 def _too_long(call: Any, side: str, lines: Sequence[str], scalar: bool) -> ValueError:
@@ -189,7 +182,7 @@ def check_replication(call: Any, mesh: Any, manual: frozenset[str], specs: Seque
         if not varying:
             continue
         text = f"* out_specs is {spec} which implies that the corresponding output value is "
-        if config.latest:
+        if config.dialect.shard_map.errors_speak_of_vma:
             text += (f"only varying across mesh axes {{{','.join(sorted(mentioned))}}} and not "
                      f"{{{','.join(varying)}}}, but it was inferred "
                      f"to be possibly varying over {{{','.join(sorted(aval.vma & manual))}}}")  # fmt: skip
@@ -204,7 +197,7 @@ def check_replication(call: Any, mesh: Any, manual: frozenset[str], specs: Seque
             text += f"replicated across mesh axis '{unmentioned[0]}', but could not infer replication over any axes"
         lines.append(text)
     if lines:
-        check = "check_vma=False" if config.latest else "check_rep=False"
+        check = f"{config.dialect.shard_map.check_option}=False"
         raise ValueError(
             f"shard_map applied to the function '{call.name}' was given out_specs which require replication which can't be statically "
             f"inferred given the mesh:\n\nThe mesh given has shape {mesh.axis_sizes} with corresponding axis names {mesh.axis_names}.\n\n"

@@ -48,7 +48,7 @@ class BatchTracer(Tracer):
 
     __slots__ = ("dim", "value")
     _kind = "BatchTracer"
-    _seed_kind = "BatchTrace"
+    _trace_kind = "BatchTrace"
 
     def __init__(self, trace: BatchTrace, value: Any, dim: int) -> None:
         self.owner = trace

@@ -97,7 +97,7 @@ class Announced:
         digest = ProgramDigest(program, self._exchanges)
         found = list(collectives(plan.program, self._crossing))
         order = _order(plan.program, digest, self._exchanges)
-        parts = ["latest" if config.latest else "seed", str(owners.shape), digest.whole.hex(), layouts, *order]
+        parts = [config.dialect.name, str(owners.shape), digest.whole.hex(), layouts, *order]
         self.number = number_of("\n".join(parts))
         line = next((source_text(e.source) for e in program.equations if e.source), "")
         self.told = Told(owners.ranks, name, self.number, line)
