@@ -165,6 +165,8 @@ class Jit:
     """Whether that error tells the next size that the sharding divides."""
     device_put_tells_tiling: bool = differs(False, True)
     """Whether `device_put` and `reshard` refuse a sharding in words of their own; else in those of jit."""
+    uneven_results_whole: bool = differs(True, False)
+    """Whether a result with a dim that its mesh axes do not divide lies whole on every device; else only that dim does."""
     donates_equal_bytes: bool = differs(False, True)
     """Whether on one device a donated buffer serves any result of as many bytes; else of the same shape and dtype."""
     custom_partitioning_needs_rule: bool = differs(False, True)
@@ -298,8 +300,6 @@ class Dialect:
     functions: Functions = group(Functions)
     psum_keeps_weak_type: bool = differs(False, True)
     """Whether reductions over mesh axes are weakly typed where their operands are."""
-    uneven_results_whole: bool = differs(True, False)
-    """Whether a result with a dim that its mesh axes do not divide lies whole on every device; else only that dim does."""
 
 
 SEED: Dialect = column(Dialect, "seed")

@@ -108,7 +108,7 @@ def _propagate(module: Module, context: Context) -> Module:
     inputs = [
         None if free else Placement(d, (False,) * len(d)) for d, free in zip(module.in_dims, context.free, strict=True)
     ]
-    uneven_whole = program.outputs if config.dialect.uneven_results_whole else ()
+    uneven_whole = program.outputs if config.dialect.jit.uneven_results_whole else ()
     layouts = propagate(program, axes, inputs, context.results, grid=grid, uneven_whole=uneven_whole)
     in_dims = tuple(
         layouts.get(v, d) if free else d
