@@ -270,6 +270,8 @@ class Functions:
     """What it raises for tangents of another dtype."""
     vjp_is_object: bool = differs(False, True)
     """Whether `vjp` returns a VJP, whose residuals can be replaced; else a Partial."""
+    argpartition_keeps_weak_type: bool = differs(False, True)
+    """Whether `argpartition` gives weakly typed indices for a weakly typed operand."""
     lognormal_promotes: bool = differs(True, False)
     """Whether `random.lognormal` promotes its dtype with that of sigma, float32 by default."""
     randint_samples_wide: bool = differs(False, True)

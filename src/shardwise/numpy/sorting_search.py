@@ -118,7 +118,8 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     x, d, k = _partition("argpartition", a, kth, axis)
     below, above = lax.split(argsorted(x, d, dtype=np.dtype(np.int32)), [k + 1, x.shape[d] - k - 1], d)
     places = lax.concatenate([below, lax.sort(above, d)], d)
-    return as_array(convert(places, places.dtype, config.latest and x.weak_type))
+    weak = x.weak_type and config.dialect.functions.argpartition_keeps_weak_type
+    return as_array(convert(places, places.dtype, weak))
 
 
 # -- places in a sorted array ----------------------------------------------------------------------------------
