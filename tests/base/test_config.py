@@ -319,10 +319,10 @@ def test_token_is_cheap():
 
 
 def test_environment():
-    code = "print(config.jax_num_cpu_devices, config.jax_enable_x64, config.latest)"
-    assert run(code, JAX_NUM_CPU_DEVICES="5", JAX_ENABLE_X64="1").stdout == "5 True False\n"
+    code = "print(config.jax_num_cpu_devices, config.jax_enable_x64, config.dialect.name)"
+    assert run(code, JAX_NUM_CPU_DEVICES="5", JAX_ENABLE_X64="1").stdout == "5 True seed\n"
     seen = run(code, JAX_NUM_CPU_DEVICES="5", SHARDWISE_NUM_CPU_DEVICES="6", SHARDWISE_DIALECT="latest")
-    assert seen.stdout == "6 False True\n"
+    assert seen.stdout == "6 False latest\n"
 
 
 @pytest.mark.parametrize(

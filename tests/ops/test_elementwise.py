@@ -9,7 +9,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardwise.base import config
 from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import Literal, ShapedArray, all_ops, infer_types, literal
@@ -439,7 +438,6 @@ def test_select_needs_equal_shardings():
         for which, a, b in ((pred, xy, xn), (typed((8, 8), "bool", spec=xn.spec), xy, xy)):
             with pytest.raises(ShardingTypeError, match="select_n"):
                 infer_types(select.select_n_p, (which, a, b), {})
-    assert not config.latest
 
 
 def test_clamp_and_bitcast_shardings():

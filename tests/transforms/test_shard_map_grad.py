@@ -238,7 +238,7 @@ def test_nested() -> None:
 
 def test_explicit_types() -> None:
     mesh = _mesh(AxisType.Explicit)
-    with sw.set_mesh(mesh) if sw.config.latest else sw.sharding.use_mesh(mesh):
+    with sw.sharding.use_mesh(mesh):
         x = sw.device_put(A, sw.NamedSharding(mesh, P("x", None)))
         f = sw.shard_map(lambda v: lax.psum(v * v, "x"), mesh=mesh, in_specs=P("x", None), out_specs=P(None, None))
         gradient = sw.jit(sw.grad(lambda x: jnp.sum(jnp.sin(f(x)))))(x)
