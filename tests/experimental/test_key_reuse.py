@@ -327,6 +327,20 @@ within(
 )
 within(lambda lib, k: lib.debug.print("{}", lib.random.key_data(k)) or lib.random.bits(k), "debug print")
 
+# Numbers that nobody uses.
+within(lambda lib, k: (lib.random.split(k), lib.random.normal(k))[1], "split for nothing")
+within(lambda lib, k: (lib.random.uniform(k), lib.random.normal(k))[1], "drawn for nothing")
+within(lambda lib, k: (lib.random.fold_in(k, 1), lib.random.normal(k))[1], "folded for nothing")
+within(
+    lambda lib, k: lib.jit(lambda k: (lib.random.uniform(k), 1.0)[1])(k) + lib.random.normal(k), "nested for nothing"
+)
+within(
+    lambda lib, k: lib.lax.scan(lambda c, _: (c, (lib.random.uniform(k), c)[1]), 0.0, None, length=2),
+    "scan for nothing",
+)
+within(lambda lib, k: lib.lax.cond(True, lambda k: (lib.random.uniform(k), 0.0)[1], lambda k: 0.0, k) + lib.random.normal(k),
+       "cond for nothing")  # fmt: skip
+
 
 # JAX's verdict: these are fine, all others raise KeyReuseError.
 FINE = """
@@ -337,7 +351,7 @@ raw key; words_are_not_followed; use_then_fold_in; use_then_clone; carry_on; ite
 returned_from_split; moved_after_use; broadcast_then_used; jit folds; jit clone; jit unpacked; jit two items; jit two
 slices; jit scan xs; jit scan right; jit scan folds; jit fori folds; jit while right; jit cond; jit cond both; jit
 cond gives; jit checkpoint; jit grad of checkpoint; jit vmap over other; jit vmap of const; jit vmap over keys; jit at
-set; jit dynamic index; jit debug print
+set; jit dynamic index; jit debug print; jit folded for nothing
 """
 STRICTER = {
     "broadcast_then_used"

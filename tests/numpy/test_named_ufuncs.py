@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import shardwise as sw
+from shardwise.base.config import use_dialect
 from tests.numpy.core_record import use
 from tests.numpy.face import cases, check_case, check_error
 
@@ -102,3 +104,61 @@ def test_names():
     assert (jnp.add.nin, jnp.add.nout, jnp.add.nargs, jnp.add.identity) == (2, 1, 2, 0)
     assert isinstance(jnp.maximum, jnp.ufunc)
     assert jnp.frompyfunc(max, 2, 1) == jnp.frompyfunc(max, 2, 1)
+
+
+# Ufuncs without reductions of their own, which go through a loop over the elements.
+FOLDED = ["subtract", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"]
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_accumulate_has_the_dtype_of_a_result(name):
+    import numpy as np
+
+    import shardwise.numpy as jnp
+
+    values = np.array([[5, 0, 2], [3, 7, 0]], np.int32)
+    values = values.astype(np.float32) if name.startswith(("sub", "logical")) else values
+    for axis in (0, 1):
+        want = getattr(np, name).accumulate(values, axis=axis)
+        for found in (
+            getattr(jnp, name).accumulate(values, axis=axis),
+            sw.jit(lambda x, axis=axis: getattr(jnp, name).accumulate(x, axis=axis))(values),
+        ):
+            assert found.dtype == want.dtype
+            np.testing.assert_array_equal(found, want)
+
+
+def test_methods_are_loops_whatever_the_size():
+    import shardwise.numpy as jnp
+
+    methods = [
+        jnp.logaddexp.reduce,
+        jnp.logical_xor.reduce,
+        jnp.subtract.accumulate,
+        lambda x: jnp.logaddexp.reduce(x, where=x > 3, initial=1.0),
+        lambda x: jnp.logaddexp.at(x, jnp.arange(x.size), 1.0, inplace=False),
+    ]
+    for method in methods:
+        short, long = (len(sw.make_jaxpr(method)(jnp.ones(n)).eqns) for n in (4, 400))
+        assert short == long < 40
+
+
+def test_methods_keep_to_their_devices():
+    import numpy as np
+
+    import shardwise.numpy as jnp
+
+    P = sw.sharding.PartitionSpec
+    mesh = sw.make_mesh((4,), ("x",), axis_types=(sw.sharding.AxisType.Auto,))
+    x = np.linspace(-1, 2, 24, dtype=np.float32)
+
+    def body(x):
+        return jnp.logaddexp.reduce(x, initial=0.5)[None], jnp.subtract.accumulate(x), jnp.logical_xor.reduce(x)[None]
+
+    for dialect in ("seed", "latest"):
+        with use_dialect(dialect):
+            found = sw.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(x)
+            parts = x.reshape(4, 6)
+            np.testing.assert_allclose(found[0], np.logaddexp.reduce(parts, axis=1, initial=0.5), rtol=1e-6)
+            np.testing.assert_array_equal(found[1].reshape(4, 6), np.subtract.accumulate(parts, axis=1))
+            np.testing.assert_array_equal(found[2], np.logical_xor.reduce(parts, axis=1))

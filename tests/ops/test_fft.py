@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import shardwise as jax
+import shardwise.numpy as jnp
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops.fft import FftType, fft, fft_p
 from shardwise.runtime.env import SINGLE, Env
@@ -36,7 +38,8 @@ def test_types():
         ((8,), "float32", "RFFT", (6,)),
         ((8,), "float32", "IRFFT", (8,)),
         ((3, 8), "complex64", "IRFFT", (4, 14)),
-        ((0,), "complex64", "FFT", (0,)),
+        ((0,), "float32", "RFFT", (0,)),
+        ((4,), "complex64", "IRFFT", (-2,)),
     ],
 )
 def test_what_does_not_fit(shape, dtype, kind, lengths):
@@ -78,3 +81,32 @@ def test_rule():
     rule = fft_p.sharding_rule((x,), infer_types(fft_p, (x,), p), p)
     assert rule.kinds == (Kind.PASS, Kind.REPLICATE, Kind.REPLICATE, Kind.REPLICATE)
     assert rule.outputs == (((0,), (1,), (3,)),)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 8), (8, 0), (0, 0), (2, 0, 3)])
+def test_transforms_of_nothing(shape):
+    """As JAX 0.10.2 has it; NumPy refuses."""
+    x = jnp.zeros(shape)
+    last = shape[-1]
+    for name in ("fft", "ifft", "fft2", "ifft2", "fftn", "ifftn"):
+        if name[-1] == "2" and len(shape) < 2:
+            continue
+        for norm in ("backward", "ortho", "forward"):
+            out = getattr(jnp.fft, name)(x, norm=norm)
+            assert (out.shape, out.dtype) == (shape, np.complex64)
+    for d in range(len(shape)):
+        assert jnp.fft.fft(x, axis=d).shape == shape
+    half = (*shape[:-1], last // 2 + 1)
+    whole = (*shape[:-1], max(0, 2 * (last - 1)))
+    if last:
+        assert jnp.fft.rfftn(x).shape == half
+    else:
+        with pytest.raises(ValueError, match="no spectrum"):
+            jnp.fft.rfftn(x)
+    assert jnp.fft.irfftn(x).shape == whole
+    grads = [
+        jax.grad(lambda x: jnp.abs(jnp.fft.fft(x, axis=0)).sum())(x),
+        jax.grad(lambda x: jnp.fft.irfftn(x).sum())(x),
+    ]
+    assert [g.shape for g in grads] == [shape, shape]
+    assert jax.jit(jnp.fft.fftn)(x).shape == shape

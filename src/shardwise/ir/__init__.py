@@ -20,6 +20,7 @@ from shardwise.ir.program import Equation as Equation
 from shardwise.ir.program import Program as Program
 from shardwise.ir.program import Var as Var
 from shardwise.ir.program import calls_user as calls_user
+from shardwise.ir.program import kept_equations as kept_equations
 from shardwise.ir.program import live_equations as live_equations
 from shardwise.ir.program import map_equations as map_equations
 from shardwise.ir.program import map_programs as map_programs

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardwise.base import config
 from shardwise.ir.op import Op
 from shardwise.ir.types import ShapedArray
 from shardwise.ir.value import Literal
@@ -179,3 +180,11 @@ def live_equations(program: Program) -> Program:
     if len(kept) == len(program.equations):
         return program
     return Program(program.inputs, tuple(reversed(kept)), program.outputs, program.num_consts, program.name)
+
+
+def kept_equations(program: Program) -> Program:
+    """What calls and bodies keep of a program as it was traced: live equations, and all where reuse of keys is looked for.
+
+    A key whose numbers nobody uses has been used all the same.
+    """
+    return program if config.jax_debug_key_reuse else live_equations(program)

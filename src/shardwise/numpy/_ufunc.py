@@ -98,8 +98,7 @@ class ufunc:
             return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
         x = array(f"{self.__name__}.reduce", a)
         dtype = requested(f"{self.__name__}.reduce", dtype)
-        if dtype is None:  # that of a result
-            dtype = self._call(lax.full((), 0, x.dtype), lax.full((), 0, x.dtype)).dtype
+        dtype = dtype or self._result_dtype(x)
         x = as_array(astype(x, dtype))
         axes = canonical_axes(axis, x.ndim)
         if len(axes) > 1 and axes == tuple(range(x.ndim)):
@@ -119,19 +118,36 @@ class ufunc:
         return lax.expand_dims(result, axes) if keepdims else result
 
     def _fold(self, x: Array, axis: int, initial: Any, where: Array | None) -> Any:
-        items = [lax.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis])]
-        masks = None if where is None else [lax.index_in_dim(where, i, axis, keepdims=False) for i in range(len(items))]
-        start = initial
-        if start is None and (masks is not None or not items):
-            start = self.identity
-            if start is None:
+        rows, masks = _rows(x, axis), None if where is None else _rows(where, axis)
+        if initial is None and (where is not None or not x.shape[axis]):
+            initial = self.identity
+            if initial is None:
                 raise ValueError(f"zero-size array to reduction operation {self.__name__} which has no identity")
-        shape = x.shape[:axis] + x.shape[axis + 1 :]
-        result: Any = None if start is None else lax.full(shape, start, x.dtype)
-        for i, item in enumerate(items):
-            joined = item if result is None else self._call(result, item)
-            result = joined if masks is None else lax.select(masks[i], astype(joined, x.dtype), result)
-        return result
+        if initial is None:
+            result, rows = rows[0], rows[1:]  # type: ignore[index]
+        elif not rows.shape[0]:
+            return lax.full(rows.shape[1:], initial, x.dtype)
+        else:
+            result = lax.full_like(rows[0], initial)  # type: ignore[index]
+
+        def step(result: Array, given: tuple[Array, Array | None]) -> tuple[Array, None]:
+            item, mask = given
+            joined = self._joined(result, item)
+            return joined if mask is None else lax.select(mask, joined, result), None
+
+        return self._loop(step, result, (rows, masks))[0]
+
+    def _joined(self, result: Array, item: Array) -> Array:
+        """One step of a loop whose carry keeps its dtype."""
+        return lax.convert_element_type(self._call(result, item), result.dtype)
+
+    def _loop(self, step: Callable[..., Any], result: Array, xs: Any) -> tuple[Any, Any]:
+        """`step` over the first dim of `xs` in one loop, from `result` without its weak type, which steps would lose."""
+        return lax.scan(step, lax.convert_element_type(result, result.dtype), xs)
+
+    def _result_dtype(self, x: Array) -> np.dtype[Any]:
+        """The dtype of a result for two elements of `x`."""
+        return self._call(lax.full((), 0, x.dtype), lax.full((), 0, x.dtype)).dtype
 
     def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """The results of reducing the first 1, 2, ... elements along `axis`."""
@@ -146,13 +162,18 @@ class ufunc:
         dtype = requested(f"{self.__name__}.accumulate", dtype)
         if self._accumulate is not None:
             return self._accumulate(x, axis=axis, dtype=dtype)
-        x = astype(x, dtype or x.dtype)
+        x = as_array(astype(x, dtype or self._result_dtype(x)))
         if not x.size:
             return x
-        items = [lax.index_in_dim(x, i, axis) for i in range(x.shape[axis])]
-        for i in range(1, len(items)):
-            items[i] = astype(self._call(items[i - 1], items[i]), x.dtype)
-        return lax.concatenate(items, axis)
+        rows = _rows(x, axis)
+
+        def step(result: Array, item: Array) -> tuple[Array, Array]:
+            joined = self._joined(result, item)
+            return joined, joined
+
+        first = rows[:1]  # type: ignore[index]
+        rest = self._loop(step, rows[0], rows[1:])[1]  # type: ignore[index]
+        return lax.transpose(lax.concatenate([first, rest], 0), [int(d) for d in np.argsort(_axis_first(x, axis))])
 
     def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Array:
         """`a` with the function applied at `indices`, once for each time an index occurs. Needs ``inplace=False``."""
@@ -176,11 +197,13 @@ class ufunc:
         count = math.prod(shape)
         columns = [lax.reshape(broadcast_to_shape(i, shape), (count,)) for i in columns]
         updates = [lax.reshape(broadcast_to_shape(y, shape), (count,)) for y in given]
-        for k in range(count):  # one after the other: an index may occur again
-            place = tuple(lax.index_in_dim(i, k, keepdims=False) for i in columns)
-            new = self._call(x[place], *[lax.index_in_dim(y, k, keepdims=False) for y in updates])  # type: ignore[index]
-            x = x.at[place].set(as_array(astype(new, x.dtype)))  # type: ignore[attr-defined]
-        return x
+
+        def step(x: Array, given: tuple[list[Array], list[Array]]) -> tuple[Array, None]:
+            place, operands = tuple(given[0]), given[1]
+            new = self._call(x[place], *operands)  # type: ignore[index]
+            return x.at[place].set(as_array(astype(new, x.dtype))), None  # type: ignore[attr-defined]
+
+        return self._loop(step, x, (columns, updates))[0]  # one after the other: an index may occur again
 
     def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """`reduce` over slices: from each of `indices` to the next one, or one element where that is no slice."""
@@ -227,6 +250,15 @@ class ufunc:
         a, b = values(f"{self.__name__}.outer", A, B)
         left = lax.expand_dims(as_array(a), range(a.ndim, a.ndim + b.ndim)) if a.ndim and b.ndim else a
         return self._call(left, b)
+
+
+def _axis_first(x: Array, axis: int) -> tuple[int, ...]:
+    return (axis, *(d for d in range(x.ndim) if d != axis))
+
+
+def _rows(x: Array, axis: int) -> Array:
+    """`x` with `axis` as its first dim, along which loops step."""
+    return lax.transpose(x, _axis_first(x, axis))
 
 
 def _vectorized(func: Callable[..., Any]) -> Callable[..., Any]:

@@ -72,6 +72,7 @@ def _fitted(x: Array, shape: tuple[int, ...]) -> Array:
 
 def _scale(name: str, inverse: bool, norm: str | None, points: int) -> float:
     """What a normalisation multiplies with, beyond the inverse's own 1/n."""
+    points = points or 1  # of nothing
     if norm is None or norm == "backward":
         return 1.0
     if norm == "ortho":

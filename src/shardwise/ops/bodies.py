@@ -35,7 +35,7 @@ from shardwise.ir import (
     bind,
     current_trace,
     exact,
-    live_equations,
+    kept_equations,
     subprograms,
     trace_program,
 )
@@ -87,7 +87,7 @@ def trace_body(fun: Callable[..., Any], in_tree: PyTreeDef, types: Sequence[Shap
 
     program, consts = trace_program(flat, types, name, trace=ProgramTrace(name))
     assert out_tree is not None
-    body = Body(interned(live_equations(program)), tuple(consts), out_tree)
+    body = Body(interned(kept_equations(program)), tuple(consts), out_tree)
     if cache is not None and not any(isinstance(c, Tracer) for c in consts):
         cache[key] = body
     return body

@@ -16,7 +16,7 @@ from shardwise.ir.explicit import check_divisible
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.casts import convert
-from shardwise.ops.derivative import do, scalar
+from shardwise.ops.derivative import do, filled, scalar
 from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine.threads import thread_count
@@ -42,8 +42,10 @@ def _fft_type(x: ShapedArray, *, fft_type: FftType, fft_lengths: tuple[int, ...]
     if k > x.ndim:
         raise ValueError(f"{name} over {k} dims of lengths {fft_lengths} needs as many dims, got shape {x.shape}.")
     last = x.shape[x.ndim - k :]
-    if any(n < 1 for n in fft_lengths):
-        raise ValueError(f"{name} lengths must be positive, got {fft_lengths}.")
+    if any(n < 0 for n in fft_lengths):
+        raise ValueError(f"{name} lengths must not be negative, got {fft_lengths}.")
+    if fft_type is FftType.RFFT and fft_lengths and not fft_lengths[-1]:
+        raise ValueError(f"RFFT of no elements has no spectrum: its last length must be positive, got {fft_lengths}.")
     if fft_type is FftType.RFFT:
         if x.dtype.name not in ("float32", "float64"):
             raise ValueError(f"RFFT input must be float32 or float64, got {x.dtype.name}")
@@ -118,6 +120,8 @@ def _fft_transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: tuple[int
     if fft_type is FftType.RFFT:
         full = do.pad(ct, 0, padding_config=edges(fft_lengths[-1] - ct.shape[last]))
         return [do.real(do.fft(full, fft_type=FftType.FFT, fft_lengths=fft_lengths))]
+    if not ct.size:  # nothing came out, so nothing goes back
+        return [filled(x.aval)]
     half = do.conj(do.fft(ct, fft_type=FftType.RFFT, fft_lengths=fft_lengths))
     place = do.iota(dtype=np.dtype(np.int32), shape=half.shape, dimension=last, out_sharding=None)
     middle = scalar((fft_lengths[-1] + 1) // 2, place.dtype)

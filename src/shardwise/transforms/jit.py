@@ -37,7 +37,7 @@ from shardwise.ir import (
     bind,
     eval_program,
     is_eager,
-    live_equations,
+    kept_equations,
     trace_program,
 )  # fmt: skip
 from shardwise.ops.convert import as_value
@@ -277,7 +277,7 @@ class JitWrapped:
         record_event_duration_secs(TRACED, time.perf_counter() - start, fun_name=name)
         assert out_tree is not None
         cacheable = not any(isinstance(c, Tracer) for c in consts)
-        return TracedCall(live_equations(program), tuple(consts), call.in_tree, out_tree, tuple(names), cacheable)
+        return TracedCall(kept_equations(program), tuple(consts), call.in_tree, out_tree, tuple(names), cacheable)
 
     def _call_traced(self, call: BoundCall) -> Any:
         """Called while tracing: a call equation in the outer program, or the body itself if `inline`."""
