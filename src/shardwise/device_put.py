@@ -42,7 +42,7 @@ from shardwise.transfer import source_of, transferred
 
 def check_placeable(sharding: Sharding, aval: ShapedArray, what: str) -> None:
     """Raise ValueError if a value of this shape cannot lie so."""
-    if config.dialect.jit.device_put_tells_tiling:
+    if config.dialect.jit.device_put_has_own_errors:
         tiling = None
         try:
             sharding.check_compatible_aval(aval.shape)

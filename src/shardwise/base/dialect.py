@@ -163,7 +163,7 @@ class Jit:
     """What arguments and results raise that their sharding does not divide."""
     indivisible_advice: bool = differs(False, True)
     """Whether that error tells the next size that the sharding divides."""
-    device_put_tells_tiling: bool = differs(False, True)
+    device_put_has_own_errors: bool = differs(False, True)
     """Whether `device_put` and `reshard` refuse a sharding in words of their own; else in those of jit."""
     uneven_results_whole: bool = differs(True, False)
     """Whether a result with a dim that its mesh axes do not divide lies whole on every device; else only that dim does."""
