@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+import shardwise as sw
 from tests.numpy.face import cases, check_case, check_error
 
 CASES = """
 jnp.polyval(v, k)
 jnp.polyval(i, v)
-jnp.polyval(i, n)
 jnp.polyval(m, v)
 jnp.polyval(v[:3], h)
 jnp.polyval(h[:3], i)
@@ -122,3 +122,16 @@ def test_as_jax(line):
 @pytest.mark.parametrize("line", cases(ERRORS))
 def test_errors(line):
     check_error(line)
+
+
+@pytest.mark.parametrize("dialect", ["seed", "latest"])
+def test_whole_numbers_in_polynomials(dialect):
+    """JAX 0.5.3 gave floats."""
+    before = sw.config.shardwise_dialect
+    sw.config.update("shardwise_dialect", dialect)
+    try:
+        got = sw.numpy.polyval(sw.numpy.array([2, 0, -1]), sw.numpy.array([3, -2]))
+    finally:
+        sw.config.update("shardwise_dialect", before)
+    assert got.tolist() == [17, 7]
+    assert got.dtype == {"seed": "float32", "latest": "int32"}[dialect]

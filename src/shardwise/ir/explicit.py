@@ -7,6 +7,7 @@ Goes out: complete result types, or an error where the result's sharding would b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardwise.base import config
@@ -102,6 +103,8 @@ def _unplaced(t: ShapedArray) -> bool:
 def explicit_specs(op: Op, in_types: Types, outs: Types, params: dict[str, Any]) -> tuple[Spec, ...]:
     """The specs of the results; raises where operands disagree or a dim cannot stay split."""
     rule = op.sharding_rule(in_types, outs, params)
+    if op.rule is None:  # elementwise: a dim of size 1 that grows is split over axes of size 1 only, and stays so
+        rule = replace(rule, inputs=tuple(tuple((d,) for d in range(t.ndim)) for t in in_types))
     if op.explicit is not None:
         return tuple(op.explicit(in_types, outs, params, rule))
     return specs_from_rule(op.name, in_types, outs, rule)

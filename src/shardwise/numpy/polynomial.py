@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
+from shardwise.base import config
 from shardwise.base.dtypes import finfo, to_complex
 from shardwise.ir import Array
 from shardwise.numpy._promote import array as checked
@@ -81,7 +82,10 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     `unroll` has no effect: there is no loop.
     """
     (coefficients,) = _coefficients("polyval", p)
-    return _polyval(coefficients, value("polyval", x, 1), unroll)
+    at = value("polyval", x, 1)
+    if not config.latest:  # whole numbers gave floats
+        coefficients, at = promote_inexact(coefficients, at)
+    return _polyval(coefficients, at, unroll)
 
 
 # -- arithmetic ------------------------------------------------------------------------------------------------

@@ -264,6 +264,8 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     total = math.prod(sizes)
     if is_bool(x.dtype) or not is_integer(x.dtype):
         raise TypeError(f"unravel_index takes integers, got {x.dtype}.")
+    if isinstance(shape, Array | np.ndarray):  # whose dtype counts, unlike that of numbers
+        x, _ = promote_dtypes(x, value("unravel_index", shape, 1))
     x = where_(lax.lt(x, constant(x, 0)), lax.add(x, constant(x, total)), x)
     x = lax.max(lax.min(x, constant(x, total - 1)), constant(x, 0))
     return tuple(remainder(floor_divide(x, constant(x, stride)), constant(x, n))

@@ -200,7 +200,8 @@ def _gather_transpose(ct: Any, operand: Any, indices: Any, *, dimension_numbers:
                                       n.start_indices_batching_dims)  # fmt: skip
     mode = GatherScatterMode.CLIP if mode is GatherScatterMode.PROMISE_IN_BOUNDS else mode
     kept = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "wrap_negative")}
-    return [do.scatter_add(filled(operand.aval), indices, ct, dimension_numbers=numbers, mode=mode, operand_axes=None, update_axes=(),
+    zeros = filled(operand.aval.update(weak_type=False))
+    return [do.scatter_add(zeros, indices, ct, dimension_numbers=numbers, mode=mode, operand_axes=None, update_axes=(),
                            combine="add", **kept), None]  # fmt: skip
 
 

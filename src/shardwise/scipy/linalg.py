@@ -14,6 +14,7 @@ import numpy as np
 
 from shardwise import lax
 from shardwise import numpy as jnp
+from shardwise.base import config
 from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, is_eager, literal
 from shardwise.lax.polar import polar as polar_by_svd
@@ -428,6 +429,7 @@ def block_diag(*arrs: Any) -> Array:
     blocks = [lax.reshape(x, (1,) * (2 - x.ndim) + x.shape) for x in promote_dtypes(*values)]
     width, column, rows = sum(b.shape[1] for b in blocks), 0, []
     for b in blocks:
-        rows.append(lax.pad(b, literal(0, b.dtype), [(0, 0, 0), (column, width - b.shape[1] - column, 0)]))
+        fill = literal(0, b.dtype, b.aval.weak_type and len(blocks) == 1 and not config.latest)
+        rows.append(lax.pad(b, fill, [(0, 0, 0), (column, width - b.shape[1] - column, 0)]))
         column += b.shape[1]
     return lax.concatenate(rows, 0)

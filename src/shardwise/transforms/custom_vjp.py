@@ -208,7 +208,7 @@ class _VjpRules:
             return None
         value = as_array(as_value(ct))
         if value.shape == aval.shape and (issubdtype(aval.dtype, np.complexfloating) or value.dtype.kind != "c"):
-            return convert(value, aval.dtype)
+            return convert(value, aval.dtype, value.weak_type and value.dtype == aval.dtype)
         if value.shape != aval.shape or value.dtype != aval.dtype:
             raise ValueError(f"Custom VJP bwd rule {function_name(self.custom.bwd)} for function "
                              f"{function_name(self.custom.fun)} must produce cotangents with the "

@@ -10,7 +10,10 @@ outcome = lambda w, f, s, m, b: [
     jax.vjp(lambda x: x.sum(), f)[1](1.0), jax.vjp(lambda x, y: x * y, f, s)[1](s), jax.grad(lambda x: jnp.sum(x * s))(1.0),
     jax.grad(lambda x: jnp.sum(jnp.exp(x)))(f), jax.grad(jnp.max)(f), jax.linear_transpose(jnp.cumsum, f)(s),
     jax.hessian(lambda x: jnp.sum(x**2))(f), jax.grad(lambda x: x**2)(1.0),
-    jnp.angle(f), jnp.round(f, 1), jnp.convolve(f, f), jnp.correlate(f, w), jnp.cross(f, f), jnp.cross(f, s.astype("bfloat16")),
+    (lambda h: (h.defvjp(lambda y: (y * y, y), lambda y, ct: (ct * jnp.sign(y),)), jax.grad(lambda y: jnp.sum(h(y)))(f))[1])(
+        jax.custom_vjp(lambda y: y * y)
+    ),
+    jax.grad(lambda x: jnp.sum(jnp.sort(x)))(f), jax.grad(lambda x: x[w].sum())(f), jnp.angle(f), jnp.round(f, 1), jnp.convolve(f, f), jnp.correlate(f, w), jnp.cross(f, f), jnp.cross(f, s.astype("bfloat16")),
     jnp.deg2rad(f), jnp.deg2rad(1.0), jnp.diagonal(m), jnp.diag(f), jnp.diagflat(f), jnp.trace(m), jnp.gradient(f), jnp.iscomplex(f),
     jnp.gradient(f, s.astype("bfloat16") + 1), jnp.isreal(1.0), jnp.polydiv(f, f), jnp.trapezoid(f, f), jnp.trapezoid(f), jnp.unwrap(f),
     lax.top_k(f, 2), jnp.linalg.cholesky(jnp.full((1, 1), 2.5)), jnp.linalg.eigvalsh(m), jnp.linalg.slogdet(m + jnp.eye(3)),

@@ -1,0 +1,58 @@
+"""Dtypes and weak types of results of every public function for weakly typed arrays, beside JAX of both eras."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import shardwise as sw
+from tests.calls.weak import answer, questions, recorded
+
+SHARE = 7  # the default run asks one question in so many, always the same ones
+
+# JAX types calls here that it cannot run, or that make no sense: complex numbers in an order, lists as matrices.
+REFUSED = set("""
+    jnp.argmax jnp.argmin jnp.nanargmax jnp.nanargmin jnp.bartlett jnp.blackman jnp.hamming jnp.hanning jnp.delete jnp.digitize
+    jnp.frombuffer jnp.geomspace jnp.polyadd jnp.polysub jnp.unravel_index lax.clamp lax.cumlogsumexp lax.full_like lax.integer_pow
+    lax.reshape linalg.matrix_rank linalg.outer linalg.pinv fft.fftfreq fft.ihfft special.boxcox special.boxcox1p special.log_ndtr
+    special.multigammaln special.ndtr special.owens_t special.spence slinalg.eigh slinalg.lu slinalg.lu_factor slinalg.qr
+    slinalg.svd signal.welch norm.isf norm.logpdf norm.pdf norm.ppf
+""".split())  # fmt: skip
+OTHERWISE = {
+    "lax.random_gamma_grad",  # strong in JAX 0.10 alone
+    "special.owens_t",  # bfloat16 stays bfloat16
+    "slinalg.fiedler_companion",  # of a scalar: nothing
+}
+AS_LATEST = {"jnp.floor_divide", "jnp.divmod", "jnp.logaddexp2"}  # in the seed dialect, too, for arrays with dims
+
+
+@pytest.fixture(params=["seed", "latest"])
+def dialect(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = sw.config.shardwise_dialect
+    sw.config.update("shardwise_dialect", request.param)
+    yield request.param
+    sw.config.update("shardwise_dialect", before)
+
+
+def differing(dialect: str, share: int) -> list[str]:
+    known, found, asked = recorded(dialect), [], 0
+    for count, (name, function, args) in enumerate(questions("shardwise")):
+        where = name.partition(" ")[0]
+        if count % share or name not in known or where in OTHERWISE | (AS_LATEST if dialect == "seed" else set()):
+            continue
+        asked += 1
+        ours = answer(sw, function, args)
+        if ours != known[name] and not (ours is None and where in REFUSED):
+            found.append(f"{name} is {ours}, JAX's {known[name]}")
+    assert asked > 5000 / share
+    return found
+
+
+def test_as_jax(dialect: str) -> None:
+    assert differing(dialect, SHARE) == []
+
+
+@pytest.mark.slow
+def test_all_as_jax(dialect: str) -> None:
+    assert differing(dialect, 1) == []
