@@ -56,12 +56,20 @@ class Monoid:
         """What reduces a block of that dtype: ``(x, dims, dtype=None, keepdims=False)``."""
         return self.merge.reduce if self.along is None else self.along(dtype)
 
-    def merger(self, dtype: Any) -> Callable[[Ndarray, Ndarray, Ndarray], Any]:
-        """What merges two blocks of that dtype into a third, which may be one of them."""
+    def merger(self, dtype: Any) -> Callable[..., Ndarray]:
+        """``(x, y, out=None)``: what merges two blocks of that dtype, into a third if that is given, which may be one of them."""
         function = self.function(dtype)
         if isinstance(function, np.ufunc):
             return function
-        return lambda x, y, out: np.copyto(out, function(x, y))
+
+        def merge(x: Ndarray, y: Ndarray, out: Ndarray | None = None) -> Ndarray:
+            merged = function(x, y)
+            if out is None:
+                return merged
+            np.copyto(out, merged)
+            return out
+
+        return merge
 
     def over(self, x: Ndarray, dims: int | tuple[int, ...], keepdims: bool = False) -> Ndarray:
         """The reduction of `x` over `dims`, in its dtype."""

@@ -105,4 +105,9 @@ for link, dtype in itertools.product((shared, network, crowded), TYPES):
 nans = np.array([np.nan if me == n - 1 else 1.0, 2.0, -0.0], np.float32)
 for link in (shared, network):
     same(link.all_reduce(nans, "max", 1), np.array([np.nan, 2.0, -0.0], np.float32), "NaN")
+for length in (4, 100_000):  # of zeros 0.0 is the greater one, whoever brings it, and -0.0 the lesser one
+    zeros = np.full(length, 0.0 if me == n - 1 else -0.0, np.float32)
+    for link in (shared, network):
+        assert not np.signbit(link.all_reduce(zeros, "max", 1)).any(), (length, link)
+        assert np.signbit(link.all_reduce(zeros, "min", 1)).all(), (length, link)
 print("done", flush=True)
