@@ -8,6 +8,7 @@ from typing import Any
 
 from shardwise.ir import Program, source_text
 from shardwise.ops.barrier import checkpoint_name as checkpoint_name
+from shardwise.ops.barrier import name_p
 from shardwise.transforms.checkpoint import checkpoint as checkpoint
 from shardwise.transforms.checkpoint import checkpoint_policies as checkpoint_policies
 from shardwise.transforms.checkpoint import remat as remat
@@ -61,7 +62,7 @@ def _origin(program: Program, residual: Any, names: dict[Any, str]) -> str:
         return names[var]
     for eqn in program.equations:
         if var in eqn.outputs:
-            named = f"named '{eqn.params['name']}'" if eqn.op.name == "name" else f"output of {eqn.op.name}"
+            named = f"named '{eqn.params['name']}'" if eqn.op is name_p else f"output of {eqn.op.name}"
             return f"{named} from {source_text(eqn.source)}"
     return "from a constant"
 

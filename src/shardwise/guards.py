@@ -17,8 +17,9 @@ from shardwise.base import config
 from shardwise.base.contexts import check_thread_guard
 from shardwise.base.errors import JaxRuntimeError, KeyReuseError
 from shardwise.ir import Program, source_text
+from shardwise.ir.key_uses import KeyUses, Mask, is_key, overlap, union
 from shardwise.ir.trace import user_source
-from shardwise.passes.key_reuse import Mask, Uses, is_key, key_uses, overlap, union
+from shardwise.passes.key_reuse import key_uses
 from shardwise.sharding import Device
 from shardwise.signature import Signature
 
@@ -112,8 +113,9 @@ def watching_keys(call: Call, program: Program) -> Call:
         if any(is_key(v) for e in program.equations for v in e.outputs):
             key_uses(program)
         return call
-    uses, names = key_uses(program), {e.op.name for e in program.equations}
-    label = names.pop() if len(names) == 1 and "jit" not in names else "jit-compiled function"
+    uses, ops = key_uses(program), {e.op for e in program.equations}
+    op = ops.pop() if len(ops) == 1 else None
+    label = "jit-compiled function" if op is None or op.call else op.name
     order = [
         *range(program.num_consts, len(program.inputs)),
         *range(program.num_consts),
@@ -135,7 +137,7 @@ def watching_keys(call: Call, program: Program) -> Call:
     return watched
 
 
-def _mark(uses: Uses, args: Sequence[Any], results: Sequence[ArrayImpl]) -> None:
+def _mark(uses: KeyUses, args: Sequence[Any], results: Sequence[ArrayImpl]) -> None:
     source = user_source()
     where = f", at {source_text(source)}" if source else ""
     for i, mask in uses.sinks.items():

@@ -19,7 +19,7 @@ _BINARY = "add sub mul truediv floordiv mod pow matmul divmod and or xor lshift 
 # Names from before the arrays became one type, and what they are called now.
 _OLDER = {"local_shards": "addressable_shards", "local_data": "addressable_data"}
 _NAMES = [f"__{side}{name}__" for name in _BINARY for side in ("", "r")] + [
-    f"__{name}__" for name in "eq ne lt le gt ge neg pos abs invert round getitem".split()
+    f"__{name}__" for name in "eq ne lt le gt ge neg pos abs invert round getitem iter len".split()
 ]
 
 

@@ -15,15 +15,14 @@ from shardwise.array import ArrayImpl, nothing
 from shardwise.base.dtypes import physical
 from shardwise.ir.digest import encoded
 from shardwise.runtime.processes.comm import DivergenceError, Meeting, number_of, the_world
-from shardwise.runtime.processes.network import swap_parts
 from shardwise.runtime.processes.origin import MASK, history
+from shardwise.runtime.processes.routes import Route
 from shardwise.runtime.processes.vouch import checksum
 from shardwise.sharding import Device, Sharding
 from shardwise.sharding.ownership import local_index
 from shardwise.signature import Signature
 
 Box = tuple[tuple[int, int], ...]  # per dim where a part begins and ends
-Piece = tuple[Box, Box]  # what is to be sent: a part of which box
 
 
 def concerned(source: Iterable[Device], target: Iterable[Device]) -> tuple[int, ...]:
@@ -68,21 +67,20 @@ def transferred(value: ArrayImpl, sig: Signature, source: int) -> ArrayImpl:
     world = the_world()
     if world.rank not in ranks:
         return nothing(sig)
-    sends, takes = _moves(value, sig, ranks, world.rank)
+    moves = Route(_owners(value._sig, ranks), _owners(sig, ranks), _common, ranks.index(world.rank))
     own = {_box(shard.index, value.shape): shard.data for shard in value.addressable_shards}
     text = f"device_put of {value.dtype.name}{list(value.shape)} from {len(value._sig.devices)} devices to {len(sig.devices)} others"
     what = number_of(text + encoded((value._sig.sharding, sig.sharding)).hex())
     origin = hash((what, source)) & MASK
     kind = physical(value.dtype)
     dense = np.empty(sig.form.shape if sig.spans else value.shape, kind)
-    sent = [(ranks.index(r), place, _cut(own[of].dense, of, part))  # type: ignore[union-attr]
-            for r in ranks if r != world.rank for place, (of, part) in enumerate(sends[r])]  # fmt: skip
-    taken = [(ranks.index(r), place, _cut(_home(dense, sig, of), of, part))
-             for r in ranks if r != world.rank for place, (of, part) in enumerate(takes[r])]  # fmt: skip
-    for (of, part), (home, _) in zip(sends[world.rank], takes[world.rank], strict=True):
-        _cut(_home(dense, sig, home), home, part)[...] = _cut(own[of].dense, of, part)  # type: ignore[union-attr]
+    part = lambda m: _cut(own[m.held].dense, m.held, m.shared)  # type: ignore[union-attr]  # noqa: E731
+    into = lambda m: _cut(_home(dense, sig, m.wanted), m.wanted, m.shared)  # noqa: E731
+    for message in moves.kept:
+        into(message)[...] = part(message)
+    shapes = [tuple(b - a for a, b in box) for box in moves.shared]
     exchange = Meeting(world, ranks, what, lambda: text).exchange
-    exchange(lambda: swap_parts(world.group(ranks), sent, taken), ())
+    exchange(lambda: moves.exchange(world.link(ranks), part, into, shapes, kind.itemsize, what), ())
     return nothing(sig) if sig.absent else ArrayImpl(sig, dense=dense, origin=origin)
 
 
@@ -90,35 +88,20 @@ def _ranks(devices: Iterable[Device]) -> set[int]:
     return {d.process_index for d in devices}
 
 
-def _moves(
-    value: ArrayImpl, sig: Signature, ranks: Sequence[int], me: int
-) -> tuple[dict[int, list[Piece]], dict[int, list[Piece]]]:
-    """What this process sends to each process (of which own box), and takes from each (for which own box)."""
-    sources, targets = _owners(value._sig), _owners(sig)
-    sends: dict[int, list[Piece]] = {r: [] for r in ranks}
-    takes: dict[int, list[Piece]] = {r: [] for r in ranks}
-    for wanted, takers in targets.items():
-        for held, holders in sources.items():
-            part = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(wanted, held, strict=True))
-            if any(a >= b for a, b in part):
-                continue
-            for taker in takers:
-                sender = taker if taker in holders else holders[taker % len(holders)]
-                if sender == me:
-                    sends[taker].append((held, part))
-                if taker == me:
-                    takes[sender].append((wanted, part))
-    return sends, takes
+def _common(held: Box, wanted: Box) -> Box | None:
+    part = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(wanted, held, strict=True))
+    return None if any(a >= b for a, b in part) else part
 
 
-def _owners(sig: Signature) -> dict[Box, list[int]]:
-    """The different parts of an array, and the processes that hold each."""
+def _owners(sig: Signature, among: Sequence[int]) -> dict[Box, list[int]]:
+    """The different parts of an array, and the processes that hold each, by their places in `among`."""
     shape = sig.aval.shape
     found: dict[Box, list[int]] = {}
     for device, index in sig.sharding.devices_indices_map(shape).items():
-        ranks = found.setdefault(_box(index or (), shape), [])
-        if device.process_index not in ranks:
-            ranks.append(device.process_index)
+        places = found.setdefault(_box(index or (), shape), [])
+        place = among.index(device.process_index)
+        if place not in places:
+            places.append(place)
     return found
 
 

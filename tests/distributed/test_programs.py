@@ -26,7 +26,16 @@ def launch(
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=needs_mpi), pytest.param(4, marks=needs_mpi)])
 @pytest.mark.parametrize(
     "program",
-    ["layouts.py", "collectives.py", "computations.py", "host_local.py", "left_out.py", "host_values.py", "mapped.py"],
+    [
+        "layouts.py",
+        "collectives.py",
+        "computations.py",
+        "host_local.py",
+        "left_out.py",
+        "host_values.py",
+        "mapped.py",
+        "idle.py",
+    ],
 )
 def test_same_results(program, processes):
     done = launch(processes, program)

@@ -476,3 +476,15 @@ def test_states_go_with_their_arrays() -> None:
     del keys
     gc.collect()
     assert len(guards._states) == before
+
+
+def test_keys_that_are_split_by_halves() -> None:
+    """Both ways to split give fresh keys."""
+
+    def run(key: Any) -> Any:
+        first, second = shardwise.random.split(key)
+        return shardwise.random.normal(first, (3,)) + shardwise.random.normal(second, (3,))
+
+    for partitionable in (True, False):
+        with shardwise.threefry_partitionable(partitionable), shardwise.debug_key_reuse(True):
+            shardwise.jit(run)(shardwise.random.key(0))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.numpy.core_record import check_on_arrays, use
@@ -252,3 +255,26 @@ def test_traced_iteration():
         return sum(row for row in x)
 
     assert total(jnp.arange(6).reshape(3, 2)).tolist() == [6, 9]
+
+
+FIRST_USES = {
+    "unpacking": "a, b = x; assert a.shape == (3,)",
+    "len": "assert len(x) == 2",
+    "iteration": "assert len([row for row in x]) == 2",
+    "index": "assert x[0].shape == (3,)",
+    "operator": "assert (x + x).shape == (2, 3)",
+}
+
+
+@pytest.mark.parametrize("use", FIRST_USES)
+def test_first_use_of_a_traced_array(use: str) -> None:
+    """What arrays can do is loaded by its first use, also where that is under a trace and nobody imported the NumPy face."""
+    program = f"""
+import numpy as np
+import shardwise, shardwise.random
+def f(x):
+    {FIRST_USES[use]}
+    return x
+shardwise.jit(f)(np.ones((2, 3), np.float32))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -15,7 +15,11 @@ def test_every_op_that_needs_other_devices_is_refused(name):
     op = all_ops()[name]
     x = Var(ShapedArray((4,), np.dtype("float32"), vma=frozenset("x")))
     program = Program(
-        (x,), (Equation(op, (x,), (Var(x.aval),), {"sum_axes" if op.absorbs_sum else "axes": ("x", "y")}),), (), 0, "f"
+        (x,),
+        (Equation(op, (x,), (Var(x.aval),), {"axes" if op.absorbs is None else "sum_axes": ("x", "y")}),),
+        (),
+        0,
+        "f",
     )
     with pytest.raises(ValueError, match=rf"{name} over .* stands inside a cond whose predicate varies over \('x',\)"):
         check_uniform("a cond", [program], frozenset("x"))

@@ -15,7 +15,6 @@ from shardwise.ops import row_loops
 from shardwise.ops import scatter as scatter_module
 from shardwise.ops.row_loops import combined_rows
 from shardwise.ops.scatter import scatter_p
-from shardwise.ops.scatter_kernel import neutral
 from shardwise.ops.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.windows import combine_rows
 from shardwise.runtime.address import address
@@ -210,13 +209,6 @@ def test_updates_may_be_split(combine):
     )
     reduce = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max}[OPS[combine].reduction]
     np.testing.assert_array_equal(reduce(parts, axis=0), want)
-
-
-def test_neutral_elements():
-    assert neutral("max", np.dtype("int8")) == -128 and neutral("min", np.dtype("uint8")) == 255
-    assert neutral("max", np.dtype("float32")) == -np.inf and neutral("mul", np.dtype("int32")) == 1
-    assert float(neutral("min", np.dtype(ml_dtypes.bfloat16))) == np.inf
-    assert neutral("min", np.dtype(ml_dtypes.float8_e4m3fn)) == 448
 
 
 def test_rule():

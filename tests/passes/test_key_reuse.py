@@ -9,7 +9,8 @@ import shardwise as sw
 from shardwise import lax
 from shardwise.base.errors import KeyReuseError
 from shardwise.ir import trace_program
-from shardwise.passes.key_reuse import key_uses, overlap, union
+from shardwise.ir.key_uses import overlap, union
+from shardwise.passes.key_reuse import key_uses
 
 KEY = sw.random.key(0).aval
 KEYS = sw.random.split(sw.random.key(0), 4).aval

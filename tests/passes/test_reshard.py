@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwise.passes.reshard import collective_bytes, local_shape, plan_reshard
+from shardwise.ops.devices.all_gather import all_gather_op
+from shardwise.ops.devices.all_reduce import all_reduce
+from shardwise.ops.devices.all_slice import all_slice
+from shardwise.ops.devices.all_to_all import all_to_all_op
+from shardwise.ops.devices.ppermute import ppermute_op
+from shardwise.ops.devices.reduce_scatter import psum_scatter_op
+from shardwise.passes.reshard import local_shape, plan_reshard
 
 MESH = {"x": 2, "y": 4}
 X, Y, XY, YX, N = ("x",), ("y",), ("x", "y"), ("y", "x"), ()
@@ -47,17 +53,21 @@ class Devices:
 
     def run(self, step, blocks):
         n = self.ways(step.axes)
-        if step.kind == "slice":
+        if step.op is all_slice:
             return {c: np.split(b, n, axis=step.dim)[self.position(c, step.axes)] for c, b in blocks.items()}
-        if step.kind == "all_gather":
+        if step.op is all_gather_op:
             return {c: np.concatenate([blocks[g] for g in self.group(c, step.axes)], axis=step.dim) for c in blocks}
-        if step.kind == "all_to_all":
+        if step.op is all_to_all_op:
             return {c: np.concatenate([np.split(blocks[g], n, axis=step.target_dim)[self.position(c, step.axes)]
                                        for g in self.group(c, step.axes)], axis=step.dim) for c in blocks}  # fmt: skip
-        assert step.kind == "permute"
+        assert step.op is ppermute_op
         assert sorted(s for s, _ in step.perm) == sorted(t for _, t in step.perm) == list(range(n))
         sender = {t: s for s, t in step.perm}
         return {c: blocks[self.group(c, step.axes)[sender[self.position(c, step.axes)]]] for c in blocks}
+
+
+def bytes_sent(op, nbytes, n):
+    return op.collective.block_bytes_sent(nbytes, n)
 
 
 def check(source, target, shape, mesh):
@@ -68,7 +78,7 @@ def check(source, target, shape, mesh):
     for step in plan_reshard(source, target, shape, value.itemsize, mesh):
         assert step.result != layout
         local = math.prod(local_shape(shape, layout, mesh)) * value.itemsize
-        assert step.bytes_sent == collective_bytes(step.kind, local, devices.ways(step.axes))
+        assert step.bytes_sent == bytes_sent(step.op, local, devices.ways(step.axes))
         blocks, layout = devices.run(step, blocks), step.result
         for c in devices.coords:
             np.testing.assert_array_equal(blocks[c], devices.block(value, layout, c))
@@ -97,8 +107,8 @@ def test_steps_reproduce_the_target(seed):
 
 def steps(source, target, mesh=None, shape=(8, 8)):
     """The plan as text: A2A(y), AG(x), CP, slice(x)."""
-    short = {"all_gather": "AG", "all_to_all": "A2A", "slice": "slice"}
-    return [s.kind if s.kind == "permute" else f"{short[s.kind]}({','.join(s.axes)})"
+    short = {all_gather_op: "AG", all_to_all_op: "A2A", all_slice: "slice"}
+    return ["permute" if s.op is ppermute_op else f"{short[s.op]}({','.join(s.axes)})"
             for s in plan_reshard(source, target, shape, 4, mesh or MESH)]  # fmt: skip
 
 
@@ -152,15 +162,13 @@ def test_gathers_where_no_move_divides():
 
 
 def test_bytes():
-    assert collective_bytes("all_gather", 100, 4) == 300
-    assert collective_bytes("reduce_scatter", 100, 4) == 75
-    assert collective_bytes("all_reduce", 100, 4) == 150
-    assert collective_bytes("all_to_all", 100, 4) == 75
-    assert collective_bytes("permute", 100, 4) == 100
-    assert collective_bytes("slice", 100, 4) == 0
-    assert all(collective_bytes(k, 100, 1) == 0 for k in ("all_gather", "all_reduce", "permute"))
-    with pytest.raises(ValueError, match="broadcast"):
-        collective_bytes("broadcast", 1, 2)
+    assert bytes_sent(all_gather_op, 100, 4) == 300
+    assert bytes_sent(psum_scatter_op, 100, 4) == 75
+    assert bytes_sent(all_reduce, 100, 4) == 150
+    assert bytes_sent(all_to_all_op, 100, 4) == 75
+    assert bytes_sent(ppermute_op, 100, 4) == 100
+    assert bytes_sent(all_slice, 100, 4) == 0
+    assert all(bytes_sent(op, 100, 1) == 0 for op in (all_gather_op, all_reduce, ppermute_op))
 
 
 def test_local_shape():

@@ -16,9 +16,10 @@ from shardwise import lax
 from shardwise.base import config
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.ir import Program, ShapedArray, Var
+from shardwise.ir.op import find_op
 from shardwise.ops import control, parallel
 from shardwise.runtime.env import Env
-from shardwise.runtime.exchange import alone, exchange
+from shardwise.runtime.exchange import exchange
 from shardwise.runtime.meeting import Call, DivergenceError, Meeting
 from shardwise.runtime.stepped import DeviceEnv, SteppedPlan, run_stepped
 from shardwise.sharding import AxisType, Mesh, NamedSharding, use_mesh
@@ -356,29 +357,30 @@ def vectors(n):
 
 def test_exchange_gives_each_device_its_own():
     total = sum(x for (x,) in vectors(2))
-    for out in exchange("all_reduce", vectors(2), {"kind": "sum"}):
+    for out in exchange(find_op("all_reduce"), vectors(2), {"kind": "sum"}):
         np.testing.assert_array_equal(out, total)
-    first, second = exchange("reduce_scatter", vectors(2), {"dim": 0, "tiled": True})
+    first, second = exchange(find_op("reduce_scatter"), vectors(2), {"dim": 0, "tiled": True})
     np.testing.assert_array_equal(np.concatenate([first, second]), total)
     np.testing.assert_array_equal(
-        exchange("all_gather", vectors(2), {"dim": 0, "tiled": False})[1], [x for (x,) in vectors(2)]
+        exchange(find_op("all_gather"), vectors(2), {"dim": 0, "tiled": False})[1], [x for (x,) in vectors(2)]
     )
-    first, second = exchange("all_to_all", vectors(2), {"split": 0, "concat": 0, "tiled": True})
+    first, second = exchange(find_op("all_to_all"), vectors(2), {"split": 0, "concat": 0, "tiled": True})
     np.testing.assert_array_equal(first, [0, 1, 10, 11])
     np.testing.assert_array_equal(second, [2, 3, 12, 13])
-    first, second = exchange("ppermute", vectors(2), {"perm": ((0, 1),)})
+    first, second = exchange(find_op("ppermute"), vectors(2), {"perm": ((0, 1),)})
     np.testing.assert_array_equal(first, np.zeros(4))
     np.testing.assert_array_equal(second, np.arange(4))
     halo = {"dim": 0, "step": 4, "start": -1, "width": 6}
-    first, second = exchange("halo_exchange", [(x, np.asarray(7)) for (x,) in vectors(2)], halo)
+    first, second = exchange(find_op("halo_exchange"), [(x, np.asarray(7)) for (x,) in vectors(2)], halo)
     np.testing.assert_array_equal(first, [7, 0, 1, 2, 3, 10])
     np.testing.assert_array_equal(second, [3, 10, 11, 12, 13, 7])
 
 
 def test_what_needs_no_exchange():
+    alone = lambda name, *args: find_op(name).collective.alone(*args)  # noqa: E731
     assert alone("axis_index", 3, (), {}) == 3
     np.testing.assert_array_equal(alone("all_slice", 1, (np.arange(4),), {"sizes": (2,), "dim": 0}), [2, 3])
-    assert alone("all_reduce", 0, (np.arange(4),), {}) is None
+    assert find_op("all_reduce").collective.alone is None
 
 
 def test_a_device_knows_its_place():
@@ -392,7 +394,7 @@ def test_a_device_knows_its_place():
 
 
 def call(name, x, line, **params):
-    return Call(name, (x,), {"axes": ("x",), **params}, ("prog.py", line))
+    return Call(find_op(name), (x,), {"axes": ("x",), **params}, ("prog.py", line))
 
 
 def test_meeting_names_the_two_that_disagree():

@@ -22,7 +22,6 @@ from shardwise.ir import Program as _Program
 from shardwise.ir.op import Op
 from shardwise.ops.convert import as_array, as_value
 from shardwise.transforms.jaxpr_views import Jaxpr
-from shardwise.transforms.jit_op import jit_op
 
 __all__ = ["PartialVal", "dce_jaxpr", "trace_to_jaxpr_dynamic", "trace_to_jaxpr_nounits"]
 
@@ -66,7 +65,7 @@ class PartialTrace(ProgramTrace):
         if not any(unknown):
             with tracing(self.parent):
                 return bind(op, *args, **params)
-        if op is jit_op and not all(unknown):
+        if op.call and not all(unknown):
             called = params["program"]
             inputs = tuple(Var(v.aval) for v in called.inputs)
             eqn = Equation(op, inputs, tuple(Var(t) for t in called.out_types), params, None)

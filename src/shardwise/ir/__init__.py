@@ -3,6 +3,8 @@
 Comes in: op calls on arrays, tracers and literals (`bind`). Goes out: `Program`s, or executed results.
 """
 
+from shardwise.ir.collective import Absorbed as Absorbed
+from shardwise.ir.collective import Collective as Collective
 from shardwise.ir.keys import ExactParams as ExactParams
 from shardwise.ir.keys import exact as exact
 from shardwise.ir.keys import exact_items as exact_items
@@ -15,6 +17,7 @@ from shardwise.ir.op import Op as Op
 from shardwise.ir.op import UndefinedPrimal as UndefinedPrimal
 from shardwise.ir.op import all_ops as all_ops
 from shardwise.ir.op import define_op as define_op
+from shardwise.ir.op import unwrapped as unwrapped
 from shardwise.ir.program import Atom as Atom
 from shardwise.ir.program import Equation as Equation
 from shardwise.ir.program import Program as Program
@@ -26,6 +29,7 @@ from shardwise.ir.program import map_equations as map_equations
 from shardwise.ir.program import map_programs as map_programs
 from shardwise.ir.program import source_text as source_text
 from shardwise.ir.program import subprograms as subprograms
+from shardwise.ir.shown import Shown as Shown
 from shardwise.ir.trace import ProgramTrace as ProgramTrace
 from shardwise.ir.trace import Trace as Trace
 from shardwise.ir.trace import Tracer as Tracer

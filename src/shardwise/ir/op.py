@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise.ir.collective import Collective
+from shardwise.ir.indexed import Indexed
+from shardwise.ir.key_uses import KeyUses
+from shardwise.ir.shown import AS_IT_IS, Shown
 from shardwise.ir.types import ShapedArray
 from shardwise.sharding.rule import Rule, make_rule, pointwise_rule
 
@@ -79,6 +83,8 @@ class Op:
     type_rule       ``(*in_types, **params) -> ShapedArray`` (a tuple of them if `multiple_results`). Gives shape, dtype and
                     weak_type only, and raises TypeError/ValueError on bad operands. Explicit specs and vma are derived from
                     the sharding rule, unless `typed` says that the type rule gives complete types (collectives, casts).
+    multiple_results
+                    results come as a tuple.
     kernel          ``(env, *blocks, **params) -> block`` (a tuple if `multiple_results`). A generalized ufunc: the first
                     `env.lead` dims of every block are loop dims (mesh axes, vmap axes) of extent n or 1 that broadcast
                     against each other; the remaining dims are the operand's own. The result's leading extents are the
@@ -88,7 +94,9 @@ class Op:
     ufunc_of        ``(*dtypes) -> ufunc`` optional: the function to call for operands of these dtypes, where `ufunc` itself would
                     ask them at each call.
     rule            ``(in_types, out_types, params) -> Rule``, or a signature text, or None for elementwise.
-    reduction       how local results of REDUCE factors combine over devices: 'sum', 'max', 'min', 'prod', 'and', 'or'.
+    reduction       how local results of REDUCE factors combine over devices: the name of a monoid (see runtime.monoids).
+    collective      for ops over mesh axes: what they are besides, a `Collective`.
+    shown           how JAX's programs show it, a `Shown`.
     localize        ``(params, in_types, out_types) -> params`` for the given *local* types: adapts params that hold shapes.
     place           ``(params, in_dims, out_dims) -> params`` for kernels that must know which mesh axes split the dims of their
                     local operands and results (iota, gather): dims as tuples of axis names, major first.
@@ -96,7 +104,8 @@ class Op:
                     axes of the computation's device grid, before propagation.
     contraction     ``(in_types, out_types, params) -> dtype | None`` for matrix products with params `dimension_numbers` and `sum_axes`:
                     the float type they compute in, to which operands, and from which the result, are converted.
-    absorbs_sum     the op has a param `sum_axes`: mesh axes over which its results are combined, by `reduction`, in the same kernel.
+    absorbs         the collective that the kernel does as well, over the axes of the param `sum_axes`: its results are combined by
+                    `reduction`.
     halo            ``(params, dim, in_types, out_local) -> Halo | None``: for a PERMUTE factor that stays split: which window of dim `dim`
                     of operand 0 each device needs for its part of the result, and the params of the op on that window.
     partition       ``(ctx, eqn, ...)`` custom partitioning for ops whose local form is more than themselves
@@ -114,6 +123,18 @@ class Op:
     compile         ``(env, in_types, out_types, params) -> callable(*blocks)`` optional: the kernel prepared once per Plan.
     across          like `compile`, for ops that need data of other devices (collectives, and sums over `sum_axes`): their kernel where
                     the device grid lies over several processes.
+    transcendental  costs count its result's elements as transcendentals, not as flops.
+    makes_nan       it may give a NaN where no operand has one, or is arithmetic that passes NaNs on: `checkify` looks at its result. None:
+                    as `transcendental` says.
+    divisor         the operand by which it divides: `checkify` looks for zeros there.
+    indexed         ``(params, in_types) -> Indexed | None``: the windows that it reads or writes at places that operands say.
+    keys            what it does with random keys, a `KeyUses`, or ``(eqn, uses of a program) -> KeyUses``; None: it consumes those that it
+                    gets, and gives used ones.
+    product         a matrix product or convolution: what the checkpoint policies for dots save.
+    steps           for ops that hold programs: ``(eqn, operands, run) -> results`` on one device's arrays: a generator, in which
+                    ``yield from run(program, values)`` runs a program.
+    local           the programs in its params keep their values in registers and caches: they take no memory of their own.
+    takes_over      ``(params) -> bool``: the results may take the memory of operands of the same shape that die with the call.
     workspace       ``(in_types, out_types, params) -> bytes`` that the kernel needs while it runs, besides operands and results.
     numeric         params hold numbers of any kind: keys of them compare types and bits at any depth (see ir.keys). Set for an
                     op whose params take what users give; found out otherwise.
@@ -122,6 +143,9 @@ class Op:
     additive        commutes with the sum over devices where all operands, or those from one up to another, are partial sums alike.
     scales          so many first operands, in each of which it is linear: one may be partial sums where the others are `reduced`.
     forward_first   what a layout of operand 0 says goes on to the result early, what the result's says does not go back so.
+    typed           the type rule gives complete types.
+    inline          ``(eqn) -> Program``: the op is a call; compiled programs hold this program in its place.
+    call            it does nothing but call the program in its param `program`.
     constrains      ``(eqn) -> (dims, open)``: the layout that the result has in any case: mesh axes per dim, and the dims that may be
                     split further.
     boundary        a region that works on blocks: params `in_dims` and `out_dims` say how they lie, `auto` the axes that are free.
@@ -163,9 +187,19 @@ class Op:
     effects: bool | Callable[[Params], bool] = False
     calls_user: bool = False
     typed: bool = False
-    collective: bool = False
+    collective: Collective | None = None
+    shown: Shown = AS_IT_IS
     contraction: Callable[..., Any] | None = None
-    absorbs_sum: bool = False
+    absorbs: Op | None = None
+    transcendental: bool = False
+    makes_nan: bool | None = None
+    divisor: int | None = None
+    indexed: Callable[..., Indexed | None] | None = None
+    keys: KeyUses | Callable[..., KeyUses] | None = None
+    product: bool = False
+    steps: Callable[..., Any] | None = None
+    local: bool = False
+    takes_over: Callable[[Params], bool] | None = None
     workspace: Callable[..., int] | None = None
     numeric: bool = False
     updates: bool = False
@@ -175,6 +209,7 @@ class Op:
     forward_first: bool = False
     constrains: Callable[..., Any] | None = None
     boundary: bool = False
+    call: bool = False
     inline: Callable[..., Any] | None = None
     static: Callable[..., Any] | None = None
     rewrite: Callable[..., Any] | None = None
@@ -188,15 +223,23 @@ class Op:
 
     __hash__ = object.__hash__
 
+    @property
+    def may_give_nan(self) -> bool:
+        """Whether `checkify` looks for NaNs in its results."""
+        return self.transcendental if self.makes_nan is None else self.makes_nan
+
     def has_effects(self, params: Params) -> bool:
         """Whether an equation with these params must be kept though nobody uses its results."""
         return self.effects(params) if callable(self.effects) else self.effects
 
     def exchange_axes(self, params: Params) -> tuple[str, ...]:
         """The mesh axes between whose devices an equation with these params moves data; () if it moves none."""
+        inner = params.get("op")
+        if isinstance(inner, Op):
+            return inner.exchange_axes(dict(params["inner"]))
         if self.across is None:
             return ()
-        return params.get("sum_axes", ()) if self.absorbs_sum else params["axes"]
+        return params["axes"] if self.absorbs is None else params.get("sum_axes", ())
 
     def ufunc_for(self, dtypes: Iterable[Any]) -> Callable[..., Any] | None:
         """The `ufunc` for operands of these dtypes."""
@@ -214,6 +257,15 @@ class Op:
     def reduction_of(self, params: Params) -> str:
         """How partial results combine."""
         return self.reduction(params) if callable(self.reduction) else self.reduction
+
+
+def unwrapped(op: Op, params: Params) -> tuple[Op, Params, tuple[tuple[bool, ...], ...]]:
+    """The op that runs under any number of vmaps, its params, and for each vmap which operands have its dim (in front)."""
+    mapped: list[tuple[bool, ...]] = []
+    while isinstance(params.get("op"), Op):
+        mapped.append(params["mapped"])
+        op, params = params["op"], dict(params["inner"])
+    return op, params, tuple(mapped)
 
 
 class UndefinedPrimal:

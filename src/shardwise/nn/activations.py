@@ -224,7 +224,7 @@ def _log1mexp_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return _log1mexp(x), t / jnp.expm1(x)
 
 
-_log1mexp = define_call("log1mexp", _log1mexp_body, _log1mexp_jvp)
+_log1mexp = define_call("log1mexp", _log1mexp_body, _log1mexp_jvp, makes_nan=True)
 
 
 def log1mexp(x: Any) -> Array:

@@ -74,7 +74,7 @@ def _softmax_jvp(primals: Any, tangents: Any, *, axes: tuple[int, ...]) -> tuple
     return y, weighted - y * jnp.sum(weighted, axes, keepdims=True, where=where)
 
 
-_softmax = define_call("softmax", _softmax_body, _softmax_jvp)
+_softmax = define_call("softmax", _softmax_body, _softmax_jvp, makes_nan=True)
 
 
 def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:

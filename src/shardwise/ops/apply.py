@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Literal, Program, ShapedArray, bind, define_op, subprograms, trace_program
+from shardwise.ir import Array, Literal, Program, ShapedArray, Shown, bind, define_op, subprograms, trace_program
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.convert import as_array, as_value
-from shardwise.ops.scatter import scatter_add_p, scatter_p
+from shardwise.ops.scatter import scatter_add_p, scatter_indexed, scatter_p
 from shardwise.ops.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
 from shardwise.ops.windows import Block
 from shardwise.runtime.env import Env
@@ -108,10 +108,13 @@ def _apply_place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[
 
 scatter_apply_p = define_op(
     "scatter_apply",
+    makes_nan=True,
+    shown=Shown("scatter-apply"),
     type_rule=_apply_type,
     kernel=_apply_kernel,
     rule=_apply_rule,
     place=_apply_place,
+    indexed=scatter_indexed,
 )
 
 

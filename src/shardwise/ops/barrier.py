@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
-from shardwise.ir import ShapedArray, bind, define_op
+from shardwise.ir import Equation, ShapedArray, bind, define_op
+from shardwise.ir.key_uses import KeyUses, UsesOf
 from shardwise.ir.op import Params, Types
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import along, back, do
@@ -49,9 +50,13 @@ def _barrier_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Seque
     return do.optimization_barrier(*values), list(dims)
 
 
+def _barrier_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
+    return KeyUses(forwards={i: i for i in range(len(eqn.outputs))})
+
+
 optimization_barrier_p = define_op(
     "optimization_barrier", type_rule=_barrier_type, kernel=_barrier_kernel, rule=_rule, multiple_results=True, typed=True,
-    jvp=_barrier_jvp, transpose=_barrier_transpose, batch=_barrier_batch,
+    jvp=_barrier_jvp, transpose=_barrier_transpose, batch=_barrier_batch, keys=_barrier_keys,
 )  # fmt: skip
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import as_dtype, canonicalize
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
+from shardwise.ir.key_uses import LEAVES
 from shardwise.ops import complex_loops
 from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.casts import convert
@@ -145,28 +146,28 @@ def _pow_power(t: Any, z: Any, x: Any, y: Any) -> Any:
 
 # -- ops -------------------------------------------------------------------------------------------------------------
 
-add_p = elementwise_op("add", np.add, "biufc", "biufc", emit=ir.ADD, additive=True,
+add_p = elementwise_op("add", np.add, "biufc", "biufc", emit=ir.ADD, additive=True, shown=Shown(aliases=("add_jaxvals",)),
                        push=(lambda t, z, x, y: t, lambda t, z, x, y: t),
-                       pull=(lambda ct, x, y: ct, lambda ct, x, y: ct))  # fmt: skip
+                       pull=(lambda ct, x, y: ct, lambda ct, x, y: ct), makes_nan=True)  # fmt: skip
 sub_p = elementwise_op("sub", np.subtract, "iufc", "iufc", emit=ir.SUB, additive=True,
                        push=(lambda t, z, x, y: t, lambda t, z, x, y: do.neg(t)),
-                       pull=(lambda ct, x, y: ct, lambda ct, x, y: do.neg(ct)))  # fmt: skip
+                       pull=(lambda ct, x, y: ct, lambda ct, x, y: do.neg(ct)), makes_nan=True)  # fmt: skip
 mul_p = elementwise_op("mul", np.multiply, "biufc", "biufc", emit=ir.MUL, scales=2,
                        push=(lambda t, z, x, y: do.mul(t, y), lambda t, z, x, y: do.mul(x, t)),
-                       pull=(lambda ct, x, y: do.mul(ct, y), lambda ct, x, y: do.mul(x, ct)))  # fmt: skip
+                       pull=(lambda ct, x, y: do.mul(ct, y), lambda ct, x, y: do.mul(x, ct)), makes_nan=True)  # fmt: skip
 div_p = elementwise_op("div", _div, "iufc", "iufc", emit=ir.DIV, scales=1,
                        ufunc_of=lambda x, y: _div if dtype_kind(x) in "iuc" else np.true_divide,
                        push=(lambda t, z, x, y: do.div(t, y), lambda t, z, x, y: do.mul(t, do.neg(do.div(z, y)))),
-                       pull=(lambda ct, x, y: do.div(ct, y), None))  # fmt: skip
+                       pull=(lambda ct, x, y: do.div(ct, y), None), makes_nan=True, divisor=1)  # fmt: skip
 rem_p = elementwise_op("rem", _rem, "iuf", "iuf", emit=ir.REM, push=(lambda t, z, x, y: t, _rem_push),
-                       ufunc_of=lambda x, y: _rem if dtype_kind(x) in "iu" else np.fmod)  # fmt: skip
+                       ufunc_of=lambda x, y: _rem if dtype_kind(x) in "iu" else np.fmod, makes_nan=True)  # fmt: skip
 max_p = elementwise_op("max", extrema.maximum, "biufc", "biufc", emit=ir.MAX, push=(_chosen_left, _chosen_right),
                        ufunc_of=lambda x, y: extrema.function("max", x))  # fmt: skip
 min_p = elementwise_op("min", extrema.minimum, "biufc", "biufc", emit=ir.MIN, push=(_chosen_left, _chosen_right),
                        ufunc_of=lambda x, y: extrema.function("min", x))  # fmt: skip
 atan2_p = elementwise_op("atan2", _atan2, "fc", "fc", emit=ir.ATAN2, ufunc_of=lambda x, y: _atan2 if x.kind == "c" else np.arctan2,
                          push=(lambda t, z, x, y: do.mul(t, do.div(y, _squares(x, y))),
-                               lambda t, z, x, y: do.mul(t, do.div(do.neg(x), _squares(x, y)))))  # fmt: skip
+                               lambda t, z, x, y: do.mul(t, do.div(do.neg(x), _squares(x, y)))), transcendental=True)  # fmt: skip
 nextafter_p = elementwise_op("nextafter", np.nextafter, "f", "f", emit=ir.NEXTAFTER,
                              push=(unknown("nextafter", "x1"), unknown("nextafter", "x2")))  # fmt: skip
 mulhi_p = elementwise_op("mulhi", _mulhi, "iu", "iu", emit=ir.MULHI)
@@ -181,8 +182,8 @@ shift_right_arithmetic_p = elementwise_op(
     "shift_right_arithmetic", _shift_right_arithmetic, "iu", "iu", emit=ir.SHIFT_RIGHT_ARITHMETIC
 )
 
-eq_p = elementwise_op("eq", np.equal, "biufck", "biufck", emit=ir.EQ, result=lambda d: _BOOL)
-ne_p = elementwise_op("ne", np.not_equal, "biufck", "biufck", emit=ir.NE, result=lambda d: _BOOL)
+eq_p = elementwise_op("eq", np.equal, "biufck", "biufck", emit=ir.EQ, result=lambda d: _BOOL, keys=LEAVES)
+ne_p = elementwise_op("ne", np.not_equal, "biufck", "biufck", emit=ir.NE, result=lambda d: _BOOL, keys=LEAVES)
 lt_p = elementwise_op("lt", np.less, "biuf", "biuf", emit=ir.LT, result=lambda d: _BOOL)
 le_p = elementwise_op("le", np.less_equal, "biuf", "biuf", emit=ir.LE, result=lambda d: _BOOL)
 gt_p = elementwise_op("gt", np.greater, "biuf", "biuf", emit=ir.GT, result=lambda d: _BOOL)
@@ -230,7 +231,7 @@ def _pow_kernel(env: Env, x: Block, y: Block) -> Block:
 
 pow_p = define_op("pow", type_rule=_pow_type, kernel=_pow_kernel, ufunc=_pow, emit=ir.POW,
                   jvp=along("pow", (_pow_base, _pow_power)),
-                  ufunc_of=lambda x, y: np.power if x == y and x.kind != "f" else _pow)  # fmt: skip
+                  ufunc_of=lambda x, y: np.power if x == y and x.kind != "f" else _pow, transcendental=True)  # fmt: skip
 
 
 # -- functions -------------------------------------------------------------------------------------------------------

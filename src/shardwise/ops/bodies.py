@@ -41,8 +41,8 @@ from shardwise.ir import (
 )
 from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.devices.variance import pvary_op
 from shardwise.ops.parallel import CHECK_VMA
-from shardwise.ops.variance import pvary_op
 
 
 @dataclass(frozen=True, slots=True)

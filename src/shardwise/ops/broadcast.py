@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.base import config
+from shardwise.ir import Array, Equation, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import type_error
+from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops import elementwise_ir
@@ -126,10 +128,17 @@ def _broadcast_mapped(size: int, shape: Shape, broadcast_dimensions: tuple[int, 
     return {"shape": (size, *shape), "broadcast_dimensions": (0, *up(broadcast_dimensions))}
 
 
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    if config.dialect.jaxprs.broadcast_shows_all:
+        return {**shown, "sharding": shown.get("sharding")}
+    return {k: v for k, v in shown.items() if k != "shape" and v != ()}
+
+
 broadcast_in_dim_p = define_op("broadcast_in_dim", type_rule=_broadcast_type, kernel=_broadcast_kernel, compile=_broadcast_compile,
                                rule=_broadcast_rule, emit=elementwise_ir.MOVE, view=True, additive=True,
                                localize=_broadcast_localize, explicit=_broadcast_explicit, jvp="linear",
-                               transpose=_broadcast_transpose, batch=in_front("broadcast_in_dim", _broadcast_mapped))  # fmt: skip
+                               transpose=_broadcast_transpose, batch=in_front("broadcast_in_dim", _broadcast_mapped),
+                               shown=Shown(change=_shown), keys=HANDS_ON)  # fmt: skip
 
 
 def broadcast_in_dim(

@@ -21,6 +21,7 @@ from shardwise.base.removed import ABSENT, old_argument
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.ir import Array, Equation, ShapedArray, bind, define_op, eagerly, is_eager
 from shardwise.ir.axis_scope import PRINTS_ONCE
+from shardwise.ir.key_uses import LEAVES
 from shardwise.ir.op import Params
 from shardwise.ops.broadcast import broadcast_in_dim
 from shardwise.ops.convert import as_array, as_value
@@ -234,7 +235,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tupl
 
 callback_p = define_op("callback", type_rule=_callback_type, multiple_results=True, typed=True, kernel=_callback_kernel,
                        rule=no_rule, partition=_partition, batch=_batch, jvp=_jvp, calls_user=True,
-                       effects=lambda params: params["kind"] != "pure")  # fmt: skip
+                       effects=lambda params: params["kind"] != "pure", keys=LEAVES)  # fmt: skip
 
 
 # -- calling it ---------------------------------------------------------------------------------------------------------

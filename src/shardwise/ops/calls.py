@@ -18,8 +18,11 @@ from shardwise.ops.derivative import do
 Rule = Callable[..., tuple[Array, Array | None]]
 
 
-def define_call(name: str, body: Callable[..., Array], jvp: Rule) -> Callable[..., Array]:
-    """``body(*values, **params)``, whose derivative is ``jvp(primals, tangents, **params) -> (result, tangent)``."""
+def define_call(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any) -> Callable[..., Array]:
+    """``body(*values, **params)``, whose derivative is ``jvp(primals, tangents, **params) -> (result, tangent)``.
+
+    `fields` are others of its `Op`.
+    """
 
     @recent(512)
     def program(types: tuple[ShapedArray, ...], params: ExactParams, context: object) -> Program:
@@ -38,7 +41,7 @@ def define_call(name: str, body: Callable[..., Array], jvp: Rule) -> Callable[..
         result, tangent = jvp(primals, tangents, **params)
         return [result], [tangent]
 
-    op = define_op(name, type_rule=type_rule, typed=True, multiple_results=True, inline=inline, jvp=rule)
+    op = define_op(name, type_rule=type_rule, typed=True, multiple_results=True, inline=inline, jvp=rule, **fields)
 
     def call(*values: Any, **params: Any) -> Array:
         return bind(op, *values, **params)[0]

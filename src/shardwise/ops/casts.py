@@ -12,6 +12,7 @@ import numpy as np
 from shardwise.base.dtypes import KeyDtype, finfo, itemsize_bits, physical
 from shardwise.base.tree import tree_map
 from shardwise.ir import Array, Literal, ShapedArray, bind, define_op
+from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.convert import as_array
@@ -52,7 +53,7 @@ convert_element_type_p = define_op(
     "convert_element_type", type_rule=_convert_type, kernel=_convert_kernel, compile=_convert_compile, emit=ir.CONVERT,
     additive=True,
     jvp=along("convert_element_type", lambda t, y, x, **params: do.convert_element_type(t, **params)),
-    transpose=back(lambda ct, x, **params: _typed_as(ct, x.aval)),
+    transpose=back(lambda ct, x, **params: _typed_as(ct, x.aval)), keys=HANDS_ON,
 )  # fmt: skip
 
 
@@ -260,7 +261,7 @@ def _identity(env: Env, x: Block) -> Block:
 
 
 copy_p = define_op("copy", type_rule=_same_type, kernel=_identity, emit=ir.IDENTITY, additive=True,
-                   jvp=along("copy", lambda t, y, x: do.copy(t)), transpose=back(lambda ct, x: ct))  # fmt: skip
+                   jvp=along("copy", lambda t, y, x: do.copy(t)), transpose=back(lambda ct, x: ct), keys=HANDS_ON)  # fmt: skip
 
 
 stop_gradient_p = define_op(

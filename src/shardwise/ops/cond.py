@@ -16,6 +16,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.binary import ne
 from shardwise.ops.bodies import Body, difference, flat_values, interned, program_effects, separate, trace_body
 from shardwise.ops.casts import convert
+from shardwise.ops.control_keys import cond_keys
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import later
 from shardwise.ops.operands import dtype_kind
@@ -100,8 +101,14 @@ def _taken(index: Ndarray, mask: Ndarray | None) -> list[int]:
     return np.unique(index[mask]).tolist() or [0]
 
 
+def _cond_steps(eqn: Equation, operands: Sequence[Ndarray], run: Any) -> Any:
+    branches = eqn.params["branches"]
+    branch = branches[min(max(operands[0].item(), 0), len(branches) - 1)]
+    return (yield from run(branch, operands[1:]))
+
+
 cond_p = define_op("cond", type_rule=_cond_type, multiple_results=True, typed=True, rule=no_rule, edges=_cond_edges,
-                   partition=_cond_partition, compile=_cond_compile, effects=program_effects,
+                   partition=_cond_partition, compile=_cond_compile, effects=program_effects, keys=cond_keys, steps=_cond_steps,
                    **{rule: later("shardwise.transforms.branch_rules", f"cond_{rule}")
                       for rule in ("jvp", "linearize", "transpose", "batch")})  # fmt: skip
 

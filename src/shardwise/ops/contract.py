@@ -12,13 +12,13 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import check_requested, finfo, iinfo, issubdtype
 from shardwise.base.errors import ShardingTypeError
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, Equation, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import complete_types, elementwise_error, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
-from shardwise.ops.across import summing
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import cotangent_sharding, dims_sharding, do, is_linear, multilinear_jvp, with_dtype
+from shardwise.ops.devices.all_reduce import all_reduce, summing
 from shardwise.ops.gemm import compute_dtype, contract_as, product_workspace
 from shardwise.ops.out_sharding import resolve_out_sharding, with_out_sharding
 from shardwise.ops.precision import (
@@ -321,11 +321,17 @@ def _dot_batch(size: int, axis_name: Any, values: Sequence[Array], dims: Sequenc
     return [bind(dot_general_p, lhs, rhs, **{**params, **changed})], [at]
 
 
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    numbers = tuple(tuple(list(part) for part in pair) for pair in eqn.params["dimension_numbers"])
+    return {**shown, "dimension_numbers": str(numbers)}
+
+
 dot_general_p = define_op("dot_general", type_rule=_dot_type, kernel=_dot_kernel, rule=_dot_rule, explicit=_dot_explicit,
                           ahead=_dot_ahead, compile=_dot_compile, workspace=_dot_workspace,
-                          localize=_dot_localize, typed=True, absorbs_sum=True, contraction=_dot_computes_in,
+                          localize=_dot_localize, typed=True, absorbs=all_reduce, contraction=_dot_computes_in,
                           across=summing(_dot_kernel, _dot_compile),
-                          jvp=multilinear_jvp("dot_general", (0, 1)), transpose=_dot_transpose, batch=_dot_batch)  # fmt: skip
+                          jvp=multilinear_jvp("dot_general", (0, 1)), transpose=_dot_transpose, batch=_dot_batch,
+                          shown=Shown(hidden=frozenset({"rhs_first"}), change=_shown), makes_nan=True, product=True)  # fmt: skip
 
 
 # -- public --------------------------------------------------------------------------------------------------------------

@@ -307,7 +307,8 @@ def _conv_back_rhs(ct: Array, lhs: Any, aval: ShapedArray, *, window_strides: In
 conv_general_dilated_p = define_op("conv_general_dilated", type_rule=_conv_type, kernel=_conv_kernel, rule=_conv_rule,
                                    workspace=_conv_workspace,
                                    explicit=_conv_explicit, localize=_conv_localize, halo=_conv_halo, typed=True,
-                                   jvp=multilinear_jvp("conv_general_dilated", (0, 1)), transpose=_conv_transpose)  # fmt: skip
+                                   jvp=multilinear_jvp("conv_general_dilated", (0, 1)), transpose=_conv_transpose,
+                                   makes_nan=True, product=True)  # fmt: skip
 
 
 # -- public ------------------------------------------------------------------------------------------------------------------

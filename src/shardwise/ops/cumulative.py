@@ -12,8 +12,9 @@ from shardwise.ir.op import Params, Types
 from shardwise.ops.associative_scan import associative_scan
 from shardwise.ops.batching import shifting
 from shardwise.ops.binary import add_p, eq_p, extremum_share, max_p, min_p, mul_p, sub_p
-from shardwise.ops.collective import all_gather_op, all_slice
 from shardwise.ops.derivative import do
+from shardwise.ops.devices.all_gather import all_gather_op
+from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.operands import Block, check_kind, dtype_kind, operand
 from shardwise.ops.pieces import pad_p, slice_p
 from shardwise.ops.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, Running, accumulated
@@ -78,7 +79,7 @@ def _partition(
         ends = tuple(n if d != axis else last[d] + 1 for d, n in enumerate(shape))
         total = region.emit(slice_p, [local], {"start_indices": last, "limit_indices": ends, "strides": None})[0]
         gathered = {"sizes": sizes, "dim": axis, "tiled": True, "invariant": True}
-        totals = region.collective(all_gather_op, total, "all_gather", axes, total.aval, gathered)
+        totals = region.collective(all_gather_op, [total], axes, total.aval, gathered)
         upto = region.emit(eqn.op, [totals], eqn.params)[0]
         first = Literal(np.asarray(identity(out.aval.dtype), out.aval.dtype), ShapedArray((), out.aval.dtype))
         edges = tuple((0, 0, 0) if d != axis else (-1, 1, 0) if reverse else (1, -1, 0) for d in range(len(shape)))
@@ -190,15 +191,15 @@ def _define(name: str, running: Running, accepts: str, **derivative: Any) -> Op:
 
 
 cumsum_p = _define("cumsum", SUM, "iufc", jvp="linear", transpose=_sum_transpose,
-                   partition=_partition(add_p, lambda dtype: 0))  # fmt: skip
+                   partition=_partition(add_p, lambda dtype: 0), makes_nan=True)  # fmt: skip
 cumprod_p = _define("cumprod", PRODUCT, "iufc", jvp=_scan_jvp("cumprod", _product),
-                    partition=_partition(mul_p, lambda dtype: 1))  # fmt: skip
+                    partition=_partition(mul_p, lambda dtype: 1), makes_nan=True)  # fmt: skip
 cummax_p = _define("cummax", MAXIMUM, "iufc", jvp=_tree_jvp("cummax", _extremum("max")),
-                   partition=_partition(max_p, _least))  # fmt: skip
+                   partition=_partition(max_p, _least), makes_nan=True)  # fmt: skip
 cummin_p = _define("cummin", MINIMUM, "iufc", jvp=_tree_jvp("cummin", _extremum("min")),
-                   partition=_partition(min_p, _greatest))  # fmt: skip
+                   partition=_partition(min_p, _greatest), makes_nan=True)  # fmt: skip
 cumlogsumexp_p = _define("cumlogsumexp", LOG_SUM, "f", jvp=_scan_jvp("cumlogsumexp", _log_sum),
-                         partition=_partition(_log_add, _least))  # fmt: skip
+                         partition=_partition(_log_add, _least), makes_nan=True)  # fmt: skip
 
 
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:

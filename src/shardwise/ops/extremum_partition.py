@@ -15,7 +15,8 @@ import numpy as np
 from shardwise.ir import Equation, Literal, Op, literal
 from shardwise.ops.binary import add_p, eq_p, mul_p, ne_p, or_p
 from shardwise.ops.casts import convert_element_type_p
-from shardwise.ops.collective import all_reduce, axis_index_op
+from shardwise.ops.devices.all_reduce import all_reduce
+from shardwise.ops.devices.axis_index import axis_index_op
 from shardwise.ops.operands import dtype_kind
 from shardwise.ops.select import select_n_p
 
@@ -40,14 +41,14 @@ def along_split_dims(values: Op, kind: str) -> Callable[[Any, Equation], None]:
         (index,) = region.emit(axis_index_op, [], {"axes": axes})
         (start,) = region.emit(mul_p, [index, literal(part, _INT32)], {})
         (place,) = region.emit(add_p, [place, start], {})
-        best = region.collective(all_reduce, value, "all_reduce", axes, value.aval, {"kind": kind})
+        best = region.collective(all_reduce, [value], axes, value.aval, {"kind": kind})
         (wins,) = region.emit(eq_p, [value, best], {})
         if dtype_kind(value.aval.dtype) == "f":
             (undefined,) = region.emit(ne_p, [value, value], {})
             (wins,) = region.emit(or_p, [wins, undefined], {})
         nowhere = literal(np.iinfo(_INT32).max, _INT32)
         (place,) = region.emit(select_n_p, [wins, nowhere, place], {})
-        first = region.collective(all_reduce, place, "all_reduce", axes, place.aval, {"kind": "min"})
+        first = region.collective(all_reduce, [place], axes, place.aval, {"kind": "min"})
         (found,) = region.emit(convert_element_type_p, [first], {"new_dtype": dtype, "weak_type": False})
         rest = (*have[:axis], *have[axis + 1 :])
         wanted = region.placements.get(out, rest)

@@ -132,7 +132,7 @@ def _fft_transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: tuple[int
 
 
 fft_p = define_op("fft", type_rule=_fft_type, kernel=_fft_kernel, rule=_fft_rule, explicit=_fft_explicit, jvp="linear",
-                  transpose=_fft_transpose)  # fmt: skip
+                  transpose=_fft_transpose, makes_nan=True)  # fmt: skip
 
 
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:

@@ -12,11 +12,11 @@ from shardwise.ir import Array, Literal, Tracer, bind
 from shardwise.ops.broadcast import broadcast_in_dim_p
 from shardwise.ops.casts import convert
 from shardwise.ops.derivative import do
+from shardwise.ops.devices.variance import pvary_op
 from shardwise.ops.dims import shape_tuple
 from shardwise.ops.layout import reshard_op, sharding_constraint
 from shardwise.ops.operands import Value, operand, requested_dtype
 from shardwise.ops.out_sharding import resolve_out_sharding
-from shardwise.ops.variance import pvary_op
 from shardwise.sharding import Mesh, NamedSharding, Sharding
 
 __all__ = ["dtype", "empty", "full", "full_like", "zeros_like_array"]

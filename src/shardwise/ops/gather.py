@@ -15,11 +15,13 @@ import numpy as np
 
 from shardwise.ir import Array, ShapedArray, bind, define_op
 from shardwise.ir.explicit import agreed_split, type_error
+from shardwise.ir.indexed import Indexed
+from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
-from shardwise.ops.across import summing
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import do, filled, moved_to_front
+from shardwise.ops.devices.all_reduce import all_reduce, summing
 from shardwise.ops.gather_kernel import gather_compile, gather_kernel
 from shardwise.ops.window_numbers import (
     GatherDimensionNumbers,
@@ -230,13 +232,18 @@ def _gather_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequen
     ], [0]
 
 
+def _indexed(params: Params, in_types: Types) -> Indexed:
+    dims, sizes = params["dimension_numbers"].start_index_map, params["slice_sizes"]
+    return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims))
+
+
 gather_p = define_op(
     "gather",
     type_rule=_gather_type,
     kernel=gather_kernel,
     compile=gather_compile,
     across=summing(gather_kernel, gather_compile),
-    absorbs_sum=True,
+    absorbs=all_reduce,
     rule=_gather_rule,
     localize=_localize,
     place=_place,
@@ -244,6 +251,8 @@ gather_p = define_op(
     jvp=_gather_jvp,
     transpose=_gather_transpose,
     batch=_gather_batch,
+    keys=HANDS_ON,
+    indexed=_indexed,
 )
 
 

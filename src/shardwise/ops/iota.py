@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.broadcast import stretched
@@ -64,7 +64,7 @@ def _iota_place(params: Params, in_dims: tuple[Spec, ...], out_dims: tuple[Spec,
 
 
 iota_p = define_op("iota", type_rule=_iota_type, kernel=_iota_kernel, rule=_iota_rule, localize=_iota_localize,
-                   place=_iota_place)  # fmt: skip
+                   place=_iota_place, shown=Shown(empty=("sharding",)))  # fmt: skip
 
 
 def iota(dtype: Any, size: int) -> Array:

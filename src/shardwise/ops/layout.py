@@ -7,9 +7,10 @@ from typing import Any
 
 from shardwise.ir import Equation, ShapedArray, Tracer, define_op
 from shardwise.ir.axis_scope import SPMD_AXES
+from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ops.derivative import cotangent_sharding, do
-from shardwise.ops.variance import same_dims
+from shardwise.ops.devices.rules import same_dims
 from shardwise.sharding import AxisType, NamedSharding, PartitionSpec, Sharding
 
 DimAxes = tuple[tuple[str, ...], ...]
@@ -90,7 +91,7 @@ sharding_constraint = define_op(
     "sharding_constraint", type_rule=_constraint_type, kernel=lambda env, x, **_: x, rule=same_dims,
     to_grid=_layout_on_grid, partition=_partition, constrains=lambda eqn: (eqn.params["dims"], eqn.params["open"]),
     typed=True, jvp="linear", transpose=_constraint_transpose,
-    batch=_constraint_batch,
+    batch=_constraint_batch, keys=HANDS_ON,
 )  # fmt: skip
 
 
@@ -165,7 +166,7 @@ def _reshard_layout(eqn: Equation) -> tuple[tuple[tuple[str, ...], ...], tuple[b
 reshard_op = define_op(
     "reshard", type_rule=_reshard_type, kernel=lambda env, x, **_: x, rule=same_dims, to_grid=_layout_on_grid,
     partition=_partition, constrains=_reshard_layout, typed=True, jvp="linear", transpose=_reshard_transpose,
-    batch=_reshard_batch,
+    batch=_reshard_batch, keys=HANDS_ON,
 )  # fmt: skip
 
 
@@ -189,5 +190,5 @@ def _device_put_batch(size: int, axis_name: Any, values: Any, dims: Any, params:
 # for one of the program's shardings. `eager` is set by `shardwise.device_put`.
 device_put_op = define_op(
     "device_put", type_rule=lambda x, *, target, src: x, kernel=lambda env, x, **_: x, rule=same_dims, typed=True,
-    jvp=_device_put_jvp, transpose=_device_put_transpose, batch=_device_put_batch,
+    jvp=_device_put_jvp, transpose=_device_put_transpose, batch=_device_put_batch, keys=HANDS_ON,
 )  # fmt: skip

@@ -46,7 +46,7 @@ Result = tuple[Ints, str]  # dims of one matrix, and its element type: 'same', '
 
 def define_matrix_op(name: str, ranks: Ints, results: Callable[..., list[Result]], kernel: Callable[..., Any], *,
             accepts: str = "fc", multiple: bool = True, broadcasts: bool = False, rules: Sequence[str] = (),
-            derivatives: str = "linalg_derivative") -> Op:  # fmt: skip
+            derivatives: str = "linalg_derivative", makes_nan: bool = False) -> Op:  # fmt: skip
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
     raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
     `broadcasts`. Its derivative `rules` ('jvp', 'transpose') are in the module `derivatives` of this package."""
@@ -107,7 +107,14 @@ def define_matrix_op(name: str, ranks: Ints, results: Callable[..., list[Result]
 
     derivative = {r: later(f"shardwise.ops.{derivatives}", f"{name}_{r}") for r in rules}
     return define_op(
-        name, type_rule=type_rule, kernel=run, rule=rule, explicit=explicit, multiple_results=multiple, **derivative
+        name,
+        type_rule=type_rule,
+        kernel=run,
+        rule=rule,
+        explicit=explicit,
+        multiple_results=multiple,
+        makes_nan=makes_nan,
+        **derivative,
     )
 
 
@@ -477,7 +484,7 @@ def _tridiagonal_solve_results(dl: Ints, d: Ints, du: Ints, b: Ints, *, perturb:
 
 
 tridiagonal_solve_p = define_matrix_op("tridiagonal_solve", (1, 1, 1, 2), _tridiagonal_solve_results, lapack.tridiagonal_solve,
-                              multiple=False, rules=("jvp", "transpose"))  # fmt: skip
+                              multiple=False, rules=("jvp", "transpose"), makes_nan=True)  # fmt: skip
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
@@ -496,7 +503,7 @@ def _solve_results(a: Ints, b: Ints, *, transposed: bool) -> list[Result]:
 
 
 solve_p = define_matrix_op("solve", (2, 2), _solve_results, lapack.solve, multiple=False, broadcasts=True,
-                           rules=("jvp", "transpose"))  # fmt: skip
+                           rules=("jvp", "transpose"), makes_nan=True)  # fmt: skip
 
 
 def solve(a: Any, b: Any) -> Array:
@@ -515,7 +522,7 @@ def _slogdet_results(shape: Ints) -> list[Result]:
     return [((), "same"), ((), "real")]
 
 
-slogdet_p = define_matrix_op("slogdet", (2,), _slogdet_results, lapack.slogdet, rules=("jvp",))
+slogdet_p = define_matrix_op("slogdet", (2,), _slogdet_results, lapack.slogdet, rules=("jvp",), makes_nan=True)
 
 
 def _det_results(shape: Ints) -> list[Result]:
@@ -523,7 +530,7 @@ def _det_results(shape: Ints) -> list[Result]:
     return [((), "same")]
 
 
-det_p = define_matrix_op("det", (2,), _det_results, lapack.det, multiple=False, rules=("jvp",))
+det_p = define_matrix_op("det", (2,), _det_results, lapack.det, multiple=False, rules=("jvp",), makes_nan=True)
 
 
 def slogdet(x: Any) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ import numpy as np
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.config import config
 from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype
-from shardwise.ir import Array, Emit, Literal, Op, ShapedArray, define_op, literal
+from shardwise.ir import Array, Literal, Op, ShapedArray, define_op, literal
 from shardwise.ops.convert import as_value
 from shardwise.ops.derivative import Pushes, along, back
 from shardwise.runtime.env import Env
@@ -203,15 +203,16 @@ def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
 
 def elementwise_op(name: str, ufunc: Callable[..., Any], *accepts: str, result: DTypeMap | None = None,
                    push: Pushes | None = None, pull: Pushes | None = None,
-                   emit: Emit | None = None, ufunc_of: Callable[..., Any] | None = None,
-                   additive: bool = False, scales: int = 0) -> Op:  # fmt: skip
-    """Define an elementwise op without params that computes `ufunc`; `push` and `pull` make its derivative (see `derivative`)."""
+                   **fields: Any) -> Op:  # fmt: skip
+    """Define an elementwise op without params that computes `ufunc`; `push` and `pull` make its derivative (see `derivative`).
+
+    `fields` are others of `Op`.
+    """
 
     def kernel(env: Env, *blocks: Block) -> Block:
         return ufunc(*aligned(env, blocks))
 
     return define_op(
-        name, type_rule=elementwise_type(name, *accepts, result=result), kernel=kernel, ufunc=ufunc, ufunc_of=ufunc_of, emit=emit,
-        additive=additive, scales=scales,
-        jvp=None if push is None else along(name, push), transpose=None if pull is None else back(pull),
+        name, type_rule=elementwise_type(name, *accepts, result=result), kernel=kernel, ufunc=ufunc,
+        jvp=None if push is None else along(name, push), transpose=None if pull is None else back(pull), **fields,
     )  # fmt: skip

@@ -18,10 +18,15 @@ from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
 from shardwise.ir.axis_scope import CHECK_VMA as CHECK_VMA
-from shardwise.ops import collective as ops
-from shardwise.ops import variance
 from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array
+from shardwise.ops.devices.all_gather import all_gather_op
+from shardwise.ops.devices.all_reduce import all_reduce
+from shardwise.ops.devices.all_to_all import all_to_all_op
+from shardwise.ops.devices.axis_index import axis_index_op
+from shardwise.ops.devices.ppermute import ppermute_op
+from shardwise.ops.devices.reduce_scatter import psum_scatter_op
+from shardwise.ops.devices.variance import pcast_op, pvary_op
 from shardwise.ops.elementwise import convert_element_type, div
 
 __all__ = [
@@ -66,7 +71,7 @@ def axis_size(axis_name: Any) -> int:
 def axis_index(axis_name: Any) -> Array:
     """int32 scalar: this device's position along an axis; for a tuple the first name is major."""
     names, _ = checked_axes(axis_name, "axis_index")
-    return bind(ops.axis_index_op, axes=names)
+    return bind(axis_index_op, axes=names)
 
 
 def _groups(groups: Any, n: int, api: str, equal: bool) -> tuple[tuple[int, ...], ...] | None:
@@ -111,7 +116,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
         value = _varying(_operand(leaf, "psum"), names, "psum")
         if value.dtype == np.bool_:
             value = convert_element_type(value, np.dtype(np.int32))
-        return bind(ops.all_reduce, value, axes=names, kind="sum", groups=groups)
+        return bind(all_reduce, value, axes=names, kind="sum", groups=groups)
 
     return tree_map(one, x)
 
@@ -145,7 +150,7 @@ def _extremum(kind: str) -> Callable[..., Any]:
                 raise TypeError(
                     f"{api} does not order complex values ({value.aval.str_short()}); use it on real or abs."
                 )
-            return bind(ops.all_reduce, value, axes=names, kind=kind, groups=groups)
+            return bind(all_reduce, value, axes=names, kind=kind, groups=groups)
 
         return tree_map(one, x)
 
@@ -175,9 +180,9 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
     def one(leaf: Any) -> Any:
         value = _varying(_operand(leaf, "all_gather"), names, "all_gather")
         dim = _dim(axis, value.ndim if tiled else value.ndim + 1, "all_gather", "axis")
-        out = bind(ops.all_gather_op, value, axes=names, sizes=sizes, dim=dim, tiled=tiled, groups=groups,
+        out = bind(all_gather_op, value, axes=names, sizes=sizes, dim=dim, tiled=tiled, groups=groups,
                    invariant=to != "varying")  # fmt: skip
-        return bind(variance.pcast_op, out, axes=names, to="reduced") if to == "reduced" else out
+        return bind(pcast_op, out, axes=names, to="reduced") if to == "reduced" else out
 
     return tree_map(one, x)
 
@@ -202,7 +207,7 @@ def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_ind
             )
         if value.dtype == np.bool_:
             value = convert_element_type(value, np.dtype(np.int32))
-        return bind(ops.psum_scatter_op, value, axes=names, sizes=sizes, dim=dim, tiled=tiled, groups=groups)
+        return bind(psum_scatter_op, value, axes=names, sizes=sizes, dim=dim, tiled=tiled, groups=groups)
 
     return tree_map(one, x)
 
@@ -227,7 +232,7 @@ def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axi
             raise ValueError(f"all_to_all requires the size of the mapped axis axis_name to equal x.shape[split_axis], but they are "
                              f"{n} and {size} respectively; pass tiled=True to split larger dims.")  # fmt: skip
         return bind(
-            ops.all_to_all_op, value, axes=names, sizes=sizes, split=split, concat=concat, tiled=tiled, groups=groups
+            all_to_all_op, value, axes=names, sizes=sizes, split=split, concat=concat, tiled=tiled, groups=groups
         )
 
     return tree_map(one, x)
@@ -243,7 +248,7 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
             raise ValueError(f"ppermute: pair {(s, d)} is out of range for axis {axis_name!r} of size {n}.")
     if len({s for s, _ in pairs}) != len(pairs) or len({d for _, d in pairs}) != len(pairs):
         raise ValueError(f"ppermute sources and destinations must be unique, got {pairs}.")
-    return tree_map(lambda leaf: bind(ops.ppermute_op, _varying(_operand(leaf, "ppermute"), names, "ppermute"), axes=names,
+    return tree_map(lambda leaf: bind(ppermute_op, _varying(_operand(leaf, "ppermute"), names, "ppermute"), axes=names,
                                       perm=pairs), x)  # fmt: skip
 
 
@@ -276,9 +281,7 @@ def pvary(x: Any, axis_name: Any) -> Any:
     """Mark a value as varying over an axis: a change of type only."""
     names, _ = checked_axes(axis_name if axis_name else (), "pvary") if axis_name else ((), ())
     leaves, tree = tree_flatten(x)
-    return tree_unflatten(
-        tree, [bind(variance.pvary_op, _operand(v, "pvary"), axes=names) if names else v for v in leaves]
-    )
+    return tree_unflatten(tree, [bind(pvary_op, _operand(v, "pvary"), axes=names) if names else v for v in leaves])
 
 
 def _state(aval: ShapedArray, axis: str) -> str:
@@ -308,7 +311,7 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
                              f"from={state}, to={to!r} for {aval} over {names}. "
                              f"Allowed: {', '.join(f'{a} -> {b}' for a, b in sorted(allowed))}.")  # fmt: skip
         if to == "varying":
-            return bind(variance.pvary_op, value, axes=names)
-        return bind(variance.pcast_op, value, axes=names, to=to)
+            return bind(pvary_op, value, axes=names)
+        return bind(pcast_op, value, axes=names, to=to)
 
     return tree_map(one, x)

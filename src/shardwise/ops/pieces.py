@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
+from shardwise.ir import Array, Equation, Halo, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import type_error, varying_specs
+from shardwise.ir.key_uses import HANDS_ON, KeyUses, UsesOf
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops import batching
@@ -112,9 +113,17 @@ def _slice_mapped(size: int, start_indices: Ints, limit_indices: Ints, strides: 
     return {"start_indices": (0, *start_indices), "limit_indices": (size, *limit_indices), "strides": steps}
 
 
+def _slice_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
+    start, limit, strides = (eqn.params[k] for k in ("start_indices", "limit_indices", "strides"))
+    mask = np.zeros(eqn.inputs[0].aval.shape, np.bool_)
+    steps = strides or (1,) * len(start)
+    mask[tuple(np.s_[a:b:c] for a, b, c in zip(start, limit, steps, strict=True))] = True
+    return KeyUses({0: mask}, frozenset({0}))
+
+
 slice_p = define_op("slice", type_rule=_slice_type, kernel=_slice_kernel, rule=cut_rule, explicit=_cut_specs,
                     localize=_slice_localize, halo=_slice_halo, view=True, additive=True, jvp="linear", transpose=_slice_transpose,
-                    batch=batching.in_front("slice", _slice_mapped))  # fmt: skip
+                    batch=batching.in_front("slice", _slice_mapped), shown=Shown(empty=("strides",)), keys=_slice_keys)  # fmt: skip
 window_p = replace(slice_p, rule=_whole_rule, halo=None)  # x[...] outside of jit
 
 
@@ -180,9 +189,13 @@ def _split_localize(params: Params, in_types: Types, out_types: Types) -> Params
     return {**params, "sizes": tuple(t.shape[params["axis"]] for t in out_types)}
 
 
+def _split_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
+    return KeyUses({0: True}, frozenset(range(len(eqn.outputs))))
+
+
 split_p = define_op("split", type_rule=_split_type, kernel=_split_kernel, rule=cut_rule, explicit=_cut_specs, multiple_results=True,
                     localize=_split_localize, additive=True, jvp="linear", transpose=_split_transpose,
-                    batch=batching.shifting("split", "axis"))  # fmt: skip
+                    batch=batching.shifting("split", "axis"), keys=_split_keys)  # fmt: skip
 
 
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
@@ -288,7 +301,7 @@ def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: PadConfig) ->
 
 
 pad_p = define_op("pad", type_rule=_pad_type, kernel=_pad_kernel, rule=_pad_rule, halo=_pad_halo, additive=(0, 1), jvp=_pad_jvp,
-                  transpose=_pad_transpose, batch=batching.pad)  # fmt: skip
+                  transpose=_pad_transpose, batch=batching.pad, makes_nan=True)  # fmt: skip
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
@@ -352,9 +365,15 @@ def _concatenate_transpose(ct: Any, *xs: Any, dimension: int) -> list[Any]:
     return [part if is_linear(x) else None for x, part in zip(xs, parts, strict=True)]
 
 
+def _concatenate_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
+    if len(eqn.inputs) == 1:
+        return HANDS_ON
+    return KeyUses(dict.fromkeys(range(len(eqn.inputs)), True), frozenset({0}))
+
+
 concatenate_p = define_op("concatenate", type_rule=_concatenate_type, kernel=_concatenate_kernel, rule=_concatenate_rule,
                           explicit=_concatenate_explicit, additive=True, jvp="linear", transpose=_concatenate_transpose,
-                          batch=batching.concatenate)  # fmt: skip
+                          batch=batching.concatenate, keys=_concatenate_keys)  # fmt: skip
 
 
 def concatenate(operands: Any, dimension: int) -> Array:

@@ -28,11 +28,12 @@ from shardwise.ir import (
     trace_program,
 )
 from shardwise.ir.explicit import specs_from_rule
+from shardwise.ir.key_uses import DRAWS, LEAVES, MAKES, SPLITS
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops import threefry, threefry_halves
 from shardwise.ops.broadcast import expand_dims
-from shardwise.ops.collective import all_slice
+from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.layout import reshard_op
 from shardwise.ops.operands import Block, aligned
 from shardwise.ops.operands import broadcast_shape as broadcast_shape_of
@@ -74,7 +75,9 @@ def _seed_type(seeds: ShapedArray) -> ShapedArray:
     return in_context(ShapedArray(seeds.shape, key_dtype))
 
 
-random_seed_p = define_op("random_seed", type_rule=_seed_type, kernel=lambda env, seeds: threefry.seed(seeds))
+random_seed_p = define_op(
+    "random_seed", type_rule=_seed_type, kernel=lambda env, seeds: threefry.seed(seeds), keys=MAKES
+)
 
 
 def random_seed(seeds: Any) -> Array:
@@ -100,7 +103,7 @@ def _wrap_type(words: ShapedArray) -> ShapedArray:
 
 random_wrap_p = define_op(
     "random_wrap", type_rule=_wrap_type, kernel=lambda env, words: threefry.key_from_words(words),
-    rule=lambda ins, outs, params: _word_rule(ins[0].shape, outs[0].shape, into_words=False),
+    rule=lambda ins, outs, params: _word_rule(ins[0].shape, outs[0].shape, into_words=False), keys=MAKES,
 )  # fmt: skip
 
 
@@ -116,7 +119,7 @@ def _unwrap_type(keys: ShapedArray) -> ShapedArray:
 
 random_unwrap_p = define_op(
     "random_unwrap", type_rule=_unwrap_type, kernel=lambda env, keys: threefry.key_words(keys),
-    rule=lambda ins, outs, params: _word_rule(outs[0].shape, ins[0].shape, into_words=True),
+    rule=lambda ins, outs, params: _word_rule(outs[0].shape, ins[0].shape, into_words=True), keys=LEAVES,
 )  # fmt: skip
 
 
@@ -129,7 +132,7 @@ def _clone_type(keys: ShapedArray) -> ShapedArray:
     return ShapedArray(keys.shape, keys.dtype, keys.weak_type)
 
 
-random_clone_p = define_op("random_clone", type_rule=_clone_type, kernel=lambda env, keys: keys)
+random_clone_p = define_op("random_clone", type_rule=_clone_type, kernel=lambda env, keys: keys, keys=MAKES)
 
 
 def random_clone(keys: Any) -> Array:
@@ -159,7 +162,7 @@ def _fold_in_kernel(env: Env, keys: Block, data: Block) -> Block:
     return threefry.fold_in(*aligned(env, (keys, data)))
 
 
-random_fold_in_p = define_op("random_fold_in", type_rule=_fold_in_type, kernel=_fold_in_kernel)
+random_fold_in_p = define_op("random_fold_in", type_rule=_fold_in_type, kernel=_fold_in_kernel, keys=MAKES)
 
 
 def random_fold_in(keys: Any, data: Any) -> Array:
@@ -238,7 +241,7 @@ def _split_kernel(env: Env, keys: Block, *, shape: Shape, out_sharding: Any, blo
 # `shape` is the global shape; `block_shape` and `shard_axes` say which part of it a device makes.
 random_split_p = define_op(
     "random_split", type_rule=_split_type, kernel=_split_kernel, rule=_appended_rule, localize=_appended_localize,
-    place=_appended_place, explicit=_appended_explicit,
+    place=_appended_place, explicit=_appended_explicit, keys=SPLITS,
 )  # fmt: skip
 
 
@@ -309,7 +312,7 @@ def _bits_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Param
 
 
 random_bits_p = define_op("random_bits", type_rule=_bits_type, rule=_appended_rule, explicit=_appended_explicit,
-                          inline=_bits_inline, batch=_bits_batch)  # fmt: skip
+                          inline=_bits_inline, batch=_bits_batch, keys=DRAWS)  # fmt: skip
 
 
 def random_bits(keys: Any, bit_width: int, shape: Shape, out_sharding: NamedSharding | None = None) -> Array:
@@ -336,7 +339,7 @@ def _split_halves_type(keys: ShapedArray, *, shape: Shape) -> ShapedArray:
 
 random_split_halves_p = define_op(
     "random_split_halves", type_rule=_split_halves_type, rule=_whole_rule,
-    kernel=lambda env, keys, *, shape: threefry_halves.split(keys, shape),
+    kernel=lambda env, keys, *, shape: threefry_halves.split(keys, shape), keys=SPLITS,
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, ShapedArray, bind, define_op, literal
+from shardwise.ir.key_uses import DRAWS
 from shardwise.ops.operands import Block, aligned, broadcast_shape, check_kind
 from shardwise.ops.random_floats import erf_inv_block, unit_floats_block
 from shardwise.ops.threefry_halves import COUNTED, HALVED, Draws
@@ -120,7 +121,7 @@ def _random_gamma_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...], *, lo
 
 
 random_gamma_p = define_op(
-    "random_gamma", type_rule=_random_gamma_type, kernel=_random_gamma_kernel, jvp=_random_gamma_jvp
+    "random_gamma", type_rule=_random_gamma_type, kernel=_random_gamma_kernel, jvp=_random_gamma_jvp, keys=DRAWS
 )
 
 

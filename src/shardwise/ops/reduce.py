@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import finfo, iinfo
+from shardwise.base import config
 from shardwise.base.tree import tree_flatten, tree_unflatten
 from shardwise.ir import (
     Array,
@@ -20,6 +20,7 @@ from shardwise.ir import (
     Op,
     Program,
     ShapedArray,
+    Shown,
     Var,
     bind,
     define_op,
@@ -30,11 +31,11 @@ from shardwise.ir import (
 from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types, find_op
 from shardwise.ir.types import Axes, Spec
-from shardwise.ops import fold_ir
 from shardwise.ops.batching import shifting
 from shardwise.ops.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.broadcast import broadcast_in_dim
 from shardwise.ops.derivative import cotangent_sharding, do
+from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.dims import int_tuple
 from shardwise.ops.extremum_partition import along_split_dims
 from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, operand, requested_dtype
@@ -43,8 +44,9 @@ from shardwise.ops.pieces import concatenate, slice_in_dim
 from shardwise.ops.positions import extremum_positions
 from shardwise.ops.summing import SMALL, fast_sum
 from shardwise.ops.transpose import own_factors, squeeze, squeeze_p
-from shardwise.runtime import extrema
+from shardwise.runtime import folds
 from shardwise.runtime.env import Env
+from shardwise.runtime.monoids import MONOIDS, Monoid
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Kind, Rule
 
@@ -53,32 +55,6 @@ __all__ = ["argmax", "argmin", "reduce", "reduce_and", "reduce_max", "reduce_min
 
 Dims = tuple[int, ...]
 _operand = operand  # functions below have a parameter of that name
-
-
-# -- identities ------------------------------------------------------------------------------------------------------
-
-
-def identity_of(reduction: str, dtype: Any) -> Any:
-    """What a reduction over nothing gives: the least value for 'max', all bits for 'and', and so on."""
-    kind = dtype_kind(dtype)
-    if reduction in ("sum", "or", "xor"):
-        return np.zeros((), dtype)[()]
-    if reduction == "prod":
-        return np.ones((), dtype)[()]
-    if reduction == "and":
-        return np.invert(np.zeros((), dtype))[()]
-    if kind == "b":
-        return np.bool_(reduction == "min")
-    if kind in "iu":
-        info = iinfo(dtype)
-        return np.array(info.min if reduction == "max" else info.max, dtype)[()]
-    if kind == "c":
-        return np.array(-np.inf if reduction == "max" else np.inf, dtype)[()]
-    bound = np.array(-np.inf if reduction == "max" else np.inf).astype(dtype)
-    if not np.isinf(bound):  # the small floats without inf
-        info = finfo(dtype)
-        bound = np.array(info.min if reduction == "max" else info.max).astype(dtype)
-    return bound[()]
 
 
 # -- one op per monoid -----------------------------------------------------------------------------------------------
@@ -145,11 +121,11 @@ def _sum_kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None, sum
     return out if copies == 1 else np.multiply(out, out.dtype.type(copies))
 
 
-def _folding_kernel(ufunc: Any, reduction: str) -> Callable[..., Block]:
+def _folding_kernel(reduction: str) -> Callable[..., Block]:
     def kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None, sum_axes: Axes = ()) -> Block:
         """Also folds over the loop dims of `sum_axes`, which keep extent 1; for folds that take repeated values as one."""
         dims, loops = _block_dims(env, axes), tuple(env.dim(a) for a in sum_axes)
-        out = fold(ufunc, reduction, x, loops + dims)
+        out = fold(reduction, x, loops + dims)
         if not loops:
             return out
         return out.reshape(tuple(1 if d in loops else n for d, n in enumerate(x.shape) if d not in dims))
@@ -157,29 +133,26 @@ def _folding_kernel(ufunc: Any, reduction: str) -> Callable[..., Block]:
     return kernel
 
 
-def fold(ufunc: Any, reduction: str, x: Block, dims: Dims) -> Block:
-    """`ufunc` folded over `dims` of `x` in its own dtype; its identity where there is nothing to fold."""
+def fold(reduction: str, x: Block, dims: Dims) -> Block:
+    """`x` reduced over `dims` in its own dtype; the identity where there is nothing to reduce."""
     if not dims:
         return x
+    monoid = MONOIDS[reduction]
+    ufunc: Any = monoid.merge
     if not x.size:
         if any(x.shape[d] == 0 for d in dims):
             shape = tuple(n for d, n in enumerate(x.shape) if d not in dims)
-            return np.full(shape, identity_of(reduction, x.dtype), x.dtype)
-        return ufunc.reduce(x, axis=dims, dtype=x.dtype, initial=identity_of(reduction, x.dtype))
+            return np.full(shape, monoid.identity(x.dtype), x.dtype)
+        return ufunc.reduce(x, axis=dims, dtype=x.dtype, initial=monoid.identity(x.dtype))
     if reduction == "prod" and x.dtype.itemsize < 4 and dtype_kind(x.dtype) == "f":
         return np.asarray(ufunc.reduce(x, axis=dims, dtype=np.float32)).astype(x.dtype)
     if reduction in ("and", "or") and x.dtype.kind == "b":  # the logical ufuncs stop early
         ufunc = np.logical_and if reduction == "and" else np.logical_or
-    return _reducer(ufunc, reduction, x.dtype)(x, dims, x.dtype)
+        return ufunc.reduce(x, axis=dims, dtype=x.dtype)
+    return monoid.reducer(x.dtype)(x, dims, x.dtype)
 
 
-def _reducer(ufunc: Any, reduction: str, dtype: Any) -> Callable[..., Block]:
-    return extrema.reducer(reduction, dtype) if reduction in ("max", "min") else ufunc.reduce
-
-
-def _folding_compile(
-    ufunc: Any, reduction: str, kernel: Callable[..., Block]
-) -> Callable[..., Callable[[Block], Block]]:
+def _folding_compile(monoid: Monoid, kernel: Callable[..., Block]) -> Callable[..., Callable[[Block], Block]]:
     """The kernel made for one operand type: small blocks go straight to NumPy."""
 
     def prepare(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Block], Block]:
@@ -188,7 +161,7 @@ def _folding_compile(
         dtype = x.dtype
         if not dims or not x.size or params.get("sum_axes") or dtype.kind not in "iuf" or dtype.itemsize < 4:
             return general
-        reduce = _reducer(ufunc, reduction, dtype)
+        reduce = monoid.reducer(dtype)
 
         def small_first(x: Block) -> Block:
             return reduce(x, dims, dtype) if x.size < SMALL else general(x)
@@ -208,11 +181,20 @@ def _of_single_elements(eqn: Equation) -> Program | None:
     return Program((old,), (view,), (new,), 0, eqn.op.name)
 
 
-def _define(name: str, reduction: str, ufunc: Any, accepts: str, **fields: Any) -> Op:
+def _shown_sharding(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    return {"out_sharding": None, **shown} if config.dialect.jaxprs.reduction_shows_out_sharding else shown
+
+
+_WITH_SHARDING = Shown(change=_shown_sharding)
+
+
+def _define(name: str, reduction: str, accepts: str, **fields: Any) -> Op:
     is_sum = reduction == "sum"
-    kernel = _sum_kernel if is_sum else _folding_kernel(ufunc, reduction)
+    monoid = MONOIDS[reduction]
+    kernel = _sum_kernel if is_sum else _folding_kernel(reduction)
     return define_op(name, type_rule=_reduce_type(name, accepts), rule=reduce_rule, reduction=reduction,
-                     fold=fold_ir.FOLDS[reduction], kernel=kernel, compile=_folding_compile(ufunc, reduction, kernel), absorbs_sum=is_sum,
+                     fold=monoid.fold, kernel=kernel, compile=_folding_compile(monoid, kernel),
+                     absorbs=all_reduce if is_sum else None,
                      explicit=_reduce_explicit, localize=_localize if is_sum else None,
                      rewrite=_of_single_elements, batch=shifting(name, "axes"), **fields)  # fmt: skip
 
@@ -254,13 +236,22 @@ def _product_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Dims,
     return out, do.reduce_sum(t, axes=axes)
 
 
-reduce_sum_p = _define("reduce_sum", "sum", np.add, "iufc", additive=True, jvp="linear", transpose=_sum_transpose)
-reduce_prod_p = _define("reduce_prod", "prod", np.multiply, "iufc", jvp=_product_jvp)
-reduce_max_p = _define("reduce_max", "max", np.maximum, "biufc", jvp=_extremum_jvp("reduce_max"))
-reduce_min_p = _define("reduce_min", "min", np.minimum, "biufc", jvp=_extremum_jvp("reduce_min"))
-reduce_and_p = _define("reduce_and", "and", np.bitwise_and, "biu")
-reduce_or_p = _define("reduce_or", "or", np.bitwise_or, "biu")
-reduce_xor_p = _define("reduce_xor", "xor", np.bitwise_xor, "biu")
+reduce_sum_p = _define(
+    "reduce_sum",
+    "sum",
+    "iufc",
+    additive=True,
+    jvp="linear",
+    transpose=_sum_transpose,
+    shown=_WITH_SHARDING,
+    makes_nan=True,
+)
+reduce_prod_p = _define("reduce_prod", "prod", "iufc", jvp=_product_jvp, shown=_WITH_SHARDING, makes_nan=True)
+reduce_max_p = _define("reduce_max", "max", "biufc", jvp=_extremum_jvp("reduce_max"), shown=_WITH_SHARDING)
+reduce_min_p = _define("reduce_min", "min", "biufc", jvp=_extremum_jvp("reduce_min"), shown=_WITH_SHARDING)
+reduce_and_p = _define("reduce_and", "and", "biu")
+reduce_or_p = _define("reduce_or", "or", "biu")
+reduce_xor_p = _define("reduce_xor", "xor", "biu")
 
 
 def _reduced(op: Op, x: Any, axes: Sequence[int]) -> Array:
@@ -348,11 +339,11 @@ def _arg_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule)
 
 
 argmax_p = define_op("argmax", type_rule=_arg_type("argmax"), kernel=_arg_kernel(largest=True), rule=_arg_rule,
-                     fold=fold_ir.ARGMAX, partition=along_split_dims(reduce_max_p, "max"),
-                     explicit=_arg_explicit, batch=shifting("argmax", "axes"))  # fmt: skip
+                     fold=folds.ARGMAX, partition=along_split_dims(reduce_max_p, "max"),
+                     explicit=_arg_explicit, batch=shifting("argmax", "axes"), shown=_WITH_SHARDING)  # fmt: skip
 argmin_p = define_op("argmin", type_rule=_arg_type("argmin"), kernel=_arg_kernel(largest=False), rule=_arg_rule,
-                     fold=fold_ir.ARGMIN, partition=along_split_dims(reduce_min_p, "min"),
-                     explicit=_arg_explicit, batch=shifting("argmin", "axes"))  # fmt: skip
+                     fold=folds.ARGMIN, partition=along_split_dims(reduce_min_p, "min"),
+                     explicit=_arg_explicit, batch=shifting("argmin", "axes"), shown=_WITH_SHARDING)  # fmt: skip
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
@@ -468,7 +459,7 @@ def _monoid(op: Op, x: Value, init: Value, dims: Dims, out_sharding: Any) -> Arr
         raise NotImplementedError(f"{op.name} takes no out_sharding=; reshard the result instead.")
     else:
         total = bind(op, x, axes=dims)
-    if isinstance(init, Literal) and init.value[()] == identity_of(reduction, x.dtype):
+    if isinstance(init, Literal) and init.value[()] == MONOIDS[reduction].identity(x.dtype):
         return total
     binary = next(b for b, reducing in _MONOIDS.items() if reducing is op)
     return bind(binary, init, total)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import type_error
+from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops import elementwise_ir
@@ -136,7 +137,8 @@ def _reshape_transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
 reshape_p = define_op("reshape", type_rule=_reshape_type, kernel=_reshape_kernel, rule=_reshape_rule, localize=_reshape_localize,
                       emit=elementwise_ir.MOVE, view=True, additive=True,
                       explicit=_reshape_explicit, jvp="linear", transpose=_reshape_transpose,
-                      batch=in_front("reshape", lambda size, new_sizes, **_: {"new_sizes": (size, *new_sizes)}))  # fmt: skip
+                      batch=in_front("reshape", lambda size, new_sizes, **_: {"new_sizes": (size, *new_sizes)}),
+                      shown=Shown(empty=("dimensions", "sharding")), keys=HANDS_ON)  # fmt: skip
 
 
 def reshape(

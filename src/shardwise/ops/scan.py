@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.dtypes import physical
 from shardwise.base.errors import ConcretizationTypeError
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_children, treedef_tuple
-from shardwise.ir import Atom, Equation, Program, ShapedArray, Tracer, bind, define_op
+from shardwise.ir import Atom, Equation, Program, ShapedArray, Shown, Tracer, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.bodies import (
     Body,
@@ -26,6 +27,7 @@ from shardwise.ops.bodies import (
     separate,
     trace_body,
 )
+from shardwise.ops.control_keys import scan_keys
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import later
 from shardwise.ops.regions import LoopKernel, layout, local_program, loop_plan, moved, no_rule, settled
@@ -184,9 +186,30 @@ def _scan_compile(env: Env, in_types: Types, out_types: Types, params: Params) -
     return LoopKernel(run if y_types or len(in_types) > params["num_consts"] + n else run_carry)
 
 
+def _scan_steps(eqn: Equation, operands: Sequence[Ndarray], run: Any) -> Any:
+    params = eqn.params
+    first, n = params["num_consts"], params["num_carry"]
+    consts, carry, xs = operands[:first], operands[first : first + n], operands[first + n :]
+    rows: list[Sequence[Ndarray]] = [()] * params["length"]
+    for i in reversed(range(len(rows))) if params["reverse"] else range(len(rows)):
+        outs = yield from run(params["body"], [*consts, *carry, *[np.asarray(x[i]) for x in xs]])
+        carry, rows[i] = outs[:n], outs[n:]
+    stacked = [
+        np.stack([row[k] for row in rows]) if rows else np.empty(v.aval.shape, physical(v.aval.dtype))
+        for k, v in enumerate(eqn.outputs[n:])
+    ]
+    return [*carry, *stacked]
+
+
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    more = {"linear": (False,) * len(eqn.inputs), "_split_transpose": False}
+    return {"unroll": 1, **(more if config.dialect.jaxprs.scan_shows_linear else {}), **shown}
+
+
 scan_p = define_op("scan", type_rule=_scan_type, multiple_results=True, typed=True, rule=no_rule, edges=_scan_edges,
                    partition=_scan_partition, compile=_scan_compile, effects=program_effects,
                    rewrite=later("shardwise.transforms.scan_fission", "fissioned"),
+                   shown=Shown(renamed={"body": "jaxpr"}, change=_shown), keys=scan_keys, steps=_scan_steps,
                    **{rule: later("shardwise.transforms.scan_rules", f"scan_{rule}")
                       for rule in ("jvp", "linearize", "transpose", "batch")})  # fmt: skip
 

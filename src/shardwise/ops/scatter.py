@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.dtypes import isdtype
-from shardwise.ir import Array, Op, ShapedArray, bind, define_op
+from shardwise.ir import Array, Op, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import agreed_split, type_error
+from shardwise.ir.indexed import Indexed
+from shardwise.ir.key_uses import KeyUses
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
-from shardwise.ops.across import summing
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import full_in_front, linear_jvp, moved_to_front
+from shardwise.ops.devices.all_reduce import all_reduce, summing
 from shardwise.ops.scatter_derivative import extremum_jvp, product_jvp, product_transpose, put_transpose, sum_transpose
 from shardwise.ops.scatter_kernel import REDUCTIONS, scatter_compile, scatter_kernel
 from shardwise.ops.window_numbers import (
@@ -215,6 +217,17 @@ def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int 
     return [out], [0]
 
 
+def scatter_indexed(params: Params, in_types: Types) -> Indexed:
+    """`Op.indexed` of all scatters."""
+    operand, _, updates = in_types
+    numbers = params["dimension_numbers"]
+    sizes = [1] * operand.ndim
+    for d, u in zip(scatter_window_dims(numbers, operand.ndim), numbers.update_window_dims, strict=True):
+        sizes[d] = updates.shape[u]
+    dims = numbers.scatter_dims_to_operand_dims
+    return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims))
+
+
 def _define(combine: str, **derivative: Any) -> Op:
     name = f"scatter_{combine}" if combine else "scatter"
     return define_op(
@@ -224,12 +237,16 @@ def _define(combine: str, **derivative: Any) -> Op:
         compile=scatter_compile,
         updates=True,
         across=summing(scatter_kernel, scatter_compile, REDUCTIONS[combine]) if combine else None,
-        absorbs_sum=bool(combine),
+        absorbs=all_reduce if combine else None,
         rule=_scatter_rule,
         reduction=REDUCTIONS[combine],
         place=_place,
         explicit=_scatter_specs,
         batch=_batch,
+        makes_nan=True,
+        indexed=scatter_indexed,
+        keys=None if combine else KeyUses({2: True}, forwards={0: 0}),
+        shown=Shown(f"scatter-{combine}" if combine else None),
         **derivative,
     )
 

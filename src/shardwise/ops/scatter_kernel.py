@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import finfo, iinfo, isdtype, physical
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes
 from shardwise.ops.row_loops import combined_rows
@@ -24,6 +23,7 @@ from shardwise.runtime.blocks import expanded
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import alone
+from shardwise.runtime.monoids import MONOIDS
 
 DimAxes = tuple[Axes, ...]
 
@@ -37,22 +37,6 @@ _UFUNCS: dict[str, Callable[..., Any] | None] = {
     "min": np.minimum,
     "max": np.maximum,
 }
-
-
-def neutral(combine: str, dtype: Any) -> Any:
-    """The value that `combine` leaves others unchanged by."""
-    if combine in ("add", "sub"):
-        return 0
-    if combine == "mul":
-        return 1
-    if isdtype(dtype, "bool"):
-        return combine == "min"
-    if isdtype(dtype, "integral"):
-        return iinfo(dtype).max if combine == "min" else iinfo(dtype).min
-    sign = 1 if combine == "min" else -1
-    with np.errstate(over="ignore"):
-        infinite = np.asarray(sign * np.inf).astype(physical(dtype))
-    return infinite if not np.isnan(infinite) else sign * finfo(dtype).max
 
 
 class ScatterKernel:
@@ -169,14 +153,16 @@ def _counted_once(env: Env, operand: Block, update_axes: Axes, sum_axes: Axes, c
     if first.all():
         return operand
     first = first.reshape((*first.shape, *(1,) * (operand.ndim - env.lead)))
-    return np.where(first, operand, np.asarray(neutral(combine, operand.dtype)).astype(operand.dtype))
+    return np.where(first, operand, MONOIDS[REDUCTIONS[combine]].identity(operand.dtype))
 
 
 def _one_after_other(
     env: Env, numbers: ScatterDimensionNumbers, indices: Block, updates: Block, axes: Axes, combine: str
 ) -> tuple[ScatterDimensionNumbers, Block, Block]:
     """The updates of all devices along `axes` as those of one: these axes are the first batch dims."""
-    counts = combine not in ("min", "max")  # updates that are the same on all devices come once from each
+    counts = (
+        MONOIDS[REDUCTIONS[combine]].repeated is not None
+    )  # updates that are the same on all devices come once from each
     for a in axes:
         d = env.dim(a)
         n = env.extent(a) if counts else max(indices.shape[d], updates.shape[d])

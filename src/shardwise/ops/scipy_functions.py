@@ -114,7 +114,8 @@ _PUSHES: dict[str, Pushes] = {
 }  # fmt: skip
 
 _OWN = {"hyp1f1": _hyp1f1}
-OPS: dict[str, Op] = {name: elementwise_op(f"scipy_{name}", _OWN.get(name) or _function(name), *(kinds,) * arity, push=_PUSHES.get(name))
+OPS: dict[str, Op] = {name: elementwise_op(f"scipy_{name}", _OWN.get(name) or _function(name), *(kinds,) * arity, push=_PUSHES.get(name),
+                                           makes_nan=True)
                       for name, (arity, kinds) in _TABLE.items()}  # fmt: skip
 
 
@@ -156,7 +157,13 @@ def _pair(name: str) -> Op:
         return _call(name, x), [do.mul(t, s if name == "fresnel" else do.div(s, x)) for s in slopes]
 
     return define_op(
-        f"scipy_{name}", type_rule=_pair_type(name), kernel=kernel, rule=_pair_rule, multiple_results=True, jvp=jvp
+        f"scipy_{name}",
+        makes_nan=True,
+        type_rule=_pair_type(name),
+        kernel=kernel,
+        rule=_pair_rule,
+        multiple_results=True,
+        jvp=jvp,
     )
 
 

@@ -12,8 +12,8 @@ from shardwise.ir import Array, Tracer
 from shardwise.ops.broadcast import expand_dims
 from shardwise.ops.convert import as_array
 from shardwise.ops.fill import full
-from shardwise.ops.reduce import identity_of
 from shardwise.ops.scatter import ScatterDimensionNumbers, scatter_add, scatter_max, scatter_min, scatter_mul
+from shardwise.runtime.monoids import MONOIDS
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
@@ -35,7 +35,7 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array]) -> Callab
         num_segments = int(num_segments)
         if num_segments < 0:
             raise ValueError(f"{name}: num_segments must be non-negative, got {num_segments}.")
-        out = full((num_segments, *values.shape[ids.ndim :]), identity_of(reduction, values.dtype), values.dtype)
+        out = full((num_segments, *values.shape[ids.ndim :]), MONOIDS[reduction].identity(values.dtype), values.dtype)
         window = tuple(range(ids.ndim, values.ndim))
         numbers = ScatterDimensionNumbers(window, (0,), (0,))
         return scatter(out, expand_dims(ids, (ids.ndim,)), values, numbers, indices_are_sorted=indices_are_sorted,

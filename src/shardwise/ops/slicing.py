@@ -15,6 +15,8 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.ir import Array, Equation, Literal, ShapedArray, bind, define_op, literal
 from shardwise.ir.explicit import check_divisible, type_error
+from shardwise.ir.indexed import Indexed
+from shardwise.ir.key_uses import HANDS_ON, KeyUses
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.broadcast import expand_dims
@@ -155,6 +157,11 @@ def _static_slice(eqn: Equation) -> Equation | None:
     )
 
 
+def _indexed(params: Params, in_types: Types) -> Indexed:
+    sizes = params["slice_sizes"]
+    return Indexed(1, False, range(len(sizes)), sizes, params["wrap"])
+
+
 dynamic_slice_p = define_op(
     "dynamic_slice",
     forward_first=True,
@@ -167,6 +174,8 @@ dynamic_slice_p = define_op(
     rule=lambda ins, outs, params: window_rule(ins[0].shape, outs[0].shape, len(ins) - 1),
     localize=lambda params, ins, outs: {**params, "slice_sizes": outs[0].shape},
     explicit=lambda ins, outs, params, rule: cut_specs("dynamic_slice", ins, outs),
+    keys=HANDS_ON,
+    indexed=_indexed,
 )
 
 
@@ -373,6 +382,11 @@ def _update_transpose(
     return [rest, window, *[None] * len(starts)]
 
 
+def _update_indexed(params: Params, in_types: Types) -> Indexed:
+    sizes = in_types[1].shape
+    return Indexed(2, False, range(len(sizes)), sizes, params["wrap"])
+
+
 dynamic_update_slice_p = define_op(
     "dynamic_update_slice",
     forward_first=True,
@@ -386,6 +400,8 @@ dynamic_update_slice_p = define_op(
     rule=_update_rule,
     place=_update_place,
     explicit=_update_specs,
+    keys=KeyUses({1: True}, forwards={0: 0}),
+    indexed=_update_indexed,
 )
 
 

@@ -34,9 +34,10 @@ def _scipy(name: str) -> Callable[..., Block]:
 
 
 def _define(
-    name: str, function: Callable[..., Block], arity: int, push: Pushes | None = None, emit: Emit | None = None
-) -> Op:
-    return elementwise_op(name, function, *("f",) * arity, push=push, emit=emit)
+    name: str, function: Callable[..., Block], arity: int, push: Pushes | None = None, emit: Emit | None = None,
+    **fields: Any,
+) -> Op:  # fmt: skip
+    return elementwise_op(name, function, *("f",) * arity, push=push, emit=emit, **fields)
 
 
 def _lgamma(x: Block) -> Block:
@@ -143,31 +144,35 @@ def _i1e_push(t: Any, y: Any, x: Any) -> Any:
     return do.mul(t, do.select_n(zero, slope, 0.5))
 
 
-erf_p = _define("erf", _scipy("erf"), 1, lambda t, y, x: do.mul(t, _bell(x)), ir.ERF)
-erfc_p = _define("erfc", _scipy("erfc"), 1, lambda t, y, x: do.mul(t, do.neg(_bell(x))), ir.ERFC)
+erf_p = _define("erf", _scipy("erf"), 1, lambda t, y, x: do.mul(t, _bell(x)), ir.ERF, transcendental=True)
+erfc_p = _define("erfc", _scipy("erfc"), 1, lambda t, y, x: do.mul(t, do.neg(_bell(x))), ir.ERFC, transcendental=True)
 erf_inv_p = _define("erf_inv", _erf_inv, 1,
-                    lambda t, y, x: do.mul(t, do.mul(1 / _TWO_OVER_ROOT_PI, do.exp(do.square(y)))), ir.ERF_INV)  # fmt: skip
-lgamma_p = _define("lgamma", _lgamma, 1, lambda t, y, x: do.mul(t, do.digamma(x)))
-digamma_p = _define("digamma", _digamma, 1, lambda t, y, x: do.mul(t, do.polygamma(scalar(1, x.dtype), x)))
+                    lambda t, y, x: do.mul(t, do.mul(1 / _TWO_OVER_ROOT_PI, do.exp(do.square(y)))), ir.ERF_INV,
+                    transcendental=True)  # fmt: skip
+lgamma_p = _define("lgamma", _lgamma, 1, lambda t, y, x: do.mul(t, do.digamma(x)), transcendental=True)
+digamma_p = _define(
+    "digamma", _digamma, 1, lambda t, y, x: do.mul(t, do.polygamma(scalar(1, x.dtype), x)), transcendental=True
+)
 polygamma_p = _define("polygamma", _polygamma, 2,
-                      (unknown("polygamma", "its order"), lambda t, y, m, x: do.mul(t, do.polygamma(do.add(m, 1), x))))  # fmt: skip
+                      (unknown("polygamma", "its order"), lambda t, y, m, x: do.mul(t, do.polygamma(do.add(m, 1), x))),
+                      makes_nan=True)  # fmt: skip
 igamma_p = _define("igamma", _igamma, 2,
                    (lambda t, y, a, x: do.mul(t, do.igamma_grad_a(a, x)),
-                    lambda t, y, a, x: do.mul(t, _gamma_density(a, x))))  # fmt: skip
+                    lambda t, y, a, x: do.mul(t, _gamma_density(a, x))), makes_nan=True)  # fmt: skip
 igammac_p = _define("igammac", _igammac, 2,
                     (lambda t, y, a, x: do.mul(t, do.neg(do.igamma_grad_a(a, x))),
-                     lambda t, y, a, x: do.mul(t, do.neg(_gamma_density(a, x)))))  # fmt: skip
-igamma_grad_a_p = _define("igamma_grad_a", _igamma_grad_a, 2)
+                     lambda t, y, a, x: do.mul(t, do.neg(_gamma_density(a, x)))), makes_nan=True)  # fmt: skip
+igamma_grad_a_p = _define("igamma_grad_a", _igamma_grad_a, 2, makes_nan=True)
 random_gamma_grad_p = _define("random_gamma_grad", _random_gamma_grad, 2)
 bessel_i0e_p = _define("bessel_i0e", _scipy("i0e"), 1,
-                       lambda t, y, x: do.mul(t, do.sub(do.bessel_i1e(x), do.mul(do.sign(x), y))))  # fmt: skip
-bessel_i1e_p = _define("bessel_i1e", _scipy("i1e"), 1, _i1e_push)
+                       lambda t, y, x: do.mul(t, do.sub(do.bessel_i1e(x), do.mul(do.sign(x), y))), makes_nan=True)  # fmt: skip
+bessel_i1e_p = _define("bessel_i1e", _scipy("i1e"), 1, _i1e_push, makes_nan=True)
 zeta_p = _define("zeta", _zeta, 2,
                  (unknown("zeta", "its exponent"),
-                  lambda t, y, x, q: do.mul(t, do.mul(do.neg(x), do.zeta(do.add(x, 1), q)))))  # fmt: skip
+                  lambda t, y, x, q: do.mul(t, do.mul(do.neg(x), do.zeta(do.add(x, 1), q)))), makes_nan=True)  # fmt: skip
 regularized_incomplete_beta_p = _define(
     "regularized_incomplete_beta", _scipy("betainc"), 3,
-    (unknown("betainc", "a"), unknown("betainc", "b"), _beta_density),
+    (unknown("betainc", "a"), unknown("betainc", "b"), _beta_density), makes_nan=True,
 )  # fmt: skip
 
 

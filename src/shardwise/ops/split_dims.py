@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir.types import Axes
-from shardwise.ops.collective import all_reduce
+from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.runtime.blocks import expanded
 from shardwise.runtime.env import Env
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
+from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ops import elementwise_ir
 from shardwise.ops.batching import in_front, shifting, up
@@ -56,7 +57,8 @@ def _transpose_transpose(ct: Any, x: Any, *, permutation: tuple[int, ...]) -> li
 
 transpose_p = define_op("transpose", type_rule=_transpose_type, kernel=_transpose_kernel, rule=_transpose_rule, jvp="linear",
                         transpose=_transpose_transpose, view=True, additive=True,
-                        batch=in_front("transpose", lambda size, permutation: {"permutation": (0, *up(permutation))}))  # fmt: skip
+                        batch=in_front("transpose", lambda size, permutation: {"permutation": (0, *up(permutation))}),
+                        keys=HANDS_ON)  # fmt: skip
 
 
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
@@ -96,7 +98,7 @@ def _squeeze_transpose(ct: Any, x: Any, *, dimensions: tuple[int, ...]) -> list[
 
 squeeze_p = define_op("squeeze", type_rule=_squeeze_type, kernel=_squeeze_kernel, rule=_squeeze_rule, jvp="linear",
                       emit=elementwise_ir.MOVE, view=True, additive=True,
-                      transpose=_squeeze_transpose, batch=shifting("squeeze", "dimensions"))  # fmt: skip
+                      transpose=_squeeze_transpose, batch=shifting("squeeze", "dimensions"), keys=HANDS_ON)  # fmt: skip
 
 
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
@@ -136,7 +138,7 @@ def _rev_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo
 
 
 rev_p = define_op("rev", type_rule=_rev_type, kernel=_rev_kernel, rule=_rev_rule, halo=_rev_halo, view=True, jvp="linear",
-                  transpose=lambda ct, x, **params: [do.rev(ct, **params)], batch=shifting("rev", "dimensions"))  # fmt: skip
+                  transpose=lambda ct, x, **params: [do.rev(ct, **params)], batch=shifting("rev", "dimensions"), keys=HANDS_ON)  # fmt: skip
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import as_dtype
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, Op, ShapedArray, bind, define_op
 from shardwise.ops import complex_loops, complex_points
 from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.accuracy import check_accuracy
@@ -186,56 +186,63 @@ def _integer_pow_push(t: Any, z: Any, x: Any, *, y: int) -> Any:
 
 # -- ops -------------------------------------------------------------------------------------------------------------
 
+
+def _transcendental(name: str, *args: Any, **fields: Any) -> Op:
+    return elementwise_op(name, *args, transcendental=True, **fields)
+
+
 neg_p = elementwise_op("neg", np.negative, "iufc", emit=ir.NEG, additive=True,
                      push=lambda t, y, x: do.neg(t), pull=lambda ct, x: do.neg(ct))  # fmt: skip
 sign_p = elementwise_op("sign", _sign, "iufc", emit=ir.SIGN, push=())
 floor_p = elementwise_op("floor", np.floor, "f", emit=ir.FLOOR, push=())
 ceil_p = elementwise_op("ceil", np.ceil, "f", emit=ir.CEIL, push=())
 is_finite_p = elementwise_op("is_finite", np.isfinite, "f", emit=ir.IS_FINITE, result=lambda d: _BOOL)
-exp_p = elementwise_op("exp", _exp, "fc", ufunc_of=_exp_of, emit=ir.EXP, push=lambda t, y, x: do.mul(t, y))
-exp2_p = elementwise_op(
+exp_p = _transcendental("exp", _exp, "fc", ufunc_of=_exp_of, emit=ir.EXP, push=lambda t, y, x: do.mul(t, y))
+exp2_p = _transcendental(
     "exp2", _exp2, "fc", ufunc_of=_exp2_of, emit=ir.EXP2, push=lambda t, y, x: do.mul(t, do.mul(y, math.log(2)))
 )
-expm1_p = elementwise_op(
+expm1_p = _transcendental(
     "expm1", _expm1, "fc", ufunc_of=_expm1_of, emit=ir.EXPM1, push=lambda t, y, x: do.mul(t, do.add(y, 1))
 )
-log_p = elementwise_op("log", _log, "fc", ufunc_of=_log_of, emit=ir.LOG, push=lambda t, y, x: do.div(t, x))
-log1p_p = elementwise_op(
+log_p = _transcendental("log", _log, "fc", ufunc_of=_log_of, emit=ir.LOG, push=lambda t, y, x: do.div(t, x))
+log1p_p = _transcendental(
     "log1p", _log1p, "fc", ufunc_of=_log1p_of, emit=ir.LOG1P, push=lambda t, y, x: do.div(t, do.add(x, 1))
 )
-sin_p = elementwise_op("sin", _sin, "fc", ufunc_of=_sin_of, emit=ir.SIN, push=lambda t, y, x: do.mul(t, do.cos(x)))
-cos_p = elementwise_op("cos", _cos, "fc", ufunc_of=_cos_of, emit=ir.COS,
+sin_p = _transcendental("sin", _sin, "fc", ufunc_of=_sin_of, emit=ir.SIN, push=lambda t, y, x: do.mul(t, do.cos(x)))
+cos_p = _transcendental("cos", _cos, "fc", ufunc_of=_cos_of, emit=ir.COS,
                      push=lambda t, y, x: do.mul(t, do.neg(do.sin(x))))  # fmt: skip
-tan_p = elementwise_op(
+tan_p = _transcendental(
     "tan", _tan, "fc", ufunc_of=_tan_of, emit=ir.TAN, push=lambda t, y, x: do.mul(t, do.add(do.square(y), 1))
 )
-tanh_p = elementwise_op(
+tanh_p = _transcendental(
     "tanh", _tanh, "fc", ufunc_of=_tanh_of, emit=ir.TANH, push=lambda t, y, x: do.mul(t, do.sub(1, do.square(y)))
 )
-sinh_p = elementwise_op(
+sinh_p = _transcendental(
     "sinh", _sinh, "fc", ufunc_of=_sinh_of, emit=ir.SINH, push=lambda t, y, x: do.mul(t, do.cosh(x))
 )
-cosh_p = elementwise_op(
+cosh_p = _transcendental(
     "cosh", _cosh, "fc", ufunc_of=_cosh_of, emit=ir.COSH, push=lambda t, y, x: do.mul(t, do.sinh(x))
 )
-asin_p = elementwise_op("asin", _asin, "fc", ufunc_of=_asin_of, emit=ir.ASIN,
+asin_p = _transcendental("asin", _asin, "fc", ufunc_of=_asin_of, emit=ir.ASIN,
                       push=lambda t, y, x: do.mul(t, do.rsqrt(do.sub(1, do.square(x)))))  # fmt: skip
-acos_p = elementwise_op("acos", _acos, "fc", ufunc_of=_acos_of, emit=ir.ACOS,
+acos_p = _transcendental("acos", _acos, "fc", ufunc_of=_acos_of, emit=ir.ACOS,
                       push=lambda t, y, x: do.mul(t, do.neg(do.rsqrt(do.sub(1, do.square(x))))))  # fmt: skip
-atan_p = elementwise_op("atan", np.arctan, "fc", emit=ir.ATAN, push=lambda t, y, x: do.div(t, do.add(do.square(x), 1)))
-asinh_p = elementwise_op("asinh", _asinh, "fc", ufunc_of=_asinh_of, emit=ir.ASINH,
+atan_p = _transcendental("atan", np.arctan, "fc", emit=ir.ATAN, push=lambda t, y, x: do.div(t, do.add(do.square(x), 1)))
+asinh_p = _transcendental("asinh", _asinh, "fc", ufunc_of=_asinh_of, emit=ir.ASINH,
                        push=lambda t, y, x: do.mul(t, do.rsqrt(do.add(do.square(x), 1))))  # fmt: skip
-acosh_p = elementwise_op("acosh", _acosh, "fc", ufunc_of=_acosh_of, emit=ir.ACOSH,
+acosh_p = _transcendental("acosh", _acosh, "fc", ufunc_of=_acosh_of, emit=ir.ACOSH,
                        push=lambda t, y, x: do.mul(t, do.rsqrt(do.mul(do.sub(x, 1), do.add(x, 1)))))  # fmt: skip
-atanh_p = elementwise_op("atanh", np.arctanh, "fc", emit=ir.ATANH,
+atanh_p = _transcendental("atanh", np.arctanh, "fc", emit=ir.ATANH,
                        push=lambda t, y, x: do.div(t, do.mul(do.add(x, 1), do.sub(1, x))))  # fmt: skip
-sqrt_p = elementwise_op("sqrt", _sqrt, "fc", ufunc_of=_sqrt_of, emit=ir.SQRT,
+sqrt_p = _transcendental("sqrt", _sqrt, "fc", ufunc_of=_sqrt_of, emit=ir.SQRT,
                       push=lambda t, y, x: do.mul(t, do.div(0.5, y)))  # fmt: skip
-rsqrt_p = elementwise_op(
+rsqrt_p = _transcendental(
     "rsqrt", _rsqrt, "fc", emit=ir.RSQRT, push=lambda t, y, x: do.mul(t, do.mul(-0.5, do.div(y, x)))
 )
-cbrt_p = elementwise_op("cbrt", np.cbrt, "f", emit=ir.CBRT, push=lambda t, y, x: do.mul(t, do.div(1 / 3, do.square(y))))
-logistic_p = elementwise_op("logistic", _logistic, "fc", emit=ir.LOGISTIC,
+cbrt_p = _transcendental(
+    "cbrt", np.cbrt, "f", emit=ir.CBRT, push=lambda t, y, x: do.mul(t, do.div(1 / 3, do.square(y)))
+)
+logistic_p = _transcendental("logistic", _logistic, "fc", emit=ir.LOGISTIC,
                           push=lambda t, y, x: do.mul(t, do.mul(y, do.sub(1, y))))  # fmt: skip
 abs_p = elementwise_op("abs", _abs, "ifc", ufunc_of=_abs_of, emit=ir.ABS, result=real_part_dtype, push=_abs_push)
 square_p = elementwise_op("square", np.square, "iufc", emit=ir.SQUARE, push=lambda t, y, x: do.mul(t, do.mul(2, x)))
@@ -296,7 +303,7 @@ def _integer_pow_kernel(env: Env, x: Block, *, y: int) -> Block:
 
 
 integer_pow_p = define_op("integer_pow", type_rule=_integer_pow_type, kernel=_integer_pow_kernel, emit=ir.INTEGER_POW,
-                          jvp=along("integer_pow", _integer_pow_push))  # fmt: skip
+                          jvp=along("integer_pow", _integer_pow_push), makes_nan=True)  # fmt: skip
 
 
 # -- functions -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from shardwise.base import config
 from shardwise.base.errors import ConcretizationTypeError
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_map, tree_unflatten, treedef_tuple
-from shardwise.ir import Atom, Equation, Program, ShapedArray, bind, define_op
+from shardwise.ir import Atom, Equation, Program, ShapedArray, Shown, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.bodies import (
     check_carry,
@@ -24,6 +24,7 @@ from shardwise.ops.bodies import (
     separate,
     trace_body,
 )
+from shardwise.ops.control_keys import while_keys
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import later
 from shardwise.ops.regions import (
@@ -129,8 +130,22 @@ def _while_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
     return LoopKernel(run)
 
 
+def _while_steps(eqn: Equation, operands: Sequence[Ndarray], run: Any) -> Any:
+    params = eqn.params
+    first, second = params["cond_consts"], params["body_consts"]
+    for_test, for_body = operands[:first], operands[first : first + second]
+    carry = operands[first + second :]
+    while True:
+        (going,) = yield from run(params["cond"], [*for_test, *carry])
+        if not going.item():
+            return list(carry)
+        carry = yield from run(params["body"], [*for_body, *carry])
+
+
 while_p = define_op("while", type_rule=_while_type, multiple_results=True, typed=True, rule=no_rule, edges=_while_edges,
                     partition=_while_partition, compile=_while_compile, effects=program_effects,
+                    shown=Shown(renamed={"cond": "cond_jaxpr", "body": "body_jaxpr", "cond_consts": "cond_nconsts",
+                                         "body_consts": "body_nconsts"}), keys=while_keys, steps=_while_steps,
                    **{rule: later("shardwise.transforms.while_rules", f"while_{rule}")
                       for rule in ("jvp", "linearize", "transpose", "batch")})  # fmt: skip
 

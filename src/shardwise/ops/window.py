@@ -24,8 +24,8 @@ from shardwise.ops.derivative import do
 from shardwise.ops.im2col import spread_out
 from shardwise.ops.operands import Block, Value, check_kind, dtype_kind
 from shardwise.ops.pieces import pad, slice
-from shardwise.ops.reduce import identity_of
 from shardwise.runtime.env import Env
+from shardwise.runtime.monoids import MONOIDS
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["reduce_window", "reduce_window_max_p", "reduce_window_min_p", "reduce_window_shape_tuple",
@@ -111,18 +111,18 @@ def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
 # -- kernels -----------------------------------------------------------------------------------------------------------------
 
 
-def _window_kernel(ufunc: Any, reduction: str) -> Callable[..., Block]:
+def _window_kernel(reduction: str) -> Callable[..., Block]:
     def kernel(env: Env, x: Block, *, window_dimensions: Ints, window_strides: Ints, padding: Pads, base_dilation: Ints,
                window_dilation: Ints) -> Block:  # fmt: skip
         dtype = x.dtype
         narrow = reduction in ("sum", "prod") and dtype.itemsize < 4 and dtype_kind(dtype) == "f"
-        fill = identity_of(reduction, dtype)
+        fill = MONOIDS[reduction].identity(dtype)
         x = spread_out(x, env.lead, padding, base_dilation, fill, np.dtype(np.float32) if narrow else dtype)
         steps = zip(window_dimensions, window_strides, window_dilation, strict=True)
         # Longest strides first: they leave the least for the dims after them.
         for d, (size, stride, gap) in sorted(enumerate(steps, env.lead), key=lambda s: -s[1][1]):
             if size != 1 or stride != 1:
-                x = _slide(ufunc, x, d, size, stride, gap)
+                x = _slide(MONOIDS[reduction].merge, x, d, size, stride, gap)
         return x.astype(dtype) if narrow else x
 
     return kernel
@@ -170,7 +170,7 @@ def _window_halo(reduction: str) -> Callable[..., Halo | None]:
         stride, low = params["window_strides"][dim], params["padding"][dim][0]
         window = dilated(params["window_dimensions"][dim], params["window_dilation"][dim])
         whole = (*params["padding"][:dim], (0, 0), *params["padding"][dim + 1 :])
-        fill = identity_of(reduction, in_types[0].dtype)
+        fill = MONOIDS[reduction].identity(in_types[0].dtype)
         return Halo(stride * out_local, -low, stride * (out_local - 1) + window, {**params, "padding": whole}, fill)
 
     return halo
@@ -208,7 +208,7 @@ def _window_jvp(reduction: str) -> Callable[..., Any]:
         edges = tuple(
             (low, high, gap - 1) for (low, high), gap in zip(params["padding"], params["base_dilation"], strict=True)
         )
-        pair = [do.pad(*primals, identity_of(reduction, out.dtype).item(), padding_config=edges),
+        pair = [do.pad(*primals, MONOIDS[reduction].identity(out.dtype).item(), padding_config=edges),
                 do.pad(*tangents, 0, padding_config=edges)]  # fmt: skip
         steps = zip(params["window_dimensions"], params["window_strides"], params["window_dilation"], strict=True)
         for d, step in enumerate(steps):
@@ -233,20 +233,20 @@ def _taps(shape: Ints, dim: int, size: int, stride: int, gap: int) -> list[dict[
     return parts
 
 
-def _define(reduction: str, ufunc: Any, accepts: str, **derivative: Any) -> Op:
+def _define(reduction: str, accepts: str, **derivative: Any) -> Op:
     name = f"reduce_window_{reduction}"
-    return define_op(name, type_rule=_window_type(name, accepts), kernel=_window_kernel(ufunc, reduction), rule=_window_rule,
+    return define_op(name, type_rule=_window_type(name, accepts), kernel=_window_kernel(reduction), rule=_window_rule,
                      explicit=_window_specs, reduction=reduction, localize=_localize, halo=_window_halo(reduction),
                      **derivative)  # fmt: skip
 
 
-reduce_window_sum_p = _define("sum", np.add, "iufc", jvp="linear", transpose=_sum_transpose)
-reduce_window_prod_p = _define("prod", np.multiply, "iufc", jvp=_window_jvp("prod"))
-reduce_window_max_p = _define("max", np.maximum, "biuf", jvp=_window_jvp("max"))
-reduce_window_min_p = _define("min", np.minimum, "biuf", jvp=_window_jvp("min"))
-reduce_window_and_p = _define("and", np.bitwise_and, "biu")
-reduce_window_or_p = _define("or", np.bitwise_or, "biu")
-reduce_window_xor_p = _define("xor", np.bitwise_xor, "biu")
+reduce_window_sum_p = _define("sum", "iufc", makes_nan=True, jvp="linear", transpose=_sum_transpose)
+reduce_window_prod_p = _define("prod", "iufc", makes_nan=True, jvp=_window_jvp("prod"))
+reduce_window_max_p = _define("max", "biuf", jvp=_window_jvp("max"))
+reduce_window_min_p = _define("min", "biuf", jvp=_window_jvp("min"))
+reduce_window_and_p = _define("and", "biu")
+reduce_window_or_p = _define("or", "biu")
+reduce_window_xor_p = _define("xor", "biu")
 
 _MONOIDS = {add_p: reduce_window_sum_p, mul_p: reduce_window_prod_p, max_p: reduce_window_max_p, min_p: reduce_window_min_p,
             and_p: reduce_window_and_p, or_p: reduce_window_or_p, xor_p: reduce_window_xor_p}  # fmt: skip
@@ -342,7 +342,7 @@ def _monoid(program: Program, inits: Sequence[Value], values: Sequence[Value]) -
         return None
     init = inits[0]
     known = init.value[()] if isinstance(init, Literal) else _concrete(init)
-    if known is None or known != identity_of(op.reduction_of({}), values[0].dtype):
+    if known is None or known != MONOIDS[op.reduction_of({})].identity(values[0].dtype):
         return None
     return None if op in (reduce_window_max_p, reduce_window_min_p) and dtype_kind(values[0].dtype) == "c" else op
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 import math
 
 from shardwise.ir import Equation, Program, Var, map_equations, map_programs
-from shardwise.ops.collective import all_reduce
 from shardwise.passes.parts import makers, users
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.kernel import FEWEST
 from shardwise.runtime.fused.space import space_of
 from shardwise.runtime.machine.llvm import available
-
-_REPEATABLE = ("max", "min", "and", "or")  # a value that several devices hold counts once
+from shardwise.runtime.monoids import MONOIDS
 
 
 def with_crossing_reductions(program: Program, env: Env) -> Program:
@@ -32,20 +30,16 @@ def _joined(program: Program, env: Env) -> Program:
     equations: list[Equation | None] = list(program.equations)
     for i, eqn in enumerate(program.equations):
         x = eqn.inputs[0] if eqn.inputs else None
-        if (
-            eqn.op is not all_reduce
-            or x not in made
-            or x in kept
-            or used[x] != [i]
-            or eqn.params.get("groups") is not None
-        ):
+        collective = eqn.op.collective
+        reduction = None if collective is None or collective.absorbed is None else collective.absorbed(eqn.params)
+        if reduction is None or reduction.rest is not None or x not in made or x in kept or used[x] != [i]:
             continue
         first = program.equations[made[x]]
         space, axes = space_of(first), eqn.params["axes"]
-        if space is None or space.crossed or not set(axes) <= space.vma or eqn.params["kind"] not in _REPEATABLE:
+        if space is None or space.crossed or not set(axes) <= space.vma or MONOIDS[reduction.kind].repeated is not None:
             continue
         if (
-            first.op.reduction_of(first.params) == eqn.params["kind"]
+            first.op.reduction_of(first.params) == reduction.kind
             and math.prod(space.shape) * math.prod(env.axis_sizes) >= FEWEST
         ):
             equations[made[x]] = None

@@ -13,22 +13,20 @@ from functools import cached_property
 from typing import Any
 
 from shardwise.base.config import context_token
-from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, literal
-from shardwise.ir.op import Halo, Op
+from shardwise.ir import Atom, Collective, Equation, ExactParams, Literal, Program, ShapedArray, Var, literal, unwrapped
+from shardwise.ir.op import Op
 from shardwise.ir.program import Source
-from shardwise.ops.collective import (
-    all_gather_op,
-    all_reduce,
-    all_slice,
-    all_to_all_op,
-    halo_exchange,
-    ppermute_op,
-    psum_scatter_op,
-)
-from shardwise.ops.relayout import device_bytes, layout_axes, relayout_op, route
-from shardwise.ops.variance import first_replica
+from shardwise.ops.devices.all_gather import all_gather_op
+from shardwise.ops.devices.all_reduce import all_reduce
+from shardwise.ops.devices.all_slice import all_slice
+from shardwise.ops.devices.all_to_all import all_to_all_op
+from shardwise.ops.devices.first_replica import first_replica
+from shardwise.ops.devices.halo_exchange import halo_exchange
+from shardwise.ops.devices.ppermute import ppermute_op
+from shardwise.ops.devices.reduce_scatter import psum_scatter_op
+from shardwise.ops.devices.relayout import layout_axes, relayout_op, route
 from shardwise.passes.grid import Axes, DimAxes, Grid
-from shardwise.passes.reshard import Step, collective_bytes, plan_reshard
+from shardwise.passes.reshard import Step, plan_reshard
 from shardwise.passes.split import Split, dim_of, local_params, local_results, local_type, shape_of, split_of
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
@@ -38,7 +36,7 @@ from shardwise.sharding.rule import Rule
 class Transfer:
     """One inserted or written collective, for `explain`."""
 
-    kind: str
+    op: Op
     axes: Axes
     bytes: int  # sent per device
     value: str  # type of the value it works on, global view
@@ -47,9 +45,19 @@ class Transfer:
     implicit: bool  # inserted by the partitioner rather than written by the user
 
     @property
+    def kind(self) -> str:
+        """What `explain` calls it."""
+        return _collective(self.op).label
+
+    @property
     def unasked(self) -> bool:
         """Whether it lays a value out anew though the user wrote nothing of the kind."""
-        return self.implicit and self.kind in ("all_gather", "all_to_all", "permute", "relayout")
+        return self.implicit and _collective(self.op).moves
+
+
+def _collective(op: Op) -> Collective:
+    assert op.collective is not None, f"{op} is no collective"
+    return op.collective
 
 
 @dataclass
@@ -111,14 +119,16 @@ class Region:
         self.equations.append(Equation(op, tuple(atoms), variables, params, source))
         return variables
 
-    def collective(self, op: Op, atom: Atom, kind: str, axes: Axes, aval: ShapedArray, params: dict[str, Any]) -> Var:
-        """Append a collective inserted by the partitioner and record what it sends."""
-        n = math.prod(self.grid.axis_sizes[a] for a in axes)
-        sent = collective_bytes(kind, atom.aval.nbytes, n)
-        cause = self.current.op.name if self.current else "output"
-        source = self.current.source if self.current else None
-        self.transfers.append(Transfer(kind, axes, sent, aval.str_short(), cause, source, implicit=True))
-        return self.emit(op, [atom], {"axes": axes, **params})[0]
+    def collective(self, op: Op, atoms: Sequence[Atom], axes: Axes, aval: ShapedArray, params: dict[str, Any], *,
+                   nothing: bool = True) -> Var:  # fmt: skip
+        """Append a collective inserted by the partitioner, and record what it sends (also `nothing`); `aval` is the global type of what
+        moves."""
+        params = {"axes": axes, **params}
+        sent = _collective(op).bytes_sent(tuple(a.aval for a in atoms), params, self.grid.axis_sizes)
+        cause, source = (self.current.op.name, self.current.source) if self.current else ("output", None)
+        if sent or nothing:
+            self.transfers.append(Transfer(op, axes, sent, aval.str_short(), cause, source, implicit=True))
+        return self.emit(op, atoms, params)[0]
 
     def sizes_of(self, axes: Axes) -> tuple[int, ...]:
         """The sizes of grid axes."""
@@ -140,24 +150,21 @@ class Region:
 
     def _relayout(self, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
         """`reshard` in one exchange between processes."""
-        sizes, axes = self.grid.axis_sizes, layout_axes(have, want)
-        sent = device_bytes(have, want, aval.shape, aval.itemsize, sizes)
-        cause, source = (self.current.op.name, self.current.source) if self.current else ("output", None)
-        self.transfers.append(Transfer("relayout", axes, sent, aval.str_short(), cause, source, implicit=True))
-        params = {"source": have, "target": want, "axes": axes, "sizes": self.sizes_of(axes)}
-        return self.emit(relayout_op, [atom], params)[0]
+        axes = layout_axes(have, want)
+        params = {"source": have, "target": want, "sizes": self.sizes_of(axes)}
+        return self.collective(relayout_op, [atom], axes, aval, params)
 
     def _step(self, atom: Atom, step: Step, aval: ShapedArray) -> Atom:
         sizes = self.sizes_of(step.axes)
-        if step.kind == "slice":
+        if step.op is all_slice:
             return self.emit(all_slice, [atom], {"axes": step.axes, "sizes": sizes, "dim": step.dim})[0]
-        if step.kind == "all_gather":
+        if step.op is all_gather_op:
             params = {"sizes": sizes, "dim": step.dim, "tiled": True, "invariant": True}
-            return self.collective(all_gather_op, atom, "all_gather", step.axes, aval, params)
-        if step.kind == "all_to_all":
+            return self.collective(all_gather_op, [atom], step.axes, aval, params)
+        if step.op is all_to_all_op:
             params = {"sizes": sizes, "split": step.target_dim, "concat": step.dim, "tiled": True}
-            return self.collective(all_to_all_op, atom, "all_to_all", step.axes, aval, params)
-        out = self.collective(ppermute_op, atom, "permute", step.axes, aval, {"perm": tuple(step.perm)})
+            return self.collective(all_to_all_op, [atom], step.axes, aval, params)
+        out = self.collective(ppermute_op, [atom], step.axes, aval, {"perm": tuple(step.perm)})
         varying = {a for axes in step.result for a in axes}
         same = tuple(a for a in step.axes if a not in varying)  # the renaming freed these axes: all replicas are equal
         return self.emit(first_replica, [out], {"axes": same})[0] if same else out
@@ -213,26 +220,20 @@ class Region:
         d, d_out = dim_of(rule.inputs[0], factor), dim_of(rule.outputs[0], factor)
         assert d is not None and d_out is not None and eqn.op.halo is not None
         aval = eqn.inputs[0].aval
-        size, local_out = aval.shape[d], eqn.outputs[0].aval.shape[d_out] // n
+        local_out = eqn.outputs[0].aval.shape[d_out] // n
         halo = eqn.op.halo(params, d, tuple(a.aval for a in eqn.inputs), local_out)
         assert halo is not None
         fill = atoms[halo.fill_operand] if halo.fill_operand is not None else literal(halo.fill, aval.dtype)
-        before = atoms[0].aval
-        window = {"dim": d, "step": halo.step, "start": halo.start, "width": halo.width}
-        (out,) = self.emit(halo_exchange, [atoms[0], fill], {"axes": axes, "sizes": self.sizes_of(axes), **window})
-        missing = _missing(n, size // n, halo)
-        if missing:
-            sent = missing * before.nbytes // max(before.shape[d], 1)
-            self.transfers.append(
-                Transfer("permute", axes, sent, aval.str_short(), eqn.op.name, eqn.source, implicit=True)
-            )
+        window = {"sizes": self.sizes_of(axes), "dim": d, "step": halo.step, "start": halo.start, "width": halo.width}
+        out = self.collective(halo_exchange, [atoms[0], fill], axes, aval, window, nothing=False)
         return [out, *atoms[1:]], dict(halo.params)
 
     def _local(self, eqn: Equation, atoms: Sequence[Atom], in_dims: tuple[DimAxes, ...], out_dims: tuple[DimAxes, ...],
                params: dict[str, Any]) -> None:  # fmt: skip
         op = eqn.op
-        if op.collective:
-            self._rename_axes(eqn, atoms, params)
+        if unwrapped(op, params)[0].collective is not None:
+            params = self._on_grid(op, params)
+            self._record(eqn, atoms, params)
         if op.localize is not None or op.place is not None:
             types = tuple([a.aval for a in atoms])
             out_types = tuple([v.aval for v in eqn.outputs])
@@ -245,19 +246,22 @@ class Region:
             assert out.aval.shape == expected, f"{eqn}: local result {out.aval} should have shape {expected}"
             self.define(var, out, dims)
 
-    def _rename_axes(self, eqn: Equation, atoms: Sequence[Atom], params: dict[str, Any]) -> None:
-        """A user's collective names mesh axes; the grid may have cut them finer."""
-        axes = params["axes"]
-        params["axes"] = tuple(g for a in axes for g in self.scope.get(a, (a,)))
-        if "sizes" in params:
-            params["sizes"] = tuple(self.grid.axis_sizes[a] for a in params["axes"])
-        kind = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
-                "all_to_all": "all_to_all", "ppermute": "permute"}.get(eqn.op.name)  # fmt: skip
-        if kind is not None:
-            n = math.prod(self.grid.axis_sizes[a] for a in params["axes"])
-            sent = sum(collective_bytes(kind, a.aval.nbytes, n) for a in atoms)
+    def _on_grid(self, op: Op, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The params of a user's collective, under any number of vmaps: it names mesh axes, and the grid may have cut them finer."""
+        if op.collective is None:
+            inner = self._on_grid(params["op"], dict(params["inner"]))
+            return {**params, "inner": tuple(inner.items())}
+        axes = tuple(g for a in params["axes"] for g in self.scope.get(a, (a,)))
+        sizes = {"sizes": self.sizes_of(axes)} if "sizes" in params else {}
+        return {**params, "axes": axes, **sizes}
+
+    def _record(self, eqn: Equation, atoms: Sequence[Atom], params: Mapping[str, Any]) -> None:
+        """Note what a user's collective sends."""
+        op, params, _ = unwrapped(eqn.op, params)
+        if _collective(op).counted:
+            sent = _collective(op).bytes_sent(tuple(a.aval for a in atoms), params, self.grid.axis_sizes)
             shown = ", ".join(a.aval.str_short() for a in eqn.inputs)
-            self.transfers.append(Transfer(kind, params["axes"], sent, shown, eqn.op.name, eqn.source, implicit=False))
+            self.transfers.append(Transfer(op, params["axes"], sent, shown, op.name, eqn.source, implicit=False))
 
     def _reduce(self, eqn: Equation, var: Var, dims: DimAxes, placed: DimAxes, partial: Axes) -> None:
         """Finish a result that holds one part of a reduction per device: reduce-scatter what is wanted split, else all-reduce."""
@@ -269,33 +273,22 @@ class Region:
                 extra = want[len(have) :]
                 if want[: len(have)] == have and extra and set(extra) <= set(rest):
                     params = {"sizes": self.sizes_of(extra), "dim": d, "tiled": True}
-                    atom = self.collective(psum_scatter_op, atom, "reduce_scatter", extra, var.aval, params)
+                    atom = self.collective(psum_scatter_op, [atom], extra, var.aval, params)
                     dims = (*dims[:d], want, *dims[d + 1 :])
                     rest = tuple(a for a in rest if a not in extra)
         if rest:
-            atom = self.collective(all_reduce, atom, "all_reduce", rest, var.aval, {"kind": kind})
+            atom = self.collective(all_reduce, [atom], rest, var.aval, {"kind": kind})
         self.define(var, self.reshard(atom, dims, placed, var.aval), placed)
 
 
 def _takes_detours(steps: Sequence[Step], across: tuple[Env, frozenset[str]]) -> bool:
     """Whether steps may send more between processes than what each of them lacks in the end."""
     _, crossing = across
-    first = next((i for i, s in enumerate(steps) if s.kind != "slice" and crossing.intersection(s.axes)), None)
+    first = next((i for i, s in enumerate(steps) if s.op is not all_slice and crossing.intersection(s.axes)), None)
     if first is None:
         return False
     rest = steps[first + 1 :]
-    return steps[first].kind == "permute" or any(s.kind == "slice" or crossing.intersection(s.axes) for s in rest)
-
-
-def _missing(n: int, local: int, halo: Halo) -> int:
-    """The most positions of its window that a device does not hold itself."""
-    worst = 0
-    for i in range(n):
-        start = halo.step * i + halo.start
-        low, high = max(start, 0), min(start + halo.width, n * local)
-        own = max(0, min(high, (i + 1) * local) - max(low, i * local))
-        worst = max(worst, max(0, high - low) - own)
-    return worst
+    return steps[first].op is ppermute_op or any(s.op is all_slice or crossing.intersection(s.axes) for s in rest)
 
 
 def partition(program: Program, grid: Grid, placements: Mapping[Var, DimAxes], in_dims: Sequence[DimAxes],

@@ -18,12 +18,15 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from shardwise.base.caches import recent
+from shardwise.ir import Op
+from shardwise.ops.devices.all_gather import all_gather_op
+from shardwise.ops.devices.all_slice import all_slice
+from shardwise.ops.devices.all_to_all import all_to_all_op
+from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.passes.grid import Axes, DimAxes
 
-Kind = Literal["slice", "all_gather", "all_to_all", "permute"]
 Pairs = tuple[tuple[int, int], ...]
 
 MAX_SEARCH = 4000  # layouts looked at before settling for gather-then-slice
@@ -34,16 +37,16 @@ MAX_ORDERED = 4  # axes on one dim up to which every order is tried
 class Step:
     """One collective over the joint mesh axes `axes` (first name major).
 
-    slice        splits `dim` by `axes`, which become its minor-most axes.
+    all_slice    splits `dim` by `axes`, which become its minor-most axes.
     all_gather   joins the blocks of `dim` over its minor-most axes, `axes`.
     all_to_all   joins `dim` over its minor-most axes, `axes`, and splits `target_dim` by them, as minor-most axes.
-    permute      sends whole blocks: `perm` holds (source, target) positions along `axes`. Axes that `result` no longer
+    ppermute     sends whole blocks: `perm` holds (source, target) positions along `axes`. Axes that `result` no longer
                  uses are left with equal blocks on all their devices.
 
     `result` is the layout afterwards; `bytes_sent` is what a device sends to others.
     """
 
-    kind: Kind
+    op: Op
     axes: Axes
     dim: int
     result: DimAxes
@@ -52,24 +55,10 @@ class Step:
     perm: Pairs = ()
 
 
-def collective_bytes(kind: str, local_bytes: int, n: int) -> int:
-    """Bytes that one device sends in a collective over a group of `n`, holding `local_bytes` before it.
-
-    Kinds: all_gather, reduce_scatter, all_reduce, all_to_all, permute, slice. Raises ValueError for any other.
-    """
-    if kind not in _SENT:
-        raise ValueError(f"no collective is called {kind!r}; expected one of {', '.join(_SENT)}")
-    return 0 if n <= 1 else _SENT[kind](local_bytes, n)
-
-
-_SENT = {
-    "all_gather": lambda b, n: (n - 1) * b,
-    "reduce_scatter": lambda b, n: (n - 1) * b // n,
-    "all_reduce": lambda b, n: 2 * (n - 1) * b // n,
-    "all_to_all": lambda b, n: (n - 1) * b // n,
-    "permute": lambda b, n: b,
-    "slice": lambda b, n: 0,
-}
+def _sent(op: Op, local_bytes: int, n: int) -> int:
+    """Bytes that one device sends in a step over a group of n, holding `local_bytes` before it."""
+    assert op.collective is not None
+    return op.collective.block_bytes_sent(local_bytes, n)
 
 
 def ways(axes: Axes, mesh_axes: Mapping[str, int]) -> int:
@@ -110,15 +99,15 @@ def plan_reshard(source: DimAxes, target: DimAxes, shape: tuple[int, ...], items
     sized = []
     for step in steps:
         n = ways(step.axes, mesh_axes)
-        sent = collective_bytes(step.kind, local, n)
-        sized.append(Step(step.kind, step.axes, step.dim, step.result, sent, step.target_dim, step.perm))
+        sent = _sent(step.op, local, n)
+        sized.append(Step(step.op, step.axes, step.dim, step.result, sent, step.target_dim, step.perm))
         local = math.prod(local_shape(shape, step.result, mesh_axes)) * itemsize
     return tuple(sized)
 
 
 # -- choosing the sequence -------------------------------------------------------------------------
 
-Move = tuple[Kind, Axes, int, int | None, DimAxes]  # kind, axes, dim, target dim, layout afterwards
+Move = tuple[Op, Axes, int, int | None, DimAxes]  # op, axes, dim, target dim, layout afterwards
 
 
 @recent(4096)
@@ -128,11 +117,11 @@ def _plan(source: DimAxes, target: DimAxes, shape: tuple[int, ...],
     moves = _only_slices(source, target) or _only_gathers(source, target) or _search(source, target, shape, sizes)
     steps: list[Step] = []
     layout = source
-    for kind, axes, dim, target_dim, result in _merged(moves):
+    for op, axes, dim, target_dim, result in _merged(moves):
         perm: Pairs = ()
-        if kind == "permute":
+        if op is ppermute_op:
             axes, perm = _permutation(layout, result, sizes)
-        steps.append(Step(kind, axes, dim, result, 0, target_dim, perm))
+        steps.append(Step(op, axes, dim, result, 0, target_dim, perm))
         layout = result
     return tuple(steps)
 
@@ -152,7 +141,7 @@ def _only_slices(source: DimAxes, target: DimAxes) -> list[Move]:
             return []
         if new:
             layout = _replace(layout, d, want)
-            moves.append(("slice", new, d, None, layout))
+            moves.append((all_slice, new, d, None, layout))
     return moves
 
 
@@ -166,7 +155,7 @@ def _only_gathers(source: DimAxes, target: DimAxes) -> list[Move]:
             return []
         if have != want:
             layout = _replace(layout, d, want)
-            moves.append(("all_gather", have[len(want) :], d, None, layout))
+            moves.append((all_gather_op, have[len(want) :], d, None, layout))
     return moves
 
 
@@ -206,9 +195,9 @@ def _search(source: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Map
         done.add(layout)
         local = unit // math.prod(sizes[a] for axes in layout for a in axes)
         for move in _moves(layout, target, shape, sizes):
-            kind, axes, _, _, result = move
-            sent = collective_bytes(kind, local, ways(axes, sizes))
-            total = (cost[0] + sent, cost[1] + (kind != "slice"), cost[2] + 1)
+            op, axes, _, _, result = move
+            sent = _sent(op, local, ways(axes, sizes))
+            total = (cost[0] + sent, cost[1] + (op is not all_slice), cost[2] + 1)
             if result not in best or total < best[result]:
                 best[result] = total
                 came[result] = (layout, move)
@@ -222,22 +211,22 @@ def _moves(layout: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Mapp
     used = {a for axes in layout for a in axes}
     for a, d in home.items():
         if a not in used and shape[d] % (ways(layout[d], sizes) * sizes[a]) == 0:
-            yield "slice", (a,), d, None, _replace(layout, d, (*layout[d], a))
+            yield all_slice, (a,), d, None, _replace(layout, d, (*layout[d], a))
     for d in reversed(range(len(layout))):
         axes = layout[d]
         for k in range(_common(axes, target[d]), len(axes)):
             moved = axes[k:]
             rest = _replace(layout, d, axes[:k])
-            yield "all_gather", moved, d, None, rest
+            yield all_gather_op, moved, d, None, rest
             e = home.get(moved[0], d)
             if e == d or any(home.get(a) != e for a in moved):
                 continue
             if shape[e] % ways((*layout[e], *moved), sizes) == 0:
-                yield "all_to_all", moved, d, e, _replace(rest, e, (*layout[e], *moved))
+                yield all_to_all_op, moved, d, e, _replace(rest, e, (*layout[e], *moved))
     for result in _rearranged(layout, target, home, used, sizes):
         if result != layout:
             changed = tuple(a for have, want in zip(layout, result, strict=True) if have != want for a in have)
-            yield "permute", changed, -1, None, result
+            yield ppermute_op, changed, -1, None, result
 
 
 def _rearranged(layout: DimAxes, target: DimAxes, home: Mapping[str, int], used: set[str],
@@ -275,8 +264,8 @@ def _merged(moves: list[Move]) -> list[Move]:
     """`moves` with neighbouring slices of one dim joined."""
     out: list[Move] = []
     for move in moves:
-        if out and move[0] == "slice" == out[-1][0] and move[2] == out[-1][2]:
-            out[-1] = ("slice", (*out[-1][1], *move[1]), move[2], None, move[4])
+        if out and move[0] is all_slice is out[-1][0] and move[2] == out[-1][2]:
+            out[-1] = (all_slice, (*out[-1][1], *move[1]), move[2], None, move[4])
         else:
             out.append(move)
     return out

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise.ir import Atom, Equation, Literal, Program, Var, exact_items, live_equations, map_equations, map_programs
-from shardwise.ops.collective import all_reduce, all_slice, psum_scatter_op
+from shardwise.ir import (
+    Absorbed,
+    Atom,
+    Equation,
+    Literal,
+    Program,
+    Var,
+    exact_items,
+    live_equations,
+    map_equations,
+    map_programs,
+)
+from shardwise.ir.types import Axes
 
 
 def simplify(program: Program, crossing: frozenset[str] = frozenset()) -> Program:
@@ -85,7 +96,8 @@ def _key(atom: Atom) -> Any:
 def fold_all_reduce(program: Program, crossing: frozenset[str] = frozenset()) -> Program:
     """The reduction over mesh axes right after an op that can do it itself (it has a param `sum_axes`) joins it.
 
-    A reduce-scatter does so as an all-reduce of which each device keeps its own part, where no axis lies across processes.
+    A collective that is a reduction and something after it (a reduce-scatter is one of which each device keeps its own part) does so
+    where no axis lies across processes.
     """
     uses: dict[Var, int] = {}
     for eqn in program.equations:
@@ -98,37 +110,47 @@ def fold_all_reduce(program: Program, crossing: frozenset[str] = frozenset()) ->
     producer: dict[Var, int] = {}
     equations: list[Equation | None] = []
     for eqn in program.equations:
-        made = producer.get(eqn.inputs[0]) if eqn.op in _REDUCING and isinstance(eqn.inputs[0], Var) else None
+        reduction = _as_reduction(eqn)
+        made = producer.get(eqn.inputs[0]) if reduction is not None and isinstance(eqn.inputs[0], Var) else None
         maker = equations[made] if made is not None else None
-        if maker is None or made is None or uses.get(maker.outputs[0]) != 1 or not _joins(eqn, maker, crossing):
+        if (
+            reduction is None
+            or maker is None
+            or made is None
+            or uses.get(maker.outputs[0]) != 1
+            or not _joins(eqn.params["axes"], reduction, maker, crossing)
+        ):
             equations.append(eqn)
         else:
             equations[made] = None
             axes, result = eqn.params["axes"], eqn.outputs[0]
-            if eqn.op is psum_scatter_op:
+            if reduction.rest is not None:
                 whole = maker.outputs[0].aval
                 result = Var(whole.update(vma=whole.vma - set(axes)))
             params = {**maker.params, "sum_axes": axes}
             equations.append(Equation(maker.op, maker.inputs, (result,), params, maker.source))
-            if eqn.op is psum_scatter_op:
-                own = {k: eqn.params[k] for k in ("axes", "sizes", "dim")}
-                equations.append(Equation(all_slice, (result,), eqn.outputs, own, eqn.source))
+            if reduction.rest is not None:
+                rest, own = reduction.rest
+                equations.append(Equation(rest, (result,), eqn.outputs, dict(own), eqn.source))
         for var in eqn.outputs:
             producer[var] = len(equations) - 1
     kept = tuple(e for e in equations if e is not None)
     return Program(program.inputs, kept, program.outputs, program.num_consts, program.name)
 
 
-_REDUCING = (all_reduce, psum_scatter_op)
+def _as_reduction(eqn: Equation) -> Absorbed | None:
+    collective = eqn.op.collective
+    return None if collective is None or collective.absorbed is None else collective.absorbed(eqn.params)
 
 
-def _joins(eqn: Equation, maker: Equation, crossing: frozenset[str]) -> bool:
+def _joins(axes: Axes, reduction: Absorbed, maker: Equation, crossing: frozenset[str]) -> bool:
     """Whether a reduction over mesh axes can be done by the op that made what is reduced."""
-    axes, kind = eqn.params["axes"], eqn.params.get("kind", "sum")
-    if not maker.op.absorbs_sum or maker.params.get("sum_axes") or kind != maker.op.reduction_of(maker.params):
+    if (
+        maker.op.absorbs is None
+        or maker.params.get("sum_axes")
+        or reduction.kind != maker.op.reduction_of(maker.params)
+    ):
         return False
-    if eqn.params.get("groups") is not None or not eqn.params.get("tiled", True):
-        return False
-    if not crossing.isdisjoint(axes) and (maker.op.across is None or eqn.op is psum_scatter_op):
+    if not crossing.isdisjoint(axes) and (maker.op.across is None or reduction.rest is not None):
         return False
     return set(axes) <= set().union(*[a.aval.vma for a in maker.inputs])

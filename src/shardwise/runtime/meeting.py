@@ -20,9 +20,6 @@ from shardwise.runtime.exchange import Mapped, exchange
 
 Place = frozenset[tuple[str, int]]  # mesh axis names with the device's coordinates
 
-_NAMES = {"reduce_scatter": "psum_scatter", "first_replica": "the end of the function (one value for all)"}
-_REDUCTIONS = {"sum": "psum", "max": "pmax", "min": "pmin"}
-
 
 class DivergenceError(JaxRuntimeError):
     """Devices that must meet in one collective called different ones, or none."""
@@ -32,34 +29,25 @@ class DivergenceError(JaxRuntimeError):
 class Call:
     """One device's call of a collective."""
 
-    op: Op | str
+    op: Op
     operands: tuple[Ndarray, ...]
     params: Mapping[str, Any]
     source: Source | None = None
     mapped: Mapped = ()  # the vmaps around it
 
-    @property
-    def name(self) -> str:
-        """The op's name."""
-        return self.op if isinstance(self.op, str) else self.op.name
-
     def matches(self, other: Call) -> bool:
         """Whether both are the same collective on operands of the same type; source lines may differ."""
         return (
-            self.name == other.name and dict(self.params) == dict(other.params) and self.mapped == other.mapped
+            self.op is other.op and dict(self.params) == dict(other.params) and self.mapped == other.mapped
             and [(x.shape, x.dtype) for x in self.operands] == [(x.shape, x.dtype) for x in other.operands]
         )  # fmt: skip
 
     def __str__(self) -> str:
-        name = _NAMES.get(self.name, self.name)
-        if self.name == "all_reduce":
-            name = _REDUCTIONS.get(self.params["kind"], f"all_reduce({self.params['kind']})")
+        collective = self.op.collective
+        assert collective is not None
+        name = self.op.name if collective.called is None else collective.called(self.params)
         axes = ", ".join(repr(a) for a in self.params["axes"])
-        extra = [
-            f"{k}={self.params[k]}"
-            for k in ("perm", "dim", "split", "concat", "groups")
-            if self.params.get(k) is not None
-        ]
+        extra = [f"{k}={self.params[k]}" for k in collective.told if self.params.get(k) is not None]
         shown = ", ".join(f"{short_name(x.dtype)}[{','.join(map(str, x.shape))}]" for x in self.operands)
         where = f" at {self.source[0]}:{self.source[1]}" if self.source else ""
         return f"{name} over {axes} of {shown}{' with ' + ', '.join(extra) if extra else ''}{where}"

@@ -175,7 +175,7 @@ def _left(given: list[Any], values: dict[str, Any], names: Sequence[str]) -> Non
 def kernel_of(eqn: Equation, env: Env) -> Callable[..., Any]:
     """The equation's kernel as a function of its blocks."""
     op = eqn.op
-    if op.across is not None and env.processes is not None and (not op.absorbs_sum or eqn.params.get("sum_axes")):
+    if op.across is not None and env.processes is not None and (op.absorbs is None or eqn.params.get("sum_axes")):
         types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
         return op.across(env, *types, dict(eqn.params))
     if op.compile is not None:

@@ -19,10 +19,9 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import physical
 from shardwise.base.errors import JaxRuntimeError
-from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, subprograms
+from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, subprograms, unwrapped
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.exchange import alone, unwrapped
 from shardwise.runtime.meeting import Call, Meeting, Place
 from shardwise.runtime.plan import kernel_of
 
@@ -88,22 +87,22 @@ def device_steps(program: Program, values: Sequence[Ndarray], env: DeviceEnv) ->
 def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> Steps:
     """Run one equation on one device's arrays; returns the list of its results."""
     op, params, mapped = unwrapped(eqn.op, eqn.params)
-    if op.collective:
-        out = None if mapped else alone(op.name, env.position(params["axes"]), operands, params)
-        if out is None:
-            out = yield Call(op, tuple(operands), params, eqn.source, mapped)
-        return [out]
+    if op.collective is not None:
+        alone = op.collective.alone
+        if alone is not None and not mapped:
+            return [alone(env.position(params["axes"]), operands, params)]
+        return [(yield Call(op, tuple(operands), params, eqn.source, mapped))]
     if mapped and any(axes_used(p) for _, p in subprograms(params)):
         return (yield from _element_steps(eqn, operands, env))
     op, params = eqn.op, eqn.params
     if op.inline is not None:
         return (yield from device_steps(op.inline(eqn), operands, env))
-    if op.name in _CONTROL:
-        return (yield from _CONTROL[op.name](eqn, operands, env))
-    if op.absorbs_sum and params.get("sum_axes"):
+    if op.steps is not None:
+        return (yield from op.steps(eqn, operands, lambda program, values: device_steps(program, values, env)))
+    if op.absorbs is not None and params.get("sum_axes"):
         part = np.asarray(op.kernel(env, *operands, **{**params, "sum_axes": ()}))  # type: ignore[misc]
-        axes = params["sum_axes"]
-        return [(yield Call("all_reduce", (part,), {"axes": axes, "kind": op.reduction_of(params)}, eqn.source))]
+        reduction = {"axes": params["sum_axes"], "kind": op.reduction_of(params), "groups": None}
+        return [(yield Call(op.absorbs, (part,), reduction, eqn.source))]
     if op.ufunc is not None:
         return [op.ufunc(*operands)]
     if op.kernel is None:
@@ -149,43 +148,7 @@ def _checked(eqn: Equation, var: Var, out: Any) -> Ndarray:
     return out
 
 
-# -- loops and branches ----------------------------------------------------------------------------------------------------
-
-
-def _scan_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> Steps:
-    params = eqn.params
-    first, n = params["num_consts"], params["num_carry"]
-    consts, carry, xs = operands[:first], operands[first : first + n], operands[first + n :]
-    rows: list[Sequence[Ndarray]] = [()] * params["length"]
-    for i in reversed(range(len(rows))) if params["reverse"] else range(len(rows)):
-        outs = yield from device_steps(params["body"], [*consts, *carry, *[np.asarray(x[i]) for x in xs]], env)
-        carry, rows[i] = outs[:n], outs[n:]
-    stacked = [
-        np.stack([row[k] for row in rows]) if rows else np.empty(v.aval.shape, physical(v.aval.dtype))
-        for k, v in enumerate(eqn.outputs[n:])
-    ]
-    return [*carry, *stacked]
-
-
-def _while_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> Steps:
-    params = eqn.params
-    first, second = params["cond_consts"], params["body_consts"]
-    for_test, for_body = operands[:first], operands[first : first + second]
-    carry = operands[first + second :]
-    while True:
-        (going,) = yield from device_steps(params["cond"], [*for_test, *carry], env)
-        if not going.item():
-            return list(carry)
-        carry = yield from device_steps(params["body"], [*for_body, *carry], env)
-
-
-def _cond_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> Steps:
-    branches = eqn.params["branches"]
-    chosen = branches[min(max(operands[0].item(), 0), len(branches) - 1)]
-    return (yield from device_steps(chosen, operands[1:], env))
-
-
-_CONTROL = {"scan": _scan_steps, "while": _while_steps, "cond": _cond_steps}
+# -- mapped ops ----------------------------------------------------------------------------------------------------------
 
 
 def _element_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -> Steps:

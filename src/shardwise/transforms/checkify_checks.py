@@ -5,8 +5,7 @@ Comes in: an equation's op and params, its operands and results. Goes out: the e
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from shardwise.ops.reduce import argmax, reduce_or
 from shardwise.ops.reshape import reshape
 from shardwise.ops.select import select_n_p
 from shardwise.ops.shape import stack
-from shardwise.ops.window_numbers import scatter_window_dims
 from shardwise.transforms.checkify_errors import (
     DivisionByZeroError,
     Error,
@@ -36,33 +34,22 @@ from shardwise.transforms.checkify_errors import (
 _INT32 = np.dtype(np.int32)
 Enabled = frozenset[Any]
 
-# Those that can give a NaN where no operand has one, and arithmetic that passes NaNs on.
-_MAKES_NAN = frozenset(
-    "acos acosh add all_reduce asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt conv_general_dilated cos cosh "
-    "cumlogsumexp cummax cummin cumprod cumsum digamma div dot_general erf erf_inv erfc exp expm1 fft igamma "
-    "igamma_grad_a igammac integer_pow lgamma log log1p logistic mul pad pow reduce_prod reduce_sum reduce_window_prod "
-    "reduce_window_sum regularized_incomplete_beta rem rsqrt sin sinh sqrt sub tan tanh "
-    # one op of ours where JAX has several
-    "det exp2 log1mexp polygamma slogdet softmax solve tridiagonal_solve zeta".split()
-)
-
 
 def checks_of(
     op: Op, params: Params, operands: Sequence[Any], results: Sequence[Any], enabled: Enabled
 ) -> Iterator[Error]:
     """The errors that an equation without programs of its own may have made."""
-    if op.name == "vmapped":
+    if isinstance(params.get("op"), Op):
         yield from _checks_of_map(params, operands, results, enabled)
         return
-    if DivisionByZeroError in enabled and op.name == "div" and _may_be_zero(operands[1]):
-        zero = _any(do.eq(as_array(operands[1]), 0))
+    if DivisionByZeroError in enabled and op.divisor is not None and _may_be_zero(operands[op.divisor]):
+        zero = _any(do.eq(as_array(operands[op.divisor]), 0))
         yield failed(new_site(DivisionByZeroError, "division by zero"), zero)
-    index = _INDEXING.get(op.name)
-    if OOBError in enabled and index is not None:
-        found = index(params, operands)
+    if OOBError in enabled and op.indexed is not None:
+        found = _first_outside(op, params, operands)
         if found is not None:
             yield _out_of_bounds(operands[0].shape, *found)
-    if NaNError in enabled and (op.name in _MAKES_NAN or op.name.startswith(("scatter", "scipy_"))):
+    if NaNError in enabled and op.may_give_nan:
         yield from _nans(op.name, results)
 
 
@@ -122,44 +109,28 @@ def _first_bad(
     return _any(bad), stack([as_array(index), *[entry(t, at) for t in told]])
 
 
-def _of_starts(operand: Any, starts: Sequence[Any], windows: Sequence[int], wrap: Sequence[bool]) -> Found | None:
-    """Scalars, one per dim."""
+def _first_outside(op: Op, params: Params, operands: Sequence[Any]) -> Found | None:
+    """The first window that an op places out of bounds, as it says in `Op.indexed`."""
+    assert op.indexed is not None
+    at = op.indexed(params, tuple(x.aval for x in operands))
+    if at is None:
+        return None
+    starts = operands[at.first :]
     if not starts:
         return None
+    vectors = _signed(starts[0]) if at.vectors else _stacked(starts)
+    return _first_bad(vectors, at.dims, operands[0].shape, at.sizes, at.wrap)
+
+
+def _stacked(starts: Sequence[Any]) -> Any:
+    """Scalars, one per dim, as a vector."""
     wide = np.dtype(np.int64) if any(s.dtype.itemsize == 8 for s in starts) else _INT32
-    vector = stack([as_array(convert(s, wide, False)) for s in starts])
-    return _first_bad(vector, range(operand.ndim), operand.shape, windows, wrap)
+    return stack([as_array(convert(s, wide, False)) for s in starts])
 
 
 def _signed(indices: Any) -> Any:
     kept = indices.dtype.kind == "i" and indices.dtype.itemsize >= 4
     return indices if kept else convert(indices, _INT32, False)
-
-
-def _gather(params: Params, operands: Sequence[Any]) -> Found | None:
-    operand, indices = operands
-    dims, sizes = params["dimension_numbers"].start_index_map, params["slice_sizes"]
-    wrap = [params["wrap_negative"]] * len(dims)
-    return _first_bad(_signed(indices), dims, operand.shape, [sizes[d] for d in dims], wrap)
-
-
-def _scatter(params: Params, operands: Sequence[Any]) -> Found | None:
-    operand, indices, updates = operands
-    numbers = params["dimension_numbers"]
-    sizes = [1] * operand.ndim
-    for d, u in zip(scatter_window_dims(numbers, operand.ndim), numbers.update_window_dims, strict=True):
-        sizes[d] = updates.shape[u]
-    dims = numbers.scatter_dims_to_operand_dims
-    wrap = [params["wrap_negative"]] * len(dims)
-    return _first_bad(_signed(indices), dims, operand.shape, [sizes[d] for d in dims], wrap)
-
-
-_INDEXING: Mapping[str, Callable[[Params, Sequence[Any]], Found | None]] = {
-    "dynamic_slice": lambda p, xs: _of_starts(xs[0], xs[1:], p["slice_sizes"], p["wrap"]),
-    "dynamic_update_slice": lambda p, xs: _of_starts(xs[0], xs[2:], xs[1].shape, p["wrap"]),
-    "gather": _gather,
-    **{f"scatter{kind}": _scatter for kind in ("", "_add", "_sub", "_mul", "_min", "_max", "_apply")},
-}
 
 
 # -- mapped ops ----------------------------------------------------------------------------------------------------------
@@ -171,10 +142,9 @@ def _checks_of_map(
     from shardwise.transforms.vmap import vmap
 
     op, mapped, inner = params["op"], params["mapped"], dict(params["inner"])
-    index = _INDEXING.get(op.name)
-    if OOBError in enabled and index is not None:
+    if OOBError in enabled and op.indexed is not None:
         axes = tuple(0 if m else None for m in mapped)
-        found = vmap(lambda *xs: operator.call(index, inner, xs), in_axes=axes)(*map(as_array, operands))
+        found = vmap(lambda *xs: _first_outside(op, inner, xs), in_axes=axes)(*map(as_array, operands))
         if found is not None:
             bad, payloads = found
             first = argmax(convert(bad, _INT32), 0, _INT32)

@@ -19,6 +19,7 @@ from shardwise.ir import (
     Literal,
     Program,
     ShapedArray,
+    Shown,
     Var,
     bind,
     current_trace,
@@ -28,8 +29,9 @@ from shardwise.ir import (
     trace_program,
     tracing,
 )
-from shardwise.ir.op import Params, find_op
-from shardwise.ops.barrier import optimization_barrier_p
+from shardwise.ir.key_uses import LEAVES, called_uses
+from shardwise.ir.op import Params
+from shardwise.ops.barrier import name_p, optimization_barrier_p
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.random_bits import shared
 from shardwise.transforms.jaxpr_text import primitive_name
@@ -183,16 +185,14 @@ def _keeps(policy: Policy, eqn: Equation) -> bool:
 
 def without_jit(program: Program) -> Program:
     """`program` with jitted calls replaced by what they call: policies see the ops inside."""
-    jit_op = find_op("jit")
-    if not any(e.op is jit_op for e in program.equations):
+    if not any(e.op.call for e in program.equations):
         return program
 
     def run(called: Program, values: Sequence[Any]) -> list[Any]:
         env: dict[Var, Any] = dict(zip(called.inputs, values, strict=True))
         for eqn in called.equations:
             args = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
-            if eqn.op is jit_op:
-                assert jit_op.inline is not None
+            if eqn.op.call:
                 outs = run(eqn.params["program"], args)
             else:
                 outs = bind(eqn.op, *args, **eqn.params)
@@ -208,9 +208,15 @@ def _transpose(cts: Sequence[Any], *args: Any, program: Program, **_: Any) -> li
     return transpose_linear(program, args, cts)
 
 
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    return {"differentiated": False, "policy": None, **shown}
+
+
 checkpoint_op = define_op("checkpoint", type_rule=_type, multiple_results=True, typed=True, jvp=_jvp, linearize=_linearize,
                           transpose=_transpose, batch=_batch, inline=lambda eqn: eqn.params["program"],
-                          effects=lambda params: any(e.op.has_effects(e.params) for e in params["program"].equations))  # fmt: skip
+                          effects=lambda params: any(e.op.has_effects(e.params) for e in params["program"].equations),
+                          shown=Shown("remat2", aliases=("remat",), renamed={"program": "jaxpr"}, change=_shown),
+                          keys=called_uses)  # fmt: skip
 
 
 # -- tangents of a checkpointed call, for the backward pass -----------------------------------------------------------------
@@ -276,7 +282,7 @@ def _remat_inline(eqn: Equation) -> Program:
 
 
 remat_op = define_op("remat", type_rule=_remat_type, multiple_results=True, typed=True, transpose=_remat_transpose,
-                     inline=_remat_inline)  # fmt: skip
+                     inline=_remat_inline, keys=LEAVES)  # fmt: skip
 
 
 # -- policies ------------------------------------------------------------------------------------------------------------------
@@ -292,29 +298,33 @@ def nothing_saveable(*_: Any, **__: Any) -> bool:
     return False
 
 
+def _is_product(primitive: Any) -> bool:
+    return primitive.op is not None and primitive.op.product
+
+
 def dots_saveable(op: Any, *_: Any, **__: Any) -> bool:
     """Keep the results of matrix products and convolutions."""
-    return op.name in ("dot_general", "conv_general_dilated")
+    return _is_product(op)
 
 
 def dots_with_no_batch_dims_saveable(op: Any, *_: Any, **params: Any) -> bool:
     """Keep the results of matrix products without batch dims."""
-    return op.name == "dot_general" and not any(params["dimension_numbers"][1])
+    return _is_product(op) and op.op.contraction is not None and not any(params["dimension_numbers"][1])
 
 
 def save_anything_except_these_names(*names: str) -> Policy:
     """Keep everything but the values that `checkpoint_name` gave these names."""
-    return lambda op, *_, **params: op.name != "name" or params["name"] not in names
+    return lambda op, *_, **params: op.op is not name_p or params["name"] not in names
 
 
 def save_any_names_but_these(*names: str) -> Policy:
     """Keep the values that `checkpoint_name` gave any names but these."""
-    return lambda op, *_, **params: op.name == "name" and params["name"] not in names
+    return lambda op, *_, **params: op.op is name_p and params["name"] not in names
 
 
 def save_only_these_names(*names: str) -> Policy:
     """Keep the values that `checkpoint_name` gave these names."""
-    return lambda op, *_, **params: op.name == "name" and params["name"] in names
+    return lambda op, *_, **params: op.op is name_p and params["name"] in names
 
 
 def save_from_both_policies(first: Policy, second: Policy) -> Policy:

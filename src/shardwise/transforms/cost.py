@@ -10,15 +10,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardwise.ir import Equation, Program, subprograms
-from shardwise.ops.relayout import device_bytes, relayout_op
-from shardwise.passes.reshard import collective_bytes
+from shardwise.ir import Equation, Op, Program, subprograms, unwrapped
+from shardwise.ir.op import Params, Types
 from shardwise.sharding.rule import Kind
-
-TRANSCENDENTAL = frozenset(
-    "acos acosh asin asinh atan atan2 atanh cbrt cos cosh digamma erf erf_inv erfc exp exp2 expm1 lgamma log log1p logistic "
-    "pow rsqrt sin sinh sqrt tan tanh".split()
-)
 
 
 @dataclass
@@ -61,10 +55,11 @@ def equation_work(eqn: Equation) -> Work:
     op = eqn.op
     moved = sum(a.aval.nbytes for a in eqn.inputs) + sum(v.aval.nbytes for v in eqn.outputs)
     size = sum(v.aval.size for v in eqn.outputs)
-    if op.name in TRANSCENDENTAL:
+    if op.transcendental:
         return Work(0.0, size, moved)
-    if op.collective:
-        return Work(size if op.name in ("all_reduce", "reduce_scatter") else 0.0, 0.0, moved)
+    collective = unwrapped(op, eqn.params)[0].collective
+    if collective is not None:
+        return Work(size if collective.computes else 0.0, 0.0, moved)
     if op.rule is None:
         return Work(size, 0.0, moved)
     in_types, out_types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
@@ -79,43 +74,17 @@ def equation_work(eqn: Equation) -> Work:
     return Work(sum(t.size for t in in_types), 0.0, moved)
 
 
-_KINDS = {"all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "all_reduce": "all_reduce", "all_to_all": "all_to_all",
-          "ppermute": "permute"}  # fmt: skip
-
-
 def equation_bytes(eqn: Equation, sizes: Mapping[str, int]) -> int:
     """The bytes that a device sends to others in one equation."""
-    params = eqn.params
-    folded = params.get("sum_axes") if eqn.op.absorbs_sum else None
-    if folded:
-        return collective_bytes("all_reduce", eqn.outputs[0].aval.nbytes, _ways(folded, sizes))
-    if not eqn.op.collective:
-        return 0
-    n = _ways(params["axes"], sizes)
-    if eqn.op.name == "halo_exchange":
-        return _halo_bytes(eqn, n)
-    if eqn.op is relayout_op:
-        shape = [m * _ways(axes, sizes) for m, axes in zip(eqn.inputs[0].aval.shape, params["source"], strict=True)]
-        return device_bytes(params["source"], params["target"], shape, eqn.inputs[0].aval.itemsize, sizes)
-    kind = _KINDS.get(eqn.op.name)
-    return sum(collective_bytes(kind, a.aval.nbytes, n) for a in eqn.inputs) if kind else 0
+    op, params, _ = unwrapped(eqn.op, eqn.params)
+    if op.absorbs is not None and params.get("sum_axes"):
+        return _sent(op.absorbs, (eqn.outputs[0].aval,), {"axes": params["sum_axes"]}, sizes)
+    return 0 if op.collective is None else _sent(op, tuple(a.aval for a in eqn.inputs), params, sizes)
 
 
-def _ways(axes: tuple[str, ...], sizes: Mapping[str, int]) -> int:
-    return math.prod(sizes.get(a, 1) for a in axes)
-
-
-def _halo_bytes(eqn: Equation, n: int) -> int:
-    """Of the device that misses most of its window."""
-    params, aval = eqn.params, eqn.inputs[0].aval
-    local = aval.shape[params["dim"]]
-    most = 0
-    for i in range(n):
-        start = params["step"] * i + params["start"]
-        low, high = max(start, 0), min(start + params["width"], n * local)
-        own = max(0, min(high, (i + 1) * local) - max(low, i * local))
-        most = max(most, high - low - own)
-    return most * aval.nbytes // max(local, 1)
+def _sent(op: Op, types: Types, params: Params, sizes: Mapping[str, int]) -> int:
+    assert op.collective is not None
+    return op.collective.bytes_sent(types, params, sizes)
 
 
 def cost_of(program: Program, sizes: Mapping[str, int] | None = None) -> dict[str, float]:

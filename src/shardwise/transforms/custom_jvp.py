@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
-from shardwise.ir import Program, bind, current_trace, define_op, is_eager, trace_program, tracing
+from shardwise.ir import Program, Shown, bind, current_trace, define_op, is_eager, trace_program, tracing
 from shardwise.ir.op import Params
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import do, full_in_front, has_tangent
@@ -177,4 +177,5 @@ def _custom_jvp_transpose(cts: Sequence[Any], *args: Any, program: Program, **_:
 
 custom_jvp_op = define_op("custom_jvp_call", type_rule=called_type, multiple_results=True, typed=True, jvp=_custom_jvp_jvp,
                           transpose=_custom_jvp_transpose,
-                          inline=lambda eqn: eqn.params["program"], batch=_custom_jvp_batch)  # fmt: skip
+                          inline=lambda eqn: eqn.params["program"], batch=_custom_jvp_batch,
+                          shown=Shown(renamed={"program": "call_jaxpr"}))  # fmt: skip

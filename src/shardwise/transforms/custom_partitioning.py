@@ -20,8 +20,8 @@ from shardwise.inspection import ShapeDtypeStruct
 from shardwise.ir import Equation, Program, ShapedArray, bind, define_op, is_eager, trace_program
 from shardwise.ir.op import Params, Types
 from shardwise.ops.convert import as_array
+from shardwise.ops.devices.first_replica import first_replica
 from shardwise.ops.regions import no_rule
-from shardwise.ops.variance import first_replica
 from shardwise.runtime.env import Env
 from shardwise.sharding import GSPMDSharding, Mesh, NamedSharding, PartitionSpec
 from shardwise.sharding.factor_rule import SdyShardingRule, parse_rule

@@ -22,7 +22,7 @@ from shardwise.base.tree import (
     tree_map,
     tree_unflatten,
 )
-from shardwise.ir import ShapedArray, Tracer, bind, current_trace, define_op, is_eager, trace_program, tracing
+from shardwise.ir import ShapedArray, Shown, Tracer, bind, current_trace, define_op, is_eager, trace_program, tracing
 from shardwise.ir.op import Params
 from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array, as_value
@@ -356,4 +356,5 @@ def _custom_vjp_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Se
 
 
 custom_vjp_op = define_op("custom_vjp_call", type_rule=called_type, multiple_results=True, typed=True, jvp=_custom_vjp_jvp,
-                          inline=lambda eqn: eqn.params["program"], batch=_custom_vjp_batch)  # fmt: skip
+                          inline=lambda eqn: eqn.params["program"], batch=_custom_vjp_batch,
+                          shown=Shown(renamed={"program": "call_jaxpr"}))  # fmt: skip

@@ -125,7 +125,7 @@ def _between(executable: Executable) -> list[str]:
         often = f", {e.times} times" if e.times != 1 else ""
         guess = ", as often as its loop or branch runs" if e.endless else ""
         where = f" at {source_text(eqn.source)}" if eqn.source else ""
-        name = f"{eqn.op.name} and all_reduce" if eqn.op.absorbs_sum else eqn.op.name
+        name = eqn.op.name if eqn.op.absorbs is None else f"{eqn.op.name} and {eqn.op.absorbs.name}"
         lines.append(
             f"  {name} over {', '.join(eqn.op.exchange_axes(eqn.params))} of {values} per device: {e.bytes} bytes{often}{guess}{where}"
         )

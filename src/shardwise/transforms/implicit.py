@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
-from shardwise.ir import Program, ShapedArray, Var, bind, define_op, trace_program
+from shardwise.ir import Program, ShapedArray, Shown, Var, bind, define_op, trace_program
 from shardwise.ir.op import Params, UndefinedPrimal
 from shardwise.ops.derivative import do, full_in_front
 from shardwise.transforms.autodiff import jvp, linear_transpose, linearize
@@ -188,7 +188,7 @@ def _solve_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequenc
 
 linear_solve_op = define_op("custom_linear_solve", type_rule=called_type, multiple_results=True, typed=True,
                             inline=lambda eqn: eqn.params["program"], jvp=_solve_jvp, transpose=_solve_transpose,
-                            batch=_solve_batch)  # fmt: skip
+                            batch=_solve_batch, shown=Shown(aliases=("linear_solve",)))  # fmt: skip
 
 
 # -- roots ---------------------------------------------------------------------------------------------------------------------

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from shardwise.base import config
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var
-from shardwise.transforms.jaxpr_collectives import collective_name, collective_params
 from shardwise.transforms.jaxpr_layout import Break, Doc, Group, group, joined, layout, nest
-from shardwise.transforms.jaxpr_shard_map import shard_map_params
 from shardwise.transforms.primitives import jax_name
-
-# What JAX calls the params of ops that hold programs; ours on the left.
-RENAMED: dict[str, dict[str, str]] = {
-    "jit": {"program": "jaxpr"},
-    "scan": {"body": "jaxpr"},
-    "while": {"cond": "cond_jaxpr", "body": "body_jaxpr", "cond_consts": "cond_nconsts", "body_consts": "body_nconsts"},
-    "checkpoint": {"program": "jaxpr"},
-    "custom_jvp_call": {"program": "call_jaxpr"},
-    "custom_vjp_call": {"program": "call_jaxpr"},
-    "shard_map": {"program": "jaxpr"},
-}
-# Params that JAX shows though they are None, where it has them.
-_NONE_SHOWN = {"slice": ("strides",), "reshape": ("dimensions", "sharding"), "iota": ("sharding",)}
-_REDUCTIONS = {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "argmax", "argmin"}
 
 
 def primitive_name(eqn: Equation) -> str:
     """What JAX calls the op."""
-    return collective_name(eqn) or jax_name(eqn.op)
+    name_of = eqn.op.shown.name_of
+    return jax_name(eqn.op) if name_of is None else name_of(eqn)
 
 
 def jaxpr_text(program: Program, source_info: bool = False) -> str:
@@ -112,12 +96,12 @@ class _Writer:
         return group(head, "[", nest(2, Break(""), *inner), Break(""), "]", right)
 
     def params(self, eqn: Equation) -> list[Doc]:
-        shown = shown_params(eqn)
+        shown = eqn.op.shown.params(eqn)
         return [self.param(eqn, key, shown[key]) for key in sorted(shown, key=lambda k: (k != "name", k))]
 
     def param(self, eqn: Equation, key: str, value: Any) -> Doc:
         if isinstance(value, Program):
-            if eqn.op.name == "jit":  # a called program goes by the names of its caller
+            if eqn.op.call:  # its program goes by the names of the caller
                 for inner, outer in zip(value.inputs, eqn.inputs, strict=True):
                     if isinstance(outer, Var):
                         self.names.setdefault(inner, self.name(outer))
@@ -130,59 +114,6 @@ class _Writer:
                 (f"{key}=(", nest(2, *[d for v in value for d in (Break(""), self.program(v))]), Break(""), ")")
             )
         return f"{key}={param_text(value)}"
-
-
-def shown_params(eqn: Equation) -> dict[str, Any]:
-    """The params worth showing, under JAX's names."""
-    name, params = eqn.op.name, eqn.params
-    collective = collective_params(eqn)
-    if collective is not None:
-        return collective
-    if name == "shard_map":
-        return shard_map_params(params)
-    renamed = RENAMED.get(name, {})
-    shown = {renamed.get(k, k): v for k, v in params.items() if v is not None}
-    if name == "jit":
-        plain = lambda v: isinstance(v, tuple) and all(x is None or x is False for x in v)  # noqa: E731
-        shown = {k: v for k, v in shown.items() if not plain(v) and v is not False}
-    for key in _NONE_SHOWN.get(name, ()):
-        shown.setdefault(key, None)
-    if name in _REDUCTIONS and config.dialect.jaxprs.reduction_shows_out_sharding:
-        shown.setdefault("out_sharding", None)
-    if name == "broadcast_in_dim":
-        shown = _broadcast(shown)
-    if name == "dot_general":
-        shown["dimension_numbers"] = _Plain(str(_listed(params["dimension_numbers"])))
-        shown.pop("rhs_first", None)  # of layouts only
-    if name == "scan":
-        shown.setdefault("unroll", 1)
-        if config.dialect.jaxprs.scan_shows_linear:
-            shown.setdefault("linear", (False,) * len(eqn.inputs))
-            shown.setdefault("_split_transpose", False)
-    if name == "checkpoint":
-        shown.setdefault("differentiated", False)
-        shown.setdefault("policy", None)
-    return shown
-
-
-def _broadcast(shown: Mapping[str, Any]) -> dict[str, Any]:
-    if config.dialect.jaxprs.broadcast_shows_all:
-        return {**shown, "sharding": shown.get("sharding")}
-    return {k: v for k, v in shown.items() if k != "shape" and v not in ((), None)}
-
-
-class _Plain:
-    """A param whose text is made already."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __str__(self) -> str:
-        return self.text
-
-
-def _listed(numbers: Any) -> Any:
-    return tuple(tuple(list(part) for part in pair) for pair in numbers)
 
 
 def param_text(value: Any) -> str:

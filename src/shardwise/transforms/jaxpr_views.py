@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from shardwise.ir import Array, Atom, Equation, Literal, Program, ShapedArray, Var, eval_program
+from shardwise.ir import Array, Atom, Equation, Literal, Program, ShapedArray, Var, eval_program, subprograms
 from shardwise.ops.convert import as_array, as_value
 from shardwise.transforms.explain import program_text
-from shardwise.transforms.jaxpr_shard_map import shard_map_params
-from shardwise.transforms.jaxpr_text import RENAMED, equation_text, jaxpr_text, primitive_name
+from shardwise.transforms.jaxpr_text import equation_text, jaxpr_text, primitive_name
 from shardwise.transforms.primitives import Primitive, primitive_of
 
 
@@ -23,8 +22,10 @@ class EqnParams(dict[str, Any]):
 
     def __init__(self, eqn: Equation) -> None:
         super().__init__(eqn.params)
-        self._aliases = {theirs: ours for ours, theirs in RENAMED.get(eqn.op.name, {}).items()}
-        self._shown = shard_map_params(eqn.params) if eqn.op.name == "shard_map" else {}
+        shown = eqn.op.shown
+        holds_programs = any(True for _ in subprograms(eqn.params))
+        self._aliases = {theirs: ours for ours, theirs in shown.renamed.items()} if holds_programs else {}
+        self._shown = {} if shown.whole is None else shown.whole(eqn.params)
 
     def __missing__(self, key: str) -> Any:
         return as_jaxpr(self[self._aliases[key]]) if key in self._aliases else self._shown[key]
@@ -75,8 +76,9 @@ class JaxprEqn:
     def params(self) -> dict[str, Any]:
         """What the operation is told beside its operands."""
         params = EqnParams(self.equation)
-        if self.op.name == "cond":
-            params["branches"] = as_jaxpr(params["branches"])
+        for key, value in self.equation.params.items():
+            if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
+                params[key] = as_jaxpr(value)
         return params
 
     def replace(self, *, invars: Sequence[Atom] | None = None, outvars: Sequence[Var] | None = None, primitive: Primitive | None = None,

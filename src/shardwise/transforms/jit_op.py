@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise.ir import Equation, Program, ShapedArray, Var, define_op
+from shardwise.base import config
+from shardwise.ir import Equation, Program, ShapedArray, Shown, Var, define_op
+from shardwise.ir.key_uses import called_uses
 from shardwise.ops.derivative import later
 from shardwise.ops.layout import sharding_constraint
 from shardwise.sharding import Sharding
@@ -42,6 +44,15 @@ def _jit_effects(params: Any) -> bool:
     return any(e.op.has_effects(e.params) for e in params["program"].equations)
 
 
-jit_op = define_op("jit", type_rule=_jit_type, multiple_results=True, typed=True, inline=_jit_inline, effects=_jit_effects, **{
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    """Only params that say something."""
+    plain = lambda v: v is False or (isinstance(v, tuple) and all(x is None or x is False for x in v))  # noqa: E731
+    return {k: v for k, v in shown.items() if not plain(v)}
+
+
+_SHOWN = Shown(lambda: config.dialect.jit.name, aliases=("jit", "pjit"), renamed={"program": "jaxpr"},
+               change=_shown)  # fmt: skip
+jit_op = define_op("jit", type_rule=_jit_type, multiple_results=True, typed=True, inline=_jit_inline, effects=_jit_effects,
+                   shown=_SHOWN, keys=called_uses, call=True, **{
     rule: later("shardwise.transforms.jit_rules", f"jit_{rule}") for rule in ("jvp", "linearize", "transpose", "batch")
 })  # fmt: skip

@@ -11,8 +11,8 @@ from shardwise.base.dtypes import float0
 from shardwise.ir import ShapedArray, Trace, Tracer, bind, current_trace, eval_program, infer_types, tracing
 from shardwise.ir.op import Op
 from shardwise.ops.derivative import filled, has_tangent
+from shardwise.ops.devices.variance import pvary_op
 from shardwise.ops.layout import reshard_op
-from shardwise.ops.variance import pvary_op
 
 
 class JVPTracer(Tracer):

@@ -26,9 +26,9 @@ from shardwise.ir import (
 from shardwise.ir.axis_scope import CHECK_VMA, LOCAL_DERIVATIVES
 from shardwise.ir.op import Op
 from shardwise.ops.binary import add_p
-from shardwise.ops.collective import all_reduce
+from shardwise.ops.devices.all_reduce import all_reduce
+from shardwise.ops.devices.variance import pcast_op, pvary_op
 from shardwise.ops.layout import enter_auto_op, reshard_op
-from shardwise.ops.variance import pcast_op, pvary_op
 from shardwise.transforms.jvp import JVPTrace, JVPTracer, cotangent_type, is_differentiable, tangent_type
 
 

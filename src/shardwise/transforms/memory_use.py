@@ -111,7 +111,7 @@ def _most(program: Program, owned: Collection[int]) -> tuple[Counter[int], int]:
                 every.take(var.aval.nbytes)
                 if var not in results:
                     temporary.take(var.aval.nbytes)
-        if eqn.op.name not in ("fused", "epilogue"):  # what these compute meanwhile stays in registers and caches
+        if not eqn.op.local:
             for _, inner in subprograms(eqn.params):
                 inside = _most(inner, ())[0]
                 every.visit(inside)
@@ -129,10 +129,8 @@ def _most(program: Program, owned: Collection[int]) -> tuple[Counter[int], int]:
 def _overwritten(eqn: Equation, dying: Collection[Var]) -> list[Var]:
     """Operands that die here and whose memory a result takes."""
     found: list[Var] = []
-    one_pass = (
-        eqn.op.name == "fused" and eqn.params.get("space") is None
-    )  # groups with reductions read their operands twice
-    for out in eqn.outputs if one_pass else ():
+    takes_over = eqn.op.takes_over is not None and eqn.op.takes_over(eqn.params)
+    for out in eqn.outputs if takes_over else ():
         same = (v for v in eqn.inputs if v in dying and v not in found)
         taken = next((v for v in same if isinstance(v, Var) and v.aval.shape == out.aval.shape
                       and v.aval.itemsize == out.aval.itemsize), None)  # fmt: skip

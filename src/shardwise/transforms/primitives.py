@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base import config
 from shardwise.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise.base.tree import register_pytree_node
 from shardwise.inspection import ShapeDtypeStruct
@@ -379,24 +378,11 @@ def register_lowering(primitive: Primitive, rule: Any, platform: str | None = No
 
 # -- the library's own -------------------------------------------------------------------------------------------------------
 
-# Where JAX's name of a primitive is not that of the op.
-_OP_NAMES = {
-    "jit": "jit",
-    "pjit": "jit",
-    "remat": "checkpoint",
-    **dict.fromkeys(("psum", "pmax", "pmin", "psum2", "psum_invariant"), "all_reduce"),
-    "add_jaxvals": "add",
-    "linear_solve": "custom_linear_solve",
-}
-
 
 def jax_name(op: Op) -> str:
     """What JAX calls an op, where that does not depend on its params."""
-    if op.name == "jit":
-        return config.dialect.jit.name
-    if op.name == "checkpoint":
-        return "remat2"
-    return op.name.replace("scatter_", "scatter-") if op.name.startswith("scatter_") else op.name
+    name = op.shown.name
+    return op.name if name is None else name() if callable(name) else name
 
 
 def named_primitive(name: str) -> Primitive | None:
@@ -410,7 +396,8 @@ def named_primitive(name: str) -> Primitive | None:
     for module in ("lax", "lax.linalg", "transforms.checkpoint", "transforms.implicit", "transforms.jit_rules"):
         importlib.import_module(f"shardwise.{module}")
     stem = name[:-2]
-    op = all_ops().get(_OP_NAMES.get(stem, stem))
+    ops = all_ops()
+    op = next((op for op in ops.values() if stem in op.shown.aliases), None) or ops.get(stem)
     if op is None:
         return None
-    return primitive_of(op, stem if op.name == "all_reduce" else jax_name(op))
+    return primitive_of(op, jax_name(op) if op.shown.name_of is None else stem)

@@ -22,13 +22,14 @@ from shardwise.base.tree import (
     tree_map,
     tree_unflatten,
 )  # fmt: skip
-from shardwise.ir import Array, Equation, Program, ShapedArray, bind, define_op, is_eager, trace_program
+from shardwise.ir import Array, Equation, Program, ShapedArray, Shown, bind, define_op, is_eager, trace_program
 from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
+from shardwise.ir.key_uses import called_uses
 from shardwise.ir.op import Params, Types
 from shardwise.ops.bodies import program_effects
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import later
-from shardwise.ops.variance import first_replica
+from shardwise.ops.devices.first_replica import first_replica
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.sharding import (
     AbstractMesh,
@@ -41,6 +42,7 @@ from shardwise.sharding import (
 from shardwise.sharding.rule import Rule
 from shardwise.signature import signature
 from shardwise.transforms import shard_map_errors as errors
+from shardwise.transforms.jaxpr_shard_map import shard_map_params
 from shardwise.transforms.shard_map_blocks import block_trace
 from shardwise.transforms.shard_map_marks import Marks, check_marks, check_results, entered, left, marks_of
 from shardwise.transforms.shard_map_scope import DimAxes, body_scope, global_type, local_type
@@ -299,7 +301,8 @@ def _partition(region: Any, eqn: Equation) -> None:
 
 
 shard_map_op = define_op("shard_map", type_rule=_type, multiple_results=True, typed=True, rule=_rule, to_grid=_to_grid,
-                         partition=_partition, boundary=True, effects=program_effects, **{
+                         partition=_partition, boundary=True, effects=program_effects,
+                         shown=Shown(renamed={"program": "jaxpr"}, whole=shard_map_params), keys=called_uses, **{
     rule: later("shardwise.transforms.shard_map_rules", f"shard_map_{rule}") for rule in ("jvp", "linearize", "transpose", "batch")
 })  # fmt: skip
 

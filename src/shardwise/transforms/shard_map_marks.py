@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from shardwise.ir import Array, ShapedArray, bind
-from shardwise.ops.collective import all_reduce
-from shardwise.ops.variance import first_replica, on_first, pcast_op, pvary_op
+from shardwise.ops.devices.all_reduce import all_reduce
+from shardwise.ops.devices.first_replica import first_replica, on_first
+from shardwise.ops.devices.variance import pcast_op, pvary_op
 from shardwise.sharding import PartitionSpec
 
 _NONE: frozenset[str] = frozenset()

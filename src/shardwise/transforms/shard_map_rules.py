@@ -24,8 +24,8 @@ from shardwise.ir import (
 from shardwise.ir.axis_scope import SPMD_AXES
 from shardwise.ir.op import Params, find_op
 from shardwise.ir.trace import ProgramTracer
-from shardwise.ops.collective import all_reduce
 from shardwise.ops.derivative import do
+from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.sharding import AbstractMesh, Mesh
 from shardwise.transforms.jvp import jvp_program
 from shardwise.transforms.linearize import Linearized, linearize_flat, transpose_linear

@@ -36,16 +36,15 @@ from shardwise.ir import (
     is_eager,
     subprograms,
     tracing,
+    unwrapped,
 )
 from shardwise.ir.axis_scope import LOCAL_DERIVATIVES
 from shardwise.ir.op import Op
 from shardwise.ir.trace import user_source
 from shardwise.ops.convert import as_array
-from shardwise.ops.layout import reshard_op, sharding_constraint
 from shardwise.ops.parallel import AXIS_ENV, CHECK_VMA
 from shardwise.runtime.blocks import Ndarray, block_form
 from shardwise.runtime.crew import Crew, Group, Runner, Stopped
-from shardwise.runtime.exchange import unwrapped
 from shardwise.runtime.meeting import Call, Place
 from shardwise.runtime.stepped import DeviceEnv, axes_used, equation_steps
 from shardwise.sharding import (
@@ -221,12 +220,12 @@ class SteppedTrace(Trace):
         worker = self.worker
         worker.check()
         args = tuple(worker.own(a) for a in args)
-        if op.collective or unwrapped(op, params)[0].collective or _needs_others(params):
+        if unwrapped(op, params)[0].collective is not None or _needs_others(params):
             outs = self._together(op, args, params)
             return outs if op.multiple_results else outs[0]
         if any(isinstance(v, NamedSharding) for v in params.values()):
             params = {k: worker.sharding_here(v) if isinstance(v, NamedSharding) else v for k, v in params.items()}
-            if op in (sharding_constraint, reshard_op) and params["sharding"] is None:
+            if op.constrains is not None and params["sharding"] is None:
                 return args[0]
         varying = any(a.aval.vma for a in args)
         types = infer_types(op, tuple(a.aval for a in args), params) if varying else None

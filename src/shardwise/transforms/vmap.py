@@ -11,6 +11,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.ir import (
@@ -31,6 +33,7 @@ from shardwise.ir import (
     tracing,
 )
 from shardwise.ir.axis_scope import AXIS_ENV, MAPPED_AXES, SPMD_AXES
+from shardwise.ir.key_uses import KeyUses, UsesOf, equation_uses
 from shardwise.ir.op import Op, Params, Types, UndefinedPrimal
 from shardwise.ops.broadcast import broadcast_in_dim, expand_dims
 from shardwise.ops.convert import as_array, as_value
@@ -86,6 +89,11 @@ class BatchTrace(Trace):
             if all(d is None for _, d in pairs) and not named:
                 return bind(op, *args, **params)
             values, dims = [v for v, _ in pairs], [d for _, d in pairs]
+            if named and op.batch is None:
+                raise NotImplementedError(
+                    f"{op.name} over {params['axes']}, of which {self.axis_name!r} is a vmap axis, has no batching rule; call it over mesh "
+                    "axes, in shard_map."
+                )
             if op.batch is not None:
                 with SPMD_AXES.override(self.spmd):
                     outs, out_dims = op.batch(self.size, self.axis_name, values, dims, params)
@@ -206,8 +214,6 @@ def _full(block: Any, lead: int, size: int) -> Any:
     """The loop dim of vmap is a dim of the value: it has its full extent."""
     if block.shape[lead] == size:
         return block
-    import numpy as np
-
     return np.broadcast_to(block, (*block.shape[:lead], size, *block.shape[lead + 1 :]))
 
 
@@ -288,10 +294,24 @@ def _transpose(
     return outs
 
 
+def _keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
+    """What the op does with the keys of each element."""
+    size, mapped = eqn.params["size"], eqn.params["mapped"]
+    rows = lambda v: Var(v.aval.update(shape=v.aval.shape[1:]))  # noqa: E731
+    inputs = tuple(rows(a) if m else a for a, m in zip(eqn.inputs, mapped, strict=True))
+    inner = Equation(eqn.params["op"], inputs, tuple(map(rows, eqn.outputs)), dict(eqn.params["inner"]), eqn.source)
+    uses = equation_uses(inner, uses_of)
+    sinks = {
+        i: np.broadcast_to(mask, (size, *mask.shape)) if mapped[i] and np.ndim(mask) else mask
+        for i, mask in uses.sinks.items()
+    }
+    return KeyUses(sinks, uses.sources, uses.forwards)
+
+
 vmapped_op = define_op(
     "vmapped", type_rule=_type, multiple_results=True, typed=True, numeric=True, compile=_kernel, rule=_rule, localize=_localize,
     place=_place, reduction=lambda params: params["op"].reduction_of(dict(params["inner"])), jvp=_jvp, transpose=_transpose,
-    effects=lambda params: params["op"].has_effects(dict(params["inner"])),
+    effects=lambda params: params["op"].has_effects(dict(params["inner"])), keys=_keys,
 )  # fmt: skip
 
 

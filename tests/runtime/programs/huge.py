@@ -15,10 +15,10 @@ total = link.all_reduce(x, "sum", 1)
 assert total.size == size and total[0] == total[1 << 31] == 3 and total[-1] == 30
 del total
 if me == 0:
-    link.swap([(1, x)], [], 1, [x.shape], 2)
+    link.swap([(1, x)], [], 1, [x.shape], 1, 2)
 else:
     got = np.empty_like(x)
-    link.swap([], [(0, 0, got)], 1, [x.shape], 2)
+    link.swap([], [(0, 0, got)], 1, [x.shape], 1, 2)
     assert got[-1] == 10 and got[1 << 31] == 1
     del got
 half = x[: size // 2]

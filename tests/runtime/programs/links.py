@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 
 import shardwise as jax
+from shardwise.runtime.monoids import MONOIDS
 from shardwise.runtime.processes.comm import the_world
-from shardwise.runtime.processes.link import COMBINE
 from shardwise.runtime.processes.network import NetworkLink
 from shardwise.runtime.processes.shared import SharedLink
 from shardwise.runtime.processes.traffic import count_traffic
@@ -23,7 +23,7 @@ network = NetworkLink(world.mpi, world.group(everyone), crowded=False)
 crowded = NetworkLink(world.mpi, world.group(everyone), crowded=True)
 TYPES = [np.dtype(t) for t in ("f4", "f8", "f2", "c8", "c16", "i1", "u8", "i4", "?", ml_dtypes.bfloat16, ml_dtypes.int4,
                                ml_dtypes.float8_e4m3fn)]  # fmt: skip
-KINDS = {"f": ("sum", "max", "min", "prod"), "c": ("sum", "prod"), "i": tuple(COMBINE), "u": tuple(COMBINE),
+KINDS = {"f": ("sum", "max", "min", "prod"), "c": ("sum", "prod"), "i": tuple(MONOIDS), "u": tuple(MONOIDS),
          "b": ("and", "or", "xor", "max"),
          "V": ("sum", "max")}  # fmt: skip
 
@@ -37,7 +37,7 @@ def values(dtype, shape, of):
 def folded(kind, arrays):
     out = arrays[0].copy()
     for x in arrays[1:]:
-        out = COMBINE[kind](out, x).astype(out.dtype)
+        out = MONOIDS[kind].merge(out, x).astype(out.dtype)
     return out
 
 
@@ -89,7 +89,14 @@ for link, dtype in itertools.product((shared, network, crowded), TYPES):
         places = {m: [x for x in messages if x[0] == m[0]].index(m) for m in messages}
         filled = [(m, np.zeros((2 * m[2][0], m[2][1]), dtype)[::2]) for m in messages if m[1] == me]
         with count_traffic() as traffic:
-            link.swap(sends, [(m[0], places[m], x) for m, x in filled], n, [m[2] for m in messages], tag)
+            link.swap(
+                sends,
+                [(m[0], places[m], x) for m, x in filled],
+                n,
+                [m[2] for m in messages],
+                np.dtype(dtype).itemsize,
+                tag,
+            )
         for (_, to, shape), x in filled:
             same(np.ascontiguousarray(x), values(dtype, shape, to), what)
         assert traffic.total_bytes == sum(x.nbytes for _, x in sends), what
@@ -98,4 +105,9 @@ for link, dtype in itertools.product((shared, network, crowded), TYPES):
 nans = np.array([np.nan if me == n - 1 else 1.0, 2.0, -0.0], np.float32)
 for link in (shared, network):
     same(link.all_reduce(nans, "max", 1), np.array([np.nan, 2.0, -0.0], np.float32), "NaN")
+for length in (4, 100_000):  # of zeros 0.0 is the greater one, whoever brings it, and -0.0 the lesser one
+    zeros = np.full(length, 0.0 if me == n - 1 else -0.0, np.float32)
+    for link in (shared, network):
+        assert not np.signbit(link.all_reduce(zeros, "max", 1)).any(), (length, link)
+        assert np.signbit(link.all_reduce(zeros, "min", 1)).all(), (length, link)
 print("done", flush=True)

@@ -240,4 +240,11 @@ def _fused_compile(env: Env, in_types: Types, out_types: Types, params: Params) 
     )
 
 
-fused = define_op("fused", type_rule=_fused_type, compile=_fused_compile, multiple_results=True)
+fused = define_op(
+    "fused",
+    type_rule=_fused_type,
+    compile=_fused_compile,
+    multiple_results=True,
+    local=True,
+    takes_over=lambda params: params.get("space") is None,
+)

@@ -20,12 +20,7 @@ import numpy as np
 from shardwise.base.caches import recent
 
 Ndarray = np.ndarray[Any, Any]
-Combine = Callable[..., Ndarray]
-
-COMBINE: dict[str, Combine] = {
-    "sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-}  # fmt: skip
+Combine = Callable[..., Any]
 
 
 class Link(Protocol):
@@ -48,7 +43,7 @@ class Link(Protocol):
         ...
 
     def swap(self, sends: Sequence[tuple[int, Ndarray]], takes: Sequence[tuple[int, int, Ndarray]], fan: int,
-             largest: Sequence[tuple[int, ...]], tag: int) -> None:  # fmt: skip
+             largest: Sequence[tuple[int, ...]], itemsize: int, tag: int) -> None:  # fmt: skip
         """Messages between pairs of processes.
 
         Args:
@@ -56,6 +51,7 @@ class Link(Protocol):
             takes: (sender, the place of the message among those that it sends, array to fill).
             fan: how many messages a process sends at most.
             largest: the shapes of all messages between any two processes, or of the largest ones.
+            itemsize: bytes of an element, which processes without messages know from nothing else.
             tag: stands for the exchange.
         """
         ...

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from shardwise.runtime.memory import pool
-from shardwise.runtime.processes.link import COMBINE, Ndarray, as_bytes, combined, patiently
+from shardwise.runtime.monoids import MONOIDS
+from shardwise.runtime.processes.link import Ndarray, as_bytes, combined, patiently
 from shardwise.runtime.processes.traffic import everything
 
 _SMALL = 1 << 15  # bytes up to which reductions that MPI lacks are done by everybody on everything
@@ -60,7 +61,7 @@ class NetworkLink:
         """The reduction of everybody's contiguous `x` and `more` of its kind."""
         if more:
             own = pool.empty(x.shape, x.dtype)
-            combined(COMBINE[kind], (x, *more), own)
+            combined(MONOIDS[kind].merger(x.dtype), (x, *more), own)
             x = own
         everything.add("all_reduce", 2 * (self.size - 1) * x.nbytes // self.size)
         op = self._reduction(kind, x.dtype)
@@ -118,7 +119,7 @@ class NetworkLink:
                 at += take.nbytes
 
     def swap(self, sends: Sequence[tuple[int, Ndarray]], takes: Sequence[tuple[int, int, Ndarray]], fan: int,
-             largest: Sequence[tuple[int, ...]], tag: int) -> None:  # fmt: skip
+             largest: Sequence[tuple[int, ...]], itemsize: int, tag: int) -> None:  # fmt: skip
         """Messages between pairs of processes."""
         everything.add("exchange", sum(x.nbytes for _, x in sends))
         comm = self.comm
@@ -142,39 +143,18 @@ class NetworkLink:
                 np.copyto(take, into)
 
 
-def swap_parts(comm: Any, sends: Sequence[tuple[int, int, Ndarray]], takes: Sequence[tuple[int, int, Ndarray]]) -> None:
-    """Messages between any processes of a communicator: (receiver, number, array) and (sender, number, array to fill).
-
-    The numbers tell the messages between two processes apart; both ends have the same shape and dtype.
-    """
-    everything.add("exchange", sum(x.nbytes for *_, x in sends))
-    filled = [(take, take if take.flags.c_contiguous else np.empty(take.shape, take.dtype)) for *_, take in takes]
-    kept = [np.ascontiguousarray(x) for *_, x in sends]
-    requests = [comm.Irecv(as_bytes(into), rank, number)
-                for (rank, number, _), (_, into) in zip(takes, filled, strict=True) if into.nbytes]  # fmt: skip
-    requests += [comm.Isend(as_bytes(x), rank, number)
-                 for (rank, number, _), x in zip(sends, kept, strict=True) if x.nbytes]  # fmt: skip
-    patiently(lambda: all([request.Test() for request in requests]))
-    for take, into in filled:
-        if into is not take:
-            np.copyto(take, into)
-
-
 def _native_reduction(mpi: Any, kind: str, dtype: np.dtype[Any]) -> Any:
     known = dtype.isbuiltin == 1 and dtype.kind in "iufc" and dtype.name not in ("float16", "longdouble", "clongdouble")
     if not known:
         return None
-    if kind in ("max", "min"):  # MPI's comparisons drop NaNs
-        return {"max": mpi.MAX, "min": mpi.MIN}[kind] if dtype.kind in "iu" else None
-    if kind in ("and", "or", "xor"):
-        return {"and": mpi.BAND, "or": mpi.BOR, "xor": mpi.BXOR}[kind] if dtype.kind in "iu" else None
-    return {"sum": mpi.SUM, "prod": mpi.PROD}[kind]
+    monoid = MONOIDS[kind]
+    return getattr(mpi, monoid.mpi) if dtype.kind in monoid.mpi_kinds else None
 
 
 def _folded(kind: str, everyone: Ndarray) -> Ndarray:
     """The reduction along dim 0, in order."""
     out = pool.empty(everyone.shape[1:], everyone.dtype)
-    combined(COMBINE[kind], list(everyone), out)
+    combined(MONOIDS[kind].merger(out.dtype), list(everyone), out)
     return out
 
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.runtime.memory import pool
-from shardwise.runtime.processes.link import COMBINE, Combine, Ndarray, combined, offer, patiently, pieces
+from shardwise.runtime.monoids import MONOIDS
+from shardwise.runtime.processes.link import Combine, Ndarray, combined, offer, patiently, pieces
 from shardwise.runtime.processes.traffic import everything
 
 DEPTH = 6
@@ -162,7 +163,7 @@ class SharedLink:
     def all_reduce(self, x: Ndarray, kind: str, tag: int, *more: Ndarray) -> Ndarray:
         """The reduction of everybody's contiguous `x` and `more` of its kind."""
         everything.add("all_reduce", 2 * (self.size - 1) * x.nbytes // self.size)
-        combine = COMBINE[kind]
+        combine = MONOIDS[kind].merger(x.dtype)
         if x.nbytes <= _SMALL:
             if more:
                 own = np.empty_like(x)
@@ -254,7 +255,7 @@ class SharedLink:
         """Into `out` the reduction of everybody's part for this process."""
         everything.add("reduce_scatter", sum(p.nbytes for k, p in enumerate(parts) if k != self.me))
         self._enter()
-        combine, me, dtype = COMBINE[kind], self.me, out.dtype
+        combine, me, dtype = MONOIDS[kind].merger(out.dtype), self.me, out.dtype
         room = self.room // self.size // 64 * 64
         cuts = [pieces(p.shape, dtype.itemsize, room) for p in parts]
         mine = cuts[me]
@@ -302,12 +303,11 @@ class SharedLink:
         self._broken = False
 
     def swap(self, sends: Sequence[tuple[int, Ndarray]], takes: Sequence[tuple[int, int, Ndarray]], fan: int,
-             largest: Sequence[tuple[int, ...]], tag: int) -> None:  # fmt: skip
+             largest: Sequence[tuple[int, ...]], itemsize: int, tag: int) -> None:  # fmt: skip
         """Messages between pairs of processes."""
         everything.add("exchange", sum(x.nbytes for _, x in sends))
         self._enter()
         me = self.me
-        itemsize = sends[0][1].itemsize if sends else takes[0][2].itemsize if takes else 1
         room = self.room // max(fan, 1) // 64 * 64
         rounds = max((pieces(shape, itemsize, room).count for shape in largest), default=0)
         out = [(x, pieces(x.shape, itemsize, room)) for _, x in sends]

@@ -375,4 +375,4 @@ def _epilogue_workspace(in_types: Types, out_types: Types, params: Params) -> in
 
 
 epilogue = define_op("epilogue", type_rule=_epilogue_type, compile=_epilogue_compile, workspace=_epilogue_workspace,
-                     multiple_results=True)  # fmt: skip
+                     multiple_results=True, local=True)  # fmt: skip

@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.ir import ShapedArray, define_op
+from shardwise.ir import Collective, ShapedArray
 from shardwise.ir.op import Params, Types
-from shardwise.ops.across import Kernel, as_slice, block_bytes, line_of, sending, settling, tag_of
+from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.lines import Kernel, as_slice, block_bytes, line_of, sending, settling, tag_of
 from shardwise.runtime.blocks import Ndarray, expanded
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes.comm import the_world
+from shardwise.runtime.processes.routes import Message, Route
 from shardwise.sharding.ownership import owned_positions
 from shardwise.sharding.rule import Rule
 
@@ -28,15 +30,13 @@ DimAxes = tuple[tuple[str, ...], ...]  # per dim the axes that split it, major f
 Parts = tuple[tuple[int, ...], ...]  # per dim the numbers of units, ascending
 
 
-class Route:
-    """Who sends what to whom between two layouts, in units: the parts into which both layouts together cut each dim.
+class Units:
+    """The way between two layouts, in units: the parts into which both layouts together cut each dim.
 
-    `own` and `wanted` are this process's units before and after, `kept` the ones it has already; `sends` and `takes` hold
-    per message the other process, what is sent (and for takes the place of the message among the sender's). `counts` are
-    the units per dim of all messages between any two processes, `fan` is how many messages a process sends at most.
+    `own` and `wanted` are this process's units before and after; `route` says what processes send each other, as units.
     """
 
-    __slots__ = ("counts", "fan", "kept", "own", "ranks", "sends", "takes", "units", "wanted")
+    __slots__ = ("own", "ranks", "route", "units", "wanted")
 
     def __init__(self, env: Env, source: DimAxes, target: DimAxes) -> None:
         owners = env.processes
@@ -44,30 +44,15 @@ class Route:
         axes = layout_axes(source, target)
         line = line_of(env, axes)
         self.ranks = line.ranks
-        me = line.me
         self.units = tuple(math.lcm(_ways(a, env), _ways(b, env)) for a, b in zip(source, target, strict=True))
         have = [self._units(env, source, owners.owned[r]) for r in line.ranks]
         want = [self._units(env, target, owners.owned[r]) for r in line.ranks]
-        self.own, self.wanted = have[me], want[me]
-        self.kept = _common(self.own, self.wanted)
-        holders: dict[Parts, list[int]] = {}
-        for k, parts in enumerate(have):
-            holders.setdefault(parts, []).append(k)
+        self.own, self.wanted = have[line.me], want[line.me]
+        holders = _processes_of(have)
         for a, b in itertools.combinations(holders, 2):
-            if all(set(x) & set(y) for x, y in zip(a, b, strict=True)):
+            if _common(a, b) is not None:
                 raise ValueError(f"processes hold parts that overlap in layout {source}")
-        messages: dict[int, list[tuple[int, Parts]]] = {k: [] for k in range(len(have))}
-        for k, parts in enumerate(want):
-            for held, of in holders.items():
-                shared = _common(held, parts)
-                if held != have[k] and all(shared):
-                    messages[of[k % len(of)]].append((k, shared))
-        self.sends = messages[me]
-        self.takes = [
-            (k, place, parts) for k, sent in messages.items() for place, (to, parts) in enumerate(sent) if to == me
-        ]
-        self.fan = max(map(len, messages.values()))
-        self.counts = sorted({tuple(map(len, parts)) for sent in messages.values() for _, parts in sent})
+        self.route = Route(holders, _processes_of(want), _common, line.me)
 
     def _units(self, env: Env, dims: DimAxes, coordinates: tuple[tuple[int, ...], ...]) -> Parts:
         positions = tuple(tuple(env.dim(a) for a in axes) for axes in dims)
@@ -86,8 +71,17 @@ def _ways(axes: tuple[str, ...], env: Env) -> int:
     return math.prod(env.size(a) for a in axes)
 
 
-def _common(a: Parts, b: Parts) -> Parts:
-    return tuple(tuple(sorted(set(x) & set(y))) for x, y in zip(a, b, strict=True))
+def _common(a: Parts, b: Parts) -> Parts | None:
+    shared = tuple(tuple(sorted(set(x) & set(y))) for x, y in zip(a, b, strict=True))
+    return shared if all(shared) else None
+
+
+def _processes_of(parts: Sequence[Parts]) -> dict[Parts, list[int]]:
+    """The processes of each part."""
+    found: dict[Parts, list[int]] = {}
+    for k, of_process in enumerate(parts):
+        found.setdefault(of_process, []).append(k)
+    return found
 
 
 def layout_axes(source: DimAxes, target: DimAxes) -> tuple[str, ...]:
@@ -96,10 +90,10 @@ def layout_axes(source: DimAxes, target: DimAxes) -> tuple[str, ...]:
 
 
 @recent(1024)
-def route(env: Env, source: DimAxes, target: DimAxes) -> Route | None:
-    """The (cached) Route between two layouts; None where processes hold parts that overlap without being the same."""
+def route(env: Env, source: DimAxes, target: DimAxes) -> Units | None:
+    """The (cached) way between two layouts; None where processes hold parts that overlap without being the same."""
     try:
-        return Route(env, source, target)
+        return Units(env, source, target)
     except ValueError:
         return None
 
@@ -171,7 +165,8 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
     settled, tag = settling(env, aval, source_axes), tag_of("relayout", env, in_types, params)
     c = len(carried)
     per_dim = lambda parts: [n for d, numbers in enumerate(parts) for n in (len(numbers), inner[d])]  # noqa: E731
-    sends = way.sends
+    moves = way.route
+    counts = sorted({tuple(map(len, parts)) for parts in moves.shared})
 
     def run(x: Ndarray) -> Ndarray:
         x = settled(x)
@@ -183,30 +178,30 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         dense = x.transpose(order + unused).reshape(loops + tuple(per_dim(found.own)))
         out = pool.empty(loops + tuple(per_dim(found.wanted)), x.dtype)
         later = []
-        takes = []
-        for k, place, parts in found.takes:
-            index = _index(parts, found.wanted, c)
-            into = out[index] if index is not None else pool.empty(loops + tuple(per_dim(parts)), x.dtype)
-            takes.append((k, place, into))
-            if index is None:
-                later.append((into, parts))
-        sent = [(k, _taken(dense, parts, found.own, c)) for k, parts in sends]
-        shapes = [
-            loops + tuple(n for d, count in enumerate(counts) for n in (count, inner[d])) for counts in found.counts
-        ]
-        the_world().link(found.ranks).swap(sent, takes, found.fan, shapes, tag)
-        if all(found.kept):
-            index = _index(found.kept, found.wanted, c)
+
+        def into(message: Message) -> Ndarray:
+            index = _index(message.shared, found.wanted, c)
             if index is not None:
-                out[index] = _taken(dense, found.kept, found.own, c)
+                return out[index]
+            room = pool.empty(loops + tuple(per_dim(message.shared)), x.dtype)
+            later.append((room, message.shared))
+            return room
+
+        shapes = [loops + tuple(n for d, count in enumerate(of) for n in (count, inner[d])) for of in counts]
+        part = lambda message: _taken(dense, message.shared, found.own, c)  # noqa: E731
+        moves.exchange(the_world().link(found.ranks), part, into, shapes, x.itemsize, tag)
+        for message in moves.kept:
+            index = _index(message.shared, found.wanted, c)
+            if index is not None:
+                out[index] = part(message)
             else:
-                later.append((_taken(dense, found.kept, found.own, c), found.kept))
+                later.append((part(message), message.shared))
         for value, parts in later:
             _put(out, value, parts, found.wanted, c)
         return back(out.reshape(loops + tuple(out_split)))
 
     unit = block_bytes(env, aval, axes) // max(aval.size, 1) * math.prod(inner)
-    return sending(run, unit * sum(math.prod(map(len, parts)) for _, parts in sends), way.ranks)
+    return sending(run, unit * sum(math.prod(map(len, m.shared)) for m in moves.sends), way.ranks)
 
 
 def _way_back(env: Env, target: DimAxes, axes: Sequence[str], carried: Sequence[int]) -> Any:
@@ -256,4 +251,14 @@ def _nothing_splits(in_types: Types, out_types: Types, params: Params) -> Rule:
     return Rule((((),) * in_types[0].ndim,), (((),) * out_types[0].ndim,), (), ())
 
 
-relayout_op = define_op("relayout", type_rule=_type, rule=_nothing_splits, typed=True, collective=True, across=_across)
+def _sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
+    (x,), source, target = in_types, params["source"], params["target"]
+    known = dict(zip(params["axes"], params["sizes"], strict=True))
+    shape = [n * math.prod(known[a] for a in axes) for n, axes in zip(x.shape, source, strict=True)]
+    return device_bytes(source, target, shape, x.itemsize, known)
+
+
+relayout_op = define_collective(
+    "relayout", type_rule=_type, rule=_nothing_splits, across=_across,
+    collective=Collective("relayout", sent_of=_sent, moves=True),
+)  # fmt: skip

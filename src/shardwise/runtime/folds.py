@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.ir import Fold
+from shardwise.ir.op import Fold
 from shardwise.runtime.machine.lanes import Lane, Lanes
 
 Accumulators = tuple[Lane, ...]
@@ -202,5 +202,3 @@ def _position(largest: bool) -> Fold:
 
 
 ARGMAX, ARGMIN = _position(True), _position(False)
-
-FOLDS: dict[str, Fold] = {"sum": SUM, "prod": PROD, "max": MAX, "min": MIN, "and": AND, "or": OR, "xor": XOR}

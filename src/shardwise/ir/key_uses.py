@@ -1,0 +1,76 @@
+"""`KeyUses`: what an op or a program does with random keys.
+
+Comes in: an equation, whose op says in `Op.keys` what it does. Goes out: its `KeyUses`, from which `passes.key_reuse` finds keys that
+are used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shardwise.base.dtypes import KeyDtype
+
+if TYPE_CHECKING:
+    from shardwise.ir.program import Equation, Program
+
+Mask = Any  # whether keys are consumed: a bool for all of an array, or a bool ndarray of its shape
+
+
+@dataclass(frozen=True)
+class KeyUses:
+    """What an equation or a program does with keys.
+
+    Attributes:
+        sinks: per operand that is consumed, which of its keys.
+        sources: positions of results that are fresh keys; other keys among the results count as used.
+        forwards: per result that is an operand handed on, the operand's position.
+    """
+
+    sinks: Mapping[int, Mask] = field(default_factory=dict)
+    sources: frozenset[int] = frozenset()
+    forwards: Mapping[int, int] = field(default_factory=dict)
+
+
+UsesOf = Callable[["Program"], KeyUses]
+
+HANDS_ON: Final = KeyUses(forwards={0: 0})
+MAKES: Final = KeyUses(sources=frozenset({0}))
+DRAWS: Final = KeyUses({0: True})
+SPLITS: Final = KeyUses({0: True}, frozenset({0}))
+LEAVES: Final = KeyUses()
+
+
+def overlap(a: Mask, b: Mask) -> bool:
+    """Whether some key is in both; masks of different shapes are compared as wholes."""
+    if np.ndim(a) and np.ndim(b) and np.shape(a) != np.shape(b):
+        return bool(np.any(a) and np.any(b))
+    return bool(np.any(np.logical_and(a, b)))
+
+
+def union(a: Mask, b: Mask) -> Mask:
+    """The keys that are in one of them."""
+    if np.ndim(a) and np.ndim(b) and np.shape(a) != np.shape(b):
+        return bool(np.any(a) or np.any(b))
+    return np.logical_or(a, b)
+
+
+def is_key(x: Any) -> bool:
+    """Whether a value is an array of typed keys."""
+    return isinstance(x.aval.dtype, KeyDtype)
+
+
+def equation_uses(eqn: Equation, uses_of: UsesOf) -> KeyUses:
+    """What one equation does with keys; `uses_of` says it of a program."""
+    keys = eqn.op.keys
+    if keys is None:
+        return KeyUses({i: True for i, a in enumerate(eqn.inputs) if is_key(a)})
+    return keys(eqn, uses_of) if callable(keys) else keys
+
+
+def called_uses(eqn: Equation, uses_of: UsesOf) -> KeyUses:
+    """`Op.keys` of an op that calls the program in its params."""
+    return uses_of(eqn.params["program"])

@@ -1,0 +1,46 @@
+"""`Shown`: how JAX's programs show an op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardwise.ir.program import Equation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """An op's name and params as JAX prints them.
+
+    name        JAX's name of the primitive where it is not the op's, or a function that gives it in the dialect of the moment.
+    name_of     ``(eqn) -> str``: JAX's name where it depends on the equation.
+    aliases     other names of the primitive, as in ``<alias>_p``.
+    renamed     JAX's names of params, by ours. Programs among them are known to interpreters under these names, too.
+    hidden      params of ours alone.
+    empty       params that are shown as None where the op has no value for them.
+    change      ``(eqn, shown) -> shown``: what is left to say.
+    whole       ``(params) -> shown``: all params, in place of renaming them one by one.
+    """
+
+    name: str | Callable[[], str] | None = None
+    name_of: Callable[[Equation], str] | None = None
+    aliases: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    hidden: frozenset[str] = frozenset()
+    empty: tuple[str, ...] = ()
+    change: Callable[[Equation, dict[str, Any]], dict[str, Any]] | None = None
+    whole: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+
+    def params(self, eqn: Equation) -> dict[str, Any]:
+        """The params of an equation that JAX shows, under its names."""
+        if self.whole is not None:
+            return self.whole(eqn.params)
+        shown = {self.renamed.get(k, k): v for k, v in eqn.params.items() if v is not None and k not in self.hidden}
+        for key in self.empty:
+            shown.setdefault(key, None)
+        return shown if self.change is None else self.change(eqn, shown)
+
+
+AS_IT_IS = Shown()

@@ -1,0 +1,147 @@
+"""`all_gather`: every device gets all blocks. In block form a leading dim moves into the shard."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Collective, Equation, ShapedArray, Shown
+from shardwise.ir.axis_scope import is_checked
+from shardwise.ir.op import Params, Types
+from shardwise.ops.derivative import do, full_in_front
+from shardwise.ops.devices.batching import Batched, merged, moved, require_single_axis, shifted
+from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.each import Operands, first_operands, in_groups
+from shardwise.ops.devices.fronts import Groups, grouped, joined, unjoined
+from shardwise.ops.devices.lines import (
+    Kernel,
+    block_bytes,
+    fill_front,
+    front_of,
+    gathering,
+    line_of,
+    sending,
+    settling,
+    tag_of,
+)
+from shardwise.ops.devices.rules import moved_dim_rule
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+from shardwise.runtime.memory import pool
+
+
+def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
+                 groups: Groups | None = None, invariant: bool = False) -> ShapedArray:  # fmt: skip
+    n = len(groups[0]) if groups else math.prod(sizes)
+    shape = list(x.shape)
+    if tiled:
+        shape[dim] *= n
+    else:
+        shape.insert(dim, n)
+    vma = x.vma - set(axes) if invariant else x.vma | set(axes)
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=vma)
+
+
+def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
+                   groups: Groups | None = None, invariant: bool = False) -> Ndarray:  # fmt: skip
+    front, _, dims = joined(env, x, axes)
+    lead = env.lead - len(dims)
+
+    def fold(part: Ndarray) -> Ndarray:
+        moved = np.moveaxis(part, 0, lead + dim)
+        if not tiled:
+            return moved
+        shape = moved.shape
+        at = lead + dim
+        return moved.reshape(*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
+
+    if groups is not None:
+        return unjoined(env, grouped(front, groups, fold), axes, dims)
+    return np.expand_dims(fold(front), tuple(sorted(dims)))
+
+
+def _transpose(ct: Any, x: Any, *, invariant: bool = False, **params: Any) -> list[Any]:
+    """The sum of what all devices say of each part; a value that is the same on all of them has one cotangent, to be cut."""
+    axes = params["axes"]
+    if not invariant or params.get("groups") or not all(map(is_checked, axes)):
+        return [do.reduce_scatter(ct, **params)]
+    own = do.all_slice(ct, axes=axes, sizes=params["sizes"], dim=params["dim"])
+    return [own if params["tiled"] else do.squeeze(own, dimensions=(params["dim"],))]
+
+
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+    """Over the mapped dim: that dim, as one of the result, which is the same for all."""
+    (x,), (dim,), tiled, at = values, dims, params["tiled"], params["dim"]
+    if axis not in params["axes"]:
+        assert dim is not None
+        if not tiled:  # the result has the gathered dim before or behind the mapped one
+            front = full_in_front(size, x, dim)
+            return [do.all_gather(front, **{**params, "dim": at + 1})], [0]
+        return [do.all_gather(x, **{**params, "dim": shifted(at, dim)})], [dim]
+    rest = [a for a in params["axes"] if a != axis]
+    x = full_in_front(size, x, dim)
+    if not rest and params.get("groups") is None:
+        out = moved(x, 0, at)
+        return [merged(out, at) if tiled else out], [None]
+    if params.get("groups") is not None:
+        require_single_axis("all_gather", axis, params)
+    # One axis after the other, the minor one first; each dim that comes in is major to the one before.
+    counts = dict(zip(params["axes"], params["sizes"], strict=True))
+    major_ones = params["axes"][: params["axes"].index(axis)]
+    minor_ones = params["axes"][params["axes"].index(axis) + 1 :]
+    for some in (minor_ones,):
+        if some:
+            x = do.all_gather(
+                x, **{**params, "axes": some, "sizes": tuple(counts[a] for a in some), "dim": at + 1, "tiled": False}
+            )
+    x = moved(x, 0, at)
+    if minor_ones:
+        x = merged(x, at)
+    if major_ones:
+        sizes = tuple(counts[a] for a in major_ones)
+        x = merged(do.all_gather(x, **{**params, "axes": major_ones, "sizes": sizes, "dim": at, "tiled": False}), at)
+    return [merged(x, at) if tiled else x], [None]
+
+
+def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+    """Everybody's parts arrive where they belong in the result."""
+    axes, dim, tiled = params["axes"], params["dim"], params["tiled"]
+    line = line_of(env, axes)
+    if not line.crosses or params.get("groups") is not None:
+        return gathering(_kernel)(env, in_types, out_types, params)
+    at = env.lead - len(axes) + dim
+    settled, tag = settling(env, in_types[0], axes), tag_of("all_gather", env, in_types, params)
+
+    def run(x: Ndarray) -> Ndarray:
+        front, dims = front_of(env, settled(x), axes)
+        rest = front.shape[1:]
+        out = pool.empty((*rest[:at], line.n, *rest[at:]), front.dtype)
+        fill_front(line, front, np.moveaxis(out, at, 0), tag)
+        if tiled:
+            out = out.reshape(*rest[:at], line.n * rest[at], *rest[at + 1 :])
+        return np.expand_dims(out, tuple(sorted(dims)))
+
+    sent = block_bytes(env, in_types[0], axes) * len(line.mine) * (len(line.ranks) - 1)
+    return sending(run, sent, line.ranks)
+
+
+def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
+    join = np.concatenate if params["tiled"] else np.stack
+    return in_groups(first_operands(operands), params, lambda xs: [join(xs, params["dim"])] * len(xs))
+
+
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    return {**shown, "axis_index_groups": eqn.params.get("groups"), "axis_size": math.prod(eqn.params["sizes"])}
+
+
+all_gather_op = define_collective(
+    "all_gather", type_rule=_type, kernel=_kernel, rule=moved_dim_rule(lambda p: (p["dim"],)), jvp="linear", transpose=_transpose,
+    batch=_batch, across=_across,
+    collective=Collective("all_gather", sent=lambda nbytes, n: (n - 1) * nbytes, moves=True, exchange=_exchange,
+                          told=("dim", "groups")),
+    shown=Shown(renamed={"dim": "all_gather_dimension", "axes": "axis_name"}, hidden=frozenset({"sizes", "invariant", "groups"}),
+                change=_shown),
+)  # fmt: skip

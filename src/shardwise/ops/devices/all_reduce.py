@@ -1,0 +1,256 @@
+"""`all_reduce`: psum, pmax, pmin and their kin over mesh axes. In block form a reduction over leading dims.
+
+Ops that reduce in their own kernel (`Op.absorbs`) take `summing` for their kernel over processes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown, literal
+from shardwise.ir.axis_scope import is_checked
+from shardwise.ir.op import Params, Types
+from shardwise.ops.casts import strong
+from shardwise.ops.derivative import do, full_in_front
+from shardwise.ops.devices.batching import Batched, reduced, require_single_axis
+from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.each import Operands, combined, first_operands, in_groups
+from shardwise.ops.devices.fronts import Groups, grouped, joined, unjoined
+from shardwise.ops.devices.lines import (
+    Across,
+    Kernel,
+    block_bytes,
+    gathering,
+    line_of,
+    sending,
+    settling,
+    tag_of,
+    varying_axes,
+)
+from shardwise.ops.devices.rules import same_dims
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+from shardwise.runtime.memory import pool
+from shardwise.runtime.monoids import MONOIDS
+from shardwise.runtime.processes.comm import the_world
+
+_LARGE = 1 << 20  # bytes of a block whose parts are reduced piece by piece, as they are exchanged
+_MOST = 32  # parts for which that pays
+
+
+def _type(x: ShapedArray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> ShapedArray:
+    vma = x.vma | set(axes) if groups else x.vma - set(axes)  # groups have sums of their own
+    weak = x.weak_type and config.dialect.psum_keeps_weak_type
+    return x.update(weak_type=weak, vma=vma, unreduced=x.unreduced - set(axes))
+
+
+def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> Ndarray:
+    monoid = MONOIDS[kind]
+    if groups is not None:
+        front, _, dims = joined(env, x, axes)
+        return unjoined(env, grouped(front, groups, lambda part: monoid.over(part, 0)), axes, dims)
+    here = tuple(d for d in (env.dim(a) for a in axes) if x.shape[d] != 1)
+    out = monoid.over(x, here, keepdims=True) if here else x
+    return monoid.times(out, math.prod(env.size(a) for a in axes if x.shape[env.dim(a)] == 1))
+
+
+def _jvp(primals: Any, tangents: Any, *, kind: str, **params: Any) -> tuple[Any, Any]:
+    if not MONOIDS[kind].linear:
+        raise NotImplementedError(f"p{kind} over mesh axes has no derivative rule. Use stop_gradient on its operand, or all_gather "
+                                  "and reduce.")  # fmt: skip
+    return do.all_reduce(*primals, kind=kind, **params), do.all_reduce(*tangents, kind=kind, **params)
+
+
+def _transpose(ct: Any, x: Any, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> list[Any]:
+    """With checked types a sum is the same on all devices, and each gets its cotangent. Without, each holds a share of it."""
+    if groups is not None:
+        return [do.all_reduce(ct, axes=axes, kind=kind, groups=groups)]
+    shared = tuple(a for a in axes if not is_checked(a))
+    partial = tuple(a for a in axes if a in x.aval.unreduced)
+    checked = tuple(a for a in axes if is_checked(a) and a not in partial)
+    ct = do.all_reduce(ct, axes=shared, kind="sum", groups=None) if shared else ct
+    ct = do.pcast(ct, axes=partial, to="reduced") if partial else ct
+    return [do.pvary(ct, axes=checked) if checked else ct]
+
+
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+    """Over the mapped dim a reduction."""
+    ((x,), (dim,)), kind, axes = (values, dims), params["kind"], params["axes"]
+    if axis not in axes:
+        return [do.all_reduce(x, **params)], [dim]
+    if params.get("groups") is not None:
+        return _grouped_reduce(size, axis, x, dim, params)
+    rest = tuple(a for a in axes if a != axis)
+    if dim is not None:
+        x = strong(reduced(kind, x, dim))
+    elif MONOIDS[kind].linear:
+        x = do.mul(x, literal(size, x.dtype, weak_type=True))
+    elif MONOIDS[kind].repeated is not None:
+        x = reduced(kind, full_in_front(size, x, None), 0)
+    return [do.all_reduce(x, axes=rest, kind=kind, groups=None) if rest else x], [None]
+
+
+def _grouped_reduce(size: int, axis: Any, x: Any, dim: int | None, params: Params) -> Batched:
+    if params["axes"] != (axis,):
+        require_single_axis("all_reduce", axis, params)
+    rows = do.split(full_in_front(size, x, dim), sizes=(1,) * size, axis=0)
+    out: list[Any] = [None] * size
+    for group in params["groups"]:
+        joined = do.concatenate(*[rows[i] for i in group], dimension=0)
+        total = reduced(params["kind"], joined, 0)
+        for i in group:
+            out[i] = full_in_front(1, total, None)
+    return [do.concatenate(*out, dimension=0)], [0]
+
+
+# -- over processes --------------------------------------------------------------------------------------------------------
+
+
+def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+    """The local reduction, then the one over the processes."""
+    axes, kind = params["axes"], params["kind"]
+    line = line_of(env, axes)
+    if params.get("groups") is not None:
+        return gathering(_kernel)(env, in_types, out_types, params)
+    if not line.crosses:
+        return lambda x: _kernel(env, x, **params)
+    aval = in_types[0]
+    varying = tuple(a for a in axes if a in varying_axes(aval))
+    copies = math.prod(env.size(a) for a in axes if a not in varying)
+    dims = tuple(env.dim(a) for a in varying)
+    monoid = MONOIDS[kind]
+    counted = monoid.repeated is not None
+    settled = settling(env, aval, varying)
+    reduced, sent, between = _reducing(env, varying, kind, aval, tag_of("all_reduce", env, in_types, params))
+    if copies == 1 and all(env.extent(a) == 1 for a in varying):
+        return sending(lambda x: reduced(settled(x)), sent, between)
+
+    def run(x: Ndarray) -> Ndarray:
+        x = settled(x)
+        here = tuple(d for d in dims if x.shape[d] != 1)
+        alike = math.prod(env.extent(a) for a, d in zip(varying, dims, strict=True) if x.shape[d] == 1)
+        own = _entries(x, here) if between and (alike == 1 or not counted) else None
+        if own is not None:
+            out = reduced(*own)
+        else:
+            out = monoid.over(x, here, keepdims=True) if here else x
+            out = reduced(monoid.times(out, alike))
+        return monoid.times(out, copies)
+
+    return sending(run, sent, between)
+
+
+def _entries(x: Ndarray, dims: tuple[int, ...]) -> list[Ndarray] | None:
+    """The parts of a large block along some leading dims, with extent 1 in these; None unless each is contiguous."""
+    if not dims or x.nbytes < _LARGE:
+        return None
+    take: list[Any] = [slice(None)] * x.ndim
+    found = []
+    for at in itertools.product(*[range(x.shape[d]) for d in dims]):
+        for d, i in zip(dims, at, strict=True):
+            take[d] = slice(i, i + 1)
+        part = x[tuple(take)]
+        if not part.flags.c_contiguous or len(found) == _MOST:
+            return None
+        found.append(part)
+    return found
+
+
+def _reducing(
+    env: Env, axes: tuple[str, ...], kind: str, aval: ShapedArray, tag: int
+) -> tuple[Kernel, int, tuple[int, ...]]:
+    """The reduction over processes of blocks that are reduced over this one's devices along `axes`.
+
+    Also the bytes it sends, and the processes that take part; () if it is no exchange.
+
+    `aval` is the type before the reduction. The result of the reduction is the same, bit for bit, on all processes.
+    """
+    line = line_of(env, axes)
+    ranks, count = line.ranks, len(line.ranks)
+    if count == 1:
+        return lambda x: x, 0, ()
+
+    def reduced(x: Ndarray, *more: Ndarray) -> Ndarray:
+        if not x.flags.c_contiguous:
+            copy = pool.empty(x.shape, x.dtype)
+            np.copyto(copy, x)
+            x = copy
+        return the_world().link(ranks).all_reduce(x, kind, tag, *more)
+
+    return reduced, 2 * (count - 1) * block_bytes(env, aval, axes) // count, ranks
+
+
+def summing(kernel: Kernel, compiled: Across, kind: str = "sum") -> Across:
+    """`across` of an op with a param `sum_axes`: its kernel combines what this process's devices have, then all processes do.
+
+    `compiled` gives the kernel where there is one device of each axis here.
+    """
+
+    def across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+        axes = params["sum_axes"]
+        aval = out_types[0]
+        settled = settling(env, aval, axes)
+        reduced, sent, between = _reducing(
+            env, axes, kind, aval, tag_of(kind, env, (*in_types, *out_types), {"axes": axes})
+        )
+        if all(env.extent(a) == 1 for a in axes):
+            alone = compiled(env, in_types, out_types, {**params, "sum_axes": ()})
+            return sending(lambda *blocks: reduced(settled(alone(*blocks))), sent, between)
+        return sending(lambda *blocks: reduced(settled(kernel(env, *blocks, **params))), sent, between)
+
+    return across
+
+
+# -- as others see it ------------------------------------------------------------------------------------------------------
+
+
+def _sent(nbytes: int, n: int) -> int:
+    return 2 * (n - 1) * nbytes // n
+
+
+def _absorbed(params: Params) -> Absorbed | None:
+    return Absorbed(params["kind"]) if params.get("groups") is None else None
+
+
+def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
+    return in_groups(first_operands(operands), params, lambda xs: [combined(params["kind"], xs)] * len(xs))
+
+
+def _called(params: Params) -> str:
+    kind = params["kind"]
+    return f"p{kind}" if kind in _PUBLIC else f"all_reduce({kind})"
+
+
+_PUBLIC = ("sum", "max", "min")  # monoids of which users have a function
+
+
+def _is_psum_of_varying(eqn: Equation) -> bool:
+    return eqn.params["kind"] == "sum" and bool(eqn.inputs[0].aval.vma & frozenset(eqn.params["axes"]))
+
+
+def _name(eqn: Equation) -> str:
+    """A psum whose result is typed as equal over the axes has a name of its own."""
+    if _is_psum_of_varying(eqn):
+        return config.dialect.jaxprs.psum_of_varying
+    return f"p{eqn.params['kind']}"
+
+
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    if _is_psum_of_varying(eqn) and not config.dialect.jaxprs.psum_of_varying_shows_groups:
+        return shown
+    return {**shown, "axis_index_groups": eqn.params.get("groups")}
+
+
+all_reduce = define_collective(
+    "all_reduce", type_rule=_type, kernel=_kernel, rule=same_dims, jvp=_jvp, transpose=_transpose, batch=_batch, across=_across,
+    collective=Collective("all_reduce", sent=_sent, computes=True, absorbed=_absorbed, exchange=_exchange, called=_called,
+                          told=("groups",)),
+    shown=Shown(name_of=_name, aliases=("psum", "pmax", "pmin", "psum2", "psum_invariant"), change=_shown,
+                hidden=frozenset({"kind", "groups"})), makes_nan=True,
+)  # fmt: skip

@@ -1,0 +1,71 @@
+"""`all_slice`: each device keeps its own part of a dim. No communication, and a view; the partitioner and transposes insert it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Collective, ShapedArray
+from shardwise.ir.op import Params
+from shardwise.ops.derivative import do, full_in_front
+from shardwise.ops.devices.batching import Batched, require_single_axis, unmerged
+from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.lines import own_entries
+from shardwise.ops.devices.rules import moved_dim_rule
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+
+
+def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int) -> ShapedArray:
+    shape = list(x.shape)
+    shape[dim] //= math.prod(sizes)
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes))
+
+
+def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int) -> Ndarray:
+    """Each device along `axes` keeps its own part of dim `dim`: no communication, and a view."""
+    at = env.lead + dim
+    shape = x.shape
+    split = x.reshape(*shape[:at], *sizes, shape[at] // math.prod(sizes), *shape[at + 1 :])
+    if env.processes is not None:
+        for i, a in enumerate(axes):
+            split = own_entries(env, split, a, at + i)
+    order = [i for i in range(split.ndim) if not at <= i < at + len(axes)]
+    for i, a in enumerate(axes):
+        order[env.dim(a)] = at + i  # the new grid dim takes the place of the old one, which has extent 1
+    old = [env.dim(a) for a in axes]
+    return split.transpose(order + old).reshape([split.shape[i] for i in order])
+
+
+def _transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
+    return [do.all_gather(ct, tiled=True, groups=None, invariant=True, **params)]
+
+
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+    """Over the mapped dim: each element keeps its own part."""
+    (x,), (dim,), at = values, dims, params["dim"]
+    x = full_in_front(size, x, dim)
+    if axis not in params["axes"]:
+        return [do.all_slice(x, **{**params, "dim": at + 1})], [0]
+    require_single_axis("all_slice", axis, params)
+    if dim is None:
+        return [unmerged(values[0], at, size)], [at]
+    split = unmerged(x, at + 1, size)  # element i of the mapped dim keeps part i
+    index = do.iota(dtype=np.dtype(np.int32), shape=(size, size), dimension=0, out_sharding=None)
+    other = do.iota(dtype=np.dtype(np.int32), shape=(size, size), dimension=1, out_sharding=None)
+    own = do.convert_element_type(do.eq(index, other), new_dtype=x.dtype, weak_type=False)
+    own = do.broadcast_in_dim(own, shape=split.shape, broadcast_dimensions=(0, at + 1), out_sharding=None)
+    return [do.reduce_sum(do.mul(split, own), axes=(at + 1,))], [0]
+
+
+def _alone(position: int, operands: Sequence[Ndarray], params: Params) -> Ndarray:
+    return np.split(operands[0], math.prod(params["sizes"]), params["dim"])[position]
+
+
+all_slice = define_collective(
+    "all_slice", type_rule=_type, kernel=_kernel, view=True, rule=moved_dim_rule(lambda p: (p["dim"],)), jvp="linear",
+    transpose=_transpose, batch=_batch, collective=Collective("slice", alone=_alone),
+)  # fmt: skip

@@ -1,0 +1,160 @@
+"""`all_to_all`: each device sends a part to each other one. In block form a leading dim and a dim of the shard change places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Collective, Equation, ShapedArray, Shown
+from shardwise.ir.op import Params, Types
+from shardwise.ops.derivative import do, full_in_front
+from shardwise.ops.devices.batching import Batched, merged, moved, require_single_axis, unmerged
+from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.each import Operands, first_operands, in_groups, parts
+from shardwise.ops.devices.fronts import Groups, joined, unjoined
+from shardwise.ops.devices.lines import (
+    Kernel,
+    back_from,
+    block_bytes,
+    front_of,
+    gathering,
+    line_of,
+    sending,
+    settling,
+    tag_of,
+)
+from shardwise.ops.devices.rules import moved_dim_rule
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+from shardwise.runtime.memory import pool
+from shardwise.runtime.processes.comm import the_world
+
+
+def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], split: int, concat: int,
+                     tiled: bool, groups: Groups | None = None) -> ShapedArray:  # fmt: skip
+    n = len(groups[0]) if groups else math.prod(sizes)
+    shape = list(x.shape)
+    if tiled:
+        shape[split] //= n
+        shape[concat] *= n
+    else:
+        del shape[split]
+        shape.insert(concat, n)
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes))
+
+
+def _swapped(front: Ndarray, lead: int, split: int, concat: int, tiled: bool) -> Ndarray:
+    """All-to-all of an entry per device in the front dim: entry j of the split dim goes to device j."""
+    n = front.shape[0]
+    at = 1 + lead + split
+    if tiled:
+        shape = front.shape
+        front = front.reshape(*shape[:at], n, shape[at] // n, *shape[at + 1 :])
+    # now (source, lead..., destination at `at`, ...): the destination becomes the front, the source joins concat
+    front = np.moveaxis(front, at, 0)  # (destination, source, lead..., rest)
+    to = 1 + lead + concat
+    front = np.moveaxis(front, 1, to)
+    if tiled:
+        shape = front.shape
+        front = front.reshape(*shape[:to], shape[to] * shape[to + 1], *shape[to + 2 :])
+    return front
+
+
+def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], split: int, concat: int,
+                       tiled: bool, groups: Groups | None = None) -> Ndarray:  # fmt: skip
+    front, n, dims = joined(env, x, axes)
+    lead = env.lead - len(dims)
+    if groups is None:
+        return unjoined(env, _swapped(front, lead, split, concat, tiled), axes, dims)
+    out: Ndarray | None = None
+    for group in groups:
+        part = _swapped(front[list(group)], lead, split, concat, tiled)
+        if out is None:
+            out = np.empty((n, *part.shape[1:]), x.dtype)
+        out[list(group)] = part
+    assert out is not None
+    return unjoined(env, out, axes, dims)
+
+
+def _transpose(ct: Any, x: Any, *, split: int, concat: int, **params: Any) -> list[Any]:
+    return [do.all_to_all(ct, split=concat, concat=split, **params)]
+
+
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+    """Over the mapped dim: it changes places with the dim that is split."""
+    (x,), (dim,), split, concat, tiled = values, dims, params["split"], params["concat"], params["tiled"]
+    x = full_in_front(size, x, dim)
+    if axis not in params["axes"]:
+        return [do.all_to_all(x, **{**params, "split": split + 1, "concat": concat + 1})], [0]
+    require_single_axis("all_to_all", axis, params)
+    if tiled:
+        x = unmerged(x, split + 1, size)  # (source, ..., destination, part, ...)
+    x = moved(x, split + 1, 0)  # (destination, source, ..., rest)
+    x = moved(x, 1, concat + 1)
+    return [merged(x, concat + 1) if tiled else x], [0]
+
+
+def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+    """Each pair of processes swaps what belongs to the other's devices."""
+    axes, split, concat, tiled = params["axes"], params["split"], params["concat"], params["tiled"]
+    line = line_of(env, axes)
+    views = all(isinstance(s, slice) for s in line.slices)
+    if not line.crosses or params.get("groups") is not None or not views:
+        return gathering(_kernel)(env, in_types, out_types, params)
+    lead = env.lead - len(axes)
+    count, m, me = len(line.ranks), len(line.mine), line.me
+    others = [k for k in range(count) if k != me]
+    lengths = sorted({(len(a), len(b)) for a in line.members for b in line.members})
+    settled, tag = settling(env, in_types[0], axes), tag_of("all_to_all", env, in_types, params)
+
+    def run(x: Ndarray) -> Ndarray:
+        front, dims = front_of(env, settled(x), axes)
+        at, to = 1 + lead + split, lead + concat
+        if tiled:
+            shape = front.shape
+            front = front.reshape(*shape[:at], line.n, shape[at] // line.n, *shape[at + 1 :])
+        sent = np.moveaxis(front, at, 0)  # (destination, own source, loops..., rest)
+        rest = sent.shape[2:]
+        out = pool.empty((m, *rest[:to], line.n, *rest[to:]), sent.dtype)
+        got = np.moveaxis(out, 1 + to, 1)  # (own destination, source, loops..., rest)
+        sends = [(k, sent[line.slices[k]]) for k in others]
+        takes = [(k, me - (me > k), got[:, line.slices[k]]) for k in others]
+        got[:, line.slices[me]] = sent[line.slices[me]]
+        the_world().link(line.ranks).swap(
+            sends, takes, count - 1, [(*pair, *rest) for pair in lengths], sent.itemsize, tag
+        )
+        if tiled:
+            out = out.reshape(m, *rest[:to], line.n * rest[to], *rest[to + 1 :])
+        return back_from(env, out, axes, dims)
+
+    return sending(run, block_bytes(env, in_types[0], axes) * m * (line.n - m) // line.n, line.ranks)
+
+
+def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
+    tiled = params["tiled"]
+    join = np.concatenate if tiled else np.stack
+
+    def fold(xs: list[Ndarray]) -> list[Ndarray]:
+        sent = [parts(x, len(xs), params["split"], tiled) for x in xs]
+        return [join([pieces[to] for pieces in sent], params["concat"]) for to in range(len(xs))]
+
+    return in_groups(first_operands(operands), params, fold)
+
+
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    axes = eqn.params["axes"]
+    named = {"axis_name": axes[0]} if len(axes) == 1 else {}
+    return {**shown, **named, "axis_index_groups": eqn.params.get("groups")}
+
+
+all_to_all_op = define_collective(
+    "all_to_all", type_rule=_type, kernel=_kernel, rule=moved_dim_rule(lambda p: (p["split"], p["concat"])), jvp="linear",
+    transpose=_transpose, batch=_batch, across=_across,
+    collective=Collective("all_to_all", sent=lambda nbytes, n: (n - 1) * nbytes // n, moves=True, exchange=_exchange,
+                          told=("split", "concat", "groups")),
+    shown=Shown(renamed={"split": "split_axis", "concat": "concat_axis", "axes": "axis_name"}, hidden=frozenset({"sizes", "groups"}),
+                change=_shown),
+)  # fmt: skip

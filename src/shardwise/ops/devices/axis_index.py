@@ -1,0 +1,55 @@
+"""`axis_index`: the device's own position along axes. In block form an iota along leading dims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Collective, Equation, ShapedArray, Shown
+from shardwise.ir.axis_scope import AXIS_ENV, SPMD_AXES
+from shardwise.ir.op import Params
+from shardwise.ops.derivative import do, repeated_sharding
+from shardwise.ops.devices.batching import Batched
+from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.out_sharding import in_context
+from shardwise.sharding.rule import Rule
+
+
+def _type(*, axes: tuple[str, ...]) -> ShapedArray:
+    return ShapedArray((), np.dtype(np.int32), vma=frozenset(axes))
+
+
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+    """Over the mapped dim: counting along it."""
+    axes = params["axes"]
+    counted = np.dtype(np.int32)
+    split = repeated_sharding(
+        size, in_context(ShapedArray((), counted)), SPMD_AXES.get()
+    )  # as what it is compared with
+    own = do.iota(dtype=counted, shape=(size,), dimension=0, out_sharding=split)
+    if axes == (axis,):
+        return [own], [0]
+    counts = dict(AXIS_ENV.get())
+    at = axes.index(axis)
+    major, minor = axes[:at], axes[at + 1 :]
+    if major:
+        own = do.add(do.mul(do.axis_index(axes=major), size), own)
+    if minor:
+        own = do.add(do.mul(own, math.prod(counts[a] for a in minor)), do.axis_index(axes=minor))
+    return [own], [0]
+
+
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    axes = eqn.params["axes"]
+    return {**shown, "axis_name": axes[0]} if len(axes) == 1 else shown
+
+
+axis_index_op = define_collective(
+    "axis_index", type_rule=_type, kernel=lambda env, axes: env.index(axes), rule=lambda ins, outs, params: Rule((), ((),), (), ()),
+    batch=_batch,
+    collective=Collective("axis_index", alone=lambda position, operands, params: np.asarray(position, np.int32)),
+    shown=Shown(renamed={"axes": "axis_name"}, change=_shown),
+)  # fmt: skip

@@ -1,0 +1,66 @@
+"""What the `batch` rules of collectives share: ``(size, axis_name, values, dims, params) -> (outs, dims)``.
+
+Over other axes the mapped dim just comes along; over the vmap's own axis it is summed, moved or read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.ir.op import Params
+from shardwise.ops.derivative import do
+
+Batched = tuple[list[Any], list[int | None]]
+
+
+def moved(x: Any, source: int, target: int) -> Any:
+    """`x` with dim `source` at place `target`."""
+    order = [d for d in range(x.ndim) if d != source]
+    order.insert(target, source)
+    return x if order == list(range(x.ndim)) else do.transpose(x, permutation=tuple(order))
+
+
+def merged(x: Any, dim: int) -> Any:
+    """Dims `dim` and `dim` + 1 as one."""
+    return do.reshape(
+        x, new_sizes=(*x.shape[:dim], x.shape[dim] * x.shape[dim + 1], *x.shape[dim + 2 :]), out_sharding=None
+    )
+
+
+def unmerged(x: Any, dim: int, n: int) -> Any:
+    """Dim `dim` as two, the first of size n."""
+    return do.reshape(x, new_sizes=(*x.shape[:dim], n, x.shape[dim] // n, *x.shape[dim + 1 :]), out_sharding=None)
+
+
+def require_single_axis(name: str, axis: Any, params: Params) -> None:
+    """Refuse more than one axis, and groups: rules that mix devices with the elements of a vmap exist for one axis at a time."""
+    if params["axes"] != (axis,):
+        raise NotImplementedError(
+            f"{name} over {params['axes']}, of which {axis!r} is a vmap axis: call it once per axis, the last one first."
+        )
+    if params.get("groups") is not None:
+        raise NotImplementedError(
+            f"{name} with axis_index_groups over the vmap axis {axis!r}; reshape the mapped dim instead."
+        )
+
+
+def pointwise(name: str) -> Callable[..., Batched]:
+    """The rule of an op that changes no dims; along the vmap's own axis it does nothing."""
+
+    def batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+        axes = tuple(a for a in params["axes"] if a != axis)
+        out = getattr(do, name)(*values, **{**params, "axes": axes}) if axes else values[0]
+        return [out], [dims[0]]
+
+    return batch
+
+
+def reduced(kind: str, x: Any, dim: int) -> Any:
+    """The reduction of `x` over a dim by the monoid `kind`."""
+    return getattr(do, f"reduce_{kind}")(x, axes=(dim,))
+
+
+def shifted(position: int, dim: int) -> int:
+    """Where a dim of the value is, now that the mapped one stands at `dim`."""
+    return position + (position >= dim)

@@ -1,0 +1,19 @@
+"""Declaring a collective: `define_op` with what all of them have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise.ir import Collective, Op, define_op
+from shardwise.ops.devices.lines import gathering
+
+
+def define_collective(name: str, *, collective: Collective, **fields: Any) -> Op:
+    """Define a collective in one place; `fields` are those of `Op`, and its type rule gives complete types.
+
+    Without `across` it runs over processes by its block kernel, on what all of them bring. Without `batch` it runs under vmap as any op
+    does, over axes other than the vmap's own.
+    """
+    if collective.alone is None and "across" not in fields:
+        fields["across"] = gathering(fields["kernel"])
+    return define_op(name, typed=True, collective=collective, **fields)

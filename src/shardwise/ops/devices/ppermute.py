@@ -1,0 +1,138 @@
+"""`ppermute`: values sent along (source, destination) pairs. In block form an index along a leading dim."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Collective, ShapedArray, Shown, literal
+from shardwise.ir.op import Params, Types
+from shardwise.ops.derivative import do, full_in_front
+from shardwise.ops.devices.batching import Batched, require_single_axis
+from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.each import Operands, first_operands
+from shardwise.ops.devices.fronts import joined, unjoined
+from shardwise.ops.devices.lines import (
+    Kernel,
+    as_slice,
+    back_from,
+    block_bytes,
+    front_of,
+    line_of,
+    sending,
+    settling,
+    tag_of,
+)
+from shardwise.ops.devices.rules import same_dims
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.copies import chosen
+from shardwise.runtime.env import Env
+from shardwise.runtime.memory import pool
+from shardwise.runtime.processes.comm import the_world
+
+
+def _type(x: ShapedArray, *, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> ShapedArray:
+    return x.update(vma=x.vma | set(axes))
+
+
+def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> Ndarray:
+    front, n, dims = joined(env, x, axes)
+    source_of = dict((dst, src) for src, dst in perm)
+    if len(source_of) == n:
+        out = chosen(front, [source_of[i] for i in range(n)])
+    else:
+        out = np.zeros_like(front)
+        if perm:
+            out[[dst for _, dst in perm]] = front[[src for src, _ in perm]]
+    return unjoined(env, out, axes, dims)
+
+
+def _transpose(ct: Any, x: Any, *, axes: tuple[str, ...], perm: tuple[tuple[int, int], ...]) -> list[Any]:
+    return [do.ppermute(ct, axes=axes, perm=tuple((dst, src) for src, dst in perm))]
+
+
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+    """Over the mapped dim: its rows in another order, zeros where nothing arrives."""
+    (x,), (dim,) = values, dims
+    if axis not in params["axes"]:
+        return [do.ppermute(x, **params)], [dim]
+    require_single_axis("ppermute", axis, params)
+    x = full_in_front(size, x, dim)
+    source_of = {dst: src for src, dst in params["perm"]}
+    pieces = []
+    # Runs of rows that stay neighbours move together.
+    offset = lambda i: source_of[i] - i if i in source_of else None  # noqa: E731
+    for step, run in itertools.groupby(range(size), key=offset):
+        rows = list(run)
+        if step is None:
+            zero = literal(np.zeros((), x.dtype)[()], x.dtype)
+            pieces.append(
+                do.broadcast_in_dim(zero, shape=(len(rows), *x.shape[1:]), broadcast_dimensions=(), out_sharding=None)
+            )
+        else:
+            starts, limits = (rows[0] + step, *[0] * (x.ndim - 1)), (rows[-1] + step + 1, *x.shape[1:])
+            pieces.append(do.slice(x, start_indices=starts, limit_indices=limits, strides=None))
+    return [pieces[0] if len(pieces) == 1 else do.concatenate(*pieces, dimension=0)], [0]
+
+
+def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+    """Local moves, and one message to and from each process that has to do with this one's."""
+    axes, perm = params["axes"], params["perm"]
+    line = line_of(env, axes)
+    if not line.crosses:
+        return lambda x: _kernel(env, x, **params)
+    owner = {int(p): (k, i) for k, member in enumerate(line.members) for i, p in enumerate(member)}
+    me = line.me
+    messages: dict[int, dict[int, tuple[list[int], list[int]]]] = {k: {} for k in range(len(line.ranks))}
+    own_from: list[int] = []
+    own_to: list[int] = []
+    for src, dst in sorted(perm):
+        (k, i), (q, j) = owner[src], owner[dst]
+        if k != q or k == me:
+            taken, put = (own_from, own_to) if k == q else messages[k].setdefault(q, ([], []))
+            taken.append(i)
+            put.append(j)
+    sends = [(q, as_slice(taken)) for q, (taken, _) in messages[me].items()]
+    takes = [(k, list(of).index(me), as_slice(of[me][1]), len(of[me][1])) for k, of in messages.items() if me in of]
+    fan = max(map(len, messages.values()))
+    lengths = sorted({len(taken) for of in messages.values() for taken, _ in of.values()})
+    filled = len(own_to) + sum(n for *_, n in takes) == len(line.mine)
+    settled, tag = settling(env, in_types[0], axes), tag_of("ppermute", env, in_types, params)
+
+    def run(x: Ndarray) -> Ndarray:
+        front, dims = front_of(env, settled(x), axes)
+        rest = front.shape[1:]
+        out = pool.empty(front.shape, front.dtype)
+        if not filled:
+            out[...] = np.zeros((), front.dtype)
+        got = [(k, place, out[to] if isinstance(to, slice) else pool.empty((n, *rest), out.dtype))
+               for k, place, to, n in takes]  # fmt: skip
+        shapes = [(n, *rest) for n in lengths]
+        the_world().link(line.ranks).swap([(q, front[of]) for q, of in sends], got, fan, shapes, front.itemsize, tag)
+        if own_to:
+            out[own_to] = front[own_from]
+        for (_, _, to, _), (_, _, part) in zip(takes, got, strict=True):
+            if not isinstance(to, slice):
+                out[to] = part
+        return back_from(env, out, axes, dims)
+
+    sent = block_bytes(env, in_types[0], axes) * sum(len(taken) for taken, _ in messages[me].values())
+    return sending(run, sent, line.ranks)
+
+
+def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
+    xs = first_operands(operands)
+    results = [np.zeros_like(x) for x in xs]
+    for source, target in params["perm"]:
+        results[target] = xs[source]
+    return results
+
+
+ppermute_op = define_collective(
+    "ppermute", type_rule=_type, kernel=_kernel, rule=same_dims, jvp="linear", transpose=_transpose, batch=_batch, across=_across,
+    collective=Collective("permute", sent=lambda nbytes, n: nbytes, moves=True, exchange=_exchange, told=("perm",)),
+    shown=Shown(renamed={"axes": "axis_name"}),
+)  # fmt: skip

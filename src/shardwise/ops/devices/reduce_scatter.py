@@ -1,0 +1,140 @@
+"""`reduce_scatter`: psum_scatter, and its kin of other monoids: each device keeps its part of the reduction over an axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown
+from shardwise.ir.op import Params, Types
+from shardwise.ops.derivative import do, full_in_front
+from shardwise.ops.devices.all_slice import all_slice
+from shardwise.ops.devices.batching import Batched, reduced, require_single_axis, unmerged
+from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.each import Operands, combined, first_operands, in_groups, parts
+from shardwise.ops.devices.fronts import Groups, joined, unjoined
+from shardwise.ops.devices.lines import (
+    Kernel,
+    back_from,
+    block_bytes,
+    front_of,
+    gathering,
+    line_of,
+    sending,
+    settling,
+    tag_of,
+)
+from shardwise.ops.devices.rules import moved_dim_rule
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+from shardwise.runtime.memory import pool
+from shardwise.runtime.monoids import MONOIDS
+from shardwise.runtime.processes.comm import the_world
+
+
+def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
+                  groups: Groups | None = None, kind: str = "sum") -> ShapedArray:  # fmt: skip
+    n = len(groups[0]) if groups else math.prod(sizes)
+    shape = list(x.shape)
+    if tiled:
+        shape[dim] //= n
+    else:
+        del shape[dim]
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes), unreduced=x.unreduced - set(axes))
+
+
+def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
+                    groups: Groups | None = None, kind: str = "sum") -> Ndarray:  # fmt: skip
+    monoid = MONOIDS[kind]
+    front, n, dims = joined(env, x, axes)
+    lead = env.lead - len(dims)
+    at = lead + dim
+
+    def part_major(total: Ndarray, parts: int) -> Ndarray:
+        shape = total.shape
+        if tiled:
+            total = total.reshape(*shape[:at], parts, shape[at] // parts, *shape[at + 1 :])
+        return np.moveaxis(total, at, 0)
+
+    if groups is None:
+        return unjoined(env, part_major(monoid.over(front, 0), n), axes, dims)
+    out: Ndarray | None = None
+    for group in groups:
+        parts = part_major(monoid.over(front[list(group)], 0), len(group))
+        if out is None:
+            out = np.empty((n, *parts.shape[1:]), x.dtype)
+        out[list(group)] = parts
+    assert out is not None
+    return unjoined(env, out, axes, dims)
+
+
+def _transpose(ct: Any, x: Any, *, kind: str = "sum", **params: Any) -> list[Any]:
+    """All parts of the cotangent; that of partial sums is one and the same everywhere."""
+    same = x.aval.unreduced >= set(params["axes"])
+    return [do.all_gather(ct, invariant=same, **params)]
+
+
+def _batch(size: int, axis: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+    """Over the mapped dim: the sum over it, of which a dim becomes the mapped one."""
+    (x,), (dim,), at = values, dims, params["dim"]
+    if axis not in params["axes"]:
+        front = full_in_front(size, x, dim)
+        return [do.reduce_scatter(front, **{**params, "dim": at + 1})], [0]
+    require_single_axis("psum_scatter", axis, params)
+    total = reduced(params.get("kind", "sum"), full_in_front(size, x, dim), 0)
+    return [unmerged(total, at, size) if params["tiled"] else total], [at]
+
+
+def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+    """The local reduction, then each process reduces its part of everybody's."""
+    axes, dim, tiled, kind = params["axes"], params["dim"], params["tiled"], params.get("kind", "sum")
+    line = line_of(env, axes)
+    if not line.crosses or params.get("groups") is not None:
+        return gathering(_kernel)(env, in_types, out_types, params)
+    monoid = MONOIDS[kind]
+    at = env.lead - len(axes) + dim
+    settled, tag = settling(env, in_types[0], axes), tag_of("reduce_scatter", env, in_types, params)
+
+    def run(x: Ndarray) -> Ndarray:
+        front, dims = front_of(env, settled(x), axes)
+        total = front[0] if len(front) == 1 else monoid.over(front, 0)
+        if tiled:
+            shape = total.shape
+            total = total.reshape(*shape[:at], line.n, shape[at] // line.n, *shape[at + 1 :])
+        parts = np.moveaxis(total, at, 0)
+        out = pool.empty((len(line.mine), *parts.shape[1:]), parts.dtype)
+        the_world().link(line.ranks).reduce_scatter([parts[s] for s in line.slices], out, kind, tag)
+        return back_from(env, out, axes, dims)
+
+    away = line.n - len(line.mine)
+    return sending(run, block_bytes(env, in_types[0], axes) * away // line.n, line.ranks)
+
+
+def _absorbed(params: Params) -> Absorbed | None:
+    """An all-reduce of which each device keeps its own part."""
+    if params.get("groups") is not None or not params["tiled"]:
+        return None
+    return Absorbed(params.get("kind", "sum"), (all_slice, {k: params[k] for k in ("axes", "sizes", "dim")}))
+
+
+def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
+    kind, dim, tiled = params.get("kind", "sum"), params["dim"], params["tiled"]
+    fold = lambda xs: parts(combined(kind, xs), len(xs), dim, tiled)  # noqa: E731
+    return in_groups(first_operands(operands), params, fold)
+
+
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    return {**shown, "axis_index_groups": eqn.params.get("groups"), "axis_size": math.prod(eqn.params["sizes"])}
+
+
+psum_scatter_op = define_collective(
+    "reduce_scatter", type_rule=_type, kernel=_kernel, rule=moved_dim_rule(lambda p: (p["dim"],)), jvp="linear",
+    transpose=_transpose, batch=_batch, across=_across,
+    collective=Collective("reduce_scatter", sent=lambda nbytes, n: (n - 1) * nbytes // n, computes=True, absorbed=_absorbed,
+                          exchange=_exchange, called=lambda params: "psum_scatter", told=("dim", "groups")),
+    shown=Shown(renamed={"dim": "scatter_dimension", "axes": "axis_name"}, hidden=frozenset({"sizes", "kind", "groups"}),
+                change=_shown),
+)  # fmt: skip

@@ -1,0 +1,58 @@
+"""How values are typed over mesh axes: casts between varying, the same everywhere, partial sums and `reduced`; free at run time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise.base import config
+from shardwise.ir import Collective, ShapedArray, Shown
+from shardwise.ir.axis_scope import is_checked
+from shardwise.ir.key_uses import HANDS_ON
+from shardwise.ops.derivative import do
+from shardwise.ops.devices.batching import pointwise
+from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.rules import same_dims
+
+
+def _pvary_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:
+    return x.update(vma=x.vma | set(axes), reduced=x.reduced - set(axes))
+
+
+def _pvary_transpose(ct: Any, x: Any, *, axes: tuple[str, ...]) -> list[Any]:
+    """The sum over the axes; left as partial sums where the value is `reduced`."""
+    new = tuple(a for a in axes if a not in x.aval.vma and is_checked(a))
+    parts = tuple(a for a in new if a in x.aval.reduced)
+    summed = tuple(a for a in new if a not in parts)
+    ct = do.all_reduce(ct, axes=summed, kind="sum", groups=None) if summed else ct
+    return [do.pcast(ct, axes=parts, to="unreduced") if parts else ct]
+
+
+def _unchanged(position: int, operands: Any, params: Any) -> Any:
+    return operands[0]
+
+
+pvary_op = define_collective(
+    "pvary", type_rule=_pvary_type, kernel=lambda env, x, axes: x, rule=same_dims, view=True, jvp="linear",
+    transpose=_pvary_transpose, batch=pointwise("pvary"), collective=Collective("pvary", alone=_unchanged),
+    shown=Shown(name=lambda: config.dialect.jaxprs.pvary), keys=HANDS_ON,
+)  # fmt: skip
+
+
+def _pcast_type(x: ShapedArray, *, axes: tuple[str, ...], to: str) -> ShapedArray:
+    if to == "unreduced":
+        return x.update(vma=x.vma - set(axes), unreduced=x.unreduced | set(axes))
+    return x.update(reduced=x.reduced | set(axes))
+
+
+def _pcast_transpose(ct: Any, x: Any, *, axes: tuple[str, ...], to: str) -> list[Any]:
+    """Cotangents of partial sums are `reduced`, and those of `reduced` values are partial sums."""
+    if to == "unreduced":
+        return [do.pvary(ct, axes=axes)]
+    parts = tuple(a for a in axes if a in ct.aval.unreduced or a in ct.aval.vma)  # along others it is the sum already
+    return [do.all_reduce(ct, axes=parts, kind="sum", groups=None) if parts else ct]
+
+
+pcast_op = define_collective(
+    "pcast", type_rule=_pcast_type, kernel=lambda env, x, axes, to: x, rule=same_dims, jvp="linear", transpose=_pcast_transpose,
+    batch=pointwise("pcast"), collective=Collective("pcast", alone=_unchanged), keys=HANDS_ON,
+)  # fmt: skip

@@ -1,0 +1,75 @@
+"""What every op says of itself, checked on values where that can be; and that nobody else keeps lists of ops."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import warnings
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import shardwise
+from shardwise.ir import Op, all_ops, literal
+from shardwise.ir.trace import bind
+
+for _module in pkgutil.walk_packages(shardwise.__path__, "shardwise."):
+    if not _module.name.endswith("__main__"):
+        importlib.import_module(_module.name)
+
+OPS = all_ops()
+NOT_CHECKED = {"random_gamma_grad"}  # nor does JAX's checkify look at it
+POINTS = np.array([-np.inf, -3.5, -1.0, -0.5, -0.0, 0.0, 0.3, 1.0, 2.0, 30.0, np.inf], np.float32)
+
+
+def arity_of(op: Op) -> int | None:
+    """How many float operands an elementwise op without params takes."""
+    for n in (1, 2, 3):
+        try:
+            op.type_rule(*[literal(np.float32(1)).aval] * n)
+        except (TypeError, ValueError):
+            continue
+        return n
+    return None
+
+
+ELEMENTWISE = sorted(name for name, op in OPS.items() if op.ufunc is not None and arity_of(op))
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_who_makes_a_nan_says_so(name):
+    op = OPS[name]
+    n = arity_of(op)
+    assert n is not None
+    args = [a.astype(np.float32) for a in np.meshgrid(*[POINTS] * n)]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # SciPy warns of orders that are no integers
+        out = np.asarray(bind(op, *map(shardwise.numpy.asarray, args)))
+    if out.dtype.kind in "fc" and np.isnan(out).any():
+        assert op.may_give_nan or name in NOT_CHECKED, (
+            f"{name} gives NaN for operands without; its definition should say makes_nan=True"
+        )
+
+
+def test_defaults_are_stated():
+    text = Op.__doc__ or ""
+    missing = [f.name for f in fields(Op) if not any(line.split()[:1] == [f.name] for line in text.splitlines())]
+    assert missing == []
+
+
+def test_transcendentals():
+    """Those that XLA's cost analysis counts apart from flops."""
+    assert (
+        sorted(name for name, op in OPS.items() if op.transcendental)
+        == (
+            "acos acosh asin asinh atan atan2 atanh cbrt cos cosh digamma erf erf_inv erfc exp exp2 expm1 lgamma log log1p logistic "
+            "pow rsqrt sin sinh sqrt tan tanh"
+        ).split()
+    )
+
+
+def test_ops_that_hold_programs_say_how_they_step():
+    """The stepped executor runs them device by device: spliced in, by their steps, or as one kernel."""
+    holding = {"scan", "while", "cond"}
+    assert {name for name, op in OPS.items() if op.steps is not None} == holding
