@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardwise.base import config
+from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops import in_rows
@@ -137,17 +137,17 @@ def test_rules():
     assert rule.blocked == {1} and rule.kinds[1] is Kind.REPLICATE
 
 
-def test_explicit_specs(monkeypatch):
+def test_explicit_specs():
     split = typed((8, 8), spec=(None, "x"))
     (out,) = infer_types(sort_p, (split,), SORT)
     assert out.spec == ((), ("x",))
-    monkeypatch.setattr(config, "latest", True)
-    (out,) = infer_types(sort_p, (typed((8, 8), spec=("x", None)),), SORT)
-    assert out.spec == (("x",), ())
-    with pytest.raises(ShardingTypeError, match="whole"):
-        infer_types(sort_p, (typed((8, 16), spec=(None, "x")),), SORT)
-    with pytest.raises(ShardingTypeError, match="whole"):
-        infer_types(top_k_p, (split,), dict(k=2, axis=1))
+    with use_dialect("latest"):
+        (out,) = infer_types(sort_p, (typed((8, 8), spec=("x", None)),), SORT)
+        assert out.spec == (("x",), ())
+        with pytest.raises(ShardingTypeError, match="whole"):
+            infer_types(sort_p, (typed((8, 16), spec=(None, "x")),), SORT)
+        with pytest.raises(ShardingTypeError, match="whole"):
+            infer_types(top_k_p, (split,), dict(k=2, axis=1))
 
 
 def test_rows_are_sorted_some_at_a_time(monkeypatch):
