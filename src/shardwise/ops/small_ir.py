@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Equation, Literal, Program, Var, subprograms
+from shardwise.ir import Equation, Literal, Op, Program, Var, subprograms
 from shardwise.ir.op import all_ops, find_op
 from shardwise.ops.barrier import name_p
 from shardwise.ops.barrier import optimization_barrier_p as barrier_p
@@ -41,6 +41,8 @@ from shardwise.runtime.small.code import Value, name_of
 from shardwise.runtime.small.loops import running
 from shardwise.runtime.small.product import LARGEST as LARGEST_PRODUCT
 from shardwise.runtime.small.product import product
+from shardwise.runtime.small.triangular import LARGEST as LARGEST_SYSTEMS
+from shardwise.runtime.small.triangular import triangular_solve
 
 LARGEST = 1 << 14  # elements of a value; beyond, loops that threads share do better
 
@@ -156,6 +158,8 @@ def with_inner_programs(eqn: Equation, change: Callable[[Program, bool], Program
 
 def writable(eqn: Equation, devices: int) -> bool:
     """Whether an equation can be part of a small program on so many devices."""
+    if eqn.op not in WRITERS and _is_later(eqn.op):
+        _TESTS[eqn.op], WRITERS[eqn.op] = _LATER[eqn.op.name]
     if not has_form(eqn) or eqn.op.has_effects(eqn.params):
         return False
     if any(name_of(a.aval) not in TYPES or not a.aval.size for a in (*eqn.inputs, *eqn.outputs)):
@@ -240,6 +244,11 @@ def _product_writable(eqn: Equation, devices: int) -> bool:
     return eqn.outputs[0].aval.size * depth * devices <= LARGEST_PRODUCT
 
 
+def _triangular_writable(eqn: Equation, devices: int) -> bool:
+    a, b = (v.aval for v in eqn.inputs)
+    return fits(b, "w") and b.size * a.shape[-1] * devices <= LARGEST_SYSTEMS
+
+
 def _windows_writable(eqn: Equation, devices: int) -> bool:
     """Whether windows lie at positions that are the same on all devices, and no dim that is indexed is split."""
     params = eqn.params
@@ -265,10 +274,14 @@ def _running_writable(eqn: Equation, devices: int) -> bool:
 
 
 def _mapped_writable(eqn: Equation, devices: int) -> bool:
-    inner = eqn.params["op"]
+    inner, params = eqn.params["op"], dict(eqn.params["inner"])
+    if _is_later(inner):
+        inputs = [Var(a.aval.update(shape=a.aval.shape[1:]) if m else a.aval)
+                  for a, m in zip(eqn.inputs, eqn.params["mapped"], strict=True)]  # fmt: skip
+        outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
+        return writable(Equation(inner, tuple(inputs), outputs, params, eqn.source), devices * eqn.params["size"])
     if inner not in (dynamic_slice_p, dynamic_update_slice_p):
         return False
-    params = dict(eqn.params["inner"])
     return _starts_writable(1 if inner is dynamic_slice_p else 2)(
         Equation(inner, eqn.inputs, eqn.outputs, params), devices
     )
@@ -289,3 +302,10 @@ _TESTS: dict[Any, Any] = {
     dot_general_p: _product_writable,
     iota_p: lambda eqn, devices: not eqn.params.get("shard_axes"),
 }
+
+# Ops of modules that are imported when they are asked for.
+_LATER: dict[str, tuple[Any, Any]] = {"triangular_solve": (_triangular_writable, _into(triangular_solve))}
+
+
+def _is_later(op: Op) -> bool:
+    return op.name in _LATER and all_ops().get(op.name) is op
