@@ -108,3 +108,38 @@ def bodies(jax, jnp, np):
 
     f = jax.jit(lambda p, v: jax.lax.scan(step, (p, v), None, length=200)[0])
     return lambda: f(places, speeds)
+
+
+@case(FAMILY, devices=(1,))
+def triangular_steps(jax, jnp, np):
+    """10,000 steps of a `scan`, each of which solves a triangular system of 4."""
+    a = jnp.tril(jnp.ones((4, 4))) + 3 * jnp.eye(4)
+    solve = jax.scipy.linalg.solve_triangular
+
+    def step(x, _):
+        return solve(a, x, lower=True) * 0.5 + 1, None
+
+    f, x = jax.jit(lambda x: jax.lax.scan(step, x, None, length=10_000)[0]), jnp.ones(4)
+    return lambda: f(x)
+
+
+def _updates(jax, steps):
+    def body(state):
+        i, x = state
+        return i + 1, x.at[i].set(i * 1.0)
+
+    return lambda x: jax.lax.while_loop(lambda state: state[0] < steps, body, (0, x))[1]
+
+
+@case(FAMILY, devices=(1,))
+def while_updates(jax, jnp, np):
+    """A `while_loop` that sets 10,000 of 40,000 elements, one per step."""
+    f, x = jax.jit(_updates(jax, 10_000)), jnp.zeros(40_000)
+    return lambda: f(x)
+
+
+@case(FAMILY, devices=(1,))
+def while_updates_mapped(jax, jnp, np):
+    """The same under `vmap`, for 4 arrays."""
+    f, x = jax.jit(jax.vmap(_updates(jax, 10_000))), jnp.zeros((4, 40_000))
+    return lambda: f(x)

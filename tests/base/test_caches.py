@@ -158,6 +158,7 @@ WAYS = {f.__name__.strip("_"): f for f in (_eager, _jitted, _differentiated, _pr
 def _dicts():
     """Dicts and caches by identity, with the entries they have and the most that they may have."""
     limits, found = {}, {}
+    gc.unfreeze()
     objects = gc.get_objects()
     for o in objects:
         if isinstance(o, (weakref.WeakValueDictionary, weakref.WeakKeyDictionary)):

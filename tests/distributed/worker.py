@@ -7,6 +7,7 @@ known which program ended the processes, if one does, and the next launch goes o
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import pickle
 import sys
@@ -41,6 +42,9 @@ def main() -> None:
         viewing = loaded(HERE / "one_view.py")
         viewing.number_devices(order == "interleaved")
         view = viewing.one_view
+    gc.collect()
+    gc.freeze()  # modules stay
+    gc.set_threshold(5000, 10, 10)
     everyone = tuple(range(jax.process_count()))
     with open(f"{answers}.{jax.process_index()}", "ab", buffering=0) as out:
         for name, source, dialect, viewed in pickle.loads(Path(jobs).read_bytes())[first:]:

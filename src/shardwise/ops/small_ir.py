@@ -6,13 +6,13 @@ Comes in: an equation of a per-device program. Goes out: whether it can be part 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Equation, Literal, Program, Var, subprograms
+from shardwise.ir import Equation, Literal, Op, Program, Var, subprograms
 from shardwise.ir.op import all_ops, find_op
 from shardwise.ops.barrier import name_p
 from shardwise.ops.barrier import optimization_barrier_p as barrier_p
@@ -38,11 +38,15 @@ from shardwise.runtime.machine.lanes import TYPES
 from shardwise.runtime.small import control, moves, windows
 from shardwise.runtime.small.body import WRITERS, Body, has_form, same
 from shardwise.runtime.small.code import Value, name_of
+from shardwise.runtime.small.in_place import updates
 from shardwise.runtime.small.loops import running
 from shardwise.runtime.small.product import LARGEST as LARGEST_PRODUCT
 from shardwise.runtime.small.product import product
+from shardwise.runtime.small.triangular import LARGEST as LARGEST_SYSTEMS
+from shardwise.runtime.small.triangular import triangular_solve
 
 LARGEST = 1 << 14  # elements of a value; beyond, loops that threads share do better
+LARGEST_TOUCHED = 1 << 18  # of one that a loop updates where it lies; it is copied once
 
 
 def _view(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
@@ -154,8 +158,10 @@ def with_inner_programs(eqn: Equation, change: Callable[[Program, bool], Program
 # -- what can be written -----------------------------------------------------------------------------------------------------
 
 
-def writable(eqn: Equation, devices: int) -> bool:
-    """Whether an equation can be part of a small program on so many devices."""
+def writable(eqn: Equation, devices: int, in_place: bool = False) -> bool:
+    """Whether an equation can be part of a small program on so many devices; `in_place`: its result is no new value."""
+    if eqn.op not in WRITERS and _is_later(eqn.op):
+        _TESTS[eqn.op], WRITERS[eqn.op] = _LATER[eqn.op.name]
     if not has_form(eqn) or eqn.op.has_effects(eqn.params):
         return False
     if any(name_of(a.aval) not in TYPES or not a.aval.size for a in (*eqn.inputs, *eqn.outputs)):
@@ -163,7 +169,7 @@ def writable(eqn: Equation, devices: int) -> bool:
     test = _TESTS.get(eqn.op)
     if test is not None and not test(eqn, devices):
         return False
-    return eqn.op in (scan_p, while_p) or _modest(eqn, devices)
+    return in_place or eqn.op in (scan_p, while_p) or _modest(eqn, devices)
 
 
 def _modest(eqn: Equation, devices: int) -> bool:
@@ -186,8 +192,8 @@ def _modest(eqn: Equation, devices: int) -> bool:
     return not (narrow and any(name_of(a.aval) == "float64" for a in eqn.inputs))
 
 
-def _body_writable(program: Program, devices: int) -> bool:
-    return all(writable(e, devices) for e in program.equations)
+def _body_writable(program: Program, devices: int, touched: Collection[Var] = ()) -> bool:
+    return all(writable(e, devices, any(v in touched for v in e.outputs)) for e in program.equations)
 
 
 def _carried(eqn: Equation, devices: int) -> bool:
@@ -196,9 +202,13 @@ def _carried(eqn: Equation, devices: int) -> bool:
     first = eqn.params.get("num_consts", eqn.params.get("body_consts", 0))
     n = eqn.params.get("num_carry", len(programs[0].outputs))
     carry = programs[0].inputs[first : first + n]
-    if any(v.aval.size * devices > LARGEST for v in (*carry, *programs[0].outputs)):
+    chains = updates(programs[0], carry, programs[0].outputs[:n], devices)
+    touched = {v for chain in chains for v in chain}  # in windows only
+    if any(
+        v.aval.size * devices > (LARGEST_TOUCHED if v in touched else LARGEST) for v in (*carry, *programs[0].outputs)
+    ):
         return False
-    return all(_body_writable(p, devices) for p in programs)
+    return all(_body_writable(p, devices, touched) for p in programs)
 
 
 def _scan_writable(eqn: Equation, devices: int) -> bool:
@@ -240,6 +250,11 @@ def _product_writable(eqn: Equation, devices: int) -> bool:
     return eqn.outputs[0].aval.size * depth * devices <= LARGEST_PRODUCT
 
 
+def _triangular_writable(eqn: Equation, devices: int) -> bool:
+    a, b = (v.aval for v in eqn.inputs)
+    return fits(b, "w") and b.size * a.shape[-1] * devices <= LARGEST_SYSTEMS
+
+
 def _windows_writable(eqn: Equation, devices: int) -> bool:
     """Whether windows lie at positions that are the same on all devices, and no dim that is indexed is split."""
     params = eqn.params
@@ -265,10 +280,14 @@ def _running_writable(eqn: Equation, devices: int) -> bool:
 
 
 def _mapped_writable(eqn: Equation, devices: int) -> bool:
-    inner = eqn.params["op"]
+    inner, params = eqn.params["op"], dict(eqn.params["inner"])
+    if _is_later(inner):
+        inputs = [Var(a.aval.update(shape=a.aval.shape[1:]) if m else a.aval)
+                  for a, m in zip(eqn.inputs, eqn.params["mapped"], strict=True)]  # fmt: skip
+        outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
+        return writable(Equation(inner, tuple(inputs), outputs, params, eqn.source), devices * eqn.params["size"])
     if inner not in (dynamic_slice_p, dynamic_update_slice_p):
         return False
-    params = dict(eqn.params["inner"])
     return _starts_writable(1 if inner is dynamic_slice_p else 2)(
         Equation(inner, eqn.inputs, eqn.outputs, params), devices
     )
@@ -289,3 +308,10 @@ _TESTS: dict[Any, Any] = {
     dot_general_p: _product_writable,
     iota_p: lambda eqn, devices: not eqn.params.get("shard_axes"),
 }
+
+# Ops of modules that are imported when they are asked for.
+_LATER: dict[str, tuple[Any, Any]] = {"triangular_solve": (_triangular_writable, _into(triangular_solve))}
+
+
+def _is_later(op: Op) -> bool:
+    return op.name in _LATER and all_ops().get(op.name) is op

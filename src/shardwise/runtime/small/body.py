@@ -9,7 +9,7 @@ What an op is written by stands in `WRITERS`; ops with an `Emit` or a `Fold` nee
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -37,9 +37,10 @@ def has_form(eqn: Equation) -> bool:
 
 
 class Body:
-    """Writes one program. `stable`: which inputs are the same in each round of the loop around."""
+    """Writes one program. `stable`: how many inputs are the same in each round of the loop around; `places`: memory of values."""
 
-    def __init__(self, code: Code, program: Program, inputs: Sequence[Value], stable: int = 0) -> None:
+    def __init__(self, code: Code, program: Program, inputs: Sequence[Value], stable: int = 0,
+                 places: Mapping[Var, Value] | None = None) -> None:  # fmt: skip
         self.code = code
         self.program = program
         self.values: dict[Var, Value] = {}
@@ -52,7 +53,7 @@ class Body:
             self._define(var, value)
         self.waiting: dict[Var, Equation] = {}
         self.shape: Shape = ()  # of those that wait
-        self.wanted: dict[Var, Value] = {}
+        self.wanted: dict[Var, Value] = dict(places or {})
 
     def run(self, wanted: Sequence[Value | None] = ()) -> list[Value]:
         """The outputs' values; those for which memory is given are there."""

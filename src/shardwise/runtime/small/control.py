@@ -1,7 +1,8 @@
 """Loops and branches of small programs: `scan`, `while_loop` and `cond` inside of one function.
 
 A small carry is a register that goes round; a larger one has two pieces of memory that take turns: a round reads the one and
-writes the other. Rows of scanned arrays are addresses, and stacked outputs are written where they are stacked.
+writes the other. One that is updated where it lies has a single one. Rows of scanned arrays are addresses, and stacked outputs are
+written where they are stacked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from shardwise.ir import Equation, Literal, Program, Var
 from shardwise.runtime.machine.lanes import TYPES, Lane
 from shardwise.runtime.small.body import WRITERS, Body, lane_kind, same
 from shardwise.runtime.small.code import SMALL, Code, Shape, Value, name_of
+from shardwise.runtime.small.in_place import updates
 from shardwise.runtime.small.loops import dense, store
 from shardwise.runtime.small.moves import as_index
 
@@ -25,13 +27,16 @@ _POLLED = 1 << 26  # cost of a loop in which signals are looked at
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Carry:
-    """One value that goes round: its first value, and the memory that takes turns (none: a register)."""
+    """One value that goes round: its first value, and the memory that takes turns; none for a register, or what stays in place."""
 
     first: Value
     turns: tuple[Value, ...]
+    chain: tuple[Var, ...] = ()  # its values in the body, if all lie in the first one's memory
 
     def carried(self) -> list[tuple[str, str]]:
         """(type, first value) of what the loop carries for it."""
+        if self.chain:
+            return []
         if not self.turns:
             assert self.first.lane is not None
             return [(lane_kind(self.first), self.first.lane.ref)]
@@ -39,6 +44,8 @@ class _Carry:
 
     def value(self, refs: Sequence[str]) -> Value:
         """The value in a round."""
+        if self.chain:
+            return self.first
         if not self.turns:
             assert self.first.lane is not None
             return replace(self.first, lane=Lane(refs[0], self.first.dtype))
@@ -47,21 +54,30 @@ class _Carry:
 
     def target(self, refs: Sequence[str]) -> Value | None:
         """Where the round writes the next value."""
+        if self.chain:
+            return self.first
         return replace(self.turns[0], place=refs[1]) if self.turns else None
 
     def nexts(self, code: Code, refs: Sequence[str], value: Value) -> list[str]:
         """What goes to the next round."""
+        if self.chain:
+            return []
         if self.turns:
             return [refs[1], refs[2], refs[1]]
         value = code.aligned(code.settled(value), len(self.first.shape))
         return [code.lane_of(value, self.first.shape).ref]
 
 
-def _carry(code: Code, value: Value, shape: Shape) -> _Carry:
+def _carry(code: Code, value: Value, shape: Shape, chain: tuple[Var, ...], into: Value | None) -> _Carry:
     value = code.aligned(value, len(shape))
     if math.prod(shape) <= SMALL:
         lane = code.lane_of(value, shape)
         return _Carry(code.of_lane(lane, shape, value.dtype, math.prod(shape)), ())
+    if chain:
+        memory = code.buffer(shape, value.dtype) if into is None or into.shape != shape else into
+        if (value.place, value.steps) != (memory.place, memory.steps):
+            store(code, value, memory)
+        return _Carry(memory, (), chain)
     if value.even:
         first = dense(code, replace(value, shape=shape))
     else:
@@ -86,7 +102,7 @@ def scan(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
     )
     outs = out_leads(inner, [v.shape[:lead] for v in values[:a]] + [s[:lead] for s in shapes] + [v.shape[:lead] for v in values[b:]],
                      lead)  # fmt: skip
-    loop = _Loop(code, inner.inputs[a:b], inner.outputs[: b - a], values[a:b], shapes)
+    loop = _Loop(code, inner, a, values[a:b], shapes, wanted)
     xs = [x if x.even else code.in_memory(x) for x in values[b:]]
     ys = []
     for atom, ext, into in zip(inner.outputs[b - a :], outs[b - a :], wanted[b - a :], strict=True):
@@ -100,7 +116,9 @@ def scan(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
         if params["reverse"] and length > 1:
             row = code.new(f"sub i64 {length - 1}, {i}", "r")
         given = [*values[:a], *loop.values(refs), *[code.settled(_row(code, x, row)) for x in xs]]
-        results = Body(code, inner, given, stable).run([*loop.targets(refs), *[_row(code, y, row) for y in ys]])
+        results = Body(code, inner, given, stable, loop.places()).run(
+            [*loop.targets(refs), *[_row(code, y, row) for y in ys]]
+        )
         after = loop.nexts(refs, results)
         if every and i != "0":
             code.polled(i, every)
@@ -153,12 +171,19 @@ def _row(code: Code, x: Value, i: str) -> Value:
 class _Loop:
     """The carries of a loop; those that no round changes do not go round."""
 
-    def __init__(self, code: Code, before: Sequence[Var], after: Sequence[object], values: Sequence[Value],
-                 shapes: Sequence[Shape]) -> None:  # fmt: skip
+    def __init__(self, code: Code, body: Program, consts: int, values: Sequence[Value], shapes: Sequence[Shape],
+                 wanted: Sequence[Value | None]) -> None:  # fmt: skip
         self.code = code
+        before, after = body.inputs[consts : consts + len(values)], body.outputs[: len(values)]
         self.fixed = [v if b is a else None for b, a, v in zip(before, after, values, strict=True)]
-        self.carries = [None if f is not None else _carry(code, v, s)
-                        for f, v, s in zip(self.fixed, values, shapes, strict=True)]  # fmt: skip
+        leads = math.prod(max((s[: code.lead] for s in shapes), key=math.prod, default=()))
+        chains = updates(body, before, after, leads)
+        self.carries = [None if f is not None else _carry(code, v, s, c, w)
+                        for f, v, s, c, w in zip(self.fixed, values, shapes, chains, wanted, strict=False)]  # fmt: skip
+
+    def places(self) -> dict[Var, Value]:
+        """Where values of the body lie that are updated in place."""
+        return {v: c.first for c in self.carries if c is not None for v in c.chain[1:]}
 
     def memory(self) -> list[Value]:
         """What has to stay while the loop runs."""
@@ -201,7 +226,7 @@ def while_loop(body: Body, eqn: Equation, values: list[Value], wanted: list[Valu
     a = params["cond_consts"]
     b = a + params["body_consts"]
     shapes = carry_shapes(step, [v.shape[:lead] for v in values[a:b]], values[b:], [], lead)
-    loop = _Loop(code, step.inputs[b - a :], step.outputs, values[b:], shapes)
+    loop = _Loop(code, step, b - a, values[b:], shapes, wanted)
     every = _poll_every(step, None)
 
     def going(refs: list[str]) -> str:
@@ -210,7 +235,8 @@ def while_loop(body: Body, eqn: Equation, values: list[Value], wanted: list[Valu
         return code.new(f"extractelement <1 x i1> {lane.ref}, i64 0")
 
     def round_(refs: list[str]) -> list[str]:
-        results = Body(code, step, [*values[a:b], *loop.values(refs[1:])], b - a).run(loop.targets(refs[1:]))
+        given = [*values[a:b], *loop.values(refs[1:])]
+        results = Body(code, step, given, b - a, loop.places()).run(loop.targets(refs[1:]))
         after = loop.nexts(refs[1:], results)
         code.polled(refs[0], every)
         return [code.new(f"add i64 {refs[0]}, 1"), *after]

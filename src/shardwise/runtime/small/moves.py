@@ -186,7 +186,8 @@ def dynamic_update(code: Code, eqn: Equation, values: Sequence[Value], into: Val
     lead = np.broadcast_shapes(x.shape[: code.lead], update.shape[: code.lead])
     shape = lead + x.shape[code.lead :]
     into = code.buffer(shape, x.dtype) if into is None or into.shape != shape or math.prod(shape) <= SMALL else into
-    store(code, x, into)
+    if (x.place, x.steps) != (into.place, into.steps):
+        store(code, x, into)
     store(code, update, _window(code, into, starts, lead + update.shape[code.lead :], eqn.params["wrap"]))
     return [code.settled(into)]
 

@@ -73,7 +73,8 @@ def scatter(code: Code, eqn: Equation, values: Sequence[Value], into: Value | No
     x, indices, updates = values[0], values[1], code.in_memory(values[2])
     shape = np.broadcast_shapes(x.shape[:lead], updates.shape[:lead]) + x.shape[lead:]
     into = code.buffer(shape, x.dtype) if into is None or into.shape != shape or math.prod(shape) <= SMALL else into
-    store(code, x, into)
+    if (x.place, x.steps) != (into.place, into.steps):
+        store(code, x, into)
     rank = len(updates.shape) - lead
     batch = [d + lead for d in range(rank) if d not in numbers.update_window_dims]
     window = [*range(lead), *(d + lead for d in numbers.update_window_dims)]

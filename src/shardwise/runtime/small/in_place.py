@@ -1,0 +1,73 @@
+"""Which carries of a loop are updated where they lie: ``x.at[i].set(v)`` in a loop's body touches a window, not all of `x`.
+
+That is right where nobody reads what was there before: each value between a carry and its next one is overwritten by one update,
+after all that reads it, and what is read is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardwise.ir import Equation, Literal, Program, Var
+from shardwise.runtime.small.code import SMALL
+
+UPDATES = ("dynamic_update_slice", "scatter", *(f"scatter_{c}" for c in ("add", "sub", "mul", "min", "max")))
+_COPIES, _WINDOW = ("gather", "vmapped"), "dynamic_slice"  # what is mapped is put together row by row
+
+
+def updates(body: Program, before: Sequence[Var], after: Sequence[object], devices: int = 1) -> list[tuple[Var, ...]]:
+    """For each carry its values in the body, from the one that comes in to the one that goes out; () where memory takes turns.
+
+    On so many devices, what a slice reads must fit into a register.
+    """
+    made = {v: i for i, e in enumerate(body.equations) for v in e.outputs}
+    used: dict[Var, list[int]] = {}
+    for i, eqn in enumerate(body.equations):
+        for atom in eqn.inputs:
+            if isinstance(atom, Var):
+                used.setdefault(atom, []).append(i)
+    outputs = [a for a in body.outputs if isinstance(a, Var)]
+    return [_chain(body, b, a, made, used, outputs, devices) for b, a in zip(before, after, strict=True)]
+
+
+def _chain(body: Program, before: Var, after: object, made: dict[Var, int], used: dict[Var, list[int]],
+           outputs: list[Var], devices: int) -> tuple[Var, ...]:  # fmt: skip
+    if not isinstance(after, Var) or after is before:
+        return ()
+    chain = [after]
+    while chain[-1] is not before:
+        at = made.get(chain[-1])
+        if at is None:
+            return ()
+        eqn = body.equations[at]
+        old = _overwritten(eqn, chain[-1], devices)
+        if not isinstance(old, Var) or old in outputs or list(eqn.inputs).count(old) != 1:
+            return ()
+        if any(i > at or not (i == at or _copies(body.equations[i], old, devices)) for i in used[old]):
+            return ()
+        chain.append(old)
+    return tuple(chain[::-1])
+
+
+def _overwritten(eqn: Equation, new: Var, devices: int) -> object:
+    """The operand in whose memory the equation can leave its result `new`: of an update, or of a loop of updates."""
+    if eqn.op.name in UPDATES:
+        return eqn.inputs[0]
+    params, k = eqn.params, eqn.outputs.index(new)
+    if "num_carry" in params:
+        consts, count, first = params["num_consts"], params["num_carry"], params["num_consts"]
+    elif "cond_consts" in params:
+        consts, count, first = params["body_consts"], len(eqn.outputs), params["cond_consts"] + params["body_consts"]
+    else:
+        return None
+    inner: Program = params["body"]
+    carried = updates(inner, inner.inputs[consts : consts + count], inner.outputs[:count], devices)
+    return eqn.inputs[first + k] if k < count and carried[k] else None
+
+
+def _copies(eqn: Equation, x: Var, devices: int) -> bool:
+    """Whether the equation only takes elements out of `x`, to memory or registers of their own."""
+    if any(a is x for a in eqn.inputs[1:] if not isinstance(a, Literal)):
+        return False
+    small = eqn.outputs[0].aval.size * devices <= SMALL
+    return eqn.op.name in _COPIES or (eqn.op.name == _WINDOW and small)

@@ -1,0 +1,119 @@
+"""Triangular systems in small programs: substitution, row after row, with a vector of right-hand sides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from shardwise.ir import Equation
+from shardwise.runtime.machine.lanes import Lane
+from shardwise.runtime.small.code import SMALL, Code, Shape, Value
+from shardwise.runtime.small.loops import first_of
+
+LARGEST = 1 << 17  # multiplications of systems that are written out; LAPACK's blocks do better beyond
+
+
+def triangular_solve(code: Code, eqn: Equation, values: Sequence[Value], into: Value | None) -> list[Value]:
+    """``x`` with op(a) x = b, or x op(a) = b: (f[..., n, n], f[..., n, k]) -> f[..., n, k]."""
+    params = eqn.params
+    a, b = (code.in_memory(v) for v in values)
+    shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) + b.shape[-2:]
+    reuses = into is not None and into.shape == shape and math.prod(shape) > SMALL
+    x = into if reuses and into is not None else code.buffer(shape, b.dtype)
+    transposed, lower, sides = params["transpose"], params["lower"], (b, x)
+    if not params["left"]:  # the transposes of both sides
+        transposed, sides = not transposed, (_turned(b), _turned(x))
+    if transposed:
+        a, lower = _turned(a), not lower
+    _Substitution(code, a, *sides, lower, params["unit"]).write()
+    return [code.settled(x)]
+
+
+def _turned(matrix: Value) -> Value:
+    """The same memory as transposed matrices."""
+    *loops, rows, columns = matrix.shape
+    *steps, down, right = matrix.steps
+    return replace(matrix, shape=(*loops, columns, rows), steps=(*steps, right, down))
+
+
+class _Substitution:
+    """The loops that solve a x = b."""
+
+    def __init__(self, code: Code, a: Value, b: Value, x: Value, lower: bool, unit: bool) -> None:
+        self.code = code
+        self.values = (a, b, x)
+        self.loops: Shape = x.shape[:-2]
+        self.n, self.k = x.shape[-2:]
+        self.lower, self.unit = lower, unit
+        self.width = min(self.k, code.lanes_per_vector([x.dtype]))
+
+    def write(self, d: int = 0, places: Sequence[str] = ()) -> None:
+        """Loops over stacked systems from dim d on."""
+        code = self.code
+        places = places or [v.place for v in self.values]
+        if d == len(self.loops):
+            self._columns(places)
+            return
+
+        def body(index: str, _: list[str]) -> list[str]:
+            steps = [v.steps[d] if v.shape[d] != 1 else 0 for v in self.values]
+            self.write(d + 1, [code.moved(p, index, s) for p, s in zip(places, steps, strict=True)])
+            return []
+
+        code.loop(self.loops[d], [], body)
+
+    def _columns(self, places: Sequence[str]) -> None:
+        """Vector after vector of right-hand sides; the last one ends with the row."""
+        code, (_, b, x) = self.code, self.values
+
+        def vector(index: str, _: list[str]) -> list[str]:
+            at = first_of(code, index, self.width, self.k)
+            self._rows(places[0], code.moved(places[1], at, b.steps[-1]), code.moved(places[2], at, x.steps[-1]))
+            return []
+
+        code.loop(-(-self.k // self.width), [], vector)
+
+    def _rows(self, a: str, b: str, x: str) -> None:
+        code, (matrix, side, out) = self.code, self.values
+
+        def row(index: str, _: list[str]) -> list[str]:
+            i = self._place(index)
+            line = code.moved(a, i, matrix.steps[-2])
+            code.at(self.width)
+            rest = self._read(code.moved(b, i, side.steps[-2]), side)
+
+            def going(carried: list[str]) -> str:
+                return code.new(f"icmp ult i64 {carried[0]}, {index}")
+
+            def known(carried: list[str]) -> list[str]:
+                j = self._place(carried[0])
+                code.at(self.width)
+                factor = self._scalar(code.moved(line, j, matrix.steps[-1]))
+                value = self._read(code.moved(x, j, out.steps[-2]), out)
+                less = code.fma(code.neg(factor), value, Lane(carried[1], out.dtype))
+                return [code.new(f"add i64 {carried[0]}, 1"), less.ref]
+
+            kind = code.vector(rest.type)
+            done = Lane(code.repeat([("i64", "0"), (kind, rest.ref)], going, known)[1], out.dtype)
+            code.at(self.width)
+            if not self.unit:
+                done = code.div(done, self._scalar(code.moved(line, i, matrix.steps[-1])))
+            code.write(done, code.moved(x, i, out.steps[-2]), (self.width,), (out.steps[-1],))
+            return []
+
+        code.loop(self.n, [], row)
+
+    def _place(self, index: str) -> str:
+        """The row that is solved at that turn: from the top, or from the bottom."""
+        if self.lower:
+            return index
+        return str(self.n - 1 - int(index)) if index.isdigit() else self.code.new(f"sub i64 {self.n - 1}, {index}")
+
+    def _read(self, place: str, value: Value) -> Lane:
+        return self.code.read(place, (self.width,), (value.steps[-1],), value.dtype)
+
+    def _scalar(self, place: str) -> Lane:
+        return self.code.read(place, (self.width,), (0,), self.values[0].dtype)

@@ -1,0 +1,199 @@
+"""Carries that a loop updates where they lie: what is found to be so is right, and takes no second piece of memory."""
+
+import numpy as np
+import pytest
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.base import config
+from shardwise.ir import trace_program
+from shardwise.runtime.small import kernel as runtime_small
+from shardwise.runtime.small.in_place import updates
+from shardwise.runtime.small.kernel import available
+
+pytestmark = pytest.mark.skipif(not available(), reason="nothing can be compiled here")
+SIZE, STEPS = 40_000, 300
+
+
+def start(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def update(i, x):
+    return x.at[i].set(i * 1.0)
+
+
+def several(i, x):
+    return x.at[i].add(x[i + 1] * 2).at[i + 2].set(3.0).at[-i].multiply(0.5)
+
+
+def slices(i, x):
+    window = lax.dynamic_slice(x, (i,), (4,))
+    return lax.dynamic_update_slice(x, window[::-1], (i + 7,))
+
+
+def gathered(i, x):
+    read = x[jnp.stack([i, i + 3, 2 * i])]
+    return x.at[jnp.stack([i + 3, i, 5 + i])].set(read + 1, mode="drop", unique_indices=False)
+
+
+def outside(i, x):
+    return x.at[i + SIZE - 10].set(1.0, mode="drop").at[i - 5].min(-2.0)
+
+
+def window_too_wide(i, x):
+    window = lax.dynamic_slice(x, (i,), (40,))
+    return lax.dynamic_update_slice(x, window[::-1], (i + 7,))
+
+
+def all_of_it(i, x):
+    return x.at[i].set(x.sum() * 1e-6)
+
+
+def what_was_there(i, x):
+    return x.at[i].set(1.0) + x * 0
+
+
+IN_PLACE = (update, several, slices, gathered, outside)
+NOT = (window_too_wide, all_of_it, what_was_there)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The small programs that are compiled while a test runs, each with its bytes of scratch memory."""
+    found = []
+    before = runtime_small.module
+
+    def module(program, *args):
+        text, scratch = before(program, *args)
+        found.append((program, scratch))
+        return text, scratch
+
+    monkeypatch.setattr(runtime_small, "module", module)
+    return found
+
+
+def fori(step, n=STEPS):
+    return lambda x: lax.fori_loop(0, n, step, x)
+
+
+def repeated(step, n=STEPS):
+    return lambda x: lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, step(s[0], s[1])), (0, x))[1]
+
+
+def plain(f, *args):
+    """The result of NumPy's calls."""
+    with config.override("shardwise_fused", "off"):
+        return np.asarray(jax.jit(lambda *a: f(*a))(*args))
+
+
+def loops_with(made, nbytes):
+    """The compiled loops, and those of them that have scratch memory for another copy of the carry."""
+    scratch = [s for p, s in made if any(e.op.name in ("scan", "while") for e in p.equations)]
+    return len(scratch), sum(s >= nbytes for s in scratch)
+
+
+@pytest.mark.parametrize("step", IN_PLACE)
+@pytest.mark.parametrize("loop", [fori, repeated])
+@pytest.mark.parametrize("size", [100, 10_000, SIZE])
+def test_updates_touch_windows_only(made, step, loop, size):
+    x = start(size)
+    f = loop(step, min(STEPS, size // 3))
+    got = np.asarray(jax.jit(f)(x))
+    count, copies = loops_with(made, x.nbytes)
+    assert count == 1
+    assert not copies
+    np.testing.assert_allclose(got, plain(f, x), rtol=1e-6)
+    np.testing.assert_array_equal(x, start(size))
+
+
+@pytest.mark.parametrize("step", NOT)
+def test_what_needs_the_old_value_keeps_it(made, step):
+    x = start(10_000)
+    f = fori(step, 20)
+    np.testing.assert_allclose(np.asarray(jax.jit(f)(x)), plain(f, x), rtol=1e-5)
+    assert loops_with(made, x.nbytes) == (1, 1)
+    made.clear()
+    big = start(SIZE)
+    np.testing.assert_allclose(np.asarray(jax.jit(f)(big)), plain(f, big), rtol=1e-5)
+    assert loops_with(made, big.nbytes) == (0, 0)
+
+
+@pytest.mark.parametrize("step", [update, several, gathered])
+@pytest.mark.parametrize("loop", [fori, repeated])
+def test_under_vmap_and_on_a_mesh(made, step, loop):
+    x = start(8, 5000)
+    f = jax.vmap(loop(step))
+    want = plain(f, x)
+    np.testing.assert_allclose(np.asarray(jax.jit(f)(x)), want, rtol=1e-6)
+    assert loops_with(made, x.nbytes) == (1, 0)
+    mesh = jax.make_mesh((4, 2), ("x", "y"))
+    for spec in (jax.P("x"), jax.P(("x", "y"))):
+        placed = jax.device_put(x, jax.NamedSharding(mesh, spec))
+        np.testing.assert_allclose(np.asarray(jax.jit(f)(placed)), want, rtol=1e-6)
+        np.testing.assert_array_equal(placed, x)
+
+
+def test_carries_that_exchange_or_share_values():
+    def exchanged(i, s):
+        a, b = s
+        return b.at[i].set(i * 2.0), a.at[i + 1].add(1.0)
+
+    def shared(i, s):
+        a, b = s
+        return a.at[i].set(i * 2.0), a.at[i + 1].add(1.0) + b * 0.5
+
+    def kept(i, s):
+        a, _ = s
+        return a.at[i].set(i * 2.0), a
+
+    for step in (exchanged, shared, kept):
+        for size in (90, 600):
+            a, b = start(size), start(size) + 1
+            got = jax.jit(lambda a, b, step=step: lax.fori_loop(0, 50, step, (a, b)))(a, b)
+            with config.override("shardwise_fused", "off"):
+                want = jax.jit(lambda a, b, step=step: lax.fori_loop(0, 50, step, (a, b)))(a, b)
+            for g, w in zip(got, want, strict=True):
+                np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=1e-5)
+
+
+def test_stacked_rows_of_what_is_updated():
+    def step(x, i):
+        before, x = x[i], x.at[i].multiply(2.0)
+        return x, (before, x[:12])
+
+    x, index = start(200), jnp.arange(50) % 7
+    got = jax.jit(lambda x: lax.scan(step, x, index))(x)
+    with config.override("shardwise_fused", "off"):
+        want = jax.jit(lambda x: lax.scan(step, x, index))(x)
+    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_array_equal(np.asarray(g), np.asarray(w))
+
+
+def test_a_loop_inside_of_a_loop(made):
+    def outer(i, x):
+        return lax.fori_loop(0, 5, lambda j, x: x.at[i + j].add(1.0), x.at[i].set(2.0))
+
+    f = fori(outer, 40)
+    for size in (500, SIZE):
+        x = start(size)
+        np.testing.assert_allclose(np.asarray(jax.jit(f)(x)), plain(f, x), rtol=1e-6)
+        assert loops_with(made, x.nbytes) == (1, 0)
+        made.clear()
+
+
+def test_what_is_found():
+    """The values of each carry from the one that comes in to the one that goes out."""
+
+    def body(f, *types):
+        program = trace_program(f, types)[0]
+        return [len(c) for c in updates(program, program.inputs[program.num_consts :], program.outputs)]
+
+    x, i = jax.typeof(jnp.zeros(SIZE)), jax.typeof(jnp.int32(0))
+    assert body(lambda x, i: (update(i, x), i + 1), x, i) == [2, 0]
+    assert body(lambda x, i: (several(i, x), i + 1), x, i) == [4, 0]
+    assert body(lambda x, i: (x, i), x, i) == [0, 0]
+    assert body(lambda x, y: (update(3, y), update(4, x)), x, x) == [0, 0]
+    for step in NOT:
+        assert body(lambda x, i, step=step: (step(i, x), i + 1), x, i) == [0, 0]
