@@ -197,14 +197,12 @@ class _Option(NamedTuple):
 class Config:
     """The named options. Read them as attributes, change them with `update`.
 
-    `latest` and `dialect` are plain attributes kept up to date; every other option is looked up by name.
+    `dialect` is a plain attribute kept up to date, which makes reading it cheap; every option is looked up by name.
     """
 
-    latest: bool
     dialect: Dialect
 
     def __init__(self) -> None:
-        self.latest = False
         self.dialect = SEED
         self._options: dict[str, _Option] = {}
         self._checks: dict[str, list[Callable[[Any, Any], None]]] = {}
@@ -304,7 +302,6 @@ class Config:
 
     def _follow_dialect(self) -> None:
         self.dialect = DIALECTS[self.shardwise_dialect]
-        self.latest = self.dialect.name == "latest"
 
     def __getattr__(self, name: str) -> Any:
         options = self.__dict__.get("_options", {})

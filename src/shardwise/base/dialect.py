@@ -115,6 +115,8 @@ class Types:
     """Whether branches, carries and collectives must agree in the axes over which their values vary."""
     like_copies_vma: bool = differs(False, True)
     """Whether `zeros_like` and its like vary over the axes that their argument varies over."""
+    psum_keeps_weak_type: bool = differs(False, True)
+    """Whether reductions over mesh axes are weakly typed where their operands are."""
 
 
 @table
@@ -272,6 +274,10 @@ class Functions:
     """Whether `vjp` returns a VJP, whose residuals can be replaced; else a Partial."""
     argpartition_keeps_weak_type: bool = differs(False, True)
     """Whether `argpartition` gives weakly typed indices for a weakly typed operand."""
+    block_diag_of_one_is_weak: bool = differs(True, False)
+    """Whether `scipy.linalg.block_diag` of one weakly typed block is weakly typed."""
+    polyval_promotes_integers: bool = differs(True, False)
+    """Whether `polyval` of integers gives floats."""
     lognormal_promotes: bool = differs(True, False)
     """Whether `random.lognormal` promotes its dtype with that of sigma, float32 by default."""
     randint_samples_wide: bool = differs(False, True)
@@ -300,8 +306,6 @@ class Dialect:
     jaxprs: Jaxprs = group(Jaxprs)
     arrays: Arrays = group(Arrays)
     functions: Functions = group(Functions)
-    psum_keeps_weak_type: bool = differs(False, True)
-    """Whether reductions over mesh axes are weakly typed where their operands are."""
 
 
 SEED: Dialect = column(Dialect, "seed")

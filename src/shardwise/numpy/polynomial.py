@@ -83,7 +83,7 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     """
     (coefficients,) = _coefficients("polyval", p)
     at = value("polyval", x, 1)
-    if not config.latest:  # whole numbers gave floats
+    if config.dialect.functions.polyval_promotes_integers:
         coefficients, at = promote_inexact(coefficients, at)
     return _polyval(coefficients, at, unroll)
 

@@ -428,8 +428,9 @@ def block_diag(*arrs: Any) -> Array:
             )
     blocks = [lax.reshape(x, (1,) * (2 - x.ndim) + x.shape) for x in promote_dtypes(*values)]
     width, column, rows = sum(b.shape[1] for b in blocks), 0, []
+    keeps_weak = len(blocks) == 1 and config.dialect.functions.block_diag_of_one_is_weak
     for b in blocks:
-        fill = literal(0, b.dtype, b.aval.weak_type and len(blocks) == 1 and not config.latest)
+        fill = literal(0, b.dtype, b.aval.weak_type and keeps_weak)
         rows.append(lax.pad(b, fill, [(0, 0, 0), (column, width - b.shape[1] - column, 0)]))
         column += b.shape[1]
     return lax.concatenate(rows, 0)

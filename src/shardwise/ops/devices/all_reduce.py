@@ -46,7 +46,7 @@ _MOST = 32  # parts for which that pays
 
 def _type(x: ShapedArray, *, axes: tuple[str, ...], kind: str, groups: Groups | None = None) -> ShapedArray:
     vma = x.vma | set(axes) if groups else x.vma - set(axes)  # groups have sums of their own
-    weak = x.weak_type and config.dialect.psum_keeps_weak_type
+    weak = x.weak_type and config.dialect.types.psum_keeps_weak_type
     return x.update(weak_type=weak, vma=vma, unreduced=x.unreduced - set(axes))
 
 
