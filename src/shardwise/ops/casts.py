@@ -18,9 +18,8 @@ from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.convert import as_array
 from shardwise.ops.derivative import along, back, do
 from shardwise.ops.operands import Block, Value, check_kind, dtype_kind, int_limits, operand, requested_dtype
-from shardwise.ops.transpose import own_factors
 from shardwise.runtime.env import Env
-from shardwise.sharding.rule import Kind, Rule
+from shardwise.sharding.rule import Kind, Rule, own_factors
 
 __all__ = ["bitcast_convert_type", "convert_element_type", "reduce_precision", "stop_gradient"]
 

@@ -18,8 +18,10 @@ from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
 from shardwise.ir.axis_scope import CHECK_VMA as CHECK_VMA
-from shardwise.ops.casts import convert
+from shardwise.ops.binary import div
+from shardwise.ops.casts import convert, convert_element_type
 from shardwise.ops.convert import as_array
+from shardwise.ops.derivative import do
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.all_to_all import all_to_all_op
@@ -27,7 +29,6 @@ from shardwise.ops.devices.axis_index import axis_index_op
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.ops.devices.variance import pcast_op, pvary_op
-from shardwise.ops.elementwise import convert_element_type, div
 
 __all__ = [
     "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pcast", "pmax", "pmean", "pmin", "ppermute",
@@ -272,9 +273,12 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
     if not 0 <= source < n:
         raise ValueError(f"pbroadcast: source={source} is out of range for axis {axis_name!r} of size {n}.")
     gathered = all_gather(x, axis_name, axis=0)
-    from shardwise.ops.slicing import index_in_dim
 
-    return tree_map(lambda g: index_in_dim(g, source, 0, keepdims=False), gathered)
+    def row(g: Array) -> Array:
+        starts, limits = (source,) + (0,) * (g.ndim - 1), (source + 1, *g.shape[1:])
+        return do.squeeze(do.slice(g, start_indices=starts, limit_indices=limits, strides=None), dimensions=(0,))
+
+    return tree_map(row, gathered)
 
 
 def pvary(x: Any, axis_name: Any) -> Any:

@@ -43,12 +43,12 @@ from shardwise.ops.out_sharding import resolve_out_sharding, sharding_spec, with
 from shardwise.ops.pieces import concatenate, slice_in_dim
 from shardwise.ops.positions import extremum_positions
 from shardwise.ops.summing import SMALL, fast_sum
-from shardwise.ops.transpose import own_factors, squeeze, squeeze_p
+from shardwise.ops.transpose import squeeze, squeeze_p
 from shardwise.runtime import folds
 from shardwise.runtime.env import Env
 from shardwise.runtime.monoids import MONOIDS, Monoid
 from shardwise.sharding import NamedSharding
-from shardwise.sharding.rule import Kind, Rule
+from shardwise.sharding.rule import Kind, Rule, own_factors
 
 __all__ = ["argmax", "argmin", "reduce", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod",
            "reduce_sum", "reduce_xor"]  # fmt: skip

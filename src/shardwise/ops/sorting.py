@@ -24,10 +24,9 @@ from shardwise.ops.derivative import do, filled
 from shardwise.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_params
 from shardwise.ops.in_rows import in_rows
 from shardwise.ops.iota import broadcasted_iota
-from shardwise.ops.transpose import own_factors
 from shardwise.ops.unary import neg
 from shardwise.runtime.env import Env
-from shardwise.sharding.rule import Kind, Rule
+from shardwise.sharding.rule import Kind, Rule, own_factors
 
 __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
 

@@ -14,7 +14,7 @@ from shardwise.ops.derivative import do
 from shardwise.ops.dims import dim_indices, int_tuple
 from shardwise.ops.operands import Block, operand
 from shardwise.runtime.env import Env
-from shardwise.sharding.rule import Kind, Rule, TensorFactors
+from shardwise.sharding.rule import Kind, Rule, TensorFactors, own_factors
 
 __all__ = ["rev", "squeeze", "transpose"]
 
@@ -24,11 +24,6 @@ _operand = operand  # functions below have a parameter of that name
 def dim_factors(shape: tuple[int, ...]) -> TensorFactors:
     """Factor d for dim d; none for dims of size 1."""
     return tuple((d,) if n != 1 else () for d, n in enumerate(shape))
-
-
-def own_factors(shape: tuple[int, ...]) -> TensorFactors:
-    """Factor d for dim d, dims of size 1 included: those may be split over axes of size 1."""
-    return tuple((d,) for d in range(len(shape)))
 
 
 def _transpose_type(x: ShapedArray, *, permutation: tuple[int, ...]) -> ShapedArray:

@@ -154,6 +154,11 @@ def rule_of_names(ins: Names, outs: Names, in_shapes: tuple[Shape, ...], out_sha
 
 
 @recent(4096)
+def own_factors(shape: Shape) -> TensorFactors:
+    """Factor d for dim d, dims of size 1 included: those may be split over axes of size 1."""
+    return tuple((d,) for d in range(len(shape)))
+
+
 def pointwise_rule(in_shapes: tuple[Shape, ...], out_shapes: tuple[Shape, ...]) -> Rule:
     """Elementwise over equal-rank operands; size-1 dims broadcast and scalars have no factors."""
     out = out_shapes[0]
