@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -71,6 +72,73 @@ def test_as_eager(how):
     assert not failed, "\n".join(failed)
 
 
+# Of float16 and bfloat16 each op rounds once, wherever it runs; what is a polynomial is the same everywhere, bit for bit.
+NARROW = [
+    "x ** 3 + y ** 2",
+    "x ** 5",
+    "x ** -2",
+    "3 * x ** 4 - 2 * x + 1",
+    "x * y + x / y",
+    "jnp.square(x) - y",
+    "jnp.maximum(x, y) * x",
+]
+# Of float32 the exponential and its kin differ in the last bits between libraries; gelu is x times a sum of two terms about 1.
+ROUNDED = ["nn.gelu(x)", "nn.gelu(x, approximate=False)", "nn.silu(x)", "jnp.tanh(x)"]
+TERMS = 4  # units of the last place of 1, times x
+ZEROS = ["jnp.max(rows, 1)", "jnp.min(rows, 1)", "jnp.max(rows, 0)", "jnp.min(rows, 0)", "jnp.max(rows)", "jnp.min(rows)",
+         "lax.cummax(rows, 1)", "lax.cummin(rows, 1)", "lax.cummax(rows, 0)", "lax.cummin(rows, 0)", "lax.cumsum(rows, 1)",
+         "lax.cumsum(rows, 0, reverse=True)", "jnp.sum(rows, 1)"]  # fmt: skip
+
+
+def _narrow(dtype):
+    """What narrow floats give: in one program, and in programs of a few elements."""
+    scope, rng = table.library("shardwise"), np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 40_000)).astype(dtype)
+    out = {}
+    for expression in NARROW:
+        function = shardwise.jit(eval(f"lambda x, y: {expression}", scope))
+        out[expression] = np.asarray(function(x, y)).astype(np.float32)
+        few = np.asarray(function(x[:40], y[:40])).astype(np.float32)
+        np.testing.assert_array_equal(few, out[expression][:40], err_msg=expression)
+    return out
+
+
+def _rounded():
+    scope, x = table.library("shardwise"), np.linspace(-12, 12, 100_001, dtype=np.float32)
+    return x, {e: np.asarray(shardwise.jit(eval(f"lambda x: {e}", scope))(x)) for e in ROUNDED}
+
+
+def _zeros(size):
+    """Extrema and sums of nothing but zeros: their signs."""
+    scope = table.library("shardwise")
+    out = {}
+    for pattern in ([0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0]):
+        for dtype in ("float32", "bfloat16"):
+            rows = np.resize(np.array(pattern, np.float32), (3, size))
+            rows = scope["jnp"].asarray(rows, dtype)
+            for expression in ZEROS:
+                function = eval(f"lambda rows: {expression}", scope)
+                plain, one = (np.signbit(np.asarray(f(rows), np.float32)) for f in (function, shardwise.jit(function)))
+                np.testing.assert_array_equal(plain, one, err_msg=f"{expression} of {pattern} as {dtype}")
+                out[f"{expression}|{pattern}|{dtype}"] = plain
+    return out
+
+
+@pytest.mark.parametrize("size", [2, 37, 50_000])
+def test_signs_of_zeros(size):
+    """0.0 is greater than -0.0, and sums begin with 0.0."""
+    for key, negative in _zeros(size).items():
+        expression, pattern, _ = key.split("|")
+        if "sum" in expression:
+            assert not negative.any(), key
+        elif pattern == "[-0.0, -0.0]":
+            assert negative.all(), key
+        elif expression in ("jnp.max(rows, 1)", "jnp.max(rows)"):
+            assert not negative.any(), key
+        elif expression in ("jnp.min(rows, 1)", "jnp.min(rows)"):
+            assert negative.all(), key
+
+
 def test_without_machine_code(shell, tmp_path):
     """A process without LLVM gives the same."""
     path = tmp_path / "found.npz"
@@ -85,7 +153,16 @@ def test_without_machine_code(shell, tmp_path):
             want = _bits(_run(*_case(expression, scope), "eager"))
             if (alone[str(number)] != want).any():
                 failed.append(expression)
-    assert not failed
+        assert not failed
+        for key, negative in _zeros(700).items():
+            np.testing.assert_array_equal(alone[f"zeros {key}"], negative, err_msg=key)
+        for dtype in ("float16", "bfloat16"):
+            for key, value in _narrow(getattr(ml_dtypes, dtype, dtype)).items():
+                np.testing.assert_array_equal(alone[f"{dtype} {key}"], value, err_msg=key)
+        x, rounded = _rounded()
+        for key, value in rounded.items():
+            allowed = 2.0**-23 * (TERMS * np.maximum(np.abs(x), 1) + TERMS * np.abs(value))
+            assert (np.abs(alone[key] - value) <= allowed).all(), key
 
 
 def save(path):
@@ -96,4 +173,8 @@ def save(path):
         function, given = _case(expression, scope)
         size = len(next(iter(given.values())))
         out[str(number)] = _bits(_run(function, given, "large")[:size])
+    out |= {f"zeros {key}": value for key, value in _zeros(700).items()}
+    for dtype in ("float16", "bfloat16"):
+        out |= {f"{dtype} {key}": v for key, v in _narrow(getattr(ml_dtypes, dtype, dtype)).items()}
+    out |= _rounded()[1]
     np.savez(path, **out)

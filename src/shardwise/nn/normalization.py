@@ -71,7 +71,8 @@ def _softmax_jvp(primals: Any, tangents: Any, *, axes: tuple[int, ...]) -> tuple
     y = _softmax(*primals, axes=axes)
     weighted = y * tangents[0]
     where = primals[1] if len(primals) > 1 else None
-    return y, weighted - y * jnp.sum(weighted, axes, keepdims=True, where=where)
+    slope = weighted - y * jnp.sum(weighted, axes, keepdims=True, where=where)
+    return y, slope if where is None else jnp.where(where, slope, 0)
 
 
 _softmax = define_call("softmax", _softmax_body, _softmax_jvp, makes_nan=True)

@@ -210,16 +210,11 @@ def _complex_log_sum(x: Value, y: Value, exp: Any, unit: float) -> Array:
     return lax.complex(lax.real(total), lax.sub(phase, lax.mul(turns, constant(phase, turn))))
 
 
-def _finite_or_zero(x: Value) -> Array:
-    """`x`, and 0 for infinity: so the difference to an infinite sum is that to 0."""
-    return where_(lax.eq(x, constant(x, np.inf)), zero_like(x), x)
-
-
 def _log_sum_pushes(exp: Any) -> Any:
-    """Each tangent counts by its share of the sum."""
+    """Each tangent counts by its share of the sum: all of an infinite one."""
 
     def share(x: Value, out: Value) -> Array:
-        return exp(lax.sub(_finite_or_zero(x), _finite_or_zero(out)))
+        return exp(where_(lax.eq(x, constant(x, np.inf)), zero_like(x), lax.sub(x, out)))
 
     return (lambda t, out, x, y: lax.mul(t, share(x, out))), (lambda t, out, x, y: lax.mul(t, share(y, out)))
 
@@ -280,9 +275,10 @@ def _number_of(name: str, op: Op, x1: Any, x2: Any) -> Array:
     x, y = promote(name, x1, x2)
     if not is_inexact(x.dtype):
         return bind(op, x, y)
-    if is_complex(x.dtype):
-        return where_(lax.ne(y, y), x, where_(lax.ne(x, x), y, bind(op, x, y)))
-    first = lax.gt(x, y) if op is two.max_p else lax.lt(x, y)
+    if is_complex(x.dtype):  # which are ordered by both parts
+        first = lax.bitwise_and(lax.ne(bind(op, x, y), y), lax.eq(x, x))
+    else:
+        first = lax.gt(x, y) if op is two.max_p else lax.lt(x, y)
     return where_(lax.bitwise_or(first, lax.ne(y, y)), x, y)  # of equal ones the second
 
 

@@ -351,7 +351,7 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices:
     )
     mask = lax.concatenate([lax.full((1,), False, np.bool_), turn], 0)
     places, exists = _places(mask, count)
-    values = _taken(merged.values, places)
+    values = _taken(merged.values, _taken(merged.first_of_group, places))  # the first array's
     values = _filled(values, exists, _least_or_zero(values, exists) if fill_value is None else fill_value)
     if not return_indices:
         return values

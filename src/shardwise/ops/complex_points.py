@@ -90,6 +90,18 @@ acosh = _cut_along("imag", np.arccosh, lambda real, imag: real < 1)
 asinh = _cut_along("real", np.arcsinh, lambda real, imag: np.abs(imag) > 1)
 
 
+def square(x: Block) -> Block:
+    """`x` times itself; the difference of squares that overflow is that of the numbers, times their sum."""
+    out = np.asarray(np.square(x))
+    lost = ~np.isfinite(out)
+    if lost.any():
+        real, imag = x.real[lost], x.imag[lost]
+        far = np.empty(real.shape, out.dtype)
+        far.real, far.imag = (real - imag) * (real + imag), 2 * (real * imag)
+        out[lost] = far
+    return out
+
+
 def sign(x: Block) -> Block:
     """`x` over its modulus, part by part; 0 of 0."""
     size = absolute(x)
@@ -100,8 +112,16 @@ def sign(x: Block) -> Block:
 
 
 def divide(x: Block, y: Block) -> Block:
-    """`x` over `y`; what is infinite stays so, and what is divided by infinity vanishes, in whichever direction these lie."""
+    """`x` over `y`; what is infinite stays so, and what is divided by infinity vanishes, in whichever direction these lie.
+
+    Over zero each part goes to infinity, to the side that the sign of the zero's real part tells.
+    """
     out: Block = np.asarray(np.true_divide(x, y))
+    by_zero = np.equal(y, 0) & ~(np.isnan(np.real(x)) & np.isnan(np.imag(x)))
+    if by_zero.any():
+        infinity = np.copysign(out.dtype.type(np.inf).real, np.real(y))
+        np.copyto(out.real, infinity * np.real(x), where=by_zero)
+        np.copyto(out.imag, infinity * np.imag(x), where=by_zero)
     lost = np.isnan(out.real) & np.isnan(out.imag)
     if lost.any():
         x, y = (np.broadcast_to(v, out.shape)[lost] for v in (x, y))

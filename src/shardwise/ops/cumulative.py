@@ -104,7 +104,10 @@ def accumulate(running: Running, x: Block, dim: int, reverse: bool) -> Block:
     if dtype_kind(x.dtype) == "f" and x.dtype.itemsize < 4:
         return copied(accumulate(running, copied(x, np.float32), dim, reverse), x.dtype)
     found = accumulated(running, x, dim, reverse)
-    return _by_numpy(running.ufunc, x, dim, reverse) if found is None else found
+    if found is not None:
+        return found
+    out = _by_numpy(running.ufunc, x, dim, reverse)
+    return out if x.shape[dim] == 1 else running.begun(out)
 
 
 def _by_numpy(ufunc: Any, x: Block, dim: int, reverse: bool) -> Block:
@@ -163,17 +166,12 @@ def _extremum(name: str) -> Callable[..., tuple[Any, Any]]:
     return combine
 
 
-def _finite_or_zero(x: Any) -> Any:
-    return do.select_n(do.eq(x, np.inf), x, 0)
-
-
 def _log_sum(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
-    """Each tangent counts by its share of the sum; the difference of infinities is 0."""
+    """Each tangent counts by its share of the sum: all of an infinite one."""
     apart = do.sub(x, y)
     joined = do.add(do.max(x, y), do.log1p(do.exp(do.neg(do.abs(apart)))))
     out = do.select_n(do.ne(apart, apart), joined, do.add(x, y))
-    whole = _finite_or_zero(out)
-    shares = [do.exp(do.sub(_finite_or_zero(v), whole)) for v in (x, y)]
+    shares = [do.exp(do.select_n(do.eq(v, np.inf), do.sub(v, out), 0)) for v in (x, y)]
     return out, do.add(do.mul(t, shares[0]), do.mul(s, shares[1]))
 
 

@@ -36,16 +36,16 @@ def _rsqrt(w: Lanes, x: Lane) -> Lane:
 
 
 def _power(w: Lanes, x: Lane, *, y: int) -> Lane:
-    """Repeated squaring, with the roundings of the NumPy kernel."""
+    """Repeated squaring, with the roundings of the NumPy kernel: one per product, to narrow floats, too."""
     if y < 0:
         return w.div(w.like(1, x), _power(w, x, y=-y))
     result: Lane | None = None
     while y:
         if y & 1:
-            result = x if result is None else w.mul(result, x)
+            result = x if result is None else w.narrowed(w.mul(result, x))
         y >>= 1
         if y:
-            x = w.mul(x, x)
+            x = w.narrowed(w.mul(x, x))
     return w.like(1, x) if result is None else result
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from shardwise.base.caches import recent
 from shardwise.ops import elementwise_ir as ir
 from shardwise.ops.operands import Block
+from shardwise.runtime import extrema
 from shardwise.runtime.copies import row_major
 from shardwise.runtime.machine import libm
 from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes
@@ -37,11 +38,18 @@ def _log_add(w: Lanes, x: Lane, y: Lane) -> Lane:
 
 @dataclass(frozen=True)
 class Running:
-    """A reduction: its ufunc, how it is written on vectors, and the value that changes no other, by dtype."""
+    """A reduction: its ufunc, how it is written on vectors, the value that changes no other, by dtype, and what it begins with."""
 
     ufunc: Any
     write: Callable[[Lanes, Lane, Lane], Lane]
     identity: Callable[[np.dtype[Any]], Any]
+    begin: float | None = None  # if not with the identity: sums begin with 0.0, so that they are never -0.0
+
+    def begun(self, x: Block) -> Block:
+        """Partial results, or what a row begins with, joined to what all begin with; `x` may be overwritten."""
+        if self.begin is None or x.dtype.kind in "iu":
+            return x
+        return self.ufunc(x, x.dtype.type(self.begin), out=x)
 
 
 def _bound(least: bool) -> Callable[[np.dtype[Any]], Any]:
@@ -54,10 +62,31 @@ def _bound(least: bool) -> Callable[[np.dtype[Any]], Any]:
     return bound
 
 
-SUM = Running(np.add, Lanes.add, lambda dtype: -0.0 if dtype.kind == "f" else 0)  # 0 plus -0 is not -0
+class _Extremum:
+    """NumPy's `maximum` or `minimum` as `extrema` orders zeros: a zero among running maxima is -0.0 if all before it have the sign."""
+
+    def __init__(self, reduction: str) -> None:
+        self._reduction = reduction
+        self._ufunc, self._sign = (np.maximum, np.logical_and) if reduction == "max" else (np.minimum, np.logical_or)
+
+    def __call__(self, x: Block, y: Block, out: Block) -> Block:
+        """As the ufunc."""
+        out[...] = extrema.function(self._reduction, x.dtype)(x, y)
+        return out
+
+    def accumulate(self, x: Block, axis: int, dtype: Any) -> Block:
+        """As the ufunc's."""
+        out = self._ufunc.accumulate(x, axis=axis, dtype=dtype)
+        if extrema.has_signs(out.dtype) and np.count_nonzero(out) != out.size:
+            zeros = np.where(self._sign.accumulate(np.signbit(x), axis=axis), out.dtype.type(-0.0), out.dtype.type(0.0))
+            np.copyto(out, zeros, where=np.equal(out, 0))
+        return out
+
+
+SUM = Running(np.add, Lanes.add, lambda dtype: -0.0 if dtype.kind == "f" else 0, 0.0)  # 0.0 plus -0.0 is not -0.0
 PRODUCT = Running(np.multiply, Lanes.mul, lambda dtype: 1)
-MAXIMUM = Running(np.maximum, ir.MAX.write, _bound(True))
-MINIMUM = Running(np.minimum, ir.MIN.write, _bound(False))
+MAXIMUM = Running(_Extremum("max"), ir.MAX.write, _bound(True))
+MINIMUM = Running(_Extremum("min"), ir.MIN.write, _bound(False))
 LOG_SUM = Running(np.logaddexp, _log_add, _bound(True))
 
 
@@ -91,14 +120,14 @@ def _along_rows(running: Running, x: Block, out: Block, rows: int, n: int, rever
     threads = thread_count() if x.size >= _SHARED else 1
     pieces = 1 if rows >= 4 * threads or threads == 1 else max(1, min(4 * threads, n // _PIECE))
     size = -(-n // pieces)
-    begins = np.full((rows, pieces), running.identity(dtype), dtype)
+    begins = running.begun(np.full((rows, pieces), running.identity(dtype), dtype))
     numbers = (n, pieces, size)
     if pieces > 1:
         totals = np.empty_like(begins)
         _row_loop(running, dtype.name, reverse, False)(rows * pieces, numbers, (x, out, begins, totals), threads)
         own, others = (slice(None, -1), slice(1, None)) if reverse else (slice(1, None), slice(None, -1))
         turned = totals[:, ::-1] if reverse else totals
-        upto = running.ufunc.accumulate(turned, axis=1, dtype=dtype)
+        upto = running.begun(running.ufunc.accumulate(turned, axis=1, dtype=dtype))
         begins[:, own] = (upto[:, ::-1] if reverse else upto)[:, others]
     _row_loop(running, dtype.name, reverse, True)(rows * pieces, numbers, (x, out, begins, begins), threads)
 
@@ -167,10 +196,14 @@ def _column_loop(running: Running, dtype: str, reverse: bool) -> Loop:
             first = w.value(f"add i64 {first}, {w.value(f'sub i64 {size}, %inner')}")
         source, target = w.place("%x", first, dtype), w.place("%out", first, dtype)
         back = w.value("sub i64 0, %inner") if not reverse else "%inner"
-        w.vectors(
-            columns,
-            lambda j, mask: w.store(w.load(w.place(source, j, dtype), dtype, mask), w.place(target, j, dtype), mask),
-        )
+
+        def first_row(j: str, mask: str | None) -> None:
+            x = w.load(w.place(source, j, dtype), dtype, mask)
+            if running.begin is not None and x.floating:
+                x = running.write(w, w.like(running.begin, x), x)
+            w.store(x, w.place(target, j, dtype), mask)
+
+        w.vectors(columns, first_row)
 
         def row(i: str) -> None:
             at = w.value(f"mul i64 {i}, %inner")

@@ -95,11 +95,12 @@ def extremum_jvp(name: str) -> Callable[..., Any]:
         out = getattr(do, name)(*primals, **params)
         weight = lambda mask: do.convert_element_type(mask, new_dtype=out.dtype, weak_type=False)  # noqa: E731
         adding = {**params, "combine": "add"}
-        stays, enters = weight(do.eq(operand, out)), weight(do.eq(updates, _read(out, indices, updates.aval, params)))
+        same = do.or_(do.eq(operand, out), do.ne(operand, operand))  # NaN stays where it is
+        stays, enters = weight(same), weight(do.eq(updates, _read(out, indices, updates.aval, params)))
         count = do.scatter_add(stays, indices, enters, **adding)
         kept = filled(operand.aval) if t is None else do.mul(t, stays)
         if s is not None:
             kept = do.scatter_add(kept, indices, do.mul(s, enters), **adding)
-        return out, do.div(kept, count)
+        return out, do.div(kept, do.max(count, filled(count.aval, 1)))  # none enters that is NaN
 
     return jvp

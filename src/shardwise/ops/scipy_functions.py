@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -29,9 +30,17 @@ def _function(name: str) -> Any:
         if dtype.itemsize < 4:
             blocks = tuple(b.astype(np.float32) for b in blocks)
         with np.errstate(all="ignore"):
-            return np.asarray(getattr(scipy.special, name)(*blocks)).astype(dtype, copy=False)
+            out = np.asarray(getattr(scipy.special, name)(*blocks)).astype(dtype, copy=False)
+        if len(blocks) > 1:  # of several operands some look at one only where another is a pole
+            np.copyto(out, np.array(np.nan, dtype), where=functools.reduce(np.logical_or, map(np.isnan, blocks)))
+        return out
 
     return function
+
+
+def _owens_t(h: Block, a: Block) -> Block:
+    """Odd in `a`, at -0.0, too."""
+    return np.copysign(_function("owens_t")(h, a), a)
 
 
 def _hyp1f1(a: Block, b: Block, x: Block) -> Block:
@@ -72,7 +81,7 @@ def _gamma_push(t: Any, y: Any, x: Any) -> Any:
 
 
 def _wofz_push(t: Any, y: Any, z: Any) -> Any:
-    return do.mul(t, do.add(do.mul(do.mul(-2, z), y), 2j / math.sqrt(math.pi)))
+    return do.mul(t, do.add(do.mul(z, do.mul(-2, y)), 2j / math.sqrt(math.pi)))
 
 
 def _owens_h(t: Any, y: Any, h: Any, a: Any) -> Any:
@@ -97,8 +106,8 @@ _PUSHES: dict[str, Pushes] = {
     "spence": _spence_push,
     "ndtri": lambda t, y, x: do.mul(t, do.div(1, _bell(y))),
     "log_ndtr": lambda t, y, x: do.mul(t, do.div(math.sqrt(2 / math.pi), _call("erfcx", do.mul(x, -math.sqrt(0.5))))),
-    "erfcx": lambda t, y, x: do.mul(t, do.sub(do.mul(do.mul(2, x), y), 2 / math.sqrt(math.pi))),
-    "dawsn": lambda t, y, x: do.mul(t, do.sub(1, do.mul(do.mul(2, x), y))),
+    "erfcx": lambda t, y, x: do.mul(t, do.sub(do.mul(x, do.mul(2, y)), 2 / math.sqrt(math.pi))),
+    "dawsn": lambda t, y, x: do.mul(t, do.sub(1, do.mul(x, do.mul(2, y)))),
     "wofz": _wofz_push,
     "gamma": _gamma_push,
     "poch": (lambda t, y, z, m: do.mul(t, do.mul(y, do.sub(do.digamma(do.add(z, m)), do.digamma(z)))),
@@ -113,7 +122,7 @@ _PUSHES: dict[str, Pushes] = {
            lambda t, y, n, x: do.mul(t, do.mul(0.5, do.sub(_call("jv", do.sub(n, 1), x), _call("jv", do.add(n, 1), x))))),
 }  # fmt: skip
 
-_OWN = {"hyp1f1": _hyp1f1}
+_OWN = {"hyp1f1": _hyp1f1, "owens_t": _owens_t}
 OPS: dict[str, Op] = {name: elementwise_op(f"scipy_{name}", _OWN.get(name) or _function(name), *(kinds,) * arity, push=_PUSHES.get(name),
                                            makes_nan=True)
                       for name, (arity, kinds) in _TABLE.items()}  # fmt: skip
@@ -141,6 +150,14 @@ def _pair_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     return pointwise_rule((in_types[0].shape,), tuple(t.shape for t in out_types))
 
 
+def _square_in_fours(x: Any) -> Any:
+    """``x ** 2`` less whole fours: of x = 2 m + f with whole m the square is 4 m (m + f) + f ** 2."""
+    m = do.round(do.mul(x, 0.5), rounding_method=1)
+    f = do.sub(x, do.mul(m, 2))
+    turn = do.mul(m, f)
+    return do.add(do.mul(4, do.sub(turn, do.round(turn, rounding_method=1))), do.square(f))
+
+
 def _pair(name: str) -> Op:
     def kernel(env: Env, x: Block) -> tuple[Block, ...]:
         import scipy.special
@@ -148,13 +165,20 @@ def _pair(name: str) -> Op:
         (block,) = aligned(env, [x])
         wide = block.astype(np.float32) if x.dtype.itemsize < 4 else block
         with np.errstate(all="ignore"):
-            return tuple(np.asarray(v).astype(x.dtype, copy=False) for v in getattr(scipy.special, name)(wide))
+            found = [np.asarray(v).astype(x.dtype, copy=False) for v in getattr(scipy.special, name)(wide)]
+        found[0] = np.copysign(found[0], x.dtype.type(1) * block)  # odd, at -0.0, too
+        return tuple(found)
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, list[Any]]:
         (x,), (t,) = primals, tangents
-        angle = do.mul(math.pi / 2, do.square(x)) if name == "fresnel" else x
-        slopes = do.sin(angle), do.cos(angle)
-        return _call(name, x), [do.mul(t, s if name == "fresnel" else do.div(s, x)) for s in slopes]
+        if name == "fresnel":
+            angle = do.mul(math.pi / 2, _square_in_fours(x))
+            slopes = [do.sin(angle), do.cos(angle)]
+        else:
+            zero = do.eq(x, 0)
+            sinc = do.select_n(zero, do.div(do.sin(x), do.select_n(zero, x, 1)), 1)
+            slopes = [sinc, do.div(do.cos(x), x)]
+        return _call(name, x), [do.mul(t, s) for s in slopes]
 
     return define_op(
         f"scipy_{name}",

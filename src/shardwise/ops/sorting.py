@@ -42,8 +42,15 @@ def _comparable(x: Block) -> Block:
     return x.astype(np.int8 if isdtype(x.dtype, "signed integer") else np.uint8)
 
 
+def _parts(keys: Block) -> list[Block]:
+    """The keys to sort by in turn: of complex numbers the parts, for NumPy puts all with a NaN in either last."""
+    return [keys.real, keys.imag] if keys.dtype.kind == "c" and np.isnan(keys).any() else [keys]
+
+
 def _sorted_values(x: Block, axis: int, stable: bool) -> Block:
     keys = _comparable(x)
+    if len(parts := _parts(keys)) > 1:
+        return np.take_along_axis(x, np.lexsort(parts[::-1], axis=axis), axis)
     # Equal keys are indistinguishable, except for zeros of both signs; then only a stable sort keeps their order.
     mixed = stable and keys.dtype.kind in "fc" and bool(((keys == 0) & np.signbit(keys.real)).any())
     out = np.sort(keys, axis=axis, kind="stable" if mixed or keys.dtype.kind == "c" else None)
@@ -75,8 +82,8 @@ def _sort_kernel(env: Env, *operands: Block, dimension: int, is_stable: bool, nu
 def _sorted_together(operands: Sequence[Block], axis: int, lead: int, stable: bool, num_keys: int) -> tuple[Block, ...]:
     if len(operands) == 1:
         return (_sorted_values(operands[0], axis, stable),)
-    keys = np.broadcast_arrays(*(_comparable(x) for x in operands[:num_keys]))
-    order = keys[0].argsort(axis=axis, kind="stable") if num_keys == 1 else np.lexsort(keys[::-1], axis=axis)
+    keys = np.broadcast_arrays(*(part for x in operands[:num_keys] for part in _parts(_comparable(x))))
+    order = keys[0].argsort(axis=axis, kind="stable") if len(keys) == 1 else np.lexsort(keys[::-1], axis=axis)
     loops = np.broadcast_shapes(*(x.shape[:lead] for x in operands))
     return tuple(_taken(x, order, axis, loops) for x in operands)
 

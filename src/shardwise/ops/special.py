@@ -33,6 +33,12 @@ def _scipy(name: str) -> Callable[..., Block]:
     return function
 
 
+def _odd(name: str) -> Callable[[Block], Block]:
+    """SciPy's function, which has the sign of its operand; at -0.0, too."""
+    function = _scipy(name)
+    return lambda x: np.copysign(function(x), x)
+
+
 def _define(
     name: str, function: Callable[..., Block], arity: int, push: Pushes | None = None, emit: Emit | None = None,
     **fields: Any,
@@ -84,6 +90,10 @@ def _gamma_derivative(a: Block, x: Block) -> Block:
     tail = x64 > a64
     f = lambda k: np.where(tail, -special.gammaincc(a64 + k * h, x64), special.gammainc(a64 + k * h, x64))  # noqa: E731
     out = (f(-2) - 8 * f(-1) + 8 * f(1) - f(2)) / (12 * h)
+    near = a64 < 2 * h  # no points on the left
+    if near.any():
+        out = np.where(near, (-25 * f(0) + 48 * f(1) - 36 * f(2) + 16 * f(3) - 3 * f(4)) / (12 * h), out)
+    out = np.where(np.isinf(a64) | (x64 == 0), 0, np.where(out == 0, -0.0, out))  # the greater a, the less lies below x
     return np.where((a64 > 0) & (x64 >= 0), out, np.nan)
 
 
@@ -97,12 +107,12 @@ def _igammac(a: Block, x: Block) -> Block:
 
 
 def _zeta(x: Block, q: Block) -> Block:
-    """At the poles, where `q` is 0 or a negative integer, infinity from both sides if `x` is even, else NaN."""
+    """At the poles, where `q` is 0 or a negative integer, infinity from both sides if `x` is even, else NaN; infinity for x = 1."""
     poles = (q <= 0) & (q == np.floor(q))
     found = _hurwitz(x, q)
     if not poles.any():
         return found
-    sides = np.where(np.mod(x, 2) == 0, x.dtype.type(np.inf), x.dtype.type(np.nan))
+    sides = np.where((np.mod(x, 2) == 0) | (x == 1), x.dtype.type(np.inf), x.dtype.type(np.nan))
     return np.where(poles, sides, found).astype(x.dtype, copy=False)
 
 
@@ -166,7 +176,7 @@ igamma_grad_a_p = _define("igamma_grad_a", _igamma_grad_a, 2, makes_nan=True)
 random_gamma_grad_p = _define("random_gamma_grad", _random_gamma_grad, 2)
 bessel_i0e_p = _define("bessel_i0e", _scipy("i0e"), 1,
                        lambda t, y, x: do.mul(t, do.sub(do.bessel_i1e(x), do.mul(do.sign(x), y))), makes_nan=True)  # fmt: skip
-bessel_i1e_p = _define("bessel_i1e", _scipy("i1e"), 1, _i1e_push, makes_nan=True)
+bessel_i1e_p = _define("bessel_i1e", _odd("i1e"), 1, _i1e_push, makes_nan=True)
 zeta_p = _define("zeta", _zeta, 2,
                  (unknown("zeta", "its exponent"),
                   lambda t, y, x, q: do.mul(t, do.mul(do.neg(x), do.zeta(do.add(x, 1), q)))), makes_nan=True)  # fmt: skip

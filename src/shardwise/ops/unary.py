@@ -156,6 +156,7 @@ _cosh, _cosh_of = _by_dtype(np.cosh, complex_points.cosh)
 _asin, _asin_of = _by_dtype(np.arcsin, complex_points.asin)
 _acos, _acos_of = _by_dtype(np.arccos, complex_points.acos)
 _asinh, _asinh_of = _by_dtype(np.arcsinh, complex_points.asinh)
+_square, _square_of = _by_dtype(np.square, complex_points.square)
 _acosh, _acosh_of = _by_dtype(np.arccosh, complex_points.acosh)
 _abs, _abs_of = _by_dtype(np.absolute, complex_points.absolute)
 _sin, _sin_of = _by_dtype(np.sin, complex_points.sin, _through_double(np.sin))
@@ -181,7 +182,9 @@ def _conj_pull(ct: Any, x: Any) -> Any:
 def _integer_pow_push(t: Any, z: Any, x: Any, *, y: int) -> Any:
     if y in (0, 1):
         return t if y else do.mul(t, 0)
-    return do.mul(t, do.mul(y, x if y == 2 else do.integer_pow(x, y=y - 1)))
+    if y == 2:
+        return do.mul(t, do.add(x, x))  # a product with a complex 2 would meet 0 times infinity
+    return do.mul(t, do.mul(y, do.integer_pow(x, y=y - 1)))
 
 
 # -- ops -------------------------------------------------------------------------------------------------------------
@@ -245,7 +248,8 @@ cbrt_p = _transcendental(
 logistic_p = _transcendental("logistic", _logistic, "fc", emit=ir.LOGISTIC,
                           push=lambda t, y, x: do.mul(t, do.mul(y, do.sub(1, y))))  # fmt: skip
 abs_p = elementwise_op("abs", _abs, "ifc", ufunc_of=_abs_of, emit=ir.ABS, result=real_part_dtype, push=_abs_push)
-square_p = elementwise_op("square", np.square, "iufc", emit=ir.SQUARE, push=lambda t, y, x: do.mul(t, do.mul(2, x)))
+square_p = elementwise_op("square", _square, "iufc", ufunc_of=_square_of, emit=ir.SQUARE,
+                        push=lambda t, y, x: do.mul(t, do.add(x, x)))  # fmt: skip
 real_p = elementwise_op("real", np.real, "c", result=real_part_dtype,
                       push=lambda t, y, x: do.real(t), pull=lambda ct, x: do.complex(ct, 0))  # fmt: skip
 imag_p = elementwise_op("imag", np.imag, "c", result=real_part_dtype,

@@ -123,6 +123,8 @@ def _window_kernel(reduction: str) -> Callable[..., Block]:
         for d, (size, stride, gap) in sorted(enumerate(steps, env.lead), key=lambda s: -s[1][1]):
             if size != 1 or stride != 1:
                 x = _slide(MONOIDS[reduction].merge, x, d, size, stride, gap)
+        if reduction == "sum" and any(n > 1 for n in window_dimensions) and dtype_kind(dtype) in "fc":  # begun with 0.0
+            x = np.add(x, np.zeros((), x.dtype), out=x)
         return x.astype(dtype) if narrow else x
 
     return kernel
@@ -195,13 +197,13 @@ def _sum_transpose(ct: Any, x: Any, *, window_dimensions: Ints, window_strides: 
 
 def _window_jvp(reduction: str) -> Callable[..., Any]:
     """The tangents follow the elements that win, or the product rule, as shifted slices combine dim by dim."""
-    beats = {"max": "gt", "min": "lt"}.get(reduction, "")
+    keeps = {"max": "ge", "min": "le"}.get(reduction, "")
 
     def combine(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
-        if not beats:
+        if not keeps:
             return do.mul(x, y), do.add(do.mul(t, y), do.mul(s, x))
-        wins = getattr(do, beats)(y, x)
-        return do.select_n(wins, x, y), do.select_n(wins, t, s)
+        stays = getattr(do, keeps)(x, y)  # beside NaN the later element wins
+        return do.select_n(stays, y, x), do.select_n(stays, s, t)
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = getattr(do, f"reduce_window_{reduction}")(*primals, **params)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardwise import numpy as jnp
 from shardwise.ir import Array
 from shardwise.numpy._promote import broadcast_shapes, broadcast_to_shape, is_complex, promote_to_inexact
 
@@ -15,3 +16,8 @@ def real(name: str, *xs: Any) -> list[Array]:
         raise ValueError(f"{name} is about real numbers; it got complex ones.")
     shape = broadcast_shapes(*(x.shape for x in promoted))
     return [broadcast_to_shape(x, shape) for x in promoted]
+
+
+def at_integers(n: Any, log_mass: Any) -> Array:
+    """`log_mass` at whole numbers `n`, no probability between them; NaN wherever `log_mass` is."""
+    return jnp.where((n == jnp.floor(n)) | jnp.isnan(log_mass), log_mass, -jnp.inf)

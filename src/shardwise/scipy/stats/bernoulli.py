@@ -8,7 +8,7 @@ from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import Array
 from shardwise.scipy.special import xlog1py, xlogy
-from shardwise.scipy.stats._arguments import real
+from shardwise.scipy.stats._arguments import at_integers, real
 
 __all__ = ["cdf", "logpmf", "pmf", "ppf"]
 
@@ -18,7 +18,7 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
     k, p, loc = real("bernoulli.logpmf", k, p, loc)
     n = k - loc
     value = xlogy(n, p) + xlog1py(1 - n, -p)
-    return jnp.where((n == 0) | (n == 1), value, -jnp.inf)
+    return jnp.where((n < 0) | (n > 1), -jnp.inf, at_integers(n, value))
 
 
 def pmf(k: Any, p: Any, loc: Any = 0) -> Array:

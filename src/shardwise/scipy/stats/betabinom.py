@@ -17,10 +17,10 @@ def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
     """The log of the probability of `k`."""
     k, n, a, b, loc = real("betabinom.logpmf", k, n, a, b, loc)
     y = jnp.floor(k) - loc
-    inside = (y >= 0) & (y <= n)
-    safe = jnp.where(inside, y, 0)
+    outside = (y < 0) | (y > n)
+    safe = jnp.where(outside, 0, y)
     ways = -jnp.log1p(n) - betaln(n - safe + 1, safe + 1)
-    known = jnp.where(inside, ways + betaln(safe + a, n - safe + b) - betaln(a, b), -jnp.inf)
+    known = jnp.where(outside, -jnp.inf, ways + betaln(safe + a, n - safe + b) - betaln(a, b))
     return jnp.where((n >= 0) & (a > 0) & (b > 0), known, jnp.nan)
 
 

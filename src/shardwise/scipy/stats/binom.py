@@ -8,7 +8,7 @@ from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import Array
 from shardwise.scipy.special import gammaln, xlog1py, xlogy
-from shardwise.scipy.stats._arguments import real
+from shardwise.scipy.stats._arguments import at_integers, real
 
 __all__ = ["logpmf", "pmf"]
 
@@ -17,10 +17,10 @@ def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
     """The log of the probability of `k`."""
     k, n, p, loc = real("binom.logpmf", k, n, p, loc)
     m = k - loc
-    inside = (m >= 0) & (m <= n) & (m == jnp.floor(m))
-    safe = jnp.where(inside, m, 0)
+    outside = (m < 0) | (m > n)
+    safe = jnp.where(outside, 0, m)
     ways = gammaln(n + 1) - gammaln(safe + 1) - gammaln(n - safe + 1)
-    return jnp.where(inside, ways + xlogy(safe, p) + xlog1py(n - safe, -p), -jnp.inf)
+    return jnp.where(outside, -jnp.inf, at_integers(m, ways + xlogy(safe, p) + xlog1py(n - safe, -p)))
 
 
 def pmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:

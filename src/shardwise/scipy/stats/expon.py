@@ -15,7 +15,7 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
     x, loc, scale = real("expon.logpdf", x, loc, scale)
-    return jnp.where(x < loc, -jnp.inf, (loc - x) / scale - lax.log(scale))
+    return jnp.where(x < loc, -jnp.inf, -((x - loc) / scale + lax.log(scale)))
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:

@@ -13,6 +13,11 @@ from shardwise.scipy.stats._arguments import real
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
 
+def _of_positive(a: Any, value: Any) -> Array:
+    """NaN without a positive shape, for there is no distribution."""
+    return jnp.where(a > 0, value, jnp.nan)
+
+
 def logpdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
     x, a, loc, scale = real("gamma.logpdf", x, a, loc, scale)
@@ -29,13 +34,13 @@ def pdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def cdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values up to `x`."""
     x, a, loc, scale = real("gamma.cdf", x, a, loc, scale)
-    return gammainc(a, lax.clamp(0.0, (x - loc) / scale, jnp.inf))
+    return _of_positive(a, gammainc(a, lax.clamp(0.0, (x - loc) / scale, jnp.inf)))
 
 
 def sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values above `x`."""
     x, a, loc, scale = real("gamma.sf", x, a, loc, scale)
-    return gammaincc(a, lax.clamp(0.0, (x - loc) / scale, jnp.inf))
+    return _of_positive(a, gammaincc(a, lax.clamp(0.0, (x - loc) / scale, jnp.inf)))
 
 
 def logcdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:

@@ -8,7 +8,7 @@ from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import Array
 from shardwise.scipy.special import xlog1py
-from shardwise.scipy.stats._arguments import real
+from shardwise.scipy.stats._arguments import at_integers, real
 
 __all__ = ["logpmf", "pmf"]
 
@@ -17,8 +17,9 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
     """The log of the probability of `k`."""
     k, p, loc = real("geom.logpmf", k, p, loc)
     n = k - loc
-    inside = (n >= 1) & (n == jnp.floor(n))
-    return jnp.where(inside, xlog1py(jnp.where(inside, n, 1) - 1, -p) + lax.log(p), -jnp.inf)
+    outside = n <= 0
+    value = xlog1py(jnp.where(outside, 1, n) - 1, -p) + lax.log(p)
+    return jnp.where(outside, -jnp.inf, at_integers(n, value))
 
 
 def pmf(k: Any, p: Any, loc: Any = 0) -> Array:

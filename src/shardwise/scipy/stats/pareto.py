@@ -44,7 +44,7 @@ def sf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 def cdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values up to `x`."""
-    return -jnp.expm1(logsf(x, b, loc, scale))
+    return 0 - jnp.expm1(logsf(x, b, loc, scale))
 
 
 def logcdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:

@@ -69,7 +69,8 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
         begun = lax.cummax(jnp.where(_runs(ordered, d), at, 0), d)
         length = at - begun + 1
         longest = jnp.argmax(length, d, keepdims=True)
-        found = tuple(jnp.reshape(jnp.take_along_axis(v, longest, d), kept) for v in (ordered, length))
+        first = jnp.take_along_axis(begun, longest, d)  # of equal values, the first one
+        found = tuple(jnp.reshape(jnp.take_along_axis(v, i, d), kept) for v, i in ((ordered, first), (length, longest)))
     if not keepdims:
         found = tuple(jnp.squeeze(v, tuple(range(whole.ndim)) if axis is None else d) for v in found)
     return ModeResult(*found)

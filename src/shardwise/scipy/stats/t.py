@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from math import pi
 from typing import Any
 
 from shardwise import lax
 from shardwise.ir import Array
-from shardwise.scipy.special import gammaln
+from shardwise.scipy.special import betaln
 from shardwise.scipy.stats._arguments import real
 
 __all__ = ["logpdf", "pdf"]
@@ -17,7 +16,7 @@ def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
     x, df, loc, scale = real("t.logpdf", x, df, loc, scale)
     z = (x - loc) / scale
-    constant = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * lax.log(pi * df * lax.square(scale))
+    constant = -betaln(df / 2, lax.full_like(df, 0.5)) - 0.5 * lax.log(df * lax.square(scale))
     return constant - (df + 1) / 2 * lax.log1p(z * z / df)
 
 

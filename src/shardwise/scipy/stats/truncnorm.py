@@ -16,8 +16,8 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
 def _log_difference(x: Any, y: Any) -> Any:
     """log(exp(x) - exp(y)) for x >= y."""
-    apart = x > y
-    return jnp.where(apart, x + jnp.log(-jnp.expm1(jnp.where(apart, y - x, -1))), -jnp.inf)
+    none = x <= y
+    return jnp.where(none, -jnp.inf, x + jnp.log(-jnp.expm1(jnp.where(none, -1, y - x))))
 
 
 def _log_mass(a: Any, b: Any) -> Any:
@@ -32,8 +32,8 @@ def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
     x, a, b, loc, scale = real("truncnorm.logpdf", x, a, b, loc, scale)
     z = (x - loc) / scale
-    inside = (z >= a) & (z <= b)
-    known = jnp.where(inside, norm.logpdf(jnp.where(inside, x, loc), loc, scale) - _log_mass(a, b), -jnp.inf)
+    outside = (z < a) | (z > b)
+    known = jnp.where(outside, -jnp.inf, norm.logpdf(jnp.where(outside, loc, x), loc, scale) - _log_mass(a, b))
     return jnp.where(a < b, known, jnp.nan)
 
 
@@ -45,12 +45,15 @@ def pdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of `cdf`."""
     x, a, b, loc, scale = real("truncnorm.logcdf", x, a, b, loc, scale)
-    z = jnp.clip((x - loc) / scale, a, b)
-    whole = _log_mass(a, b)
-    below, above = _log_mass(a, z) - whole, _log_mass(z, b) - whole
+    z = (x - loc) / scale
+    low, high = z <= a, z >= b
+    outside = low | high  # there nothing moves; numbers inside, for the derivative
+    left, at, right = jnp.where(outside, -1, a), jnp.where(outside, 0, z), jnp.where(outside, 1, b)
+    whole = _log_mass(left, right)
+    below, above = _log_mass(left, at) - whole, _log_mass(at, right) - whole
     # Near 1 the other side keeps its digits.
     known = jnp.where(below > -0.1, jnp.log1p(-jnp.exp(above)), below)
-    known = jnp.where(z >= b, 0, jnp.where(z <= a, -jnp.inf, known))
+    known = jnp.where(high, 0, jnp.where(low, -jnp.inf, known))
     return jnp.where(a < b, known, jnp.nan)
 
 
