@@ -43,7 +43,8 @@ _TABLE = [
     (r"stats\.vonmises\.pdf|stats\.(norm|cauchy)\.log[cs]", Bound(8, 8), Bound(24, 16)),
     (r"stats\.", Bound(8, 2), Bound(16, 4)),
     (r"nn\.(mish|gelu)", Bound(8, 2), Bound(16, 8)),
-    (r"(nn|special)\.|jnp\.linalg\.norm|.*softmax|lax\.cumlogsumexp|jnp\.logaddexp|.*logsumexp", Bound(8, 2), Bound(16, 4)),
+    (r"jnp\.linalg\.norm", Bound(8, 2), Bound(16, 8)),
+    (r"(nn|special)\.|.*softmax|lax\.cumlogsumexp|jnp\.logaddexp|.*logsumexp", Bound(8, 2), Bound(16, 4)),
     (r"jnp\.(cov|corrcoef|convolve|correlate|poly)", Bound(8, 8), Bound(8, 8)),
 ]  # fmt: skip
 _USUAL = Bound(4, 0), Bound(8, 2)

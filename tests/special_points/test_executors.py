@@ -118,8 +118,12 @@ def _zeros(size):
             rows = scope["jnp"].asarray(rows, dtype)
             for expression in ZEROS:
                 function = eval(f"lambda rows: {expression}", scope)
-                plain, one = (np.signbit(np.asarray(f(rows), np.float32)) for f in (function, shardwise.jit(function)))
+                small = shardwise.jit(lambda rows, f=function: f(rows) * 1.0)  # several ops: one machine function
+                plain, one, fused = (
+                    np.signbit(np.asarray(f(rows), np.float32)) for f in (function, shardwise.jit(function), small)
+                )
                 np.testing.assert_array_equal(plain, one, err_msg=f"{expression} of {pattern} as {dtype}")
+                np.testing.assert_array_equal(plain, fused, err_msg=f"{expression} of {pattern} as {dtype}")
                 out[f"{expression}|{pattern}|{dtype}"] = plain
     return out
 

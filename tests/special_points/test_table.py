@@ -26,8 +26,8 @@ def dialect():
     shardwise.config.update("shardwise_dialect", before)
 
 
-def _failures(era, expression, wrap):
-    """What is neither JAX's answer nor the known difference."""
+def _failures(era, expression, wrap, zeros=True):
+    """What is neither JAX's answer nor the known difference. The signs of slopes that are zero count if `zeros`."""
     kept = record.recorded()[expression]
     theirs, accepted = record.answers(kept, era), record.ours(kept, era)
     got = record.evaluated(expression, era, wrap)
@@ -37,6 +37,8 @@ def _failures(era, expression, wrap):
     for key, off in differing(expression, got, theirs).items():
         if key in accepted:
             off = np.where(kinds(got[key], accepted[key], bound_of(expression, key)) == 0, 0, off)
+        if not (zeros or key.startswith("value")):
+            off = np.where(off == 1 + KINDS.index("sign"), 0, off)
         if off.any():
             at = tuple(np.argwhere(off)[0])
             wanted = accepted.get(key, theirs[0][key])
@@ -48,8 +50,8 @@ def _failures(era, expression, wrap):
     return failed
 
 
-def _check(era, part, wrap):
-    failed = [line for e in record.expressions(era)[part::PARTS] for line in _failures(era, e, wrap)]
+def _check(era, part, wrap, zeros=True):
+    failed = [line for e in record.expressions(era)[part::PARTS] for line in _failures(era, e, wrap, zeros)]
     assert not failed, "\n".join(failed)
 
 
@@ -72,8 +74,9 @@ def test_eager_further(dialect, era, part):
 @pytest.mark.parametrize("era", record.ERAS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_compiled(dialect, era, part):
+    """As eagerly, but that small products begin with 0.0: to which a slope of -0.0 is added."""
     dialect(era)
-    _check(era, part, shardwise.jit)
+    _check(era, part, shardwise.jit, zeros=False)
 
 
 @pytest.mark.parametrize("era", record.ERAS)

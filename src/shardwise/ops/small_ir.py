@@ -27,6 +27,7 @@ from shardwise.ops.iota import iota_p
 from shardwise.ops.pieces import concatenate_p, pad_p, slice_p, split_p
 from shardwise.ops.precision import DotAlgorithm, DotAlgorithmPreset
 from shardwise.ops.reshape import reshape_p
+from shardwise.ops.running import SUM
 from shardwise.ops.scan import scan_p
 from shardwise.ops.slicing import dynamic_slice_p, dynamic_update_slice_p
 from shardwise.ops.small_random import RANDOM, random_writable
@@ -98,7 +99,8 @@ def _running(name: str) -> Any:
 
     def write(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
         axis = eqn.params["axis"] + body.code.lead
-        return [running(body.code, values[0], axis, eqn.params["reverse"], op, wanted[0])]
+        begin = SUM.begin if name == "add" else None
+        return [running(body.code, values[0], axis, eqn.params["reverse"], op, wanted[0], begin)]
 
     return write
 

@@ -91,8 +91,13 @@ def pointwise(
     return value
 
 
-def running(code: Code, x: Value, axis: int, reverse: bool, op: Op, into: Value | None) -> Value:
-    """`op` of all elements up to each along dim `axis` of a value, from the other end if `reverse`."""
+def running(
+    code: Code, x: Value, axis: int, reverse: bool, op: Op, into: Value | None, begin: float | None = None
+) -> Value:
+    """`op` of all elements up to each along dim `axis` of a value, from the other end if `reverse`.
+
+    What floats begin with, if not with the first element, is `begin`.
+    """
     n = x.shape[axis]
     if n == 1:
         return x
@@ -103,7 +108,15 @@ def running(code: Code, x: Value, axis: int, reverse: bool, op: Op, into: Value 
         shape, steps = (v[:axis] + v[axis + 1 :] for v in (value.shape, value.steps))
         return replace(value, shape=shape, steps=steps, place=code.moved(value.place, i, value.steps[axis]))
 
-    store(code, row(x, str(n - 1 if reverse else 0)), row(into, str(n - 1 if reverse else 0)))
+    first, there = (row(value, str(n - 1 if reverse else 0)) for value in (x, into))
+
+    def begun(lanes: list[Lane]) -> Lane:
+        return code.emitted(op, [code.like(begin, lanes[0]), lanes[0]], {}, x.dtype)
+
+    if begin is None or "float" not in x.dtype:
+        store(code, first, there)
+    else:
+        pointwise(code, [first], begun, x.dtype, there)
 
     def step(i: str, _: list[str]) -> list[str]:
         at = code.new(f"sub i64 {n - 2}, {i}" if reverse else f"add i64 {i}, 1")
