@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -56,3 +59,32 @@ def shell():
         )
 
     return run
+
+
+# Reasons that name what the test extra, MPI or llvmlite bring: where CI is set these are there, or the tests have not been run.
+_LACKS = re.compile(
+    r"could not import '(jax|mpi4py|optax)|JAX is not installed|needs (mpi4py|optax)|no compiler|nothing can be compiled here"
+)
+
+
+def _fail_if_lacking(report: Any) -> None:
+    """In CI, a skip for want of an oracle or a tool is a failure; skips for want of an instruction or a right stay what they are."""
+    if os.environ.get("CI") and report.skipped and isinstance(report.longrepr, tuple):
+        path, line, reason = report.longrepr
+        if _LACKS.search(reason):
+            report.outcome = "failed"
+            report.longrepr = f"{path}:{line}: nothing that a test needs may be missing in CI: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    report = yield
+    _fail_if_lacking(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, Any, Any]:
+    report = yield
+    _fail_if_lacking(report)
+    return report

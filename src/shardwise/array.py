@@ -236,7 +236,8 @@ class ArrayImpl(Array):
     def _key_guard(self) -> None:
         if isinstance(self.dtype, KeyDtype):
             raise TypeError(
-                "an array of PRNG keys (dtype key<fry>) has no NumPy value. Use random.key_data(keys) for its words."
+                "JAX array with PRNGKey dtype cannot be converted to a NumPy array, as its words mean nothing there. Use "
+                "random.key_data(keys) for them."
             )
 
     @property

@@ -44,6 +44,10 @@ def bad_jvp(rule):
     f = jax.custom_jvp(lambda x: x)
     f.defjvp(rule)
     return f
+def nondiff(n):
+    f = jax.custom_jvp(lambda *a: a[0], nondiff_argnums=(n,))
+    f.defjvp(lambda *a: a)
+    return f
 def bad_vjp(fwd, bwd):
     f = jax.custom_vjp(lambda x: x)
     f.defvjp(fwd, bwd)

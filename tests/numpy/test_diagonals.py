@@ -80,3 +80,12 @@ def test_fill_diagonal_wraps():
     want = np.zeros((5, 2))
     np.fill_diagonal(want, [1, 2, 3], wrap=True)
     assert np.array_equal(jnp.fill_diagonal(jnp.zeros((5, 2)), jnp.array([1, 2, 3]), wrap=True, inplace=False), want)
+
+
+def test_tri_is_float32_with_x64_too():
+    """As in both eras of JAX; `eye` and `identity` are float64 there."""
+    import shardwise as sw
+    import shardwise.numpy as jnp
+
+    with sw.enable_x64(True):
+        assert (jnp.tri(2).dtype, jnp.tri(2, dtype=float).dtype, jnp.eye(2).dtype) == ("float32", "float64", "float64")

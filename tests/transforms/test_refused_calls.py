@@ -56,7 +56,7 @@ class Unprintable:
         (lambda: jax.grad(takes, argnums=())(1.0, 1.0, 1.0), ValueError, "names no argument"),
         (lambda: jax.grad(takes, argnums=(0, -3))(1.0, 1.0, 1.0), TypeError, "twice"),
         (lambda: jax.grad(takes, argnums=3)(1.0, 1.0, 1.0), TypeError, "at least 4 positional arguments"),
-        (lambda: jax.jacrev(takes, argnums=-4)(1.0, 1.0, 1.0), ValueError, "counts from the end"),
+        (lambda: jax.jacrev(takes, argnums=-4)(1.0, 1.0, 1.0), ValueError, "Positional argument indices"),
         (lambda: jax.jacfwd(lambda x: x, has_aux=True)(1.0), TypeError, "two-element tuple"),
         (lambda: jax.jvp(jnp.sin, (1.0,), [1.0]), TypeError, "same tree structure"),
         (lambda: jax.linearize(jnp.sum, jnp.arange(3))[1](jnp.ones(3)), ValueError, "float0 only"),

@@ -87,8 +87,9 @@ def identity(n: int, dtype: Any = None) -> Array:
 
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
-    """An N x M matrix with ones at and below the k-th diagonal and zeros above."""
-    wanted = requested("tri", dtype) or default_dtype("f")
+    """An N x M matrix with ones at and below the k-th diagonal and zeros above; float32 (as JAX has it, with x64, too) unless `dtype`
+    says otherwise."""
+    wanted = requested("tri", dtype) or np.dtype(np.float32)
     return as_array(astype(_triangle(*_sizes("tri", N, M), k), wanted))
 
 

@@ -143,7 +143,7 @@ def _names(functions: Sequence[Callable[..., Any]], labels: Sequence[str]) -> st
 
 def _check_branches(functions: Sequence[Callable[..., Any]], labels: Sequence[str], bodies: Sequence[Body]) -> None:
     """TypeError unless all branches return one structure of equal types."""
-    first = bodies[0]
+    first, name = bodies[0], "cond" if labels[0].endswith("_fun") else "switch"
     for i, body in enumerate(bodies[1:], 1):
         pair, who = (labels[0], labels[i]), _names([functions[0], functions[i]], [labels[0], labels[i]])
         into, out = (tree_unflatten(b.out_tree, list(b.out_types)) for b in (first, body))
@@ -151,7 +151,7 @@ def _check_branches(functions: Sequence[Callable[..., Any]], labels: Sequence[st
             lines = [f"{pair[0]} output{keystr(path)} is {a}, but {pair[1]} has {b} there: {why}"
                      for path, a, b, why in equality_errors(into, out)]  # fmt: skip
             if lines:
-                raise TypeError("cond branch outputs must have the same pytree structure, but they differ: "
+                raise TypeError(f"{name} branch outputs must have the same pytree structure, but they differ: "
                                 f"{'; '.join(lines)}. {who}.")  # fmt: skip
         lines = []
         for (path, a), b in zip(tree_leaves_with_path(into), body.out_types, strict=True):
@@ -160,7 +160,7 @@ def _check_branches(functions: Sequence[Callable[..., Any]], labels: Sequence[st
                 lines.append(f"the output{keystr(path)} of {pair[0]} has type {a.str_short()}, that of {pair[1]} {b.str_short()}, so "
                              f"the {difference(a, b)} do not match{_cast_hint(a, b)}")  # fmt: skip
         if lines:
-            raise TypeError(f"cond branches must have equal output types but they differ: {'; '.join(lines)}. {who}.")
+            raise TypeError(f"{name} branches must have equal output types but they differ: {'; '.join(lines)}. {who}.")
 
 
 def _alike(a: ShapedArray, b: ShapedArray) -> bool:

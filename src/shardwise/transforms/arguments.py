@@ -67,6 +67,20 @@ def as_nums(value: Any, option: str) -> Nums:
         raise TypeError(f"{option} takes an int or a collection of ints, got {value!r}") from None
 
 
+def from_beginning(nums: Iterable[int], count: int) -> set[int]:
+    """The positions `nums` of `count` arguments, negative ones counted from the end; positions behind the last name none of them.
+
+    ValueError for one before the first.
+    """
+    for n in nums:
+        if n < -count:
+            raise ValueError(
+                f"Positional argument indices, e.g. for `static_argnums`, must have value greater than or equal to -len(args) and less "
+                f"than len(args), but got value {n} for len(args) == {count}."
+            )
+    return {n + count if n < 0 else n for n in nums}
+
+
 def as_names(value: Any, option: str) -> Names:
     """A str or an iterable of strs as a tuple."""
     if value is None:

@@ -16,7 +16,7 @@ from shardwise.ops.casts import convert
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import filled
 from shardwise.ops.reshape import reshape
-from shardwise.transforms.arguments import as_nums
+from shardwise.transforms.arguments import as_nums, from_beginning
 from shardwise.transforms.jvp import JVPTrace, JVPTracer
 from shardwise.transforms.linear_maps import linear_map, pulling, pushing, tangent_in, tangent_out
 from shardwise.transforms.linear_transpose import linear_transpose as linear_transpose
@@ -154,9 +154,8 @@ def _check_argnums(argnums: Any, args: tuple[Any, ...], name: str) -> tuple[int,
     if not nums:
         raise ValueError(f"{name}: argnums names no argument.")
     short = TypeError if name.startswith("grad") else ValueError
+    from_beginning(nums, len(args))
     for n in nums:
-        if n < -len(args):
-            raise ValueError(f"argnums={argnums} counts from the end of {len(args)} positional arguments: too few.")
         if n >= len(args):
             raise short(f"differentiating with respect to argnums={argnums} requires at least {n + 1} positional arguments to be "
                         f"passed by the caller, but got only {len(args)} positional arguments.")  # fmt: skip

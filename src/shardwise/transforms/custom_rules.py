@@ -15,6 +15,7 @@ from shardwise.base.wrapping import copy_identity
 from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, tracing
 from shardwise.ops.convert import as_array, as_value
 from shardwise.ops.derivative import has_tangent
+from shardwise.transforms.arguments import from_beginning
 from shardwise.transforms.jvp import JVPTrace, JVPTracer, tangent_type, zeros
 
 Flat = Callable[..., Sequence[Any]]
@@ -123,7 +124,7 @@ class Custom:
         self, args: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...], tuple[Any, ...], Callable[[Sequence[Any]], tuple[Any, ...]]]:
         """Constant arguments, differentiable ones, and how both make up the call."""
-        nums = {n % len(args) if args else n for n in self.nondiff_argnums}
+        nums = from_beginning(self.nondiff_argnums, len(args))
         constant = tuple(a for i, a in enumerate(args) if i in nums)
         smooth = tuple(a for i, a in enumerate(args) if i not in nums)
 

@@ -19,6 +19,7 @@ from shardwise.ops.parallel import AXIS_ENV
 from shardwise.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
 from shardwise.sharding.device import default_device
 from shardwise.signature import Signature, signature
+from shardwise.transforms.arguments import from_beginning
 from shardwise.transforms.bound_call import BoundCall
 from shardwise.transforms.jaxpr_views import ClosedJaxpr
 from shardwise.transforms.jit import JitWrapped, jit
@@ -70,7 +71,7 @@ def struct_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtype
 def bind_abstract(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
     """A call's arguments taken apart, with `Abstract`s where only types are given."""
     chosen = wrapped._options.args
-    static = {n % len(args) if -len(args) <= n < 0 else n for n in chosen.static_nums}
+    static = from_beginning(chosen.static_nums, len(args))
     typed = tuple(a if i in static else tree_map(abstract_leaf, a) for i, a in enumerate(args))
     named = {k: a if k in chosen.static_names else tree_map(abstract_leaf, a) for k, a in kwargs.items()}
     return wrapped._bind_arguments(typed, named)

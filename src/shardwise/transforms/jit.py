@@ -49,6 +49,7 @@ from shardwise.transforms.arguments import (
     argument_names,
     check_compiler_options,
     check_function,
+    from_beginning,
     select_arguments,
 )
 from shardwise.transforms.bound_call import BoundCall, Statics, check_donation, keyed, keyed_tree
@@ -213,7 +214,7 @@ class JitWrapped:
                 "pjit does not support kwargs when in_shardings is specified. Pass the arguments by position."
             )
         chosen = options.args
-        nums = {n % len(args) if -len(args) <= n < 0 else n for n in chosen.static_nums}
+        nums = from_beginning(chosen.static_nums, len(args)) if chosen.static_nums else set()
         dynamic = tuple(a for i, a in enumerate(args) if i not in nums) if nums else args
         static_args = tuple((i, StaticValue(args[i])) for i in sorted(nums) if i < len(args))
         static_kwargs = tuple((k, StaticValue(kwargs[k])) for k in sorted(kwargs) if k in chosen.static_names)
