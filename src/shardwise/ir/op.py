@@ -139,6 +139,7 @@ class Op:
     numeric         params hold numbers of any kind: keys of them compare types and bits at any depth (see ir.keys). Set for an
                     op whose params take what users give; found out otherwise.
     updates         the result is operand 0 with something written into it; the kernel may write there where nobody else sees it.
+    extracts        small programs take elements out of operand 0: "copies" of their own, or a "window" that is copied where it is small.
     view            the kernel gives a view of operand 0: the result takes no memory.
     additive        commutes with the sum over devices where all operands, or those from one up to another, are partial sums alike.
     scales          so many first operands, in each of which it is linear: one may be partial sums where the others are `reduced`.
@@ -203,6 +204,7 @@ class Op:
     workspace: Callable[..., int] | None = None
     numeric: bool = False
     updates: bool = False
+    extracts: str | None = None
     view: bool = False
     additive: bool | tuple[int, int | None] = False
     scales: int = 0

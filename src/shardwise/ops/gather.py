@@ -253,6 +253,7 @@ gather_p = define_op(
     batch=_gather_batch,
     keys=HANDS_ON,
     indexed=_indexed,
+    extracts="copies",
 )
 
 

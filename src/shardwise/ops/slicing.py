@@ -176,6 +176,7 @@ dynamic_slice_p = define_op(
     explicit=lambda ins, outs, params, rule: cut_specs("dynamic_slice", ins, outs),
     keys=HANDS_ON,
     indexed=_indexed,
+    extracts="window",
 )
 
 

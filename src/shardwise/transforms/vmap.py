@@ -311,7 +311,7 @@ def _keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
 vmapped_op = define_op(
     "vmapped", type_rule=_type, multiple_results=True, typed=True, numeric=True, compile=_kernel, rule=_rule, localize=_localize,
     place=_place, reduction=lambda params: params["op"].reduction_of(dict(params["inner"])), jvp=_jvp, transpose=_transpose,
-    effects=lambda params: params["op"].has_effects(dict(params["inner"])), keys=_keys,
+    effects=lambda params: params["op"].has_effects(dict(params["inner"])), keys=_keys, extracts="copies",
 )  # fmt: skip
 
 

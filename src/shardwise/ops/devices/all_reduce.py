@@ -5,6 +5,7 @@ Ops that reduce in their own kernel (`Op.absorbs`) take `summing` for their kern
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.dtypes import physical
 from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown, literal
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
@@ -37,7 +39,7 @@ from shardwise.ops.devices.rules import same_dims
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
-from shardwise.runtime.monoids import MONOIDS
+from shardwise.runtime.monoids import MONOIDS, Monoid
 from shardwise.runtime.processes.comm import the_world
 
 _LARGE = 1 << 20  # bytes of a block whose parts are reduced piece by piece, as they are exchanged
@@ -55,9 +57,29 @@ def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], kind: str, groups: G
     if groups is not None:
         front, _, dims = joined(env, x, axes)
         return unjoined(env, grouped(front, groups, lambda part: monoid.over(part, 0)), axes, dims)
-    here = tuple(d for d in (env.dim(a) for a in axes) if x.shape[d] != 1)
-    out = monoid.over(x, here, keepdims=True) if here else x
-    return monoid.times(out, math.prod(env.size(a) for a in axes if x.shape[env.dim(a)] == 1))
+    dims = tuple([env.dim(a) for a in axes])
+    return _reduced_over(monoid, monoid.reducer(x.dtype), dims, [env.size(a) for a in axes], x)
+
+
+def _reduced_over(monoid: Monoid, reduce: Kernel, dims: tuple[int, ...], sizes: Sequence[int], x: Ndarray) -> Ndarray:
+    """The reduction over leading dims, of these sizes in the grid; one of extent 1 has a value that is the same all along it."""
+    shape = x.shape
+    here = tuple([d for d in dims if shape[d] != 1])
+    out = reduce(x, here, keepdims=True) if here else x
+    if out.dtype != x.dtype:
+        out = out.astype(x.dtype)
+    if len(here) == len(dims) or monoid.repeated is None:
+        return out
+    return monoid.times(out, math.prod(n for d, n in zip(dims, sizes, strict=True) if shape[d] == 1))
+
+
+def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
+    """The kernel with all that does not depend on the block looked up."""
+    if params.get("groups") is not None:
+        return functools.partial(_kernel, env, **params)
+    axes, monoid = params["axes"], MONOIDS[params["kind"]]
+    dims, sizes = tuple(env.dim(a) for a in axes), [env.size(a) for a in axes]
+    return functools.partial(_reduced_over, monoid, monoid.reducer(physical(in_types[0].dtype)), dims, sizes)
 
 
 def _jvp(primals: Any, tangents: Any, *, kind: str, **params: Any) -> tuple[Any, Any]:
@@ -249,6 +271,7 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
 
 all_reduce = define_collective(
     "all_reduce", type_rule=_type, kernel=_kernel, rule=same_dims, jvp=_jvp, transpose=_transpose, batch=_batch, across=_across,
+    compile=_compile,
     collective=Collective("all_reduce", sent=_sent, computes=True, absorbed=_absorbed, exchange=_exchange, called=_called,
                           told=("groups",)),
     shown=Shown(name_of=_name, aliases=("psum", "pmax", "pmin", "psum2", "psum_invariant"), change=_shown,

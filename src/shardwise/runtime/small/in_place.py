@@ -11,9 +11,6 @@ from collections.abc import Sequence
 from shardwise.ir import Equation, Literal, Program, Var
 from shardwise.runtime.small.code import SMALL
 
-UPDATES = ("dynamic_update_slice", "scatter", *(f"scatter_{c}" for c in ("add", "sub", "mul", "min", "max")))
-_COPIES, _WINDOW = ("gather", "vmapped"), "dynamic_slice"  # what is mapped is put together row by row
-
 
 def updates(body: Program, before: Sequence[Var], after: Sequence[object], devices: int = 1) -> list[tuple[Var, ...]]:
     """For each carry its values in the body, from the one that comes in to the one that goes out; () where memory takes turns.
@@ -51,7 +48,7 @@ def _chain(body: Program, before: Var, after: object, made: dict[Var, int], used
 
 def _overwritten(eqn: Equation, new: Var, devices: int) -> object:
     """The operand in whose memory the equation can leave its result `new`: of an update, or of a loop of updates."""
-    if eqn.op.name in UPDATES:
+    if eqn.op.updates:
         return eqn.inputs[0]
     params, k = eqn.params, eqn.outputs.index(new)
     if "num_carry" in params:
@@ -70,4 +67,4 @@ def _copies(eqn: Equation, x: Var, devices: int) -> bool:
     if any(a is x for a in eqn.inputs[1:] if not isinstance(a, Literal)):
         return False
     small = eqn.outputs[0].aval.size * devices <= SMALL
-    return eqn.op.name in _COPIES or (eqn.op.name == _WINDOW and small)
+    return eqn.op.extracts == "copies" or (eqn.op.extracts == "window" and small)
