@@ -72,7 +72,7 @@ class Together:
                 with suppress(OSError):
                     pipe.close()  # with which they end
             try:
-                self.process.wait(10)
+                self.process.wait(60)  # what was compiled is freed, which takes its time on busy cores
             except subprocess.TimeoutExpired:
                 self.process.terminate()
                 self.process.wait()
