@@ -93,7 +93,7 @@ def is_users(frame: FrameType) -> bool:
 def user_frame() -> FrameType | None:
     """The innermost frame that is the user's, from my caller on; None where all are ours."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_users(frame):
+    while frame is not None and (frame.f_code.co_filename.startswith(_OURS) or (EXCLUDED and not is_users(frame))):
         frame = frame.f_back
     return frame
 

@@ -117,6 +117,8 @@ def _numeric(value: Any) -> bool:
     if isinstance(value, tuple):
         return any(type(v) is bool or _numeric(v) for v in value)
     if dataclasses.is_dataclass(kind):
+        if not kind.__dataclass_params__.eq:  # type: ignore[attr-defined]  # programs, for one: each equals itself only
+            return False
         return any(_numeric(getattr(value, f.name)) for f in dataclasses.fields(kind))
     return exact(value) is not value
 

@@ -154,10 +154,14 @@ def _clamp_type(low: ShapedArray, x: ShapedArray, high: ShapedArray) -> ShapedAr
 def _clamp_of(dtype: Any) -> Callable[[Block, Block, Block], Block]:
     """The kernel for blocks of that dtype."""
     maximum, minimum = extrema.function("max", dtype), extrema.function("min", dtype)
+    simple = not extrema.has_signs(dtype)
 
     def clamp(low: Block, x: Block, high: Block) -> Block:
         if x.size >= _BIG and dtype.kind in "iuf" and np.all(low) and np.all(high):  # one pass, but slow to start
             return np.clip(x, low, high)
+        out = np.minimum(np.maximum(x, low), high)
+        if simple or extrema.no_zeros(out):
+            return out
         return minimum(maximum(x, low), high)
 
     return clamp

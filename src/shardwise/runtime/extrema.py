@@ -25,6 +25,11 @@ def has_signs(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
 
 
+def no_zeros(x: Block) -> bool:
+    """Whether no element is zero."""
+    return count_nonzero(x if x.size <= _FEW else np.not_equal(x, 0)) == x.size
+
+
 # -- of two operands -------------------------------------------------------------------------------------------------------
 
 

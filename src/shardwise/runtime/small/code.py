@@ -6,6 +6,7 @@ scratch memory. A value of at most `SMALL` elements is one vector register that 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -74,9 +75,15 @@ class Value:
 
 def name_of(aval: ShapedArray) -> str:
     """The name of the dtype whose elements are in memory: PRNG keys are uint64."""
-    return physical(aval.dtype).name
+    return _dtype_name(aval.dtype)
 
 
+@functools.cache
+def _dtype_name(dtype: Any) -> str:
+    return physical(dtype).name  # NumPy puts it together each time
+
+
+@functools.cache
 def itemsize(dtype: str) -> int:
     """Bytes of an element in memory."""
     stored = STORED[dtype]
