@@ -278,3 +278,38 @@ def f(x):
 shardwise.jit(f)(np.ones((2, 3), np.float32))
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+WEAK_POWERS = [
+    "x * 2.0**i",
+    "x * 2**i",
+    "x**i",
+    "i**x",
+    "x << i",
+    "x % i",
+    "x // i",
+    "x / i",
+    "1 - x * i",
+    "jnp.where(x > 0, x, i)",
+]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8", "uint8", "int32", "bool"])
+def test_traced_weak_integers_promote_as_in_jax(dtype):
+    jax = pytest.importorskip("jax")
+    import jax.numpy as theirs
+
+    import shardwise as sw
+    import shardwise.numpy as ours
+    from shardwise.base.config import use_dialect
+
+    def types(library, jnp, program):
+        try:
+            out = library.eval_shape(eval(f"lambda x, i: {program}", {"jnp": jnp}), jnp.ones(2, dtype), 3)
+        except TypeError:
+            return TypeError
+        return out.dtype.name, out.weak_type
+
+    with use_dialect("latest"):
+        for program in WEAK_POWERS:
+            assert types(sw, ours, program) == types(jax, theirs, program), program
