@@ -11,6 +11,7 @@ from shardwise.array import ArrayImpl
 from shardwise.ir import Array, Op, bind
 from shardwise.numpy._promote import (
     Value,
+    broadcast_together,
     promote_inexact,
     strong,
     value,
@@ -60,4 +61,8 @@ def weak_if_scalar(result: Array) -> Array:
 
 def where_(condition: Value, x: Value, y: Value) -> Array:
     """`x` where `condition` holds, else `y`; for operands whose dtypes and ranks fit already."""
+    a, b, c = x.aval, y.aval, condition.aval
+    explicit = a.mesh is not None or b.mesh is not None or c.mesh is not None
+    if explicit and c.shape and len({s for s in (a.shape, b.shape, c.shape) if s}) > 1:  # one layout for all
+        condition, x, y = broadcast_together("where", condition, x, y)
     return bind(select_n_p, condition, y, x)

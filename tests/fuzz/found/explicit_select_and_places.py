@@ -5,6 +5,7 @@ v, m, mx, m3 = put(data((4,)), ("x", "y")), put(data((4, 6))), put(data((4, 6)),
 b = put(data((3, 4, 6), "bool"), None, "x")
 over = lambda g: jax.vmap(g, axis_name="i")
 f = lambda v, b, m, mx, m3: [
+    *[g(mx[:, :1], m3) for g in (jnp.fmax, jnp.fmin, jnp.heaviside, jnp.floor_divide, jnp.copysign)], *jnp.divmod(m3, mx[:, :1]),
     jnp.select([b], [m], m), jnp.select([b], [m3], m), jnp.select([b], [mx], m), jnp.select([b, m > 0], [mx, m], 0),
     over(lambda r: lax.cond(lax.axis_index("i") > 0, lambda r: -r, lambda r: r, r))(v), over(lambda r: lax.axis_index("i") > 0)(v),
     over(lambda r: jnp.where(lax.axis_index("i") == 1, r, 0))(v), over(lambda r: lax.axis_index("i") + r)(v),
