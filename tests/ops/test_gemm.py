@@ -10,6 +10,7 @@ import pytest
 
 from shardwise.ops.gemm import contract_as
 from shardwise.runtime.products.contraction import contract, gemm_plan
+from tests.rounding import assert_same_products
 
 RNG = np.random.default_rng(0)
 
@@ -162,20 +163,20 @@ def test_a_sharded_matmul_is_one_gemm_without_copies(where):
     out_sizes = [n for n in plan.out_alloc if n != 1]
     assert out_sizes == [64, 48], "one product of the unsplit size"
     got = contract(x, y, x.ndim - 2, MATMUL, sums)
-    want = a @ b
+    want, sizes, depth = a @ b, np.abs(a) @ np.abs(b), a.shape[1]
     if where in ("rows", "transposed"):
-        np.testing.assert_allclose(joined(got, 0), want, rtol=1e-4, atol=1e-4)
+        assert_same_products(joined(got, 0), want, sizes, depth)
         assert np.shares_memory(joined(got, 0), got)
     elif where == "columns":
-        np.testing.assert_allclose(joined(got, 1), want, rtol=1e-4, atol=1e-4)
+        assert_same_products(joined(got, 1), want, sizes, depth)
         assert np.shares_memory(joined(got, 1), got)
     elif where == "depth":
-        np.testing.assert_allclose(got[0], want, rtol=1e-4, atol=1e-4)
+        assert_same_products(got[0], want, sizes, depth)
     elif where == "two axes":
-        np.testing.assert_allclose(joined(got[0], 0), want, rtol=1e-4, atol=1e-4)
+        assert_same_products(joined(got[0], 0), want, sizes, depth)
     else:
         whole = got.transpose(1, 2, 0, 3).reshape(64, 48)
-        np.testing.assert_allclose(whole, want, rtol=1e-4, atol=1e-4)
+        assert_same_products(whole, want, sizes, depth)
         assert np.shares_memory(whole, got)
 
 
@@ -186,8 +187,8 @@ def test_attention_products_do_not_copy():
     copies, _ = operand_copies(x, y, 2, dims)
     assert copies == [False, False]
     got = contract(x, y, 2, dims)  # heads, batch | b h q k
-    want = np.einsum("bqhd,bkhd->bhqk", q, k)
-    np.testing.assert_allclose(got.transpose(1, 2, 0, 3, 4, 5).reshape(4, 8, 16, 16), want, rtol=1e-4, atol=1e-4)
+    want, sizes = (np.einsum("bqhd,bkhd->bhqk", *pair) for pair in ((q, k), (np.abs(q), np.abs(k))))
+    assert_same_products(got.transpose(1, 2, 0, 3, 4, 5).reshape(4, 8, 16, 16), want, sizes, q.shape[-1])
 
 
 def test_dims_that_do_not_merge_are_looped_over():
@@ -196,10 +197,10 @@ def test_dims_that_do_not_merge_are_looped_over():
     dims = (((3,), (0,)), ((), ()))
     copies, _ = operand_copies(a, b, 0, dims)
     assert copies == [False, False]
-    np.testing.assert_allclose(contract(a, b, 0, dims), a @ b, rtol=1e-4, atol=1e-4)
+    assert_same_products(contract(a, b, 0, dims), a @ b, np.abs(a) @ np.abs(b), 64)
     c = block((), (64, 3, 128, 5)).transpose(0, 1, 3, 2)
-    np.testing.assert_allclose(contract(b.T.copy(), c, 0, (((1,), (0,)), ((), ()))), np.einsum("ik,kabc->iabc", b.T, c),
-                               rtol=1e-4, atol=1e-4)  # fmt: skip
+    want, sizes = (np.einsum("ik,kabc->iabc", *pair) for pair in ((b.T, c), (np.abs(b.T), np.abs(c))))
+    assert_same_products(contract(b.T.copy(), c, 0, (((1,), (0,)), ((), ()))), want, sizes, 64)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
