@@ -39,7 +39,6 @@ DIFFERENT = [
     (r"\w+: default of new_val|sharding\.\w+: default of new_val", "JAX raises without it, too"),
     (r".*GSPMDSharding\.get_replicated: lacks device_assignment", "its name is not that of a call by position"),
     (r"sharding\.\w+_axes: default of \w+_sharding", "not given is another thing than None"),
-    (r"ops\.segment_\w+: lacks out_sharding", "not there: reshard the result"),
     (r"seed .*: lacks (initial|newshape|interpolation)", "JAX 0.5.3 raises where it is given, too"),
     (r"seed experimental\.(pjit\.pjit|shard_map\.shard_map): .*", "takes also what JAX 0.10 takes"),
     (r"seed experimental\.(layout\.Layout|colocated_python\.colocated_cpu_devices): lacks .*", "as of today"),
@@ -54,8 +53,7 @@ LACKING = [
     (r"sharding\.(ManualAxisType|make_single_device_sharding)|debug\.\w*Effect|ad_checkpoint\.Offloadable", _INSIDE),
     (r"custom_derivatives\.custom_vjp_primal_tree_values|ds$|errors\.SimplifiedTraceback", _INSIDE),
     (r"profiler\.(Profile|register_subprocess)|profiler\.\w*TraceAnnotation\.", "profiles are Chrome traces"),
-    (r"lax\.(RandomAlgorithm|rng_\w+|psend|precv|dce_sink|scaled_dot|stage|shape_as_value|infeed|outfeed)$", "the page lists them"),
-    (r"scipy\.stats\.poisson\.entropy", "not there yet: numpy.sum of -p log p over the support"),
+    (r"lax\.(RandomAlgorithm|rng_\w+|psend|precv|dce_sink|infeed|outfeed)$", "the page lists them"),
     (r"enable_custom_vjp_by_custom_transpose", "an option without effect"),
 ]  # fmt: skip
 

@@ -11,6 +11,7 @@ from shardwise.base.dtypes import default_dtype, finfo, isdtype
 from shardwise.ir import Array, bind
 from shardwise.numpy._promote import (
     Value,
+    align_ranks,
     array,
     as_array,
     astype,
@@ -23,7 +24,6 @@ from shardwise.numpy._promote import (
     is_integer,
     no_out,
     promote_inexact,
-    promote_shapes,
     value,
     zero_like,
 )
@@ -165,7 +165,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 
 def _replace(x: Value, mask: Value, new: Any) -> Array:
-    mask, new, x = promote_shapes("nan_to_num", mask, astype(value("nan_to_num", new), x.dtype), x)
+    mask, new, x = align_ranks(mask, astype(value("nan_to_num", new), x.dtype), x)
     return where_(mask, new, x)
 
 
