@@ -47,7 +47,7 @@ UNARY = """
 jnp: abs negative positive sign square sqrt sin exp reciprocal rint floor ceil trunc round conj real imag angle isnan isfinite
     logical_not invert signbit sinc i0 exp2 log1p cbrt deg2rad nan_to_num frexp modf sum prod mean var std max min median cumsum
     cumprod any all ptp argsort sort ravel asarray array copy ones_like zeros_like nansum nanmean average bitwise_count fabs
-    rad2deg isreal iscomplex unwrap gradient diff log10 log2 trapezoid
+    rad2deg isreal iscomplex gradient diff log10 log2 trapezoid
 lax: neg sin abs sign is_finite square erf population_count exp conj
 nn: relu gelu softmax sigmoid silu elu
 sp: erf expit gammaln ndtri entr logit logsumexp i0 digamma

@@ -10,8 +10,10 @@ import pytest
 import shardwise as sw
 from tests.calls.promotion import Namespaces, questions, recorded
 
-# JAX 0.5.3 gives these a strong type where no operand has dims.
-STRONG_IN_SEED = ("jnp.floor_divide", "jnp.divmod", "__floordiv__", "__rfloordiv__", "__divmod__", "__rdivmod__")
+# Weak types that JAX 0.5.3 gives otherwise than JAX 0.10, whose are given in both dialects.
+OTHERS_IN_SEED = "jnp.floor_divide jnp.divmod __floordiv__ __rfloordiv__ __divmod__ __rdivmod__ jnp.logaddexp2".split()
+# JAX computes the densities of complex numbers; here they are refused as by the other distributions.
+REAL_HERE = "st.norm.logpdf st.cauchy.pdf st.cauchy.ppf st.logistic.pdf st.logistic.cdf".split()
 SHARE = 27  # the default run asks one question in so many, always the same ones
 
 
@@ -30,7 +32,9 @@ def differing(dialect: str, rank: int, share: int) -> list[str]:
         for name, operands, fun in questions(module):
             for operand, expected in zip(operands, known[name].split("|"), strict=True):
                 count += 1
-                if (count % share and "pow" not in name) or (dialect == "seed" and name in STRONG_IN_SEED and not rank):
+                if (count % share and "pow" not in name) or (dialect == "seed" and name in OTHERS_IN_SEED):
+                    continue
+                if name in REAL_HERE and expected.startswith("complex"):
                     continue
                 ours = module.facts(fun, *operand)
                 if ours != expected:

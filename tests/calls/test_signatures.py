@@ -27,7 +27,7 @@ DIFFERENT = [
     (r".*\.(lower|compile|print): lacks (_private_parameters|_use_logging|device_assignment)", "an option of JAX's inside"),
     (r"(sharding\.)?\w+\.update: adds .*", "JAX's **kwargs, by their names"),
     (r"numpy\.set_printoptions: adds .*", "NumPy's own names instead of *args"),
-    (r"seed ad_checkpoint\.(remat|checkpoint): adds (static_argnames|concrete)", "as of today, where the module has checkpoint under both names"),
+    (r"seed ad_checkpoint\.(remat|checkpoint): adds (static_argnames|concrete)", "as checkpoint of today"),
     (r"ShapeDtypeStruct: adds .*", _MORE),
     (r"ref\.(set|swap|addupdate): default of \w+|sharding\.Abstract(Device|Mesh): default of \w+", _MORE),
     (r".*stax.*: default of (W|b)_init|test_util\.check_(jvp|vjp): default of eps", _DEFAULT),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
+from shardwise.base import config
 from shardwise.base.dtypes import default_dtype, finfo, isdtype
 from shardwise.ir import Array, bind
 from shardwise.numpy._promote import (
@@ -121,7 +122,8 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     no_out("round", out)
     v = value("round", a)
     if is_bool(v.dtype):
-        raise ValueError("round takes numbers, got bools. Cast them first.")
+        error = ValueError if config.latest else TypeError
+        raise error("round takes numbers, got bools. Cast them first.")
     if is_integer(v.dtype):
         if decimals < 0:
             raise NotImplementedError(f"round of integers to {decimals} decimals; cast to a float first.")

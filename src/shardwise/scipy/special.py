@@ -329,18 +329,23 @@ def entr(x: Any) -> Array:
 
 def rel_entr(p: Any, q: Any) -> Array:
     """p log(p / q), 0 where p is 0 and q is not negative, else infinity."""
-    a, b = _real("rel_entr", p, q)
+    result = _relative_entropy(*_real("rel_entr", p, q))
+    return strong(result) if np.ndim(p) else result
+
+
+def _relative_entropy(a: Array, b: Array) -> Array:
     positive = lax.bitwise_and(lax.gt(a, 0.0), lax.gt(b, 0.0))
     zero = lax.bitwise_and(lax.eq(a, 0.0), lax.ge(b, 0.0))
     x, y = _where(positive, a, 1.0), _where(positive, b, 1.0)
     value = lax.sub(_xlogx(x), _xlogy(x, y))
-    return weak_if_scalar(lax.select(positive, value, _where(zero, 0.0, lax.full_like(a, inf))))
+    return lax.select(positive, value, _where(zero, 0.0, lax.full_like(a, inf)))
 
 
 def kl_div(p: Any, q: Any) -> Array:
     """rel_entr(p, q) - p + q."""
     a, b = _real("kl_div", p, q)
-    return weak_if_scalar(lax.add(lax.sub(rel_entr(a, b), a), b))
+    result = lax.add(lax.sub(_relative_entropy(a, b), a), b)
+    return strong(result) if np.ndim(p) else result
 
 
 def boxcox(x: Any, lmbda: Any) -> Array:

@@ -6,16 +6,16 @@ from typing import Any
 
 from shardwise import lax
 from shardwise.ir import Array
-from shardwise.numpy._promote import array
-from shardwise.numpy._ufunc_forms import weak_if_scalar
 from shardwise.scipy.stats import gamma
+from shardwise.scipy.stats._arguments import real
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
 
 def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
-    return gamma.logpdf(x, array("chi2.logpdf", df, 1) / 2, loc, 2 * array("chi2.logpdf", scale, 3))
+    x, df, loc, scale = real("chi2.logpdf", x, df, loc, scale)
+    return gamma.logpdf(x, df / 2, loc, 2 * scale)
 
 
 def pdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -25,12 +25,14 @@ def pdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 def cdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values up to `x`."""
-    return gamma.cdf(x, array("chi2.cdf", df, 1) / 2, loc, 2 * array("chi2.cdf", scale, 3))
+    x, df, loc, scale = real("chi2.cdf", x, df, loc, scale)
+    return gamma.cdf(x, df / 2, loc, 2 * scale)
 
 
 def sf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values above `x`."""
-    return weak_if_scalar(gamma.sf(x, array("chi2.sf", df, 1) / 2, loc, 2 * array("chi2.sf", scale, 3)))
+    x, df, loc, scale = real("chi2.sf", x, df, loc, scale)
+    return gamma.sf(x, df / 2, loc, 2 * scale)
 
 
 def logcdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
