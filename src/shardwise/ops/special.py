@@ -181,7 +181,7 @@ zeta_p = _define("zeta", _zeta, 2,
                  (unknown("zeta", "its exponent"),
                   lambda t, y, x, q: do.mul(t, do.mul(do.neg(x), do.zeta(do.add(x, 1), q)))), makes_nan=True)  # fmt: skip
 regularized_incomplete_beta_p = _define(
-    "regularized_incomplete_beta", _scipy("betainc", np.float64), 3,
+    "regularized_incomplete_beta", _scipy("betainc", np.float64), 3,  # SciPy's in float32 is wrong by hundreds of ulps
     (unknown("betainc", "a"), unknown("betainc", "b"), _beta_density), makes_nan=True,
 )  # fmt: skip
 
