@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -32,11 +34,14 @@ def test_scales_are_repeated_along_contracted_dims():
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((2, 3, 8)).astype(np.float32), rng.standard_normal((2, 8, 4)).astype(np.float32)
     left, right = rng.standard_normal((2, 3, 2)), rng.standard_normal((2, 4, 4))
-    half = lambda x: np.asarray(x).astype(ml_dtypes.bfloat16)  # noqa: E731
+
+    def half(x: Any) -> Any:
+        return np.asarray(x).astype(ml_dtypes.bfloat16)
+
     scaled = half(a) * half(left).repeat(4, 2), half(b) * half(right).repeat(2, 1)
     expected = np.matmul(*[x.astype(np.float32) for x in scaled])
     found = lax.scaled_dot(a, b, lhs_scale=left, rhs_scale=right, preferred_element_type=jnp.float32)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-5)
     assert lax.scaled_dot(a, b).dtype == jnp.bfloat16
     for wrong in (left[:, :, :1].repeat(3, 2), left[:, :2], left[0]):
         with pytest.raises(TypeError, match="lhs_scale"):

@@ -122,8 +122,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     no_out("round", out)
     v = value("round", a)
     if is_bool(v.dtype):
-        error = ValueError if config.latest else TypeError
-        raise error("round takes numbers, got bools. Cast them first.")
+        raise config.dialect.functions.round_of_bools_error("round takes numbers, got bools. Cast them first.")
     if is_integer(v.dtype):
         if decimals < 0:
             raise NotImplementedError(f"round of integers to {decimals} decimals; cast to a float first.")
