@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -67,3 +70,20 @@ def test_a_struct_keeps_its_dtype_and_arrays_like_it_lie_as_it_says(mesh):
 def test_keys_do_not_add():
     with pytest.raises(TypeError):
         _ = sw.random.key(0) + 1
+
+
+def test_the_class_has_its_attributes_before_numpy_is_loaded():
+    program = """
+import sys
+import shardwise as jax
+assert "shardwise.numpy" not in sys.modules
+names = set(vars(jax.Array))
+assert {"sharding", "addressable_shards", "item"} <= names
+assert jax.Array.sum.__name__ == "sum" and isinstance(jax.Array.T, property)
+assert set(vars(jax.Array)) == names, "the NumPy face defines names that have no stand-in"
+left = [n for n, v in vars(jax.Array).items() if type(v).__name__ == "_StandIn"]
+assert not left, left
+assert jax.jit(lambda x: x.mT @ x)(jax.numpy.ones((2, 3))).shape == (3, 3)
+assert not hasattr(jax.numpy.ones(2), "nothing")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -103,9 +103,9 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref
     return Ref(init_val)
 
 
-def empty_ref(ty: Any, memory_space: Any = None, *, kind: Any = None) -> Ref:
+def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
     """A Ref of the shape and dtype of `ty`; it holds zeros until it is written. NotImplementedError as for `new_ref`."""
-    _check_plain("empty_ref", memory_space, kind)
+    _check_plain("empty_ref", memory_space, None)
     return Ref(jnp.zeros(ty.shape, ty.dtype))
 
 

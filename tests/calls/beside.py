@@ -29,6 +29,11 @@ class Library:
         self.keys = {"k": jax.random.key(7), "K": jax.random.PRNGKey(7)}
         self.arrays = self.names | arrays | self.keys
         self.hosts = self.names | OPERANDS | {"k": self.keys["k"], "K": np.asarray(self.keys["K"])}
+        self.forms = {
+            "arrays": self.arrays,
+            "scalars": self.names | self.keys | SCALARS,
+            "lists": self.names | self.keys | LISTS,
+        }
 
     @functools.cache  # noqa: B019  there are two libraries
     def function(self, module: str, name: str) -> Any:
@@ -123,6 +128,5 @@ def python_scalars(tree: Any) -> Any:
 
 
 SCALARS = {letter: python_scalars(x) if letter != "h" else float(x[0]) for letter, x in OPERANDS.items()}
-NUMPY_SCALARS = {letter: x.reshape(-1)[0] for letter, x in OPERANDS.items()}
 LISTS = {letter: x.tolist() for letter, x in OPERANDS.items()}
 assert not set(KEYS) & set(OPERANDS)

@@ -74,6 +74,7 @@ scatter scatter_add scatter_max scatter_min scatter_mul scatter_sub: (v, i[:, No
 scatter_apply: (v, i[:, None], lax.sin, lax.ScatterDimensionNumbers((), (0,), (0,)))
 dot: (v, w); (m, s); (m, s, preferred_element_type=jnp.float32); (n, i); (v, n)
 dot_general: (m, s, (((1,), (0,)), ((), ()))); (t, t, dimension_numbers=(((2,), (2,)), ((0,), (0,))), preferred_element_type=jnp.float32)
+scaled_dot: (m, s); (m, s, lhs_scale=m[:, :1], rhs_scale=s[:1], preferred_element_type=jnp.float32); (v, v)
 batch_matmul: (t, t.transpose(0, 2, 1)); (t, t.transpose(0, 2, 1), precision="highest")
 ragged_dot: (s, t, i[:2]); (s, t, i[:2], preferred_element_type=jnp.float32)
 conv: (t, t, (1,), "VALID"); (t, rhs=t, window_strides=(1,), padding="SAME")
@@ -119,7 +120,6 @@ LAX_SKIPPED = {
     "bits that depend on the compiler": "rng_bit_generator",
     "takes dimension numbers of three kinds; tests/lax/test_ragged.py": "ragged_dot_general",
     "nothing computes with what it takes": "dce_sink",
-    "scaled formats, which tests/nn calls": "scaled_dot",
 }
 
 LAX_LINALG = """

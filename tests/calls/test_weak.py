@@ -16,8 +16,8 @@ REFUSED = set("""
     jnp.argmax jnp.argmin jnp.nanargmax jnp.nanargmin jnp.bartlett jnp.blackman jnp.hamming jnp.hanning jnp.delete jnp.digitize
     jnp.frombuffer jnp.geomspace jnp.polyadd jnp.polysub jnp.unravel_index lax.clamp lax.cumlogsumexp lax.full_like lax.integer_pow
     lax.reshape linalg.matrix_rank linalg.outer linalg.pinv fft.fftfreq fft.ihfft special.boxcox special.boxcox1p special.log_ndtr
-    special.multigammaln special.ndtr special.owens_t special.spence slinalg.eigh slinalg.lu slinalg.lu_factor slinalg.qr
-    slinalg.svd signal.welch norm.isf norm.logpdf norm.pdf norm.ppf
+    special.multigammaln special.ndtr special.owens_t special.spence lax.shape_as_value slinalg.eigh slinalg.lu slinalg.lu_factor
+    slinalg.qr slinalg.svd signal.welch norm.isf norm.logpdf norm.pdf norm.ppf
 """.split())  # fmt: skip
 OTHERWISE = {
     "lax.random_gamma_grad",  # strong in JAX 0.10 alone

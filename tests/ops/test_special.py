@@ -8,6 +8,7 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
+import scipy.special
 
 from shardwise.ir import ShapedArray
 from shardwise.ops import special
@@ -66,3 +67,10 @@ def test_loop_law(lead, mix):
 def test_scipy_is_imported_late():
     code = "import sys; from shardwise.ops import special; sys.exit('scipy.special' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_betainc_is_exact_in_single_precision():
+    rng = np.random.default_rng(0)
+    a, b, x = (rng.uniform(low, high, 2000).astype(np.float32) for low, high in ((0.1, 8), (0.1, 8), (0.01, 0.99)))
+    exact = scipy.special.betainc(*(v.astype(np.float64) for v in (a, b, x)))
+    np.testing.assert_allclose(special.betainc(a, b, x), exact, rtol=1e-7)

@@ -144,7 +144,9 @@ def test_closures_statics_and_trees() -> None:
         sw.grad(sw.checkpoint(lambda x: x, static_argnums=(2,)))(3.0)
     with pytest.raises(NotImplementedError, match="static_argnums"):
         sw.checkpoint(lambda x: x, concrete=True)
-    assert sw.remat is sw.checkpoint
+    assert sw.grad(sw.remat(lambda n, x: x**n, static_argnums=(0,)), 1)(2, 3.0) == 6
+    with pytest.raises(TypeError, match="static_argnames"):
+        sw.remat(lambda x: x, static_argnames="x")
 
 
 def test_what_would_be_offloaded_is_kept(capsys: Any) -> None:

@@ -276,6 +276,8 @@ class Functions:
     """Whether `argpartition` gives weakly typed indices for a weakly typed operand."""
     block_diag_of_one_is_weak: bool = differs(True, False)
     """Whether `scipy.linalg.block_diag` of one weakly typed block is weakly typed."""
+    round_of_bools_error: ErrorClass = differs(TypeError, ValueError)
+    """What `numpy.round` of bools raises."""
     polyval_promotes_integers: bool = differs(True, False)
     """Whether `polyval` of integers gives floats."""
     lognormal_promotes: bool = differs(True, False)

@@ -15,6 +15,10 @@ class JAXTypeError(ShardwiseError, TypeError):
     """A value of a kind that the operation cannot take."""
 
 
+class ReshapeError(JAXTypeError, ValueError):
+    """A shape with another number of elements: JAX 0.5.3 raises TypeError, JAX 0.10 ValueError."""
+
+
 class JAXIndexError(ShardwiseError, IndexError):
     """An index that the operation cannot take."""
 

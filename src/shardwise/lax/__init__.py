@@ -12,6 +12,9 @@ from shardwise.lax.ragged import RaggedDotDimensionNumbers as RaggedDotDimension
 from shardwise.lax.ragged import ragged_dot as ragged_dot
 from shardwise.lax.ragged import ragged_dot_general as ragged_dot_general
 from shardwise.lax.ragged_exchange import ragged_all_to_all as ragged_all_to_all
+from shardwise.lax.scaled import scaled_dot as scaled_dot
+from shardwise.lax.values import shape_as_value as shape_as_value
+from shardwise.lax.values import stage as stage
 from shardwise.ops.barrier import optimization_barrier as optimization_barrier
 from shardwise.ops.contract import *  # noqa: F403
 from shardwise.ops.control import *  # noqa: F403
@@ -37,6 +40,7 @@ for _name in [n for n in globals() if n.endswith("_p")]:
 _ABSENT = {
     "rng_bit_generator": "its bits are XLA's own; use random.bits, which is the same everywhere",
     "rng_uniform": "it draws from a hidden state; use random.uniform with a key",
+    "dce_sink": "only results keep a computation; return the value, or hand it to debug.callback",
     "infeed": "give values as arguments, or fetch them with io_callback",
     "outfeed": "return values, or send them with io_callback",
     "psend": "use ppermute",

@@ -38,6 +38,8 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     leaves, _ = tree_flatten(xs)
     if not leaves:
         return _one_by_one(f, xs)
+    if not as_array(leaves[0]).ndim:
+        raise ValueError("lax.map: xs must have a leading dim to map over, got a scalar.")
     n = as_array(leaves[0]).shape[0]
     full = n - n % size
     if not full:

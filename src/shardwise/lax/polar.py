@@ -12,7 +12,7 @@ from shardwise.ir import Array, bind
 from shardwise.ops import linalg as ops
 from shardwise.ops.binary import add, div, mul, sub
 from shardwise.ops.broadcast import broadcast_in_dim
-from shardwise.ops.casts import convert_element_type
+from shardwise.ops.casts import convert, convert_element_type, strong
 from shardwise.ops.contract import batch_matmul
 from shardwise.ops.convert import as_array
 from shardwise.ops.reflectors import qdwh_p
@@ -87,7 +87,8 @@ def qdwh(x: Any, *, is_hermitian: bool = False, max_iterations: int | None = Non
         raise NotImplementedError("qdwh takes matrices of their own size; leave dynamic_shape out and slice x.")
     value = as_array(x)
     limit = 10 if max_iterations is None else int(max_iterations)
-    return _qdwh(value, limit, float(finfo(value.dtype).eps) if eps is None else float(eps))
+    u, h, count, converged = _qdwh(strong(value), limit, float(finfo(value.dtype).eps) if eps is None else float(eps))
+    return u, h, as_array(convert(count, count.dtype, True)), converged
 
 
 @partial(custom_jvp, nondiff_argnums=(1, 2))

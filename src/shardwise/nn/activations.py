@@ -215,7 +215,7 @@ def identity(x: Any) -> Array:
 
 
 def _log1mexp_body(x: Any) -> Array:
-    small = jnp.less(x, np.float32(np.log(2.0)))
+    small = jnp.less(x, float(np.log(2.0)))
     return jnp.where(small, jnp.log(-jnp.expm1(-x)), jnp.log1p(-jnp.exp(-x)))
 
 

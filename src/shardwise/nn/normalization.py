@@ -187,6 +187,7 @@ def standardize(x: Any, axis: Axis = -1, mean: Any = None, variance: Any = None,
 
     algorithm: 'fast' finds both in one pass, 'stable' the variance from distances to the mean. ValueError for others.
     """
+    x = array("standardize", x)
     if algorithm not in ("fast", "stable"):
         raise ValueError(f"standardize: algorithm must be 'fast' or 'stable', got {algorithm!r}.")
     return _standardize(x, _static(axis), mean, variance, epsilon, where, algorithm)

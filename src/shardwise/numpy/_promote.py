@@ -26,6 +26,7 @@ from shardwise.base.dtypes import (
     to_complex,
     to_inexact,
 )
+from shardwise.base.tracebacks import user_stacklevel
 from shardwise.device_put import place_created
 from shardwise.ir import Array, Literal, ShapedArray, Tracer, literal, not_concrete
 from shardwise.ir.explicit import elementwise_error
@@ -275,30 +276,47 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def promote_shapes(name: str, *xs: Value) -> Sequence[Value]:
+    """As `align_ranks`, where the setting `jax_numpy_rank_promotion` allows it: a warning or a ValueError otherwise."""
+    ranks = {x.ndim for x in xs}
+    ranks.discard(0)
+    if len(ranks) <= 1:
+        return xs
+    aligned = align_ranks(*xs)
+    report_rank_promotion(name, [x.shape for x in xs])
+    return aligned
+
+
+def align_ranks(*xs: Value) -> Sequence[Value]:
     """`xs` with equal ranks, those of rank 0 aside, by new dims of size 1 in front; sizes are left to broadcast.
 
-    ValueError if ranks differ and the shapes do not broadcast; ops themselves check operands of equal rank.
+    For functions that broadcast by their definition, such as `where`: no setting forbids it. ValueError if ranks differ and
+    the shapes do not broadcast; ops themselves check operands of equal rank.
     """
     ranks = {x.ndim for x in xs}
     ranks.discard(0)
     if len(ranks) <= 1:
         return xs
-    shapes = [x.shape for x in xs]
-    broadcast_shapes(*shapes)
-    policy = config.jax_numpy_rank_promotion
-    if policy != "allow":
-        message = (
-            f"{name} raises ranks to broadcast shapes {', '.join(map(str, shapes))}, and jax_numpy_rank_promotion="
-        )
-        if policy == "raise":
-            raise ValueError(f"{message}'raise' forbids it. Reshape the operands to one rank first.")
-        warnings.warn(f"{message}'warn' asks to be told.", UserWarning, stacklevel=4)
+    broadcast_shapes(*[x.shape for x in xs])
     rank = max(ranks)
     return [lax.expand_dims(x, range(rank - x.ndim)) if 0 < x.ndim < rank else x for x in xs]
 
 
+def report_rank_promotion(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Warn of a promotion of ranks, or raise ValueError, where the setting `jax_numpy_rank_promotion` asks for it."""
+    policy = config.jax_numpy_rank_promotion
+    if policy == "allow":
+        return
+    message = (
+        f"Operands could not be broadcast together for {name} on shapes {' '.join(map(str, shapes))} without raising a rank, "
+        f"and jax_numpy_rank_promotion={policy!r}"
+    )
+    if policy == "raise":
+        raise ValueError(f"{message} forbids it. Reshape the operands to one rank first.")
+    warnings.warn(f"{message} asks to be told.", UserWarning, stacklevel=user_stacklevel())
+
+
 def broadcast_together(name: str, *xs: Value) -> Sequence[Value]:
-    """As `promote_shapes`; on Explicit axes, operands of different shapes are broadcast to one shape and one layout.
+    """As `align_ranks`; on Explicit axes, operands of different shapes are broadcast to one shape and one layout.
 
     A dim that one operand splits is split in all of them, so that an op that takes equal layouts only, such as
     `select_n`, gets them. Operands of one shape are left as they are. ShardingTypeError if two split a dim differently.
@@ -306,7 +324,7 @@ def broadcast_together(name: str, *xs: Value) -> Sequence[Value]:
     mesh = next((_mesh(x) for x in xs if x.aval.mesh is not None), None)
     shapes = {x.shape for x in xs}
     if mesh is None or len(shapes) == 1:
-        return promote_shapes(name, *xs)
+        return align_ranks(*xs)
     shape = broadcast_shapes(*shapes)
     spec = _merged_spec(name, len(shape), xs)
 

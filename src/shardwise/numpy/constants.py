@@ -14,7 +14,6 @@ from shardwise.base.dtypes import finfo as finfo
 from shardwise.base.dtypes import iinfo as iinfo
 from shardwise.base.dtypes import isdtype as isdtype
 from shardwise.base.dtypes import promote_types as promote_types
-from shardwise.base.dtypes import result_type as result_type
 from shardwise.ir import Array, Literal
 from shardwise.numpy._promote import canonical_axes
 from shardwise.numpy.creation import scalar_array
@@ -50,6 +49,11 @@ get_printoptions = np.get_printoptions
 printoptions = np.printoptions
 array_repr = np.array_repr
 array_str = np.array_str
+
+
+def result_type(*args: Any) -> Any:
+    """The dtype of an elementwise result over `args`: arrays, scalars and dtypes; None counts as the default float."""
+    return _dtypes.result_type(*args)
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:

@@ -159,6 +159,8 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
         if not leaves:
             wanted = default_dtype("f")
         elif kinds <= _PYTHON_KINDS.keys():
+            if len(kinds) > 1:
+                lattice_result_type(*[kind() for kind in kinds])  # raises where a setting forbids to mix them
             wanted = default_dtype(max((_PYTHON_KINDS[kind] for kind in kinds), key="bifc".index))
         elif type(None) in kinds:
             raise ValueError("None is not a valid value for jnp.array")

@@ -26,7 +26,10 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
         raise ValueError(
             f"cross: Dimension must be either 2 or 3 for cross product, got {first.shape[-1]} and {second.shape[-1]}."
         )
-    x, y = (lax.unstack(strong(v), -1) for v in promote_dtypes(first, second))
+    first, second = promote_dtypes(first, second)
+    if not first.shape[-1] == second.shape[-1] == 2:
+        first, second = strong(first), strong(second)
+    x, y = lax.unstack(first, -1), lax.unstack(second, -1)
     z = x[0] * y[1] - x[1] * y[0]
     if len(x) == len(y) == 2:
         return z

@@ -22,10 +22,10 @@ from shardwise.numpy._promote import (
     broadcast_together,
     canonical_axes,
     concrete_int,
+    is_inexact,
     is_integer,
     no_out,
     requested,
-    shape_of,
     strong,
     value,
     zero_like,
@@ -132,7 +132,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     powers = lax.broadcasted_iota(_INT32, (1, n), 1)
     if not increasing:
         powers = lax.sub(literal(n - 1, _INT32), powers)
-    out = power(lax.expand_dims(v, (1,)), powers)
+    out = power(lax.expand_dims(v, (1,)), astype(powers, v.dtype) if is_inexact(v.dtype) else powers)
     return as_array(astype(out, v.dtype))
 
 
@@ -156,7 +156,7 @@ def _diagonal(a: Any, offset: Any, axis1: int, axis2: int) -> Array:
     along = lax.iota(_INT32, count)
     rows = lax.add(along, literal(max(-k, 0), _INT32))
     columns = lax.add(along, literal(max(k, 0), _INT32))
-    return getitem(x, (..., rows, columns))
+    return strong(getitem(x, (..., rows, columns)))
 
 
 def diag(v: Any, k: int = 0) -> Array:
@@ -239,16 +239,16 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
     """`tril_indices` for the shape of a matrix. ValueError unless it has two dims."""
-    return tril_indices(*_two_sizes(arr, k))  # type: ignore[arg-type]
+    return tril_indices(*_two_sizes("tril_indices_from", arr, k))  # type: ignore[arg-type]
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
     """`triu_indices` for the shape of a matrix. ValueError unless it has two dims."""
-    return triu_indices(*_two_sizes(arr, k))  # type: ignore[arg-type]
+    return triu_indices(*_two_sizes("triu_indices_from", arr, k))  # type: ignore[arg-type]
 
 
-def _two_sizes(arr: Any, k: int) -> tuple[int, int, int]:
-    shape = shape_of(arr)
+def _two_sizes(name: str, arr: Any, k: int) -> tuple[int, int, int]:
+    shape = array(name, arr).shape
     if len(shape) != 2:
         raise ValueError(f"Only 2-D inputs are accepted, got shape {shape}.")
     return shape[0], k, shape[1]
@@ -264,7 +264,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
 
 def diag_indices_from(arr: Any) -> tuple[Array, ...]:
     """`diag_indices` for an array. ValueError unless it has two or more dims of one size."""
-    shape = shape_of(arr)
+    shape = array("diag_indices_from", arr).shape
     if len(shape) < 2:
         raise ValueError("input array must be at least 2-d")
     if len(set(shape)) != 1:

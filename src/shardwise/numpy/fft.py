@@ -13,6 +13,7 @@ from shardwise import lax
 from shardwise.base.dtypes import check_requested, default_dtype, to_floating
 from shardwise.ir import Array, literal
 from shardwise.numpy._promote import array, canonical_axes, canonical_axis, convert
+from shardwise.numpy.creation import asarray
 from shardwise.ops.convert import as_array
 from shardwise.ops.fft import FftType
 from shardwise.ops.fft import fft as _transform
@@ -145,7 +146,7 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `hfft`: f32[m] -> c64[n // 2 + 1]."""
-    x = array("jnp.fft.ihfft", a)
+    x = asarray(a)
     if isinstance(axis, list | tuple):
         raise ValueError(f"jnp.fft.ihfft does not support multiple axes. Got axis = {axis!r}.")
     points = x.shape[canonical_axis(axis, x.ndim)] if n is None else n

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwise import lax
 from shardwise.ir import Array
-from shardwise.numpy._promote import array, as_array, broadcast_shapes, canonical_axis, value
+from shardwise.numpy._promote import array, as_array, broadcast_shapes, canonical_axis, report_rank_promotion, value
 from shardwise.transforms.vmap import vmap
 
 _DIMS = r"\((?:\w+(?:,\w+)*)?\)"
@@ -82,6 +82,8 @@ def _mapped(call: Callable[..., Any], xs: list[Array], signature: str | None) ->
         loops.append(x.shape[:split])
         _check_sizes(dims, x.shape[split:], sizes, signature)
     shape = broadcast_shapes(*loops)
+    if len({len(loop) for x, loop in zip(xs, loops, strict=True) if x.ndim}) > 1:
+        report_rank_promotion(f"a vectorized function with signature {signature}", [x.shape for x in xs])
     function = _checked(call, core_out, sizes, signature)
     # Dims of size 1 that broadcast are dropped instead, so that nothing is computed twice.
     operands = []

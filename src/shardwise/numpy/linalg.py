@@ -13,13 +13,13 @@ import numpy as np
 from shardwise import lax
 from shardwise.ir import Array
 from shardwise.numpy._promote import (
+    align_ranks,
     array,
     broadcast_to_shape,
     canonical_axis,
     is_complex,
     promote_dtypes,
     promote_inexact,
-    promote_shapes,
     strong,
 )
 from shardwise.numpy.diagonals import diagonal as _diagonal
@@ -306,7 +306,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
         raise ValueError("Both input arrays must be (arrays of) 3-dimensional vectors, but they have "
                          f"x1.shape[axis]={x.shape[a]} and x2.shape[axis]={y.shape[b]}")  # fmt: skip
     x, y = map(strong, promote_dtypes(x, y))
-    x, y = promote_shapes("jnp.linalg.cross", _last(x, a), _last(y, b))  # type: ignore[assignment]
+    x, y = align_ranks(_last(x, a), _last(y, b))  # type: ignore[assignment]
     end = x.ndim - 1
 
     def part(v: Any, i: int) -> Array:

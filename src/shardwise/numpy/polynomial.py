@@ -50,12 +50,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _coefficients(name: str, *given: Any) -> list[Array]:
-    """1-d arrays; IndexError for a scalar, which has no coefficients to count."""
+def _coefficients(name: str, *given: Any, error: type[Exception] = IndexError) -> list[Array]:
+    """1-d arrays; an error for a scalar, which has no coefficients to count."""
     arrays = [checked(name, p, i) for i, p in enumerate(given)]
     for p in arrays:
         if not p.ndim:
-            raise IndexError(f"{name} takes arrays of coefficients, got a scalar. Use jnp.atleast_1d.")
+            raise error(f"{name} takes arrays of coefficients, got a scalar. Use jnp.atleast_1d.")
     return arrays
 
 
@@ -109,7 +109,7 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
     """The product of two polynomials; with `trim_leading_zeros`, which needs known values, zeros in front are dropped."""
     from shardwise.numpy.rearranging import trim_zeros
 
-    p, q = map(as_array, promote_inexact(*_coefficients("polymul", a1, a2)))
+    p, q = map(as_array, promote_inexact(*_coefficients("polymul", a1, a2, error=TypeError)))
     if trim_leading_zeros and (p.shape[0] > 1 or q.shape[0] > 1):
         p, q = trim_zeros(p, "f"), trim_zeros(q, "f")
     p, q = (x if x.shape[0] else lax.full((1,), 0, x.dtype) for x in (p, q))
@@ -144,7 +144,7 @@ def _long_division(rest: Array, divisor: Array) -> tuple[Array, Array]:
 
 def polyder(p: Any, m: int = 1) -> Array:
     """The derivative of order `m` of a polynomial. ValueError for a negative order."""
-    (given,) = _coefficients("polyder", p)
+    (given,) = _coefficients("polyder", p, error=TypeError)
     order = concrete_int(m, "m of polyder")
     x = as_array(promote_inexact(given)[0])
     if order < 0:
@@ -165,7 +165,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     ValueError for a negative order, and for another number of constants than 1 or `m`.
     """
     order = concrete_int(m, "m of polyint")
-    (given,) = _coefficients("polyint", p)
+    (given,) = _coefficients("polyint", p, error=TypeError)
     x, constants = map(as_array, promote_inexact(given, value("polyint", 0 if k is None else k, 1)))
     if order < 0:
         raise ValueError(f"polyint: Order of integral must be positive (see polyder), got {order}.")

@@ -94,8 +94,9 @@ def to_bool(x: Value) -> Value:
 def _logical(name: str, op: Op, doc: str) -> Callable[[Any, Any], Array]:
     def function(x: Any, y: Any, /) -> Array:
         a, b = values(name, x, y)
+        weak = lattice_result_type(a, b)[1]  # also where it is not used: dtypes without a promotion raise here
         result = bind(op, *promote(name, to_bool(a), to_bool(b)))
-        if not result.ndim and (a.aval.weak_type or b.aval.weak_type) and lattice_result_type(a, b)[1]:
+        if weak and not result.ndim:
             return as_array(convert(result, result.dtype, True))
         return strong(result)
 

@@ -9,7 +9,15 @@ from typing import Any
 from shardwise import lax
 from shardwise.base.dtypes import check_requested, lattice_result_type
 from shardwise.ir import Array
-from shardwise.numpy._promote import array, canonical_axis, convert, is_complex, no_out, promote_dtypes
+from shardwise.numpy._promote import (
+    array,
+    canonical_axis,
+    convert,
+    is_complex,
+    no_out,
+    promote_dtypes,
+    report_rank_promotion,
+)
 from shardwise.ops.precision import PrecisionLike
 from shardwise.transforms.composed import composed
 
@@ -126,6 +134,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = No
     if is_complex(a.dtype):
         a = lax.conj(a)
     a, b = last(a, a_axis), last(b, b_axis)
+    _check_loops("vecdot", a, 1, b, 1)
     row, column = lax.expand_dims(a, (a.ndim - 1,)), lax.expand_dims(b, (b.ndim,))
     out = matmul(row, column, precision=precision, preferred_element_type=preferred_element_type)
     return lax.squeeze(out, (out.ndim - 2, out.ndim - 1))
@@ -140,6 +149,7 @@ def matvec(x1: Any, x2: Any, /) -> Array:
     """Matrices times vectors: [..., n, m] x [..., m] -> [..., n], batch dims broadcasting; ValueError if sizes differ."""
     a, b = array("matvec", x1, 0), array("matvec", x2, 1)
     _check_core("matvec", a, 2, b, 1, a.shape[-1:] == b.shape[-1:])
+    _check_loops("matvec", a, 2, b, 1)
     out = matmul(a, lax.expand_dims(b, (b.ndim,)))
     return lax.squeeze(out, (out.ndim - 1,))
 
@@ -148,6 +158,7 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
     """Conjugated vectors times matrices: [..., n] x [..., n, m] -> [..., m], batch dims broadcasting."""
     a, b = array("vecmat", x1, 0), array("vecmat", x2, 1)
     _check_core("vecmat", a, 1, b, 2, a.shape[-1:] == b.shape[-2:-1])
+    _check_loops("vecmat", a, 1, b, 2)
     if is_complex(a.dtype):
         a = lax.conj(a)
     out = matmul(lax.expand_dims(a, (a.ndim - 1,)), b)
@@ -158,6 +169,11 @@ def _check_core(name: str, a: Array, a_rank: int, b: Array, b_rank: int, fits: b
     if a.ndim < a_rank or b.ndim < b_rank or not fits:
         raise ValueError(f"{name} takes operands with at least {a_rank} and {b_rank} dims whose core sizes agree, got shapes "
                          f"{a.shape} and {b.shape}.")  # fmt: skip
+
+
+def _check_loops(name: str, a: Array, a_rank: int, b: Array, b_rank: int) -> None:
+    if a.ndim - a_rank != b.ndim - b_rank:
+        report_rank_promotion(name, [a.shape, b.shape])
 
 
 @composed(2)

@@ -18,6 +18,7 @@ from shardwise.device_put import place_created
 from shardwise.ir import Array, literal
 from shardwise.numpy._promote import (
     Value,
+    align_ranks,
     as_array,
     astype,
     broadcast_to_shape,
@@ -29,7 +30,6 @@ from shardwise.numpy._promote import (
     is_integer,
     promote_dtypes,
     promote_inexact,
-    promote_shapes,
     requested,
     value,
     values,
@@ -124,7 +124,7 @@ def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: 
     compute = canonicalize(to_inexact(wanted))
     powers = linspace(astype(value("logspace", start), compute), astype(value("logspace", stop), compute), num, endpoint,
                       dtype=compute, axis=axis)  # fmt: skip
-    b, powers = promote_shapes("logspace", astype(value("logspace", base), compute), powers)
+    b, powers = align_ranks(astype(value("logspace", base), compute), powers)
     return as_array(astype(lax.pow(broadcast_to_shape(b, powers.shape), powers), wanted))
 
 
@@ -133,7 +133,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     wanted = requested("geomspace", dtype) or to_inexact(result_type(*values("geomspace", start, stop)))
     compute = canonicalize(to_inexact(wanted))
     first, last = (astype(x, compute) for x in values("geomspace", start, stop))
-    first, last = promote_shapes("geomspace", first, last)
+    first, last = align_ranks(first, last)
     sign = literal(1, compute)
     if not is_complex(compute):
         both_negative = lax.bitwise_and(lax.lt(first, zero_like(first)), lax.lt(last, zero_like(last)))
@@ -151,7 +151,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
             out = lax.concatenate([*ends, middle], 0)
     if is_integer(wanted):  # rounding errors below an integer must not cost a whole one
         out = lax.mul(out, constant(out, 1 + 8 * float(finfo(compute).eps)))
-    out = lax.mul(*promote_shapes("geomspace", out, sign))
+    out = lax.mul(*align_ranks(out, sign))
     axis = canonical_axis(axis, out.ndim)
     if axis:
         out = lax.transpose(out, [*range(1, axis + 1), 0, *range(axis + 1, out.ndim)])

@@ -25,6 +25,7 @@ from shardwise.ir import Array, bind, literal
 from shardwise.numpy._promote import (
     Axis,
     Value,
+    align_ranks,
     array,
     as_array,
     asked,
@@ -68,7 +69,7 @@ def _masked(name: str, x: Array, where: Any, neutral: Any) -> Array:
         if not config.dialect.functions.bad_uses_warn:
             raise ValueError(message)
         warnings.warn(message, DeprecationWarning, stacklevel=4)
-    mask, x_ = promote_shapes(name, to_bool(mask), x)
+    mask, x_ = align_ranks(to_bool(mask), x)
     shape = broadcast_shapes(mask.shape, x.shape)
     return broadcast_to_shape(where_(mask, x_, neutral), shape) if shape != x.shape else where_(mask, x_, neutral)
 
@@ -493,7 +494,7 @@ def nanvar(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof:
         return var(x, axis, dtype, None, ddof, keepdims, where=where, mean=mean)
     present = lax.bitwise_not(isnan(x))
     if where is not None:
-        mask, present = promote_shapes("nanvar", to_bool(value("nanvar", where)), present)
+        mask, present = align_ranks(to_bool(value("nanvar", where)), present)
         present = lax.bitwise_and(mask, present)
     return _variance("nanvar", x, axis, dtype, ddof, keepdims, present, mean, None)
 

@@ -17,6 +17,7 @@ from shardwise.base.dtypes import default_dtype
 from shardwise.ir import Array, Tracer, bind, literal
 from shardwise.numpy._promote import (
     Value,
+    align_ranks,
     array,
     as_array,
     astype,
@@ -27,6 +28,7 @@ from shardwise.numpy._promote import (
     concrete,
     concrete_int,
     constant,
+    convert,
     is_bool,
     is_integer,
     no_out,
@@ -99,7 +101,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
     if not cases:
         raise ValueError("choose needs at least one choice.")
     chosen = promote_dtypes(*values("choose", *cases))
-    which, *chosen = promote_shapes("choose", astype(index, np.dtype(np.int32)), *chosen)
+    which, *chosen = align_ranks(astype(index, np.dtype(np.int32)), *chosen)
     shape = broadcast_shapes(which.shape, *[c.shape for c in chosen])
     result = bind(select_n_p, which, *chosen) if len(chosen) > 1 else as_array(chosen[0])
     return as_array(astype(broadcast_to_shape(result, shape), result.dtype))
@@ -127,7 +129,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     result = computed(default)
     for condition, function in zip(condlist, functions, strict=True):
         mask = to_bool(value("piecewise", np.asarray(condition) if isinstance(condition, list) else condition))
-        result = where_(*promote_shapes("piecewise", mask, computed(function), result))
+        result = where_(*align_ranks(mask, computed(function), result))
     return broadcast_to_shape(result, v.shape)
 
 
@@ -251,6 +253,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     rank = lax.sub(lax.cumsum(lax.convert_element_type(flat_mask, index), 0), literal(1, index))
     flat = lax.reshape(as_array(astype(v, x.dtype)), (v.size,))
     new = take(flat, remainder(rank, v.size), axis=0, mode="clip")
+    new = convert(new, x.dtype, x.weak_type)
     return lax.reshape(where_(flat_mask, new, lax.reshape(x, (x.size,))), x.shape)
 
 

@@ -71,12 +71,12 @@ def _taken(x: Array, places: Array) -> Array:
     return take(x, places, 0, mode="clip")
 
 
-def _filled(values: Array, exists: Array | None, fill: Any) -> Array:
-    """`values` with `fill` at the places that do not exist."""
+def _filled(values: Array, exists: Array | None, fill: Any, weak: bool = False) -> Array:
+    """`values` with `fill` at the places that do not exist: strongly typed, unless a `weak` fill stands beside weak values."""
     if exists is None:
         return values
     mask = lax.broadcast_in_dim(exists, (exists.shape[0], *[1] * (values.ndim - 1)), (0,))
-    return where_(mask, values, convert(value("fill_value", fill), values.dtype, values.weak_type))
+    return where_(mask, values, convert(value("fill_value", fill), values.dtype, weak and values.weak_type))
 
 
 def _least_or_zero(values: Array, exists: Array | None) -> Any:
@@ -203,7 +203,7 @@ def _unique_of_nothing(rows: Array, return_index: bool, return_inverse: bool, re
     return results
 
 
-class UniqueAll(NamedTuple):
+class _UniqueAllResult(NamedTuple):
     """What `unique_all` gives."""
 
     values: Array
@@ -212,33 +212,33 @@ class UniqueAll(NamedTuple):
     counts: Array
 
 
-class UniqueCounts(NamedTuple):
+class _UniqueCountsResult(NamedTuple):
     """What `unique_counts` gives."""
 
     values: Array
     counts: Array
 
 
-class UniqueInverse(NamedTuple):
+class _UniqueInverseResult(NamedTuple):
     """What `unique_inverse` gives."""
 
     values: Array
     inverse_indices: Array
 
 
-def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
+def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> _UniqueAllResult:
     """The distinct elements, their first positions, the inverse, and their counts; each NaN is one. See `unique`."""
-    return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
+    return _UniqueAllResult(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
 
-def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
+def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> _UniqueCountsResult:
     """The distinct elements and their counts; each NaN is one. See `unique`."""
-    return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
+    return _UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
-def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
+def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> _UniqueInverseResult:
     """The distinct elements and the inverse; each NaN is one. See `unique`."""
-    return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
+    return _UniqueInverseResult(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
@@ -300,7 +300,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | No
         x = lax.sort(x)
         keep = lax.bitwise_and(_starts(x, True), lax.bitwise_not(_isin(x, y)))
     places, exists = _places(keep, count)
-    return _filled(_taken(x, places), exists, fill)
+    return _filled(_taken(x, places), exists, fill, weak=True)
 
 
 class _Merged(NamedTuple):

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
+from shardwise.base import config
 from shardwise.base.dtypes import default_dtype, finfo, isdtype
 from shardwise.ir import Array, bind
 from shardwise.numpy._promote import (
     Value,
+    align_ranks,
     array,
     as_array,
     astype,
@@ -23,7 +25,6 @@ from shardwise.numpy._promote import (
     is_integer,
     no_out,
     promote_inexact,
-    promote_shapes,
     value,
     zero_like,
 )
@@ -121,7 +122,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     no_out("round", out)
     v = value("round", a)
     if is_bool(v.dtype):
-        raise ValueError("round takes numbers, got bools. Cast them first.")
+        raise config.dialect.functions.round_of_bools_error("round takes numbers, got bools. Cast them first.")
     if is_integer(v.dtype):
         if decimals < 0:
             raise NotImplementedError(f"round of integers to {decimals} decimals; cast to a float first.")
@@ -165,7 +166,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 
 def _replace(x: Value, mask: Value, new: Any) -> Array:
-    mask, new, x = promote_shapes("nan_to_num", mask, astype(value("nan_to_num", new), x.dtype), x)
+    mask, new, x = align_ranks(mask, astype(value("nan_to_num", new), x.dtype), x)
     return where_(mask, new, x)
 
 

@@ -262,7 +262,8 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
     _no_bool("mul", x, y)
     if out_dtype is not None:
         check_same_dtype("mul", (x.aval, y.aval))
-        x, y = convert(x, canonicalize(out_dtype)), convert(y, canonicalize(out_dtype))
+        wide, weak = canonicalize(out_dtype), x.aval.weak_type and y.aval.weak_type
+        x, y = convert(x, wide, weak), convert(y, wide, weak)
     return bind(mul_p, x, y)
 
 

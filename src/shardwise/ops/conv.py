@@ -411,7 +411,7 @@ def conv_general_dilated_patches(lhs: Any, filter_shape: Sequence[int], window_s
                                  padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None = None,
                                  rhs_dilation: Sequence[int] | None = None,
                                  dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: PrecisionLike = None,
-                                 preferred_element_type: Any = None, *, out_sharding: Any = None) -> Array:  # fmt: skip
+                                 preferred_element_type: Any = None) -> Array:  # fmt: skip
     """The windows of `lhs` as features: the result has ``C * prod(filter_shape)`` of them, channels major."""
     x = as_array(lhs)
     filter_shape = tuple(filter_shape)
@@ -422,5 +422,4 @@ def conv_general_dilated_patches(lhs: Any, filter_shape: Sequence[int], window_s
     picks = np.eye(size, dtype=x.dtype).reshape(size, 1, *filter_shape)
     kernel = np.tile(picks, (channels, 1, *(1,) * len(filter_shape))).transpose(np.argsort(dims.rhs_spec))
     return conv_general_dilated(x, kernel, window_strides, padding, lhs_dilation, rhs_dilation, dims, channels,
-                                precision=precision, preferred_element_type=preferred_element_type,
-                                out_sharding=out_sharding)  # fmt: skip
+                                precision=precision, preferred_element_type=preferred_element_type)  # fmt: skip

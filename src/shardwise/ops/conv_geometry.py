@@ -109,6 +109,10 @@ def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
         return dimension_numbers
     if len(lhs_shape) != len(rhs_shape):
         raise TypeError(f"convolution requires lhs and rhs of one rank, got shapes {lhs_shape} and {rhs_shape}.")
+    if len(lhs_shape) < 2:
+        raise TypeError(
+            f"convolution takes arrays with a batch and a feature dim, got shapes {lhs_shape} and {rhs_shape}."
+        )
     if dimension_numbers is None:
         dims = tuple(range(len(lhs_shape)))
         return ConvDimensionNumbers(dims, dims, dims)

@@ -547,14 +547,17 @@ def symmetric_product(a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta:
                       symmetrize_output: bool = False) -> Array:  # fmt: skip
     """alpha a a^T + beta c, of which only the lower triangle counts; `symmetrize_output` copies it to the upper one."""
     a, c = as_array(a_matrix), as_array(c_matrix)
+    for i, x in enumerate((a, c)):
+        if x.ndim < 2:
+            raise TypeError(f"Input {i} to symmetric_product must have rank at least 2, but got shape={x.shape}")
     rows = a.shape[-2]
-    if a.ndim < 2 or c.shape != (*a.shape[:-2], rows, rows):
+    if c.shape != (*a.shape[:-2], rows, rows):
         raise ValueError(
             f"symmetric_product takes a f[..., n, k] and c f[..., n, n], got shapes {a.shape} and {c.shape}."
         )
     batch = tuple(range(a.ndim - 2))
     product = dot_general(a, a, (((a.ndim - 1,), (a.ndim - 1,)), (batch, batch)))
-    out = add(mul(product, literal(alpha, a.dtype)), mul(c, literal(beta, a.dtype)))
+    out = add(mul(product, literal(alpha, a.dtype, a.weak_type)), mul(c, literal(beta, a.dtype, a.weak_type)))
     if not symmetrize_output:
         return out
     shape = out.shape

@@ -18,6 +18,7 @@ from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array, ShapedArray, bind, literal
 from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
 from shardwise.ir.axis_scope import CHECK_VMA as CHECK_VMA
+from shardwise.ops import binary, unary
 from shardwise.ops.binary import div
 from shardwise.ops.casts import convert, convert_element_type
 from shardwise.ops.convert import as_array
@@ -29,6 +30,8 @@ from shardwise.ops.devices.axis_index import axis_index_op
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.ops.devices.variance import pcast_op, pvary_op
+from shardwise.ops.fill import full_like
+from shardwise.ops.select import select
 
 __all__ = [
     "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pcast", "pmax", "pmean", "pmin", "ppermute",
@@ -141,17 +144,24 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 def _extremum(kind: str) -> Callable[..., Any]:
     api = f"p{kind}"
 
+    none = -np.inf if kind == "max" else np.inf
+
     def collective(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
         names, sizes = checked_axes(axis_name, api)
         groups = _groups(axis_index_groups, math.prod(sizes), api, equal=False)
 
+        def extremum(value: Any) -> Array:
+            return bind(all_reduce, value, axes=names, kind=kind, groups=groups)
+
         def one(leaf: Any) -> Any:
             value = _varying(_operand(leaf, api), names, api)
-            if value.dtype.kind == "c":
-                raise TypeError(
-                    f"{api} does not order complex values ({value.aval.str_short()}); use it on real or abs."
-                )
-            return bind(all_reduce, value, axes=names, kind=kind, groups=groups)
+            if value.dtype.kind != "c":
+                return extremum(value)
+            # Complex values are ordered by their real parts, those with equal ones by their imaginary parts.
+            first, second = unary.real(value), unary.imag(value)
+            best = extremum(first)
+            candidate = binary.bitwise_or(binary.eq(first, best), binary.ne(first, first))
+            return binary.complex(best, extremum(select(candidate, second, full_like(second, none))))
 
         return tree_map(one, x)
 

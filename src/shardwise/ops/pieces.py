@@ -211,13 +211,13 @@ PadConfig = tuple[tuple[int, int, int], ...]
 
 
 def _pad_type(x: ShapedArray, value: ShapedArray, *, padding_config: PadConfig) -> ShapedArray:
+    if len(padding_config) != x.ndim:
+        raise ValueError(f"pad takes one (low, high, interior) for each dim, got padding_config {padding_config} for operand "
+                         f"shape {x.shape}.")  # fmt: skip
     if x.dtype != value.dtype:
         raise TypeError(f"pad takes a padding_value of the operand's dtype, got {x.dtype.name} and {value.dtype.name}.")
     if value.shape:
         raise ValueError(f"pad takes a scalar padding_value, got shape {value.shape}.")
-    if len(padding_config) != x.ndim:
-        raise ValueError(f"pad takes one (low, high, interior) for each dim, got padding_config {padding_config} for operand "
-                         f"shape {x.shape}.")  # fmt: skip
     if any(interior < 0 for _, _, interior in padding_config):
         raise ValueError(f"pad: interior padding cannot be negative, got padding_config {padding_config}.")
     sizes = [lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True)]

@@ -387,14 +387,14 @@ def reduce(
         out_sharding: how a sum's result is split on Explicit axes.
 
     Raises:
-        ValueError: initial values are no scalars, or dims are repeated or missing.
-        TypeError: trees or dtypes do not match.
+        ValueError: trees do not match, initial values are no scalars, or dims are repeated or missing.
+        TypeError: dtypes do not match.
         NotImplementedError: `computation` is not elementwise, or `out_sharding` is given for another fold than a sum.
     """
     xs, tree = tree_flatten(operands)
     inits, init_tree = tree_flatten(init_values)
     if tree != init_tree:
-        raise TypeError(f"reduce takes init_values of the operands' structure, got {init_tree} for {tree}.")
+        raise ValueError(f"reduce takes init_values of the operands' structure, got {init_tree} for {tree}.")
     xs = [operand("reduce", x, i) for i, x in enumerate(xs)]
     inits = [_initial(v, x) for v, x in zip(inits, xs, strict=True)]
     dims = int_tuple(dimensions, "reduce dimensions")

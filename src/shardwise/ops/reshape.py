@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from shardwise.base.errors import ReshapeError
 from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.key_uses import HANDS_ON
@@ -30,7 +31,7 @@ Shape = tuple[int, ...]
 
 def _reshape_type(x: ShapedArray, *, new_sizes: Shape, out_sharding: NamedSharding | None = None) -> ShapedArray:
     if math.prod(new_sizes) != x.size:
-        raise TypeError(f"reshape keeps the number of elements: shape {x.shape} has {x.size}, new_sizes {new_sizes} have "
+        raise ReshapeError(f"reshape keeps the number of elements: shape {x.shape} has {x.size}, new_sizes {new_sizes} have "
                         f"{math.prod(new_sizes)}.")  # fmt: skip
     return with_out_sharding(ShapedArray(new_sizes, x.dtype, x.weak_type), out_sharding)
 

@@ -20,11 +20,14 @@ __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
 def _segment(name: str, reduction: str, scatter: Callable[..., Array]) -> Callable[..., Array]:
     def segment(data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
-                unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None) -> Array:  # fmt: skip
+                unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
+                out_sharding: Any = None) -> Array:  # fmt: skip
         if bucket_size is not None:
             raise NotImplementedError(
                 f"{name}: bucket_size is not supported; sums are exact enough without. Leave it out."
             )
+        if out_sharding is not None:
+            raise NotImplementedError(f"{name}: out_sharding is not supported. Leave it out, and reshard the result.")
         values, ids = as_array(data), as_array(segment_ids)
         if num_segments is None:
             if isinstance(ids, Tracer):

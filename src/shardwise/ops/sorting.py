@@ -278,6 +278,8 @@ def _approximate(
     x = as_array(operand)
     if not isdtype(x.dtype, "real floating"):
         raise ValueError(f"{name} takes a floating operand, got {x.dtype.name}.")
+    if not x.ndim:
+        raise TypeError(f"{name}: operand must have >= 1 dimension, got shape ().")
     dim = _dim(reduction_dimension, x.ndim, name)
     if k > x.shape[dim]:
         raise ValueError(f"{name}: k={k} exceeds the size of dim {dim}, {x.shape[dim]}.")

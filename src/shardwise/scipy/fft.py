@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from shardwise import lax
 from shardwise import numpy as jnp
+from shardwise.base.dtypes import to_complex
 from shardwise.ir import Array
+from shardwise.numpy._promote import array, canonical_axis
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
 
@@ -43,8 +46,8 @@ def _ortho(n: int, dtype: Any) -> np.ndarray:
 def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The discrete cosine transform of type 2 along `axis`, of `n` entries (cut or padded with zeros)."""
     _check(type, norm)
-    x = _real(x)
-    axis %= x.ndim
+    x = _real("dct", x)
+    axis = canonical_axis(axis, x.ndim)
     x = _sized(x, n, axis)
     size = x.shape[axis]
     even = x[tuple(slice(None, None, 2) if d == axis else slice(None) for d in range(x.ndim))]
@@ -58,16 +61,21 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
 def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `dct`, with the same arguments."""
     _check(type, norm)
-    x = _real(x)
-    axis %= x.ndim
+    x = _real("idct", x)
+    axis = canonical_axis(axis, x.ndim)
     x = _sized(x, n, axis)
     size = x.shape[axis]
     plain = x / _along(_ortho(size, x.dtype), axis, x.ndim) if norm == "ortho" else x
     angle = np.exp(0.5j * np.pi * np.arange(size) / size)
     mirror = jnp.flip(plain, axis)
     shifted = jnp.concatenate([jnp.zeros_like(_first(plain, axis)), mirror[_cut(axis, x.ndim, size - 1)]], axis)
-    spectrum = (plain - 1j * shifted) * _along(angle, axis, x.ndim) / 2
-    values = jnp.real(jnp.fft.ifft(spectrum.astype(jnp.result_type(x.dtype, np.complex64)), axis=axis))
+    wide = to_complex(x.dtype)
+    spectrum = (
+        lax.complex(*(v.astype(np.finfo(wide).dtype) for v in (plain, -shifted)))
+        * _along(angle, axis, x.ndim).astype(wide)
+        / 2
+    )
+    values = jnp.real(jnp.fft.ifft(spectrum, axis=axis))
     half = (size + 1) // 2
     even, odd = values[_cut(axis, x.ndim, half)], jnp.flip(values, axis)[_cut(axis, x.ndim, size - half)]
     woven = jnp.zeros_like(values)
@@ -84,15 +92,15 @@ def _first(x: Array, axis: int) -> Array:
     return x[_cut(axis, x.ndim, 1)]
 
 
-def _real(x: Any) -> Array:
-    x = jnp.asarray(x)
+def _real(name: str, x: Any) -> Array:
+    x = array(name, x)
     return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
 
 
 def _several(
     one: Any, x: Any, type: int, s: Sequence[int] | None, axes: Sequence[int] | None, norm: str | None
 ) -> Array:
-    x = _real(x)
+    x = _real(f"{one.__name__}n", x)
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     sizes: Sequence[int | None] = [None] * len(axes) if s is None else list(s)

@@ -42,7 +42,13 @@ __all__ += _special_matrices
 
 
 def _inexact(name: str, *xs: Any) -> list[Any]:
+    """Arguments that are arrays or scalars."""
     return promote_inexact(*(array(f"jax.scipy.linalg.{name}", x, i) for i, x in enumerate(xs)))
+
+
+def _inexact_like(*xs: Any) -> list[Any]:
+    """Arguments that may be nested lists, too."""
+    return promote_inexact(*map(jnp.asarray, xs))
 
 
 # -- factorisations ----------------------------------------------------------------------------------------------------------
@@ -50,7 +56,9 @@ def _inexact(name: str, *xs: Any) -> list[Any]:
 
 def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The upper (or `lower`) Cholesky factor, of which triangle alone `a` is read."""
-    (x,) = _inexact("cholesky", a)
+    (x,) = _inexact_like(a)
+    if not lower and x.ndim < 2:
+        raise ValueError(f"cholesky takes matrices: x must be at least two-dimensional, got shape {x.shape}.")
     factor = ops.cholesky(x if lower else ops.adjoint(x), symmetrize_input=False)
     return factor if lower else ops.adjoint(factor)
 
@@ -63,7 +71,7 @@ def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_fin
 def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Array:
     """x with a x = b, given the Cholesky factor of a."""
     factor, lower = c_and_lower
-    c, y = _inexact("cho_solve", factor, b)
+    c, y = _inexact_like(factor, b)
     c, y, vector = _system("cho_solve", c, y)
     first = ops.triangular_solve(c, y, left_side=True, lower=lower, transpose_a=not lower, conjugate_a=not lower)
     x = ops.triangular_solve(c, first, left_side=True, lower=lower, transpose_a=lower, conjugate_a=lower)
@@ -89,7 +97,7 @@ def _system(name: str, a: Array, b: Array) -> tuple[Array, Array, bool]:
 
 def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
     """The packed LU factors and the pivots, for `lu_solve`."""
-    (x,) = _inexact("lu_factor", a)
+    (x,) = _inexact_like(a)
     factors, pivots, _ = ops.lu(x)
     return factors, pivots
 
@@ -133,7 +141,7 @@ def _permutation(order: Array, dtype: Any) -> Array:
 
 def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, ...]:
     """p, l, u with a = p l u, or (p l, u) with `permute_l`."""
-    (x,) = _inexact("lu", a)
+    (x,) = _inexact_like(a)
     factors, _, order = ops.lu(x)
     k = min(x.shape[-2:])
     real = np.dtype(x.dtype.type(0).real.dtype) if is_complex(x.dtype) else x.dtype
@@ -149,7 +157,7 @@ def qr(a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full",
     """q, r and with `pivoting` the order of columns; 'economic' keeps min(m, n) columns of q, 'r' leaves q out."""
     if mode not in ("full", "economic", "r"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'; expected 'full', 'economic' or 'r'.")
-    (x,) = _inexact("qr", a)
+    (x,) = _inexact_like(a)
     q, *rest = ops.qr(x, pivoting=pivoting, full_matrices=mode != "economic")
     return tuple(rest) if mode == "r" else (q, *rest)
 
@@ -159,7 +167,7 @@ def qr_multiply(a: Any, c: Any, mode: str = "right", pivoting: bool = False, con
     """c q (or q c with `mode` 'left') and r, for the economic factors of a; `conjugate` takes those of q."""
     if mode not in ("left", "right"):
         raise ValueError(f"mode must be 'left' or 'right', got {mode!r}.")
-    x, y = _inexact("qr_multiply", a, c)
+    x, y = _inexact_like(a, c)
     q, *rest = ops.qr(x, pivoting=pivoting, full_matrices=False)
     if conjugate and is_complex(q.dtype):
         q = lax.conj(q)
@@ -173,7 +181,7 @@ def qr_multiply(a: Any, c: Any, mode: str = "right", pivoting: bool = False, con
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False, check_finite: bool = True,
         lapack_driver: str = "gesdd") -> Any:  # fmt: skip
     """u, s and vh, or s alone without `compute_uv`."""
-    (x,) = _inexact("svd", a)
+    (x,) = _inexact_like(a)
     return ops.svd(x, full_matrices=full_matrices, compute_uv=compute_uv)
 
 
@@ -184,7 +192,7 @@ def eigh(a: Any, b: Any = None, lower: bool = True, eigvals_only: bool = False, 
     if b is not None or type != 1 or eigvals is not None:
         raise NotImplementedError("eigh takes b=None, type=1 and eigvals=None. Reduce a generalised problem by cholesky(b), and "
                                   "slice the eigenvalues.")  # fmt: skip
-    (x,) = _inexact("eigh", a)
+    (x,) = _inexact_like(a)
     vectors, values = ops.eigh(x, lower=lower)
     return values if eigvals_only else (values, vectors)
 
@@ -203,7 +211,7 @@ def eigh_tridiagonal(d: Any, e: Any, *, eigvals_only: bool = False, select: str 
         )
     if select not in ("a", "i"):
         raise ValueError(f"select must be 'a', 'i' or 'v', got {select!r}.")
-    x, y = _inexact("eigh_tridiagonal", d, e)
+    x, y = _inexact_like(d, e)
     n = x.shape[-1]
     if y.shape != (*x.shape[:-1], max(n - 1, 0)):
         raise ValueError(f"eigh_tridiagonal takes d [..., n] and e [..., n - 1], got shapes {x.shape} and {y.shape}.")
@@ -238,14 +246,14 @@ def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
 
     With `disp` False also an estimate of the relative error, in the 1-norm. ValueError for a matrix that is not square.
     """
-    (x,) = _inexact("funm", A)
+    (x,) = _inexact_like(A)
     if x.ndim != 2 or x.shape[0] != x.shape[1]:
         raise ValueError(f"expected square array_like input, got shape {x.shape}.")
     t, z = schur(x)
     t, z = rsf2csf(t, z)
     n = x.shape[0]
     values = jnp.diagonal(t)
-    apart = values - values[:, None]
+    apart = values[None, :] - values[:, None]
     safe = jnp.where(apart == 0, 1, apart)
     above = np.arange(n) - np.arange(n)[:, None]
 
@@ -258,7 +266,7 @@ def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
         return jnp.where(above == p, rest / safe, f)
 
     results = func(values).astype(t.dtype)
-    strict, rise = jnp.triu(t, 1), results - results[:, None]
+    strict, rise = jnp.triu(t, 1), results[None, :] - results[:, None]
     f = lax.fori_loop(1, n, fill, jnp.diag(results))
     result = jnp.matmul(jnp.matmul(z, f), jnp.conj(z).T)
     if disp:
@@ -291,7 +299,7 @@ def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check
 
 def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
     """The complex Schur form and vectors from the real ones. ValueError unless square and of one size."""
-    t, z = _inexact("rsf2csf", T, Z)
+    t, z = _inexact_like(T, Z)
     for name, x in (("T", t), ("Z", z)):
         if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
             raise ValueError(f"Input '{name}' must be square, got shape {x.shape}.")
@@ -310,7 +318,8 @@ def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwr
         raise ValueError(f"Expected assume_a to be one of ['gen', 'sym', 'her', 'pos']; got {assume_a!r}")
     if assume_a != "pos":
         return face.solve(a, b)
-    x, y = _inexact("solve", a, b)
+    x, y = _inexact_like(a, b)
+    _system("solve", x, y)  # its shapes
     if is_eager():
         return cho_solve(cho_factor(x, lower=lower), y)
     # Derivatives are those of any system, in all of a, though one triangle is read.
@@ -331,7 +340,7 @@ def solve_triangular(a: Any, b: Any, trans: int | str = 0, lower: bool = False, 
     if trans not in kinds:
         raise ValueError(f"Invalid 'trans' value {trans}")
     kind = kinds[trans]
-    p, q = _inexact("solve_triangular", a, b)
+    p, q = _inexact_like(a, b)
     p, q, vector = _system("solve_triangular", p, q)
     x = ops.triangular_solve(p, q, left_side=True, lower=lower, transpose_a=kind > 0, conjugate_a=kind == 2,
                              unit_diagonal=unit_diagonal)  # fmt: skip
@@ -345,7 +354,7 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
     """
     if method not in ("schur", "eigen"):
         raise ValueError(f"Unrecognized method {method!r}; expected 'schur' or 'eigen'.")
-    return matrix_functions.solve_sylvester(*_inexact("solve_sylvester", A, B, C), tol=tol)
+    return matrix_functions.solve_sylvester(*_inexact_like(A, B, C), tol=tol)
 
 
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
@@ -377,7 +386,7 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
     """
     if method not in (None, "SPS", "blockEnlarge"):
         raise ValueError(f"expm_frechet: method must be None, 'SPS' or 'blockEnlarge', got {method!r}.")
-    x, y = _inexact("expm_frechet", A, E)
+    x, y = _inexact_like(A, E)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"expected A to be a (batched) square matrix, got A.shape={x.shape}")
     if x.shape != y.shape:
@@ -404,7 +413,7 @@ def polar(a: Any, side: str = "right", *, method: str = "qdwh", eps: float | Non
         raise ValueError("The argument `side` must be either 'right' or 'left'.")
     if method not in ("qdwh", "svd"):
         raise ValueError(f"Unknown polar decomposition method {method}.")
-    x = strong(*_inexact("polar", a))
+    x = strong(*_inexact_like(a))
     if x.ndim < 2:
         raise ValueError("The input `a` must be at least a 2-D array.")
     m, n = x.shape[-2:]

@@ -12,7 +12,7 @@ from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Array
-from shardwise.numpy._promote import as_array, convert, promote_inexact
+from shardwise.numpy._promote import array, as_array, convert, promote_inexact
 from shardwise.scipy.spectral import csd, istft, stft, welch
 
 __all__ = [
@@ -111,9 +111,11 @@ def correlate2d(
 
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Sequence[int] | int | None = None) -> Array:
     """`convolve` by way of Fourier transforms, along `axes`; in the others sizes are equal or 1."""
-    x, y = _pair("fftconvolve", in1, in2)
+    x, y = _pair("fftconvolve", array("fftconvolve", in1), array("fftconvolve", in2, 1))
     if mode not in ("full", "same", "valid"):
         raise ValueError("mode must be one of ['full', 'same', 'valid']")
+    if not x.ndim:
+        return lax.mul(x, y)
     chosen = list(range(x.ndim)) if axes is None else [a % x.ndim for a in ([axes] if isinstance(axes, int) else axes)]
     x, y, _ = _no_swap("fftconvolve", mode, x, y)
     sizes = [x.shape[a] + y.shape[a] - 1 for a in chosen]

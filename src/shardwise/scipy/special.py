@@ -26,6 +26,7 @@ from shardwise.numpy._promote import (
     values,
 )
 from shardwise.numpy._ufunc_forms import weak_if_scalar
+from shardwise.numpy.creation import asarray
 from shardwise.numpy.named_axes import split_names
 from shardwise.numpy.transcendental import _i0
 from shardwise.ops import scipy_functions as scipy
@@ -47,6 +48,11 @@ def _any(name: str, *xs: Any) -> list[Array]:
     promoted = promote_to_inexact(name, *xs)
     shape = broadcast_shapes(*(x.shape for x in promoted))
     return [broadcast_to_shape(x, shape) for x in promoted]
+
+
+def _arrays(*xs: Any) -> list[Any]:
+    """The arguments of a function that takes nested lists: these as arrays."""
+    return [asarray(x) if isinstance(x, list | tuple) else x for x in xs]
 
 
 def _real(name: str, *xs: Any) -> list[Array]:
@@ -245,7 +251,7 @@ def fresnel(x: Any) -> tuple[Array, Array]:
 
 def ndtr(x: Any) -> Array:
     """The distribution function of the standard normal. TypeError unless float32 or float64."""
-    v = strong(_single_or_double("ndtr", x))
+    v = strong(_single_or_double("ndtr", *_arrays(x)))
     half = sqrt(0.5)
     small = lax.lt(lax.abs(v), half)
     w = lax.mul(v, half)
@@ -265,7 +271,7 @@ def log_ndtr(x: Any, series_order: int = 3) -> Array:
         raise TypeError("series_order must be a Python integer.")
     if not 0 <= series_order <= 30:
         raise ValueError(f"series_order must be non-negative and <= 30, got {series_order}.")
-    return scipy.apply("log_ndtr", _single_or_double("log_ndtr", x))
+    return scipy.apply("log_ndtr", _single_or_double("log_ndtr", *_arrays(x)))
 
 
 # -- logarithms, odds and information --------------------------------------------------------------------------------------------
@@ -323,18 +329,23 @@ def entr(x: Any) -> Array:
 
 def rel_entr(p: Any, q: Any) -> Array:
     """p log(p / q), 0 where p is 0 and q is not negative, else infinity."""
-    a, b = _real("rel_entr", p, q)
+    result = _relative_entropy(*_real("rel_entr", p, q))
+    return strong(result) if np.ndim(p) else result
+
+
+def _relative_entropy(a: Array, b: Array) -> Array:
     positive = lax.bitwise_and(lax.gt(a, 0.0), lax.gt(b, 0.0))
     zero = lax.bitwise_and(lax.eq(a, 0.0), lax.ge(b, 0.0))
     x, y = _where(positive, a, 1.0), _where(positive, b, 1.0)
     value = lax.sub(_xlogx(x), _xlogy(x, y))
-    return weak_if_scalar(lax.select(positive, value, _where(zero, 0.0, lax.full_like(a, inf))))
+    return lax.select(positive, value, _where(zero, 0.0, lax.full_like(a, inf)))
 
 
 def kl_div(p: Any, q: Any) -> Array:
     """rel_entr(p, q) - p + q."""
     a, b = _real("kl_div", p, q)
-    return weak_if_scalar(lax.add(lax.sub(rel_entr(a, b), a), b))
+    result = lax.add(lax.sub(_relative_entropy(a, b), a), b)
+    return strong(result) if np.ndim(p) else result
 
 
 def boxcox(x: Any, lmbda: Any) -> Array:
@@ -394,7 +405,7 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
     `n_iter` is how far JAX iterates; SciPy's values need none.
     """
     v, n_iter = operator.index(v), operator.index(n_iter)
-    (x,) = _real("bessel_jn", z)
+    (x,) = _real("bessel_jn", *_arrays(z))
     del n_iter
     rows = [lax.expand_dims(scipy.apply("jv", lax.full_like(x, order), x), (0,)) for order in range(v + 1)]
     return lax.concatenate(rows, 0)
@@ -413,7 +424,7 @@ def exp1(x: Any) -> Array:
 
 def expn(n: Any, x: Any) -> Array:
     """The generalized exponential integrals En."""
-    return scipy.apply("expn", *_real("expn", n, x))
+    return scipy.apply("expn", *_real("expn", *_arrays(n, x)))
 
 
 def sici(x: Any) -> tuple[Array, Array]:
@@ -423,12 +434,12 @@ def sici(x: Any) -> tuple[Array, Array]:
 
 def spence(x: Any) -> Array:
     """Spence's function (the dilogarithm of 1 - x). TypeError unless float32 or float64."""
-    return scipy.apply("spence", _single_or_double("spence", x))
+    return scipy.apply("spence", _single_or_double("spence", *_arrays(x)))
 
 
 def hyp1f1(a: Any, b: Any, x: Any) -> Array:
     """The confluent hypergeometric function 1F1."""
-    return scipy.apply("hyp1f1", *_real("hyp1f1", a, b, x))
+    return scipy.apply("hyp1f1", *_real("hyp1f1", *_arrays(a, b, x)))
 
 
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:

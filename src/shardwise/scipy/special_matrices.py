@@ -9,7 +9,15 @@ import numpy as np
 from shardwise import lax
 from shardwise.base.dtypes import canonicalize, check_requested, default_dtype, issubdtype
 from shardwise.ir import Array, literal
-from shardwise.numpy._promote import array, broadcast_to_shape, is_complex, promote_dtypes, promote_inexact, strong
+from shardwise.numpy._promote import (
+    array,
+    broadcast_to_shape,
+    convert,
+    is_complex,
+    promote_dtypes,
+    promote_inexact,
+    strong,
+)
 from shardwise.numpy.indexing import take
 from shardwise.ops.convert import as_array
 
@@ -46,7 +54,7 @@ def toeplitz(c: Any, r: Any = None) -> Array:
     # The column upwards, then the row without its first element: entry (i, j) lies j - i from the column's first.
     parts = [lax.rev(broadcast_to_shape(column, (*batch, m)), (len(batch),)),
              lax.slice_in_dim(broadcast_to_shape(row, (*batch, n)), 1, n, axis=-1)]  # fmt: skip
-    return _by_index(lax.concatenate(parts, len(batch)), m - 1 - np.arange(m)[:, None] + np.arange(n))
+    return _by_index(strong(lax.concatenate(parts, len(batch))), m - 1 - np.arange(m)[:, None] + np.arange(n))
 
 
 def hankel(c: Any, r: Any = None) -> Array:
@@ -144,7 +152,8 @@ def fiedler_companion(a: Any) -> Array:
     over = lax.neg(lax.div(x, lax.broadcast_in_dim(first, x.shape, range(x.ndim))))
     padded = lax.concatenate([over, lax.full_like(first, 0)], x.ndim - 1)
     entries = lax.reshape(take(padded, chosen.reshape(-1), axis=-1), (*x.shape[:-1], n, n))
-    return lax.add(entries, as_array(np.broadcast_to(ones.astype(x.dtype), entries.shape)))
+    result = lax.add(entries, as_array(np.broadcast_to(ones.astype(x.dtype), entries.shape)))
+    return as_array(convert(result, x.dtype, x.weak_type and not n))
 
 
 def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:

@@ -14,8 +14,9 @@ import numpy as np
 
 from shardwise import lax
 from shardwise import numpy as jnp
-from shardwise.base.dtypes import issubdtype
+from shardwise.base.dtypes import issubdtype, to_complex
 from shardwise.ir import Array
+from shardwise.numpy._promote import canonical_axis
 
 __all__ = ["csd", "istft", "stft", "welch"]
 
@@ -101,9 +102,9 @@ def _spectra(x: Any, y: Any, fs: Any, window: Any, nperseg: Any, noverlap: Any, 
     dtype = jnp.result_type(*map(_inexact, signals))
     if len({s.ndim for s in signals}) > 1:
         raise ValueError(f"two-arguments must have the same rank ({signals[0].ndim} vs {signals[1].ndim}).")
-    axis = operator.index(axis) % signals[0].ndim
+    axis = canonical_axis(axis, signals[0].ndim)
     signals = [jnp.moveaxis(s.astype(dtype), axis, -1) for s in signals]
-    result_dtype = jnp.result_type(dtype, np.complex64)
+    result_dtype = to_complex(dtype)
     real_dtype = np.finfo(result_dtype).dtype
     if not all(s.size for s in signals):
         empty = jnp.zeros(signals[0].shape, real_dtype)
@@ -128,18 +129,19 @@ def _spectra(x: Any, y: Any, fs: Any, window: Any, nperseg: Any, noverlap: Any, 
         if padded:
             s = jnp.pad(s, at(0, -(s.shape[-1] - n) % step % n))
         total = s.shape[-1]
-        frames = _detrended(_frames(s, n, step), detrend) * weights
+        frames = _detrended(_frames(s, n, step), detrend)
+        frames = frames * jnp.expand_dims(weights, range(frames.ndim - 1))
         parts.append(jnp.fft.rfft(frames, size) if onesided else jnp.fft.fft(frames, size))
     scale = 1 / (fs * jnp.sum(weights * weights)) if scaling == "density" else 1 / jnp.sum(weights) ** 2
     result = parts[0] if stft else jnp.conj(parts[0]) * parts[-1]
-    result = result * (jnp.sqrt(scale) if stft else scale)
+    result = result * (jnp.sqrt(scale) if stft else scale).astype(result.dtype)
     if onesided and not stft:
         # Each frequency stands for its negative one too, but 0 and the highest of an even number have none.
         both = np.full(result.shape[-1], 2.0)
         both[0] = 1
         if size % 2 == 0:
             both[-1] = 1
-        result = result * jnp.asarray(both, real_dtype)
+        result = result * jnp.asarray(both, result.dtype).reshape((1,) * (result.ndim - 1) + (-1,))
     result = result.astype(result_dtype)
     if y is None and not stft:
         result = jnp.real(result)
@@ -217,7 +219,7 @@ def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = N
     freq, time = freq_axis % z.ndim, time_axis % z.ndim
     if freq == time:
         raise ValueError("Must specify differing time and frequency axes!")
-    z = z.astype(jnp.result_type(z, np.complex64))
+    z = z.astype(to_complex(z.dtype))
     natural = 2 * (z.shape[freq] - 1) if input_onesided else z.shape[freq]
     n = _positive("nperseg", nperseg) or natural
     size = operator.index(nfft) if nfft is not None else natural + (input_onesided and n == natural + 1)
@@ -231,10 +233,10 @@ def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = N
     weights, _ = _window(window, n, None, jnp.real(frames).dtype)
     if weights.size != n:
         raise ValueError(f"window must have length of {n}")
-    x = _overlapped(frames * jnp.sum(weights) * weights, n - overlap)
+    x = _overlapped(frames * (jnp.sum(weights) * weights).reshape((1,) * (frames.ndim - 1) + (n,)), n - overlap)
     cover = _overlapped(jnp.broadcast_to(weights * weights, frames.shape[-2:]), n - overlap)
     if boundary:
         x, cover = (lax.slice_in_dim(v, n // 2, -(n // 2), axis=-1) for v in (x, cover))
-    x = x / jnp.where(cover > 1e-10, cover, 1.0)
+    x = x / jnp.expand_dims(jnp.where(cover > 1e-10, cover, 1.0), range(x.ndim - 1))
     x = jnp.moveaxis(x, -1, time - (freq < time))
     return jnp.arange(x.shape[0], dtype=cover.dtype) / fs, x  # times of the first dim, as in SciPy

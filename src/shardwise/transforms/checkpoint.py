@@ -1,4 +1,4 @@
-"""`checkpoint` (alias `remat`): reverse mode computes a function again instead of keeping its intermediate values.
+"""`checkpoint` (and `remat`, its older name): reverse mode computes a function again instead of keeping its intermediate values.
 
 The forward pass keeps the arguments, and those values that a policy asks for. What is recorded for the backward pass is one
 equation that holds the program; its transpose runs the program anew, behind a barrier that keeps it from being merged with
@@ -106,7 +106,10 @@ def checkpoint(fun: Callable[..., Any], *, prevent_cse: bool = True, policy: Pol
     return remat
 
 
-remat = checkpoint
+def remat(fun: Callable[..., Any], *, prevent_cse: bool = True, policy: Policy | None = None,
+          static_argnums: int | Sequence[int] = (), concrete: bool = False) -> Any:  # fmt: skip
+    """The older name of `checkpoint`, and its arguments; those by keyword cannot be static."""
+    return checkpoint(fun, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums, concrete=concrete)
 
 
 # -- the op ------------------------------------------------------------------------------------------------------------------

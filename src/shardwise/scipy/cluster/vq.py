@@ -6,13 +6,14 @@ from typing import Any
 
 from shardwise import numpy as jnp
 from shardwise.ir import Array
+from shardwise.numpy._promote import array
 
 __all__ = ["vq"]
 
 
 def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Array, Array]:
     """For each row of `obs` the index of the nearest row of `code_book`, and its distance. ValueError for other ranks."""
-    rows, book = jnp.asarray(obs), jnp.asarray(code_book)
+    rows, book = array("vq", obs), array("vq", code_book, 1)
     if rows.ndim != book.ndim:
         raise ValueError("Observation and code_book should have the same rank")
     if rows.ndim == 1:

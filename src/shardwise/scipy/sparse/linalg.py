@@ -6,6 +6,7 @@ of an exact one (`lax.custom_linear_solve`).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from shardwise import numpy as jnp
 from shardwise.base.dtypes import finfo, issubdtype
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Array
+from shardwise.numpy._promote import convert, strong
 
 __all__ = ["bicgstab", "cg", "gmres"]
 
@@ -119,6 +121,7 @@ def _gmres_cycle(A: Product, b: Any, x0: Any, M: Product, restart: int) -> Any:
 def _flat_system(A: Any, b: Any, x0: Any, M: Any) -> tuple[Product, Any, Any, Product, Callable[[Any], Any]]:
     """Everything on one vector: the products, b, x0 and the way back to the tree of b."""
     leaves, tree = tree_flatten(tree_map(jnp.asarray, b))
+    weak = [leaf.weak_type for leaf in leaves]
     shapes = [leaf.shape for leaf in leaves]
     dtype = jnp.result_type(*leaves) if leaves else jnp.zeros(0).dtype
     if not issubdtype(dtype, np.inexact):
@@ -131,7 +134,8 @@ def _flat_system(A: Any, b: Any, x0: Any, M: Any) -> tuple[Product, Any, Any, Pr
     def back(vector: Any) -> Any:
         sizes = np.cumsum([math.prod(s) for s in shapes])[:-1]
         parts = jnp.split(vector, sizes.tolist()) if len(shapes) > 1 else [vector]
-        return tree_unflatten(tree, [jnp.reshape(p, s) for p, s in zip(parts, shapes, strict=True)])
+        shaped = [jnp.reshape(p, s) for p, s in zip(parts, shapes, strict=True)]
+        return tree_unflatten(tree, [convert(p, p.dtype, w) for p, w in zip(shaped, weak, strict=True)])
 
     def product(f: Any, name: str) -> Product:
         if callable(f):
@@ -176,7 +180,8 @@ def cg(
         maxiter: stop there anyway; ten times the size of b by default.
         M: a preconditioner, an approximate inverse of A.
     """
-    return _solved(_cg, True, A, b, x0, tol, atol, maxiter, M)
+    x, info = _solved(_cg, True, A, b, x0, tol, atol, maxiter, M)
+    return tree_map(strong, x), info
 
 
 def bicgstab(A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, maxiter: int | None = None,
@@ -186,8 +191,8 @@ def bicgstab(A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0
 
 
 def gmres(A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, restart: int = 20, maxiter: int | None = None,
-          M: Any = None, solve_method: str = "batched") -> tuple[Any, None]:  # fmt: skip
-    """``(x, None)`` with A x = b by generalized minimal residuals, for any A.
+          M: Any = None, solve_method: str = "batched") -> tuple[Any, Array]:  # fmt: skip
+    """``(x, info)`` with A x = b by generalized minimal residuals, for any A; `info` is 0, or -1 where x has a NaN.
 
     `restart` is the size of the Krylov space before it starts anew, `maxiter` how often it may. Both of JAX's ways
     ('batched', 'incremental') are the batched one. Other arguments as of `cg`.
@@ -205,4 +210,6 @@ def gmres(A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, r
 
         return lax.while_loop(unfinished, lambda s: (_gmres_cycle(A, b, s[0], M, steps), s[1] + 1), (x0, 0))[0]
 
-    return _solved(method, False, A, b, x0, tol, atol, maxiter, M)
+    x, _ = _solved(method, False, A, b, x0, tol, atol, maxiter, M)
+    failed = functools.reduce(jnp.logical_or, [jnp.any(jnp.isnan(leaf)) for leaf in tree_flatten(x)[0]], False)
+    return x, jnp.where(failed, -1, 0)

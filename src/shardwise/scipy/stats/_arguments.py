@@ -6,16 +6,25 @@ from typing import Any
 
 from shardwise import numpy as jnp
 from shardwise.ir import Array
-from shardwise.numpy._promote import broadcast_shapes, broadcast_to_shape, is_complex, promote_to_inexact
+from shardwise.numpy._promote import broadcast_shapes, broadcast_to_shape, is_complex, promote_to_inexact, strong
+
+# JAX computes these with constants that it makes as arrays: where the first argument has dims, results are strongly typed.
+_STRONG = frozenset(
+    """bernoulli.logpmf geom.logpmf nbinom.logpmf norm.logpdf t.logpdf gamma.cdf gamma.logpdf poisson.cdf logistic.logpdf
+    laplace.cdf laplace.logpdf chi2.cdf chi2.logpdf chi2.sf
+    cauchy.cdf cauchy.isf cauchy.logcdf cauchy.logpdf cauchy.logsf cauchy.ppf cauchy.sf
+    pareto.cdf pareto.logpdf pareto.logsf pareto.ppf pareto.sf""".split()
+)
 
 
 def real(name: str, *xs: Any) -> list[Array]:
-    """The arguments of the function called `name`; ValueError for complex ones."""
+    """The arguments of the function called `name`, promoted and broadcast; TypeError for complex ones."""
     promoted = promote_to_inexact(name, *xs)
     if is_complex(promoted[0].dtype):
-        raise ValueError(f"{name} is about real numbers; it got complex ones.")
+        raise TypeError(f"{name} is about real numbers; it got complex ones.")
     shape = broadcast_shapes(*(x.shape for x in promoted))
-    return [broadcast_to_shape(x, shape) for x in promoted]
+    spread = [broadcast_to_shape(x, shape) for x in promoted]
+    return [strong(x) for x in spread] if name in _STRONG and promoted[0].ndim else spread
 
 
 def at_integers(n: Any, log_mass: Any) -> Array:

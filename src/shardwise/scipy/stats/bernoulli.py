@@ -26,16 +26,15 @@ def pmf(k: Any, p: Any, loc: Any = 0) -> Array:
     return lax.exp(logpmf(k, p, loc))
 
 
-def cdf(k: Any, p: Any, loc: Any = 0) -> Array:
+def cdf(k: Any, p: Any) -> Array:
     """The probability of values up to `k`."""
-    k, p, loc = real("bernoulli.cdf", k, p, loc)
-    n = k - loc
+    n, p = real("bernoulli.cdf", k, p)
     value = jnp.where(n < 0, 0.0, jnp.where(n < 1, 1 - p, jnp.where(n >= 1, 1.0, jnp.nan)))
     return jnp.where((p >= 0) & (p <= 1), value, jnp.nan)
 
 
-def ppf(q: Any, p: Any, loc: Any = 0) -> Array:
+def ppf(q: Any, p: Any) -> Array:
     """The value up to which the probability is `q`."""
-    q, p, loc = real("bernoulli.ppf", q, p, loc)
-    value = jnp.where(q <= 1 - p, 0.0, 1.0) + loc
+    q, p = real("bernoulli.ppf", q, p)
+    value = jnp.where(q <= 1 - p, 0.0, 1.0)
     return jnp.where((q >= 0) & (q <= 1) & (p >= 0) & (p <= 1), value, jnp.nan)

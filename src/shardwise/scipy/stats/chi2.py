@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise import lax
-from shardwise import numpy as jnp
 from shardwise.ir import Array
 from shardwise.scipy.stats import gamma
+from shardwise.scipy.stats._arguments import real
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
 
 def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
-    return gamma.logpdf(x, jnp.asarray(df) / 2, loc, 2 * jnp.asarray(scale))
+    x, df, loc, scale = real("chi2.logpdf", x, df, loc, scale)
+    return gamma.logpdf(x, df / 2, loc, 2 * scale)
 
 
 def pdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
@@ -24,12 +25,14 @@ def pdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 def cdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values up to `x`."""
-    return gamma.cdf(x, jnp.asarray(df) / 2, loc, 2 * jnp.asarray(scale))
+    x, df, loc, scale = real("chi2.cdf", x, df, loc, scale)
+    return gamma.cdf(x, df / 2, loc, 2 * scale)
 
 
 def sf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values above `x`."""
-    return gamma.sf(x, jnp.asarray(df) / 2, loc, 2 * jnp.asarray(scale))
+    x, df, loc, scale = real("chi2.sf", x, df, loc, scale)
+    return gamma.sf(x, df / 2, loc, 2 * scale)
 
 
 def logcdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:

@@ -35,7 +35,7 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values up to `x`."""
-    return gumbel_r.sf(*_mirrored("cdf", x, loc, scale))
+    return -jnp.expm1(gumbel_r.logcdf(*_mirrored("cdf", x, loc, scale)))
 
 
 def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import Array
+from shardwise.numpy._ufunc_forms import weak_if_scalar
 from shardwise.scipy.stats._arguments import real
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
@@ -48,7 +49,7 @@ def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The probability of values above `x`."""
-    return -jnp.expm1(logcdf(x, loc, scale))
+    return weak_if_scalar(-jnp.expm1(logcdf(x, loc, scale)))
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:

@@ -7,7 +7,6 @@ from typing import Any
 
 from shardwise import lax
 from shardwise.ir import Array
-from shardwise.numpy._ufunc_forms import weak_if_scalar
 from shardwise.scipy.special import log_ndtr, ndtr, ndtri
 from shardwise.scipy.stats._arguments import real
 
@@ -18,7 +17,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The log of the density."""
     x, loc, scale = real("norm.logpdf", x, loc, scale)
     variance = lax.square(scale)
-    return weak_if_scalar(-0.5 * (lax.log(2 * pi * variance) + lax.square(x - loc) / variance))
+    return -0.5 * (lax.log(2 * pi * variance) + lax.square(x - loc) / variance)
 
 
 def pdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:

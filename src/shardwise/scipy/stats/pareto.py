@@ -48,8 +48,11 @@ def cdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def logcdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The log of `cdf`."""
-    return lax.log(cdf(x, b, loc, scale))
+    """The log of `cdf`: -inf where that is 0, and constant there."""
+    x, b, loc, scale = real("pareto.logcdf", x, b, loc, scale)
+    outside, z = _standard(x, loc, scale)
+    above = jnp.where(outside, -1, -b * lax.log(z))
+    return jnp.where(outside, -jnp.inf, lax.log(-jnp.expm1(above)))
 
 
 def ppf(q: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:

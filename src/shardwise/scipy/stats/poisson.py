@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import Array
+from shardwise.numpy._promote import strong
 from shardwise.scipy.special import gammaincc, gammaln, xlogy
 from shardwise.scipy.stats._arguments import real
 
-__all__ = ["cdf", "logpmf", "pmf"]
+__all__ = ["cdf", "entropy", "logpmf", "pmf"]
+
+# Below this mean the entropy is a sum over the first counts, beyond which there is no mass; above it a series in 1 / mu.
+_MANY, _TERMS = 100, 220
 
 
 def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
@@ -25,6 +31,20 @@ def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
 def pmf(k: Any, mu: Any, loc: Any = 0) -> Array:
     """The probability of `k`."""
     return lax.exp(logpmf(k, mu, loc))
+
+
+def entropy(mu: Any, loc: Any = 0) -> Array:
+    """The entropy in nats, of one shape with `mu` and `loc`; `loc` does not change it. NaN for a negative `mu`."""
+    mu, _ = map(strong, real("poisson.entropy", mu, loc))
+    small = mu < _MANY
+    few = jnp.where(small & (mu > 0), mu, 1)[..., None]
+    counts = lax.convert_element_type(np.arange(_TERMS), mu.dtype)
+    logs = xlogy(counts, few) - gammaln(counts + 1) - few
+    total = -jnp.sum(lax.exp(logs) * logs, -1)
+    many = jnp.where(small, 1, mu)
+    series = 0.5 * lax.log(2 * np.pi * np.e * many) - (1 / 12 + (1 / 24 + 19 / 360 / many) / many) / many
+    value = jnp.where(mu == 0, 0, jnp.where(small, total, series))
+    return jnp.where(mu >= 0, value, jnp.nan)
 
 
 def cdf(k: Any, mu: Any, loc: Any = 0) -> Array:

@@ -13,7 +13,7 @@ from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Array
-from shardwise.numpy._promote import canonical_axes
+from shardwise.numpy._promote import array, canonical_axes
 from shardwise.scipy.stats._arguments import real
 
 __all__ = ["ModeResult", "mode", "rankdata", "sem"]
@@ -57,7 +57,7 @@ def _runs(x: Array, axis: int) -> Array:
 def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
     """The commonest value along `axis`, the least of several, and its count; over everything with None."""
     _check_policy("mode", nan_policy)
-    whole = jnp.atleast_1d(jnp.asarray(a))
+    whole = jnp.atleast_1d(array("mode", a))
     x, d = _rows(whole, axis)
     kept = tuple(1 if axis is None or i == d else n for i, n in enumerate(whole.shape))
     if not x.shape[d]:
@@ -85,7 +85,7 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
     _check_policy("rankdata", nan_policy)
     if method not in ("average", "min", "max", "dense", "ordinal"):
         raise ValueError(f"unknown method {method!r}; use 'average', 'min', 'max', 'dense' or 'ordinal'.")
-    x, d = _rows(jnp.asarray(a), axis)
+    x, d = _rows(array("rankdata", a), axis)
     n = x.shape[d]
     order = jnp.argsort(x, d, stable=True)
     back = jnp.argsort(order, d)
@@ -102,7 +102,7 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
             )
             least = lax.cummax(jnp.where(begins, at, 0), d) + 1
             most = lax.cummin(jnp.where(ends, at, n), d, reverse=True) + 1
-            ranks = least if method == "min" else most if method == "max" else 0.5 * (least + most)
+            ranks = least if method == "min" else most if method == "max" else (least + most).astype(float) * 0.5
             ranks = jnp.take_along_axis(ranks, back, d)
     return jnp.where(jnp.any(_is_nan(x), d, keepdims=True), jnp.nan, ranks.astype(float))
 
