@@ -22,7 +22,7 @@ from shardwise.ops import binary, unary
 from shardwise.ops.binary import div
 from shardwise.ops.casts import convert, convert_element_type
 from shardwise.ops.convert import as_array
-from shardwise.ops.derivative import do
+from shardwise.ops.derivative import do, filled
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.all_to_all import all_to_all_op
@@ -30,7 +30,6 @@ from shardwise.ops.devices.axis_index import axis_index_op
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.ops.devices.variance import pcast_op, pvary_op
-from shardwise.ops.fill import full_like
 from shardwise.ops.select import select
 
 __all__ = [
@@ -161,7 +160,10 @@ def _extremum(kind: str) -> Callable[..., Any]:
             first, second = unary.real(value), unary.imag(value)
             best = extremum(first)
             candidate = binary.bitwise_or(binary.eq(first, best), binary.ne(first, first))
-            return binary.complex(best, extremum(select(candidate, second, full_like(second, none))))
+            other = filled(second.aval, none)
+            if second.aval.vma:
+                other = bind(pvary_op, other, axes=tuple(sorted(second.aval.vma)))
+            return binary.complex(best, extremum(select(candidate, second, other)))
 
         return tree_map(one, x)
 
