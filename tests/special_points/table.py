@@ -25,6 +25,7 @@ SPACES = {"jnp": "numpy", "lax": "lax", "nn": "nn", "special": "scipy.special", 
 SPACES |= {f"stats.{name}": f"scipy.stats.{name}" for name in DISTRIBUTIONS}
 
 _REASONS = {
+    "not recorded; tests/lax/test_values_and_scaled.py and tests/scipy/stats": "lax.stage lax.shape_as_value stats.poisson.entropy",
     "moves elements or makes arrays, no arithmetic": """jnp.array jnp.asarray jnp.block jnp.copy jnp.empty_like jnp.flip jnp.flipud
         jnp.full_like jnp.hstack jnp.ones_like jnp.zeros_like jnp.ravel jnp.squeeze jnp.stack jnp.transpose jnp.roll lax.broadcast_like
         lax.optimization_barrier lax.stack lax.stop_gradient lax.sort_key_val nn.identity jnp.unravel_index""",
@@ -72,7 +73,7 @@ _REASONS = {
         lax.conv_general_dilated_local lax.conv_general_dilated_patches lax.conv_transpose
         lax.conv_with_general_padding lax.custom_linear_solve lax.custom_root lax.dot_general lax.fft lax.fori_loop
         lax.map lax.platform_dependent lax.ragged_dot lax.ragged_dot_general lax.scan lax.switch lax.while_loop
-        nn.scaled_dot_general nn.scaled_matmul stats.multinomial.pmf stats.multivariate_normal.pdf
+        nn.scaled_dot_general nn.scaled_matmul lax.scaled_dot stats.multinomial.pmf stats.multivariate_normal.pdf
     """,
     "collectives: need a mesh": """
         lax.all_gather lax.all_to_all lax.axis_index lax.axis_size lax.pbroadcast lax.pcast lax.pmax lax.pmean
