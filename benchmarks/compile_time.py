@@ -1,7 +1,7 @@
 """What compiling takes, stage by stage, beside JAX's whole: `python benchmarks/compile_time.py [--devices 1 8] [--runs 3]`.
 
 Each figure is the least of several processes, in milliseconds. `trace` runs the function on tracers, `inline` to `codegen` are
-the stages of `shardwise.compile`, `first run` makes machine code for the fused loops, and runs. JAX: tracing; lowering and
+the stages of `shardwise.engine.compile`, `first run` makes machine code for the fused loops, and runs. JAX: tracing; lowering and
 compiling; the first run. Needs `pip install '.[test]'`.
 """
 

@@ -12,10 +12,10 @@ import pytest
 
 import shardwise as sw
 from shardwise import lax, profiler
-from shardwise.ops import parallel
+from shardwise.ops.devices import parallel
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from shardwise.transforms.naming import named_scope
+from shardwise.transforms.tracing.naming import named_scope
 
 
 def events_below(folder):

@@ -6,10 +6,6 @@
 import importlib as _importlib
 from typing import Any as _Any
 
-from shardwise import eager as _eager  # noqa: F401  # installs the executor of single ops
-from shardwise import operators_on_demand as _operators_on_demand
-from shardwise.array import Shard as Shard
-from shardwise.array import live_arrays as live_arrays
 from shardwise.base import config as config
 from shardwise.base import errors as errors
 from shardwise.base.config import check_tracer_leaks as check_tracer_leaks
@@ -33,14 +29,18 @@ from shardwise.base.config import transfer_guard_device_to_host as transfer_guar
 from shardwise.base.config import transfer_guard_host_to_device as transfer_guard_host_to_device
 from shardwise.base.dtypes import float0 as float0
 from shardwise.base.gone import no_attribute as _no_attribute
-from shardwise.device_put import device_get as device_get
-from shardwise.device_put import device_put as device_put
-from shardwise.inspection import ShapeDtypeStruct as ShapeDtypeStruct
-from shardwise.inspection import typeof as typeof
+from shardwise.engine import eager as _eager  # noqa: F401  # installs the executor of single ops
+from shardwise.engine import operators_on_demand as _operators_on_demand
+from shardwise.engine.array import Shard as Shard
+from shardwise.engine.array import live_arrays as live_arrays
+from shardwise.engine.device_put import device_get as device_get
+from shardwise.engine.device_put import device_put as device_put
+from shardwise.engine.inspection import ShapeDtypeStruct as ShapeDtypeStruct
+from shardwise.engine.inspection import typeof as typeof
+from shardwise.engine.make_array import make_array_from_callback as make_array_from_callback
+from shardwise.engine.make_array import make_array_from_process_local_data as make_array_from_process_local_data
+from shardwise.engine.make_array import make_array_from_single_device_arrays as make_array_from_single_device_arrays
 from shardwise.ir import Array as Array
-from shardwise.make_array import make_array_from_callback as make_array_from_callback
-from shardwise.make_array import make_array_from_process_local_data as make_array_from_process_local_data
-from shardwise.make_array import make_array_from_single_device_arrays as make_array_from_single_device_arrays
 from shardwise.sharding import Device as Device
 from shardwise.sharding import NamedSharding as NamedSharding
 from shardwise.sharding import P as P
@@ -57,8 +57,8 @@ from shardwise.sharding import process_count as process_count
 from shardwise.sharding import process_index as process_index
 from shardwise.sharding import process_indices as process_indices
 from shardwise.sharding import set_mesh as set_mesh
-from shardwise.transforms.jit import clear_caches as clear_caches
-from shardwise.transforms.jit import jit as jit
+from shardwise.transforms.jit.jit import clear_caches as clear_caches
+from shardwise.transforms.jit.jit import jit as jit
 
 __version__ = "0.1.0"
 
@@ -71,23 +71,24 @@ _LAZY_MODULES = frozenset({
 })  # fmt: skip
 _LAZY_NAMES = {
     **dict.fromkeys(("fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize",
-                     "value_and_grad", "vjp"), "shardwise.transforms.autodiff"),
-    "vmap": "shardwise.transforms.vmap",
-    **dict.fromkeys(("closure_convert", "custom_gradient", "custom_jvp", "custom_vjp"), "shardwise.transforms.custom_derivatives"),
-    **dict.fromkeys(("checkpoint", "checkpoint_policies", "remat"), "shardwise.transforms.checkpoint"),
-    "eval_shape": "shardwise.transforms.aot", "make_jaxpr": "shardwise.transforms.aot",
-    "pmap": "shardwise.transforms.pmap", "reshard": "shardwise.transforms.explicit",
-    "shard_map": "shardwise.transforms.shard_map", "smap": "shardwise.transforms.shard_map",
-    "block_until_ready": "shardwise.transforms.blocking", "effects_barrier": "shardwise.transforms.blocking",
-    "named_call": "shardwise.transforms.naming", "named_scope": "shardwise.transforms.naming",
-    "pure_callback": "shardwise.ops.callback",
+                     "value_and_grad", "vjp"), "shardwise.transforms.derivatives.autodiff"),
+    "vmap": "shardwise.transforms.interpreters.vmap",
+    **dict.fromkeys(("closure_convert", "custom_gradient", "custom_jvp", "custom_vjp"),
+                    "shardwise.transforms.derivatives.custom_derivatives"),
+    **dict.fromkeys(("checkpoint", "checkpoint_policies", "remat"), "shardwise.transforms.derivatives.checkpoint"),
+    "eval_shape": "shardwise.transforms.jit.aot", "make_jaxpr": "shardwise.transforms.jit.aot",
+    "pmap": "shardwise.transforms.manual.pmap", "reshard": "shardwise.transforms.manual.explicit",
+    "shard_map": "shardwise.transforms.manual.shard_map", "smap": "shardwise.transforms.manual.shard_map",
+    "block_until_ready": "shardwise.transforms.tracing.blocking", "effects_barrier": "shardwise.transforms.tracing.blocking",
+    "named_call": "shardwise.transforms.tracing.naming", "named_scope": "shardwise.transforms.tracing.naming",
+    "pure_callback": "shardwise.ops.control.callback",
     **dict.fromkeys(("allow_f16_reductions", "array_garbage_collection_guard", "auto_pcast", "debug_key_reuse", "enable_checks",
                      "jax2tf_associative_scan_reductions", "legacy_prng_key", "make_user_context", "no_execution",
                      "remove_size_one_mesh_axis_from_type", "softmax_custom_jvp", "spmd_mode", "thread_guard"), "shardwise.base.contexts"),
     "no_tracing": "shardwise.base.config",
-    "copy_to_host_async": "shardwise.device_put",
+    "copy_to_host_async": "shardwise.engine.device_put",
     **dict.fromkeys(("Ref", "empty_ref", "free_ref", "freeze", "new_ref"), "shardwise.ref"),
-    "ensure_compile_time_eval": "shardwise.transforms.blocking",
+    "ensure_compile_time_eval": "shardwise.transforms.tracing.blocking",
     "tree_map": "shardwise.tree_util", "print_environment_info": "shardwise.cli",
 }  # fmt: skip
 
@@ -103,7 +104,7 @@ def __getattr__(name: str) -> _Any:
             raise AttributeError(
                 f"{name} is gone from today's JAX. Use device_put with a NamedSharding of the stacked values."
             )
-        return getattr(_importlib.import_module("shardwise.device_put"), name)
+        return getattr(_importlib.import_module("shardwise.engine.device_put"), name)
     if name in _LAZY_NAMES:
         value = getattr(_importlib.import_module(_LAZY_NAMES[name]), name)
         globals()[name] = value
@@ -119,7 +120,7 @@ def __dir__() -> list[str]:
 def _extend_sharding() -> None:
     """`sharding` also names the switches between modes, which need the floors above it."""
     from shardwise import sharding
-    from shardwise.transforms import explicit
+    from shardwise.transforms.manual import explicit
 
     for name in ("reshard", "auto_axes", "explicit_axes"):
         setattr(sharding, name, getattr(explicit, name))

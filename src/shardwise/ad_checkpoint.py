@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.ir import Program, source_text
-from shardwise.ops.barrier import checkpoint_name as checkpoint_name
-from shardwise.ops.barrier import name_p
-from shardwise.transforms.checkpoint import checkpoint as checkpoint
-from shardwise.transforms.checkpoint import checkpoint_policies as checkpoint_policies
-from shardwise.transforms.checkpoint import remat as remat
+from shardwise.ops.devices.barrier import checkpoint_name as checkpoint_name
+from shardwise.ops.devices.barrier import name_p
+from shardwise.transforms.derivatives.checkpoint import checkpoint as checkpoint
+from shardwise.transforms.derivatives.checkpoint import checkpoint_policies as checkpoint_policies
+from shardwise.transforms.derivatives.checkpoint import remat as remat
 
 
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Any, str]]:
@@ -19,8 +19,8 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
     from shardwise.base.tree import tree_flatten_with_path, tree_leaves, tree_unflatten
     from shardwise.ir import ProgramTrace, tracing
     from shardwise.ir.trace import ProgramTracer
-    from shardwise.ops.convert import as_array
-    from shardwise.transforms.linearize import linearize_flat
+    from shardwise.ops.rules.convert import as_array
+    from shardwise.transforms.interpreters.linearize import linearize_flat
 
     paths, tree = tree_flatten_with_path((args, kwargs))
     trace = ProgramTrace(getattr(f, "__name__", "f"))

@@ -9,7 +9,7 @@ from typing import Any
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.extend import linear_util as lu
 from shardwise.ir import ShapedArray
-from shardwise.ops.convert import as_value
+from shardwise.ops.rules.convert import as_value
 
 __all__ = [
     "argnums_partial",

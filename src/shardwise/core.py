@@ -13,18 +13,18 @@ from shardwise.ir import ShapedArray as ShapedArray
 from shardwise.ir import Trace as Trace
 from shardwise.ir import Tracer as Tracer
 from shardwise.ir import Var as Var
-from shardwise.ops.convert import as_value
-from shardwise.transforms.blocking import ensure_compile_time_eval as ensure_compile_time_eval
-from shardwise.transforms.jaxpr_views import ClosedJaxpr as ClosedJaxpr
-from shardwise.transforms.jaxpr_views import DropVar as DropVar
-from shardwise.transforms.jaxpr_views import Jaxpr as Jaxpr
-from shardwise.transforms.jaxpr_views import JaxprEqn as JaxprEqn
-from shardwise.transforms.jaxpr_views import eval_jaxpr as eval_jaxpr
-from shardwise.transforms.jaxpr_views import jaxpr_as_fun as jaxpr_as_fun
-from shardwise.transforms.jaxpr_views import jaxprs_in_params as jaxprs_in_params
-from shardwise.transforms.jaxpr_views import new_jaxpr_eqn as new_jaxpr_eqn
-from shardwise.transforms.jaxpr_views import subjaxprs as subjaxprs
-from shardwise.transforms.primitives import Primitive as Primitive
+from shardwise.ops.rules.convert import as_value
+from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr as ClosedJaxpr
+from shardwise.transforms.programs.jaxpr_views import DropVar as DropVar
+from shardwise.transforms.programs.jaxpr_views import Jaxpr as Jaxpr
+from shardwise.transforms.programs.jaxpr_views import JaxprEqn as JaxprEqn
+from shardwise.transforms.programs.jaxpr_views import eval_jaxpr as eval_jaxpr
+from shardwise.transforms.programs.jaxpr_views import jaxpr_as_fun as jaxpr_as_fun
+from shardwise.transforms.programs.jaxpr_views import jaxprs_in_params as jaxprs_in_params
+from shardwise.transforms.programs.jaxpr_views import new_jaxpr_eqn as new_jaxpr_eqn
+from shardwise.transforms.programs.jaxpr_views import subjaxprs as subjaxprs
+from shardwise.transforms.programs.primitives import Primitive as Primitive
+from shardwise.transforms.tracing.blocking import ensure_compile_time_eval as ensure_compile_time_eval
 
 AbstractValue = ShapedArray
 Atom = Var | Literal

@@ -3,18 +3,18 @@
 from typing import Any
 
 from shardwise.base.tree import tree_map
-from shardwise.ops.convert import as_array
-from shardwise.transforms.custom_derivatives import CustomVJPPrimal as CustomVJPPrimal
-from shardwise.transforms.custom_derivatives import SymbolicZero as SymbolicZero
-from shardwise.transforms.custom_derivatives import closure_convert as closure_convert
-from shardwise.transforms.custom_derivatives import custom_gradient as custom_gradient
-from shardwise.transforms.custom_derivatives import custom_jvp as custom_jvp
-from shardwise.transforms.custom_derivatives import custom_vjp as custom_vjp
-from shardwise.transforms.custom_derivatives import linear_call as linear_call
-from shardwise.transforms.custom_jvp import custom_jvp_op
-from shardwise.transforms.custom_rules import zero_tangent
-from shardwise.transforms.custom_vjp import custom_vjp_op
-from shardwise.transforms.primitives import primitive_of
+from shardwise.ops.rules.convert import as_array
+from shardwise.transforms.derivatives.custom_derivatives import CustomVJPPrimal as CustomVJPPrimal
+from shardwise.transforms.derivatives.custom_derivatives import SymbolicZero as SymbolicZero
+from shardwise.transforms.derivatives.custom_derivatives import closure_convert as closure_convert
+from shardwise.transforms.derivatives.custom_derivatives import custom_gradient as custom_gradient
+from shardwise.transforms.derivatives.custom_derivatives import custom_jvp as custom_jvp
+from shardwise.transforms.derivatives.custom_derivatives import custom_vjp as custom_vjp
+from shardwise.transforms.derivatives.custom_derivatives import linear_call as linear_call
+from shardwise.transforms.derivatives.custom_jvp import custom_jvp_op
+from shardwise.transforms.derivatives.custom_rules import zero_tangent
+from shardwise.transforms.derivatives.custom_vjp import custom_vjp_op
+from shardwise.transforms.programs.primitives import primitive_of
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:

@@ -21,9 +21,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from shardwise.array import live_arrays
+from shardwise.engine.array import live_arrays
 from shardwise.sharding import devices, process_index
-from shardwise.transforms.naming import SCOPES
+from shardwise.transforms.tracing.naming import SCOPES
 
 __all__ = [
     "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "device_memory_profile", "save_device_memory_profile",

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwise import numpy as jnp
 from shardwise.ir import Array, ShapedArray, current_trace
-from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value
 
 __all__ = ["AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set", "swap"]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwise.base.dtypes import dtype_of, float0, issubdtype
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_structure
-from shardwise.transforms.autodiff import jvp, vjp
+from shardwise.transforms.derivatives.autodiff import jvp, vjp
 
 __all__ = ["check_grads", "check_jvp", "check_vjp"]
 

@@ -92,7 +92,7 @@ def misses() -> str:
 
 
 def broken_program() -> str:
-    from shardwise.compile import compile_program
+    from shardwise.engine.compile import compile_program
     from shardwise.ir import Program, trace_program
 
     program, _ = trace_program(lambda x: [jnp.sin(x)], [jnp.ones(2).aval], "f")
@@ -103,7 +103,7 @@ def broken_program() -> str:
 
 def from_another_thread() -> str:
     """What a computation over several processes meets that another thread starts."""
-    from shardwise.guards import refusing
+    from shardwise.engine.guards import refusing
 
     call, seen = refusing(lambda args: ["ran"], "f", many_processes=True), []
     thread = threading.Thread(target=lambda: seen.append(raised(lambda: call([]))))
@@ -318,7 +318,7 @@ def test_thread_guard_belongs_to_the_thread_that_set_it() -> None:
     assert from_another_thread() == "['ran']"
     with sw.thread_guard():
         assert from_another_thread() == "RuntimeError"
-        from shardwise.guards import refusing
+        from shardwise.engine.guards import refusing
 
         assert refusing(lambda args: ["ran"], "f", many_processes=True)([]) == ["ran"]
         assert refusing(lambda args: ["ran"], "f", many_processes=False)([]) == ["ran"]

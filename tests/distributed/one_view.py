@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.array import ArrayImpl, Shard, nothing
+from shardwise.engine.array import ArrayImpl, Shard, nothing
+from shardwise.engine.signature import signature
 from shardwise.ir import ShapedArray
 from shardwise.runtime.processes.comm import the_world
 from shardwise.sharding import SingleDeviceSharding
 from shardwise.sharding.device import backend, default_device
-from shardwise.signature import signature
 
 
 def number_devices(interleaved: bool) -> None:

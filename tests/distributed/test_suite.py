@@ -14,13 +14,13 @@ from tests.distributed.launching import command, environment, needs_mpi
 TESTS = Path(__file__).parents[1]
 FILES = {
     2: [
-        "transforms/test_shard_map_grad.py",
-        "transforms/test_explicit_grad.py",
-        "transforms/test_aot.py",
+        "transforms/manual/test_shard_map_grad.py",
+        "transforms/manual/test_explicit_grad.py",
+        "transforms/jit/test_aot.py",
         "numpy/test_core_shardings.py",
         "random/test_sharded.py",
     ],
-    4: ["transforms/test_explicit_grad.py", "numpy/test_core_shardings.py"],
+    4: ["transforms/manual/test_explicit_grad.py", "numpy/test_core_shardings.py"],
 }
 ALONE = {  # tests of what one process may do only, and why
     "test_captured_arrays_stay_captured": "jit captures no arrays of several processes",

@@ -465,7 +465,7 @@ def test_sharded_keys_over_devices() -> None:
 
 
 def test_states_go_with_their_arrays() -> None:
-    from shardwise import guards
+    from shardwise.engine import guards
 
     gc.collect()
     before = len(guards._states)

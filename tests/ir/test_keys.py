@@ -12,7 +12,7 @@ import shardwise as jax
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import Emit, ExactParams, ShapedArray, all_ops, bind, define_op, exact, params_key
-from shardwise.ops.window_numbers import GatherDimensionNumbers
+from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers
 from shardwise.sharding import AxisType, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 

@@ -11,7 +11,7 @@ import shardwise
 from shardwise import lax
 from shardwise.base.errors import NonConcreteBooleanIndexError, ShardingTypeError
 from shardwise.numpy.at import at, put, put_along_axis
-from shardwise.ops.convert import as_array
+from shardwise.ops.rules.convert import as_array
 from shardwise.sharding import AxisType, Mesh, NamedSharding, P
 from tests.numpy.index_forms import clipped, random_cases
 from tests.numpy.test_indexing import data, dynamic

@@ -10,7 +10,7 @@ import shardwise.numpy as jnp
 from shardwise.base import config
 from shardwise.base.errors import NonConcreteBooleanIndexError, ShardingTypeError
 from shardwise.numpy.indexing import getitem, iterate, take, take_along_axis, take_index
-from shardwise.ops.convert import as_array
+from shardwise.ops.rules.convert import as_array
 from shardwise.sharding import AxisType, Mesh, NamedSharding, P
 from tests.numpy.index_forms import clipped, random_cases
 

@@ -9,10 +9,10 @@ import numpy as np
 
 import shardwise
 from shardwise.ir import Collective, ShapedArray, Shown, bind
-from shardwise.ops.derivative import do
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.fronts import joined, unjoined
 from shardwise.ops.devices.rules import same_dims
+from shardwise.ops.rules.derivative import do
 from shardwise.sharding import PartitionSpec as P
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from shardwise import lax
 from shardwise.ir import Equation, Program, ShapedArray, Var, bind, define_op, literal, trace_program
-from shardwise.ops.layout import sharding_constraint
-from shardwise.ops.scatter import ScatterDimensionNumbers, scatter_add
+from shardwise.ops.devices.layout import sharding_constraint
+from shardwise.ops.indexing.scatter import ScatterDimensionNumbers, scatter_add
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.sharding import AbstractMesh, AxisType
 from tests.passes.layouts import MESH, layout, out_layouts, run_propagation, text

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shardwise import lax
-from shardwise.ops import scatter as scatter_ops
+from shardwise.ops.indexing import scatter as scatter_ops
 from tests.passes.layouts import layout, out_layouts, text
 
 MESH = {"x": 2, "y": 4}

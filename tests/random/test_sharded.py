@@ -57,9 +57,9 @@ def test_out_sharding_over_explicit_axes(name):
 def test_each_device_makes_its_own_block_only(mesh, shape):
     """No collective, and no array larger than a block beyond the key."""
     f = sw.jit(lambda key: random.normal(key, shape), out_shardings=NamedSharding(mesh, P("x", "y")))
-    from shardwise.compile import compile_program
+    from shardwise.engine.compile import compile_program
+    from shardwise.engine.signature import signature
     from shardwise.ir import ShapedArray, trace_program
-    from shardwise.signature import signature
 
     key = random.key(0)
     program, consts = trace_program(lambda k: [random.normal(k, shape)], [ShapedArray((), key.dtype)])

@@ -17,7 +17,8 @@ from shardwise.base import config
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.ir import Program, ShapedArray, Var
 from shardwise.ir.op import find_op
-from shardwise.ops import control, parallel
+from shardwise.ops import control
+from shardwise.ops.devices import parallel
 from shardwise.runtime.env import Env
 from shardwise.runtime.exchange import exchange
 from shardwise.runtime.meeting import Call, DivergenceError, Meeting
@@ -289,7 +290,7 @@ def test_scan_over_sharded_arrays(mesh):
 
 
 def test_collectives_under_vmap(mesh):
-    vmap = pytest.importorskip("shardwise.transforms.vmap").vmap
+    vmap = pytest.importorskip("shardwise.transforms.interpreters.vmap").vmap
 
     def loop(row):
         return control.scan(

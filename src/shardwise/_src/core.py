@@ -3,7 +3,7 @@
 from shardwise.core import *  # noqa: F403
 from shardwise.extend.core import get_opaque_trace_state as get_opaque_trace_state
 from shardwise.ir import is_eager
-from shardwise.transforms.trace_state import nonempty_axis_env
+from shardwise.transforms.interpreters.trace_state import nonempty_axis_env
 
 
 def trace_state_clean() -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.array import ArrayImpl
 from shardwise.base.tree import tree_leaves
 from shardwise.debug.visualize import check_drawable, visualize_sharding
+from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, bind
-from shardwise.ops.convert import as_array
-from shardwise.ops.inspection import inspect_sharding
+from shardwise.ops.control.inspection import inspect_sharding
+from shardwise.ops.rules.convert import as_array
 from shardwise.sharding import Sharding
 
 

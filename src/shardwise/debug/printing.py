@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ops.callback import debug_callback
+from shardwise.ops.control.callback import debug_callback
 
 _LOG = logging.getLogger("shardwise.debug")
 

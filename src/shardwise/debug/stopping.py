@@ -10,8 +10,8 @@ from typing import Any
 
 from shardwise.base.tracebacks import user_frame
 from shardwise.ir import Array, is_eager
-from shardwise.ops.callback import StopDebugging, debug_callback
-from shardwise.ops.convert import as_array
+from shardwise.ops.control.callback import StopDebugging, debug_callback
+from shardwise.ops.rules.convert import as_array
 
 
 def _interactive() -> bool:

@@ -9,7 +9,7 @@ from typing import Any as _Any
 from shardwise.base.config import disable_x64 as disable_x64
 from shardwise.base.config import enable_x64 as enable_x64
 from shardwise.base.gone import no_attribute as _no_attribute
-from shardwise.ops.callback import io_callback as io_callback
+from shardwise.ops.control.callback import io_callback as io_callback
 
 _MODULES = (
     "array_serialization",

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
-from shardwise.ops.convert import as_array, as_value
-from shardwise.transforms.autodiff import jvp
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.transforms.derivatives.autodiff import jvp
 
 __all__ = ["jet"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
-from shardwise.ops.convert import as_array, as_value
+from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.sharding.formats import Format as Format
 from shardwise.sharding.formats import Layout as Layout
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
-from shardwise.device_put import device_put
 from shardwise.distributed import is_initialized
+from shardwise.engine.array import ArrayImpl
+from shardwise.engine.device_put import device_put
+from shardwise.engine.make_array import make_array_from_process_local_data, make_array_from_single_device_arrays
 from shardwise.ir import Tracer
-from shardwise.make_array import make_array_from_process_local_data, make_array_from_single_device_arrays
 from shardwise.runtime.processes import preemption
 from shardwise.runtime.processes.comm import DivergenceError, as_bytes, number_of, the_world, world
 from shardwise.runtime.processes.traffic import everything

@@ -19,10 +19,10 @@ from shardwise.base.dtypes import issubdtype
 from shardwise.base.tree import tree_leaves, tree_map
 from shardwise.flatten_util import ravel_pytree
 from shardwise.ir import Array
-from shardwise.transforms.autodiff import vjp
-from shardwise.transforms.custom_derivatives import closure_convert, custom_vjp
-from shardwise.transforms.jit import jit
-from shardwise.transforms.vmap import vmap
+from shardwise.transforms.derivatives.autodiff import vjp
+from shardwise.transforms.derivatives.custom_derivatives import closure_convert, custom_vjp
+from shardwise.transforms.interpreters.vmap import vmap
+from shardwise.transforms.jit.jit import jit
 
 __all__ = ["odeint"]
 

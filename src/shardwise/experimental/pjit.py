@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shardwise.transforms.jit import pjit as pjit
+from shardwise.transforms.jit.jit import pjit as pjit
 
 __all__ = ["pjit"]
 

@@ -1,3 +1,3 @@
 """Two values that are to lie alike."""
 
-from shardwise.ops.alike import shard_alike as shard_alike
+from shardwise.ops.devices.alike import shard_alike as shard_alike

@@ -17,7 +17,7 @@ from shardwise import numpy as jnp
 from shardwise.base import config
 from shardwise.base.tree import register_pytree_node
 from shardwise.ir import Array
-from shardwise.ops.precision import canonicalize_precision
+from shardwise.ops.rules.precision import canonicalize_precision
 
 __all__ = ["BCOO", "bcoo_dot_general", "bcoo_fromdense", "bcoo_multiply_dense", "bcoo_reduce_sum", "bcoo_reshape",
            "bcoo_sort_indices", "bcoo_sum_duplicates", "bcoo_todense", "bcoo_transpose", "empty", "eye", "todense"]  # fmt: skip

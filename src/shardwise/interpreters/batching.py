@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from shardwise.ops.broadcast import broadcast as _broadcast
-from shardwise.ops.convert import as_array
-from shardwise.ops.derivative import full_in_front as _full_in_front
-from shardwise.transforms.primitives import Primitive
-from shardwise.transforms.primitives import axis_primitive_batchers as axis_primitive_batchers
-from shardwise.transforms.primitives import primitive_batchers as primitive_batchers
-from shardwise.transforms.vmap import BatchTrace as BatchTrace
-from shardwise.transforms.vmap import BatchTracer as BatchTracer
-from shardwise.transforms.vmap import move_to_front
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.derivative import full_in_front as _full_in_front
+from shardwise.ops.shapes.broadcast import broadcast as _broadcast
+from shardwise.transforms.interpreters.vmap import BatchTrace as BatchTrace
+from shardwise.transforms.interpreters.vmap import BatchTracer as BatchTracer
+from shardwise.transforms.interpreters.vmap import move_to_front
+from shardwise.transforms.programs.primitives import Primitive
+from shardwise.transforms.programs.primitives import axis_primitive_batchers as axis_primitive_batchers
+from shardwise.transforms.programs.primitives import primitive_batchers as primitive_batchers
 
 not_mapped = None
 
@@ -22,7 +22,7 @@ def bdim_at_front(x: Any, bdim: int | None, size: int) -> Any:
 
 def broadcast(x: Any, size: int, axis: int) -> Any:
     """`x` repeated along a new dim `axis`."""
-    from shardwise.ops.transpose import transpose
+    from shardwise.ops.shapes.transpose import transpose
 
     full = _broadcast(x, (size,))
     order = list(range(1, full.ndim))

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.transforms.primitives import LowerFun
-from shardwise.transforms.primitives import register_lowering as register_lowering
+from shardwise.transforms.programs.primitives import LowerFun
+from shardwise.transforms.programs.primitives import register_lowering as register_lowering
 
 __all__ = ["lower_fun", "register_lowering"]
 

@@ -20,8 +20,8 @@ from shardwise.ir import (
 )
 from shardwise.ir import Program as _Program
 from shardwise.ir.op import Op
-from shardwise.ops.convert import as_array, as_value
-from shardwise.transforms.jaxpr_views import Jaxpr
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.transforms.programs.jaxpr_views import Jaxpr
 
 __all__ = ["PartialVal", "dce_jaxpr", "trace_to_jaxpr_dynamic", "trace_to_jaxpr_nounits"]
 

@@ -164,7 +164,7 @@ _state = _State()
 
 
 def install_eager(trace: Trace) -> None:
-    """Install the trace that executes ops at once (done by `shardwise.array`'s dispatcher at import)."""
+    """Install the trace that executes ops at once (done by `shardwise.engine.array`'s dispatcher at import)."""
     _EAGER[0] = trace
     _state.trace = trace
 

@@ -1,6 +1,6 @@
 """What programs compute with: `Array`, the one public array type, and `Literal`, a typed Python or NumPy scalar.
 
-`Array` is abstract: concrete arrays (`shardwise.array`) and tracers (`shardwise.ir.trace`) derive from it. Operators and
+`Array` is abstract: concrete arrays (`shardwise.engine.array`) and tracers (`shardwise.ir.trace`) derive from it. Operators and
 methods are installed on it by the NumPy face, so that both kinds share one definition.
 """
 

@@ -15,23 +15,23 @@ from shardwise.lax.ragged_exchange import ragged_all_to_all as ragged_all_to_all
 from shardwise.lax.scaled import scaled_dot as scaled_dot
 from shardwise.lax.values import shape_as_value as shape_as_value
 from shardwise.lax.values import stage as stage
-from shardwise.ops.barrier import optimization_barrier as optimization_barrier
-from shardwise.ops.contract import *  # noqa: F403
 from shardwise.ops.control import *  # noqa: F403
-from shardwise.ops.conv import *  # noqa: F403
-from shardwise.ops.cumulative import *  # noqa: F403
+from shardwise.ops.devices.barrier import optimization_barrier as optimization_barrier
+from shardwise.ops.devices.parallel import *  # noqa: F403
 from shardwise.ops.elementwise import *  # noqa: F403
-from shardwise.ops.fft import *  # noqa: F403
-from shardwise.ops.gather import *  # noqa: F403
-from shardwise.ops.parallel import *  # noqa: F403
-from shardwise.ops.reduce import *  # noqa: F403
-from shardwise.ops.scatter import *  # noqa: F403
-from shardwise.ops.shape import *  # noqa: F403
-from shardwise.ops.slicing import *  # noqa: F403
-from shardwise.ops.sorting import *  # noqa: F403
-from shardwise.ops.special import *  # noqa: F403
-from shardwise.ops.window import *  # noqa: F403
-from shardwise.transforms.constraints import with_sharding_constraint as with_sharding_constraint
+from shardwise.ops.elementwise.special import *  # noqa: F403
+from shardwise.ops.indexing.gather import *  # noqa: F403
+from shardwise.ops.indexing.scatter import *  # noqa: F403
+from shardwise.ops.indexing.slicing import *  # noqa: F403
+from shardwise.ops.indexing.sorting import *  # noqa: F403
+from shardwise.ops.linalg.fft import *  # noqa: F403
+from shardwise.ops.products.contract import *  # noqa: F403
+from shardwise.ops.products.conv import *  # noqa: F403
+from shardwise.ops.reductions.cumulative import *  # noqa: F403
+from shardwise.ops.reductions.reduce import *  # noqa: F403
+from shardwise.ops.reductions.window import *  # noqa: F403
+from shardwise.ops.shapes import *  # noqa: F403
+from shardwise.transforms.jit.constraints import with_sharding_constraint as with_sharding_constraint
 
 # Ops enter under their JAX names as Primitives (see `__getattr__`), which is what equations and policies show.
 for _name in [n for n in globals() if n.endswith("_p")]:
@@ -52,11 +52,11 @@ def __getattr__(name: str) -> _Any:
     if name == "linalg":
         return _importlib.import_module("shardwise.lax.linalg")
     if name in ("custom_linear_solve", "custom_root"):
-        return getattr(_importlib.import_module("shardwise.transforms.implicit"), name)
+        return getattr(_importlib.import_module("shardwise.transforms.derivatives.implicit"), name)
     if name in _ABSENT:
         raise AttributeError(f"module 'shardwise.lax' has no attribute {name!r}: {_ABSENT[name]}.")
     if name.endswith("_p"):
-        found = _importlib.import_module("shardwise.transforms.primitives").named_primitive(name)
+        found = _importlib.import_module("shardwise.transforms.programs.primitives").named_primitive(name)
         if found is not None:
             return found
     raise AttributeError(f"module 'shardwise.lax' has no attribute {name!r}")

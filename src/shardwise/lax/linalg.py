@@ -4,10 +4,10 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from shardwise.lax.polar import qdwh as qdwh
-from shardwise.ops.linalg import *  # noqa: F403
-from shardwise.ops.linalg import __all__ as _linalg
-from shardwise.ops.reflectors import *  # noqa: F403
-from shardwise.ops.reflectors import __all__ as _reflectors
+from shardwise.ops.linalg.decompositions import *  # noqa: F403
+from shardwise.ops.linalg.decompositions import __all__ as _linalg
+from shardwise.ops.linalg.reflectors import *  # noqa: F403
+from shardwise.ops.linalg.reflectors import __all__ as _reflectors
 
 __all__ = ["qdwh", *_linalg, *_reflectors]
 
@@ -16,7 +16,7 @@ for _name in [n for n in globals() if n.endswith("_p")]:
 
 
 def __getattr__(name: str) -> _Any:
-    found = _importlib.import_module("shardwise.transforms.primitives").named_primitive(name)
+    found = _importlib.import_module("shardwise.transforms.programs.primitives").named_primitive(name)
     if found is None:
         raise AttributeError(f"module 'shardwise.lax.linalg' has no attribute {name!r}")
     return found

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.ir import Array
-from shardwise.ops.contract import dot_general
-from shardwise.ops.conv import conv_dimension_numbers, conv_general_dilated_patches
-from shardwise.ops.convert import as_array
-from shardwise.ops.transpose import transpose
+from shardwise.ops.products.contract import dot_general
+from shardwise.ops.products.conv import conv_dimension_numbers, conv_general_dilated_patches
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.shapes.transpose import transpose
 
 __all__ = ["conv_general_dilated_local"]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_map
-from shardwise.ops.convert import as_array
-from shardwise.ops.reshape import reshape
-from shardwise.ops.scan import scan
-from shardwise.ops.shape import concatenate
-from shardwise.ops.slicing import slice_in_dim
-from shardwise.transforms.vmap import vmap
+from shardwise.ops.control.scan import scan
+from shardwise.ops.indexing.slicing import slice_in_dim
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.shapes import concatenate
+from shardwise.ops.shapes.reshape import reshape
+from shardwise.transforms.interpreters.vmap import vmap
 
 __all__ = ["map"]
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from shardwise.base.dtypes import finfo, float0
 from shardwise.ir import Array, bind
-from shardwise.ops import linalg as ops
-from shardwise.ops.binary import add, div, mul, sub
-from shardwise.ops.broadcast import broadcast_in_dim
-from shardwise.ops.casts import convert, convert_element_type, strong
-from shardwise.ops.contract import batch_matmul
-from shardwise.ops.convert import as_array
-from shardwise.ops.reflectors import qdwh_p
-from shardwise.transforms.custom_derivatives import custom_jvp
+from shardwise.ops.elementwise.binary import add, div, mul, sub
+from shardwise.ops.elementwise.casts import convert, convert_element_type, strong
+from shardwise.ops.linalg import decompositions as ops
+from shardwise.ops.linalg.reflectors import qdwh_p
+from shardwise.ops.products.contract import batch_matmul
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.shapes.broadcast import broadcast_in_dim
+from shardwise.transforms.derivatives.custom_derivatives import custom_jvp
 
 __all__ = ["polar", "qdwh"]
 

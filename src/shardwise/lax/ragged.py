@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Array
-from shardwise.ops.broadcast import broadcast_in_dim
-from shardwise.ops.casts import convert_element_type
-from shardwise.ops.contract import dot_general
-from shardwise.ops.convert import as_array, as_value
-from shardwise.ops.cumulative import cumsum
 from shardwise.ops.elementwise import bitwise_and, ge, lt, mul, sub
-from shardwise.ops.iota import broadcasted_iota
+from shardwise.ops.elementwise.casts import convert_element_type
+from shardwise.ops.products.contract import dot_general
+from shardwise.ops.reductions.cumulative import cumsum
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.shapes.broadcast import broadcast_in_dim
+from shardwise.ops.shapes.iota import broadcasted_iota
 
 __all__ = ["RaggedDotDimensionNumbers", "ragged_dot", "ragged_dot_general"]
 

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Array, literal
-from shardwise.ops.broadcast import broadcast_in_dim
-from shardwise.ops.casts import convert_element_type
-from shardwise.ops.convert import as_array
+from shardwise.ops.devices.parallel import all_gather, axis_index, checked_axes
 from shardwise.ops.elementwise import add, bitwise_and, ge, lt, mul, sub
-from shardwise.ops.gather import gather
-from shardwise.ops.iota import broadcasted_iota
-from shardwise.ops.parallel import all_gather, axis_index, checked_axes
-from shardwise.ops.reduce import reduce_max, reduce_or
-from shardwise.ops.reshape import reshape
-from shardwise.ops.select import select
-from shardwise.ops.slicing import dynamic_slice_in_dim
-from shardwise.ops.window_numbers import GatherDimensionNumbers
+from shardwise.ops.elementwise.casts import convert_element_type
+from shardwise.ops.elementwise.selection import select
+from shardwise.ops.indexing.gather import gather
+from shardwise.ops.indexing.slicing import dynamic_slice_in_dim
+from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers
+from shardwise.ops.reductions.reduce import reduce_max, reduce_or
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.shapes.broadcast import broadcast_in_dim
+from shardwise.ops.shapes.iota import broadcasted_iota
+from shardwise.ops.shapes.reshape import reshape
 
 _INDEX = np.dtype(np.int32)
 __all__ = ["ragged_all_to_all"]

@@ -10,12 +10,12 @@ import numpy as np
 
 from shardwise.base.dtypes import check_requested
 from shardwise.ir import Array
-from shardwise.ops.binary import mul
-from shardwise.ops.broadcast import broadcast_in_dim
-from shardwise.ops.casts import convert_element_type
-from shardwise.ops.contract import dot_general
-from shardwise.ops.convert import as_array
-from shardwise.ops.reshape import reshape
+from shardwise.ops.elementwise.binary import mul
+from shardwise.ops.elementwise.casts import convert_element_type
+from shardwise.ops.products.contract import dot_general
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.shapes.broadcast import broadcast_in_dim
+from shardwise.ops.shapes.reshape import reshape
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Array, bind
-from shardwise.ops.casts import copy_p
-from shardwise.ops.dims import shape_tuple
-from shardwise.ops.fill import full
-from shardwise.ops.operands import operand
+from shardwise.ops.elementwise.casts import copy_p
+from shardwise.ops.rules.dims import shape_tuple
+from shardwise.ops.rules.operands import operand
+from shardwise.ops.shapes.fill import full
 
 
 def stage(x: Any, /) -> Array:

@@ -14,8 +14,8 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.ir import Array, literal
 from shardwise.numpy._promote import array, canonical_axis, promote_inexact, value, values
-from shardwise.ops.calls import define_call
-from shardwise.transforms.jit import jit
+from shardwise.ops.control.calls import define_call
+from shardwise.transforms.jit.jit import jit
 
 # One computation when called on arrays, the body's ops when called while tracing.
 _fused = functools.partial(jit, inline=True)

@@ -17,7 +17,7 @@ from shardwise import lax
 from shardwise.base.dtypes import finfo, promote_types
 from shardwise.ir import Array
 from shardwise.nn.normalization import logsumexp, softmax
-from shardwise.transforms.jit import jit
+from shardwise.transforms.jit.jit import jit
 
 _IMPLEMENTATIONS = (None, "xla", "cudnn")
 

@@ -14,7 +14,7 @@ import numpy as np
 import shardwise.numpy as jnp
 from shardwise.base.dtypes import canonicalize, check_requested, default_dtype, issubdtype, to_complex
 from shardwise.ir import Array
-from shardwise.ops.dims import shape_tuple
+from shardwise.ops.rules.dims import shape_tuple
 
 __all__ = [
     "Initializer", "constant", "delta_orthogonal", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform",

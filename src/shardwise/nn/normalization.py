@@ -31,8 +31,8 @@ from shardwise.numpy._promote import (
     value,
 )
 from shardwise.numpy.named_axes import split_names
-from shardwise.ops.calls import define_call
-from shardwise.transforms.jit import jit
+from shardwise.ops.control.calls import define_call
+from shardwise.transforms.jit.jit import jit
 
 
 def _fused(*static: str) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from shardwise.base.dtypes import isdtype
 from shardwise.base.errors import NonConcreteBooleanIndexError
 from shardwise.ir import Array, Literal, Tracer
-from shardwise.ops.convert import as_value
+from shardwise.ops.rules.convert import as_value
 
 Host: TypeAlias = "np.ndarray[Any, Any]"
 

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from shardwise import lax
-from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.dtypes import (
@@ -27,14 +26,15 @@ from shardwise.base.dtypes import (
     to_inexact,
 )
 from shardwise.base.tracebacks import user_stacklevel
-from shardwise.device_put import place_created
+from shardwise.engine.array import ArrayImpl
+from shardwise.engine.device_put import place_created
 from shardwise.ir import Array, Literal, ShapedArray, Tracer, literal, not_concrete
 from shardwise.ir.explicit import elementwise_error
-from shardwise.ops.casts import convert as convert
-from shardwise.ops.casts import strong as strong
-from shardwise.ops.casts import warn_of_lost_part
-from shardwise.ops.convert import as_array as as_array
-from shardwise.ops.convert import as_value
+from shardwise.ops.elementwise.casts import convert as convert
+from shardwise.ops.elementwise.casts import strong as strong
+from shardwise.ops.elementwise.casts import warn_of_lost_part
+from shardwise.ops.rules.convert import as_array as as_array
+from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 Value: TypeAlias = Array | Literal

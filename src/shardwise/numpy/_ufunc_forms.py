@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.array import ArrayImpl
+from shardwise.engine.array import ArrayImpl
 from shardwise.ir import Array, Op, bind
 from shardwise.numpy._promote import (
     Value,
@@ -16,7 +16,7 @@ from shardwise.numpy._promote import (
     strong,
     value,
 )
-from shardwise.ops.select import select_n_p
+from shardwise.ops.elementwise.selection import select_n_p
 
 _FLOATING = frozenset(np.dtype(t) for t in (np.float16, np.float32, np.float64, np.complex64, np.complex128))
 

@@ -31,13 +31,13 @@ from shardwise.numpy.indexing import (
     with_arrays,
     wrapped,
 )
-from shardwise.ops.apply import apply_at
-from shardwise.ops.casts import convert
-from shardwise.ops.convert import as_array, as_value
-from shardwise.ops.fill import full_like
-from shardwise.ops.scatter import ScatterDimensionNumbers, scatter_with
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.indexing.apply import apply_at
+from shardwise.ops.indexing.scatter import ScatterDimensionNumbers, scatter_with
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.shapes.fill import full_like
 from shardwise.sharding import NamedSharding, PartitionSpec
-from shardwise.transforms.explicit import auto_axes
+from shardwise.transforms.manual.explicit import auto_axes
 
 __all__ = ["put", "put_along_axis"]
 

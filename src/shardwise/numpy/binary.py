@@ -29,10 +29,10 @@ from shardwise.numpy._promote import (
     zero_like,
 )
 from shardwise.numpy._ufunc_forms import binary, weak_if_scalar, where_
-from shardwise.ops import binary as two
-from shardwise.ops import unary as one
-from shardwise.ops.calls import define_along
-from shardwise.ops.operands import elementwise_op
+from shardwise.ops.control.calls import define_along
+from shardwise.ops.elementwise import binary as two
+from shardwise.ops.elementwise import unary as one
+from shardwise.ops.rules.operands import elementwise_op
 
 _add = binary("add", two.add_p, promote, "Elementwise ``x + y``; logical or of bools.")
 _subtract = binary("subtract", two.sub_p, promote, "Elementwise ``x - y``. TypeError for bools.")

@@ -22,9 +22,9 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import binary, weak_if_scalar, where_
 from shardwise.numpy.unary import absolute
-from shardwise.ops import binary as two
-from shardwise.ops import unary as one
-from shardwise.ops.operands import elementwise_op
+from shardwise.ops.elementwise import binary as two
+from shardwise.ops.elementwise import unary as one
+from shardwise.ops.rules.operands import elementwise_op
 
 _bitwise_and = binary("bitwise_and", two.and_p, promote, "Elementwise and of integers' bits or of bools.")
 _bitwise_or = binary("bitwise_or", two.or_p, promote, "Elementwise or of integers' bits or of bools.")

@@ -12,7 +12,6 @@ from typing import IO, Any
 import numpy as np
 
 from shardwise import lax
-from shardwise.array import ArrayImpl, host_array, shared_array
 from shardwise.base.dtypes import (
     as_dtype,
     canonicalize,
@@ -23,16 +22,17 @@ from shardwise.base.dtypes import (
     issubdtype,
     lattice_result_type,
 )
-from shardwise.device_put import as_target, place_created
+from shardwise.engine.array import ArrayImpl, host_array, shared_array
+from shardwise.engine.device_put import as_target, place_created
+from shardwise.engine.placement import incompatible_devices
 from shardwise.ir import Array, Literal, Tracer, bind, is_eager, literal
 from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
 from shardwise.numpy._promote import astype as cast
-from shardwise.ops.casts import copy_p
-from shardwise.ops.convert import plain_ndarray
-from shardwise.ops.dims import shape_tuple
-from shardwise.ops.fill import filled, filled_like
-from shardwise.ops.out_sharding import resolve_out_sharding
-from shardwise.placement import incompatible_devices
+from shardwise.ops.elementwise.casts import copy_p
+from shardwise.ops.rules.convert import plain_ndarray
+from shardwise.ops.rules.dims import shape_tuple
+from shardwise.ops.rules.out_sharding import resolve_out_sharding
+from shardwise.ops.shapes.fill import filled, filled_like
 from shardwise.runtime.handout import is_constant
 from shardwise.sharding import (
     Mesh,

@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwise import lax
 from shardwise.base.dtypes import default_dtype
-from shardwise.device_put import place_created
+from shardwise.engine.device_put import place_created
 from shardwise.ir import Array, literal
 from shardwise.numpy._promote import (
     Value,
@@ -34,7 +34,7 @@ from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.binary import power
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import getitem
-from shardwise.transforms.composed import composed
+from shardwise.transforms.jit.composed import composed
 
 _INT32 = np.dtype(np.int32)
 

@@ -28,8 +28,8 @@ from shardwise.numpy.products import tensordot as tensordot
 from shardwise.numpy.products import vdot as vdot
 from shardwise.numpy.products import vecdot as vecdot
 from shardwise.numpy.products import vecmat as vecmat
-from shardwise.ops.out_sharding import resolve_out_sharding
-from shardwise.ops.precision import PrecisionLike
+from shardwise.ops.rules.out_sharding import resolve_out_sharding
+from shardwise.ops.rules.precision import PrecisionLike
 from shardwise.sharding import NamedSharding, PartitionSpec
 
 __all__ = ["dot", "einsum", "einsum_path", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "vdot", "vecdot",
@@ -79,7 +79,7 @@ def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: str |
         else:
             result = steps.one(*picked[0], wanted, out_labels)
             if last and sharding is not None:
-                from shardwise.transforms.explicit import reshard
+                from shardwise.transforms.manual.explicit import reshard
 
                 result = reshard(result[0], sharding), result[1]
         named.append(result)

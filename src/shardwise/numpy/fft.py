@@ -14,9 +14,9 @@ from shardwise.base.dtypes import check_requested, default_dtype, to_floating
 from shardwise.ir import Array, literal
 from shardwise.numpy._promote import array, canonical_axes, canonical_axis, convert
 from shardwise.numpy.creation import asarray
-from shardwise.ops.convert import as_array
-from shardwise.ops.fft import FftType
-from shardwise.ops.fft import fft as _transform
+from shardwise.ops.linalg.fft import FftType
+from shardwise.ops.linalg.fft import fft as _transform
+from shardwise.ops.rules.convert import as_array
 
 __all__ = ["fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft",
            "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn"]  # fmt: skip
@@ -219,7 +219,7 @@ def _frequencies(name: str, steps: np.ndarray[Any, Any], n: int, d: Any, dtype: 
     out = as_array(convert(out, wanted))
     if device is None:
         return out
-    from shardwise.device_put import device_put
+    from shardwise.engine.device_put import device_put
 
     return device_put(out, device)
 

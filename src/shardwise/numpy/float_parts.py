@@ -29,7 +29,7 @@ from shardwise.numpy._promote import (
     zero_like,
 )
 from shardwise.numpy._ufunc_forms import where_
-from shardwise.ops.calls import define_along
+from shardwise.ops.control.calls import define_along
 
 
 def signbit(x: Any, /) -> Array:

@@ -13,7 +13,7 @@ from typing import Any
 from shardwise import lax
 from shardwise.ir import Array
 from shardwise.numpy._promote import array, as_array, broadcast_shapes, canonical_axis, report_rank_promotion, value
-from shardwise.transforms.vmap import vmap
+from shardwise.transforms.interpreters.vmap import vmap
 
 _DIMS = r"\((?:\w+(?:,\w+)*)?\)"
 _SIGNATURE = re.compile(f"^{_DIMS}(?:,{_DIMS})*->{_DIMS}(?:,{_DIMS})*$")

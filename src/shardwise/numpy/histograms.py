@@ -34,8 +34,8 @@ from shardwise.numpy.cumulative import diff
 from shardwise.numpy.ranges import linspace
 from shardwise.numpy.reductions import max, min, sum
 from shardwise.numpy.shapes import flat
-from shardwise.ops.out_sharding import resolve_out_sharding
-from shardwise.ops.search import searchsorted
+from shardwise.ops.indexing.search import searchsorted
+from shardwise.ops.rules.out_sharding import resolve_out_sharding
 
 __all__ = ["bincount", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"]
 

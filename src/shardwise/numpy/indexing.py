@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from shardwise import lax
-from shardwise.array import ArrayImpl
 from shardwise.base import config
 from shardwise.base.caches import Bounded, at_clear, recent
 from shardwise.base.config import context_token
 from shardwise.base.dtypes import isdtype, key_dtype
+from shardwise.engine.array import ArrayImpl
+from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Array, Literal, bind, is_eager
 from shardwise.ir.explicit import type_error
 from shardwise.lax import GatherDimensionNumbers, GatherScatterMode
@@ -24,14 +25,13 @@ from shardwise.numpy._indexer import Cut, Item, Layout, Lookup, Pick, layout, pa
 from shardwise.numpy._promote import array as checked_array
 from shardwise.numpy._promote import broadcast_shapes, canonical_axis, no_out
 from shardwise.numpy._promote import value as checked_value
-from shardwise.ops.casts import convert
-from shardwise.ops.convert import as_array
-from shardwise.ops.gather import gather_p, gather_params, gather_windows
-from shardwise.ops.pieces import window_p
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.indexing.gather import gather_p, gather_params, gather_windows
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.shapes.pieces import window_p
 from shardwise.sharding import NamedSharding, PartitionSpec, PmapSharding, SingleDeviceSharding
-from shardwise.signature import Signature, signature
-from shardwise.transforms.composed import composed
-from shardwise.transforms.explicit import auto_axes, reshard
+from shardwise.transforms.jit.composed import composed
+from shardwise.transforms.manual.explicit import auto_axes, reshard
 
 __all__ = ["take", "take_along_axis"]
 

@@ -35,8 +35,8 @@ from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import flat, moveaxis, new_dims, with_rank
-from shardwise.ops.search import searchsorted
-from shardwise.ops.sorting import argsorted
+from shardwise.ops.indexing.search import searchsorted
+from shardwise.ops.indexing.sorting import argsorted
 
 __all__ = [
     "append", "array_split", "block", "column_stack", "concat", "concatenate", "delete", "dsplit", "dstack", "hsplit",

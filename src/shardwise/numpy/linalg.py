@@ -40,9 +40,9 @@ from shardwise.numpy.singular_values import matrix_rank as matrix_rank
 from shardwise.numpy.singular_values import pinv as pinv
 from shardwise.numpy.singular_values import svd as svd
 from shardwise.numpy.singular_values import svdvals as svdvals
-from shardwise.ops import linalg as ops
-from shardwise.ops.precision import PrecisionLike
-from shardwise.ops.reflectors import geqrf
+from shardwise.ops.linalg import decompositions as ops
+from shardwise.ops.linalg.reflectors import geqrf
+from shardwise.ops.rules.precision import PrecisionLike
 
 __all__ = ["cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
            "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr",

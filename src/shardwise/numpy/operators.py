@@ -15,12 +15,12 @@ import numpy as np
 
 from shardwise import lax
 from shardwise.base.dtypes import SCALAR_TYPES, check_requested, isdtype, itemsize_bits
-from shardwise.device_put import device_put
+from shardwise.engine.device_put import device_put
 from shardwise.ir import Array, Literal, Op, bind
 from shardwise.numpy import binary, bits, predicates, unary
 from shardwise.numpy._promote import as_array, astype, canonical_axis, is_bool, is_complex, number
-from shardwise.ops import binary as two
-from shardwise.ops import unary as one
+from shardwise.ops.elementwise import binary as two
+from shardwise.ops.elementwise import unary as one
 
 _ACCEPTED = (int, float, complex, np.generic, np.ndarray, Array, Literal)  # bool is an int
 _REJECTED = (list, tuple, set, dict)

@@ -42,8 +42,8 @@ from shardwise.numpy.reductions import sum
 from shardwise.numpy.shapes import with_rank
 from shardwise.numpy.signal import convolve
 from shardwise.numpy.unary import absolute
-from shardwise.ops.search import searchsorted
-from shardwise.transforms.jit import jit
+from shardwise.ops.indexing.search import searchsorted
+from shardwise.transforms.jit.jit import jit
 
 __all__ = [
     "cross", "interp", "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "roots",

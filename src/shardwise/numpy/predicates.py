@@ -33,9 +33,9 @@ from shardwise.numpy._promote import (
     zero_like,
 )
 from shardwise.numpy._ufunc_forms import weak_if_scalar, where_
-from shardwise.ops import binary as two
-from shardwise.ops import unary as one
-from shardwise.transforms.composed import composed
+from shardwise.ops.elementwise import binary as two
+from shardwise.ops.elementwise import unary as one
+from shardwise.transforms.jit.composed import composed
 
 _BOOL = np.dtype(np.bool_)
 

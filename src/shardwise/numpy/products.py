@@ -18,8 +18,8 @@ from shardwise.numpy._promote import (
     promote_dtypes,
     report_rank_promotion,
 )
-from shardwise.ops.precision import PrecisionLike
-from shardwise.transforms.composed import composed
+from shardwise.ops.rules.precision import PrecisionLike
+from shardwise.transforms.jit.composed import composed
 
 __all__ = ["dot", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "vdot", "vecdot", "vecmat"]
 

@@ -56,7 +56,7 @@ def percentile(a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_in
     )
     if out_sharding is None:
         return result
-    from shardwise.transforms.explicit import reshard
+    from shardwise.transforms.manual.explicit import reshard
 
     return reshard(result, out_sharding)
 

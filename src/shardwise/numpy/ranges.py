@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise import lax
 from shardwise.base.dtypes import canonicalize, default_dtype, finfo, result_type, to_inexact
-from shardwise.device_put import place_created
+from shardwise.engine.device_put import place_created
 from shardwise.ir import Array, literal
 from shardwise.numpy._promote import (
     Value,
@@ -37,7 +37,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.creation import asarray, its_mesh, on_its_mesh
-from shardwise.transforms.composed import composed
+from shardwise.transforms.jit.composed import composed
 
 
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,

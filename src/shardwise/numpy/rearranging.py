@@ -20,10 +20,10 @@ from shardwise.numpy._promote import as_array, astype, canonical_axes, canonical
 from shardwise.numpy.binary import remainder
 from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import flat, index_tuple
-from shardwise.ops.out_sharding import resolve_out_sharding
-from shardwise.ops.search import searchsorted
-from shardwise.transforms.explicit import auto_axes
-from shardwise.transforms.jit import jit
+from shardwise.ops.indexing.search import searchsorted
+from shardwise.ops.rules.out_sharding import resolve_out_sharding
+from shardwise.transforms.jit.jit import jit
+from shardwise.transforms.manual.explicit import auto_axes
 
 __all__ = ["flip", "fliplr", "flipud", "repeat", "resize", "roll", "rot90", "tile", "trim_zeros"]
 

@@ -48,9 +48,9 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.named_axes import MAY_NAME, refuse_names, split_names
 from shardwise.numpy.predicates import isnan, to_bool
-from shardwise.ops import binary as two
-from shardwise.ops import unary as one
-from shardwise.transforms.composed import composed
+from shardwise.ops.elementwise import binary as two
+from shardwise.ops.elementwise import unary as one
+from shardwise.transforms.jit.composed import composed
 
 _WIDER = {np.dtype(np.float16): np.dtype(np.float32), np.dtype(bfloat16.dtype): np.dtype(np.float32)}  # to add up in
 _PARTS = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.float64)}

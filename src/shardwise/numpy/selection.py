@@ -43,8 +43,8 @@ from shardwise.numpy.binary import floor_divide, remainder
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import take
 from shardwise.numpy.predicates import to_bool
-from shardwise.ops.select import select_n_p
-from shardwise.transforms.composed import composed
+from shardwise.ops.elementwise.selection import select_n_p
+from shardwise.transforms.jit.composed import composed
 
 
 @composed(3, numbers=True)

@@ -33,7 +33,7 @@ from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.indexing import take
 from shardwise.numpy.predicates import isnan
 from shardwise.numpy.shapes import flat, moveaxis
-from shardwise.ops.search import searchsorted
+from shardwise.ops.indexing.search import searchsorted
 
 __all__ = [
     "intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse",

@@ -22,7 +22,7 @@ from shardwise.numpy._promote import (
     value,
     values,
 )
-from shardwise.ops.dims import shape_tuple
+from shardwise.ops.rules.dims import shape_tuple
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "expand_dims",

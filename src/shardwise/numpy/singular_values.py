@@ -16,9 +16,9 @@ from shardwise.numpy.indexing import take_along_axis
 from shardwise.numpy.norms import real_scalar
 from shardwise.numpy.products import matmul
 from shardwise.numpy.reductions import sum as total
-from shardwise.ops import linalg as ops
-from shardwise.transforms.composed import composed
-from shardwise.transforms.custom_derivatives import custom_jvp
+from shardwise.ops.linalg import decompositions as ops
+from shardwise.transforms.derivatives.custom_derivatives import custom_jvp
+from shardwise.transforms.jit.composed import composed
 
 __all__ = ["SVDResult", "lstsq", "matrix_rank", "pinv", "svd", "svdvals"]
 

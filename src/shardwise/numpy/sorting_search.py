@@ -27,8 +27,8 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.indexing import take
 from shardwise.numpy.shapes import flat
-from shardwise.ops.search import searchsorted as search
-from shardwise.ops.sorting import argsorted
+from shardwise.ops.indexing.search import searchsorted as search
+from shardwise.ops.indexing.sorting import argsorted
 
 __all__ = [
     "argpartition", "argsort", "digitize", "lexsort", "partition", "searchsorted", "sort", "sort_complex",

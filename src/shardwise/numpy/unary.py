@@ -29,7 +29,7 @@ from shardwise.numpy._promote import (
     zero_like,
 )
 from shardwise.numpy._ufunc_forms import weak_if_scalar, where_
-from shardwise.ops import unary as one
+from shardwise.ops.elementwise import unary as one
 
 
 def _negative(x: Any, /) -> Array:

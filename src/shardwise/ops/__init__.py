@@ -9,5 +9,5 @@ from typing import Any as _Any
 
 def __getattr__(name: str) -> _Any:
     if name in ("segment_max", "segment_min", "segment_prod", "segment_sum"):
-        return getattr(_importlib.import_module("shardwise.ops.segments"), name)
+        return getattr(_importlib.import_module("shardwise.ops.reductions.segments"), name)
     raise AttributeError(f"module 'shardwise.ops' has no attribute {name!r}")

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from shardwise.ir import Equation, Program, Var
-from shardwise.ops.small_ir import inner_programs, with_inner_programs, writable
+from shardwise.ops.control.small_ir import inner_programs, with_inner_programs, writable
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime.env import Env
 from shardwise.runtime.small.kernel import available, small

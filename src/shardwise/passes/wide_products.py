@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from shardwise.ir import Atom, Equation, Literal, Program, Var, map_equations, map_programs
-from shardwise.ops.casts import convert_element_type_p
+from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.passes.epilogues import LEAST
 from shardwise.passes.parts import makers, users
 from shardwise.runtime.env import Env

@@ -11,13 +11,13 @@ import numpy as np
 from shardwise.base.dtypes import check_requested, dtype_of, issubdtype, safe_to_cast
 from shardwise.base.errors import TypePromotionError
 from shardwise.ir import Array, bind
-from shardwise.ops.broadcast import broadcast_in_dim, broadcast_shapes
-from shardwise.ops.casts import convert
-from shardwise.ops.convert import as_value
-from shardwise.ops.dims import shape_tuple
-from shardwise.ops.layout import reshard_op
-from shardwise.ops.out_sharding import resolve_out_sharding
-from shardwise.ops.select import select_n_p
+from shardwise.ops.devices.layout import reshard_op
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.elementwise.selection import select_n_p
+from shardwise.ops.rules.convert import as_value
+from shardwise.ops.rules.dims import shape_tuple
+from shardwise.ops.rules.out_sharding import resolve_out_sharding
+from shardwise.ops.shapes.broadcast import broadcast_in_dim, broadcast_shapes
 from shardwise.random.compiled import compiled
 from shardwise.random.keys import checked_key, typed
 from shardwise.sharding import Mesh, NamedSharding, get_concrete_mesh, use_mesh

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.ir import Array, exact
-from shardwise.ops.convert import as_array
-from shardwise.transforms.jit import jit
+from shardwise.ops.rules.convert import as_array
+from shardwise.transforms.jit.jit import jit
 
 
 def compiled(sample: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,12 +13,12 @@ import numpy as np
 from shardwise import lax
 from shardwise.base.dtypes import check_requested, iinfo, result_type, to_inexact
 from shardwise.ir import Array, literal
-from shardwise.ops.casts import convert
 from shardwise.ops.control import scan, while_loop
-from shardwise.ops.convert import as_array, as_value
-from shardwise.ops.dims import shape_tuple
-from shardwise.ops.random_bits import random_split, shared
-from shardwise.ops.transpose import transpose
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.random.random_bits import random_split, shared
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.dims import shape_tuple
+from shardwise.ops.shapes.transpose import transpose
 from shardwise.random.arguments import (
     Shape,
     broadcast_to,

@@ -7,9 +7,9 @@ from typing import Any
 
 from shardwise import lax
 from shardwise.ir import Array, literal
-from shardwise.ops.dims import shape_tuple
-from shardwise.ops.random_bits import random_split
-from shardwise.ops.random_gamma import random_gamma
+from shardwise.ops.random.random_bits import random_split
+from shardwise.ops.random.random_gamma import random_gamma
+from shardwise.ops.rules.dims import shape_tuple
 from shardwise.random.arguments import (
     Shape,
     broadcast_to,

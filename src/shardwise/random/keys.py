@@ -18,9 +18,8 @@ from shardwise.base import config
 from shardwise.base.dtypes import KeyDtype
 from shardwise.base.dtypes import key_dtype as _fry
 from shardwise.ir import Array, Literal, literal
-from shardwise.ops.casts import convert
-from shardwise.ops.convert import as_array, as_value
-from shardwise.ops.random_bits import (
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.random.random_bits import (
     random_clone,
     random_fold_in,
     random_seed,
@@ -28,6 +27,7 @@ from shardwise.ops.random_bits import (
     random_unwrap,
     random_wrap,
 )
+from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.random.compiled import compiled
 
 _UINT32 = np.dtype(np.uint32)

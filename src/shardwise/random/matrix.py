@@ -8,10 +8,10 @@ from typing import Any
 from shardwise import lax
 from shardwise.base.dtypes import result_type, to_inexact
 from shardwise.ir import Array
-from shardwise.ops.casts import convert
-from shardwise.ops.convert import as_array
-from shardwise.ops.dims import shape_tuple
-from shardwise.ops.transpose import transpose
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.dims import shape_tuple
+from shardwise.ops.shapes.transpose import transpose
 from shardwise.random.arguments import Shape, check_shape, float_dtype, moved, parameter, sampled, sampler
 from shardwise.random.keys import checked_key
 from shardwise.random.normal import _normal, normal_real

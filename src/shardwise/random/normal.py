@@ -10,9 +10,9 @@ from shardwise import lax
 from shardwise.base import config
 from shardwise.base.dtypes import result_type
 from shardwise.ir import Array, literal
-from shardwise.ops.convert import as_value
-from shardwise.ops.dims import shape_tuple
-from shardwise.ops.random_floats import erf_inv
+from shardwise.ops.random.random_floats import erf_inv
+from shardwise.ops.rules.convert import as_value
+from shardwise.ops.rules.dims import shape_tuple
 from shardwise.random.arguments import (
     Shape,
     choose,

@@ -12,11 +12,11 @@ import numpy as np
 from shardwise import lax
 from shardwise.base.dtypes import default_dtype, issubdtype, to_inexact
 from shardwise.ir import Array, Tracer, literal
-from shardwise.ops.casts import convert
-from shardwise.ops.convert import as_array, as_value
-from shardwise.ops.dims import dim_index, shape_tuple
-from shardwise.ops.random_bits import random_bits
-from shardwise.ops.transpose import transpose
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.random.random_bits import random_bits
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.dims import dim_index, shape_tuple
+from shardwise.ops.shapes.transpose import transpose
 from shardwise.random.arguments import Shape, check_shape, moved, sampled, sampler, shape_of
 from shardwise.random.continuous import gumbel_mode, gumbel_of
 from shardwise.random.keys import checked_key

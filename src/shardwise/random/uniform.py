@@ -9,15 +9,15 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import check_requested, default_dtype, finfo, iinfo, issubdtype
 from shardwise.ir import Array, Literal, literal
-from shardwise.ops.binary import add, bitwise_and, gt, le, lt, mul, rem, sub
-from shardwise.ops.binary import max as maximum
-from shardwise.ops.casts import convert
-from shardwise.ops.convert import as_array, as_value
-from shardwise.ops.dims import shape_tuple
-from shardwise.ops.random_bits import random_bits, random_split
-from shardwise.ops.random_floats import mul_add, unit_floats
-from shardwise.ops.select import clamp
-from shardwise.ops.slicing import index_in_dim
+from shardwise.ops.elementwise.binary import add, bitwise_and, gt, le, lt, mul, rem, sub
+from shardwise.ops.elementwise.binary import max as maximum
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.elementwise.selection import clamp
+from shardwise.ops.indexing.slicing import index_in_dim
+from shardwise.ops.random.random_bits import random_bits, random_split
+from shardwise.ops.random.random_floats import mul_add, unit_floats
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.dims import shape_tuple
 from shardwise.random.arguments import (
     Shape,
     aligned_rank,

@@ -30,8 +30,8 @@ from shardwise.numpy._promote import (
     strong,
 )
 from shardwise.numpy.diagonals import eye, tril, triu
-from shardwise.ops import linalg as ops
-from shardwise.ops import matrix_functions
+from shardwise.ops.linalg import decompositions as ops
+from shardwise.ops.linalg import matrix_functions
 from shardwise.scipy.special_matrices import *  # noqa: F403
 from shardwise.scipy.special_matrices import __all__ as _special_matrices
 

@@ -29,8 +29,8 @@ from shardwise.numpy._ufunc_forms import weak_if_scalar
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.named_axes import split_names
 from shardwise.numpy.transcendental import _i0
-from shardwise.ops import scipy_functions as scipy
-from shardwise.ops.calls import define_along
+from shardwise.ops.control.calls import define_along
+from shardwise.ops.elementwise import scipy_functions as scipy
 from shardwise.scipy.harmonics import sph_harm, sph_harm_y
 
 __all__ = ["bernoulli", "bessel_jn", "beta", "betainc", "betaln", "boxcox", "boxcox1p", "comb", "dawsn", "digamma", "entr", "erf",

@@ -19,7 +19,7 @@ from shardwise.numpy._promote import (
     strong,
 )
 from shardwise.numpy.indexing import take
-from shardwise.ops.convert import as_array
+from shardwise.ops.rules.convert import as_array
 
 __all__ = ["circulant", "companion", "convolution_matrix", "dft", "fiedler", "fiedler_companion", "hadamard", "hankel", "helmert",
            "hilbert", "invhilbert", "invpascal", "leslie", "pascal", "toeplitz"]  # fmt: skip

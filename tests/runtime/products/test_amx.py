@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardwise.ops.gemm import contract_as
+from shardwise.ops.products.gemm import contract_as
 from shardwise.runtime.products import amx
 
 RNG = np.random.default_rng(0)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shardwise.transforms.primitives import Primitive, named_primitive
+from shardwise.transforms.programs.primitives import Primitive, named_primitive
 
 # Calls of functions that are neither compiled nor differentiated by rules of their own: interpreters compare with them, and
 # programs of ours have no equation of theirs.

@@ -11,7 +11,6 @@ import numpy as np
 from shardwise.ir import Collective, Equation, ShapedArray, Shown
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
-from shardwise.ops.derivative import do, full_in_front
 from shardwise.ops.devices.batching import Batched, merged, moved, require_single_axis, shifted
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, first_operands, in_groups
@@ -28,6 +27,7 @@ from shardwise.ops.devices.lines import (
     tag_of,
 )
 from shardwise.ops.devices.rules import moved_dim_rule
+from shardwise.ops.rules.derivative import do, full_in_front
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool

@@ -18,8 +18,6 @@ from shardwise.base.dtypes import physical
 from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown, literal
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
-from shardwise.ops.casts import strong
-from shardwise.ops.derivative import do, full_in_front
 from shardwise.ops.devices.batching import Batched, reduced, require_single_axis
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, combined, first_operands, in_groups
@@ -36,6 +34,8 @@ from shardwise.ops.devices.lines import (
     varying_axes,
 )
 from shardwise.ops.devices.rules import same_dims
+from shardwise.ops.elementwise.casts import strong
+from shardwise.ops.rules.derivative import do, full_in_front
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool

@@ -10,11 +10,11 @@ import numpy as np
 
 from shardwise.ir import Collective, ShapedArray
 from shardwise.ir.op import Params
-from shardwise.ops.derivative import do, full_in_front
 from shardwise.ops.devices.batching import Batched, require_single_axis, unmerged
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.lines import own_entries
 from shardwise.ops.devices.rules import moved_dim_rule
+from shardwise.ops.rules.derivative import do, full_in_front
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 

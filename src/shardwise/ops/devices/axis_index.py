@@ -11,10 +11,10 @@ import numpy as np
 from shardwise.ir import Collective, Equation, ShapedArray, Shown
 from shardwise.ir.axis_scope import AXIS_ENV, SPMD_AXES
 from shardwise.ir.op import Params
-from shardwise.ops.derivative import do, repeated_sharding
 from shardwise.ops.devices.batching import Batched
 from shardwise.ops.devices.declare import define_collective
-from shardwise.ops.out_sharding import in_context
+from shardwise.ops.rules.derivative import do, repeated_sharding
+from shardwise.ops.rules.out_sharding import in_context
 from shardwise.sharding.rule import Rule
 
 

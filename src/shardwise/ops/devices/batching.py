@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.ir.op import Params
-from shardwise.ops.derivative import do
+from shardwise.ops.rules.derivative import do
 
 Batched = tuple[list[Any], list[int | None]]
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from shardwise.ir import Collective, ShapedArray, literal
 from shardwise.ir.op import Params, Types
-from shardwise.ops.derivative import do
 from shardwise.ops.devices.batching import pointwise
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands
 from shardwise.ops.devices.lines import Kernel, block_bytes, front_of, line_of, sending, settling, tag_of
 from shardwise.ops.devices.rules import same_dims
+from shardwise.ops.rules.derivative import do
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool

@@ -10,7 +10,6 @@ import numpy as np
 
 from shardwise.ir import Collective, ShapedArray, Shown, literal
 from shardwise.ir.op import Params, Types
-from shardwise.ops.derivative import do, full_in_front
 from shardwise.ops.devices.batching import Batched, require_single_axis
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.each import Operands, first_operands
@@ -27,6 +26,7 @@ from shardwise.ops.devices.lines import (
     tag_of,
 )
 from shardwise.ops.devices.rules import same_dims
+from shardwise.ops.rules.derivative import do, full_in_front
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.copies import chosen
 from shardwise.runtime.env import Env

@@ -10,7 +10,6 @@ import numpy as np
 
 from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown
 from shardwise.ir.op import Params, Types
-from shardwise.ops.derivative import do, full_in_front
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.batching import Batched, reduced, require_single_axis, unmerged
 from shardwise.ops.devices.declare import define_collective
@@ -28,6 +27,7 @@ from shardwise.ops.devices.lines import (
     tag_of,
 )
 from shardwise.ops.devices.rules import moved_dim_rule
+from shardwise.ops.rules.derivative import do, full_in_front
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool

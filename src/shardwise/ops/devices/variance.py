@@ -8,10 +8,10 @@ from shardwise.base import config
 from shardwise.ir import Collective, ShapedArray, Shown
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.key_uses import HANDS_ON
-from shardwise.ops.derivative import do
 from shardwise.ops.devices.batching import pointwise
 from shardwise.ops.devices.declare import define_collective
 from shardwise.ops.devices.rules import same_dims
+from shardwise.ops.rules.derivative import do
 
 
 def _pvary_type(x: ShapedArray, *, axes: tuple[str, ...]) -> ShapedArray:

@@ -14,7 +14,7 @@ import numpy as np
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.scipy.optimize.line_search import line_search
-from shardwise.transforms.autodiff import value_and_grad
+from shardwise.transforms.derivatives.autodiff import value_and_grad
 
 __all__: list[str] = []
 

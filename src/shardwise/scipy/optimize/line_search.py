@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import finfo
-from shardwise.transforms.autodiff import value_and_grad
+from shardwise.transforms.derivatives.autodiff import value_and_grad
 
 __all__: list[str] = []
 

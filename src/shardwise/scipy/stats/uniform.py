@@ -7,7 +7,7 @@ from typing import Any
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import Array
-from shardwise.ops.casts import strong
+from shardwise.ops.elementwise.casts import strong
 from shardwise.scipy.stats._arguments import real
 
 __all__ = ["cdf", "logpdf", "pdf", "ppf"]

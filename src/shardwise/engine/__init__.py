@@ -1,0 +1,1 @@
+"""From signatures to results: concrete arrays, where they lie, compiled programs, single ops, moves between layouts."""

@@ -1,0 +1,523 @@
+"""`ArrayImpl`, the concrete array: a typed value, a sharding, and one ndarray that holds all shards.
+
+The value is stored as a block (see `shardwise.runtime.blocks`) or as the dense global array; each is a view of the other
+where strides allow. Host views handed out are read-only, and cannot be made writable.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.dtypes import KeyDtype, canonicalize, physical
+from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.treedef import leaf_type
+from shardwise.engine.signature import Signature, array_type, signature
+from shardwise.ir import Array, Literal, ShapedArray, check_index, check_scalar, check_truth
+from shardwise.ops.rules.convert import install_array_constructor, install_literal_constructor, plain_ndarray
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.copies import copied
+from shardwise.runtime.handout import is_constant, read_only
+from shardwise.sharding import Device, NamedSharding, PartitionSpec, PmapSharding, Sharding, SingleDeviceSharding
+from shardwise.sharding.device import default_device
+from shardwise.sharding.formats import Format, row_major
+from shardwise.sharding.ownership import (
+    local_index,
+)
+from shardwise.sharding.tiling import replica_ids
+
+
+class ArrayImpl(Array):
+    """An array on one or more devices. Made by the library, never by users directly."""
+
+    __slots__ = ("__weakref__", "_block", "_dense", "_npy", "_origin", "_shards", "_sig")
+
+    _sig: Signature
+    _block: Ndarray | None
+    _dense: Ndarray | None
+    _origin: int  # of an array over several processes: where it comes from (see shardwise.runtime.processes.origin)
+
+    def __init__(
+        self, sig: Signature, *, dense: Ndarray | None = None, block: Ndarray | None = None, origin: int = 0
+    ) -> None:
+        self._sig = sig
+        self._origin = origin
+        self._dense = dense
+        self._block = block
+        self._npy = None
+        self._shards = None
+
+    # -- storage -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def dense(self) -> Ndarray:
+        """The global value in physical dtype (of an array over several processes, this one's part). For the library: never
+        written to."""
+        dense = self._dense
+        if dense is None:
+            block = self._block
+            if block is None:
+                raise self._deleted_error()
+            dense = self._dense = self._sig.form.to_dense(block)
+        return dense
+
+    @property
+    def block(self) -> Ndarray:
+        """The value in block form over the sharding's own device grid. For the library: never written to."""
+        block = self._block
+        if block is None:
+            block = self._block = self._sig.form.from_dense(self.dense)
+        return block
+
+    def _deleted_error(self) -> RuntimeError:
+        return RuntimeError(f"Array has been deleted with shape={self.dtype.name}[{','.join(map(str, self.shape))}].")
+
+    @property
+    def _host(self) -> Ndarray:
+        """A view of the dense value that cannot be written to."""
+        host = self._npy
+        if host is None:
+            host = self._npy = read_only(self.dense)
+        return host
+
+    @property
+    def _known_origin(self) -> int:
+        """A number that stands for how an array over several processes was made; 0 of others."""
+        return self._origin if self._sig.spans else 0
+
+    # -- type and placement --------------------------------------------------------------------------------------------------
+
+    @property
+    def aval(self) -> ShapedArray:  # type: ignore[override]
+        """The array's type."""
+        return self._sig.aval
+
+    @property
+    def sharding(self) -> Sharding:
+        """How the array lies over its devices."""
+        return self._sig.sharding
+
+    @property
+    def format(self) -> Format:
+        """The sharding, with the order of dims in memory."""
+        return row_major(self._sig.aval.ndim, self._sig.sharding)
+
+    @property
+    def committed(self) -> bool:
+        """Whether the array was placed explicitly, so that computations follow it instead of moving it."""
+        return self._sig.committed
+
+    @property
+    def _committed(self) -> bool:
+        return self._sig.committed
+
+    @property
+    def device(self) -> Device | Sharding:
+        """The device if there is one, else the sharding."""
+        devices = self._sig.devices
+        return devices[0] if len(devices) == 1 else self._sig.sharding
+
+    def devices(self) -> set[Device]:
+        """The devices that hold some part of the array."""
+        return set(self._sig.devices)
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process can reach every device of the array."""
+        return self._sig.sharding.is_fully_addressable
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole array."""
+        return self._sig.sharding.is_fully_replicated
+
+    @property
+    def global_shards(self) -> list[Shard]:
+        """One Shard per device, those of other processes without data."""
+        if not self._sig.spans:
+            return self.addressable_shards
+        own = {shard.device: shard for shard in self.addressable_shards}
+        index_map = self.sharding.devices_indices_map(self.shape)
+        tiling = self._sig.tiling
+        replicas = _replica_ids(index_map) if tiling is None else replica_ids(tiling, self.shape)
+        return [own.get(device) or Shard(self, device, index, replica)  # type: ignore[arg-type]
+                for (device, index), replica in zip(index_map.items(), replicas, strict=True)]  # fmt: skip
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """One Shard per device of this process, in the sharding's device order."""
+        self._check_alive()
+        if self._shards is None:
+            index_map: Any = self.sharding.addressable_devices_indices_map(self.shape)
+            tiling = self._sig.tiling
+            replicas: Any = _replica_ids(index_map) if tiling is None else replica_ids(tiling, self.shape)
+            if self._sig.spans and tiling is not None:
+                replicas = [r for d, r in zip(self._sig.devices, replicas, strict=True) if d.is_local]
+            self._shards = [Shard(self, device, index, replica)
+                            for (device, index), replica in zip(index_map.items(), replicas, strict=True)]  # fmt: skip
+        return list(self._shards)
+
+    def addressable_data(self, index: int) -> ArrayImpl:
+        """The data of the `index`-th shard of this process, as a single-device array."""
+        shards = self.addressable_shards
+        data = shards[0 if self.is_fully_replicated and shards else index].data
+        assert data is not None
+        return data
+
+    def _shard_data(self, position: int, device: Device, index: tuple[slice, ...]) -> ArrayImpl:
+        block = self._block
+        tiling = self._sig.tiling
+        if self._sig.spans:
+            assert tiling is not None
+            data = self.dense[(*local_index(index, self.shape, tiling.ways, self._sig.positions), ...)]
+        elif block is not None and tiling is not None and tiling.mesh_shape:
+            at = np.unravel_index(position, tiling.mesh_shape)
+            at = tuple(int(i) if n != 1 else 0 for i, n in zip(at, block.shape, strict=False))
+            data = block[at]
+            data = np.broadcast_to(data, self.sharding.shard_shape(self.shape))
+        else:
+            data = self.dense[(*index, ...)]
+        sharding = SingleDeviceSharding(device, memory_kind=self.sharding.memory_kind)
+        aval = ShapedArray(data.shape, self.dtype, self.weak_type)
+        return ArrayImpl(signature(aval, sharding, self.committed), dense=data)
+
+    # -- lifetime --------------------------------------------------------------------------------------------------------------
+
+    def _check_alive(self) -> None:
+        if self._block is None and self._dense is None:
+            raise self._deleted_error()
+
+    def is_deleted(self) -> bool:
+        """Whether the array was deleted or donated."""
+        return self._block is None and self._dense is None
+
+    def delete(self) -> None:
+        """Release the buffers; any later use of the data raises RuntimeError. Idempotent."""
+        self._block = self._dense = self._npy = self._shards = None
+
+    def block_until_ready(self) -> ArrayImpl:
+        """The array itself: computations have finished when their result exists."""
+        if self.is_deleted():
+            raise JaxRuntimeError(
+                "block_until_ready was called on a deleted or donated array; use it before donating it."
+            )
+        return self
+
+    def is_ready(self) -> bool:
+        """True for any array that is not deleted."""
+        self._check_alive()
+        return True
+
+    def copy_to_host_async(self) -> None:
+        """Nothing to do: the data is in host memory."""
+        self._check_alive()
+
+    def on_device_size_in_bytes(self) -> int:
+        """Bytes that the shards take on this process's devices, replicas counted on each."""
+        shape = self.sharding.shard_shape(self.shape)
+        count = len(self._sig.devices) if not self._sig.spans else sum(d.is_local for d in self._sig.devices)
+        return int(np.prod(shape, dtype=np.int64)) * self.itemsize * count
+
+    def unsafe_buffer_pointer(self) -> int:
+        """Address of the data of a single-device array; ValueError for others."""
+        if len(self._sig.devices) != 1:
+            raise ValueError(
+                f"unsafe_buffer_pointer() needs a single-device array; this one has {len(self._sig.devices)} shards."
+            )
+        return int(self.dense.ctypes.data)
+
+    # -- host access -----------------------------------------------------------------------------------------------------------
+
+    def _key_guard(self) -> None:
+        if isinstance(self.dtype, KeyDtype):
+            raise TypeError(
+                "JAX array with PRNGKey dtype cannot be converted to a NumPy array, as its words mean nothing there. Use "
+                "random.key_data(keys) for them."
+            )
+
+    @property
+    def _value(self) -> Ndarray:
+        self._key_guard()
+        if self._sig.spans:
+            self._check_whole()
+        return self._host
+
+    @property
+    def _is_partial(self) -> bool:
+        """Whether this process does not hold the whole value."""
+        return self._sig.spans and (self._sig.absent or not self.is_fully_replicated)
+
+    def _check_whole(self) -> None:
+        """Raise RuntimeError if this process holds a part of the value only."""
+        if self._is_partial:
+            raise RuntimeError(
+                "Fetching value for `jax.Array` that spans non-addressable (non process local) devices is not possible. Use "
+                "`jax.experimental.multihost_utils.process_allgather` for the whole value on every process, or the array's "
+                "`addressable_shards` for the parts that this process holds."
+            )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Ndarray:
+        value = self._value
+        if dtype is not None and np.dtype(dtype) != value.dtype:
+            if copy is False:
+                raise ValueError(f"cannot convert {value.dtype} to {np.dtype(dtype)} without a copy; drop copy=False.")
+            return value.astype(dtype)
+        return value.copy() if copy else value
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        if len(self._sig.devices) != 1:
+            raise BufferError(
+                "__dlpack__ is only supported for unsharded arrays; gather it with device_put(x, device) first."
+            )
+        if stream is not None:
+            raise ValueError(f"CPU arrays have no streams; got stream={stream!r}, expected None.")
+        value = self._value if max_version is not None and tuple(max_version) >= (1, 0) else self.dense
+        return value.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        if len(self._sig.devices) != 1:
+            raise BufferError("__dlpack_device__ is only supported for unsharded arrays.")
+        return (1, 0)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        if len(self._sig.devices) != 1:
+            raise BufferError("Python buffer protocol is only defined for buffers with a single shard.")
+        if self.dtype.kind == "V" or not self.dtype.isbuiltin:
+            raise BufferError(f"{self.dtype.name} is not supported by the Python buffer protocol; use np.asarray(x).")
+        return memoryview(self._value)  # type: ignore[arg-type]  # ndarrays are buffers
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"array API version {api_version!r} is not known; known: 2021.12 to 2024.12.")
+        return importlib.import_module("shardwise.numpy")  # a face, floors above
+
+    def item(self, *args: int) -> Any:
+        """One element as a Python scalar."""
+        return self._value.item(*args)
+
+    def tolist(self) -> Any:
+        """The values as nested Python lists."""
+        return self._value.tolist()
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        """The values' bytes in row-major order."""
+        return self._value.tobytes(order)
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Array]:
+        if not self.ndim:
+            raise TypeError("iteration over a 0-d array")
+        self._check_alive()
+        if self._is_partial:
+            raise AssertionError("an array that spans several processes cannot be iterated over; index it instead.")
+        sharding, committed = self.sharding, self.committed
+        if isinstance(sharding, PmapSharding):
+            return (self[i] for i in range(self.shape[0]))
+        if isinstance(sharding, NamedSharding) and sharding.is_fully_replicated:
+            missing = (None,) * (self.ndim - 1 if sharding.mesh.explicit_axes else 0)
+            sharding = NamedSharding(sharding.mesh, PartitionSpec(*missing), memory_kind=sharding.memory_kind)
+        elif len(self._sig.devices) > 1:
+            sharding, committed = SingleDeviceSharding(default_device()), False
+        aval = array_type(self.shape[1:], self.dtype, self.weak_type, sharding)
+        sig = signature(aval, sharding, committed)
+        dense = self.dense
+        return (ArrayImpl(sig, dense=dense[i, ...]) for i in range(self.shape[0]))
+
+    def __bool__(self) -> bool:
+        check_truth(self)
+        return bool(self._value.reshape(()))
+
+    def _scalar(self) -> Any:
+        check_scalar(self)
+        return self._value.item()
+
+    def __float__(self) -> float:
+        return float(self._scalar())
+
+    def __int__(self) -> int:
+        return int(self._scalar())
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar())
+
+    def __index__(self) -> int:
+        check_index(self)
+        return int(self._value.item())
+
+    def __format__(self, spec: str) -> str:
+        if not self.ndim and not isinstance(self.dtype, KeyDtype):
+            return format(self._value[()], spec)
+        if spec:
+            raise TypeError(f"unsupported format string passed to an array of shape {self.shape}: {spec!r}")
+        return str(self)
+
+    def __str__(self) -> str:
+        if isinstance(self.dtype, KeyDtype) or self._is_partial:
+            return repr(self)
+        return str(self._value)
+
+    def __repr__(self) -> str:
+        if self._is_partial:
+            weak = ", weak_type=True" if self.weak_type else ""
+            return f"Array(shape={self.shape}, dtype={self.dtype.name}{weak})"
+        if isinstance(self.dtype, KeyDtype):
+            words = (
+                self.dense.view(np.uint32).reshape(*self.shape, 2)
+                if self.ndim
+                else self.dense.reshape(1).view(np.uint32)
+            )
+            return f"Array({self.shape}, dtype={self.dtype.name}) overlaying:\n{words}"
+        value = self._value
+        weak = ", weak_type=True" if self.weak_type else ""
+        tail = f"dtype={self.dtype.name}{weak})"
+        if self.size == 0 and self.ndim:
+            return f"Array([], shape={self.shape}, " + tail
+        body = np.array2string(value, separator=", ", prefix="Array(", suffix=",")
+        text = f"Array({body}, "
+        last_line = text.rpartition("\n")[2]
+        if len(last_line) + len(tail) > np.get_printoptions()["linewidth"]:
+            return f"Array({body},\n      {tail}"
+        return text + tail
+
+    # -- copies ------------------------------------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> Any:
+        self._check_whole()
+        return _unpickled, (
+            np.asarray(self._host),
+            self.dtype if isinstance(self.dtype, KeyDtype) else None,
+            self.weak_type,
+        )
+
+    def __copy__(self) -> ArrayImpl:
+        return self._copied()
+
+    def __deepcopy__(self, memo: Any) -> ArrayImpl:
+        return self._copied()
+
+    def _copied(self) -> ArrayImpl:
+        return ArrayImpl(self._sig, dense=copied(self.dense), origin=self._known_origin)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(
+            "JAX arrays are immutable and do not support in-place item assignment. "
+            "Instead of x[idx] = y, use x = x.at[idx].set(y)."
+        )
+
+
+ArrayImpl.__module__ = "shardwise"
+leaf_type(ArrayImpl)
+
+
+class Shard:
+    """One device's part of an array."""
+
+    __slots__ = ("_array", "_data", "device", "index", "replica_id")
+
+    def __init__(self, array: ArrayImpl, device: Device, index: tuple[slice, ...], replica_id: int) -> None:
+        self._array = array
+        self._data: ArrayImpl | None = None
+        self.device = device
+        self.index = index
+        self.replica_id = replica_id
+
+    @property
+    def data(self) -> ArrayImpl | None:
+        """The part as a committed single-device array: a view, not a copy. None if another process holds it."""
+        if self._data is None:
+            if not self.device.is_local:
+                return None
+            self._array._check_alive()
+            position = self._array._sig.devices.index(self.device)
+            self._data = self._array._shard_data(position, self.device, self.index)
+        return self._data
+
+    def __repr__(self) -> str:
+        return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"
+
+
+def nothing(sig: Signature) -> ArrayImpl:
+    """An array of which this process holds nothing."""
+    return ArrayImpl(sig, dense=np.empty(sig.form.shape, physical(sig.aval.dtype)))
+
+
+def _replica_ids(index_map: Any) -> list[int]:
+    seen: dict[str, int] = {}
+    ids = []
+    for index in index_map.values():
+        key = str(index)
+        ids.append(seen.get(key, 0))
+        seen[key] = ids[-1] + 1
+    return ids
+
+
+def _unpickled(value: Ndarray, key_dtype: Any, weak_type: bool) -> ArrayImpl:
+    aval = ShapedArray(value.shape, key_dtype or value.dtype, weak_type)
+    return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=value)
+
+
+def host_array(value: Ndarray, *, weak_type: bool = False, dtype: Any = None, explicit: bool = False) -> ArrayImpl:
+    """A host ndarray as an uncommitted Array on the default device: 64-bit types narrow when x64 is off.
+
+    Takes a copy unless nobody can ever write to `value`, so that later writes to it do not show. `explicit` says that the user
+    asked for the transfer, for transfer_guard.
+    """
+    guard = config.jax_transfer_guard_host_to_device
+    if guard is not None and guard != "allow" and not (explicit and not guard.endswith("explicit")):
+        _guard_transfer(value, guard)
+    value = plain_ndarray(value)
+    want: Any = canonicalize(value.dtype) if dtype is None else dtype
+    dense = value if want == value.dtype and is_constant(value) else copied(value, want)
+    aval = ShapedArray(dense.shape, dense.dtype, weak_type)
+    return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=dense)
+
+
+def shared_array(value: Ndarray) -> ArrayImpl:
+    """An uncommitted Array on the default device on the memory of a host ndarray, to which its owner may go on to write."""
+    aval = ShapedArray(value.shape, value.dtype, False)
+    return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=read_only(value))
+
+
+def _guard_transfer(value: Ndarray, guard: str) -> None:
+    """transfer_guard: host values enter explicitly (device_put, jnp.array), or not at all.
+
+    On one process the CPU devices share the host's memory: there are no other transfers to guard.
+    """
+    shown = f"{value.dtype.name}[{','.join(map(str, value.shape))}]"
+    if guard.startswith("log"):
+        import logging
+
+        logging.getLogger("shardwise").warning("host-to-device transfer of %s", shown)
+    else:
+        raise JaxRuntimeError(f"Disallowed host-to-device transfer: {shown} entered implicitly under transfer_guard({guard!r}). Place it "
+                              "with device_put first, or allow transfers.")  # fmt: skip
+
+
+def from_literal(x: Literal) -> ArrayImpl:
+    """A Literal as a 0-d uncommitted Array."""
+    return ArrayImpl(signature(x.aval, SingleDeviceSharding(default_device()), False), dense=x.value)
+
+
+def live_arrays(platform: str | None = None) -> list[ArrayImpl]:
+    """All arrays alive in this process, whatever their sharding; deleted and donated ones excluded.
+
+    `platform` may be None or 'cpu', the one platform there is; ValueError for any other.
+    """
+    if platform not in (None, "cpu"):
+        raise ValueError(f"live_arrays: platform {platform!r} is not present; use 'cpu' or leave it out.")
+    return [x for x in gc.get_objects() if type(x) is ArrayImpl and hasattr(x, "_sig") and not x.is_deleted()]
+
+
+install_array_constructor(host_array)
+install_literal_constructor(from_literal)

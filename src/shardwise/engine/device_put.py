@@ -1,0 +1,313 @@
+"""Placing values: `device_put`, `device_get`, and the target of creation functions' `device=`.
+
+Comes in: trees of host values, Arrays or tracers. Goes out: committed Arrays where the target says. On one process a
+move between shardings is a change of signature: the data stays where it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.caches import Bounded, at_clear
+from shardwise.base.dtypes import KeyDtype
+from shardwise.base.errors import IndivisibleError, InvalidInputException
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
+from shardwise.engine.array import ArrayImpl, host_array, nothing
+from shardwise.engine.compile import Executable, compile_program
+from shardwise.engine.guards import guard_explicit_move
+from shardwise.engine.placement import check_fits
+from shardwise.engine.signature import array_type, signature
+from shardwise.engine.transfer import source_of, transferred
+from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind, is_eager
+from shardwise.ops.devices.layout import device_put_op, reshard_op, sharding_constraint
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.runtime.copies import copied
+from shardwise.runtime.processes.comm import checksum, number_of, the_world
+from shardwise.sharding import (
+    Device,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    SingleDeviceSharding,
+    get_concrete_mesh,
+)
+from shardwise.sharding.formats import Format, Layout
+from shardwise.sharding.ownership import spans_processes
+from shardwise.sharding.tiling import indivisible_text
+
+
+def check_placeable(sharding: Sharding, aval: ShapedArray, what: str) -> None:
+    """Raise ValueError if a value of this shape cannot lie so."""
+    if config.dialect.jit.device_put_has_own_errors:
+        tiling = None
+        try:
+            sharding.check_compatible_aval(aval.shape)
+            tiling = sharding.tiling(aval.ndim)
+        except ValueError as error:
+            raise ValueError(
+                f"One of {what} is incompatible with its sharding annotation {sharding}: {error}"
+            ) from error
+        for dim, (size, ways) in enumerate(zip(aval.shape, tiling.ways, strict=True)) if tiling is not None else ():
+            if size % ways:
+                raise IndivisibleError(indivisible_text(sharding, dim, aval.shape, tiling.ways))  # type: ignore[union-attr]
+    else:
+        check_fits(sharding, aval, what)
+
+
+def as_target(device: Any) -> Sharding | None:
+    """A device, sharding, spec or None as a Sharding or None; ValueError for anything else."""
+    if device is None:
+        return None
+    if isinstance(device, Device):
+        return SingleDeviceSharding(device)
+    if isinstance(device, Sharding):
+        if isinstance(device, NamedSharding) and not isinstance(device.mesh, Mesh):
+            raise ValueError(
+                f"device_put needs devices, but got a sharding over an AbstractMesh: {device}. Use a NamedSharding over a Mesh."
+            )
+        return device
+    if isinstance(device, PartitionSpec):
+        mesh = get_concrete_mesh()
+        if mesh.empty:
+            raise ValueError(
+                f"Please set a mesh via `{config.dialect.meshes.entered_by_path}` if a PartitionSpec is passed to device_put; "
+                f"got {device} without one."
+            )
+        return NamedSharding(mesh, device)
+    if isinstance(device, Format):
+        if device.layout is Layout.AUTO:
+            raise ValueError(f"sharding and layout in `Layout` instance should be concrete. Got layout: {device}.")
+        return device.resolved("device_put")
+    raise ValueError("`jax.device_put` only accepts `None`, `jax.sharding.Sharding`, `jax.Device`, "
+                     "`jax.sharding.PartitionSpec` or a pytree "
+                     f"of these values. Received invalid value: {device}")  # fmt: skip
+
+
+def is_target_leaf(x: Any) -> bool:
+    """Leaves of trees of targets."""
+    return x is None or isinstance(x, (Device, Sharding, PartitionSpec, Format))
+
+
+def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
+    """The tree `x` with each leaf on its target: a Device, a Sharding, a PartitionSpec (under a context mesh), a Format of row-major
+    layout, or None.
+
+    `device` and `src` may be prefix trees of targets. With a target the result is committed; without one Arrays come back
+    as they are and host values go uncommitted to the default device. `src` is where cotangents go back to (where the
+    value lies, if left out). `may_alias=False` forces a copy; `donate` is a hint without effect on the argument here,
+    since moving costs nothing; both may be prefix trees of bools. Raises ValueError where a value cannot lie so.
+    """
+    leaves, tree = tree_flatten(x)
+    targets, sources = _per_leaf(device, x, "device"), _per_leaf(src, x, "source")
+    flags = [_flags(f, x, tree) for f in (donate, may_alias)]
+    if any(d and a for d, a in zip(*flags, strict=True)):
+        raise ValueError("may_alias and donate cannot be True at the same time.")
+    resolved, origins = [as_target(t) for t in targets], [as_target(s) for s in sources]
+    values = [_leaf(v) for v in leaves]
+    for leaf, value, target, given in zip(leaves, values, resolved, targets, strict=True):
+        if type(given) is Format:
+            given.check_rank(value.shape, "one of device_put's arguments")
+        if target is not None:
+            check_placeable(target, value.aval, "device_put args")
+            if type(leaf) is ArrayImpl and leaf._sig.devices != target.device_list:
+                guard_explicit_move(leaf._sig, target.device_list)
+    puts = zip(values, resolved, targets, origins, flags[1], strict=True)
+    return tree_unflatten(tree, [
+        _put(v, t, a is not None and not a) if not isinstance(v, Tracer) and is_eager() else _put_traced(v, t, given, origin)
+        for v, t, given, origin, a in puts
+    ])  # fmt: skip
+
+
+def _per_leaf(spec: Any, x: Any, what: str) -> list[Any]:
+    """A prefix tree of targets as one target per leaf of `x`."""
+    if is_target_leaf(spec):
+        return [spec] * len(tree_flatten(x)[0])
+    for leaf in tree_flatten(spec, is_leaf=is_target_leaf)[0]:
+        as_target(leaf)
+    try:
+        return broadcast_prefix(spec, x, is_leaf=is_target_leaf, name=f"device_put {what}")
+    except ValueError as error:
+        raise ValueError(
+            f"device_put {what} specification must be a tree prefix of the corresponding value, got specification "
+            f"{spec} for a value with structure {tree_flatten(x)[1]}. {error}"
+        ) from None
+
+
+def _flags(given: Any, x: Any, tree: Any) -> list[Any]:
+    whole = given is None or isinstance(given, (bool, np.bool_))
+    return [given] * tree.num_leaves if whole else broadcast_prefix(given, x)
+
+
+def _leaf(x: Any) -> Array | Literal | Any:
+    if isinstance(x, np.ndarray):
+        return host_array(x, explicit=True)
+    try:
+        return as_value(x)
+    except TypeError:
+        raise InvalidInputException(
+            f"Argument '{x}' of type {type(x)} is not a valid JAX type. Pass arrays or scalars."
+        ) from None
+
+
+def _put(x: Any, target: Sharding | None, copy: bool) -> Array:
+    value = as_array(x)
+    assert isinstance(value, ArrayImpl)
+    value._check_alive()
+    if target is None:
+        return value._copied() if copy else value
+    if value.sharding == target and value.committed and not copy and len(value._sig.devices) > 1:
+        return value
+    dense = copied(value.dense) if copy else value.dense
+    return place(value, target, dense)
+
+
+def _put_across(value: ArrayImpl, target: Sharding) -> ArrayImpl:
+    """Onto, or away from, devices of several processes."""
+    own = value._sig
+    owners = {d.process_index for d in own.devices}
+    if len(owners) > 1 and isinstance(target, SingleDeviceSharding):
+        raise ValueError(
+            f"device_put's first argument must be a fully addressable array to go to one device, but it lies on the devices of "
+            f"several processes: {value.sharding}. Use multihost_utils.process_allgather for its value."
+        )
+    if own.spans and own.devices == target.device_list:
+        return resharded(value, target)
+    sig = signature(array_type(value.shape, value.dtype, value.weak_type, target), target, True)
+    if own.absent and sig.absent:
+        return nothing(sig)
+    if own.committed and len(owners | {d.process_index for d in target.device_list}) > 1:
+        source = source_of(value, target)
+        if source is not None:
+            return transferred(value, sig, source)
+    origin = 0 if sig.absent else check_same(value.dense, target, type(value).__name__)
+    return ArrayImpl(sig, dense=sig.part_of(value.dense), origin=origin)
+
+
+def check_same(value: np.ndarray, target: Sharding, kind: str) -> int:
+    """Raise AssertionError if the processes of `target` do not all pass the same value; else a number that stands for it."""
+    ranks = tuple(sorted({d.process_index for d in target.device_list}))
+    world = the_world()
+    if len(ranks) == 1 or not config.shardwise_check_replicas:
+        return 0
+    text = f"device_put of {value.dtype.name}{list(value.shape)} to {target}"
+    world.meet(ranks, number_of(text), lambda: text)
+    known = checksum(value)
+    sums = world.allgather(ranks, np.array([known], np.int64))
+    if (sums != sums[0]).any():
+        differ = [r for r, s in zip(ranks, sums.ravel().tolist(), strict=True) if s != sums[0, 0]]
+        raise AssertionError(
+            f"{kind} passed to device_put is not the same on each process. Make sure you are passing the same value of {kind} on "
+            f"each process: the processes {differ} pass another one than process {ranks[0]}. For a value of which each process has "
+            "a part use make_array_from_process_local_data."
+        )
+    return known
+
+
+def resharded(value: ArrayImpl, target: Sharding) -> ArrayImpl:
+    """An array over several processes laid out anew over the same devices: what must move is exchanged."""
+    key = (value._sig, target)
+    move = _moves.get(key)
+    if move is None:
+        var = Var(value.aval)
+        program = Program((var,), (), (var,), 0, "device_put")
+        move = _moves[key] = compile_program(program, [value._sig], [target])
+    return move.call([value])[0]
+
+
+_moves: Bounded[Any, Executable] = Bounded()
+at_clear(_moves.clear)
+
+
+def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:
+    """`value` committed to `target`, sharing its data (over several processes what must move is exchanged)."""
+    if value._sig.spans or spans_processes(target.device_list):
+        return _put_across(value, target)
+    aval = array_type(value.shape, value.dtype, value.weak_type, target)
+    return ArrayImpl(signature(aval, target, True), dense=value.dense if dense is None else dense)
+
+
+def _put_traced(x: Any, target: Sharding | None, given: Any, origin: Sharding | None) -> Array:
+    if target is None:
+        return as_array(x)
+    if isinstance(target, NamedSharding) and target.mesh.explicit_axes:
+        return bind(reshard_op, x, sharding=abstract(target), concrete=target)
+    return bind(
+        device_put_op, x, target=given if isinstance(given, Device) else target, src=() if origin is None else (origin,)
+    )
+
+
+def _put_eagerly(x: Any, *, target: Any, src: Any) -> Array:
+    sharding = as_target(target)
+    assert sharding is not None
+    check_placeable(sharding, x.aval, "device_put args")
+    return _put(x, sharding, copy=False)
+
+
+device_put_op.eager = _put_eagerly
+
+
+def abstract(sharding: NamedSharding) -> NamedSharding:
+    """The same spec over the abstract mesh."""
+    mesh = sharding.mesh
+    return NamedSharding(mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh, sharding.spec)
+
+
+def device_get(x: Any) -> Any:
+    """The tree with Arrays as (read-only) NumPy arrays; keys, traced arrays and other leaves as they are."""
+    return tree_map(_got, x)
+
+
+def copy_to_host_async(x: Any) -> Any:
+    """The tree, after its arrays have begun to move to the host; here they are there already."""
+    for leaf in tree_leaves(x):
+        if isinstance(leaf, ArrayImpl):
+            leaf.copy_to_host_async()
+    return x
+
+
+def _got(leaf: Any) -> Any:
+    if isinstance(leaf, np.generic) or (isinstance(leaf, ArrayImpl) and not isinstance(leaf.dtype, KeyDtype)):
+        return np.asarray(leaf)
+    return leaf
+
+
+def place_created(value: Array, device: Any) -> Array:
+    """A new array moved to a creation function's `device=` (a Device, Sharding or PartitionSpec); None leaves it."""
+    if device is None:
+        return value
+    target = as_target(device)
+    assert target is not None
+    if isinstance(value, Tracer) or not is_eager():
+        explicit = isinstance(target, NamedSharding) and target.mesh.explicit_axes
+        return (
+            _put_traced(value, target, device, None) if explicit else bind(sharding_constraint, value, sharding=target)
+        )
+    check_placeable(target, value.aval, "the array's device=")
+    return _put(value, target, copy=False)
+
+
+def device_put_sharded(shards: Any, devices: Any) -> Any:
+    """One array per device, stacked along a new leading dim that is split over the devices."""
+    from shardwise.sharding import PmapSharding
+
+    shards, devices = list(shards), list(devices)
+    if len(shards) != len(devices):
+        raise ValueError(
+            f"len(shards) must be equal len(devices), got {len(shards)} shards and {len(devices)} devices."
+        )
+
+    def stacked(*parts: Any) -> Array:
+        dense = np.stack([np.asarray(p) for p in parts])
+        value = host_array(dense, explicit=True)
+        return place(value, PmapSharding.default(value.shape, devices=devices))
+
+    return tree_map(stacked, *shards)
+
+
+def device_put_replicated(x: Any, devices: Any) -> Any:
+    """A copy per device, stacked along a new leading dim."""
+    return device_put_sharded([x] * len(list(devices)), devices)

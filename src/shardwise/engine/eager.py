@@ -1,0 +1,109 @@
+"""Op-by-op execution: each op on concrete arrays is compiled once per signature and then looked up.
+
+Comes in: `bind` calls outside of any trace. Goes out: Arrays, placed where the operands are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise.base.caches import Bounded, at_clear
+from shardwise.base.config import context_token
+from shardwise.engine.array import ArrayImpl
+from shardwise.engine.compile import Executable, compile_program
+from shardwise.engine.guards import guard_moves
+from shardwise.engine.signature import Signature, signature
+from shardwise.ir import (
+    Equation,
+    Literal,
+    Program,
+    Trace,
+    Tracer,
+    Var,
+    exact_items,
+    infer_types,
+    install_eager,
+    note_params,
+    tracing,
+    unexpected_tracer,
+)
+from shardwise.ir.op import Op
+from shardwise.ir.trace import user_source
+from shardwise.sharding import SingleDeviceSharding
+from shardwise.sharding.device import default_device
+
+_cache: Bounded[Any, Executable] = Bounded()
+_known = _cache.get
+at_clear(_cache.clear)
+
+
+def literal_signature(x: Literal) -> Signature:
+    """Literals are uncommitted scalars on the default device."""
+    if isinstance(x, Tracer):
+        raise unexpected_tracer(x, "a compiled function")
+    return signature(x.aval, SingleDeviceSharding(default_device()), False)
+
+
+class EagerTrace(Trace):
+    """Executes each op at once."""
+
+    __slots__ = ()
+
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if op.eager is not None and not any(isinstance(a, Tracer) for a in args):
+            return op.eager(*args, **params)
+        try:
+            if len(args) == 1 and type(args[0]) is ArrayImpl:
+                operands = (args[0]._sig,)
+            else:
+                operands = [a._sig if type(a) is ArrayImpl else a.aval if type(a) is Literal else a for a in args]
+            if not params:
+                key = (op, context_token(), *operands)
+            elif op.numeric:
+                key = (op, context_token(), *operands, *exact_items(params))
+            else:  # as `params_key` does it, without the call
+                values = params.values()
+                key = (op, context_token(), *operands, *params, *values, *map(type, values))
+            executable = _known(key)
+        except TypeError:  # a param that does not hash, or a tracer
+            key, executable = None, None
+        if executable is None:
+            trace = next((a.owner for a in args if isinstance(a, Tracer) and not a.owner.closed), None)
+            if trace is not None:  # within ensure_compile_time_eval: what is traced goes on being traced
+                with tracing(trace):
+                    return trace.process(op, args, params)
+            executable = self._compile(op, args, params)
+            if key is not None:
+                if note_params(op, params):
+                    key = (op, context_token(), *operands, *exact_items(params))
+                _cache[key] = executable
+        out = executable.call(args)
+        return out if op.multiple_results else out[0]
+
+    def _compile(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Executable:
+        sigs = []
+        for a in args:
+            if isinstance(a, ArrayImpl):
+                a._check_alive()
+                sigs.append(a._sig)
+            elif isinstance(a, Literal):
+                sigs.append(literal_signature(a))
+            elif isinstance(a, Tracer):
+                raise unexpected_tracer(a, f"op {op.name}")
+            else:
+                raise TypeError(f"op {op.name} takes arrays, got {type(a).__name__}")
+        inputs = tuple(Var(s.aval) for s in sigs)
+        types = infer_types(op, tuple(s.aval for s in sigs), params)
+        outputs = tuple(Var(t) for t in types)
+        equation = Equation(op, inputs, outputs, params, user_source())
+        program = Program(inputs, (equation,), outputs, 0, op.name)
+        executable = compile_program(program, sigs, [None] * len(outputs), names=_operand_names(len(sigs)))
+        guard_moves(op.name, args, executable.grid.devices)
+        return executable
+
+
+def _operand_names(n: int) -> list[str]:
+    return ["x", "y"][:n] if n <= 2 else [f"number {i}" for i in range(n)]
+
+
+install_eager(EagerTrace())

@@ -1,0 +1,120 @@
+"""Asking for types: `typeof`, `ShapeDtypeStruct`, `eval_shape`'s results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise.base import config
+from shardwise.base.dtypes import as_dtype, canonicalize
+from shardwise.engine.signature import array_type
+from shardwise.ir import Array, ShapedArray
+from shardwise.ir.axis_scope import CHECK_VMA
+from shardwise.ops.rules.convert import as_value
+from shardwise.sharding import NamedSharding, PartitionSpec, Sharding, get_concrete_mesh
+from shardwise.sharding.sharding import rank_text
+
+
+def typeof(x: Any) -> ShapedArray:
+    """The type of an array, tracer, NumPy array or scalar, with explicit shardings: ``ShapedArray(int32[4@X,2])``.
+
+    Raises TypeError for other values.
+    """
+    if isinstance(x, Array):
+        return x.aval if CHECK_VMA.get() or not x.aval.vma else x.aval.update(vma=frozenset())
+    if isinstance(x, ShapedArray):
+        return x
+    if isinstance(x, ShapeDtypeStruct):
+        return x.aval
+    own = getattr(x, "aval", None)  # of a Ref
+    return host_type(x) if own is None else own
+
+
+def host_type(x: Any) -> ShapedArray:
+    """The type that a host value would have as an Array, without making one."""
+    import numpy as np
+
+    if isinstance(x, np.ndarray):
+        return ShapedArray(x.shape, canonicalize(x.dtype))
+    return as_value(x).aval
+
+
+class ShapeDtypeStruct:
+    """A type without data: shape, dtype, and optionally sharding and weak_type. Accepted wherever types suffice."""
+
+    __slots__ = ("dtype", "manual_axis_type", "shape", "sharding", "weak_type")
+
+    def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False,
+                 manual_axis_type: Any = None, is_ref: bool = False) -> None:  # fmt: skip
+        if dtype is None:
+            raise ValueError("ShapeDtypeStruct: dtype must be specified.")
+        if is_ref:
+            raise NotImplementedError(
+                "ShapeDtypeStruct(is_ref=True): mutable references are not supported; use plain arrays."
+            )
+        if isinstance(sharding, PartitionSpec):
+            mesh = get_concrete_mesh()
+            if mesh.empty:
+                raise TypeError(
+                    "ShapeDtypeStruct with a PartitionSpec needs a mesh in context (set_mesh); or pass a NamedSharding."
+                )
+            sharding = NamedSharding(mesh, sharding)
+        if sharding is not None and not isinstance(sharding, Sharding):
+            raise ValueError(f"sharding should be an instance of `jax.sharding.Sharding`, `jax.sharding.PartitionSpec` or None. Got "
+                             f"{sharding} of type {type(sharding)}.")  # fmt: skip
+        self.shape = tuple(shape)
+        checked = config.dialect.arrays.struct_checks_spec
+        if checked and isinstance(sharding, NamedSharding) and len(sharding.spec) > self.ndim:
+            raise ValueError(rank_text(sharding, len(sharding.spec), self.ndim))
+        self.dtype = as_dtype(dtype)
+        self.sharding = sharding
+        self.weak_type = weak_type
+        self.manual_axis_type = frozenset(manual_axis_type or ())
+
+    @property
+    def vma(self) -> frozenset[str]:
+        """Manual axes over which the value varies."""
+        return self.manual_axis_type
+
+    @property
+    def aval(self) -> ShapedArray:
+        """The type."""
+        dtype = canonicalize(self.dtype)
+        if self.sharding is None:
+            return ShapedArray(self.shape, dtype, self.weak_type, vma=self.vma)
+        return array_type(self.shape, dtype, self.weak_type, self.sharding).update(vma=self.vma)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.aval.size
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def update(self, **changes: Any) -> ShapeDtypeStruct:
+        """A copy with some fields replaced."""
+        fields = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type,
+                  "manual_axis_type": self.manual_axis_type, **changes}  # fmt: skip
+        return ShapeDtypeStruct(fields.pop("shape"), fields.pop("dtype"), **fields)
+
+    def _key(self) -> tuple[Any, ...]:
+        return (self.shape, self.dtype, self.sharding, self.weak_type, self.manual_axis_type)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShapeDtypeStruct) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        sharding = f", sharding={self.sharding}" if self.sharding is not None else ""
+        weak = f", weak_type={self.weak_type}" if self.weak_type else ""
+        vma = f", vma={set(self.vma)}" if self.vma else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak}{vma})"

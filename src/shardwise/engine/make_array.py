@@ -1,0 +1,337 @@
+"""Building Arrays from parts: from a callback, from single-device arrays, from process-local data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.caches import recent
+from shardwise.base.dtypes import canonicalize, physical
+from shardwise.base.errors import IndivisibleError, InvalidInputException, UnexpectedTracerError
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
+from shardwise.engine.array import ArrayImpl, nothing
+from shardwise.engine.device_put import check_placeable
+from shardwise.engine.signature import Signature, array_type, signature
+from shardwise.ir import Array, Tracer
+from shardwise.ir.digest import encoded
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.runtime.processes.comm import number_of
+from shardwise.runtime.processes.origin import MASK, history
+from shardwise.runtime.processes.vouch import checksum
+from shardwise.sharding import Sharding
+from shardwise.sharding.ownership import (
+    local_index,
+    local_part,
+    owned_positions,
+    ownership,
+    spans_processes,
+    takes_part,
+)
+from shardwise.sharding.tiling import indivisible_text
+
+Shape = tuple[int, ...]
+SINGLE = "jax.make_array_from_single_device_arrays"
+
+
+def _checked_shape(shape: Any, api: str) -> Shape:
+    if not isinstance(shape, (tuple, list)):
+        raise TypeError(f"{api}: shape must be a tuple of ints, got {shape!r} of type {type(shape)}.")
+    return tuple(int(n) for n in shape)
+
+
+def _check_sharding(sharding: Any) -> None:
+    if not isinstance(sharding, Sharding):
+        raise TypeError(f"sharding should be an instance of `jax.sharding`. Got {sharding} of type {type(sharding)}")
+
+
+def _check_divides(sharding: Sharding, shape: Shape) -> None:
+    sharding.check_compatible_aval(shape)
+    tiling = sharding.tiling(len(shape))
+    for dim, (size, ways) in enumerate(zip(shape, tiling.ways, strict=True)) if tiling is not None else ():
+        if size % ways:
+            raise IndivisibleError(indivisible_text(sharding, dim, shape, tiling.ways))  # type: ignore[union-attr]
+
+
+def make_array_from_single_device_arrays(shape: Shape, sharding: Sharding, arrays: Sequence[Array], *,
+                                         dtype: Any = None) -> ArrayImpl:  # fmt: skip
+    """The Array of global `shape` whose content on each device is the given single-device array.
+
+    `arrays` holds one array per addressable device of `sharding`, in any order: each is matched by its device. All have
+    the shard's shape and one dtype. `dtype` must be given if `arrays` is empty, and else must agree.
+    """
+    if not isinstance(arrays, (list, tuple)):
+        raise TypeError(
+            f"{SINGLE} `arrays` argument must be a {config.dialect.arrays.list_text}, but got {type(arrays)}."
+        )
+    shape = _checked_shape(shape, SINGLE)
+    _check_sharding(sharding)
+    if not arrays and dtype is None:
+        raise ValueError(
+            f"If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to `{SINGLE}`."
+        )
+    for a in arrays:
+        if isinstance(a, Tracer):
+            raise ValueError(
+                f"{SINGLE} requires a list of concrete arrays as input, but got a traced one ({a.aval.str_short()}). Call it "
+                "outside of jit and other transformations."
+            )
+        if not isinstance(a, ArrayImpl):
+            raise TypeError(
+                f"Unsupported type for elements in `arrays`: {type(a)}. Make them with device_put(x, device)."
+            )
+    given = [a for a in arrays if isinstance(a, ArrayImpl)]
+    want = canonicalize(dtype) if dtype is not None else given[0].dtype
+    if given and dtype is not None and want != given[0].dtype:
+        raise ValueError(f"If `dtype` is provided to `{SINGLE}`, it must match the dtype of the addressable shards. Got dtype={want} and "
+                         f"shard dtype={given[0].dtype}`.")  # fmt: skip
+    for a in given:
+        if len(a.sharding.device_set) != 1:
+            raise ValueError("When making an array from single-device arrays the input arrays must have one shard each. An argument "
+                             f"array had {len(a.sharding.device_set)} shard(s).")  # fmt: skip
+    wanted = [d for d in sharding.device_list if d.is_local]
+    if len(given) != len(wanted):
+        raise ValueError(f"Expected {len(wanted)} per-device arrays (this is how many devices are addressable by the sharding), "
+                         f"but got {len(given)}")  # fmt: skip
+    by_device = {a._sig.devices[0]: a for a in given}
+    if len(by_device) != len(given):
+        raise ValueError("When making an array from single-device arrays, the input arrays must be from distinct devices, but got device "
+                         f"IDs {[a._sig.devices[0].id for a in given]}")  # fmt: skip
+    _check_devices(set(wanted), set(by_device))
+    _check_divides(sharding, shape)
+    shard_shape = sharding.shard_shape(shape)
+    aval = array_type(shape, want, given[0].weak_type if given else False, sharding)
+    for a in given:
+        if a.dtype != want:
+            raise ValueError(
+                f"Input buffers to `Array` must have matching dtypes. Got {a.dtype}, expected {want} for buffer: {a}"
+            )
+        if a.shape != shard_shape:
+            raise ValueError(f"Expected shard shape {shard_shape} doesn't match the single device array shape {a.shape}. Shape of Array is "
+                             f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}")  # fmt: skip
+    sig = signature(aval, sharding, True)
+    parts = [by_device[d].dense for d in wanted]
+    if sig.spans:
+        return _of_parts(sig, parts, want)
+    if sig.tiling is None:
+        return ArrayImpl(sig, dense=_assembled(shape, sharding, dict(zip(wanted, parts, strict=True)), want))
+    if not sig.tiling.mesh_shape:
+        return ArrayImpl(sig, dense=parts[0])
+    block = np.stack(parts).reshape(*sig.tiling.mesh_shape, *shard_shape)
+    return ArrayImpl(sig, block=_collapse_replicas(block, sig))
+
+
+def _of_parts(sig: Signature, parts: Sequence[Any], dtype: Any) -> ArrayImpl:
+    """This process's part of an array from the parts on its devices, in device order; of replicas the first counts."""
+    if sig.absent:
+        return nothing(sig)
+    assert sig.tiling is not None
+    shape = sig.aval.shape
+    dense = np.empty(sig.form.shape, physical(dtype))
+    index_map = sig.sharding.addressable_devices_indices_map(shape)
+    for index, part in reversed(list(zip(index_map.values(), parts, strict=True))):
+        dense[local_index(index, shape, sig.tiling.ways, sig.positions)] = part  # type: ignore[arg-type]
+    return _brought(sig, dense)
+
+
+def _brought(sig: Signature, dense: Any) -> ArrayImpl:
+    """An array over several processes of the part that this one brings: known by its value where all bring the whole."""
+    if not sig.spans or sig.absent:
+        return ArrayImpl(sig, dense=dense)
+    what, ranks = _kind(sig), tuple(sorted({d.process_index for d in sig.devices}))
+    if sig.sharding.is_fully_replicated:
+        origin = hash((what, checksum(dense))) & MASK if config.shardwise_check_replicas else what
+    else:
+        origin = history.made(ranks, what)
+    return ArrayImpl(sig, dense=dense, origin=origin)
+
+
+@recent(4096)
+def _kind(sig: Signature) -> int:
+    """A number that stands for a type and a sharding, the same on all processes."""
+    return number_of(encoded((sig.aval, sig.sharding)).hex())
+
+
+def _collapse_replicas(block: np.ndarray[Any, Any], sig: Any) -> np.ndarray[Any, Any]:
+    """Store equal replicas once; replicas that differ stay as they were given."""
+    extents = sig.form.block_shape[: len(sig.tiling.mesh_shape)]
+    if extents == sig.tiling.mesh_shape:
+        return block
+    first = block[tuple(slice(0, 1) if n == 1 else slice(None) for n in extents)]
+    same = np.array_equal(np.broadcast_to(first, block.shape), block, equal_nan=block.dtype.kind in "fc")
+    return first.copy() if same else block
+
+
+def _assembled(shape: Shape, sharding: Sharding, parts: dict[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
+    out = np.empty(shape, physical(dtype))
+    for device, index in sharding.addressable_devices_indices_map(shape).items():
+        out[index] = parts[device]
+    return out
+
+
+def _check_devices(wanted: set[Any], given: set[Any]) -> None:
+    if wanted == given:
+        return
+    text = "Addressable devices and per-device arrays devices do not match."
+    if wanted - given:
+        text += (
+            f" Sharding contains devices { {d.id for d in wanted - given} } that are not present in per-device arrays."
+        )
+    if given - wanted:
+        text += f" Per-device arrays contain devices { {d.id for d in given - wanted} } that are not present in the sharding."
+    raise ValueError(text)
+
+
+def make_array_from_callback(
+    shape: Shape, sharding: Sharding, data_callback: Callable[[Any], Any], dtype: Any = None
+) -> ArrayImpl:
+    """The Array of global `shape` whose shard at index `idx` (a tuple of slices) is `data_callback(idx)`.
+
+    The callback runs once per addressable device, in the sharding's device order; once in all if fully replicated.
+    """
+    api = "jax.make_array_from_callback"
+    shape = _checked_shape(shape, api)
+    _check_sharding(sharding)
+    _check_divides(sharding, shape)
+    shard_shape = sharding.shard_shape(shape)
+    if not takes_part(sharding.device_list):
+        if dtype is None:
+            raise ValueError(
+                f"If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to `{api}`."
+            )
+        return nothing(signature(array_type(shape, canonicalize(dtype), False, sharding), sharding, True))
+    if sharding.is_fully_replicated:
+        indices = [tuple(slice(None) for _ in shape)]
+    else:
+        indices = list(sharding.addressable_devices_indices_map(shape).values())
+    parts = [_callback_result(data_callback(index)) for index in indices]
+    want = parts[0].dtype if dtype is None else canonicalize(dtype)
+    if dtype is not None and parts and parts[0].dtype != want:
+        raise ValueError(f"If `dtype` is provided to `{api}`, it must match the dtype of the addressable shards. Got dtype={want} and "
+                         f"shard dtype={parts[0].dtype}`.")  # fmt: skip
+    for part in parts:
+        if part.dtype != want:
+            raise ValueError(
+                f"Input buffers to `Array` must have matching dtypes. Got {part.dtype}, expected {want} for buffer: {part}"
+            )
+        if part.shape != shard_shape:
+            raise ValueError(f"Expected shard shape {shard_shape} doesn't match the single device array shape "
+                             f"{part.shape}. Shape of Array is "
+                             f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}")  # fmt: skip
+    sig = signature(array_type(shape, want, False, sharding), sharding, True)
+    if sharding.is_fully_replicated:
+        return _brought(sig, parts[0].dense)
+    if sig.spans:
+        return _of_parts(sig, [part.dense for part in parts], want)
+    dense = np.empty(shape, physical(want))  # each shard is written once, straight into its place
+    for index, part in zip(indices, parts, strict=True):
+        dense[index] = part.dense
+    return ArrayImpl(sig, dense=dense)
+
+
+def _callback_result(x: Any) -> ArrayImpl:
+    try:
+        value = as_array(x)
+    except TypeError:
+        raise InvalidInputException(
+            f"Argument '{x}' of type {type(x)} is not a valid JAX type. The callback must return an array."
+        ) from None
+    if isinstance(value, Tracer):
+        raise UnexpectedTracerError(
+            f"jax.make_array_from_callback cannot be called within a traced context: the callback gave a traced array "
+            f"({value.aval.str_short()}). Call it outside of jit, on concrete data."
+        )
+    assert isinstance(value, ArrayImpl)
+    return value
+
+
+def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
+    """The global Array of which this process holds `local_data`. On one process that is all of it.
+
+    Both arguments may be trees, `sharding` a prefix. Without `global_shape` each dim grows by the number of different parts
+    that processes hold of it. A dim of `local_data` that has the global size already is cut to this process's part.
+
+    Raises:
+        ValueError: a dim is neither of the global size nor of this process's part; or processes hold parts of different
+            sizes and `global_shape` is not given.
+    """
+    from shardwise.engine.device_put import as_target, device_put
+
+    leaves, tree = tree_flatten(local_data)
+    shardings = [sharding] * len(leaves) if isinstance(sharding, Sharding) else broadcast_prefix(sharding, local_data)
+    if global_shape is None or isinstance(global_shape, tuple):
+        shapes = [global_shape] * len(leaves)
+    else:
+        shapes = tree_flatten(global_shape, is_leaf=lambda s: isinstance(s, tuple))[0]
+    out = []
+    for leaf, target, shape in zip(leaves, shardings, shapes, strict=True):
+        value = as_value(leaf)
+        resolved = as_target(target)
+        assert resolved is not None
+        if spans_processes(resolved.device_list):
+            out.append(_from_local(resolved, value, shape))
+            continue
+        checked = config.dialect.arrays.local_data_checks_shape
+        if checked and shape is not None and tuple(shape) != value.shape:
+            raise ValueError("When calling `make_array_from_process_local_data` on a single process, global_shape must be None or equal to "
+                             f"local_data.shape; got {shape} for data of shape {value.shape}.")  # fmt: skip
+        check_placeable(resolved, value.aval, "device_put args")
+        out.append(device_put(leaf, resolved))
+    return tree_unflatten(tree, out)
+
+
+def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImpl:
+    """One array over several processes from this one's part."""
+    value = as_array(value)
+    if isinstance(value, Tracer):
+        raise TypeError("make_array_from_process_local_data takes host values; it cannot be used inside of jit.")
+    assert isinstance(value, ArrayImpl)
+    if not value.is_fully_addressable:
+        raise ValueError(f"make_array_from_process_local_data takes data of this process; got {value}.")
+    sharding.check_compatible_aval(value.shape)
+    tiling = sharding.tiling(value.ndim)
+    if tiling is None:
+        raise NotImplementedError(f"no device grid describes {sharding}; use make_array_from_single_device_arrays.")
+    owners = ownership(sharding.device_list, tiling.mesh_shape)
+    held = {r: owned_positions(tiling.dims, tiling.mesh_shape, c) for r, c in owners.owned.items()}
+    mine = held[owners.me]
+    if shape is None:
+        shape = _inferred_shape(value.shape, tiling.ways, mine, held.values())
+    shape = _checked_shape(shape, "jax.make_array_from_process_local_data")
+    if len(shape) != value.ndim:
+        raise ValueError(f"global_shape {shape} has another rank than the data, whose shape is {value.shape}.")
+    _check_divides(sharding, shape)
+    own = [n if p is None else n // w * len(p) for n, w, p in zip(shape, tiling.ways, mine, strict=True)]
+    take = []
+    for d, (have, part, whole) in enumerate(zip(value.shape, own, shape, strict=True)):
+        if have not in (part, whole):
+            raise ValueError(
+                "Invalid host data, each dimension should match either global or process shape. In dimension "
+                f"{d}, the process data has {have} elements. Process addresses {part} elements and global_shape={shape}. "
+            )
+        take.append(mine[d] if have != part else None)
+    sig = signature(array_type(shape, value.dtype, value.weak_type, sharding), sharding, True)
+    return _brought(sig, local_part(value.dense, tiling.ways, take))
+
+
+def _inferred_shape(local: Shape, ways: Shape, mine: Sequence[Any], held: Iterable[Sequence[Any]]) -> Shape:
+    """The local shape times the number of different parts of each dim."""
+    everyone = list(held)
+    shape = []
+    for d, size in enumerate(local):
+        different = {tuple(h[d]) if h[d] is not None else None for h in everyone}
+        sizes = {len(p) for p in different if p is not None}
+        if None not in different and (len(sizes) > 1 or sum(map(len, filter(None, different))) != ways[d]):
+            raise ValueError(
+                "Unable to compute global_shape due to non-uniform sharding. Specify global shape directly. The processes hold "
+                f"{sorted(sizes)} of the {ways[d]} parts of dimension {d}, some of them the same."
+            )
+        if None in different and len(different) > 1:
+            raise ValueError(
+                "Unable to compute global_shape due to non-uniform sharding. Specify global shape directly. Some processes hold "
+                f"all of dimension {d}, others a part of it."
+            )
+        shape.append(size * len(different))
+    return tuple(shape)

@@ -1,0 +1,66 @@
+"""Operators and methods of arrays, loaded when the first one is used, so that `import shardwise` stays quick.
+
+The NumPy face defines them (`shardwise.numpy.operators`). Until it is imported, a stand-in of each imports it and asks again,
+for the class (``jax.Array.sum``) as for an array.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+from shardwise.engine.array import ArrayImpl
+from shardwise.ir import Array
+
+_FACE = "shardwise.numpy"
+_BINARY = "add sub mul truediv floordiv mod pow matmul divmod and or xor lshift rshift".split()
+# Names from before the arrays became one type, and what they are called now.
+_OLDER = {"local_shards": "addressable_shards", "local_data": "addressable_data"}
+_OPERATORS = [f"__{side}{name}__" for name in _BINARY for side in ("", "r")] + [
+    f"__{name}__" for name in "eq ne lt le gt ge neg pos abs invert round getitem iter len".split()
+]
+_METHODS = """T all any argmax argmin argpartition argsort astype at byteswap choose clip compress conj conjugate copy cumprod cumsum
+    diagonal dot flat flatten imag mT max mean min nonzero prod ptp ravel real repeat reshape round searchsorted sort squeeze std sum
+    swapaxes take to_device trace transpose var view""".split()
+
+
+# What concrete arrays have and traced ones raise for: named by the class `Array` as by JAX's.
+_CONCRETE = """addressable_data addressable_shards committed copy_to_host_async device global_shards is_fully_addressable
+    is_fully_replicated item sharding""".split()
+
+
+class _StandIn:
+    """An attribute of `Array` that the NumPy face is about to define."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Array | None, owner: type[Array]) -> Any:
+        importlib.import_module(_FACE)
+        if vars(Array)[self.name] is self:  # pragma: no cover  the test of the names would have told
+            raise AttributeError(f"{_FACE} does not define Array.{self.name}")
+        return getattr(owner if instance is None else instance, self.name)
+
+
+def _concrete(name: str) -> property:
+    def absent(self: Array) -> Any:
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")  # __getattr__ says more
+
+    return property(absent, doc=f"Only concrete arrays have `{name}`.")
+
+
+def _attribute(self: Array, name: str) -> Any:
+    if name in _OLDER:
+        warnings.warn(f"Array.{name} is deprecated; it is called {_OLDER[name]}.", DeprecationWarning, stacklevel=2)
+        return getattr(self, _OLDER[name])
+    raise AttributeError(f"'Array' object has no attribute {name!r}")
+
+
+def install() -> None:
+    """Put the stand-ins in place (done once, by `import shardwise`)."""
+    for name in (*_OPERATORS, *_METHODS):
+        setattr(Array, name, _StandIn(name))
+    for name in _CONCRETE:
+        setattr(Array, name, _concrete(name))
+    ArrayImpl.__getattr__ = _attribute  # type: ignore[attr-defined]

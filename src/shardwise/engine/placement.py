@@ -1,0 +1,127 @@
+"""Where results live, and the errors of operands that live apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.engine.signature import Signature
+from shardwise.ir import ShapedArray
+from shardwise.passes.grid import DimAxes, Grid
+from shardwise.sharding import (
+    Device,
+    GSPMDSharding,
+    HloSharding,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    Tiling,
+)
+from shardwise.sharding.derive import sharding_like, spec_of_tiling
+
+
+def incompatible_devices(name: str, first: str, first_devices: Sequence[Device], second: str,
+                         second_devices: Sequence[Device]) -> ValueError:  # fmt: skip
+    """The error for two subjects of one computation that are committed to different devices."""
+    of_argument = config.dialect.jit.argument_devices_text
+
+    def side(subject: str, devices: Sequence[Device]) -> str:
+        ids = [d.id for d in devices]
+        shown = ids if len(ids) <= 20 else f"[{', '.join(map(str, ids[:20]))}, ...]"
+        joint = of_argument if subject.startswith("argument") else "with device ids"
+        return f"{subject} {joint} {shown} on platform {devices[0].platform.upper()}"
+
+    return ValueError(
+        f"Received incompatible devices for jitted computation. Got {side(first, first_devices)} and "
+        f"{side(second, second_devices)}. All committed operands of {name} must live on one ordered list of devices: "
+        "move one with device_put."
+    )
+
+
+def derive_sharding(grid: Grid, dims: DimAxes, aval: ShapedArray, in_sigs: Sequence[Signature],
+                    named: Sequence[Any], default_mesh: Mesh | None) -> Sharding:  # fmt: skip
+    """The sharding object of a result with layout `dims`: like that of the first operand that lies on the grid."""
+    tiling = Tiling(grid.sizes, grid.names, grid.positions(dims))
+    if aval.mesh is not None:
+        return _explicit(grid, tiling, aval, in_sigs, named, default_mesh)
+    for sig in in_sigs:
+        if sig.devices == grid.devices and sig.tiling is not None:
+            return sharding_like(sig.sharding, tiling, reuse=sig.aval.ndim == aval.ndim)
+    for item in named:
+        if isinstance(item, Sharding) and item.device_list == grid.devices:
+            return sharding_like(item, tiling, reuse=False)
+        if isinstance(item, Mesh):
+            return sharding_like(NamedSharding(item, PartitionSpec()), tiling)
+    if default_mesh is None or default_mesh.device_list != grid.devices:  # only index maps that are no grid say where
+        return GSPMDSharding(grid.devices, HloSharding.from_tiling(tiling))
+    return sharding_like(NamedSharding(default_mesh, PartitionSpec()), tiling)
+
+
+def _explicit(grid: Grid, tiling: Tiling, aval: ShapedArray, in_sigs: Sequence[Signature], named: Sequence[Any],
+              default_mesh: Mesh | None) -> Sharding:  # fmt: skip
+    """On explicit meshes the spec is padded to the rank and repeats the type."""
+    typed = aval.mesh
+    assert typed is not None
+    candidates = [s.sharding for s in in_sigs] + list(named) + [default_mesh]
+    for item in candidates:
+        mesh = item if isinstance(item, Mesh) else getattr(item, "mesh", None)
+        if isinstance(mesh, Mesh) and mesh.device_list == grid.devices and mesh.abstract_mesh == typed:
+            break
+    else:  # the context changed names or types of axes while the function ran
+        placed = np.array(grid.devices, dtype=object).reshape(typed.axis_sizes)
+        mesh = Mesh(placed, typed.axis_names, axis_types=typed.axis_types)
+    spec = spec_of_tiling(mesh.axis_names, mesh.axis_sizes, tiling)
+    entries: list[Any] = list(spec) if spec is not None else []
+    entries += [None] * (aval.ndim - len(entries))
+    for d, axes in enumerate(aval.spec):  # axes of size 1 show in the type though they split nothing
+        known = entries[d]
+        have = () if known is None else (known,) if isinstance(known, str) else tuple(known)
+        if not set(axes) <= set(have):
+            entries[d] = axes
+    marks: dict[str, Any] = {}
+    if aval.unreduced:
+        marks["unreduced"] = set(aval.unreduced)
+    if aval.reduced:
+        marks["reduced"] = set(aval.reduced)
+    return NamedSharding(mesh, PartitionSpec(*entries, **marks))
+
+
+def check_fits(sharding: Sharding, aval: ShapedArray, what: str, path: str = "") -> None:
+    """Raise ValueError if `aval` cannot have that sharding: rank too small, or a dim that does not divide.
+
+    `what` is "pjit arguments" or "pjit outputs", `path` names the one.
+    """
+    named = f"{what} with pytree key path {path}" if path else what
+    try:
+        sharding.check_compatible_aval(aval.shape)
+    except ValueError as error:
+        raise ValueError(f"One of {named} is incompatible with its sharding annotation {sharding}: {error}") from error
+    tiling = sharding.tiling(aval.ndim)
+    if tiling is None:
+        return
+    for dim, (size, ways) in enumerate(zip(aval.shape, tiling.ways, strict=True)):
+        if size % ways:
+            raise _indivisible(sharding, aval, what, path, dim, ways)
+
+
+def _indivisible(sharding: Sharding, aval: ShapedArray, what: str, path: str, dim: int, ways: int) -> ValueError:
+    size = aval.shape[dim]
+    shown = str(sharding)
+    if isinstance(sharding, NamedSharding):  # as the migration guide prints it
+        shown = f"NamedSharding(mesh={dict(sharding.mesh.shape)}, partition_spec={sharding.spec})"
+    text = (
+        f"One of {what} was given the sharding of {shown}, which implies that the global size of its dimension {dim} should be "
+        f"divisible by {ways}, but it is equal to {size}"
+    )
+    error = config.dialect.jit.indivisible_error
+    if not config.dialect.jit.indivisible_advice:
+        return error(text)
+    good = -(-size // ways) * ways
+    return error(
+        f"{text} ({path + ' has ' if path else ''}full shape {aval.shape}): array axis {dim} is partitioned {ways} times. The next "
+        f"size of dimension {dim} that works is {good}"
+    )

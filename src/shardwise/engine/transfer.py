@@ -1,0 +1,123 @@
+"""Moving an array to other devices, where several processes are concerned: `device_put` between meshes.
+
+Comes in: an array and a sharding over another list of devices; the processes that own devices of either call this together.
+Goes out: the array on the new devices. Each process sends what others need of its part, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import physical
+from shardwise.engine.array import ArrayImpl, nothing
+from shardwise.engine.signature import Signature
+from shardwise.ir.digest import encoded
+from shardwise.runtime.processes.comm import DivergenceError, Meeting, number_of, the_world
+from shardwise.runtime.processes.origin import MASK, history
+from shardwise.runtime.processes.routes import Route
+from shardwise.runtime.processes.vouch import checksum
+from shardwise.sharding import Device, Sharding
+from shardwise.sharding.ownership import local_index
+
+Box = tuple[tuple[int, int], ...]  # per dim where a part begins and ends
+
+
+def concerned(source: Iterable[Device], target: Iterable[Device]) -> tuple[int, ...]:
+    """The processes that own some of the devices, ascending."""
+    return tuple(sorted({d.process_index for d in source} | {d.process_index for d in target}))
+
+
+def source_of(value: ArrayImpl, target: Sharding) -> int | None:
+    """What stands for the one array that all processes of a move mean; None if each means a value of its own.
+
+    Raises:
+        ValueError: some mean one array, and others something else.
+        DivergenceError: the array is not the same one for those that hold parts of it.
+    """
+    ranks = concerned(value._sig.devices, target.device_list)
+    text = f"device_put of {value.dtype.name}{list(value.shape)} to {target}"
+    world = the_world()
+    world.meet(ranks, number_of(text), lambda: text)
+    ids = [d.id for d in value._sig.devices]
+    origin = 0 if value._sig.absent else value._known_origin if value._sig.spans else checksum(value.dense)
+    mine = [number_of(f"{ids} {value.sharding}"), not value._sig.spans, origin]
+    told = world.allgather(ranks, np.array(mine, np.int64))
+    if (told[:, 0] == told[0, 0]).all():
+        held = {int(o) for o, r in zip(told[:, 2], ranks, strict=True) if r in _ranks(value._sig.devices)}
+        if len(held) > 1:
+            history.forget(ranks)
+            raise DivergenceError(
+                f"{text}: the processes mean arrays that came about in different ways, and not one array."
+            )
+        return held.pop()
+    if told[:, 1].all():
+        return None
+    raise ValueError(
+        f"{text}: the processes do not mean the same array, or not one of their own each: here it lies on the devices "
+        f"{ids}. All processes must move the same global array, or equal values of their own."
+    )
+
+
+def transferred(value: ArrayImpl, sig: Signature, source: int) -> ArrayImpl:
+    """The array under a signature over other devices; `source` stands for it on all processes."""
+    ranks = concerned(value._sig.devices, sig.devices)
+    world = the_world()
+    if world.rank not in ranks:
+        return nothing(sig)
+    moves = Route(_owners(value._sig, ranks), _owners(sig, ranks), _common, ranks.index(world.rank))
+    own = {_box(shard.index, value.shape): shard.data for shard in value.addressable_shards}
+    text = f"device_put of {value.dtype.name}{list(value.shape)} from {len(value._sig.devices)} devices to {len(sig.devices)} others"
+    what = number_of(text + encoded((value._sig.sharding, sig.sharding)).hex())
+    origin = hash((what, source)) & MASK
+    kind = physical(value.dtype)
+    dense = np.empty(sig.form.shape if sig.spans else value.shape, kind)
+    part = lambda m: _cut(own[m.held].dense, m.held, m.shared)  # type: ignore[union-attr]  # noqa: E731
+    into = lambda m: _cut(_home(dense, sig, m.wanted), m.wanted, m.shared)  # noqa: E731
+    for message in moves.kept:
+        into(message)[...] = part(message)
+    shapes = [tuple(b - a for a, b in box) for box in moves.shared]
+    exchange = Meeting(world, ranks, what, lambda: text).exchange
+    exchange(lambda: moves.exchange(world.link(ranks), part, into, shapes, kind.itemsize, what), ())
+    return nothing(sig) if sig.absent else ArrayImpl(sig, dense=dense, origin=origin)
+
+
+def _ranks(devices: Iterable[Device]) -> set[int]:
+    return {d.process_index for d in devices}
+
+
+def _common(held: Box, wanted: Box) -> Box | None:
+    part = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(wanted, held, strict=True))
+    return None if any(a >= b for a, b in part) else part
+
+
+def _owners(sig: Signature, among: Sequence[int]) -> dict[Box, list[int]]:
+    """The different parts of an array, and the processes that hold each, by their places in `among`."""
+    shape = sig.aval.shape
+    found: dict[Box, list[int]] = {}
+    for device, index in sig.sharding.devices_indices_map(shape).items():
+        places = found.setdefault(_box(index or (), shape), [])
+        place = among.index(device.process_index)
+        if place not in places:
+            places.append(place)
+    return found
+
+
+def _box(index: Sequence[slice], shape: Sequence[int]) -> Box:
+    return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
+
+
+def _cut(data: Any, of: Box, part: Box) -> Any:
+    """Of the data of a box a part of it."""
+    return data[(*[slice(a - c, b - c) for (a, b), (c, _) in zip(part, of, strict=True)], ...)]
+
+
+def _home(dense: Any, sig: Signature, box: Box) -> Any:
+    """Where a box of this process lies in its dense array."""
+    index = tuple(slice(a, b) for a, b in box)
+    if sig.spans:
+        assert sig.tiling is not None
+        index = local_index(index, sig.aval.shape, sig.tiling.ways, sig.positions)
+    return dense[(*index, ...)]

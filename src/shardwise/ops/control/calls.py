@@ -1,0 +1,65 @@
+"""Functions with a derivative of their own: an op that runs as the program of its body and differentiates by rule.
+
+In: a body written with array functions, a rule for tangents. Out: a function; compilation and `vmap` see the body's
+equations.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.base.caches import recent
+from shardwise.base.config import context_token
+from shardwise.ir import Array, Equation, ExactParams, Program, ShapedArray, bind, define_op, trace_program
+from shardwise.ops.rules.derivative import do
+
+Rule = Callable[..., tuple[Array, Array | None]]
+
+
+def define_call(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any) -> Callable[..., Array]:
+    """``body(*values, **params)``, whose derivative is ``jvp(primals, tangents, **params) -> (result, tangent)``.
+
+    `fields` are others of its `Op`.
+    """
+
+    @recent(512)
+    def program(types: tuple[ShapedArray, ...], params: ExactParams, context: object) -> Program:
+        del context  # part of the key: dtypes and layouts of constants depend on settings and on the context mesh
+        traced, captured = trace_program(lambda *xs: [body(*xs, **params)], types, name)
+        assert not captured
+        return traced
+
+    def type_rule(*types: ShapedArray, **params: Any) -> tuple[ShapedArray, ...]:
+        return tuple(out.aval for out in program(types, ExactParams(params), context_token()).outputs)
+
+    def inline(eqn: Equation) -> Program:
+        return program(tuple(a.aval for a in eqn.inputs), ExactParams(eqn.params), context_token())
+
+    def rule(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Array], list[Array | None]]:
+        result, tangent = jvp(primals, tangents, **params)
+        return [result], [tangent]
+
+    op = define_op(name, type_rule=type_rule, typed=True, multiple_results=True, inline=inline, jvp=rule, **fields)
+
+    def call(*values: Any, **params: Any) -> Array:
+        return bind(op, *values, **params)[0]
+
+    return call
+
+
+def define_along(name: str, body: Callable[..., Array], *pushes: Callable[..., Array] | None) -> Callable[..., Array]:
+    """``body(*values)``, elementwise; each operand's tangent moves the result by ``push(tangent, result, *values)``.
+
+    None for operands in which there is no derivative.
+    """
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Array, Array | None]:
+        result = call(*primals)
+        pairs = [(p, t) for p, t in zip(pushes, tangents, strict=True) if p is not None and t is not None]
+        parts = [push(t, result, *primals) for push, t in pairs]
+        return result, functools.reduce(do.add, parts) if parts else None
+
+    call = define_call(name, body, jvp)
+    return call

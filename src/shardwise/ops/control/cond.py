@@ -1,0 +1,307 @@
+"""`cond` and `switch`: one equation that holds a program per branch, of which one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.errors import ConcretizationTypeError
+from shardwise.base.tracebacks import user_facing
+from shardwise.base.tree import equality_errors, keystr, tree_leaves_with_path, tree_unflatten
+from shardwise.ir import Array, Atom, Equation, Program, ShapedArray, Var, bind, define_op
+from shardwise.ir.op import Params, Types
+from shardwise.ops.control.bodies import Body, difference, flat_values, interned, program_effects, separate, trace_body
+from shardwise.ops.control.control_keys import cond_keys
+from shardwise.ops.control.regions import (
+    active,
+    check_uniform,
+    chosen,
+    layout,
+    local_program,
+    moved,
+    no_rule,
+    plan_of,
+    run_masked,
+)
+from shardwise.ops.devices.parallel import CHECK_VMA
+from shardwise.ops.elementwise.binary import ne
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.elementwise.selection import clamp
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.derivative import later
+from shardwise.ops.rules.operands import dtype_kind
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+
+_INT32 = np.dtype(np.int32)
+
+
+# -- the op ----------------------------------------------------------------------------------------------------------
+# Operands: the int32 index of the branch, then the inputs that all branches have in common.
+
+
+def _cond_type(index: ShapedArray, *types: ShapedArray, branches: tuple[Program, ...]) -> tuple[ShapedArray, ...]:
+    outs = []
+    for results in zip(*[b.out_types for b in branches], strict=True):
+        first = results[0]
+        vma = index.vma.union(*[t.vma for t in results])
+        mesh = next((t.mesh for t in results if t.mesh is not None), None)
+        outs.append(first.update(vma=vma, mesh=mesh))  # the first branch says whether the result is weakly typed
+    return tuple(outs)
+
+
+def _cond_edges(eqn: Equation) -> list[list[Atom]]:
+    branches: tuple[Program, ...] = eqn.params["branches"]
+    taken = zip(eqn.inputs[1:], *[b.inputs for b in branches], strict=True)
+    given = zip(*[b.outputs for b in branches], eqn.outputs, strict=True)
+    return [list(group) for group in (*taken, *given)]
+
+
+def _cond_partition(region: Any, eqn: Equation) -> None:
+    branches: tuple[Program, ...] = eqn.params["branches"]
+    index, _ = region.read(eqn.inputs[0])
+    in_dims = [layout(region, v) for v in branches[0].inputs]
+    atoms = [moved(region, a, d) for a, d in zip(eqn.inputs[1:], in_dims, strict=True)]
+    out_dims = [layout(region, v) for v in eqn.outputs]
+    inputs = [(d, a.aval.vma) for a, d in zip(atoms, in_dims, strict=True)]
+    local = tuple(local_program(region, b, inputs, out_dims) for b in branches)
+    check_uniform("a cond", local, index.aval.vma)
+    outs = region.emit(cond_p, [index, *atoms], {**eqn.params, "branches": local})
+    for var, out, dims in zip(eqn.outputs, outs, out_dims, strict=True):
+        region.define(var, out, dims)
+
+
+def _cond_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Any]:
+    plans = [plan_of(b, env) for b in params["branches"]]
+    last = len(plans) - 1
+
+    def run(index: Ndarray, *blocks: Ndarray) -> tuple[Ndarray, ...]:
+        if index.size == 1:
+            return plans[min(max(index.item(), 0), last)](*blocks)
+        index = index.clip(0, last)
+        outs: tuple[Ndarray, ...] | None = None
+        for i in _taken(index, active()):
+            here = index == i
+            new = run_masked(here, plans[i], blocks)
+            outs = new if outs is None else tuple(chosen(here, n, o) for n, o in zip(new, outs, strict=True))
+        assert outs is not None
+        return outs
+
+    return run
+
+
+def _taken(index: Ndarray, mask: Ndarray | None) -> list[int]:
+    """The branches that devices which count take."""
+    if mask is None:
+        return np.unique(index).tolist()
+    index, mask = np.broadcast_arrays(index, mask)
+    return np.unique(index[mask]).tolist() or [0]
+
+
+def _cond_steps(eqn: Equation, operands: Sequence[Ndarray], run: Any) -> Any:
+    branches = eqn.params["branches"]
+    branch = branches[min(max(operands[0].item(), 0), len(branches) - 1)]
+    return (yield from run(branch, operands[1:]))
+
+
+cond_p = define_op("cond", type_rule=_cond_type, multiple_results=True, typed=True, rule=no_rule, edges=_cond_edges,
+                   partition=_cond_partition, compile=_cond_compile, effects=program_effects, keys=cond_keys, steps=_cond_steps,
+                   **{rule: later("shardwise.transforms.bodies.branch_rules", f"cond_{rule}")
+                      for rule in ("jvp", "linearize", "transpose", "batch")})  # fmt: skip
+
+
+# -- branches --------------------------------------------------------------------------------------------------------
+
+
+def _unified(bodies: Sequence[Body], num_operands: int) -> tuple[tuple[Program, ...], list[Any]]:
+    """The branches with the same inputs: what any of them captured, then the operands; and the captured values."""
+    captured: dict[int, Any] = {}
+    for body in bodies:
+        captured.update((id(c), c) for c in body.consts)
+    programs = []
+    for body in bodies:
+        own = dict(zip(map(id, body.consts), body.program.inputs, strict=False))
+        consts = tuple(own[i] if i in own else Var(c.aval) for i, c in captured.items())
+        p = body.program
+        operands = p.inputs[len(body.consts) :]
+        assert len(operands) == num_operands
+        programs.append(separate(interned(Program((*consts, *operands), p.equations, p.outputs, len(consts), p.name))))
+    return tuple(programs), list(captured.values())
+
+
+def _names(functions: Sequence[Callable[..., Any]], labels: Sequence[str]) -> str:
+    shown = []
+    for label, fun in zip(labels, functions, strict=True):
+        code = getattr(fun, "__code__", None)
+        at = f" at {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+        shown.append(f"{label} is {getattr(fun, '__name__', fun)}{at}")
+    return "; ".join(shown)
+
+
+def _check_branches(functions: Sequence[Callable[..., Any]], labels: Sequence[str], bodies: Sequence[Body]) -> None:
+    """TypeError unless all branches return one structure of equal types."""
+    first, name = bodies[0], "cond" if labels[0].endswith("_fun") else "switch"
+    for i, body in enumerate(bodies[1:], 1):
+        pair, who = (labels[0], labels[i]), _names([functions[0], functions[i]], [labels[0], labels[i]])
+        into, out = (tree_unflatten(b.out_tree, list(b.out_types)) for b in (first, body))
+        if first.out_tree != body.out_tree:
+            lines = [f"{pair[0]} output{keystr(path)} is {a}, but {pair[1]} has {b} there: {why}"
+                     for path, a, b, why in equality_errors(into, out)]  # fmt: skip
+            if lines:
+                raise TypeError(f"{name} branch outputs must have the same pytree structure, but they differ: "
+                                f"{'; '.join(lines)}. {who}.")  # fmt: skip
+        lines = []
+        for (path, a), b in zip(tree_leaves_with_path(into), body.out_types, strict=True):
+            assert isinstance(a, ShapedArray)
+            if not _alike(a, b):
+                lines.append(f"the output{keystr(path)} of {pair[0]} has type {a.str_short()}, that of {pair[1]} {b.str_short()}, so "
+                             f"the {difference(a, b)} do not match{_cast_hint(a, b)}")  # fmt: skip
+        if lines:
+            raise TypeError(f"{name} branches must have equal output types but they differ: {'; '.join(lines)}. {who}.")
+
+
+def _alike(a: ShapedArray, b: ShapedArray) -> bool:
+    strict = config.dialect.types.vma_checked and CHECK_VMA.get()
+    return (
+        a.shape == b.shape and a.dtype == b.dtype and a.spec == b.spec and a.unreduced == b.unreduced
+        and (a.vma == b.vma or not strict)
+    )  # fmt: skip
+
+
+def _cast_hint(a: ShapedArray, b: ShapedArray) -> str:
+    missing = a.vma ^ b.vma
+    if difference(a, b) != "manual axis types":
+        return ""
+    return f". This might be fixed by applying `jax.lax.pcast(..., {tuple(sorted(missing))}, to='varying')` to the one that lacks it"
+
+
+def _branch(
+    index: Any, functions: Sequence[Callable[..., Any]], labels: Sequence[str], operands: tuple[Any, ...]
+) -> Any:
+    values, tree = flat_values(operands)
+    types = [v.aval for v in values]
+    bodies = [
+        trace_body(f, tree, types, label, known_as=(f, "branch")) for f, label in zip(functions, labels, strict=True)
+    ]
+    _check_branches(functions, labels, bodies)
+    programs, captured = _unified(bodies, len(values))
+    outs = bind(cond_p, index, *captured, *values, branches=programs)
+    return tree_unflatten(bodies[0].out_tree, outs)
+
+
+# -- public ----------------------------------------------------------------------------------------------------------
+
+
+def _predicate(pred: Any) -> Any:
+    """The branch that a predicate selects, int32: 1 if it is true."""
+    try:
+        value = as_value(pred)
+    except TypeError:
+        raise TypeError(f"cond: Pred must be a scalar, got {pred!r} of type {type(pred)}.") from None
+    if value.ndim:
+        raise TypeError(
+            f"cond: Pred must be a scalar, got an array of shape {value.shape}. Reduce it with any() or all()."
+        )
+    kind = dtype_kind(value.dtype)
+    if kind not in "biuf":
+        raise TypeError(f"cond: Pred type must be either boolean or number, got {value.dtype.name}.")
+    if kind != "b":
+        value = ne(value, convert(as_value(np.int32(0)), value.dtype))
+    return convert(value, _INT32)
+
+
+_NO_OPERAND: Any = object()  # None is an operand, too
+
+
+@user_facing
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any,
+         operand: Any = _NO_OPERAND) -> Any:  # fmt: skip
+    """``true_fun(*operands)`` if `pred` is true, else ``false_fun(*operands)``.
+
+    Only one branch runs, unless `pred` differs between devices (inside shard_map) or elements (under vmap).
+
+    Args:
+        pred: a bool or number scalar.
+        true_fun, false_fun: functions whose results have one structure and equal types.
+        operands: trees of arrays; or one operand by keyword, as ``operand=``.
+
+    The older form ``cond(pred, true_operand, true_fun, false_operand, false_fun)`` is understood too.
+
+    Raises:
+        TypeError: `pred` is no scalar, or the results of the branches differ in structure or type.
+    """
+    if operand is not _NO_OPERAND:
+        if operands:
+            raise TypeError("cond takes operands by position or one by operand=, not both.")
+        operands = (operand,)
+    if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(true_fun):
+        return _with_own_operands(pred, true_fun, false_fun, *operands)
+    if not (callable(true_fun) and callable(false_fun)):
+        raise TypeError("lax.cond: true_fun and false_fun arguments should be callable, got "
+                        f"{true_fun!r} and {false_fun!r}.")  # fmt: skip
+    if config.jax_disable_jit:
+        try:
+            return true_fun(*operands) if bool(pred) else false_fun(*operands)
+        except ConcretizationTypeError:
+            pass
+    return _branch(_predicate(pred), (false_fun, true_fun), ("false_fun", "true_fun"), operands)
+
+
+def _with_own_operands(pred: Any, true_operand: Any, true_fun: Any, false_operand: Any, false_fun: Any) -> Any:
+    return cond(pred, lambda both: true_fun(both[0]), lambda both: false_fun(both[1]), (true_operand, false_operand))
+
+
+@user_facing
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
+           operand: Any = _NO_OPERAND) -> Any:  # fmt: skip
+    """``branches[index](*operands)``; an index out of range takes the nearest branch.
+
+    Raises:
+        TypeError: `index` is no integer scalar, or the results of the branches differ in structure or type.
+        ValueError: there are no branches.
+    """
+    if not all(callable(b) for b in branches):
+        raise TypeError(f"lax.switch: branches argument should be a sequence of callables, got {branches!r}.")
+    if operand is not _NO_OPERAND:
+        if operands:
+            raise TypeError("switch takes operands by position or one by operand=, not both.")
+        operands = (operand,)
+    value = as_value(index)
+    if value.ndim:
+        raise TypeError(f"switch: Branch index must be scalar, got an array of shape {value.shape}.")
+    if dtype_kind(value.dtype) not in "iu":
+        raise TypeError(f"switch: Index type must be an integer, got {index!r} as {value.dtype.name}.")
+    functions = tuple(branches)
+    if not functions:
+        raise ValueError("switch: Empty branch sequence; give one function at least.")
+    if len(functions) == 1:
+        return functions[0](*operands)
+    if config.jax_disable_jit:
+        try:
+            return functions[min(max(int(as_array(value)), 0), len(functions) - 1)](*operands)
+        except ConcretizationTypeError:
+            pass
+    low, high = (as_value(np.int32(n)) for n in (0, len(functions) - 1))
+    chosen_index = clamp(low, _int32(value), high)
+    return _branch(chosen_index, functions, [f"branch {i}" for i in range(len(functions))], operands)
+
+
+def _int32(value: Any) -> Array:
+    return as_array(convert(value, _INT32))
+
+
+def platform_dependent(
+    *args: Any, default: Callable[..., Any] | None = None, **per_platform: Callable[..., Any]
+) -> Any:
+    """The result of the function given for this platform, ``cpu=``, or else of `default`, on `args`.
+
+    NotImplementedError if neither is given.
+    """
+    fun = per_platform.get("cpu", default)
+    if fun is None:
+        raise NotImplementedError(f"platform_dependent has functions for {', '.join(per_platform) or 'no platform'} only, and no "
+                                  "default; this platform is cpu. Pass cpu= or default=.")  # fmt: skip
+    return fun(*args)

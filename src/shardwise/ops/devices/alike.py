@@ -1,0 +1,63 @@
+"""`shard_alike`: two values that are to lie alike, whichever of them propagation places first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.base.tree import tree_flatten, tree_unflatten
+from shardwise.ir import ShapedArray, bind, define_op
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.derivative import do, full_in_front
+from shardwise.ops.rules.operands import Block
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Rule, pointwise_rule
+
+__all__ = ["shard_alike"]
+
+
+def _type(x: ShapedArray, y: ShapedArray) -> tuple[ShapedArray, ...]:
+    return x, y
+
+
+def _kernel(env: Env, x: Block, y: Block) -> tuple[Block, ...]:
+    return x, y
+
+
+def _rule(in_types: Sequence[ShapedArray], out_types: Sequence[ShapedArray], params: Any) -> Rule:
+    shape = in_types[0].shape
+    return pointwise_rule((shape, shape), (shape, shape))
+
+
+def _pair(x: Any, y: Any) -> list[Any]:
+    """Tangents or cotangents of both, laid out alike where there are both."""
+    return [x, y] if x is None or y is None else list(do.shard_alike(x, y))
+
+
+def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Any) -> Any:
+    return do.shard_alike(*[full_in_front(size, v, d) for v, d in zip(values, dims, strict=True)]), [0, 0]
+
+
+shard_alike_p = define_op(
+    "shard_alike", type_rule=_type, kernel=_kernel, rule=_rule, multiple_results=True, typed=True, batch=_batch,
+    jvp=lambda primals, tangents: (do.shard_alike(*primals), _pair(*tangents)),
+    transpose=lambda cts, x, y: _pair(*cts),
+)  # fmt: skip
+
+
+def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
+    """The trees `x` and `y`, of one structure and leaf by leaf of one shape, each pair of leaves split alike.
+
+    Raises ValueError where structures or shapes differ.
+    """
+    (xs, tree), (ys, other) = tree_flatten(x), tree_flatten(y)
+    if tree != other:
+        raise ValueError(f"Trees should match. Got x_tree: {tree}, y_tree: {other}")
+    pairs = []
+    for a, b in zip(map(as_array, xs), map(as_array, ys), strict=True):
+        if a.shape != b.shape:
+            raise ValueError(
+                f"The leaves shapes of `x` and `y` should match. Got `x` leaf shape={a.shape} and `y` leaf shape={b.shape}"
+            )
+        pairs.append(bind(shard_alike_p, a, b))
+    return tree_unflatten(tree, [p[0] for p in pairs]), tree_unflatten(tree, [p[1] for p in pairs])

@@ -1,0 +1,83 @@
+"""Identities that mean something to passes: `optimization_barrier`, and names for `checkpoint` policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
+from shardwise.ir import Equation, ShapedArray, bind, define_op
+from shardwise.ir.key_uses import KeyUses, UsesOf
+from shardwise.ir.op import Params, Types
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.derivative import along, back, do
+from shardwise.ops.rules.operands import Block
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = ["checkpoint_name", "optimization_barrier"]
+
+
+def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Each result lies as its operand."""
+    dims, sizes = [], []
+    for t in in_types:
+        dims.append(tuple((len(sizes) + d,) if n != 1 else () for d, n in enumerate(t.shape)))
+        sizes.extend(t.shape)
+    return Rule(tuple(dims), tuple(dims), tuple(sizes), (Kind.PASS,) * len(sizes))
+
+
+def _barrier_type(*types: ShapedArray) -> tuple[ShapedArray, ...]:
+    return types
+
+
+def _barrier_kernel(env: Env, *blocks: Block) -> tuple[Block, ...]:
+    return blocks
+
+
+def _barrier_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, list[Any]]:
+    live = [t for t in tangents if t is not None]
+    moved = iter(do.optimization_barrier(*live) if live else ())
+    return do.optimization_barrier(*primals), [None if t is None else next(moved) for t in tangents]
+
+
+def _barrier_transpose(cts: Sequence[Any], *args: Any) -> list[Any]:
+    live = iter(do.optimization_barrier(*[c for c in cts if c is not None]))
+    return [None if c is None else next(live) for c in cts]
+
+
+def _barrier_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Any:
+    return do.optimization_barrier(*values), list(dims)
+
+
+def _barrier_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
+    return KeyUses(forwards={i: i for i in range(len(eqn.outputs))})
+
+
+optimization_barrier_p = define_op(
+    "optimization_barrier", type_rule=_barrier_type, kernel=_barrier_kernel, rule=_rule, multiple_results=True, typed=True,
+    jvp=_barrier_jvp, transpose=_barrier_transpose, batch=_barrier_batch, keys=_barrier_keys,
+)  # fmt: skip
+
+
+def optimization_barrier(operand: Any, /) -> Any:
+    """The tree `operand` unchanged, but nothing computed from the result is merged with what was computed from `operand`."""
+    leaves, tree = tree_flatten(operand)
+    return tree_unflatten(tree, bind(optimization_barrier_p, *map(as_array, leaves)) if leaves else [])
+
+
+def _name_type(x: ShapedArray, *, name: str) -> ShapedArray:
+    return ShapedArray(x.shape, x.dtype, x.weak_type)
+
+
+def _name_kernel(env: Env, x: Block, *, name: str) -> Block:
+    return x
+
+
+name_p = define_op("name", type_rule=_name_type, kernel=_name_kernel, jvp=along("name", lambda t, y, x, name: t),
+                   transpose=back(lambda ct, x, name: ct))  # fmt: skip
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """The tree `x` unchanged, its values known as `name` to the policies of `checkpoint`."""
+    return tree_map(lambda leaf: bind(name_p, as_array(leaf), name=name), x)

@@ -1,0 +1,333 @@
+"""The collectives as users call them inside shard_map and pmap bodies: psum, all_gather, ppermute, ...
+
+Axis names are checked against the axes in scope when the call is traced; errors name the axes that exist.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.dtypes import default_dtype, to_inexact
+from shardwise.base.tree import tree_flatten, tree_map, tree_unflatten
+from shardwise.ir import Array, ShapedArray, bind, literal
+from shardwise.ir.axis_scope import AXIS_ENV as AXIS_ENV
+from shardwise.ir.axis_scope import CHECK_VMA as CHECK_VMA
+from shardwise.ops.devices.all_gather import all_gather_op
+from shardwise.ops.devices.all_reduce import all_reduce
+from shardwise.ops.devices.all_to_all import all_to_all_op
+from shardwise.ops.devices.axis_index import axis_index_op
+from shardwise.ops.devices.ppermute import ppermute_op
+from shardwise.ops.devices.reduce_scatter import psum_scatter_op
+from shardwise.ops.devices.variance import pcast_op, pvary_op
+from shardwise.ops.elementwise import binary, unary
+from shardwise.ops.elementwise.binary import div
+from shardwise.ops.elementwise.casts import convert, convert_element_type
+from shardwise.ops.elementwise.selection import select
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.derivative import do, filled
+
+__all__ = [
+    "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pcast", "pmax", "pmean", "pmin", "ppermute",
+    "pshuffle", "psum", "psum_scatter", "pswapaxes", "pvary",
+]  # fmt: skip
+
+Axes = tuple[str, ...]
+
+
+def axes_in_scope() -> dict[str, int]:
+    """Mesh axes bound by the enclosing shard_map or pmap, with sizes."""
+    return dict(AXIS_ENV.get())
+
+
+def checked_axes(axis_name: Any, api: str) -> tuple[Axes, tuple[int, ...]]:
+    """Axis names as a tuple, with sizes; NameError for one that is not in scope, ValueError for a repeated one."""
+    names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    scope = axes_in_scope()
+    for name in names:
+        if name not in scope:
+            near = difflib.get_close_matches(str(name), [str(s) for s in scope], 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            known = (
+                f"axes in scope: {', '.join(map(repr, scope))}"
+                if scope
+                else "no axes are in scope: call it inside shard_map"
+            )
+            raise NameError(
+                f"Found an unbound axis name: {name}. {api} needs a mesh axis that is manual here; {known}.{hint}"
+            )
+    if len(set(names)) != len(names):
+        raise ValueError(f"{api} got an axis name twice: {names}. Name each axis once.")
+    return names, tuple(scope[n] for n in names)
+
+
+def axis_size(axis_name: Any) -> int:
+    """The number of devices along an axis (the product for a tuple), a Python int."""
+    return math.prod(checked_axes(axis_name, "axis_size")[1])
+
+
+def axis_index(axis_name: Any) -> Array:
+    """int32 scalar: this device's position along an axis; for a tuple the first name is major."""
+    names, _ = checked_axes(axis_name, "axis_index")
+    return bind(axis_index_op, axes=names)
+
+
+def _groups(groups: Any, n: int, api: str, equal: bool) -> tuple[tuple[int, ...], ...] | None:
+    if groups is None:
+        return None
+    result = tuple(tuple(int(i) for i in g) for g in groups)
+    if sorted(i for g in result for i in g) != list(range(n)):
+        raise ValueError(f"{api}: axis_index_groups must list each of the {n} positions exactly once, got {groups}.")
+    if equal and len({len(g) for g in result}) > 1:
+        raise ValueError(f"{api}: axis_index_groups must have equal sizes here, got {groups}.")
+    return result
+
+
+def _varying(x: Array, names: Axes, api: str) -> Array:
+    """Under checked types, an operand that varies over some of the axes but not others is an error where the dialect checks it."""
+    missing = [a for a in names if a not in x.aval.vma]
+    if missing and len(missing) != len(names) and config.dialect.types.vma_checked and CHECK_VMA.get():
+        raise ValueError(
+            f"jax.lax.{api} can only accept axis_name which corresponds to one of varying, unreduced, reduced or invarying state "
+            f"of the input. Got input type {x.aval}, axes {names}: it varies over {sorted(set(names) - set(missing))} but not "
+            f"over {missing}. Cast it with pcast(x, {tuple(missing)!r}, to='varying')."
+        )
+    return x
+
+
+def _operand(x: Any, api: str) -> Array:
+    try:
+        return as_array(x)
+    except TypeError as error:
+        raise TypeError(f"{api}: {error}") from None
+
+
+def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+    """The sum over an axis, on every device. Trees are summed leaf by leaf; a Python scalar gives n times itself."""
+    names, sizes = checked_axes(axis_name, "psum")
+    n = math.prod(sizes)
+    groups = _groups(axis_index_groups, n, "psum", equal=False)
+
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, (int, float, complex)) and not isinstance(leaf, bool) and groups is None:
+            return leaf * n
+        value = _varying(_operand(leaf, "psum"), names, "psum")
+        if value.dtype == np.bool_:
+            value = convert_element_type(value, np.dtype(np.int32))
+        return bind(all_reduce, value, axes=names, kind="sum", groups=groups)
+
+    return tree_map(one, x)
+
+
+def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+    """The mean over an axis; integers give floats."""
+    names, sizes = checked_axes(axis_name, "pmean")
+    groups = _groups(axis_index_groups, math.prod(sizes), "pmean", equal=True)
+    n = len(groups[0]) if groups else math.prod(sizes)
+
+    def one(leaf: Any) -> Any:
+        total = psum(_operand(leaf, "pmean"), names, axis_index_groups=groups)
+        if total.dtype.kind not in "fcV" and total.dtype.kind in "iub":
+            weak = total.aval.weak_type
+            total = convert(total, default_dtype("f") if weak else to_inexact(total.dtype), weak)
+        return div(total, literal(n, total.dtype, weak_type=True))
+
+    return tree_map(one, x)
+
+
+def _extremum(kind: str) -> Callable[..., Any]:
+    api = f"p{kind}"
+
+    none = -np.inf if kind == "max" else np.inf
+
+    def collective(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+        names, sizes = checked_axes(axis_name, api)
+        groups = _groups(axis_index_groups, math.prod(sizes), api, equal=False)
+
+        def extremum(value: Any) -> Array:
+            return bind(all_reduce, value, axes=names, kind=kind, groups=groups)
+
+        def one(leaf: Any) -> Any:
+            value = _varying(_operand(leaf, api), names, api)
+            if value.dtype.kind != "c":
+                return extremum(value)
+            # Complex values are ordered by their real parts, those with equal ones by their imaginary parts.
+            first, second = unary.real(value), unary.imag(value)
+            best = extremum(first)
+            candidate = binary.bitwise_or(binary.eq(first, best), binary.ne(first, first))
+            other = filled(second.aval, none)
+            if second.aval.vma:
+                other = bind(pvary_op, other, axes=tuple(sorted(second.aval.vma)))
+            return binary.complex(best, extremum(select(candidate, second, other)))
+
+        return tree_map(one, x)
+
+    collective.__name__ = collective.__qualname__ = api
+    collective.__doc__ = f"The {kind}imum over an axis, on every device."
+    return collective
+
+
+pmax = _extremum("max")
+pmin = _extremum("min")
+
+
+def _dim(dim: int, ndim: int, api: str, name: str) -> int:
+    if not -ndim <= dim < ndim:
+        raise ValueError(f"{api}: {name}={dim} is out of range for a value with {ndim} dims.")
+    return dim % ndim
+
+
+def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False,
+               to: str = "varying") -> Any:  # fmt: skip
+    """Every device gets all blocks: joined along `axis` if `tiled`, else stacked as a new dim `axis` of size n."""
+    if to not in ("varying", "invarying", "reduced"):
+        raise ValueError(f"all_gather: to must be 'varying', 'invarying' or 'reduced', got {to!r}.")
+    names, sizes = checked_axes(axis_name, "all_gather")
+    groups = _groups(axis_index_groups, math.prod(sizes), "all_gather", equal=True)
+
+    def one(leaf: Any) -> Any:
+        value = _varying(_operand(leaf, "all_gather"), names, "all_gather")
+        dim = _dim(axis, value.ndim if tiled else value.ndim + 1, "all_gather", "axis")
+        out = bind(all_gather_op, value, axes=names, sizes=sizes, dim=dim, tiled=tiled, groups=groups,
+                   invariant=to != "varying")  # fmt: skip
+        return bind(pcast_op, out, axes=names, to="reduced") if to == "reduced" else out
+
+    return tree_map(one, x)
+
+
+def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Any = None,
+                 tiled: bool = False) -> Any:  # fmt: skip
+    """The sum over an axis, of which each device keeps its part along `scatter_dimension`."""
+    names, sizes = checked_axes(axis_name, "psum_scatter")
+    groups = _groups(axis_index_groups, math.prod(sizes), "psum_scatter", equal=True)
+    n = len(groups[0]) if groups else math.prod(sizes)
+
+    def one(leaf: Any) -> Any:
+        value = _varying(_operand(leaf, "psum_scatter"), names, "psum_scatter")
+        dim = _dim(scatter_dimension, value.ndim, "psum_scatter", "scatter_dimension")
+        size = value.shape[dim]
+        if not tiled and size != n:
+            raise ValueError(f"reduce_scatter operand scatter dimension size {size} must match shard count {n}; "
+                             "pass tiled=True to keep several rows per device.")  # fmt: skip
+        if tiled and size % n:
+            raise ValueError(
+                f"tiled reduce_scatter operand scatter dimension size {size} must be divisible by shard_count {n}."
+            )
+        if value.dtype == np.bool_:
+            value = convert_element_type(value, np.dtype(np.int32))
+        return bind(psum_scatter_op, value, axes=names, sizes=sizes, dim=dim, tiled=tiled, groups=groups)
+
+    return tree_map(one, x)
+
+
+def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None,
+               tiled: bool = False) -> Any:  # fmt: skip
+    """Device i's j-th part along `split_axis` goes to device j, which joins what it gets along `concat_axis`."""
+    names, sizes = checked_axes(axis_name, "all_to_all")
+    groups = _groups(axis_index_groups, math.prod(sizes), "all_to_all", equal=True)
+    n = len(groups[0]) if groups else math.prod(sizes)
+
+    def one(leaf: Any) -> Any:
+        value = _varying(_operand(leaf, "all_to_all"), names, "all_to_all")
+        split = _dim(split_axis, value.ndim, "all_to_all", "split_axis")
+        concat = _dim(concat_axis, value.ndim, "all_to_all", "concat_axis")
+        size = value.shape[split]
+        if tiled and size % n:
+            raise ValueError(
+                f"all_to_all with tiled=True requires the split dim to be divisible by the axis size: {size} over {n}."
+            )
+        if not tiled and size != n:
+            raise ValueError(f"all_to_all requires the size of the mapped axis axis_name to equal x.shape[split_axis], but they are "
+                             f"{n} and {size} respectively; pass tiled=True to split larger dims.")  # fmt: skip
+        return bind(
+            all_to_all_op, value, axes=names, sizes=sizes, split=split, concat=concat, tiled=tiled, groups=groups
+        )
+
+    return tree_map(one, x)
+
+
+def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
+    """Send each device's value along (source, destination) pairs; devices that receive nothing get zeros."""
+    names, sizes = checked_axes(axis_name, "ppermute")
+    n = math.prod(sizes)
+    pairs = tuple((int(s), int(d)) for s, d in perm)
+    for s, d in pairs:
+        if not (0 <= s < n and 0 <= d < n):
+            raise ValueError(f"ppermute: pair {(s, d)} is out of range for axis {axis_name!r} of size {n}.")
+    if len({s for s, _ in pairs}) != len(pairs) or len({d for _, d in pairs}) != len(pairs):
+        raise ValueError(f"ppermute sources and destinations must be unique, got {pairs}.")
+    return tree_map(lambda leaf: bind(ppermute_op, _varying(_operand(leaf, "ppermute"), names, "ppermute"), axes=names,
+                                      perm=pairs), x)  # fmt: skip
+
+
+def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
+    """Permutation by source: device i gets the value of device perm[i]."""
+    n = axis_size(axis_name)
+    if sorted(perm) != list(range(n)):
+        raise ValueError(f"pshuffle: perm must list each of the {n} positions once, got {tuple(perm)}.")
+    return ppermute(x, axis_name, [(s, d) for d, s in enumerate(perm)])
+
+
+def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = None) -> Any:
+    """Swap the mesh axis with dim `axis`, whose size must equal the axis size."""
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+
+
+def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
+    """Device `source`'s value on every device of the axis."""
+    _, sizes = checked_axes(axis_name, "pbroadcast")
+    n = math.prod(sizes)
+    if not 0 <= source < n:
+        raise ValueError(f"pbroadcast: source={source} is out of range for axis {axis_name!r} of size {n}.")
+    gathered = all_gather(x, axis_name, axis=0)
+
+    def row(g: Array) -> Array:
+        starts, limits = (source,) + (0,) * (g.ndim - 1), (source + 1, *g.shape[1:])
+        return do.squeeze(do.slice(g, start_indices=starts, limit_indices=limits, strides=None), dimensions=(0,))
+
+    return tree_map(row, gathered)
+
+
+def pvary(x: Any, axis_name: Any) -> Any:
+    """Mark a value as varying over an axis: a change of type only."""
+    names, _ = checked_axes(axis_name if axis_name else (), "pvary") if axis_name else ((), ())
+    leaves, tree = tree_flatten(x)
+    return tree_unflatten(tree, [bind(pvary_op, _operand(v, "pvary"), axes=names) if names else v for v in leaves])
+
+
+def _state(aval: ShapedArray, axis: str) -> str:
+    """How a value is typed over one axis."""
+    for state, axes in (("varying", aval.vma), ("unreduced", aval.unreduced), ("reduced", aval.reduced)):
+        if axis in axes:
+            return state
+    return "invarying"
+
+
+def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
+    """Change how a value is typed over an axis: 'varying', 'unreduced' (partial sums) or 'reduced'. Free at run time."""
+    if not isinstance(axis_name, (str, tuple)):
+        raise TypeError(
+            f"pcast: axis_name {axis_name!r} must be a tuple or a str. Got {axis_name!r} of type {type(axis_name).__name__}."
+        )
+    names, _ = checked_axes(axis_name, "pcast")
+
+    def one(leaf: Any) -> Any:
+        value = _operand(leaf, "pcast")
+        aval: ShapedArray = value.aval
+        states = {_state(aval, a) for a in names}
+        state = states.pop() if len(states) == 1 else f"mixed ({', '.join(f'{a}: {_state(aval, a)}' for a in names)})"
+        allowed = {("invarying", "varying"), ("varying", "unreduced"), ("invarying", "reduced"), ("reduced", "varying")}
+        if (state, to) not in allowed:
+            raise ValueError(f"jax.lax.pcast can only accept axis_name which is in one state, the right one: unsupported pcast "
+                             f"from={state}, to={to!r} for {aval} over {names}. "
+                             f"Allowed: {', '.join(f'{a} -> {b}' for a, b in sorted(allowed))}.")  # fmt: skip
+        if to == "varying":
+            return bind(pvary_op, value, axes=names)
+        return bind(pcast_op, value, axes=names, to=to)
+
+    return tree_map(one, x)

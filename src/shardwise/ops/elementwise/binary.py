@@ -1,0 +1,372 @@
+"""Elementwise functions of two operands: arithmetic, bits and shifts, comparisons, complex numbers from parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import as_dtype, canonicalize
+from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
+from shardwise.ir.key_uses import LEAVES
+from shardwise.ops.elementwise import complex_loops
+from shardwise.ops.elementwise import elementwise_ir as ir
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.rules.derivative import along, back, do, scalar, unknown
+from shardwise.ops.rules.operands import (
+    Block,
+    aligned,
+    broadcast_shape,
+    check_kind,
+    check_same_dtype,
+    dtype_kind,
+    elementwise_op,
+    operands,
+)
+from shardwise.runtime import extrema
+from shardwise.runtime.env import Env
+
+__all__ = [
+    "add", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "complex", "div", "eq", "ge", "gt", "le", "lt", "max", "min",
+    "mul", "mulhi", "ne", "nextafter", "pow", "rem", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sub",
+]  # fmt: skip
+
+_BOOL = np.dtype(np.bool_)
+
+# -- kernels: integers as XLA has them -------------------------------------------------------------------------------
+
+
+def _div(x: Block, y: Block) -> Block:
+    """Floats divide exactly; integers truncate, x / 0 has all bits set, and the least integer / -1 wraps."""
+    if x.dtype.kind == "c":
+        return complex_loops.divide(x, y)
+    if dtype_kind(x.dtype) not in "iu":
+        return np.true_divide(x, y)
+    with np.errstate(all="ignore"):
+        if x.dtype.itemsize <= 4 and y.size != 1:  # float64 is exact here, and NumPy is slow by many divisors
+            quotient = np.true_divide(x, y, dtype=np.float64).astype(np.int64).astype(x.dtype)
+        else:
+            quotient = np.floor_divide(x, y)
+            if x.dtype.kind == "i":
+                quotient += ((x ^ y) < 0) & (quotient * y != x)  # floor differs from truncation by one
+    zero = y == 0
+    return np.where(zero, np.array(-1).astype(x.dtype), quotient) if np.any(zero) else quotient
+
+
+def _rem(x: Block, y: Block) -> Block:
+    """The remainder with the sign of `x`; x rem 0 is x for integers."""
+    if dtype_kind(x.dtype) not in "iu":
+        return np.fmod(x, y)
+    with np.errstate(all="ignore"):
+        out = np.fmod(x, y)
+    zero = y == 0
+    return np.where(zero, x, out) if np.any(zero) else out
+
+
+def _shift_right_logical(x: Block, y: Block) -> Block:
+    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    return np.right_shift(x.view(unsigned), y.view(unsigned)).view(x.dtype)
+
+
+def _shift_right_arithmetic(x: Block, y: Block) -> Block:
+    """Copies of the sign bit come in from the left, for unsigned integers too."""
+    if x.dtype.kind == "i":
+        return np.right_shift(x, y)
+    signed = np.dtype(f"i{x.dtype.itemsize}")
+    return np.right_shift(x.view(signed), y.view(signed)).view(x.dtype)
+
+
+def _atan2(x: Block, y: Block) -> Block:
+    if x.dtype.kind != "c":
+        return np.arctan2(x, y)
+    i = x.dtype.type(1j)
+    return -i * np.log((y + i * x) / np.sqrt(x * x + y * y))
+
+
+def _complex(x: Block, y: Block) -> Block:
+    out = np.empty(np.broadcast_shapes(x.shape, y.shape), "c8" if x.dtype.itemsize == 4 else "c16")
+    out.real = x
+    out.imag = y
+    return out
+
+
+def _mulhi(x: Block, y: Block) -> Block:
+    """The upper half of the product's bits."""
+    bits = 8 * x.dtype.itemsize
+    if bits < 64:
+        wide = np.dtype(f"{x.dtype.kind}{2 * x.dtype.itemsize}")
+        return ((x.astype(wide) * y.astype(wide)) >> wide.type(bits)).astype(x.dtype)
+    half, mask = x.dtype.type(32), x.dtype.type(0xFFFFFFFF)
+    x_high, x_low, y_high, y_low = x >> half, x & mask, y >> half, y & mask  # only the high parts carry a sign
+    low = (x_low.view("u8") * y_low.view("u8")) >> np.uint64(32)
+    cross = x_high * y_low + low.view(x.dtype)
+    other = x_low * y_high + (cross & mask)
+    return x_high * y_high + (cross >> half) + (other >> half)
+
+
+# -- derivatives -----------------------------------------------------------------------------------------------------
+
+
+def _rem_push(t: Any, z: Any, x: Any, y: Any) -> Any:
+    """``x - trunc(x / y) * y``: the whole quotient, negated."""
+    quotient = do.div(x, y)
+    return do.mul(do.neg(t), do.mul(do.sign(quotient), do.floor(do.abs(quotient))))
+
+
+def extremum_share(winner: Any, loser: Any, out: Any) -> Any:
+    """1 where `winner` is the extremum alone, one half where both are."""
+    return do.select_n(do.eq(winner, out), 0, do.select_n(do.eq(loser, out), scalar(1, out.dtype), 0.5))
+
+
+def _chosen_left(t: Any, z: Any, x: Any, y: Any) -> Any:
+    return do.mul(t, extremum_share(x, y, z))
+
+
+def _chosen_right(t: Any, z: Any, x: Any, y: Any) -> Any:
+    return do.mul(t, extremum_share(y, x, z))
+
+
+def _squares(x: Any, y: Any) -> Any:
+    return do.add(do.square(x), do.square(y))
+
+
+def _pow_base(t: Any, z: Any, x: Any, y: Any) -> Any:
+    """``y * x ** (y - 1)``; 0 for the integer power 0 of any `x`, where floats have 0 times the infinity at 0."""
+    if y.dtype == x.dtype:
+        return do.mul(t, do.mul(y, do.pow(x, do.sub(y, 1))))
+    zero = do.eq(y, 0)
+    slope = do.pow(x, do.select_n(zero, do.sub(y, 1), 1))
+    power = do.convert_element_type(y, new_dtype=x.dtype, weak_type=x.weak_type)
+    return do.mul(t, do.select_n(zero, do.mul(power, slope), 0))
+
+
+def _pow_power(t: Any, z: Any, x: Any, y: Any) -> Any:
+    return do.mul(t, do.mul(do.log(do.select_n(do.eq(x, 0), x, 1)), z))
+
+
+# -- ops -------------------------------------------------------------------------------------------------------------
+
+add_p = elementwise_op("add", np.add, "biufc", "biufc", emit=ir.ADD, additive=True, shown=Shown(aliases=("add_jaxvals",)),
+                       push=(lambda t, z, x, y: t, lambda t, z, x, y: t),
+                       pull=(lambda ct, x, y: ct, lambda ct, x, y: ct), makes_nan=True)  # fmt: skip
+sub_p = elementwise_op("sub", np.subtract, "iufc", "iufc", emit=ir.SUB, additive=True,
+                       push=(lambda t, z, x, y: t, lambda t, z, x, y: do.neg(t)),
+                       pull=(lambda ct, x, y: ct, lambda ct, x, y: do.neg(ct)), makes_nan=True)  # fmt: skip
+mul_p = elementwise_op("mul", np.multiply, "biufc", "biufc", emit=ir.MUL, scales=2,
+                       push=(lambda t, z, x, y: do.mul(t, y), lambda t, z, x, y: do.mul(x, t)),
+                       pull=(lambda ct, x, y: do.mul(ct, y), lambda ct, x, y: do.mul(x, ct)), makes_nan=True)  # fmt: skip
+div_p = elementwise_op("div", _div, "iufc", "iufc", emit=ir.DIV, scales=1,
+                       ufunc_of=lambda x, y: _div if dtype_kind(x) in "iuc" else np.true_divide,
+                       push=(lambda t, z, x, y: do.div(t, y), lambda t, z, x, y: do.mul(t, do.neg(do.div(z, y)))),
+                       pull=(lambda ct, x, y: do.div(ct, y), None), makes_nan=True, divisor=1)  # fmt: skip
+rem_p = elementwise_op("rem", _rem, "iuf", "iuf", emit=ir.REM, push=(lambda t, z, x, y: t, _rem_push),
+                       ufunc_of=lambda x, y: _rem if dtype_kind(x) in "iu" else np.fmod, makes_nan=True)  # fmt: skip
+max_p = elementwise_op("max", extrema.maximum, "biufc", "biufc", emit=ir.MAX, push=(_chosen_left, _chosen_right),
+                       ufunc_of=lambda x, y: extrema.function("max", x))  # fmt: skip
+min_p = elementwise_op("min", extrema.minimum, "biufc", "biufc", emit=ir.MIN, push=(_chosen_left, _chosen_right),
+                       ufunc_of=lambda x, y: extrema.function("min", x))  # fmt: skip
+atan2_p = elementwise_op("atan2", _atan2, "fc", "fc", emit=ir.ATAN2, ufunc_of=lambda x, y: _atan2 if x.kind == "c" else np.arctan2,
+                         push=(lambda t, z, x, y: do.mul(t, do.div(y, _squares(x, y))),
+                               lambda t, z, x, y: do.mul(t, do.div(do.neg(x), _squares(x, y)))), transcendental=True)  # fmt: skip
+nextafter_p = elementwise_op("nextafter", np.nextafter, "f", "f", emit=ir.NEXTAFTER,
+                             push=(unknown("nextafter", "x1"), unknown("nextafter", "x2")))  # fmt: skip
+mulhi_p = elementwise_op("mulhi", _mulhi, "iu", "iu", emit=ir.MULHI)
+and_p = elementwise_op("and", np.bitwise_and, "biu", "biu", emit=ir.AND)
+or_p = elementwise_op("or", np.bitwise_or, "biu", "biu", emit=ir.OR)
+xor_p = elementwise_op("xor", np.bitwise_xor, "biu", "biu", emit=ir.XOR)
+shift_left_p = elementwise_op("shift_left", np.left_shift, "iu", "iu", emit=ir.SHIFT_LEFT)
+shift_right_logical_p = elementwise_op(
+    "shift_right_logical", _shift_right_logical, "iu", "iu", emit=ir.SHIFT_RIGHT_LOGICAL
+)
+shift_right_arithmetic_p = elementwise_op(
+    "shift_right_arithmetic", _shift_right_arithmetic, "iu", "iu", emit=ir.SHIFT_RIGHT_ARITHMETIC
+)
+
+eq_p = elementwise_op("eq", np.equal, "biufck", "biufck", emit=ir.EQ, result=lambda d: _BOOL, keys=LEAVES)
+ne_p = elementwise_op("ne", np.not_equal, "biufck", "biufck", emit=ir.NE, result=lambda d: _BOOL, keys=LEAVES)
+lt_p = elementwise_op("lt", np.less, "biuf", "biuf", emit=ir.LT, result=lambda d: _BOOL)
+le_p = elementwise_op("le", np.less_equal, "biuf", "biuf", emit=ir.LE, result=lambda d: _BOOL)
+gt_p = elementwise_op("gt", np.greater, "biuf", "biuf", emit=ir.GT, result=lambda d: _BOOL)
+ge_p = elementwise_op("ge", np.greater_equal, "biuf", "biuf", emit=ir.GE, result=lambda d: _BOOL)
+
+
+def _complex_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:
+    for i, t in enumerate((x, y)):
+        if t.dtype.name not in ("float32", "float64"):
+            raise TypeError(
+                f"complex does not accept dtype {t.dtype.name} at position {i}; expected float32 or float64."
+            )
+    check_same_dtype("complex", (x, y))
+    dtype = as_dtype("complex64" if x.dtype.itemsize == 4 else "complex128")
+    return ShapedArray(broadcast_shape("complex", (x.shape, y.shape)), dtype, x.weak_type and y.weak_type)
+
+
+def _complex_kernel(env: Env, x: Block, y: Block) -> Block:
+    return _complex(*aligned(env, (x, y)))
+
+
+complex_p = define_op("complex", type_rule=_complex_type, kernel=_complex_kernel, ufunc=_complex,
+                      jvp=along("complex", (lambda t, z, x, y: do.complex(t, 0), lambda t, z, x, y: do.complex(0, t))),
+                      transpose=back((lambda ct, x, y: do.real(ct), lambda ct, x, y: do.neg(do.imag(ct)))))  # fmt: skip
+
+
+def _pow_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:
+    check_kind("pow", x, "fc", 0)
+    if dtype_kind(y.dtype) not in "iu" and x.dtype != y.dtype:
+        raise TypeError(f"lax.pow takes a power of the base's dtype or of an integer dtype, got {x.dtype.name} to the power "
+                        f"{y.dtype.name}. Cast one of them.")  # fmt: skip
+    return ShapedArray(broadcast_shape("pow", (x.shape, y.shape)), x.dtype, x.weak_type and y.weak_type)
+
+
+def _pow(x: Block, y: Block) -> Block:
+    if y.ndim == 0 and x.dtype.kind == "f" and y == 0.5:  # np.power would take a square root, that of -0.0 and -inf too
+        root = np.sqrt(np.where(x == -np.inf, x.dtype.type(np.inf), x))
+        return np.add(root, 0, dtype=x.dtype)
+    return np.power(x, y if y.dtype == x.dtype else y.astype(x.dtype))
+
+
+def _pow_kernel(env: Env, x: Block, y: Block) -> Block:
+    return _pow(*aligned(env, (x, y)))
+
+
+pow_p = define_op("pow", type_rule=_pow_type, kernel=_pow_kernel, ufunc=_pow, emit=ir.POW,
+                  jvp=along("pow", (_pow_base, _pow_power)),
+                  ufunc_of=lambda x, y: np.power if x == y and x.kind != "f" else _pow, transcendental=True)  # fmt: skip
+
+
+# -- functions -------------------------------------------------------------------------------------------------------
+
+
+def _no_bool(name: str, x: Any, y: Any) -> None:
+    for i, v in enumerate((x, y)):
+        if v.dtype is _BOOL:
+            raise TypeError(f"lax.{name} does not accept dtype bool at position {i}; expected integer, floating or complex "
+                            "floating. Use lax.bitwise_or or lax.bitwise_and on bools.")  # fmt: skip
+
+
+def add(x: Any, y: Any) -> Array:
+    """Elementwise ``x + y``. TypeError for bools (the op itself takes them: logical or)."""
+    x, y = operands("add", x, y)
+    _no_bool("add", x, y)
+    return bind(add_p, x, y)
+
+
+def sub(x: Any, y: Any) -> Array:
+    """Elementwise ``x - y``."""
+    return bind(sub_p, *operands("sub", x, y))
+
+
+def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
+    """Elementwise ``x * y``, computed in `out_dtype` if that is given. TypeError for bools (the op itself takes them)."""
+    x, y = operands("mul", x, y)
+    _no_bool("mul", x, y)
+    if out_dtype is not None:
+        check_same_dtype("mul", (x.aval, y.aval))
+        wide, weak = canonicalize(out_dtype), x.aval.weak_type and y.aval.weak_type
+        x, y = convert(x, wide, weak), convert(y, wide, weak)
+    return bind(mul_p, x, y)
+
+
+def div(x: Any, y: Any) -> Array:
+    """Elementwise ``x / y``; integers truncate towards 0, and division by 0 gives the integer with all bits set."""
+    return bind(div_p, *operands("div", x, y))
+
+
+def rem(x: Any, y: Any) -> Array:
+    """Elementwise remainder with the sign of `x`; an integer's remainder by 0 is the integer."""
+    return bind(rem_p, *operands("rem", x, y))
+
+
+def max(x: Any, y: Any) -> Array:
+    """Elementwise maximum; NaN if either is. Complex values compare by real, then imaginary part."""
+    return bind(max_p, *operands("max", x, y))
+
+
+def min(x: Any, y: Any) -> Array:
+    """Elementwise minimum; NaN if either is. Complex values compare by real, then imaginary part."""
+    return bind(min_p, *operands("min", x, y))
+
+
+def pow(x: Any, y: Any) -> Array:
+    """Elementwise `x` to the power `y`: floats or complex values, with `y` of the same dtype or of an integer one."""
+    return bind(pow_p, *operands("pow", x, y))
+
+
+def atan2(x: Any, y: Any) -> Array:
+    """Elementwise angle of the point (y, x): the arc tangent of ``x / y`` in the right quadrant."""
+    return bind(atan2_p, *operands("atan2", x, y))
+
+
+def nextafter(x1: Any, x2: Any) -> Array:
+    """Elementwise next float after `x1` in the direction of `x2`."""
+    return bind(nextafter_p, *operands("nextafter", x1, x2))
+
+
+def complex(x: Any, y: Any) -> Array:
+    """Complex values from real and imaginary parts: float32 or float64."""
+    return bind(complex_p, *operands("complex", x, y))
+
+
+def mulhi(x: Any, y: Any, /) -> Array:
+    """Elementwise upper half of the bits of the integer product ``x * y``."""
+    return bind(mulhi_p, *operands("mulhi", x, y))
+
+
+def bitwise_and(x: Any, y: Any) -> Array:
+    """Elementwise and of integers' bits or of bools."""
+    return bind(and_p, *operands("bitwise_and", x, y))
+
+
+def bitwise_or(x: Any, y: Any) -> Array:
+    """Elementwise or of integers' bits or of bools."""
+    return bind(or_p, *operands("bitwise_or", x, y))
+
+
+def bitwise_xor(x: Any, y: Any) -> Array:
+    """Elementwise exclusive or of integers' bits or of bools."""
+    return bind(xor_p, *operands("bitwise_xor", x, y))
+
+
+def shift_left(x: Any, y: Any) -> Array:
+    """Elementwise ``x << y`` of integers; 0 where `y` is negative or at least the number of bits."""
+    return bind(shift_left_p, *operands("shift_left", x, y))
+
+
+def shift_right_logical(x: Any, y: Any) -> Array:
+    """Elementwise ``x >> y`` with zero bits coming in; 0 where `y` is negative or at least the number of bits."""
+    return bind(shift_right_logical_p, *operands("shift_right_logical", x, y))
+
+
+def shift_right_arithmetic(x: Any, y: Any) -> Array:
+    """Elementwise ``x >> y`` with copies of the sign bit coming in, also where `y` is out of range."""
+    return bind(shift_right_arithmetic_p, *operands("shift_right_arithmetic", x, y))
+
+
+def eq(x: Any, y: Any) -> Array:
+    """Elementwise ``x == y`` as bool."""
+    return bind(eq_p, *operands("eq", x, y))
+
+
+def ne(x: Any, y: Any) -> Array:
+    """Elementwise ``x != y`` as bool."""
+    return bind(ne_p, *operands("ne", x, y))
+
+
+def lt(x: Any, y: Any) -> Array:
+    """Elementwise ``x < y`` as bool."""
+    return bind(lt_p, *operands("lt", x, y))
+
+
+def le(x: Any, y: Any) -> Array:
+    """Elementwise ``x <= y`` as bool."""
+    return bind(le_p, *operands("le", x, y))
+
+
+def gt(x: Any, y: Any) -> Array:
+    """Elementwise ``x > y`` as bool."""
+    return bind(gt_p, *operands("gt", x, y))
+
+
+def ge(x: Any, y: Any) -> Array:
+    """Elementwise ``x >= y`` as bool."""
+    return bind(ge_p, *operands("ge", x, y))

@@ -1,0 +1,200 @@
+"""Elementwise functions that SciPy computes and `lax` does not name: exponential integrals, Dawson's, hypergeometric, ..."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, Op, ShapedArray, bind, define_op
+from shardwise.ir.op import Params, Types
+from shardwise.ops.elementwise.casts import strong
+from shardwise.ops.rules.derivative import Pushes, do, unknown
+from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype, elementwise_op
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Rule, pointwise_rule
+
+__all__: list[str] = []
+
+
+def _function(name: str) -> Any:
+    """SciPy's ufunc in the operands' precision, or in double where it has no other."""
+
+    def function(*blocks: Block) -> Block:
+        import scipy.special
+
+        dtype = blocks[0].dtype
+        if dtype.itemsize < 4:
+            blocks = tuple(b.astype(np.float32) for b in blocks)
+        with np.errstate(all="ignore"):
+            out = np.asarray(getattr(scipy.special, name)(*blocks)).astype(dtype, copy=False)
+        if len(blocks) > 1:  # of several operands some look at one only where another is a pole
+            np.copyto(out, np.array(np.nan, dtype), where=functools.reduce(np.logical_or, map(np.isnan, blocks)))
+        return out
+
+    return function
+
+
+def _owens_t(h: Block, a: Block) -> Block:
+    """Odd in `a`, at -0.0, too."""
+    return np.copysign(_function("owens_t")(h, a), a)
+
+
+def _hyp1f1(a: Block, b: Block, x: Block) -> Block:
+    """At infinity, where SciPy's function does not return, infinite with the sign that it has for large numbers; 1 of a = 0."""
+    far = x == np.inf
+    found = _function("hyp1f1")(a, b, np.where(far, x.dtype.type(1000), x))
+    with np.errstate(all="ignore"):
+        return np.where(far & (a != 0), found * x, found).astype(x.dtype, copy=False)
+
+
+# name: (number of operands, kinds that they may be of)
+_TABLE = {
+    "expi": (1, "f"), "psi": (1, "c"), "expn": (2, "f"), "spence": (1, "f"), "ndtri": (1, "f"), "log_ndtr": (1, "f"),
+    "erfcx": (1, "fc"), "dawsn": (1, "f"), "wofz": (1, "c"), "loggamma": (1, "c"), "gamma": (1, "fc"), "poch": (2, "f"),
+    "hyp1f1": (3, "f"), "hyp2f1": (4, "f"), "owens_t": (2, "f"), "rgamma": (1, "c"), "jv": (2, "f"), "betaln": (2, "f"),
+}  # fmt: skip
+
+# -- derivatives: how the tangent of each operand moves the result; None where that is not known --------------------------------
+
+
+def _bell(x: Any) -> Any:
+    """The normal distribution's density."""
+    return do.mul(1 / math.sqrt(2 * math.pi), do.exp(do.mul(-0.5, do.square(x))))
+
+
+def _call(name: str, *args: Any) -> Any:
+    return getattr(do, f"scipy_{name}")(*args)
+
+
+def _spence_push(t: Any, y: Any, x: Any) -> Any:
+    one = do.eq(x, 1)
+    return do.mul(t, do.select_n(one, do.div(do.log(x), do.sub(1, do.select_n(one, x, 0))), -1))
+
+
+def _gamma_push(t: Any, y: Any, x: Any) -> Any:
+    slope = _call("psi", x) if x.dtype.kind == "c" else do.digamma(x)
+    return do.mul(t, do.mul(y, slope))
+
+
+def _wofz_push(t: Any, y: Any, z: Any) -> Any:
+    return do.mul(t, do.add(do.mul(z, do.mul(-2, y)), 2j / math.sqrt(math.pi)))
+
+
+def _owens_h(t: Any, y: Any, h: Any, a: Any) -> Any:
+    return do.mul(t, do.mul(do.mul(-0.5, _bell(h)), do.erf(do.mul(do.mul(a, h), math.sqrt(0.5)))))
+
+
+def _owens_a(t: Any, y: Any, h: Any, a: Any) -> Any:
+    spread = do.add(do.square(a), 1)
+    return do.mul(t, do.div(do.exp(do.mul(-0.5, do.mul(do.square(h), spread))), do.mul(2 * math.pi, spread)))
+
+
+def _betaln_slope(a: Any, b: Any) -> Any:
+    """The derivative in `a`."""
+    return do.sub(do.digamma(a), do.digamma(do.add(a, b)))
+
+
+_PUSHES: dict[str, Pushes] = {
+    "betaln": (lambda t, y, a, b: do.mul(t, _betaln_slope(a, b)), lambda t, y, a, b: do.mul(t, _betaln_slope(b, a))),
+    "expi": lambda t, y, x: do.mul(t, do.div(do.exp(x), x)),
+    "loggamma": lambda t, y, x: do.mul(t, _call("psi", x)),
+    "expn": (unknown("expn", "its order"), lambda t, y, n, x: do.mul(t, do.neg(_call("expn", do.sub(n, 1), x)))),
+    "spence": _spence_push,
+    "ndtri": lambda t, y, x: do.mul(t, do.div(1, _bell(y))),
+    "log_ndtr": lambda t, y, x: do.mul(t, do.div(math.sqrt(2 / math.pi), _call("erfcx", do.mul(x, -math.sqrt(0.5))))),
+    "erfcx": lambda t, y, x: do.mul(t, do.sub(do.mul(x, do.mul(2, y)), 2 / math.sqrt(math.pi))),
+    "dawsn": lambda t, y, x: do.mul(t, do.sub(1, do.mul(x, do.mul(2, y)))),
+    "wofz": _wofz_push,
+    "gamma": _gamma_push,
+    "poch": (lambda t, y, z, m: do.mul(t, do.mul(y, do.sub(do.digamma(do.add(z, m)), do.digamma(z)))),
+             lambda t, y, z, m: do.mul(t, do.mul(y, do.digamma(do.add(z, m))))),
+    "hyp1f1": (unknown("hyp1f1", "a"), unknown("hyp1f1", "b"),
+               lambda t, y, a, b, x: do.mul(t, do.mul(do.div(a, b), _call("hyp1f1", do.add(a, 1), do.add(b, 1), x)))),
+    "hyp2f1": (unknown("hyp2f1", "a"), unknown("hyp2f1", "b"), unknown("hyp2f1", "c"),
+               lambda t, y, a, b, c, x: do.mul(t, do.mul(do.div(do.mul(a, b), c),
+                                                         _call("hyp2f1", do.add(a, 1), do.add(b, 1), do.add(c, 1), x)))),
+    "owens_t": (_owens_h, _owens_a),
+    "jv": (unknown("jv", "its order"),
+           lambda t, y, n, x: do.mul(t, do.mul(0.5, do.sub(_call("jv", do.sub(n, 1), x), _call("jv", do.add(n, 1), x))))),
+}  # fmt: skip
+
+_OWN = {"hyp1f1": _hyp1f1, "owens_t": _owens_t}
+OPS: dict[str, Op] = {name: elementwise_op(f"scipy_{name}", _OWN.get(name) or _function(name), *(kinds,) * arity, push=_PUSHES.get(name),
+                                           makes_nan=True)
+                      for name, (arity, kinds) in _TABLE.items()}  # fmt: skip
+
+
+def apply(name: str, *values: Any) -> Array:
+    """SciPy's function `name` of values with one dtype; strongly typed."""
+    return bind(OPS[name], *[strong(v) for v in values])
+
+
+# -- functions with two results ------------------------------------------------------------------------------------------------
+
+
+def _pair_type(name: str) -> Any:
+    def rule(x: ShapedArray) -> tuple[ShapedArray, ShapedArray]:
+        check_kind(name, x, "f")
+        check_same_dtype(name, [x])
+        out = ShapedArray(broadcast_shape(name, [x.shape]), x.dtype, x.weak_type)
+        return out, out
+
+    return rule
+
+
+def _pair_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    return pointwise_rule((in_types[0].shape,), tuple(t.shape for t in out_types))
+
+
+def _square_in_fours(x: Any) -> Any:
+    """``x ** 2`` less whole fours: of x = 2 m + f with whole m the square is 4 m (m + f) + f ** 2."""
+    m = do.round(do.mul(x, 0.5), rounding_method=1)
+    f = do.sub(x, do.mul(m, 2))
+    turn = do.mul(m, f)
+    return do.add(do.mul(4, do.sub(turn, do.round(turn, rounding_method=1))), do.square(f))
+
+
+def _pair(name: str) -> Op:
+    def kernel(env: Env, x: Block) -> tuple[Block, ...]:
+        import scipy.special
+
+        (block,) = aligned(env, [x])
+        wide = block.astype(np.float32) if x.dtype.itemsize < 4 else block
+        with np.errstate(all="ignore"):
+            found = [np.asarray(v).astype(x.dtype, copy=False) for v in getattr(scipy.special, name)(wide)]
+        found[0] = np.copysign(found[0], x.dtype.type(1) * block)  # odd, at -0.0, too
+        return tuple(found)
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, list[Any]]:
+        (x,), (t,) = primals, tangents
+        if name == "fresnel":
+            angle = do.mul(math.pi / 2, _square_in_fours(x))
+            slopes = [do.sin(angle), do.cos(angle)]
+        else:
+            zero = do.eq(x, 0)
+            sinc = do.select_n(zero, do.div(do.sin(x), do.select_n(zero, x, 1)), 1)
+            slopes = [sinc, do.div(do.cos(x), x)]
+        return _call(name, x), [do.mul(t, s) for s in slopes]
+
+    return define_op(
+        f"scipy_{name}",
+        makes_nan=True,
+        type_rule=_pair_type(name),
+        kernel=kernel,
+        rule=_pair_rule,
+        multiple_results=True,
+        jvp=jvp,
+    )
+
+
+PAIRS = {name: _pair(name) for name in ("sici", "fresnel")}
+
+
+def apply_pair(name: str, x: Any) -> tuple[Array, Array]:
+    """SciPy's function `name`, which has two results; strongly typed."""
+    first, second = bind(PAIRS[name], strong(x))
+    return first, second

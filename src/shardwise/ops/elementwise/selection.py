@@ -1,0 +1,210 @@
+"""Choosing elementwise between values: `select_n`, `select`, `clamp`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir.explicit import elementwise_error, specs_from_rule
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops.elementwise import elementwise_ir as ir
+from shardwise.ops.rules.derivative import along, do, filled, is_linear, spread, unbroadcast
+from shardwise.ops.rules.operands import (
+    Block,
+    aligned,
+    broadcast_shape,
+    check_same_dtype,
+    dtype_kind,
+    operand,
+    operands,
+)
+from shardwise.runtime import extrema
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Rule
+
+__all__ = ["clamp", "select", "select_n"]
+
+
+def _select_type(which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
+    """More than `lax.select_n` allows: operands of rank 0 and dims of size 1 broadcast."""
+    if len(cases) == 0:
+        raise ValueError("select_n needs at least one case.")
+    kind = dtype_kind(which.dtype)
+    if kind not in "biu":
+        raise TypeError(f"select_n: `which` must be of bool or integer type, got {which.dtype.name}.")
+    if kind == "b" and len(cases) > 2:
+        raise TypeError(
+            f"select_n: a bool `which` chooses between at most 2 cases, got {len(cases)}. Use an int32 `which`."
+        )
+    check_same_dtype("select_n", cases)
+    shape = broadcast_shape("select_n", [which.shape, *[c.shape for c in cases]])
+    return ShapedArray(shape, cases[0].dtype, all(c.weak_type for c in cases))
+
+
+def _select_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    """Cases and `which` lie alike; scalars, dims of size 1, and operands that no mesh holds, adapt."""
+    if not _agree(in_types[1:]):
+        shown = ", ".join(str(t.sharding.spec) for t in in_types[1:])
+        raise elementwise_error(f"select_n takes cases of one sharding, got [{shown}]. Reshard one of them.")
+    if not _agree(in_types):
+        raise elementwise_error("select_n: `which` must be a scalar or have the sharding of the cases, got "
+                         f"{in_types[0].sharding.spec} for cases with {in_types[1].sharding.spec}. Reshard it.")  # fmt: skip
+    return specs_from_rule("select_n", in_types, out_types, rule)
+
+
+def _agree(types: Sequence[ShapedArray]) -> bool:
+    """Whether all are split alike, dim by dim, where they have more than one element."""
+    placed = [t for t in types if t.ndim and t.mesh is not None]
+    dims = zip(*[zip(t.shape, t.spec, strict=True) for t in placed], strict=True)
+    return all(len({axes for size, axes in dim if size > 1}) <= 1 for dim in dims)
+
+
+_BIG = 1 << 14  # elements from which mispredicted branches cost more than NumPy calls do
+
+
+def _choose(which: Block, no: Block, yes: Block) -> Block:
+    """``np.where(which, yes, no)``; for many elements by bits, as NumPy's own loop branches on each."""
+    if which.size < _BIG or no.dtype.itemsize > 8:
+        return np.where(which, yes, no)
+    bits = np.dtype(f"i{no.dtype.itemsize}")
+    no = no.view(bits)
+    mask = np.negative(which.view(np.int8), dtype=bits)  # 0 or all bits
+    out = np.bitwise_xor(yes.view(bits), no)
+    out = np.bitwise_and(out, mask, out=out) if out.shape == mask.shape else np.bitwise_and(out, mask)
+    return np.bitwise_xor(out, no, out=out).view(yes.dtype)
+
+
+def _select(which: Block, *cases: Block) -> Block:
+    if which.dtype.kind == "b":
+        return _choose(which, cases[0], cases[-1])
+    out = cases[0]
+    for i, case in enumerate(cases[1:], 1):  # an index out of range takes the nearest case
+        out = _choose(which >= i, out, case)
+    return out
+
+
+def _select_kernel(env: Env, *blocks: Block) -> Block:
+    return _select(*aligned(env, blocks))
+
+
+def _select_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    which, *cases = primals
+    out = bind(select_n_p, which, *cases)
+    if all(t is None for t in tangents):
+        return out, None
+    return out, spread(do.select_n(which, *[0 if t is None else t for t in tangents[1:]]), out.aval)
+
+
+def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
+    def pulled(i: int) -> Any:
+        aval = cases[i].aval
+        zero = filled(aval) if aval.reduced and aval.shape == ct.shape else 0  # partial sums, as the cotangent
+        return unbroadcast(do.select_n(which, *[ct if j == i else zero for j in range(len(cases))]), aval)
+
+    return [None, *(pulled(i) if is_linear(c) else None for i, c in enumerate(cases))]
+
+
+select_n_p = define_op(
+    "select_n",
+    type_rule=_select_type,
+    kernel=_select_kernel,
+    ufunc=_select,
+    emit=ir.SELECT_N,
+    additive=(1, None),
+    explicit=_select_explicit,
+    jvp=_select_jvp,
+    transpose=_select_transpose,
+)
+
+
+def select_n(which: Any, *cases: Any) -> Array:
+    """Elementwise ``cases[which]``.
+
+    Args:
+        which: bool (case 0 or 1) or integer, a scalar or of the cases' shape.
+        cases: values of one shape and dtype.
+
+    Raises:
+        TypeError: shapes or dtypes differ, or a bool `which` meets more than two cases.
+    """
+    chooser, values = operand("select_n", which), operands("select_n", *cases)
+    shapes = [v.shape for v in values]
+    if any(s != shapes[0] for s in shapes):
+        raise TypeError(
+            f"select_n takes cases of one shape, got {', '.join(map(str, shapes))}. Use jnp.where to broadcast."
+        )
+    if values and chooser.shape not in ((), shapes[0]):
+        raise TypeError(
+            f"select_n: `which` must be scalar or have the same shape as cases, {shapes[0]}, got {chooser.shape}."
+        )
+    return bind(select_n_p, chooser, *values)
+
+
+def select(pred: Any, on_true: Any, on_false: Any) -> Array:
+    """Elementwise `on_true` where `pred` is true, else `on_false`; see `select_n`."""
+    return select_n(pred, on_false, on_true)
+
+
+def _clamp_type(low: ShapedArray, x: ShapedArray, high: ShapedArray) -> ShapedArray:
+    check_same_dtype("clamp", (low, x, high))
+    if dtype_kind(x.dtype) in "ck0":
+        raise TypeError(f"clamp does not accept dtype {x.dtype.name}; expected bool, integer or floating.")
+    shape = broadcast_shape("clamp", [low.shape, x.shape, high.shape])
+    return ShapedArray(shape, x.dtype, low.weak_type and x.weak_type and high.weak_type)
+
+
+@functools.cache
+def _clamp_of(dtype: Any) -> Callable[[Block, Block, Block], Block]:
+    """The kernel for blocks of that dtype."""
+    maximum, minimum = extrema.function("max", dtype), extrema.function("min", dtype)
+    simple = not extrema.has_signs(dtype)
+
+    def clamp(low: Block, x: Block, high: Block) -> Block:
+        if x.size >= _BIG and dtype.kind in "iuf" and np.all(low) and np.all(high):  # one pass, but slow to start
+            return np.clip(x, low, high)
+        out = np.minimum(np.maximum(x, low), high)
+        if simple or extrema.no_zeros(out):
+            return out
+        return minimum(maximum(x, low), high)
+
+    return clamp
+
+
+def _clamp(low: Block, x: Block, high: Block) -> Block:
+    return _clamp_of(x.dtype)(low, x, high)
+
+
+def _clamp_kernel(env: Env, low: Block, x: Block, high: Block) -> Block:
+    return _clamp(*aligned(env, (low, x, high)))
+
+
+_CLAMP_PUSHES = (
+    lambda t, out, low, x, high: do.select_n(do.and_(do.gt(low, x), do.lt(low, high)), 0, t),
+    lambda t, out, low, x, high: do.select_n(do.and_(do.gt(x, low), do.lt(x, high)), 0, t),
+    lambda t, out, low, x, high: do.select_n(do.lt(high, x), 0, t),
+)
+clamp_p = define_op(
+    "clamp",
+    type_rule=_clamp_type,
+    kernel=_clamp_kernel,
+    ufunc=_clamp,
+    ufunc_of=lambda low, x, high: _clamp_of(x),
+    emit=ir.CLAMP,
+    jvp=along("clamp", _CLAMP_PUSHES),
+)
+
+
+def clamp(min: Any, x: Any, max: Any) -> Array:
+    """Elementwise `x` moved into the range from `min` to `max` (scalars or of its shape); NaN stays NaN."""
+    low, value, high = operands("clamp", min, x, max)
+    for name, bound in (("min", low), ("max", high)):
+        if bound.shape not in ((), value.shape):
+            raise TypeError(
+                f"clamp: {name} must be a scalar or have the operand's shape {value.shape}, got {bound.shape}."
+            )
+    return bind(clamp_p, low, value, high)

@@ -1,0 +1,1 @@
+"""Reading and writing at computed positions, sorting and searching."""

@@ -1,0 +1,335 @@
+"""`gather`: windows of an array at computed positions, with XLA's dimension numbers.
+
+Comes in: an operand, an integer array of window starts (its last dim has one entry per indexed operand dim), the
+numbers. Goes out: one window per start; starts out of bounds follow the mode.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir.explicit import agreed_split, type_error
+from shardwise.ir.indexed import Indexed
+from shardwise.ir.key_uses import HANDS_ON
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Axes, Spec
+from shardwise.ops.devices.all_reduce import all_reduce, summing
+from shardwise.ops.indexing.gather_kernel import gather_compile, gather_kernel
+from shardwise.ops.indexing.window_numbers import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+    check_batching,
+    check_dims,
+    check_indices,
+    gather_window_dims,
+)
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.derivative import do, filled, moved_to_front
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = ["GatherDimensionNumbers", "GatherScatterMode", "gather"]
+
+DimAxes = tuple[Axes, ...]
+
+# Whether an indexed operand dim may stay split: each device reads what it owns and a sum completes the result.
+MASKED_GATHER = True
+
+
+# -- types -------------------------------------------------------------------------------------
+
+
+def _gather_type(
+    operand: ShapedArray,
+    indices: ShapedArray,
+    *,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: tuple[int, ...],
+    operand_axes: DimAxes | None,
+    **params: Any,
+) -> ShapedArray:
+    del params
+    n = dimension_numbers
+    check_indices("gather", indices)
+    rank = len(n.offset_dims) + indices.ndim - 1
+    check_dims("gather", "offset_dims", n.offset_dims, rank)
+    check_batching(
+        "gather",
+        operand,
+        indices,
+        n.operand_batching_dims,
+        n.start_indices_batching_dims,
+        n.collapsed_slice_dims,
+        "collapsed_slice_dims",
+        n.start_index_map,
+        "start_index_map",
+    )
+    if len(slice_sizes) != operand.ndim:
+        raise TypeError(f"gather: slice_sizes {slice_sizes} needs one size per dim of the operand {operand.shape}.")
+    window = gather_window_dims(n, operand.ndim)
+    if len(window) != len(n.offset_dims):
+        raise TypeError(
+            f"gather: a window of the operand {operand.shape} has dims {window}, but offset_dims {n.offset_dims} "
+            f"places {len(n.offset_dims)}; leave the others to collapsed_slice_dims or operand_batching_dims."
+        )
+    for d, (size, full) in enumerate(zip(slice_sizes, operand.shape, strict=True)):
+        if not 0 <= size <= full and operand_axes is None:
+            raise TypeError(
+                f"gather: slice_sizes {slice_sizes} must lie within the operand {operand.shape}; see dim {d}."
+            )
+    for d in (*n.collapsed_slice_dims, *n.operand_batching_dims):
+        if slice_sizes[d] > 1:
+            raise TypeError(
+                f"gather: dim {d} is collapsed or a batching dim, so its slice size must be 1, not {slice_sizes[d]}."
+            )
+    batch = iter(indices.shape[:-1])
+    sizes = iter(slice_sizes[d] for d in window)
+    shape = tuple(next(sizes) if d in n.offset_dims else next(batch) for d in range(rank))
+    return ShapedArray(shape, operand.dtype, operand.weak_type)
+
+
+# -- sharding -------------------------------------------------------------------------------------
+
+
+def _gather_rule(ins: Types, outs: Types, params: Params) -> Rule:
+    numbers: GatherDimensionNumbers = params["dimension_numbers"]
+    operand, indices, out = ins[0].shape, ins[1].shape, outs[0].shape
+    slice_sizes: tuple[int, ...] = params["slice_sizes"]
+    rank = len(operand)
+    sizes = [*operand, *indices]  # one factor per operand dim, then one per dim of the indices
+    kinds = [Kind.PASS] * rank + [Kind.PASS] * (len(indices) - 1) + [Kind.REPLICATE]
+    blocked: set[int] = set()
+    index_factor = {i: rank + i for i in range(len(indices))}
+    for d, i in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True):
+        index_factor[i] = d
+    window = gather_window_dims(numbers, rank)
+    for d, size in enumerate(slice_sizes):
+        if d in numbers.operand_batching_dims:
+            continue
+        indexed = d in numbers.start_index_map
+        if indexed and size == 1 and MASKED_GATHER:
+            kinds[d] = Kind.REDUCE if operand[d] != 1 else Kind.PASS
+        elif indexed or size != operand[d]:
+            kinds[d] = Kind.REPLICATE
+            if size != operand[d]:
+                blocked.add(d)
+    offsets = iter(window)
+    batch = iter(range(len(indices) - 1))
+    out_dims = [next(offsets) if d in numbers.offset_dims else index_factor[next(batch)] for d in range(len(out))]
+    return Rule(
+        (
+            tuple((d,) if n != 1 else () for d, n in enumerate(operand)),
+            tuple((index_factor[i],) if n != 1 else () for i, n in enumerate(indices)),
+        ),
+        (tuple((f,) if n != 1 else () for f, n in zip(out_dims, out, strict=True)),),
+        tuple(sizes),
+        tuple(kinds),
+        frozenset(blocked),
+    )
+
+
+def _localize(params: Params, ins: Types, outs: Types) -> Params:
+    numbers: GatherDimensionNumbers = params["dimension_numbers"]
+    sizes = list(params["slice_sizes"])
+    for d, o in zip(gather_window_dims(numbers, ins[0].ndim), numbers.offset_dims, strict=True):
+        sizes[d] = outs[0].shape[o]
+    return {**params, "slice_sizes": tuple(sizes)}
+
+
+def _place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes]) -> Params:
+    """Tell the kernel which mesh axes split the indexed operand dims."""
+    numbers: GatherDimensionNumbers = params["dimension_numbers"]
+    if not in_dims[0]:
+        return params
+    axes: list[Axes] = [() for _ in in_dims[0]]
+    for d in numbers.start_index_map:
+        axes[d] = in_dims[0][d]
+    del out_dims
+    return {**params, "operand_axes": tuple(axes) if any(axes) else None}
+
+
+def _gather_specs(ins: Types, outs: Types, params: Mapping[str, Any], rule: Rule) -> tuple[Spec, ...]:
+    del rule
+    numbers: GatherDimensionNumbers = params["dimension_numbers"]
+    operand, indices = ins[0], ins[1]
+    window = gather_window_dims(numbers, operand.ndim)
+    batching = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+    whole = {
+        d for d, n in enumerate(params["slice_sizes"]) if n == operand.shape[d]
+    }  # of size 1 among them, if collapsed
+    clear = all(not axes or d in whole or d in numbers.operand_batching_dims for d, axes in enumerate(operand.spec))
+    clear &= all(not axes or i in batching for i, axes in enumerate(indices.spec))
+    together = {i: agreed_split(operand.spec[d], indices.spec[i]) for i, d in batching.items()}
+    clear &= None not in together.values()
+    if not clear:
+        raise type_error(
+            f"gather from {operand.str_short()} at {indices.str_short()}: the result's sharding is ambiguous. "
+            "Say it with .at[...].get(out_sharding=), or reshard the indexed dims and the indices to None."
+        )
+    offsets = iter(operand.spec[d] for d in window)
+    batch = iter(range(indices.ndim - 1))
+    spec: list[Axes] = []
+    for d in range(outs[0].ndim):
+        if d in numbers.offset_dims:
+            spec.append(next(offsets))
+        else:
+            i = next(batch)
+            spec.append(together.get(i) or ())
+    return (tuple(spec),)
+
+
+# -- derivative and batching -------------------------------------------------------------------------------------
+
+
+def _gather_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    """The windows of the tangent; nothing where there is a fill value."""
+    operand, indices = primals
+    fill = 0 if params["mode"] is GatherScatterMode.FILL_OR_DROP else None
+    return do.gather(operand, indices, **params), do.gather(tangents[0], indices, **{**params, "fill_value": fill})
+
+
+def _gather_transpose(ct: Any, operand: Any, indices: Any, *, dimension_numbers: GatherDimensionNumbers,
+                      mode: GatherScatterMode, **params: Any) -> list[Any]:  # fmt: skip
+    """Every window is added where it was read."""
+    n = dimension_numbers
+    numbers = ScatterDimensionNumbers(n.offset_dims, n.collapsed_slice_dims, n.start_index_map, n.operand_batching_dims,
+                                      n.start_indices_batching_dims)  # fmt: skip
+    mode = GatherScatterMode.CLIP if mode is GatherScatterMode.PROMISE_IN_BOUNDS else mode
+    kept = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "wrap_negative")}
+    zeros = filled(operand.aval.update(weak_type=False))
+    return [do.scatter_add(zeros, indices, ct, dimension_numbers=numbers, mode=mode, operand_axes=None, update_axes=(),
+                           combine="add", **kept), None]  # fmt: skip
+
+
+def _gather_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Any:
+    """One gather: a mapped dim of the operand is a dim of every window, of the indices a dim of their batch, of both a pair."""
+    (operand, indices), (left, right) = values, dims
+    n: GatherDimensionNumbers = params["dimension_numbers"]
+    up = lambda ds: tuple(d + 1 for d in ds)  # noqa: E731
+    offset, collapsed, mapped = up(n.offset_dims), n.collapsed_slice_dims, n.start_index_map
+    ours, theirs, sizes = n.operand_batching_dims, n.start_indices_batching_dims, params["slice_sizes"]
+    if left is not None:
+        operand = moved_to_front(operand, left)
+        collapsed, mapped, ours = up(collapsed), up(mapped), up(ours)
+        sizes = (min(size, 1) if right is not None else size, *sizes)
+    if right is not None:
+        indices = moved_to_front(indices, right)
+        theirs = up(theirs)
+    if left is not None and right is not None:
+        ours, theirs = (0, *ours), (0, *theirs)
+    elif left is not None:
+        offset = (0, *offset)
+    numbers = GatherDimensionNumbers(offset, collapsed, mapped, ours, theirs)
+    promises = {} if right is None else {"indices_are_sorted": False, "unique_indices": False}
+    return [
+        do.gather(operand, indices, **{**params, **promises, "dimension_numbers": numbers, "slice_sizes": sizes})
+    ], [0]
+
+
+def _indexed(params: Params, in_types: Types) -> Indexed:
+    dims, sizes = params["dimension_numbers"].start_index_map, params["slice_sizes"]
+    return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims))
+
+
+gather_p = define_op(
+    "gather",
+    type_rule=_gather_type,
+    kernel=gather_kernel,
+    compile=gather_compile,
+    across=summing(gather_kernel, gather_compile),
+    absorbs=all_reduce,
+    rule=_gather_rule,
+    localize=_localize,
+    place=_place,
+    explicit=_gather_specs,
+    jvp=_gather_jvp,
+    transpose=_gather_transpose,
+    batch=_gather_batch,
+    keys=HANDS_ON,
+    indexed=_indexed,
+    extracts="copies",
+)
+
+
+def gather(
+    operand: Any,
+    start_indices: Any,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: str | GatherScatterMode | None = None,
+    fill_value: Any = None,
+) -> Array:
+    """Windows of `slice_sizes` at `start_indices`: see `GatherDimensionNumbers` for how dims correspond.
+
+    `mode` says what becomes of windows out of bounds: 'fill', 'clip', or the default 'promise_in_bounds', which clips
+    too; `fill_value` (default NaN, the least or greatest integer, True) is what they hold. Raises TypeError where
+    shapes and numbers do not fit.
+    """
+    return gather_windows(operand, start_indices, dimension_numbers, slice_sizes, unique_indices=unique_indices,
+                          indices_are_sorted=indices_are_sorted, mode=mode, fill_value=fill_value)  # fmt: skip
+
+
+def gather_windows(
+    operand: Any,
+    start_indices: Any,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: str | GatherScatterMode | None = None,
+    fill_value: Any = None,
+    wrap_negative: bool = False,
+) -> Array:
+    """`gather`, where `wrap_negative` counts negative starts from the end."""
+    parsed = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else GatherScatterMode.from_any(mode)
+    if parsed is GatherScatterMode.ONE_HOT:
+        raise NotImplementedError(
+            "gather with mode='one_hot' is not implemented; use mode='fill', which gives the same values."
+        )
+    params = gather_params(
+        dimension_numbers,
+        slice_sizes,
+        parsed,
+        fill_value,
+        unique_indices=unique_indices,
+        indices_are_sorted=indices_are_sorted,
+        wrap_negative=wrap_negative,
+    )
+    return bind(gather_p, as_array(operand), as_array(start_indices), **params)
+
+
+def gather_params(
+    numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    mode: GatherScatterMode,
+    fill_value: Any = None,
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    wrap_negative: bool = False,
+) -> dict[str, Any]:
+    """The params of the gather op."""
+    if fill_value is not None:
+        fill_value = np.asarray(fill_value).item()
+        if fill_value != fill_value and isinstance(fill_value, float):
+            fill_value = math.nan  # one object, so that params which hold it are equal
+    return dict(
+        dimension_numbers=numbers,
+        slice_sizes=tuple(operator.index(n) for n in slice_sizes),
+        mode=mode,
+        fill_value=fill_value if mode is GatherScatterMode.FILL_OR_DROP else None,
+        indices_are_sorted=bool(indices_are_sorted),
+        unique_indices=bool(unique_indices),
+        wrap_negative=bool(wrap_negative),
+        operand_axes=None,
+    )

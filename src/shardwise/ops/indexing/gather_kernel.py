@@ -1,0 +1,237 @@
+"""The kernel of `gather`: windows read from blocks, whole rows at once where it can be.
+
+Where mesh axes split a dim that is indexed, each device reads what it owns and the sum over these axes completes the result. If the
+sum is taken in the kernel (`sum_axes`), it reads from the parts put together, each window once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import iinfo, isdtype
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Axes
+from shardwise.ops.devices.split_dims import combined, join
+from shardwise.ops.indexing.row_loops import taken_along, taken_rows
+from shardwise.ops.indexing.window_numbers import GatherDimensionNumbers, GatherScatterMode
+from shardwise.ops.indexing.windows import Block, in_bounds, linear_index, read_windows
+from shardwise.runtime.copies import taken
+from shardwise.runtime.env import Env
+
+DimAxes = tuple[Axes, ...]
+
+
+def gather_kernel(
+    env: Env,
+    operand: Block,
+    indices: Block,
+    *,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: tuple[int, ...],
+    mode: GatherScatterMode,
+    fill_value: Any,
+    wrap_negative: bool,
+    operand_axes: DimAxes | None,
+    sum_axes: Axes = (),
+    **promises: Any,
+) -> Block:
+    """The windows at `indices`; with `sum_axes`, the sum over these axes of what the devices have of them."""
+    del promises
+    lead, numbers = env.lead, dimension_numbers
+    # Per split dim: where a device's part of it begins, of the shape of the leading dims, and how long the dim is.
+    begins: dict[int, Block] = {}
+    full = list(operand.shape[lead:])
+    if operand_axes:
+        split = {d: axes for d, axes in enumerate(operand_axes) if axes}
+        complete = {a for axes in operand_axes for a in axes} == set(sum_axes)
+        joined = join(env, operand, operand_axes, indices) if complete else None
+        for d, axes in split.items():
+            full[d] *= math.prod(env.size(a) for a in axes)
+            begins[d] = env.index(axes) * operand.shape[lead + d]
+        if joined is not None:
+            operand, sum_axes = joined.block, ()
+            begins = {
+                d: np.full((1,) * lead, begin)
+                for d, begin in joined.begins.items()
+                if operand.shape[lead + d] != full[d]
+            }
+    if sum_axes:
+        given: Params = dict(dimension_numbers=numbers, slice_sizes=slice_sizes, mode=mode, fill_value=fill_value)
+        part = gather_kernel(env, operand, indices, **given, wrap_negative=wrap_negative, operand_axes=operand_axes)
+        return combined(env, part, sum_axes, "sum")
+    if not begins:
+        rows = _gather_rows(operand, indices, lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
+        if rows is not None:
+            return rows
+        along = _gather_along(operand, indices, lead, numbers, slice_sizes, mode, fill_value, wrap_negative)
+        if along is not None:
+            return along
+    starts: dict[int, Block] = {}
+    outside: Block | None = None  # True where a window leaves the operand
+    foreign: Block | None = None  # True where a window lies on another device
+    extra: tuple[int, ...] = (1,) * lead
+    first: Block | None = None  # True on the one device that contributes fill values
+    for i, d in enumerate(numbers.start_index_map):
+        start, inside = in_bounds(indices[..., i], full[d], full[d] - slice_sizes[d], wrap_negative)
+        if inside is not None and mode is GatherScatterMode.FILL_OR_DROP:
+            outside = ~inside if outside is None else outside | ~inside
+        if d in begins:
+            begin, part_size = begins[d], operand.shape[lead + d]
+            extra = np.broadcast_shapes(extra, begin.shape)
+            wide = begin.reshape(begin.shape + (1,) * (indices.ndim - 1 - lead))
+            start = start - wide
+            own = (start >= 0) & (start < part_size)
+            foreign = ~own if foreign is None else foreign | ~own
+            start = np.clip(start, 0, part_size - 1)
+            first = wide == 0 if first is None else first & (wide == 0)
+        starts[d] = start
+    index_shape = (*np.broadcast_shapes(indices.shape[:lead], extra), *indices.shape[lead:-1])
+    pairs = tuple(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
+    out = read_windows(operand, lead, starts, slice_sizes, pairs, index_shape)
+    batch = indices.ndim - 1 - lead
+    out = _place_window(out, lead, batch, numbers, operand.ndim - lead)
+    widen = lambda mask: _place_mask(mask, lead, numbers, out.ndim - lead)  # noqa: E731
+    if foreign is not None:
+        out = np.where(widen(foreign), np.zeros((), out.dtype), out)
+    if outside is not None:
+        value = _fill(fill_value, out.dtype)
+        if first is not None:
+            value = np.where(widen(np.broadcast_to(first, index_shape)), value, np.zeros((), out.dtype))
+        out = np.where(widen(outside), value, out)
+    return out
+
+
+def gather_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., Block]:
+    """The kernel with its params."""
+    del in_types, out_types
+    return partial(gather_kernel, env, **params)
+
+
+def default_fill(dtype: Any) -> Any:
+    """What gather puts for windows out of bounds: NaN, the least signed or greatest unsigned integer, True."""
+    if isdtype(dtype, "bool"):
+        return True
+    if isdtype(dtype, "signed integer"):
+        return iinfo(dtype).min
+    if isdtype(dtype, "unsigned integer"):
+        return iinfo(dtype).max
+    return np.nan if isdtype(dtype, ("real floating", "complex floating")) else 0
+
+
+def _fill(fill_value: Any, dtype: np.dtype[Any]) -> Block:
+    value = default_fill(dtype) if fill_value is None else fill_value
+    return np.asarray(value).astype(dtype)
+
+
+def run_of_dims(numbers: GatherDimensionNumbers, ndim: int, batch: int) -> int | None:
+    """The first of the indexed dims if these are a run of collapsed dims in whose place the result has its batch dims."""
+    dims = numbers.start_index_map
+    if not dims or numbers.operand_batching_dims:
+        return None
+    first, count = min(dims), len(dims)
+    if numbers.collapsed_slice_dims != tuple(range(first, first + count)) or set(dims) != {
+        *numbers.collapsed_slice_dims
+    }:
+        return None
+    rest = range(first + batch, batch + ndim - count)
+    return first if numbers.offset_dims == (*range(first), *rest) else None
+
+
+def _gather_rows(
+    operand: Block,
+    indices: Block,
+    lead: int,
+    numbers: GatherDimensionNumbers,
+    slice_sizes: tuple[int, ...],
+    mode: GatherScatterMode,
+    fill_value: Any,
+    wrap: bool,
+) -> Block | None:
+    """The common case: whole rows at positions in a run of dims, the same on all devices. None if it is not that."""
+    rank, batch = operand.ndim - lead, indices.ndim - 1 - lead
+    first = run_of_dims(numbers, rank, batch)
+    if first is None or math.prod(indices.shape[:lead]) != 1:
+        return None
+    count = len(numbers.start_index_map)
+    shape = operand.shape[lead:]
+    if shape[:first] != slice_sizes[:first] or shape[first + count :] != slice_sizes[first + count :]:
+        return None
+    if count == 1 and math.prod(operand.shape[: lead + first]) == 1 and operand.flags.c_contiguous:
+        fills = mode is GatherScatterMode.FILL_OR_DROP
+        fill = _fill(fill_value, operand.dtype) if fills else None
+        table = operand.reshape(shape[first], math.prod(shape[first + 1 :]))
+        found = taken_rows(table, indices.reshape(-1), fill, wrap=wrap)
+        if found is not None:
+            before = (*operand.shape[:lead], *shape[:first])
+            return found.reshape(*before, *indices.shape[lead:-1], *shape[first + 1 :])
+    starts: list[Block] = [indices] * count
+    outside: Block | None = None
+    for i, d in enumerate(numbers.start_index_map):
+        column = indices.reshape(indices.shape[lead:])[..., i]
+        starts[d - first], inside = in_bounds(column, shape[d], shape[d] - 1, wrap)
+        if inside is not None and mode is GatherScatterMode.FILL_OR_DROP:
+            outside = ~inside if outside is None else outside | ~inside
+    before = lead + first
+    if operand.flags.c_contiguous:
+        position = linear_index(starts, shape[first : first + count], starts[0].shape)
+        sizes = operand.shape
+        flat = operand.reshape((*sizes[:before], math.prod(shape[first : first + count]), *sizes[before + count :]))
+        out = taken(flat, position, before)
+    else:
+        out = operand[(slice(None),) * before + tuple(starts)]
+    if outside is None:
+        return out
+    return np.where(outside.reshape(outside.shape + (1,) * (rank - first - count)), _fill(fill_value, out.dtype), out)
+
+
+def _gather_along(
+    operand: Block,
+    indices: Block,
+    lead: int,
+    numbers: GatherDimensionNumbers,
+    slice_sizes: tuple[int, ...],
+    mode: GatherScatterMode,
+    fill_value: Any,
+    wrap: bool,
+) -> Block | None:
+    """Elements along the last dim, all other dims in step, as `take_along_axis` asks for. None if it is not that."""
+    others = tuple(range(operand.ndim - lead - 1))
+    along = (len(others),)
+    if (
+        numbers.start_index_map != along
+        or numbers.collapsed_slice_dims != along
+        or numbers.operand_batching_dims != others
+        or numbers.start_indices_batching_dims != others
+        or any(n != 1 for n in slice_sizes)
+        or indices.ndim != operand.ndim + 1
+        or operand.shape[:-1] != indices.shape[:-2]
+        or not operand.flags.c_contiguous
+    ):
+        return None
+    fill = _fill(fill_value, operand.dtype) if mode is GatherScatterMode.FILL_OR_DROP else None
+    table, position = operand.reshape(-1, operand.shape[-1]), indices.reshape(-1, indices.shape[-2])
+    found = taken_along(table, position, fill, wrap=wrap)
+    return None if found is None else found.reshape(indices.shape[:-1])
+
+
+def _place_window(out: Block, lead: int, batch: int, numbers: GatherDimensionNumbers, operand_ndim: int) -> Block:
+    """From ``loops + batch + every unpaired operand dim`` to the result's dims."""
+    unpaired = [d for d in range(operand_ndim) if d not in numbers.operand_batching_dims]
+    collapsed = tuple(lead + batch + i for i, d in enumerate(unpaired) if d in numbers.collapsed_slice_dims)
+    if collapsed:
+        out = out[tuple(0 if a in collapsed else slice(None) for a in range(out.ndim))]
+    offset = iter(range(lead + batch, out.ndim))
+    index = iter(range(lead, lead + batch))
+    order = [next(offset) if d in numbers.offset_dims else next(index) for d in range(out.ndim - lead)]
+    return out.transpose((*range(lead), *order))
+
+
+def _place_mask(mask: Block, lead: int, numbers: GatherDimensionNumbers, rank: int) -> Block:
+    """A mask ``loops + batch`` made to broadcast against the result."""
+    shape = iter(mask.shape[lead:])
+    return mask.reshape((*mask.shape[:lead], *(1 if d in numbers.offset_dims else next(shape) for d in range(rank))))

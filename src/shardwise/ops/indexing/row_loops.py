@@ -1,0 +1,245 @@
+"""Rows of a table read, put or combined at given positions, in machine code: bounds are looked at where a row is moved.
+
+Threads that write share the columns; where these are few, one thread does all. Repeated positions take every row, in order. Threads
+that read share the positions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.caches import recent
+from shardwise.ops.elementwise import elementwise_ir as ir
+from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes
+from shardwise.runtime.machine.threads import in_runs, thread_count
+from shardwise.runtime.machine.units import Loop, Vectors, available, lanes_of
+from shardwise.runtime.memory import pool
+
+Block = np.ndarray[Any, Any]
+
+FEWEST = 1 << 12  # elements from which a compiled loop pays
+_SHARED = 1 << 16  # from which a second thread does
+_COLUMNS = 64  # that a thread takes at least
+_CHUNK = 1 << 14  # elements that a thread reads at a time
+_SEGMENTS = 4  # tables that many rows with few columns go into, so that threads can share them
+_MANY = 8  # times the table's size, from which they do
+
+
+def _put(w: Lanes, old: Lane, new: Lane) -> Lane:
+    return new
+
+
+_WRITERS = {
+    None: _put,
+    np.add: Lanes.add,
+    np.subtract: Lanes.sub,
+    np.multiply: Lanes.mul,
+    np.minimum: ir.MIN.write,
+    np.maximum: ir.MAX.write,
+}
+_BY_SIZE = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.uint64}  # types of the same bits
+
+
+def combined_rows(
+    table: Block, position: Block, rows: Block, ufunc: Any, *, wrap: bool = False, clip: bool = False
+) -> bool:
+    """``table[position[i]] = ufunc(table[position[i]], rows[i])`` for i in turn; `ufunc` None puts the rows.
+
+    `wrap`: negative positions count from the end. Positions out of bounds are left out, or moved inside if `clip`. False, with
+    nothing done, if there is no code for it. `table` is C-contiguous, of shape (n, columns).
+    """
+    if rows.size < FEWEST or ufunc not in _WRITERS or not _handles(position) or not available():
+        return False
+    rows = np.ascontiguousarray(rows)
+    if ufunc is None and table.itemsize in _BY_SIZE:
+        table, rows = (x.view(_BY_SIZE[x.itemsize]) for x in (table, rows))
+    elif table.dtype.kind == "c" and ufunc in (np.add, np.subtract):
+        table, rows = (x.view(x.real.dtype) for x in (table, rows))
+    dtype = table.dtype
+    if dtype.name not in TYPES or not dtype.isnative:
+        return False
+    if dtype.kind == "b" and ufunc not in (np.minimum, np.maximum):
+        return False
+    columns = table.shape[1]
+    threads = thread_count() if rows.size >= _SHARED else 1
+    position = np.ascontiguousarray(position)
+    loop = _combining(ufunc, dtype.name, position.dtype.name, columns < 4, wrap, clip)
+    if columns < _COLUMNS and rows.size >= max(_SHARED, _MANY * table.size) and _apart(ufunc, dtype):
+        _by_segments(loop, table, position, rows, ufunc, threads)
+        return True
+    width = columns if threads == 1 else max(_COLUMNS, -(-columns // (2 * threads)))
+    units = -(-columns // width)
+    loop(units, (position.size, columns, width, len(table)), (table, position, rows), threads)
+    return True
+
+
+def _apart(ufunc: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether sums of parts serve as well as one sum: narrow floats round too much."""
+    return ufunc is not None and (dtype.kind in "iu" or dtype.itemsize >= 4)
+
+
+def _by_segments(loop: Loop, table: Block, position: Block, rows: Block, ufunc: Any, threads: int) -> None:
+    """Many rows with few columns: a few parts of them go into tables of their own, which are combined in order."""
+    (size, columns), count = table.shape, position.size
+    if ufunc in (np.minimum, np.maximum):
+        parts = np.repeat(table[None], _SEGMENTS, 0)
+    else:
+        start = 1 if ufunc is np.multiply else -0.0 if table.dtype.kind == "f" else 0  # 0 plus -0 is not -0
+        parts = np.full((_SEGMENTS, size, columns), start, table.dtype)
+    length = -(-count // _SEGMENTS)
+
+    def work(run: slice) -> None:
+        for k in range(run.start, run.stop):
+            some = slice(k * length, min(count, (k + 1) * length))
+            given = parts[k], position[some], rows[some]
+            loop(1, (len(given[1]), columns, columns, size), given, 1)
+
+    in_runs(work, _SEGMENTS, 1, threads)
+    for part in parts:
+        (np.add if ufunc is np.subtract else ufunc)(table, part, out=table)
+
+
+def taken_rows(table: Block, position: Block, fill: Any, *, wrap: bool = False) -> Block | None:
+    """``table[position]``; positions out of bounds are moved inside, or give `fill` if that is not None.
+
+    `wrap`: negative positions count from the end. None if there is no code for it. `table` is C-contiguous, of shape
+    (n, columns), `position` has one dim.
+    """
+    elements = position.size * table.shape[1]
+    if elements < FEWEST or not len(table) or table.itemsize not in _BY_SIZE or table.dtype.hasobject:
+        return None
+    if not _handles(position) or not available():
+        return None
+    raw = table.view(_BY_SIZE[table.itemsize])
+    columns = raw.shape[1]
+    out = pool.empty((position.size, table.shape[1]), table.dtype)
+    fills = np.full(table.shape[1], 0 if fill is None else fill, table.dtype)
+    chunk = max(1, _CHUNK // max(columns, 1))
+    units = -(-position.size // chunk)
+    threads = thread_count() if elements >= _SHARED else 1
+    loop = _taking(raw.dtype.name, position.dtype.name, columns < 4, wrap, fill is None)
+    numbers = (position.size, columns, chunk, len(table))
+    loop(units, numbers, (raw, np.ascontiguousarray(position), out.view(raw.dtype), fills), threads)
+    return out
+
+
+def taken_along(table: Block, position: Block, fill: Any, *, wrap: bool = False) -> Block | None:
+    """``out[i, j] = table[i, position[i, j]]``; the rest as `taken_rows`."""
+    if position.size < FEWEST or not table.size or table.itemsize not in (1, 2, 4, 8) or table.dtype.hasobject:
+        return None
+    if not _handles(position) or not available():
+        return None
+    raw, out = table.view(_BY_SIZE[table.itemsize]), pool.empty(position.shape, table.dtype)
+    rows, columns = position.shape
+    chunk = max(1, _CHUNK // columns)
+    fills = np.full(1, 0 if fill is None else fill, table.dtype)
+    loop = _taking_along(raw.dtype.name, position.dtype.name, wrap, fill is None)
+    threads = thread_count() if position.size >= _SHARED else 1
+    arrays = raw, np.ascontiguousarray(position), out.view(raw.dtype), fills
+    loop(-(-rows // chunk), (rows, columns, chunk, table.shape[1]), arrays, threads)
+    return out
+
+
+def _handles(position: Block) -> bool:
+    return position.dtype.kind in "iu" and position.dtype.isnative and position.dtype.name != "uint64"
+
+
+def _row(w: Vectors, i: str, position: str, wrap: bool, clip: bool) -> tuple[str, str]:
+    """The register of position i, and an i64 that says whether it lies in the table of `%size` rows."""
+    at = w.value(f"load {TYPES[position]}, ptr {w.place('%position', i, position)}, align 1")
+    if TYPES[position] != "i64":
+        at = w.value(f"{'sext' if position.startswith('int') else 'zext'} {TYPES[position]} {at} to i64")
+    if wrap:
+        negative = w.value(f"icmp slt i64 {at}, 0")
+        at = w.value(f"select i1 {negative}, i64 {w.value(f'add i64 {at}, %size')}, i64 {at}")
+    if clip:
+        at = w.least(at, w.value("sub i64 %size, 1"))
+        negative = w.value(f"icmp slt i64 {at}, 0")
+        return w.value(f"select i1 {negative}, i64 0, i64 {at}"), "1"
+    inside = w.value(f"icmp ult i64 {at}, %size")
+    return at, w.value(f"zext i1 {inside} to i64")
+
+
+@recent(128)
+def _combining(ufunc: Any, dtype: str, position: str, single: bool, wrap: bool, clip: bool) -> Loop:
+    """Unit: some columns of all rows."""
+
+    def body(w: Vectors) -> None:
+        begin = w.value("mul i64 %u, %width")
+        columns = w.least("%width", w.value(f"sub i64 %columns, {begin}"))
+        table, rows = w.place("%table", begin, dtype), w.place("%rows", begin, dtype)
+
+        def row(i: str) -> None:
+            at, inside = _row(w, i, position, wrap, clip)
+
+            def move() -> None:
+                there = w.place(table, w.value(f"mul i64 {at}, %columns"), dtype)
+                here = w.place(rows, w.value(f"mul i64 {i}, %columns"), dtype)
+                w.vectors(columns, lambda j, mask: step(there, here, j, mask))
+
+            w.when(inside, move)
+
+        def step(there: str, here: str, j: str, mask: str | None) -> None:
+            target = w.place(there, j, dtype)
+            new = w.load(w.place(here, j, dtype), dtype, mask)
+            old = new if ufunc is None else w.load(target, dtype, mask)
+            w.store(w.narrowed(_WRITERS[ufunc](w, old, new)), target, mask)
+
+        w.count("0", "%count", 1, row)
+
+    width = 1 if single else lanes_of(dtype)
+    return Loop(("count", "columns", "width", "size"), ("table", "position", "rows"), width, body)
+
+
+@recent(64)
+def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> Loop:
+    """Unit: a run of rows."""
+
+    def body(w: Vectors) -> None:
+        begin = w.value("mul i64 %u, %chunk")
+        end = w.least("%count", w.value(f"add i64 {begin}, %chunk"))
+
+        def row(i: str) -> None:
+            table = w.place("%table", w.value(f"mul i64 {i}, %size"), dtype)
+            first = w.value(f"mul i64 {i}, %columns")
+
+            def element(j: str) -> None:
+                k = w.value(f"add i64 {first}, {j}")
+                at, inside = _row(w, k, position, wrap, clip)
+                here = w.place(table, at, dtype)
+                if not clip:
+                    here = w.value(f"select i1 {w.value(f'icmp ne i64 {inside}, 0')}, ptr {here}, ptr %fills")
+                w.store(w.load(here, dtype), w.place("%out", k, dtype))
+
+            w.count("0", "%columns", 1, element)
+
+        w.count(begin, end, 1, row)
+
+    return Loop(("count", "columns", "chunk", "size"), ("table", "position", "out", "fills"), 1, body)
+
+
+@recent(64)
+def _taking(dtype: str, position: str, single: bool, wrap: bool, clip: bool) -> Loop:
+    """Unit: a run of positions."""
+
+    def body(w: Vectors) -> None:
+        begin = w.value("mul i64 %u, %chunk")
+        end = w.least("%count", w.value(f"add i64 {begin}, %chunk"))
+
+        def row(i: str) -> None:
+            at, inside = _row(w, i, position, wrap, clip)
+            here = w.place("%table", w.value(f"mul i64 {at}, %columns"), dtype)
+            if not clip:
+                here = w.value(f"select i1 {w.value(f'icmp ne i64 {inside}, 0')}, ptr {here}, ptr %fills")
+            there = w.place("%out", w.value(f"mul i64 {i}, %columns"), dtype)
+            w.vectors(
+                "%columns",
+                lambda j, mask: w.store(w.load(w.place(here, j, dtype), dtype, mask), w.place(there, j, dtype), mask),
+            )
+
+        w.count(begin, end, 1, row)
+
+    width = 1 if single else lanes_of(dtype)
+    return Loop(("count", "columns", "chunk", "size"), ("table", "position", "out", "fills"), width, body)

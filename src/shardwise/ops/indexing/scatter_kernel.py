@@ -1,0 +1,224 @@
+"""The kernel of `scatter`: windows of updates put or combined into blocks, whole rows at once where it can be.
+
+Where mesh axes split the updates, each device adds what it has, all but one of them to a neutral operand, and a reduction completes
+the result. If the reduction is done in the kernel (`sum_axes`), all devices' updates go into one operand, one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Axes
+from shardwise.ops.devices.split_dims import combined, cut, join, moved_in
+from shardwise.ops.indexing.row_loops import combined_rows
+from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
+from shardwise.ops.indexing.windows import Block, combine_rows, in_bounds, linear_index, write_windows
+from shardwise.runtime.blocks import expanded
+from shardwise.runtime.copies import row_major
+from shardwise.runtime.env import Env
+from shardwise.runtime.memory import alone
+from shardwise.runtime.monoids import MONOIDS
+
+DimAxes = tuple[Axes, ...]
+
+# By what the devices' results are combined.
+REDUCTIONS = {"": "sum", "add": "sum", "sub": "sum", "mul": "prod", "min": "min", "max": "max"}
+_UFUNCS: dict[str, Callable[..., Any] | None] = {
+    "": None,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+class ScatterKernel:
+    """The kernel with its params. It writes into an operand that dies with the call, if nobody else can see it."""
+
+    def __init__(self, env: Env, params: Params) -> None:
+        self._env, self._params = env, params
+
+    def __call__(self, *blocks: Block) -> Block:
+        return scatter_kernel(self._env, *blocks, **self._params)
+
+    def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
+        """The result, written over operand 0 if that is one of `free` and nothing but the list can reach it."""
+        owned = 0 in free and alone(blocks, 0)
+        operands = list(blocks)
+        if owned:
+            blocks[0] = None  # type: ignore[call-overload]  gone, whatever happens
+        return scatter_kernel(self._env, *operands, **self._params, owned=owned)
+
+
+def scatter_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> ScatterKernel:
+    """`compile` of the scatters."""
+    del in_types, out_types
+    return ScatterKernel(env, params)
+
+
+def scatter_kernel(
+    env: Env,
+    operand: Block,
+    indices: Block,
+    updates: Block,
+    *,
+    dimension_numbers: ScatterDimensionNumbers,
+    mode: GatherScatterMode,
+    unique_indices: bool,
+    wrap_negative: bool,
+    operand_axes: DimAxes | None,
+    update_axes: Axes,
+    combine: str,
+    sum_axes: Axes = (),
+    owned: bool = False,
+    **promises: Any,
+) -> Block:
+    """`owned`: the operand may be written over."""
+    del promises
+    lead, numbers = env.lead, dimension_numbers
+    rank = operand.ndim - lead
+    if update_axes or sum_axes:
+        operand = _counted_once(env, operand, update_axes, sum_axes, combine)
+    if sum_axes:
+        unique_indices = unique_indices and set(sum_axes) <= set(update_axes)
+        numbers, indices, updates = _one_after_other(env, numbers, indices, updates, sum_axes, combine)
+    # Per split dim: where a device's part of it begins, of the shape of the leading dims, and how long the dim is.
+    begins: dict[int, Block] = {}
+    full = list(operand.shape[lead:])
+    joined = None
+    if operand_axes:
+        for d, axes in enumerate(operand_axes):
+            if axes:
+                full[d] *= math.prod(env.size(a) for a in axes)
+                begins[d] = env.index(axes) * operand.shape[lead + d]
+        joined = join(env, operand, operand_axes, indices, updates)
+        if joined is not None:
+            operand = joined.block
+            begins = {
+                d: np.full((1,) * lead, begin)
+                for d, begin in joined.begins.items()
+                if operand.shape[lead + d] != full[d]
+            }
+    out: Block | None = None
+    if not begins:
+        out = _scatter_rows(
+            operand, indices, updates, lead, numbers, mode, unique_indices, wrap_negative, combine, owned
+        )
+    if out is None:
+        window = scatter_window_dims(numbers, rank)
+        sizes = [1] * rank
+        for d, u in zip(window, numbers.update_window_dims, strict=True):
+            sizes[d] = updates.shape[lead + u]
+        keep: Block | None = None
+        starts: dict[int, Block] = {}
+        for i, d in enumerate(numbers.scatter_dims_to_operand_dims):
+            starts[d], inside = in_bounds(indices[..., i], full[d], full[d] - sizes[d], wrap_negative)
+            if inside is not None and mode is not GatherScatterMode.CLIP:
+                keep = inside if keep is None else keep & inside
+        batch = [u for u in range(updates.ndim - lead) if u not in numbers.update_window_dims]
+        order = [*range(lead), *(lead + u for u in batch), *(lead + u for u in numbers.update_window_dims)]
+        rows = updates.transpose(order)
+        inserted = tuple(d in window for d in range(rank) if d not in numbers.operand_batching_dims)
+        if not all(inserted):
+            rows = rows[(Ellipsis, *(slice(None) if there else None for there in inserted))]
+        own = {d: (begin, operand.shape[lead + d]) for d, begin in begins.items()}
+        pairs = tuple(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
+        ufunc = _UFUNCS[combine]
+        out = write_windows(operand, lead, starts, sizes, pairs, rows, keep, ufunc, unique_indices, own, owned)
+        loops = np.broadcast_shapes(out.shape[:lead], indices.shape[:lead])  # differ if index vectors are empty
+        out = out if out.shape[:lead] == loops else np.broadcast_to(out, loops + out.shape[lead:])
+    return out if joined is None or operand_axes is None else cut(env, out, operand_axes)
+
+
+def _counted_once(env: Env, operand: Block, update_axes: Axes, sum_axes: Axes, combine: str) -> Block:
+    """The operand as the devices begin with it: where the updates alone are split, all but the first have a neutral one.
+
+    Along `sum_axes` it has extent 1: what the operands of this process's devices come to together.
+    """
+    for a in sum_axes:
+        if a in update_axes:
+            operand = operand[(slice(None),) * env.dim(a) + (slice(0, 1),)]
+    others = tuple(a for a in sum_axes if a not in update_axes)
+    if others:
+        operand = combined(env, operand, others, REDUCTIONS[combine])
+    place = env.index(update_axes) == 0
+    first = place.any(axis=tuple(env.dim(a) for a in sum_axes), keepdims=True)
+    if first.all():
+        return operand
+    first = first.reshape((*first.shape, *(1,) * (operand.ndim - env.lead)))
+    return np.where(first, operand, MONOIDS[REDUCTIONS[combine]].identity(operand.dtype))
+
+
+def _one_after_other(
+    env: Env, numbers: ScatterDimensionNumbers, indices: Block, updates: Block, axes: Axes, combine: str
+) -> tuple[ScatterDimensionNumbers, Block, Block]:
+    """The updates of all devices along `axes` as those of one: these axes are the first batch dims."""
+    counts = (
+        MONOIDS[REDUCTIONS[combine]].repeated is not None
+    )  # updates that are the same on all devices come once from each
+    for a in axes:
+        d = env.dim(a)
+        n = env.extent(a) if counts else max(indices.shape[d], updates.shape[d])
+        indices, updates = expanded(indices, d, n), expanded(updates, d, n)
+    later = lambda dims: tuple(d + len(axes) for d in dims)  # noqa: E731
+    numbers = replace(
+        numbers,
+        update_window_dims=later(numbers.update_window_dims),
+        scatter_indices_batching_dims=later(numbers.scatter_indices_batching_dims),
+    )
+    return numbers, moved_in(env, indices, axes), moved_in(env, updates, axes)
+
+
+def _scatter_rows(
+    operand: Block,
+    indices: Block,
+    updates: Block,
+    lead: int,
+    numbers: ScatterDimensionNumbers,
+    mode: GatherScatterMode,
+    unique: bool,
+    wrap: bool,
+    combine: str,
+    owned: bool,
+) -> Block | None:
+    """The common case: whole rows at positions in the first dims, the same on all devices. None if it is not that."""
+    dims = numbers.scatter_dims_to_operand_dims
+    count, batch = len(dims), indices.ndim - 1 - lead
+    shape, loops = operand.shape[lead:], (1,) * lead
+    if (
+        not count
+        or numbers.operand_batching_dims
+        or numbers.inserted_window_dims != tuple(range(count))
+        or set(dims) != set(range(count))
+        or numbers.update_window_dims != tuple(range(batch, batch + len(shape) - count))
+        or updates.shape[lead + batch :] != shape[count:]
+        or not operand.shape[:lead] == indices.shape[:lead] == updates.shape[:lead] == loops
+    ):
+        return None
+    work = operand if owned and operand.flags.c_contiguous else row_major(operand)
+    table = work.reshape(math.prod(shape[:count]), math.prod(shape[count:]))
+    clip = mode is GatherScatterMode.CLIP
+    index = indices.reshape(indices.shape[lead:])
+    rows = updates.reshape(math.prod(index.shape[:-1]), table.shape[1])
+    ufunc = _UFUNCS[combine]
+    if count == 1 and combined_rows(table, index.reshape(-1), rows, ufunc, wrap=wrap, clip=clip):
+        return work
+    starts: list[Block] = [index] * count
+    keep: Block | None = None
+    for i, d in enumerate(dims):
+        starts[d], inside = in_bounds(index[..., i], shape[d], shape[d] - 1, wrap)
+        if inside is not None and not clip:
+            keep = inside if keep is None else keep & inside
+    position = linear_index(starts, shape[:count], starts[0].shape).reshape(-1)
+    if keep is not None:
+        chosen = keep.reshape(-1)
+        position, rows = position[chosen], rows[chosen]
+    combine_rows(table, position, rows, ufunc, unique)
+    return work

@@ -1,0 +1,525 @@
+"""Slices at computed positions: `dynamic_slice`, `dynamic_update_slice` and the forms for one dim.
+
+Starts are clamped so that the window fits. Static slices (`slice`, `slice_in_dim`) are in `ops.pieces`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.caches import recent
+from shardwise.ir import Array, Equation, Literal, ShapedArray, bind, define_op, literal
+from shardwise.ir.explicit import check_divisible, type_error
+from shardwise.ir.indexed import Indexed
+from shardwise.ir.key_uses import HANDS_ON, KeyUses
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Axes, Spec
+from shardwise.ops.indexing.gather import GatherDimensionNumbers, gather_windows
+from shardwise.ops.indexing.windows import Block, read_windows, write_windows
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.derivative import do, filled, is_linear, linear_jvp
+from shardwise.ops.shapes.broadcast import expand_dims
+from shardwise.ops.shapes.pieces import concatenate, slice_in_dim, slice_p
+from shardwise.ops.shapes.reshape import reshape
+from shardwise.ops.shapes.transpose import squeeze
+from shardwise.runtime.env import Env
+from shardwise.runtime.memory import alone
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = [
+    "dynamic_index_in_dim",
+    "dynamic_slice",
+    "dynamic_slice_in_dim",
+    "dynamic_update_index_in_dim",
+    "dynamic_update_slice",
+    "dynamic_update_slice_in_dim",
+    "index_in_dim",
+    "index_take",
+]
+
+DimAxes = tuple[Axes, ...]
+
+
+def _check_starts(name: str, starts: Sequence[ShapedArray], ndim: int) -> None:
+    if len(starts) != ndim:
+        raise TypeError(f"{name} takes one start index per dim of the operand: got {len(starts)} for {ndim} dims.")
+    if any(t.shape for t in starts):
+        raise TypeError(f"{name} takes scalar start indices, got {', '.join(t.str_short() for t in starts)}.")
+    if starts and (starts[0].dtype.kind not in "iu" or any(t.dtype != starts[0].dtype for t in starts)):
+        kinds = ", ".join(t.dtype.name for t in starts)
+        raise TypeError(f"index arguments to {name} must be integers of the same type, got {kinds}.")
+
+
+def clamped(start: int, n: int, limit: int, wrap: bool) -> int:
+    """`start` in 0..limit; a negative one counts from the end `n` if `wrap`."""
+    return min(max(start + n if wrap and start < 0 else start, 0), limit)
+
+
+def first_start(start: Block, n: int, limit: int, wrap: bool) -> Block:
+    """`clamped` for a block of starts, as intp."""
+    start = start.astype(np.intp, copy=False)
+    if wrap:
+        start = np.where(start < 0, start + n, start)
+    return np.minimum(np.maximum(start, 0), limit)
+
+
+# -- dynamic_slice -------------------------------------------------------------------------------------
+
+
+def _slice_type(
+    operand: ShapedArray, *starts: ShapedArray, slice_sizes: tuple[int, ...], wrap: tuple[bool, ...]
+) -> ShapedArray:
+    del wrap
+    _check_starts("dynamic_slice", starts, operand.ndim)
+    if len(slice_sizes) != operand.ndim:
+        raise TypeError(
+            f"dynamic_slice: slice_sizes {slice_sizes} needs one size per dim of the operand {operand.shape}."
+        )
+    if any(size > n for size, n in zip(slice_sizes, operand.shape, strict=True)):
+        raise TypeError(
+            f"dynamic_slice: slice_sizes must be less than or equal to operand shape {operand.shape}, got {slice_sizes}."
+        )
+    if any(size < 0 for size in slice_sizes):
+        raise TypeError(f"dynamic_slice: slice_sizes must not be negative, got {slice_sizes}.")
+    return ShapedArray(slice_sizes, operand.dtype, operand.weak_type)
+
+
+def _slice_kernel(
+    env: Env, operand: Block, *starts: Block, slice_sizes: tuple[int, ...], wrap: tuple[bool, ...]
+) -> Block:
+    lead = env.lead
+    index: list[Any] = [slice(None)] * operand.ndim
+    varying: dict[int, Block] = {}
+    for d, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
+        n = operand.shape[lead + d]
+        if start.size != 1:
+            varying[d] = first_start(start, n, n - size, wrap[d])
+        elif size != n:
+            first = clamped(start.item(), n, n - size, wrap[d])
+            index[lead + d] = slice(first, first + size)
+    out = operand[tuple(index)]
+    if not varying:
+        return out
+    loops = np.broadcast_shapes(*(s.shape for s in varying.values()))
+    return read_windows(out, lead, varying, slice_sizes, (), loops)
+
+
+def window_rule(shape: tuple[int, ...], sizes: tuple[int, ...], scalars: int) -> Rule:
+    """One factor per dim of operand and result; a cut dim is needed whole, and its split does not spread."""
+    dims = tuple((d,) if n != 1 else () for d, n in enumerate(shape))
+    outs = tuple(() if size == 1 else dim for dim, size in zip(dims, sizes, strict=True))
+    cut = frozenset(d for d, (n, size) in enumerate(zip(shape, sizes, strict=True)) if n != size)
+    kinds = tuple(Kind.REPLICATE if d in cut else Kind.PASS for d in range(len(shape)))
+    return Rule((dims, *((),) * scalars), (outs,), shape, kinds, cut)
+
+
+def cut_specs(name: str, in_types: Types, outs: Types) -> tuple[Spec, ...]:
+    """Specs of results that keep the first operand's: a split dim may shrink to a size that its axes still divide."""
+    operand, out = in_types[0], outs[0]
+    for d, axes in enumerate(operand.spec):
+        if axes and out.shape[d] != operand.shape[d]:
+            check_divisible(name, in_types, out, d, axes)
+    return (operand.spec,) * len(outs)
+
+
+def _slice_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    return do.dynamic_slice(*primals, **params), do.dynamic_slice(tangents[0], *primals[1:], **params)
+
+
+def _slice_transpose(
+    ct: Any, operand: Any, *starts: Any, slice_sizes: tuple[int, ...], wrap: tuple[bool, ...]
+) -> list[Any]:
+    whole = do.dynamic_update_slice(filled(operand.aval), ct, *starts, wrap=wrap, operand_axes=None)
+    return [whole, *[None] * len(starts)]
+
+
+def _static_slice(eqn: Equation) -> Equation | None:
+    """With starts that are known it is a slice, whose split dims stay split."""
+    operand, *starts = eqn.inputs
+    if not all(isinstance(s, Literal) for s in starts) or operand.aval.mesh is not None:
+        return None
+    at, sizes = [], eqn.params["slice_sizes"]
+    for s, n, size, wrap in zip(starts, operand.aval.shape, sizes, eqn.params["wrap"], strict=True):
+        i = int(s.value)  # type: ignore[union-attr]
+        at.append(min(max(i + n if i < 0 and wrap else i, 0), n - size))
+    limits = tuple(i + size for i, size in zip(at, sizes, strict=True))
+    return Equation(
+        slice_p,
+        (operand,),
+        eqn.outputs,
+        {"start_indices": tuple(at), "limit_indices": limits, "strides": None},
+        eqn.source,
+    )
+
+
+def _indexed(params: Params, in_types: Types) -> Indexed:
+    sizes = params["slice_sizes"]
+    return Indexed(1, False, range(len(sizes)), sizes, params["wrap"])
+
+
+dynamic_slice_p = define_op(
+    "dynamic_slice",
+    forward_first=True,
+    additive=(0, 1),
+    static=_static_slice,
+    jvp=_slice_jvp,
+    transpose=_slice_transpose,
+    type_rule=_slice_type,
+    kernel=_slice_kernel,
+    rule=lambda ins, outs, params: window_rule(ins[0].shape, outs[0].shape, len(ins) - 1),
+    localize=lambda params, ins, outs: {**params, "slice_sizes": outs[0].shape},
+    explicit=lambda ins, outs, params, rule: cut_specs("dynamic_slice", ins, outs),
+    keys=HANDS_ON,
+    indexed=_indexed,
+    extracts="window",
+)
+
+
+@recent(4096)
+def _static_starts(starts: tuple[int, ...]) -> tuple[Literal, ...]:
+    dtype = np.dtype(np.int64 if any(s >> 31 not in (0, -1) for s in starts) else np.int32)
+    return tuple(literal(s, dtype=dtype) for s in starts)
+
+
+def _start_values(
+    name: str, starts: Any, ndim: int, negative: bool | Sequence[bool]
+) -> tuple[Sequence[Any], tuple[bool, ...]]:
+    """The start indices as scalar values of one dtype, and which of them count from the end where negative."""
+    wrap = (negative,) * ndim if isinstance(negative, bool) else tuple(map(bool, negative))
+    if len(wrap) != ndim:
+        raise ValueError(f"{name}: allow_negative_indices has {len(wrap)} entries for an operand of {ndim} dims.")
+    if isinstance(starts, (Array, np.ndarray)):
+        if starts.ndim != 1:
+            raise ValueError(
+                f"{name}: start_indices must be a list of scalars or an array of rank 1, got shape {starts.shape}."
+            )
+        if isinstance(starts, Array):
+            starts = [reshape(slice_in_dim(starts, i, i + 1), ()) for i in range(starts.shape[0])]
+    starts = list(starts)
+    if len(starts) != ndim:
+        raise ValueError(
+            f"{name}: Length of slice indices must match number of operand dimensions, {ndim}; got {len(starts)}."
+        )
+    if all(type(s) is int or (isinstance(s, (int, np.integer)) and not isinstance(s, bool)) for s in starts):
+        return _static_starts(tuple(map(int, starts))), wrap
+    values = [as_value(s) for s in starts]
+    strong = next((v.dtype for v in values if not v.aval.weak_type and v.dtype.kind in "iu"), None)
+    if strong is not None:  # Python ints take the dtype of the others
+        values = [
+            literal(v.value.item(), dtype=strong)
+            if not isinstance(v, Array) and v.aval.weak_type and v.dtype.kind in "iu"
+            else v
+            for v in values
+        ]
+    return values, wrap
+
+
+def dynamic_slice(
+    operand: Any,
+    start_indices: Any,
+    slice_sizes: Sequence[int],
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+) -> Array:
+    """The window of `slice_sizes` at `start_indices` (a list of scalars, or an int array of rank 1).
+
+    Negative starts count from the end if allowed; then starts are clamped so that the window fits. Raises TypeError for
+    sizes beyond the operand's and for non-integer starts, ValueError for a wrong number of starts.
+    """
+    operand = as_array(operand)
+    starts, wrap = _start_values("dynamic_slice", start_indices, operand.ndim, allow_negative_indices)
+    return bind(dynamic_slice_p, operand, *starts, slice_sizes=tuple(operator.index(n) for n in slice_sizes), wrap=wrap)
+
+
+# -- dynamic_update_slice -------------------------------------------------------------------------------------
+
+
+def _update_type(
+    operand: ShapedArray,
+    update: ShapedArray,
+    *starts: ShapedArray,
+    wrap: tuple[bool, ...],
+    operand_axes: DimAxes | None,
+) -> ShapedArray:
+    del wrap
+    _check_starts("dynamic_update_slice", starts, operand.ndim)
+    if update.ndim != operand.ndim:
+        raise TypeError(
+            f"dynamic_update_slice update must have the same rank as operand, got shapes {update.shape} and {operand.shape}."
+        )
+    if operand_axes is None and any(m > n for m, n in zip(update.shape, operand.shape, strict=True)):
+        raise TypeError(
+            f"dynamic_update_slice update shape must be smaller than operand shape {operand.shape}, got {update.shape}."
+        )
+    if update.dtype != operand.dtype:
+        raise TypeError(
+            "dynamic_update_slice requires arguments to have the same dtypes for operand and update, got "
+            f"{operand.dtype.name} and {update.dtype.name}."
+        )
+    return ShapedArray(operand.shape, operand.dtype)
+
+
+class UpdateKernel:
+    """The kernel with its params. It writes into an operand that dies with the call, if nobody else can see it."""
+
+    def __init__(self, env: Env, params: Params) -> None:
+        self._env, self._params = env, params
+
+    def __call__(self, *blocks: Block) -> Block:
+        return _update_kernel(self._env, *blocks, **self._params)
+
+    def over(self, free: Sequence[int], blocks: list[Block]) -> Block:
+        """The result, written over operand 0 if that is one of `free` and nothing but the list can reach it."""
+        owned = 0 in free and alone(blocks, 0)
+        operands = list(blocks)
+        if owned:
+            blocks[0] = None  # type: ignore[call-overload]  gone, whatever happens
+        return _update_kernel(self._env, *operands, **self._params, owned=owned)
+
+
+def _update_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> UpdateKernel:
+    del in_types, out_types
+    return UpdateKernel(env, params)
+
+
+def _update_kernel(
+    env: Env,
+    operand: Block,
+    update: Block,
+    *starts: Block,
+    wrap: tuple[bool, ...],
+    operand_axes: DimAxes | None,
+    owned: bool = False,
+) -> Block:
+    """`owned`: the operand may be written over."""
+    lead = env.lead
+    if operand_axes is not None or any(s.size != 1 for s in starts):
+        return _update_parts(env, operand, update, starts, wrap, operand_axes, owned)
+    window: list[Any] = [slice(None)] * lead
+    for d, start in enumerate(starts):
+        n, size = operand.shape[lead + d], update.shape[lead + d]
+        first = clamped(start.item(), n, n - size, wrap[d])
+        window.append(slice(first, first + size))
+    loops = np.broadcast_shapes(operand.shape[:lead], update.shape[:lead])
+    alike = loops == operand.shape[:lead]
+    if owned and alike:
+        out = operand
+    else:
+        out = np.array(operand if alike else np.broadcast_to(operand, loops + operand.shape[lead:]))
+    out[tuple(window)] = update
+    return out
+
+
+def _update_parts(
+    env: Env,
+    operand: Block,
+    update: Block,
+    starts: Sequence[Block],
+    wrap: tuple[bool, ...],
+    operand_axes: DimAxes | None,
+    owned: bool = False,
+) -> Block:
+    """Starts that differ between devices, or an operand of which each device holds a part along a cut dim."""
+    lead = env.lead
+    split = operand_axes or ((),) * len(starts)
+    firsts: dict[int, Block] = {}
+    own: dict[int, tuple[Block, int]] = {}
+    for d, start in enumerate(starts):
+        part, size = operand.shape[lead + d], update.shape[lead + d]
+        n = part * math.prod(env.size(a) for a in split[d])
+        firsts[d] = first_start(start, n, n - size, wrap[d])
+        if split[d]:
+            own[d] = (env.index(split[d]) * part, part)
+    return write_windows(operand, lead, firsts, update.shape[lead:], (), update, None, None, True, own, owned)
+
+
+def _update_rule(ins: Types, outs: Types, params: Params) -> Rule:
+    del params
+    shape, update = ins[0].shape, ins[1].shape
+    rank = len(shape)
+    dims = tuple((d,) if n != 1 else () for d, n in enumerate(shape))
+    # A cut dim stays split: every device writes the part of the update that falls into its own part.
+    cut = [d for d in range(rank) if update[d] != shape[d]]
+    own = {d: rank + i for i, d in enumerate(cut)}
+    update_dims = tuple(() if update[d] == 1 else (own.get(d, d),) for d in range(rank))
+    sizes = shape + tuple(update[d] for d in cut)
+    kinds = (Kind.PASS,) * rank + (Kind.REPLICATE,) * len(cut)
+    return Rule((dims, update_dims, *((),) * (len(ins) - 2)), (dims,), sizes, kinds)
+
+
+def _update_place(params: Params, in_dims: Sequence[DimAxes], out_dims: Sequence[DimAxes]) -> Params:
+    del out_dims
+    axes = tuple(a if a != b else () for a, b in zip(in_dims[0], in_dims[1], strict=True)) if in_dims[1] else in_dims[0]
+    return {**params, "operand_axes": axes if any(axes) else None}
+
+
+def _update_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    del params, rule
+    operand, update = ins[0], ins[1]
+    if update.mesh is not None and operand.spec != update.spec:  # an update that no mesh holds adapts
+        raise type_error(
+            f"dynamic_update_slice: operand {operand.str_short()} and update {update.str_short()} must be split alike. "
+            "Reshard the update."
+        )
+    for d, axes in enumerate(operand.spec):
+        if axes and update.shape[d] != operand.shape[d]:
+            check_divisible("dynamic_update_slice", ins, update, d, axes)
+    return (operand.spec,) * len(outs)
+
+
+def _update_transpose(
+    ct: Any, operand: Any, update: Any, *starts: Any, wrap: tuple[bool, ...], operand_axes: DimAxes | None
+) -> list[Any]:
+    rest, window = None, None
+    if is_linear(operand):
+        rest = do.dynamic_update_slice(ct, filled(update.aval), *starts, wrap=wrap, operand_axes=operand_axes)
+    if is_linear(update):
+        window = do.dynamic_slice(ct, *starts, slice_sizes=update.aval.shape, wrap=wrap)
+    return [rest, window, *[None] * len(starts)]
+
+
+def _update_indexed(params: Params, in_types: Types) -> Indexed:
+    sizes = in_types[1].shape
+    return Indexed(2, False, range(len(sizes)), sizes, params["wrap"])
+
+
+dynamic_update_slice_p = define_op(
+    "dynamic_update_slice",
+    forward_first=True,
+    updates=True,
+    additive=(0, 2),
+    jvp=linear_jvp("dynamic_update_slice", (0, 1)),
+    transpose=_update_transpose,
+    type_rule=_update_type,
+    kernel=_update_kernel,
+    compile=_update_compile,
+    rule=_update_rule,
+    place=_update_place,
+    explicit=_update_specs,
+    keys=KeyUses({1: True}, forwards={0: 0}),
+    indexed=_update_indexed,
+)
+
+
+def dynamic_update_slice(
+    operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True
+) -> Array:
+    """`operand` with `update` (same rank and dtype) written at `start_indices`, clamped so that it fits.
+
+    Raises TypeError where rank, dtype or size do not fit, ValueError for a wrong number of starts.
+    """
+    operand, update = as_array(operand), as_array(update)
+    starts, wrap = _start_values("dynamic_update_slice", start_indices, operand.ndim, allow_negative_indices)
+    return bind(dynamic_update_slice_p, operand, update, *starts, wrap=wrap, operand_axes=None)
+
+
+# -- one dim -------------------------------------------------------------------------------------
+
+
+def _axis(axis: int, ndim: int, name: str) -> int:
+    index = operator.index(axis)
+    if not -ndim <= index < ndim:
+        raise IndexError(f"{name}: axis {axis} is out of bounds for an array of {ndim} dims.")
+    return index % ndim
+
+
+def _starts_at(start: Any, axis: int, ndim: int) -> list[Any]:
+    if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
+        return [start if d == axis else 0 for d in range(ndim)]
+    value = as_value(start)
+    if value.shape:
+        value = _as_scalar(value)
+    zero = literal(0, dtype=value.dtype) if value.dtype.kind in "iu" else literal(0)
+    return [value if d == axis else zero for d in range(ndim)]
+
+
+def _as_scalar(value: Any) -> Any:
+    if value.aval.size != 1:
+        raise TypeError(f"a start index must be a scalar, got {value.aval.str_short()}.")
+    return reshape(value, ())
+
+
+def dynamic_slice_in_dim(
+    operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
+) -> Array:
+    """`slice_size` rows from `start_index` on along one dim; see `dynamic_slice`."""
+    operand = as_array(operand)
+    d = _axis(axis, operand.ndim, "dynamic_slice_in_dim")
+    sizes = (*operand.shape[:d], operator.index(slice_size), *operand.shape[d + 1 :])
+    return dynamic_slice(
+        operand,
+        _starts_at(start_index, d, operand.ndim),
+        sizes,
+        allow_negative_indices=_only(d, operand.ndim, allow_negative_indices),
+    )
+
+
+def _only(d: int, ndim: int, allowed: bool) -> tuple[bool, ...]:
+    return tuple(i == d and allowed for i in range(ndim))
+
+
+def dynamic_index_in_dim(
+    operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
+) -> Array:
+    """Row `index` along one dim, which stays with size 1 if `keepdims`."""
+    operand = as_array(operand)
+    d = _axis(axis, operand.ndim, "dynamic_index_in_dim")
+    row = dynamic_slice_in_dim(operand, index, 1, d, allow_negative_indices=allow_negative_indices)
+    return row if keepdims else squeeze(row, (d,))
+
+
+def dynamic_update_slice_in_dim(
+    operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
+) -> Array:
+    """`operand` with `update` written from `start_index` on along one dim; see `dynamic_update_slice`."""
+    operand = as_array(operand)
+    d = _axis(axis, operand.ndim, "dynamic_update_slice_in_dim")
+    return dynamic_update_slice(
+        operand,
+        update,
+        _starts_at(start_index, d, operand.ndim),
+        allow_negative_indices=_only(d, operand.ndim, allow_negative_indices),
+    )
+
+
+def dynamic_update_index_in_dim(
+    operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
+) -> Array:
+    """`operand` with row `index` along one dim replaced; `update` may leave that dim out."""
+    operand, update = as_array(operand), as_array(update)
+    d = _axis(axis, operand.ndim, "dynamic_update_index_in_dim")
+    if update.ndim != operand.ndim:
+        if update.ndim + 1 != operand.ndim:
+            raise TypeError(
+                f"dynamic_update_index_in_dim: an update of shape {update.shape} is no row of {operand.shape}."
+            )
+        update = expand_dims(update, (d,))
+    return dynamic_update_slice_in_dim(operand, update, index, d, allow_negative_indices=allow_negative_indices)
+
+
+def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+    """Row `index` (a Python int) along one dim. Raises IndexError if it is out of bounds."""
+    operand = as_array(operand)
+    row, d = operator.index(index), _axis(axis, operand.ndim, "index_in_dim")
+    n = operand.shape[d]
+    if not -n <= row < n:
+        raise IndexError(f"index_in_dim: index {row} is out of bounds for dim {d} of size {n}.")
+    row %= n
+    out = slice_in_dim(operand, row, row + 1, axis=d)
+    return out if keepdims else squeeze(out, (d,))
+
+
+def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
+    """Rows of `src` at the 1-d index arrays `idxs`, one per dim of `axes`: ``[n, rest of src]``; negative ones wrap."""
+    src = as_array(src)
+    dims = tuple(_axis(a, src.ndim, "index_take") for a in axes)
+    indices = concatenate([expand_dims(as_array(i), (1,)) for i in idxs], 1)
+    sizes = tuple(1 if d in dims else n for d, n in enumerate(src.shape))
+    offset = tuple(range(1, 1 + src.ndim - len(dims)))
+    numbers = GatherDimensionNumbers(offset_dims=offset, collapsed_slice_dims=tuple(sorted(dims)), start_index_map=dims)
+    return gather_windows(src, indices, numbers, sizes, wrap_negative=True)

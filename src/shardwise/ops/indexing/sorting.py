@@ -1,0 +1,327 @@
+"""Sorting along one dim: sort of one or several operands, top_k, and their approximate forms, which are exact here.
+
+NaNs come last and are equal to each other, -0.0 equals 0.0; `top_k` ranks by the total order of floats instead
+(NaN above infinity, -NaN below -infinity, 0.0 above -0.0), as XLA does.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.dtypes import isdtype
+from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir.explicit import specs_from_rule
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops.elementwise.unary import neg
+from shardwise.ops.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather_params
+from shardwise.ops.rules import batching
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.derivative import do, filled
+from shardwise.ops.rules.in_rows import in_rows
+from shardwise.ops.shapes.iota import broadcasted_iota
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Kind, Rule, own_factors
+
+__all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
+
+Block = np.ndarray[Any, Any]
+
+
+def _comparable(x: Block) -> Block:
+    """`x` in a dtype that NumPy sorts well: ml_dtypes' small floats as float32, small ints as int8 or uint8."""
+    if x.dtype.isbuiltin == 1:
+        return x
+    if isdtype(x.dtype, "real floating"):
+        return x.astype(np.float32)
+    return x.astype(np.int8 if isdtype(x.dtype, "signed integer") else np.uint8)
+
+
+def _parts(keys: Block) -> list[Block]:
+    """The keys to sort by in turn: of complex numbers the parts, for NumPy puts all with a NaN in either last."""
+    return [keys.real, keys.imag] if keys.dtype.kind == "c" and np.isnan(keys).any() else [keys]
+
+
+def _sorted_values(x: Block, axis: int, stable: bool) -> Block:
+    keys = _comparable(x)
+    if len(parts := _parts(keys)) > 1:
+        return np.take_along_axis(x, np.lexsort(parts[::-1], axis=axis), axis)
+    # Equal keys are indistinguishable, except for zeros of both signs; then only a stable sort keeps their order.
+    mixed = stable and keys.dtype.kind in "fc" and bool(((keys == 0) & np.signbit(keys.real)).any())
+    out = np.sort(keys, axis=axis, kind="stable" if mixed or keys.dtype.kind == "c" else None)
+    return out if keys is x else out.astype(x.dtype)
+
+
+# -- sort -------------------------------------------------------------------------------------
+
+
+def _sort_type(*operands: ShapedArray, dimension: int, is_stable: bool, num_keys: int) -> tuple[ShapedArray, ...]:
+    del is_stable, num_keys
+    shapes = [t.shape for t in operands]
+    if any(s != shapes[0] for s in shapes):
+        raise TypeError(f"sort takes operands of equal shapes, got {', '.join(map(str, shapes))}.")
+    if not 0 <= dimension < len(shapes[0]):
+        raise ValueError(f"sort: dimension {dimension} is out of bounds for operands of {len(shapes[0])} dims.")
+    return tuple(ShapedArray(t.shape, t.dtype, t.weak_type) for t in operands)
+
+
+def _sort_kernel(env: Env, *operands: Block, dimension: int, is_stable: bool, num_keys: int) -> tuple[Block, ...]:
+    axis = env.lead + dimension
+
+    def work(*parts: Block) -> tuple[Block, ...]:
+        return _sorted_together(parts, axis, env.lead, is_stable, num_keys)
+
+    return in_rows(work, operands, axis, [(x.shape[axis], x.dtype) for x in operands])
+
+
+def _sorted_together(operands: Sequence[Block], axis: int, lead: int, stable: bool, num_keys: int) -> tuple[Block, ...]:
+    if len(operands) == 1:
+        return (_sorted_values(operands[0], axis, stable),)
+    keys = np.broadcast_arrays(*(part for x in operands[:num_keys] for part in _parts(_comparable(x))))
+    order = keys[0].argsort(axis=axis, kind="stable") if len(keys) == 1 else np.lexsort(keys[::-1], axis=axis)
+    loops = np.broadcast_shapes(*(x.shape[:lead] for x in operands))
+    return tuple(_taken(x, order, axis, loops) for x in operands)
+
+
+def _taken(x: Block, order: Block, axis: int, loops: tuple[int, ...]) -> Block:
+    shape = (*loops, *order.shape[len(loops) :])
+    lead = len(loops)
+    both = tuple(np.broadcast_shapes(x.shape[:lead], order.shape[:lead]))
+    out = np.take_along_axis(
+        np.broadcast_to(x, (*both, *x.shape[lead:])), np.broadcast_to(order, (*both, *order.shape[lead:])), axis
+    )
+    return out if out.shape == shape else np.broadcast_to(out, shape)
+
+
+def _sort_rule(ins: Types, outs: Types, params: Params) -> Rule:
+    del outs
+    return along_rule(ins[0].shape, params["dimension"], len(ins), len(ins), ins[0].shape)
+
+
+def along_rule(shape: tuple[int, ...], dim: int, inputs: int, outputs: int, out_shape: tuple[int, ...]) -> Rule:
+    """Every tensor has the same dims; `dim` is needed whole. Its split spreads only if another dim can take it over."""
+    dims = own_factors(shape)
+    outs = tuple(dims[d] if n != 1 or shape[d] == 1 else () for d, n in enumerate(out_shape))
+    alone = all(n == 1 for d, n in enumerate(shape) if d != dim)
+    kinds = tuple(Kind.REPLICATE if d == dim else Kind.PASS for d in range(len(shape)))
+    blocked = frozenset({dim}) if alone or shape != out_shape else frozenset[int]()
+    return Rule((dims,) * inputs, (outs,) * outputs, shape, kinds, blocked)
+
+
+def _sort_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    del params
+    if config.dialect.explicit.sort_keeps_split_dim and all(t.spec == ins[0].spec for t in ins):
+        return (ins[0].spec,) * len(outs)
+    return specs_from_rule("sort", ins, outs, rule)
+
+
+def _sort_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, dimension: int, **params: Any) -> tuple[Any, Any]:
+    """The tangents in the order that the keys take."""
+    place = do.iota(dtype=np.dtype(np.int32), shape=primals[0].shape, dimension=dimension, out_sharding=None)
+    *outs, order = do.sort(*primals, place, dimension=dimension, **params)
+    return outs, [None if t is None else take_along(t, order, dimension) for t in tangents]
+
+
+def take_along(x: Any, places: Any, dim: int) -> Any:
+    """The elements of `x` at these places along `dim`; all other dims run in step."""
+    if 0 in (*x.shape, *places.shape):
+        return filled(x.aval.update(shape=places.shape))
+    others = tuple(d for d in range(x.ndim) if d != dim)
+    numbers = GatherDimensionNumbers((), (dim,), (dim,), others, others)
+    params = gather_params(numbers, (1,) * x.ndim, GatherScatterMode.PROMISE_IN_BOUNDS)
+    shape = (*places.shape, 1)
+    indices = do.broadcast_in_dim(places, shape=shape, broadcast_dimensions=tuple(range(x.ndim)), out_sharding=None)
+    return do.gather(x, indices, **params)
+
+
+sort_p = define_op(
+    "sort",
+    jvp=_sort_jvp,
+    batch=batching.sort,
+    type_rule=_sort_type,
+    kernel=_sort_kernel,
+    rule=_sort_rule,
+    multiple_results=True,
+    explicit=_sort_specs,
+)
+
+
+def _dim(dimension: int, ndim: int, name: str) -> int:
+    index = operator.index(dimension)
+    if not -ndim <= index < ndim:
+        raise ValueError(f"{name}: axis {dimension} is out of bounds for an array of {ndim} dims.")
+    return index % ndim
+
+
+def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+    """Sort along `dimension`. Several operands (a tuple or list) are sorted together, by the first `num_keys` of them.
+
+    Returns an array, or a tuple if operands came as a sequence. NaNs come last. Raises TypeError where shapes differ or
+    nothing is given, ValueError for a bad dimension or number of keys.
+    """
+    several = isinstance(operand, (list, tuple))
+    values = [as_array(x) for x in operand] if several else [as_array(operand)]
+    if not values:
+        raise TypeError("sort needs at least one operand.")
+    if not 1 <= num_keys <= len(values):
+        raise ValueError(f"sort: num_keys={num_keys} must lie between 1 and the number of operands, {len(values)}.")
+    dim = _dim(dimension, values[0].ndim, "sort")
+    out = bind(sort_p, *values, dimension=dim, is_stable=bool(is_stable), num_keys=operator.index(num_keys))
+    return tuple(out) if several else out[0]
+
+
+def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
+    """`keys` sorted along `dimension`, and `values` in the same order."""
+    first, second = sort((keys, values), dimension, is_stable, num_keys=1)
+    return first, second
+
+
+def argsorted(x: Any, dimension: int = -1, *, is_stable: bool = True, dtype: Any = np.int32) -> Array:
+    """The positions that sort `x` along `dimension`, as `dtype`."""
+    keys = as_array(x)
+    dim = _dim(dimension, keys.ndim, "argsort")
+    positions = broadcasted_iota(dtype, keys.shape, dim)
+    return sort((keys, positions), dim, is_stable)[1]
+
+
+# -- top_k -------------------------------------------------------------------------------------
+
+
+def _top_k_type(x: ShapedArray, *, k: int, axis: int) -> tuple[ShapedArray, ...]:
+    if isdtype(x.dtype, "complex floating"):
+        raise ValueError(f"top_k does not order complex values, got {x.str_short()}.")
+    if not isdtype(x.dtype, ("bool", "integral", "real floating")):
+        raise ValueError(f"top_k does not order values of dtype {x.dtype.name}.")
+    if k < 0:
+        raise ValueError(f"k argument to top_k must be nonnegative, got {k}.")
+    if k > x.shape[axis]:
+        raise ValueError(
+            f"k argument to top_k must be no larger than size along axis {axis} of {x.str_short()}, got {k}."
+        )
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    return ShapedArray(shape, x.dtype, x.weak_type), ShapedArray(shape, np.dtype(np.int32), x.weak_type)
+
+
+def descending_ranks(x: Block) -> Block:
+    """Integers of the total order of `x`, the greatest values first."""
+    if x.dtype.kind == "b":
+        return (~x).view(np.int8)
+    keys = _comparable(x)
+    if keys.dtype == np.uint32:
+        return (keys ^ np.uint32(0x7FFFFFFF)).view(np.int32)
+    if keys.dtype.kind != "f":
+        return ~keys
+    bits = np.ascontiguousarray(keys).view(f"i{keys.dtype.itemsize}")
+    ranks = bits >> (8 * bits.itemsize - 1)  # -1 for negative floats, whose bits run backwards
+    ranks &= bits.dtype.type(np.iinfo(bits.dtype).max)
+    ranks ^= bits
+    return np.invert(ranks, out=ranks)
+
+
+def _top_k_kernel(env: Env, x: Block, *, k: int, axis: int) -> tuple[Block, ...]:
+    at = env.lead + axis
+    return in_rows(lambda part: _greatest(part, at, k), (x,), at, [(k, x.dtype), (k, np.int32)])
+
+
+def _greatest(x: Block, at: int, k: int) -> tuple[Block, Block]:
+    rows = np.moveaxis(x, at, -1)
+    n = rows.shape[-1]
+    ranks = descending_ranks(rows)
+    if ranks.dtype.itemsize <= 4 and n < 1 << 31:
+        # Rank and position in one integer: ties go to the lowest index, and no two elements are equal.
+        packed = ranks.astype(np.int64)
+        packed <<= 32
+        packed |= np.arange(n)
+        if 0 < k < n:
+            packed = np.partition(packed, k - 1, axis=-1)[..., :k]
+        order = np.sort(packed[..., :k], axis=-1) & 0xFFFFFFFF
+    else:
+        order = ranks.argsort(axis=-1, kind="stable")[..., :k]
+    values = np.take_along_axis(rows, order, -1)
+    return np.moveaxis(values, -1, at), np.moveaxis(order.astype(np.int32), -1, at)
+
+
+def _top_k_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, k: int, axis: int) -> tuple[Any, Any]:
+    values, places = do.top_k(*primals, k=k, axis=axis)
+    return [values, places], [take_along(tangents[0], places, axis), None]
+
+
+top_k_p = define_op(
+    "top_k",
+    jvp=_top_k_jvp,
+    batch=batching.shifting("top_k", "axis"),
+    type_rule=_top_k_type,
+    kernel=_top_k_kernel,
+    rule=lambda ins, outs, params: along_rule(ins[0].shape, params["axis"], 1, 2, outs[0].shape),
+    multiple_results=True,
+)
+
+
+def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
+    """The `k` greatest elements along `axis`, greatest first, and their positions (int32); ties: lowest position first.
+
+    Raises ValueError for complex operands, a bad axis, or k outside 0..size.
+    """
+    x = as_array(operand)
+    values, indices = bind(top_k_p, x, k=operator.index(k), axis=_dim(axis, x.ndim, "top_k"))
+    return [values, indices]
+
+
+def _approximate(
+    name: str, operand: Any, k: int, reduction_dimension: int, recall_target: float, override: int, aggregate: bool
+) -> tuple[Array, int, int]:
+    x = as_array(operand)
+    if not isdtype(x.dtype, "real floating"):
+        raise ValueError(f"{name} takes a floating operand, got {x.dtype.name}.")
+    if not x.ndim:
+        raise TypeError(f"{name}: operand must have >= 1 dimension, got shape ().")
+    dim = _dim(reduction_dimension, x.ndim, name)
+    if k > x.shape[dim]:
+        raise ValueError(f"{name}: k={k} exceeds the size of dim {dim}, {x.shape[dim]}.")
+    if not 0 < recall_target <= 1:
+        raise ValueError(f"{name}: recall_target must lie in (0, 1], got {recall_target}.")
+    if override != -1 and override < x.shape[dim]:
+        raise ValueError(
+            f"{name}: reduction_input_size_override={override} is less than the size of dim {dim}, {x.shape[dim]}."
+        )
+    # Without aggregation the candidates of all bins come back; exact search has one bin per element.
+    return x, operator.index(k) if aggregate else x.shape[dim], dim
+
+
+def approx_max_k(
+    operand: Any,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+) -> list[Array]:
+    """The `k` greatest elements and their positions; exact, so every `recall_target` is met.
+
+    Without `aggregate_to_topk` all elements come back, in order. Raises ValueError for operands that are not floating.
+    """
+    x, count, dim = _approximate(
+        "approx_max_k", operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk
+    )
+    return top_k(x, count, axis=dim)
+
+
+def approx_min_k(
+    operand: Any,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+) -> list[Array]:
+    """The `k` least elements and their positions; see `approx_max_k`."""
+    x, count, dim = _approximate(
+        "approx_min_k", operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk
+    )
+    values, indices = top_k(neg(x), count, axis=dim)
+    return [neg(values), indices]

@@ -1,0 +1,1 @@
+"""Linear algebra on stacks of matrices, and Fourier transforms."""

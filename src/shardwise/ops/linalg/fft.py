@@ -1,0 +1,163 @@
+"""Discrete Fourier transforms over the last dims, in the precision of the operand."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from math import prod
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import to_complex, to_floating, to_inexact
+from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir.explicit import check_divisible
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.rules.derivative import do, filled, scalar
+from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
+from shardwise.runtime.env import Env
+from shardwise.runtime.machine.threads import thread_count
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = ["FftType", "fft", "fft_p"]
+
+_THREADED = 1 << 17  # elements from which SciPy's worker threads pay
+
+
+class FftType(enum.IntEnum):
+    """Which transform: complex to complex, its inverse, real to half a spectrum, and back."""
+
+    FFT = 0
+    IFFT = 1
+    RFFT = 2
+    IRFFT = 3
+
+
+def _fft_type(x: ShapedArray, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> ShapedArray:
+    k = len(fft_lengths)
+    name = fft_type.name
+    if k > x.ndim:
+        raise ValueError(f"{name} over {k} dims of lengths {fft_lengths} needs as many dims, got shape {x.shape}.")
+    last = x.shape[x.ndim - k :]
+    if any(n < 0 for n in fft_lengths):
+        raise ValueError(f"{name} lengths must not be negative, got {fft_lengths}.")
+    if fft_type is FftType.RFFT and fft_lengths and not fft_lengths[-1]:
+        raise ValueError(f"RFFT of no elements has no spectrum: its last length must be positive, got {fft_lengths}.")
+    if fft_type is FftType.RFFT:
+        if x.dtype.name not in ("float32", "float64"):
+            raise ValueError(f"RFFT input must be float32 or float64, got {x.dtype.name}")
+        dtype = to_complex(x.dtype)
+    elif dtype_kind(x.dtype) != "c":
+        raise ValueError(f"{name} input must be complex64 or complex128, got {x.dtype.name}")
+    else:
+        dtype = to_floating(x.dtype) if fft_type is FftType.IRFFT else x.dtype
+    checked = k - 1 if fft_type is FftType.IRFFT else k
+    if last[:checked] != fft_lengths[:checked]:
+        raise ValueError(f"{name} input of shape {x.shape} must end in the dims {fft_lengths[:checked]} that fft_lengths="
+                         f"{fft_lengths} names. Pad or slice it first, or use jnp.fft.")  # fmt: skip
+    shape = x.shape[: x.ndim - k] + fft_lengths
+    if fft_type is FftType.RFFT:
+        shape = (*shape[:-1], fft_lengths[-1] // 2 + 1)
+    return ShapedArray(shape, dtype, x.weak_type)
+
+
+def _fft_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Transformed dims must be whole; the others pass through."""
+    shape, out_shape = in_types[0].shape, out_types[0].shape
+    first = len(shape) - len(params["fft_lengths"])
+    sizes = list(shape)
+    out = []
+    for d, (n, m) in enumerate(zip(shape, out_shape, strict=True)):
+        if n != m:
+            out.append(len(sizes))  # half a spectrum: a dim of its own
+            sizes.append(m)
+        else:
+            out.append(d)
+    kinds = tuple(Kind.PASS if f < first else Kind.REPLICATE for f in range(len(sizes)))
+    factors = lambda entries: tuple((f,) if sizes[f] != 1 else () for f in entries)  # noqa: E731
+    return Rule((factors(range(len(shape))),), (factors(out),), tuple(sizes), kinds)
+
+
+def _fft_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    """The operand's spec; the transform gathers what it needs and splits the result again."""
+    (x,), (out,) = in_types, out_types
+    for d, axes in enumerate(x.spec):
+        if axes:
+            check_divisible("fft", in_types, out, d, axes)
+    return (x.spec,)
+
+
+def _fft_kernel(env: Env, x: Block, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Block:
+    import scipy.fft
+
+    axes = tuple(range(-len(fft_lengths), 0))
+    if not x.size:
+        shape = x.shape[: x.ndim - len(fft_lengths)] + fft_lengths
+        if fft_type is FftType.RFFT:
+            shape = (*shape[:-1], fft_lengths[-1] // 2 + 1)
+        dtype = to_complex(x.dtype) if fft_type is FftType.RFFT else x.dtype
+        real: Any = to_floating(dtype)
+        return np.zeros(shape, real if fft_type is FftType.IRFFT else dtype)
+    transform: Any = (scipy.fft.fftn, scipy.fft.ifftn, scipy.fft.rfftn, scipy.fft.irfftn)[fft_type]
+    workers = thread_count() if prod(x.shape) >= _THREADED else 1
+    try:
+        return transform(x, s=fft_lengths, axes=axes, workers=workers)
+    except RuntimeError:
+        if workers == 1:
+            raise
+        return transform(x, s=fft_lengths, axes=axes)  # the system starts no more threads
+
+
+def _fft_transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> list[Any]:
+    """The transforms are symmetric matrices; of half a spectrum the other half is zero, or each inner element counts twice."""
+    if fft_type in (FftType.FFT, FftType.IFFT):
+        return [do.fft(ct, fft_type=fft_type, fft_lengths=fft_lengths)]
+    last = ct.ndim - 1
+    edges = lambda more: tuple((0, more if d == last else 0, 0) for d in range(ct.ndim))  # noqa: E731
+    if fft_type is FftType.RFFT:
+        full = do.pad(ct, 0, padding_config=edges(fft_lengths[-1] - ct.shape[last]))
+        return [do.real(do.fft(full, fft_type=FftType.FFT, fft_lengths=fft_lengths))]
+    if not ct.size:  # nothing came out, so nothing goes back
+        return [filled(x.aval)]
+    half = do.conj(do.fft(ct, fft_type=FftType.RFFT, fft_lengths=fft_lengths))
+    place = do.iota(dtype=np.dtype(np.int32), shape=half.shape, dimension=last, out_sharding=None)
+    middle = scalar((fft_lengths[-1] + 1) // 2, place.dtype)
+    twice = do.and_(do.gt(place, scalar(0, place.dtype)), do.lt(place, middle))
+    out = do.mul(half, do.select_n(twice, scalar(1 / prod(fft_lengths), half.dtype), 2 / prod(fft_lengths)))
+    missing = x.aval.shape[last] - out.shape[last]
+    return [do.pad(out, 0, padding_config=edges(missing)) if missing else out]
+
+
+fft_p = define_op("fft", type_rule=_fft_type, kernel=_fft_kernel, rule=_fft_rule, explicit=_fft_explicit, jvp="linear",
+                  transpose=_fft_transpose, makes_nan=True)  # fmt: skip
+
+
+def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
+    """Transform the last ``len(fft_lengths)`` dims; IFFT and IRFFT divide by the number of points.
+
+    ``fft_type`` is a `FftType` or its name ('fft', 'ifft', 'rfft', 'irfft'). Operands of other types become complex (real for
+    RFFT). The lengths must be those of the dims, but for the last one of IRFFT, which has half of it plus one.
+
+    Raises ValueError for lengths, types and dims that do not fit, TypeError where `fft_type` is no transform.
+    """
+    if isinstance(fft_type, str):
+        if fft_type.upper() not in FftType.__members__ or fft_type not in (fft_type.upper(), fft_type.lower()):
+            raise ValueError(f"Unknown FFT type {fft_type!r}; expected 'fft', 'ifft', 'rfft' or 'irfft'.")
+        fft_type = FftType[fft_type.upper()]
+    elif not isinstance(fft_type, FftType):
+        raise TypeError(f"Unknown FFT type value {fft_type!r}; expected a FftType or its name.")
+    value = operand("fft", x)
+    if fft_type is FftType.RFFT:
+        if dtype_kind(value.dtype) == "c":
+            raise ValueError("only real valued inputs supported for rfft; take the real part, or use fft.")
+        value = convert(value, to_inexact(value.dtype))
+    else:
+        check_kind("fft", value.aval, "biufc")
+        value = convert(value, to_complex(value.dtype))
+    lengths = tuple(index(n) for n in fft_lengths)
+    if not lengths:
+        return value  # type: ignore[return-value]
+    return bind(fft_p, value, fft_type=fft_type, fft_lengths=lengths)

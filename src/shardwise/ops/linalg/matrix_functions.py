@@ -1,0 +1,199 @@
+"""Functions of matrices: exponential, square root, Sylvester's equation, complex Schur form."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, bind
+from shardwise.ops.linalg.decompositions import Ints, Result, define_matrix_op, square_size
+from shardwise.ops.linalg.lapack import NDArray, each, lapack_routine, nan_of
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.shapes.fill import full_like
+from shardwise.ops.shapes.pieces import concatenate, slice_in_dim
+
+__all__: list[str] = []
+
+
+def _complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.result_type(dtype, np.complex64)
+
+
+# -- exponential ---------------------------------------------------------------------------------------------------------------
+
+
+def _expm_results(shape: Ints, *, max_squarings: int) -> list[Result]:
+    square_size("expm", shape)
+    return [(shape, "same")]
+
+
+def _expm(x: NDArray, max_squarings: int) -> NDArray:
+    from scipy.linalg import expm as exponential
+
+    if not x.size:
+        return x
+    # From this norm on, scaling down to where the approximation holds would take more squarings than allowed.
+    largest = (
+        5.371920351148152 if x.dtype.itemsize // (2 if x.dtype.kind == "c" else 1) == 8 else 3.92572478313866
+    ) * 2.0 ** (max_squarings + 1)
+    norms = np.abs(x).sum(axis=-2).max(axis=-1)
+    valid = (norms < largest)[..., None, None]
+    with np.errstate(all="ignore"):
+        out = exponential(np.where(valid, x, x.dtype.type(0)))
+    return np.where(valid, out, nan_of(x.dtype)).astype(x.dtype, copy=False)
+
+
+expm_p = define_matrix_op(
+    "expm", (2,), _expm_results, _expm, multiple=False, rules=("jvp",), derivatives="spectral_derivative"
+)
+
+
+def _frechet_results(x: Ints, direction: Ints, *, max_squarings: int) -> list[Result]:
+    square_size("expm", x)
+    if x != direction:
+        raise ValueError(f"the derivative of expm at a matrix {x} needs a direction of that shape, got {direction}.")
+    return [(x, "same")]
+
+
+def _frechet(x: NDArray, direction: NDArray, max_squarings: int) -> NDArray:
+    """The upper right block of the exponential of [[x, direction], [0, x]]."""
+    n = x.shape[-1]
+    loops = np.broadcast_shapes(x.shape[:-2], direction.shape[:-2])
+    both = np.zeros((*loops, 2 * n, 2 * n), x.dtype)
+    both[..., :n, :n] = both[..., n:, n:] = x
+    both[..., :n, n:] = direction
+    return _expm(both, max_squarings)[..., :n, n:]
+
+
+# The derivative of expm in a direction, in which it is linear.
+expm_frechet_p = define_matrix_op(
+    "expm_frechet",
+    (2, 2),
+    _frechet_results,
+    _frechet,
+    multiple=False,
+    rules=("jvp", "transpose"),
+    derivatives="spectral_derivative",
+)
+
+
+def expm(x: Array, max_squarings: int = 16) -> Array:
+    """The exponentials of square matrices f[..., n, n]."""
+    return bind(expm_p, as_array(x), max_squarings=int(max_squarings))
+
+
+def expm_and_derivative(x: Array, direction: Array) -> tuple[Array, Array]:
+    """exp(x) and its derivative in a direction: blocks of the exponential of [[x, direction], [0, x]]."""
+    n, last = x.shape[-1], x.ndim - 1
+    upper = concatenate([x, direction], last)
+    lower = concatenate([full_like(x, 0), x], last)
+    both = expm(concatenate([upper, lower], last - 1))
+    top = slice_in_dim(both, 0, n, axis=last - 1)
+    return slice_in_dim(top, 0, n, axis=last), slice_in_dim(top, n, 2 * n, axis=last)
+
+
+# -- others ----------------------------------------------------------------------------------------------------------------------
+
+
+def _sqrtm_results(shape: Ints) -> list[Result]:
+    square_size("sqrtm", shape)
+    return [(shape, "complex")]
+
+
+def _sqrtm(x: NDArray) -> NDArray:
+    from scipy.linalg import sqrtm as one
+
+    result = _complex(x.dtype)
+
+    def call(a: NDArray) -> tuple[NDArray]:
+        if np.isfinite(a).all():
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of singular matrices, for which the result speaks
+                root = np.asarray(one(a))
+            if np.isfinite(root).all():
+                return (root,)
+        return (np.full(a.shape, nan_of(result)),)  # there is none
+
+    return each(call, (2,), (x,), [(x.shape[-2:], result)])[0] if x.size else x.astype(result)
+
+
+sqrtm_p = define_matrix_op(
+    "sqrtm", (2,), _sqrtm_results, _sqrtm, multiple=False, rules=("jvp",), derivatives="spectral_derivative"
+)
+
+
+def sqrtm(x: Array) -> Array:
+    """The principal square roots of matrices f[..., n, n] -> c[..., n, n]."""
+    return bind(sqrtm_p, as_array(x))
+
+
+def _sylvester_results(a: Ints, b: Ints, c: Ints, *, tol: float) -> list[Result]:
+    if a != (c[0], c[0]) or b != (c[1], c[1]):
+        raise ValueError(f"Incompatible shapes for Sylvester equation:\nA: {a}\nB: {b}\nC: {c}")
+    return [(c, "same")]
+
+
+def _sylvester(a: NDArray, b: NDArray, c: NDArray, tol: float) -> NDArray:
+    """By Schur forms r, s of a and b^H (Bartels and Stewart): r y + y s^H = u^H c v."""
+    if not c.size:
+        return c
+    gees, trsyl = lapack_routine("gees", c.dtype), lapack_routine("trsyl", c.dtype)
+
+    def form(x: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        triangular, _, *eigenvalues, vectors, _, _ = gees(lambda *_: None, x, lwork=64 * len(x))
+        return triangular, vectors, eigenvalues[0] if len(eigenvalues) == 1 else eigenvalues[0] + 1j * eigenvalues[1]
+
+    def call(p: NDArray, q: NDArray, f: NDArray) -> tuple[NDArray]:
+        failed = (np.full(f.shape, nan_of(f.dtype)),)
+        if not (np.isfinite(p).all() and np.isfinite(q).all() and np.isfinite(f).all()):
+            return failed
+        with np.errstate(all="ignore"):
+            (r, u, left), (s, v, right) = form(p), form(q.conj().T)
+            if (np.abs(left[:, None] + right.conj()) < tol).any():
+                return failed
+            y, scale, info = trsyl(r, s, u.conj().T @ f @ v, tranb="C")
+            return (u @ (y * scale) @ v.conj().T,) if info >= 0 else failed
+
+    return each(call, (2, 2, 2), (a, b, c), [(c.shape[-2:], c.dtype)])[0]
+
+
+solve_sylvester_p = define_matrix_op(
+    "solve_sylvester",
+    (2, 2, 2),
+    _sylvester_results,
+    _sylvester,
+    multiple=False,
+    rules=("jvp", "transpose"),
+    derivatives="spectral_derivative",
+)
+
+
+def solve_sylvester(a: Array, b: Array, c: Array, tol: float) -> Array:
+    """x with a x + x b = c: f[..., m, m], f[..., n, n], f[..., m, n] -> f[..., m, n].
+
+    NaN where an eigenvalue of a and one of b sum to less than `tol`.
+    """
+    return bind(solve_sylvester_p, as_array(a), as_array(b), as_array(c), tol=float(tol))
+
+
+def _rsf2csf_results(t: Ints, z: Ints) -> list[Result]:
+    return [(t, "complex"), (z, "complex")]
+
+
+def _rsf2csf(t: NDArray, z: NDArray) -> tuple[NDArray, ...]:
+    from scipy.linalg import rsf2csf as one
+
+    result = _complex(t.dtype)
+    if not t.size:
+        return t.astype(result), z.astype(result)
+    return tuple(each(lambda a, b: one(a, b, check_finite=False), (2, 2), (t, z), [(t.shape[-2:], result)] * 2))
+
+
+rsf2csf_p = define_matrix_op("rsf2csf", (2, 2), _rsf2csf_results, _rsf2csf)
+
+
+def rsf2csf(t: Array, z: Array) -> tuple[Array, Array]:
+    """Triangular Schur forms and their vectors from real ones with 2 by 2 blocks."""
+    return tuple(bind(rsf2csf_p, as_array(t), as_array(z)))  # type: ignore[return-value]

@@ -1,0 +1,1 @@
+"""Products that sum over paired dims, and convolutions."""

@@ -1,0 +1,425 @@
+"""Convolutions: `conv_general_dilated` and what is said in terms of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import check_requested, issubdtype
+from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
+from shardwise.ir.explicit import check_divisible, complete_types, is_whole, type_error
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops.products import conv_geometry
+from shardwise.ops.products.conv_geometry import *  # noqa: F403
+from shardwise.ops.products.conv_geometry import (
+    ConvDimensionNumbers,
+    ConvGeneralDilatedDimensionNumbers,
+    Pads,
+    conv_dimension_numbers,
+    conv_shape_tuple,
+    dilated,
+    explicit_pads,
+    padtype_to_pads,
+    placed,
+    transpose_pads,
+)
+from shardwise.ops.products.im2col import CHUNK, NDArray, Window, convolve
+from shardwise.ops.products.split_products import by_algorithm, check_algorithm
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.derivative import cotangent_sharding, do, is_linear, multilinear_jvp, with_dtype
+from shardwise.ops.rules.out_sharding import resolve_out_sharding, with_out_sharding
+from shardwise.ops.rules.precision import (
+    CanonicalPrecision,
+    PrecisionLike,
+    canonicalize_precision,
+)
+from shardwise.runtime.env import Env
+from shardwise.sharding import NamedSharding
+from shardwise.sharding.rule import Rule, make_rule
+
+__all__ = ["conv", "conv_general_dilated", "conv_general_dilated_p", "conv_general_dilated_patches", "conv_transpose",
+           "conv_with_general_padding"]  # fmt: skip
+__all__ += conv_geometry.__all__
+
+Ints = tuple[int, ...]
+
+
+# -- type ------------------------------------------------------------------------------------------------------------------
+
+
+def _conv_type(lhs: ShapedArray, rhs: ShapedArray, *, window_strides: Ints, padding: Pads, lhs_dilation: Ints,
+               rhs_dilation: Ints, dimension_numbers: ConvDimensionNumbers, feature_group_count: int, batch_group_count: int,
+               precision: CanonicalPrecision, preferred_element_type: np.dtype[Any] | None,
+               out_sharding: NamedSharding | None = None) -> ShapedArray:  # fmt: skip
+    check_algorithm(precision, lhs.dtype, rhs.dtype)
+    dims = dimension_numbers
+    if lhs.ndim != rhs.ndim:
+        raise ValueError(f"conv_general_dilated takes operands of one rank, got shapes {lhs.shape} and {rhs.shape}.")
+    left, right = [lhs.shape[d] for d in dims.lhs_spec], [rhs.shape[d] for d in dims.rhs_spec]
+    _check_groups(left, right, feature_group_count, batch_group_count)
+    for name, entries in (
+        ("window_strides", window_strides),
+        ("lhs_dilation", lhs_dilation),
+        ("rhs_dilation", rhs_dilation),
+    ):
+        if len(entries) != lhs.ndim - 2:
+            raise ValueError(f"conv_general_dilated window and {name} must have the same number of dimensions, but got "
+                             f"{lhs.ndim - 2} and {len(entries)}.")  # fmt: skip
+        if any(n < 1 for n in entries):
+            raise ValueError(f"conv_general_dilated {name} must be positive, got {entries}.")
+    left[2:] = map(dilated, left[2:], lhs_dilation)
+    right[2:] = map(dilated, right[2:], rhs_dilation)
+    shape = placed(conv_shape_tuple(left, right, window_strides, padding, batch_group_count), dims.out_spec)
+    dtype = _conv_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
+    out = ShapedArray(shape, dtype, lhs.weak_type and rhs.weak_type)
+    params = dict(dimension_numbers=dims, out_sharding=out_sharding, window_strides=window_strides, padding=padding,
+                  lhs_dilation=lhs_dilation, rhs_dilation=rhs_dilation, feature_group_count=feature_group_count,
+                  batch_group_count=batch_group_count)  # fmt: skip
+    (out,) = complete_types(conv_general_dilated_p, (lhs, rhs), (out,), params)
+    return with_out_sharding(out, out_sharding)
+
+
+def _check_groups(left: list[int], right: list[int], feature_groups: int, batch_groups: int) -> None:
+    """ValueError unless the groups divide what they group; `left` is (N, C, ...), `right` (O, I, ...)."""
+    name = "conv_general_dilated"
+    for what, groups in (("feature_group_count", feature_groups), ("batch_group_count", batch_groups)):
+        if groups < 1:
+            raise ValueError(f"{name} {what} must be a positive integer, got {groups}.")
+        if right[0] % groups:
+            raise ValueError(f"{name} rhs output feature dimension size must be a multiple of {what}, but {right[0]} is not "
+                             f"a multiple of {groups}.")  # fmt: skip
+    if left[1] % feature_groups:
+        raise ValueError(f"{name} feature_group_count must divide lhs feature dimension size, but {feature_groups} does not "
+                         f"divide {left[1]}.")  # fmt: skip
+    if left[1] // feature_groups != right[1]:
+        raise ValueError(f"{name} lhs feature dimension size divided by feature_group_count must equal the rhs input feature "
+                         f"dimension size, but {left[1]} // {feature_groups} != {right[1]}.")  # fmt: skip
+    if left[0] % batch_groups:
+        raise ValueError(f"{name} batch_group_count must divide lhs batch dimension size, but {batch_groups} does not divide "
+                         f"{left[0]}.")  # fmt: skip
+    if batch_groups > 1 and feature_groups > 1:
+        raise ValueError(f"At most one of batch_group_count and feature_group_count may be > 1, got {batch_groups} and "
+                         f"{feature_groups}.")  # fmt: skip
+
+
+def _conv_dtype(lhs: np.dtype[Any], rhs: np.dtype[Any], preferred: np.dtype[Any] | None) -> np.dtype[Any]:
+    if lhs != rhs:
+        raise TypeError(f"conv_general_dilated requires operands of one dtype, got {lhs.name} and {rhs.name}. "
+                        "Cast one with lax.convert_element_type.")  # fmt: skip
+    if preferred is None or preferred == lhs:
+        return lhs
+    to_float = issubdtype(lhs, np.integer) and issubdtype(preferred, np.floating)
+    for kind in (np.integer, np.floating, np.complexfloating):
+        if issubdtype(lhs, kind) and not issubdtype(preferred, kind) and not to_float:
+            raise TypeError(f"conv_general_dilated of {lhs.name} cannot give preferred_element_type {preferred.name}: integers "
+                            "give integers or floats, floats floats, complex complex.")  # fmt: skip
+    if issubdtype(lhs, np.signedinteger) and not issubdtype(preferred, np.signedinteger) and not to_float:
+        raise TypeError(f"preferred_element_type must have the same signedness as the operands, got {preferred.name} for "
+                        f"{lhs.name}.")  # fmt: skip
+    if preferred.itemsize < lhs.itemsize:
+        raise TypeError(f"preferred_element_type must not be narrower than the type of the operands, got {preferred.name} for "
+                        f"{lhs.name}.")  # fmt: skip
+    return preferred
+
+
+# -- shardings -------------------------------------------------------------------------------------------------------------
+
+
+def _conv_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    lhs, rhs = in_types
+    (out,) = out_types
+    dims: ConvDimensionNumbers = params["dimension_numbers"]
+    groups, batch_groups = params["feature_group_count"], params["batch_group_count"]
+    left = ["n", "c", *(f"s{i}" for i in range(lhs.ndim - 2))]
+    right = ["o", "c", *(f"k{i}" for i in range(lhs.ndim - 2))]
+    result = ["n", "o", *left[2:]]
+    if groups > 1:
+        left[1], right[0], result[1] = "(g c)", "(g o)", "(g o)"
+    if batch_groups > 1:
+        left[0], right[0], result[1] = "(g n)", "(g o)", "(g o)"
+    total = max(groups, batch_groups)
+    sizes = {"g": total, "n": lhs.shape[dims.lhs_spec[0]] // batch_groups, "c": rhs.shape[dims.rhs_spec[1]],
+             "o": rhs.shape[dims.rhs_spec[0]] // total}  # fmt: skip
+    permute, replicate = [], []
+    for i in range(lhs.ndim - 2):
+        size, window = lhs.shape[dims.lhs_spec[2 + i]], rhs.shape[dims.rhs_spec[2 + i]]
+        sizes[f"s{i}"] = size
+        plain = params["padding"][i] == (0, 0) and params["lhs_dilation"][i] == 1
+        if plain and window == 1 and params["window_strides"][i] == 1:
+            continue  # passes through
+        if plain and window == size and params["rhs_dilation"][i] == 1:
+            right[2 + i], result[2 + i] = left[2 + i], "1"  # one window over all: a contraction
+            continue
+        permute.append(left[2 + i])
+        replicate.append(right[2 + i])
+    sides = (placed(left, dims.lhs_spec), placed(right, dims.rhs_spec), placed(result, dims.out_spec))
+    signature = f"{' '.join(sides[0])}, {' '.join(sides[1])} -> {' '.join(sides[2])}"
+    return make_rule(signature, [lhs.shape, rhs.shape], [out.shape], sizes=sizes, permute=permute, replicate=replicate)
+
+
+def _conv_localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    """Groups that are split over devices: each device has its part of them."""
+    dims: ConvDimensionNumbers = params["dimension_numbers"]
+    lhs, rhs = in_types
+    changed = {**params, "out_sharding": None}
+    if params["feature_group_count"] > 1:
+        changed["feature_group_count"] = lhs.shape[dims.lhs_spec[1]] // rhs.shape[dims.rhs_spec[1]]
+    if params["batch_group_count"] > 1:
+        changed["batch_group_count"] = lhs.shape[dims.lhs_spec[0]] // out_types[0].shape[dims.out_spec[0]]
+    return changed
+
+
+def _conv_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    """The kernel must be whole and lhs whole along its features; batch and space stay split as they are."""
+    lhs, rhs = in_types
+    (out,) = out_types
+    if params["out_sharding"] is not None:
+        return (((),) * out.ndim,)
+    dims: ConvDimensionNumbers = params["dimension_numbers"]
+    if not is_whole(rhs) or lhs.spec[dims.lhs_spec[1]]:
+        raise type_error(f"conv_general_dilated of {lhs.str_short()} and {rhs.str_short()}: the kernel and the features of lhs "
+                         "must not be split for the result's sharding to be clear. Please specify it via the `out_sharding` "
+                         "parameter, or reshard.")  # fmt: skip
+    spec = placed([lhs.spec[dims.lhs_spec[0]], (), *(lhs.spec[d] for d in dims.lhs_spec[2:])], dims.out_spec)
+    for d, axes in enumerate(spec):
+        if axes:
+            check_divisible("conv_general_dilated", in_types, out, d, axes)
+    return (spec,)
+
+
+def _conv_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo | None:
+    """Part i of the result sees the positions from ``i * out_local * stride - low``; beyond the ends are zeros."""
+    dims: ConvDimensionNumbers = params["dimension_numbers"]
+    i = dims.lhs_spec.index(dim) - 2
+    if i < 0 or params["lhs_dilation"][i] != 1:
+        return None
+    stride, low = params["window_strides"][i], params["padding"][i][0]
+    window = (in_types[1].shape[dims.rhs_spec[2 + i]] - 1) * params["rhs_dilation"][i] + 1
+    whole = (*params["padding"][:i], (0, 0), *params["padding"][i + 1 :])
+    return Halo(stride * out_local, -low, stride * (out_local - 1) + window, {**params, "padding": whole})
+
+
+# -- kernel ----------------------------------------------------------------------------------------------------------------
+
+
+def _conv_kernel(env: Env, lhs: NDArray, rhs: NDArray, *, window_strides: Ints, padding: Pads, lhs_dilation: Ints,
+                 rhs_dilation: Ints, dimension_numbers: ConvDimensionNumbers, feature_group_count: int, batch_group_count: int,
+                 precision: CanonicalPrecision, preferred_element_type: np.dtype[Any] | None,
+                 out_sharding: NamedSharding | None = None) -> NDArray:  # fmt: skip
+    dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
+    window = Window(window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count,
+                    batch_group_count)  # fmt: skip
+    return by_algorithm(precision, lambda x, y, to: convolve(x, y, env.lead, window, to), lhs, rhs, dtype)
+
+
+def _conv_workspace(in_types: Types, out_types: Types, params: Params) -> int:
+    """The padded operand, and for two threads the windows that they lay out."""
+    lhs, dims = in_types[0], params["dimension_numbers"]
+    taps = math.prod(in_types[1].shape[d] for d in dims.rhs_spec[2:])
+    windows = 2 * 4 * CHUNK if taps > 1 else 0
+    if not any(map(any, params["padding"])) and set(params["lhs_dilation"]) <= {1}:
+        return windows
+    size = math.prod(lhs.shape[d] for d in dims.lhs_spec[:2])
+    for d, gap, (low, high) in zip(dims.lhs_spec[2:], params["lhs_dilation"], params["padding"], strict=True):
+        size *= max(dilated(lhs.shape[d], gap) + low + high, 0)
+    return size * lhs.itemsize + min(windows, 4 * size * taps)
+
+
+# -- derivative --------------------------------------------------------------------------------------------------------------
+
+
+def _conv_transpose(ct: Array, lhs: Any, rhs: Any, **params: Any) -> list[Any]:
+    """Both cotangents are convolutions of the result's cotangent: with the kernel turned round, and with lhs."""
+    if is_linear(lhs):
+        return [_conv_back_lhs(ct, lhs.aval, rhs, **params), None]
+    return [None, _conv_back_rhs(ct, lhs, rhs.aval, **params)]
+
+
+def _swapped(spec: Ints) -> Ints:
+    """A layout with its first two roles exchanged."""
+    return (spec[1], spec[0], *spec[2:])
+
+
+def _grouped(x: Any, source: int, target: int, groups: int) -> Any:
+    """The groups that lead dim `source` moved to lead dim `target`."""
+    if groups == 1:
+        return x
+    shape = x.shape
+    x = do.reshape(
+        x, new_sizes=(*shape[:source], groups, shape[source] // groups, *shape[source + 1 :]), out_sharding=None
+    )
+    order = [d for d in range(x.ndim) if d != source]
+    order.insert(target, source)
+    sizes = list(shape)
+    sizes[source] //= groups
+    sizes[target] *= groups
+    return do.reshape(do.transpose(x, permutation=tuple(order)), new_sizes=tuple(sizes), out_sharding=None)
+
+
+def _sides(
+    dims: ConvDimensionNumbers, left: Ints, right: Ints, out: Ints, strides: Ints, lhs_gaps: Ints, rhs_gaps: Ints
+) -> Any:
+    """Per spatial dim the sizes of lhs, kernel and result with the gaps that dilations and strides make."""
+    sizes = [[shape[d] for d in spec[2:]] for shape, spec in zip((left, right, out), dims, strict=True)]
+    return zip(*(map(dilated, s, g) for s, g in zip(sizes, (lhs_gaps, rhs_gaps, strides), strict=True)), strict=True)
+
+
+def _conv_back_lhs(ct: Array, aval: ShapedArray, rhs: Any, *, window_strides: Ints, padding: Pads, lhs_dilation: Ints,
+                   rhs_dilation: Ints, dimension_numbers: ConvDimensionNumbers, feature_group_count: int,
+                   batch_group_count: int, precision: CanonicalPrecision, **_: Any) -> Any:  # fmt: skip
+    dims = dimension_numbers
+    lhs_spec, rhs_spec, out_spec = dims
+    sides = _sides(dims, aval.shape, rhs.shape, ct.shape, window_strides, lhs_dilation, rhs_dilation)
+    pads = [(k - 1 - low, n + low - m) for (n, k, m), (low, _) in zip(sides, padding, strict=True)]
+    kernel = _grouped(rhs, rhs_spec[0], rhs_spec[1], max(feature_group_count, batch_group_count))
+    out = do.conv_general_dilated(
+        ct, with_dtype(do.rev(kernel, dimensions=tuple(rhs_spec[2:])), ct.aval), window_strides=lhs_dilation,
+        padding=tuple(pads), lhs_dilation=window_strides, rhs_dilation=rhs_dilation,
+        dimension_numbers=ConvDimensionNumbers(out_spec, _swapped(rhs_spec), lhs_spec),
+        feature_group_count=max(feature_group_count, batch_group_count), batch_group_count=1, precision=precision,
+        preferred_element_type=None, out_sharding=None if batch_group_count > 1 else cotangent_sharding(aval),
+    )  # fmt: skip
+    return with_dtype(_grouped(out, lhs_spec[1], lhs_spec[0], batch_group_count), aval)
+
+
+def _conv_back_rhs(ct: Array, lhs: Any, aval: ShapedArray, *, window_strides: Ints, padding: Pads, lhs_dilation: Ints,
+                   rhs_dilation: Ints, dimension_numbers: ConvDimensionNumbers, feature_group_count: int,
+                   batch_group_count: int, precision: CanonicalPrecision, **_: Any) -> Any:  # fmt: skip
+    """Features are the batch here, and the batch is what is summed over."""
+    dims = dimension_numbers
+    sides = _sides(dims, lhs.shape, aval.shape, ct.shape, window_strides, lhs_dilation, rhs_dilation)
+    pads = [(low, k + m - 1 - n - low) for (n, k, m), (low, _) in zip(sides, padding, strict=True)]
+    lhs_spec, rhs_spec, out_spec = map(_swapped, dims)
+    out = do.conv_general_dilated(
+        with_dtype(lhs, ct.aval), ct, window_strides=rhs_dilation, padding=tuple(pads), lhs_dilation=lhs_dilation,
+        rhs_dilation=window_strides, dimension_numbers=ConvDimensionNumbers(lhs_spec, out_spec, rhs_spec),
+        feature_group_count=batch_group_count, batch_group_count=feature_group_count, precision=precision,
+        preferred_element_type=None, out_sharding=cotangent_sharding(aval),
+    )  # fmt: skip
+    return with_dtype(out, aval)
+
+
+conv_general_dilated_p = define_op("conv_general_dilated", type_rule=_conv_type, kernel=_conv_kernel, rule=_conv_rule,
+                                   workspace=_conv_workspace,
+                                   explicit=_conv_explicit, localize=_conv_localize, halo=_conv_halo, typed=True,
+                                   jvp=multilinear_jvp("conv_general_dilated", (0, 1)), transpose=_conv_transpose,
+                                   makes_nan=True, product=True)  # fmt: skip
+
+
+# -- public ------------------------------------------------------------------------------------------------------------------
+
+
+def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
+                         lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
+                         dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, feature_group_count: int = 1,
+                         batch_group_count: int = 1, precision: PrecisionLike = None, preferred_element_type: Any = None,
+                         out_sharding: Any = None) -> Array:  # fmt: skip
+    """The n-dimensional convolution (a correlation: the kernel is not flipped) of `lhs` with the kernel `rhs`.
+
+    `dimension_numbers` are layouts such as ``('NHWC', 'HWIO', 'NHWC')``; by default batch and features come first. `padding`
+    is 'VALID', 'SAME', 'SAME_LOWER' or (low, high) pairs, which may be negative. `lhs_dilation` puts gaps between the
+    elements of lhs (transposed convolution), `rhs_dilation` between those of the kernel. Features, or the batch, may be
+    convolved in groups. Both operands have one dtype; the result has it, too, or `preferred_element_type`.
+
+    Raises ValueError for sizes that do not fit, TypeError for dtypes and layouts, RuntimeError for an unknown padding mode.
+    """
+    x, w = as_array(lhs), as_array(rhs)
+    dims = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    space = len(dims.lhs_spec) - 2
+    strides = tuple(index(s) for s in window_strides)
+    gaps = (1,) * space if lhs_dilation is None else tuple(index(d) for d in lhs_dilation)
+    spread = (1,) * space if rhs_dilation is None else tuple(index(d) for d in rhs_dilation)
+    if isinstance(padding, str):
+        if any(d != 1 for d in gaps):
+            raise ValueError("String padding is not implemented for transposed convolution using this op. Give (low, high) pairs, "
+                             "or use conv_transpose.")  # fmt: skip
+        if len(strides) != space:
+            raise ValueError(f"conv_general_dilated window and window_strides must have the same number of dimensions, but got "
+                             f"{space} and {len(strides)}.")  # fmt: skip
+        window = [dilated(w.shape[d], r) for d, r in zip(dims.rhs_spec[2:], spread, strict=True)]
+        pads: Pads = tuple(padtype_to_pads([x.shape[d] for d in dims.lhs_spec[2:]], window, strides, padding))
+    else:
+        pads = explicit_pads("conv_general_dilated", padding)
+    dtype = None if preferred_element_type is None else check_requested(preferred_element_type, "conv_general_dilated")
+    sharding = resolve_out_sharding(out_sharding, "conv_general_dilated", x.ndim)
+    return bind(conv_general_dilated_p, x, w, window_strides=strides, padding=pads, lhs_dilation=gaps, rhs_dilation=spread,
+                dimension_numbers=dims, feature_group_count=index(feature_group_count),
+                batch_group_count=index(batch_group_count), precision=canonicalize_precision(precision),
+                preferred_element_type=dtype, out_sharding=sharding)  # fmt: skip
+
+
+def conv(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str, precision: PrecisionLike = None,
+         preferred_element_type: Any = None) -> Array:  # fmt: skip
+    """`conv_general_dilated` of (N, C, space...) with (O, I, space...), without dilations."""
+    return conv_general_dilated(lhs, rhs, window_strides, padding, precision=precision,
+                                preferred_element_type=preferred_element_type)  # fmt: skip
+
+
+def conv_with_general_padding(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
+                              lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None,
+                              precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:  # fmt: skip
+    """`conv_general_dilated` of (N, C, space...) with (O, I, space...)."""
+    return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation=lhs_dilation, rhs_dilation=rhs_dilation,
+                                precision=precision, preferred_element_type=preferred_element_type)  # fmt: skip
+
+
+_TRANSPOSE_LAYOUTS = {2: ("NC", "IO", "NC"), 3: ("NHC", "HIO", "NHC"), 4: ("NHWC", "HWIO", "NHWC"),
+                      5: ("NHWDC", "HWDIO", "NHWDC")}  # fmt: skip
+
+
+def conv_transpose(lhs: Any, rhs: Any, strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
+                   rhs_dilation: Sequence[int] | None = None, dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+                   transpose_kernel: bool = False, precision: PrecisionLike = None, preferred_element_type: Any = None,
+                   use_consistent_padding: bool = False) -> Array:  # fmt: skip
+    """The transposed convolution: `lhs` spread out by `strides`, then convolved. Features are last by default.
+
+    'SAME' and 'VALID' name the padding of the forward convolution; pairs are applied as they are unless
+    `use_consistent_padding` says that they are the forward one's, too. `transpose_kernel` flips the kernel in space and
+    swaps its features, which makes this the gradient of a forward convolution with it.
+    """
+    x, w = as_array(lhs), as_array(rhs)
+    if dimension_numbers is None:
+        if x.ndim not in _TRANSPOSE_LAYOUTS:
+            raise ValueError(
+                f"conv_transpose has no default layout for {x.ndim - 2} dims of space; give dimension_numbers."
+            )
+        dimension_numbers = _TRANSPOSE_LAYOUTS[x.ndim]  # type: ignore[assignment]
+    dims = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    space = len(strides)
+    spread = (1,) * space if rhs_dilation is None else tuple(rhs_dilation)
+    pads: Any = padding
+    if use_consistent_padding or (isinstance(padding, str) and padding in ("SAME", "VALID")):
+        window = [dilated(w.shape[d], r) for d, r in zip(dims.rhs_spec[2:], spread, strict=True)]
+        forward = [padding] * space if isinstance(padding, str) else padding
+        pads = tuple(transpose_pads(k, s, p) for k, s, p in zip(window, strides, forward, strict=True))
+    if transpose_kernel:
+        from shardwise.ops.shapes import rev, transpose
+
+        perm = list(range(w.ndim))
+        perm[dims.rhs_spec[0]], perm[dims.rhs_spec[1]] = dims.rhs_spec[1], dims.rhs_spec[0]
+        w = transpose(rev(w, dims.rhs_spec[2:]), perm)
+    return conv_general_dilated(x, w, (1,) * space, pads, strides, spread, dims, precision=precision,
+                                preferred_element_type=preferred_element_type)  # fmt: skip
+
+
+def conv_general_dilated_patches(lhs: Any, filter_shape: Sequence[int], window_strides: Sequence[int],
+                                 padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None = None,
+                                 rhs_dilation: Sequence[int] | None = None,
+                                 dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: PrecisionLike = None,
+                                 preferred_element_type: Any = None) -> Array:  # fmt: skip
+    """The windows of `lhs` as features: the result has ``C * prod(filter_shape)`` of them, channels major."""
+    x = as_array(lhs)
+    filter_shape = tuple(filter_shape)
+    dims = conv_dimension_numbers(x.shape, (1, 1, *filter_shape), dimension_numbers)
+    channels = x.shape[dims.lhs_spec[1]]
+    size = int(np.prod(filter_shape))
+    # A convolution per channel with every kernel that picks one element.
+    picks = np.eye(size, dtype=x.dtype).reshape(size, 1, *filter_shape)
+    kernel = np.tile(picks, (channels, 1, *(1,) * len(filter_shape))).transpose(np.argsort(dims.rhs_spec))
+    return conv_general_dilated(x, kernel, window_strides, padding, lhs_dilation, rhs_dilation, dims, channels,
+                                precision=precision, preferred_element_type=preferred_element_type)  # fmt: skip

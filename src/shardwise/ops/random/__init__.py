@@ -1,0 +1,1 @@
+"""Random bits from keys, and the elementwise steps from bits to numbers."""

@@ -1,0 +1,467 @@
+"""Random bits as ops: keys made, split, folded and turned into bits, each device making its own block alone.
+
+Keys are values of dtype `KeyDtype`, stored as one uint64 each. Where an op adds dims to those of its keys, every new dim
+is free to be split over devices: the local form makes the same elements that a single device would have made there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.caches import recent
+from shardwise.base.dtypes import KeyDtype, key_dtype
+from shardwise.ir import (
+    Array,
+    Emit,
+    Equation,
+    ExactParams,
+    Program,
+    ShapedArray,
+    bind,
+    define_op,
+    infer_types,
+    trace_program,
+)
+from shardwise.ir.explicit import specs_from_rule
+from shardwise.ir.key_uses import DRAWS, LEAVES, MAKES, SPLITS
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops.devices.all_slice import all_slice
+from shardwise.ops.devices.layout import reshard_op
+from shardwise.ops.random import threefry, threefry_halves
+from shardwise.ops.rules.operands import Block, aligned
+from shardwise.ops.rules.operands import broadcast_shape as broadcast_shape_of
+from shardwise.ops.rules.out_sharding import in_context, sharding_spec, with_out_sharding
+from shardwise.ops.shapes.broadcast import expand_dims
+from shardwise.ops.shapes.transpose import transpose
+from shardwise.runtime.env import Env
+from shardwise.runtime.fused.kernel import FEWEST
+from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.machine.llvm import available
+from shardwise.sharding import NamedSharding
+from shardwise.sharding.rule import Kind, Rule, pointwise_rule
+
+Shape = tuple[int, ...]
+ShardAxes = tuple[tuple[str, ...], ...]
+
+PARITY = 0x1BD11BDA
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+
+_UINT32 = np.dtype(np.uint32)
+_BITS = {bits: np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
+
+
+def _check_keys(name: str, t: ShapedArray) -> None:
+    if not isinstance(t.dtype, KeyDtype):
+        raise TypeError(f"{name} takes an array of PRNG keys, got {t.str_short()}. Make one with random.key, or from uint32 words "
+                        "with random.wrap_key_data.")  # fmt: skip
+
+
+# -- between integers, words and keys -----------------------------------------------------------------------------------------
+
+
+_partitionable = config.setting("jax_threefry_partitionable").get
+_watches_keys = config.setting("jax_debug_key_reuse").get
+
+
+def _seed_type(seeds: ShapedArray) -> ShapedArray:
+    if not np.issubdtype(seeds.dtype, np.integer):
+        raise TypeError(f"PRNG key seed must be an integer; got {seeds.str_short()}.")
+    return in_context(ShapedArray(seeds.shape, key_dtype))
+
+
+random_seed_p = define_op(
+    "random_seed", type_rule=_seed_type, kernel=lambda env, seeds: threefry.seed(seeds), keys=MAKES
+)
+
+
+def random_seed(seeds: Any) -> Array:
+    """A key from each integer: int[...] -> key[...]. TypeError for other dtypes."""
+    return bind(random_seed_p, seeds)
+
+
+def _word_rule(words: Shape, keys: Shape, into_words: bool) -> Rule:
+    """Dims of keys pass; the dim of the two words must be whole."""
+    shared = tuple((d,) if n != 1 else () for d, n in enumerate(keys))
+    with_words = (*shared, (len(keys),))
+    kinds = (*(Kind.PASS,) * len(keys), Kind.REPLICATE)
+    sides = ((shared,), (with_words,)) if into_words else ((with_words,), (shared,))
+    return Rule(*sides, words, kinds)
+
+
+def _wrap_type(words: ShapedArray) -> ShapedArray:
+    if words.dtype != _UINT32 or words.shape[-1:] != (2,):
+        raise TypeError(f"the data of threefry keys is uint32 with a last dim of size 2, got {words.str_short()}. "
+                        "Use random.key or random.PRNGKey to make keys.")  # fmt: skip
+    return ShapedArray(words.shape[:-1], key_dtype)
+
+
+random_wrap_p = define_op(
+    "random_wrap", type_rule=_wrap_type, kernel=lambda env, words: threefry.key_from_words(words),
+    rule=lambda ins, outs, params: _word_rule(ins[0].shape, outs[0].shape, into_words=False), keys=MAKES,
+)  # fmt: skip
+
+
+def random_wrap(words: Any) -> Array:
+    """Keys from their words: u32[..., 2] -> key[...]. TypeError for other dtypes and shapes."""
+    return bind(random_wrap_p, words)
+
+
+def _unwrap_type(keys: ShapedArray) -> ShapedArray:
+    _check_keys("key_data", keys)
+    return ShapedArray((*keys.shape, 2), _UINT32)
+
+
+random_unwrap_p = define_op(
+    "random_unwrap", type_rule=_unwrap_type, kernel=lambda env, keys: threefry.key_words(keys),
+    rule=lambda ins, outs, params: _word_rule(outs[0].shape, ins[0].shape, into_words=True), keys=LEAVES,
+)  # fmt: skip
+
+
+def random_unwrap(keys: Any) -> Array:
+    """The words of keys: key[...] -> u32[..., 2]."""
+    return bind(random_unwrap_p, keys)
+
+
+def _clone_type(keys: ShapedArray) -> ShapedArray:
+    return ShapedArray(keys.shape, keys.dtype, keys.weak_type)
+
+
+random_clone_p = define_op("random_clone", type_rule=_clone_type, kernel=lambda env, keys: keys, keys=MAKES)
+
+
+def random_clone(keys: Any) -> Array:
+    """The same keys, for another use on purpose: key[...] -> key[...]."""
+    return bind(random_clone_p, keys)
+
+
+def shared(x: Any) -> Any:
+    """`x`, which is used here and elsewhere on purpose, as only one of the results counts or both must be the same.
+
+    Keys become clones where reuse is looked for.
+    """
+    return random_clone(x) if _watches_keys() and isinstance(x.dtype, KeyDtype) else x
+
+
+# -- new keys from keys ---------------------------------------------------------------------------------------------------------
+
+
+def _fold_in_type(keys: ShapedArray, data: ShapedArray) -> ShapedArray:
+    _check_keys("fold_in", keys)
+    if data.dtype != _UINT32:
+        raise TypeError(f"fold_in takes uint32 data, got {data.str_short()}.")
+    return ShapedArray(broadcast_shape_of("fold_in", [keys.shape, data.shape]), key_dtype)
+
+
+def _fold_in_kernel(env: Env, keys: Block, data: Block) -> Block:
+    return threefry.fold_in(*aligned(env, (keys, data)))
+
+
+random_fold_in_p = define_op("random_fold_in", type_rule=_fold_in_type, kernel=_fold_in_kernel, keys=MAKES)
+
+
+def random_fold_in(keys: Any, data: Any) -> Array:
+    """New keys from keys and numbers, elementwise: key[...], u32[...] -> key[...]."""
+    return bind(random_fold_in_p, keys, data)
+
+
+# -- results whose new dims each device fills on its own --------------------------------------------------------------------------
+
+
+def _appended_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Dims of the keys pass; the dims behind them are the result's alone."""
+    out = out_types[0].shape
+    factors = tuple((d,) if n != 1 else () for d, n in enumerate(out))
+    return Rule((factors[: in_types[0].ndim],), (factors,), out, (Kind.PASS,) * len(out))
+
+
+def _appended_localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    return {**params, "block_shape": out_types[0].shape[in_types[0].ndim :]}
+
+
+def _appended_place(params: Params, in_dims: ShardAxes, out_dims: tuple[ShardAxes, ...]) -> Params:
+    shard_axes = out_dims[0][len(in_dims[0]) :]
+    return {**params, "shard_axes": shard_axes} if any(shard_axes) else params
+
+
+def _appended_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    sharding = params["out_sharding"]
+    if sharding is not None:
+        return (sharding_spec(sharding, out_types[0].ndim),)
+    return specs_from_rule("random_bits", in_types, out_types, rule)
+
+
+def _appended_type(keys: ShapedArray, dtype: Any, params: dict[str, Any]) -> ShapedArray:
+    block_shape = params.get("block_shape")
+    shape: Shape = params["shape"] if block_shape is None else block_shape
+    out = with_out_sharding(
+        ShapedArray(keys.shape + shape, dtype), params["out_sharding"] if block_shape is None else None
+    )
+    return in_context(out) if keys.mesh is None else out
+
+
+def _made(env: Env, keys: Block, shape: Shape, block_shape: Shape, shard_axes: ShardAxes, whole: Callable[..., Block],
+          part: Callable[..., Block]) -> Block:  # fmt: skip
+    """The blocks that the devices along `shard_axes` make.
+
+    Where they share a key, their blocks are views of the whole, which is made in one go and in its own memory order.
+    """
+    if all(keys.shape[env.dim(a)] == 1 for axes in shard_axes for a in axes):
+        out, cut = whole(keys, shape), all_slice.kernel
+        assert cut is not None
+        for d, axes in enumerate(shard_axes, keys.ndim - env.lead):
+            if axes:
+                out = cut(env, out, axes=axes, sizes=tuple(env.size(a) for a in axes), dim=d)
+        return out
+    starts: list[Any] = []
+    for n, axes in zip(block_shape, shard_axes, strict=True):
+        place = env.index(axes).astype(np.int64) * n
+        starts.append(place.reshape(place.shape + (1,) * (keys.ndim - env.lead)))
+    return part(keys, shape, block_shape, starts)
+
+
+def _split_type(keys: ShapedArray, **params: Any) -> ShapedArray:
+    _check_keys("split", keys)
+    return _appended_type(keys, key_dtype, params)
+
+
+def _split_kernel(env: Env, keys: Block, *, shape: Shape, out_sharding: Any, block_shape: Shape | None = None,
+                  shard_axes: ShardAxes = ()) -> Block:  # fmt: skip
+    if not shard_axes:
+        return threefry.split(keys, shape)
+    assert block_shape is not None
+    return _made(env, keys, shape, block_shape, shard_axes, threefry.split, threefry.split_block)
+
+
+# `shape` is the global shape; `block_shape` and `shard_axes` say which part of it a device makes.
+random_split_p = define_op(
+    "random_split", type_rule=_split_type, kernel=_split_kernel, rule=_appended_rule, localize=_appended_localize,
+    place=_appended_place, explicit=_appended_explicit, keys=SPLITS,
+)  # fmt: skip
+
+
+def random_split(keys: Any, shape: Shape, out_sharding: NamedSharding | None = None) -> Array:
+    """`shape` new keys from each key: key[...] -> key[..., *shape]."""
+    if not _partitionable():
+        return _laid_out(bind(random_split_halves_p, keys, shape=shape), out_sharding)
+    return bind(random_split_p, keys, shape=shape, out_sharding=out_sharding)
+
+
+def _bits_type(keys: ShapedArray, *, bit_width: int, **params: Any) -> ShapedArray:
+    _check_keys("random_bits", keys)
+    if bit_width not in _BITS:
+        raise TypeError(f"random bits come in widths of 8, 16, 32 or 64, not {bit_width!r}.")
+    return _appended_type(keys, _BITS[bit_width], params)
+
+
+def _bits_kernel(env: Env, keys: Block, *, bit_width: int, shape: Shape, out_sharding: Any,
+                 block_shape: Shape | None = None, shard_axes: ShardAxes = ()) -> Block:  # fmt: skip
+    if not shard_axes:
+        return threefry.random_bits(keys, bit_width, shape)
+    assert block_shape is not None
+    return _made(
+        env, keys, shape, block_shape, shard_axes,
+        lambda keys, shape: threefry.random_bits(keys, bit_width, shape),
+        lambda keys, *place: threefry.random_bits_block(keys, bit_width, *place),
+    )  # fmt: skip
+
+
+# The kernel makes all bits itself; where a fused loop can make them among what is done with them, see `_by_counters`.
+random_block_p = define_op(
+    "random_block", type_rule=_bits_type, kernel=_bits_kernel, rule=_appended_rule, localize=_appended_localize,
+    place=_appended_place, explicit=_appended_explicit,
+)  # fmt: skip
+
+
+def _bits_inline(eqn: Equation) -> Program:
+    params = dict(eqn.params)
+    (keys,) = eqn.inputs
+    out = eqn.outputs[0].aval if eqn.outputs else infer_types(random_bits_p, (keys.aval,), params)[0]
+    return _bits_program(keys.aval, out, ExactParams(params), _fusable(keys.aval, out, params["bit_width"]))
+
+
+def _fusable(keys: ShapedArray, out: ShapedArray, bit_width: int) -> bool:
+    fuses = config.shardwise_fused == "auto" and not config.shardwise_stepped
+    counters = math.prod(out.shape[keys.ndim :])
+    return fuses and bit_width <= 32 and out.size >= FEWEST and counters <= 1 << 32 and available()
+
+
+@recent(1024)
+def _bits_program(keys: ShapedArray, out: ShapedArray, params: ExactParams, fusable: bool) -> Program:
+    def make(keys: Array) -> list[Any]:
+        return [_by_counters(keys, out, params["bit_width"]) if fusable else bind(random_block_p, keys, **params)]
+
+    return trace_program(make, [keys], "random_bits")[0]
+
+
+def _bits_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Params) -> tuple[list[Array], list[int]]:
+    """Keys of any rank are taken as they are: the mapped dim becomes the first of theirs."""
+    (keys,), (d,) = values, dims
+    if d:
+        keys = transpose(keys, (d, *(i for i in range(keys.ndim) if i != d)))
+    sharding = params["out_sharding"]
+    if sharding is not None:
+        partitions = (None,) * keys.ndim + tuple(sharding.spec)[keys.ndim - 1 :]
+        sharding = NamedSharding(sharding.mesh, sharding.spec.update(partitions=partitions))
+    return [bind(random_bits_p, keys, **{**params, "out_sharding": sharding})], [0]
+
+
+random_bits_p = define_op("random_bits", type_rule=_bits_type, rule=_appended_rule, explicit=_appended_explicit,
+                          inline=_bits_inline, batch=_bits_batch, keys=DRAWS)  # fmt: skip
+
+
+def random_bits(keys: Any, bit_width: int, shape: Shape, out_sharding: NamedSharding | None = None) -> Array:
+    """Random unsigned integers of 8, 16, 32 or 64 bits from each key: key[...] -> uint[..., *shape]."""
+    if not _partitionable():
+        return _laid_out(bind(random_bits_halves_p, keys, bit_width=bit_width, shape=shape), out_sharding)
+    return bind(random_bits_p, keys, bit_width=bit_width, shape=shape, out_sharding=out_sharding)
+
+
+# -- the older order of counters, where each element depends on all ------------------------------------------------------------
+
+
+def _whole_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Dims of the keys pass; those behind them must be whole."""
+    rule, n = _appended_rule(in_types, out_types, params), in_types[0].ndim
+    kinds = tuple(Kind.PASS if d < n else Kind.REPLICATE for d in range(len(out_types[0].shape)))
+    return Rule(rule.inputs, rule.outputs, rule.sizes, kinds)
+
+
+def _split_halves_type(keys: ShapedArray, *, shape: Shape) -> ShapedArray:
+    _check_keys("split", keys)
+    return in_context(ShapedArray(keys.shape + shape, key_dtype))
+
+
+random_split_halves_p = define_op(
+    "random_split_halves", type_rule=_split_halves_type, rule=_whole_rule,
+    kernel=lambda env, keys, *, shape: threefry_halves.split(keys, shape), keys=SPLITS,
+)  # fmt: skip
+
+
+def _bits_halves_type(keys: ShapedArray, *, bit_width: int, shape: Shape) -> ShapedArray:
+    _check_keys("random_bits", keys)
+    if bit_width not in _BITS:
+        raise TypeError(f"random bits come in widths of 8, 16, 32 or 64, not {bit_width!r}.")
+    return in_context(ShapedArray(keys.shape + shape, _BITS[bit_width]))
+
+
+random_bits_halves_p = define_op(
+    "random_bits_halves", type_rule=_bits_halves_type, rule=_whole_rule,
+    kernel=lambda env, keys, *, bit_width, shape: threefry_halves.random_bits(keys, bit_width, shape),
+)  # fmt: skip
+
+
+def _laid_out(x: Array, out_sharding: NamedSharding | None) -> Array:
+    return x if out_sharding is None else bind(reshard_op, x, sharding=out_sharding, concrete=None)
+
+
+# -- bits made where they are used ----------------------------------------------------------------------------------------
+
+
+def _by_counters(keys: Array, out: ShapedArray, bit_width: int) -> Array:
+    """The bits as an elementwise function of counters, which may join a loop with the steps that follow."""
+    words, n = bind(random_words_p, keys), keys.ndim
+    counters = bind(random_counters_p, shape=out.shape[n:], mesh=out.mesh, spec=out.spec[n:])
+    if n and out.ndim > n:
+        words = [expand_dims(w, tuple(range(n, out.ndim))) for w in words]
+        counters = expand_dims(counters, tuple(range(n)))
+    return bind(threefry_bits_p, *words, counters, bit_width=bit_width)
+
+
+def _words_type(key: ShapedArray) -> tuple[ShapedArray, ShapedArray]:
+    word = ShapedArray(key.shape, _UINT32)
+    return word, word
+
+
+def _words_kernel(env: Env, key: Block) -> tuple[Block, Block]:
+    words = threefry.key_words(key)
+    return words[..., 0], words[..., 1]
+
+
+def _words_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    return pointwise_rule((in_types[0].shape,), tuple(t.shape for t in out_types))
+
+
+random_words_p = define_op(
+    "random_words", type_rule=_words_type, multiple_results=True, kernel=_words_kernel, rule=_words_rule
+)
+
+_KEPT = 1 << 22  # so many counters stay in memory for the next call
+_kept = np.arange(0, dtype=np.uint32)
+
+
+def _counted(n: int) -> Block:
+    """0, 1, ..., n - 1, read only."""
+    global _kept
+    if n > _KEPT:
+        return np.arange(n, dtype=np.uint32)
+    if n > len(_kept):
+        _kept = np.arange(n, dtype=np.uint32)
+        _kept.flags.writeable = False
+    return _kept[:n]
+
+
+def _counters_type(*, shape: Shape, mesh: Any, spec: Spec, block_shape: Shape | None = None,
+                   shard_axes: ShardAxes = ()) -> ShapedArray:  # fmt: skip
+    if block_shape is not None:
+        return ShapedArray(block_shape, _UINT32, vma=frozenset(a for axes in shard_axes for a in axes))
+    return ShapedArray(shape, _UINT32, mesh=mesh, spec=spec)
+
+
+def _counters_kernel(env: Env, *, shape: Shape, mesh: Any, spec: Spec, block_shape: Shape | None = None,
+                     shard_axes: ShardAxes = ()) -> Block:  # fmt: skip
+    out, cut = _counted(math.prod(shape)).reshape((1,) * env.lead + shape), all_slice.kernel
+    assert cut is not None
+    for d, axes in enumerate(shard_axes):
+        if axes:
+            out = cut(env, out, axes=axes, sizes=tuple(env.size(a) for a in axes), dim=d)
+    return out
+
+
+def _counters_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    shape = out_types[0].shape
+    return Rule((), (tuple((d,) if n != 1 else () for d, n in enumerate(shape)),), shape, (Kind.PASS,) * len(shape))
+
+
+def _counters_place(params: Params, in_dims: Any, out_dims: tuple[ShardAxes, ...]) -> Params:
+    return {**params, "shard_axes": out_dims[0]}
+
+
+# The low words of an array's row-major indices.
+random_counters_p = define_op(
+    "random_counters", type_rule=_counters_type, kernel=_counters_kernel, rule=_counters_rule, typed=True,
+    localize=lambda params, in_types, out_types: {**params, "block_shape": out_types[0].shape}, place=_counters_place,
+)  # fmt: skip
+
+
+def _threefry_type(word0: ShapedArray, word1: ShapedArray, counters: ShapedArray, *, bit_width: int) -> ShapedArray:
+    return ShapedArray(broadcast_shape_of("threefry_bits", [word0.shape, counters.shape]), _BITS[bit_width])
+
+
+def _threefry_kernel(env: Env, *blocks: Block, bit_width: int) -> Block:
+    word0, word1, counters = aligned(env, blocks)
+    x0, x1 = threefry.threefry_2x32(word0, word1, np.zeros((), np.uint32), counters)
+    return np.bitwise_xor(x0, x1, out=x0).astype(_BITS[bit_width], copy=False)
+
+
+def _threefry_lanes(w: Lanes, word0: Lane, word1: Lane, counter: Lane, *, bit_width: int) -> Lane:
+    """Threefry-2x32 on the counter pair (0, counter): five times four rounds, each followed by a part of the key."""
+    parity = w.binary("xor", w.binary("xor", word0, word1), w.like(PARITY, word0))
+    keys = (word0, word1, parity)
+    x0, x1 = word0, w.add(counter, word1)
+    for i in range(5):
+        for r in ROTATIONS[i % 2]:
+            x0 = w.add(x0, x1)
+            x1 = w.binary("xor", w.call("fshl", x1, x1, w.like(r, x1)), x0)
+        x0 = w.add(x0, keys[(i + 1) % 3])
+        x1 = w.add(x1, w.add(keys[(i + 2) % 3], w.like(i + 1, x1)))
+    return w.convert(w.binary("xor", x0, x1), f"uint{bit_width}")
+
+
+threefry_bits_p = define_op("threefry_bits", type_rule=_threefry_type, kernel=_threefry_kernel,
+                            emit=Emit(_threefry_lanes, "u", exact=True, cost=80))  # fmt: skip

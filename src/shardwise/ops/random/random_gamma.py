@@ -1,0 +1,131 @@
+"""Gamma samples, one key per element: rejection runs on whatever elements are still without a result.
+
+The method is that of Marsaglia and Tsang (2000). Element by element it draws the same bits and takes the same decisions
+as JAX does, so samples are equal up to rounding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.dtypes import finfo
+from shardwise.ir import Array, ShapedArray, bind, define_op, literal
+from shardwise.ir.key_uses import DRAWS
+from shardwise.ops.random.random_floats import erf_inv_block, unit_floats_block
+from shardwise.ops.random.threefry_halves import COUNTED, HALVED, Draws
+from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind
+from shardwise.runtime.env import Env
+
+_WIDE = {"float32": np.dtype(np.float64)}
+
+
+def _random_gamma_type(keys: ShapedArray, alpha: ShapedArray, *, log_space: bool, partitionable: bool) -> ShapedArray:
+    check_kind("random_gamma", alpha, "f")
+    return ShapedArray(broadcast_shape("random_gamma", [keys.shape, alpha.shape]), alpha.dtype)
+
+
+def _uniform(draws: Draws, keys: Block, dtype: Any) -> Block:
+    width = 8 if finfo(dtype).nmant < 8 else 8 * dtype.itemsize
+    return unit_floats_block(draws.random_bits(keys, width, ()), dtype)
+
+
+def _normal(draws: Draws, keys: Block, dtype: Any) -> Block:
+    low = np.nextafter(dtype.type(-1), dtype.type(0), dtype=dtype)
+    return dtype.type(np.sqrt(2)) * erf_inv_block(_uniform(draws, keys, dtype) * dtype.type(2) + low)
+
+
+def _fma(x: Block, y: Block, z: Any) -> Block:
+    wide = _WIDE.get(x.dtype.name)
+    if wide is None:
+        return x * y + z
+    return (x.astype(wide) * y + z).astype(x.dtype)
+
+
+def _proposal(draws: Draws, keys: Block, c: Block) -> tuple[Block, Block]:
+    """Normal numbers x with ``1 + c * x`` positive, and that; drawn again until it is."""
+    dtype = c.dtype
+    x, v = np.zeros_like(c), np.full_like(c, -1)
+    open_ = np.arange(c.size)
+    while open_.size:
+        pairs = draws.split(keys)
+        drawn = _normal(draws, pairs[:, 1], dtype)
+        x[open_] = drawn
+        v[open_] = _fma(drawn, c[open_], dtype.type(1))
+        still = v[open_] <= 0
+        open_, keys = open_[still], pairs[still, 0]
+    return x, v
+
+
+def _accepted(draws: Draws, keys: Block, d: Block, c: Block) -> Block:
+    """The factor v**3 of ``d * v**3``, a gamma number of parameter d + 1/3 >= 1."""
+    dtype = d.dtype
+    one = dtype.type(1)
+    out = np.ones_like(d)
+    open_ = np.arange(d.size)
+    while open_.size:
+        triples = draws.split(keys, 3)
+        d_open = d[open_]
+        x, v = _proposal(draws, triples[:, 1], c[open_])
+        squared, cubed = x * x, v * v * v
+        u = _uniform(draws, triples[:, 2], dtype)
+        out[open_] = cubed
+        again = u >= _fma(dtype.type(-0.0331), squared * squared, one)
+        bound = _fma(d_open, one - cubed + np.log(cubed), squared * dtype.type(0.5))
+        again &= np.log(u) >= bound
+        open_, keys = open_[again], triples[again, 0]
+    return out
+
+
+def _random_gamma_kernel(env: Env, keys: Block, alpha: Block, *, log_space: bool, partitionable: bool) -> Block:
+    keys, alpha = aligned(env, (keys, alpha))
+    shape = np.broadcast_shapes(keys.shape, alpha.shape)
+    keys, alpha = (np.broadcast_to(x, shape).reshape(-1) for x in (keys, alpha))
+    return _sample(COUNTED if partitionable else HALVED, keys, alpha, log_space).reshape(shape)
+
+
+def _sample(draws: Draws, keys: Block, alpha: Block, log_space: bool) -> Block:
+    dtype = alpha.dtype
+    one, third = dtype.type(1), dtype.type(1 / 3)
+    with np.errstate(all="ignore"):
+        large = alpha >= 1
+        d = np.where(large, alpha, alpha + one) - third
+        c = third / np.sqrt(d)
+        pairs = draws.split(keys)
+        v = _accepted(draws, pairs[:, 0], d, c)
+        u = _uniform(draws, pairs[:, 1], dtype)
+        # A parameter below 1 was raised by 1; a power of a uniform number brings the result back.
+        if log_space:
+            logs = np.log1p(-u)
+            back = np.where(large | (logs == 0), dtype.type(0), logs * (one / alpha))
+            return np.log(d) + np.log(v) + back
+        return d * v * np.where(large, one, np.power(one - u, one / alpha))
+
+
+def _random_gamma_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...], *, log_space: bool,
+                      partitionable: bool) -> tuple[Any, Any]:  # fmt: skip
+    from shardwise.ops.elementwise.binary import div, max, mul
+    from shardwise.ops.elementwise.special import random_gamma_grad
+    from shardwise.ops.elementwise.unary import exp
+
+    out = bind(random_gamma_p, *primals, log_space=log_space, partitionable=partitionable)
+    tangent = tangents[1]
+    if tangent is None:
+        return out, None
+    alpha = primals[1]
+    sample = max(exp(out), literal(finfo(out.dtype).tiny, out.dtype)) if log_space else out
+    slope = random_gamma_grad(alpha, sample)
+    return out, mul(tangent, div(slope, sample) if log_space else slope)
+
+
+random_gamma_p = define_op(
+    "random_gamma", type_rule=_random_gamma_type, kernel=_random_gamma_kernel, jvp=_random_gamma_jvp, keys=DRAWS
+)
+
+
+def random_gamma(keys: Any, alpha: Any, *, log_space: bool) -> Array:
+    """A gamma sample (or its logarithm) from each key and parameter: key[...], f[...] -> f[...]."""
+    partitionable = config.jax_threefry_partitionable
+    return bind(random_gamma_p, keys, alpha, log_space=log_space, partitionable=partitionable)

@@ -1,0 +1,153 @@
+"""Random keys and bits in small programs: the hash as instructions, its counters as constants.
+
+Keys are uint64 whose lower half is the first word in memory, as in `ops.threefry`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Equation
+from shardwise.ops.random.random_bits import (
+    PARITY,
+    ROTATIONS,
+    random_block_p,
+    random_clone_p,
+    random_fold_in_p,
+    random_split_p,
+    random_unwrap_p,
+    random_words_p,
+    random_wrap_p,
+)
+from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.small.body import WRITERS, Body
+from shardwise.runtime.small.code import SMALL, Code, Shape, Value
+from shardwise.runtime.small.loops import dense, pointwise
+
+RANDOM = (
+    random_split_p,
+    random_block_p,
+    random_fold_in_p,
+    random_wrap_p,
+    random_unwrap_p,
+    random_words_p,
+    random_clone_p,
+)
+
+Write = Callable[[Lanes, list[Lane]], Lane]
+
+
+def _hashed(w: Lanes, keys: Lane, low: Lane) -> tuple[Lane, Lane]:
+    """Threefry-2x32 of the counters (0, low) under keys."""
+    words = w.convert(keys, "uint32"), _high_word(w, keys)
+    parts = (*words, w.binary("xor", w.binary("xor", *words), w.like(PARITY, low)))
+    x0, x1 = parts[0], w.add(low, parts[1])
+    for i in range(5):
+        for r in ROTATIONS[i % 2]:
+            x0 = w.add(x0, x1)
+            x1 = w.binary("xor", w.call("fshl", x1, x1, w.like(r, x1)), x0)
+        x0 = w.add(x0, parts[(i + 1) % 3])
+        x1 = w.add(x1, w.add(parts[(i + 2) % 3], w.like(i + 1, x1)))
+    return x0, x1
+
+
+def _high_word(w: Lanes, keys: Lane) -> Lane:
+    return w.convert(w.binary("lshr", keys, w.like(32, keys)), "uint32")
+
+
+def _joined(w: Lanes, low: Lane, high: Lane) -> Lane:
+    """Two words as one of 64 bits."""
+    wide = w.convert(high, "uint64")
+    return w.binary("or", w.convert(low, "uint64"), w.binary("shl", wide, w.like(32, wide)))
+
+
+def _new_key(w: Lanes, given: list[Lane]) -> Lane:
+    return _joined(w, *_hashed(w, *given))
+
+
+def _bits(width: int) -> Write:
+    def write(w: Lanes, given: list[Lane]) -> Lane:
+        x0, x1 = _hashed(w, *given)
+        return _joined(w, x1, x0) if width == 64 else w.convert(w.binary("xor", x0, x1), f"uint{width}")
+
+    return write
+
+
+def _appended(code: Code, keys: Value, shape: Shape, write: Write, dtype: str) -> Value:
+    """A value for each key and each of the counters, the row-major numbers of the elements of `shape`."""
+    rank = len(keys.shape)
+    counters = np.arange(math.prod(shape), dtype=np.uint32).reshape((1,) * rank + shape)
+    wide = replace(
+        keys, shape=keys.shape + (1,) * len(shape), steps=keys.steps + (0,) * len(shape) if keys.place else ()
+    )
+    if wide.constant is not None and wide.constant.size != 1:
+        wide = replace(wide, constant=wide.constant.reshape(wide.shape))
+    return pointwise(code, [wide, code.known(counters, "uint32")], lambda lanes: write(code, lanes), dtype)
+
+
+def _split(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    return [_appended(body.code, values[0], tuple(eqn.params["shape"]), _new_key, "uint64")]
+
+
+def _block(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    width = eqn.params["bit_width"]
+    return [_appended(body.code, values[0], tuple(eqn.params["shape"]), _bits(width), f"uint{width}")]
+
+
+def _fold_in(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    rank = body.code.lead + eqn.outputs[0].aval.ndim
+    code = body.code
+    return [pointwise(code, [code.aligned(v, rank) for v in values], lambda lanes: _new_key(code, lanes), "uint64")]
+
+
+def _wrap(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    code, words = body.code, values[0]
+    shape = words.shape[:-1]
+    if words.lane is not None and words.width == words.size:
+        n = words.size // 2
+        lane = code.let(f"bitcast <{2 * n} x i32> {words.lane.ref} to <{n} x i64>", "uint64")
+        return [code.of_lane(lane, shape, "uint64", n)]
+    words = dense(code, words)
+    return [code.settled(Value(shape, "uint64", place=words.place, steps=words.steps[:-1], owners=words.owners))]
+
+
+def _unwrap(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    return [_words_of(body.code, values[0])]
+
+
+def _words_of(code: Code, keys: Value) -> Value:
+    shape = (*keys.shape, 2)
+    if keys.lane is not None and keys.width == keys.size and 2 * keys.size <= SMALL:
+        n = keys.size
+        lane = code.let(f"bitcast <{n} x i64> {keys.lane.ref} to <{2 * n} x i32>", "uint32")
+        return code.of_lane(lane, shape, "uint32", 2 * n)
+    keys = code.in_memory(keys)
+    return code.settled(Value(shape, "uint32", place=keys.place, steps=(*keys.steps, 4), owners=keys.owners))
+
+
+def _words(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    code = body.code
+    low = pointwise(code, values, lambda given: code.convert(given[0], "uint32"), "uint32")
+    high = pointwise(code, values, lambda given: _high_word(code, given[0]), "uint32")
+    return [low, high]
+
+
+def random_writable(eqn: Equation) -> bool:
+    """Whether no device makes a part of its own, and counters fit into a word."""
+    return not any(eqn.params.get("shard_axes", ()))
+
+
+WRITERS.update({
+    random_split_p: _split,
+    random_block_p: _block,
+    random_fold_in_p: _fold_in,
+    random_wrap_p: _wrap,
+    random_unwrap_p: _unwrap,
+    random_words_p: _words,
+    random_clone_p: lambda body, eqn, values, wanted: [values[0]],
+})  # fmt: skip

@@ -1,0 +1,228 @@
+"""Running reductions along one dim: `cumsum`, `cumprod`, `cummax`, `cummin`, `cumlogsumexp`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, Equation, Literal, Op, ShapedArray, bind, define_op, literal
+from shardwise.ir.op import Params, Types
+from shardwise.ops.devices.all_gather import all_gather_op
+from shardwise.ops.devices.all_slice import all_slice
+from shardwise.ops.elementwise.binary import add_p, eq_p, extremum_share, max_p, min_p, mul_p, sub_p
+from shardwise.ops.elementwise.selection import select_n_p
+from shardwise.ops.elementwise.unary import abs_p, exp_p, log1p_p, neg_p
+from shardwise.ops.reductions.associative_scan import associative_scan
+from shardwise.ops.reductions.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, Running, accumulated
+from shardwise.ops.rules.batching import shifting
+from shardwise.ops.rules.derivative import do
+from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
+from shardwise.ops.shapes.pieces import pad_p, slice_p
+from shardwise.ops.shapes.transpose import own_factors
+from shardwise.runtime.copies import copied
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = ["cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum"]
+
+_operand = operand  # functions below have a parameter of that name
+_WIDE = 256  # elements of a row from which adding whole rows beats NumPy's walk down each column
+
+
+def _type(name: str, accepts: str) -> Callable[..., ShapedArray]:
+    def rule(x: ShapedArray, *, axis: int, reverse: bool) -> ShapedArray:
+        check_kind(name, x, accepts)
+        if axis < 0:
+            raise ValueError(f"{name}: the axis counts from the front, got {axis}.")
+        if axis >= x.ndim:
+            raise ValueError(f"{name}: axis {axis} is out of bounds for array of shape {x.shape}")
+        return ShapedArray(x.shape, x.dtype, x.weak_type)
+
+    return rule
+
+
+def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    shape = in_types[0].shape
+    kinds = tuple(Kind.REPLICATE if d == params["axis"] else Kind.PASS for d in range(len(shape)))
+    return Rule((own_factors(shape),), (own_factors(shape),), shape, kinds)
+
+
+def _log_add(region: Any, x: Any, y: Any) -> Any:
+    """``log(exp(x) + exp(y))`` in local equations; of two equal values, infinite ones included, it is that plus log 2."""
+
+    def emit(op: Op, *atoms: Any) -> Any:
+        return region.emit(op, atoms, {})[0]
+
+    apart = emit(select_n_p, emit(eq_p, x, y), emit(abs_p, emit(sub_p, x, y)), literal(0, x.aval.dtype))
+    return emit(add_p, emit(max_p, x, y), emit(log1p_p, emit(exp_p, emit(neg_p, apart))))
+
+
+def _partition(
+    combine: Op | Callable[[Any, Any, Any], Any], identity: Callable[[Any], Any]
+) -> Callable[[Any, Equation], None]:
+    """Along a split dim each device runs over its own part; what the devices before it come to is exchanged, and joined on."""
+
+    def partition(region: Any, eqn: Equation) -> None:
+        (operand,), (out,) = eqn.inputs, eqn.outputs
+        axis, reverse = eqn.params["axis"], eqn.params["reverse"]
+        atom, have = region.read(operand)
+        want = region.placements.get(out)
+        axes = want[axis] if want and have else ()
+        narrow = dtype_kind(out.aval.dtype) == "f" and out.aval.dtype.itemsize < 4  # these run in a wider type
+        if not axes or have[axis] != axes or narrow or not out.aval.size:  # an empty part has no last element
+            return region.generic(eqn)
+        local = region.emit(eqn.op, [region.reshard(atom, have, want, operand.aval)], eqn.params)[0]
+        shape, sizes = local.aval.shape, region.sizes_of(axes)
+        last = tuple(0 if d != axis or reverse else n - 1 for d, n in enumerate(shape))
+        ends = tuple(n if d != axis else last[d] + 1 for d, n in enumerate(shape))
+        total = region.emit(slice_p, [local], {"start_indices": last, "limit_indices": ends, "strides": None})[0]
+        gathered = {"sizes": sizes, "dim": axis, "tiled": True, "invariant": True}
+        totals = region.collective(all_gather_op, [total], axes, total.aval, gathered)
+        upto = region.emit(eqn.op, [totals], eqn.params)[0]
+        first = Literal(np.asarray(identity(out.aval.dtype), out.aval.dtype), ShapedArray((), out.aval.dtype))
+        edges = tuple((0, 0, 0) if d != axis else (-1, 1, 0) if reverse else (1, -1, 0) for d in range(len(shape)))
+        before = region.emit(pad_p, [upto, first], {"padding_config": edges})[0]
+        own = region.emit(all_slice, [before], {"axes": axes, "sizes": sizes, "dim": axis})[0]
+        both = region.emit(combine, [own, local], {})[0] if isinstance(combine, Op) else combine(region, own, local)
+        region.define(out, both, want)
+
+    return partition
+
+
+def _least(dtype: Any) -> Any:
+    return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
+
+
+def _greatest(dtype: Any) -> Any:
+    return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
+
+
+def accumulate(running: Running, x: Block, dim: int, reverse: bool) -> Block:
+    """`running` along `dim` in the block's own dtype; narrow floats accumulate in float32."""
+    if dtype_kind(x.dtype) == "f" and x.dtype.itemsize < 4:
+        return copied(accumulate(running, copied(x, np.float32), dim, reverse), x.dtype)
+    found = accumulated(running, x, dim, reverse)
+    if found is not None:
+        return found
+    out = _by_numpy(running.ufunc, x, dim, reverse)
+    return out if x.shape[dim] == 1 else running.begun(out)
+
+
+def _by_numpy(ufunc: Any, x: Block, dim: int, reverse: bool) -> Block:
+    turn = (*[slice(None)] * dim, slice(None, None, -1))
+    if reverse:
+        return _by_numpy(ufunc, x[turn], dim, False)[turn]
+    n = x.shape[dim]
+    if n and x.size // n >= _WIDE and abs(x.strides[dim]) != x.itemsize:
+        rows = np.moveaxis(x, dim, 0)
+        out = np.empty_like(x)
+        into = np.moveaxis(out, dim, 0)
+        into[0] = rows[0]
+        for i in range(1, n):
+            ufunc(into[i - 1], rows[i], out=into[i])
+        return out
+    return ufunc.accumulate(x, axis=dim, dtype=x.dtype)
+
+
+# -- derivatives: pairs (value, tangent) joined in a scan -----------------------------------------------------------------
+
+
+def _scan_jvp(name: str, combine: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
+    """The jvp rule where ``combine(x, t, y, s) -> value, tangent`` is the pair of a reduction's two parts."""
+
+    def join(first: Any, second: Any) -> tuple[Any, Any]:
+        return combine(*first, *second)
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axis: int, reverse: bool) -> tuple[Any, Any]:
+        (x,), (t,) = primals, tangents
+        out = getattr(do, name)(x, axis=axis, reverse=reverse)
+        return out, associative_scan(join, (x, t), reverse, axis)[1]
+
+    return jvp
+
+
+def _tree_jvp(name: str, combine: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
+    """As `_scan_jvp`, the parts joined as `associative_scan` joins them: how ties share a tangent depends on the order."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axis: int, reverse: bool) -> tuple[Any, Any]:
+        (x,), (t,) = primals, tangents
+        out = getattr(do, name)(x, axis=axis, reverse=reverse)
+        return out, associative_scan(lambda a, b: combine(*b, *a), (x, t), reverse=reverse, axis=axis)[1]
+
+    return jvp
+
+
+def _product(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
+    return do.mul(x, y), do.add(do.mul(t, y), do.mul(s, x))
+
+
+def _extremum(name: str) -> Callable[..., tuple[Any, Any]]:
+    def combine(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
+        out = getattr(do, name)(x, y)
+        return out, do.add(do.mul(t, extremum_share(x, y, out)), do.mul(s, extremum_share(y, x, out)))
+
+    return combine
+
+
+def _log_sum(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
+    """Each tangent counts by its share of the sum: all of an infinite one."""
+    apart = do.sub(x, y)
+    joined = do.add(do.max(x, y), do.log1p(do.exp(do.neg(do.abs(apart)))))
+    out = do.select_n(do.ne(apart, apart), joined, do.add(x, y))
+    shares = [do.exp(do.select_n(do.eq(v, np.inf), do.sub(v, out), 0)) for v in (x, y)]
+    return out, do.add(do.mul(t, shares[0]), do.mul(s, shares[1]))
+
+
+def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
+    return [do.cumsum(ct, axis=axis, reverse=not reverse)]
+
+
+def _define(name: str, running: Running, accepts: str, **derivative: Any) -> Op:
+    def kernel(env: Env, x: Block, *, axis: int, reverse: bool) -> Block:
+        return accumulate(running, x, env.lead + axis, reverse)
+
+    return define_op(
+        name, type_rule=_type(name, accepts), kernel=kernel, rule=_rule, batch=shifting(name, "axis"), **derivative
+    )
+
+
+cumsum_p = _define("cumsum", SUM, "iufc", jvp="linear", transpose=_sum_transpose,
+                   partition=_partition(add_p, lambda dtype: 0), makes_nan=True)  # fmt: skip
+cumprod_p = _define("cumprod", PRODUCT, "iufc", jvp=_scan_jvp("cumprod", _product),
+                    partition=_partition(mul_p, lambda dtype: 1), makes_nan=True)  # fmt: skip
+cummax_p = _define("cummax", MAXIMUM, "iufc", jvp=_tree_jvp("cummax", _extremum("max")),
+                   partition=_partition(max_p, _least), makes_nan=True)  # fmt: skip
+cummin_p = _define("cummin", MINIMUM, "iufc", jvp=_tree_jvp("cummin", _extremum("min")),
+                   partition=_partition(min_p, _greatest), makes_nan=True)  # fmt: skip
+cumlogsumexp_p = _define("cumlogsumexp", LOG_SUM, "f", jvp=_scan_jvp("cumlogsumexp", _log_sum),
+                         partition=_partition(_log_add, _least), makes_nan=True)  # fmt: skip
+
+
+def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Sums of the elements up to each position along `axis`, or from it on if `reverse`; integers wrap.
+
+    TypeError for bools, ValueError for a missing or negative axis.
+    """
+    return bind(cumsum_p, _operand("cumsum", operand), axis=int(axis), reverse=bool(reverse))
+
+
+def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Products of the elements up to each position along `axis`, or from it on if `reverse`; see `cumsum`."""
+    return bind(cumprod_p, _operand("cumprod", operand), axis=int(axis), reverse=bool(reverse))
+
+
+def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Maxima of the elements up to each position along `axis`, or from it on if `reverse`; NaN stays from where it is."""
+    return bind(cummax_p, _operand("cummax", operand), axis=int(axis), reverse=bool(reverse))
+
+
+def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """Minima of the elements up to each position along `axis`, or from it on if `reverse`; NaN stays from where it is."""
+    return bind(cummin_p, _operand("cummin", operand), axis=int(axis), reverse=bool(reverse))
+
+
+def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """``log(cumsum(exp(operand)))`` without overflow, of floats along `axis`; see `cumsum`."""
+    return bind(cumlogsumexp_p, _operand("cumlogsumexp", operand), axis=int(axis), reverse=bool(reverse))

@@ -1,0 +1,57 @@
+"""`argmax` and `argmin` along a split dim: each device looks at its own part, then pairs of value and position are compared.
+
+Comes in: an equation whose reduced dim is split. Goes out: local equations and two all-reduces of what the results hold: the
+extreme value of all parts, and the first position among those that have it (NaN is extreme to both).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Equation, Literal, Op, literal
+from shardwise.ops.devices.all_reduce import all_reduce
+from shardwise.ops.devices.axis_index import axis_index_op
+from shardwise.ops.elementwise.binary import add_p, eq_p, mul_p, ne_p, or_p
+from shardwise.ops.elementwise.casts import convert_element_type_p
+from shardwise.ops.elementwise.selection import select_n_p
+from shardwise.ops.rules.operands import dtype_kind
+
+_INT32 = np.dtype(np.int32)
+
+
+def along_split_dims(values: Op, kind: str) -> Callable[[Any, Equation], None]:
+    """The `partition` of an op that gives positions; `values` gives what is there, `kind` joins those of devices."""
+
+    def partition(region: Any, eqn: Equation) -> None:
+        (operand,), (out,) = eqn.inputs, eqn.outputs
+        (axis,), dtype = eqn.params["axes"], eqn.params["index_dtype"]
+        if isinstance(operand, Literal) or operand.aval.shape[axis] > np.iinfo(_INT32).max:
+            return region.generic(eqn)
+        atom, have = region.read(operand)
+        axes = have[axis] if have else ()
+        if not axes:
+            return region.generic(eqn)
+        (value,) = region.emit(values, [atom], {"axes": (axis,)})
+        (place,) = region.emit(eqn.op, [atom], {"axes": (axis,), "index_dtype": _INT32})
+        part = operand.aval.shape[axis] // math.prod(region.sizes_of(axes))
+        (index,) = region.emit(axis_index_op, [], {"axes": axes})
+        (start,) = region.emit(mul_p, [index, literal(part, _INT32)], {})
+        (place,) = region.emit(add_p, [place, start], {})
+        best = region.collective(all_reduce, [value], axes, value.aval, {"kind": kind})
+        (wins,) = region.emit(eq_p, [value, best], {})
+        if dtype_kind(value.aval.dtype) == "f":
+            (undefined,) = region.emit(ne_p, [value, value], {})
+            (wins,) = region.emit(or_p, [wins, undefined], {})
+        nowhere = literal(np.iinfo(_INT32).max, _INT32)
+        (place,) = region.emit(select_n_p, [wins, nowhere, place], {})
+        first = region.collective(all_reduce, [place], axes, place.aval, {"kind": "min"})
+        (found,) = region.emit(convert_element_type_p, [first], {"new_dtype": dtype, "weak_type": False})
+        rest = (*have[:axis], *have[axis + 1 :])
+        wanted = region.placements.get(out, rest)
+        region.define(out, region.reshard(found, rest, wanted, out.aval), wanted)
+
+    return partition

@@ -1,0 +1,491 @@
+"""Reductions over dims: sums, products, extrema, bits; `argmax` and `argmin`; `reduce` with any monoid.
+
+Every reduced dim is a REDUCE factor: split, each device reduces its part and `reduction` says how the parts combine.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.tree import tree_flatten, tree_unflatten
+from shardwise.ir import (
+    Array,
+    Equation,
+    Literal,
+    Op,
+    Program,
+    ShapedArray,
+    Shown,
+    Var,
+    bind,
+    define_op,
+    eval_program,
+    literal,
+    trace_program,
+)
+from shardwise.ir.explicit import specs_from_rule
+from shardwise.ir.op import Params, Types, find_op
+from shardwise.ir.types import Axes, Spec
+from shardwise.ops.devices.all_reduce import all_reduce
+from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
+from shardwise.ops.reductions.extremum_partition import along_split_dims
+from shardwise.ops.reductions.positions import extremum_positions
+from shardwise.ops.reductions.summing import SMALL, fast_sum
+from shardwise.ops.rules.batching import shifting
+from shardwise.ops.rules.derivative import cotangent_sharding, do
+from shardwise.ops.rules.dims import int_tuple
+from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, operand, requested_dtype
+from shardwise.ops.rules.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
+from shardwise.ops.shapes.broadcast import broadcast_in_dim
+from shardwise.ops.shapes.pieces import concatenate, slice_in_dim
+from shardwise.ops.shapes.transpose import squeeze, squeeze_p
+from shardwise.runtime import folds
+from shardwise.runtime.env import Env
+from shardwise.runtime.monoids import MONOIDS, Monoid
+from shardwise.sharding import NamedSharding
+from shardwise.sharding.rule import Kind, Rule, own_factors
+
+__all__ = ["argmax", "argmin", "reduce", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod",
+           "reduce_sum", "reduce_xor"]  # fmt: skip
+
+Dims = tuple[int, ...]
+_operand = operand  # functions below have a parameter of that name
+
+
+# -- one op per monoid -----------------------------------------------------------------------------------------------
+
+
+def check_axes(name: str, x: ShapedArray, axes: Dims) -> None:
+    """ValueError unless `axes` are distinct dims of `x`, counted from the front."""
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"{name}: duplicate value in 'axes' of reduction: {axes}")
+    if any(not 0 <= a < x.ndim for a in axes):
+        raise ValueError(f"{name}: reduction axes {axes} contains out-of-bounds indices for {x.str_short(False)}.")
+
+
+def _reduce_type(name: str, accepts: str) -> Callable[..., ShapedArray]:
+    def rule(
+        x: ShapedArray, *, axes: Dims, out_sharding: NamedSharding | None = None, sum_axes: Axes = ()
+    ) -> ShapedArray:
+        check_kind(name, x, accepts)
+        check_axes(name, x, axes)
+        shape = tuple(n for d, n in enumerate(x.shape) if d not in axes)
+        out = with_out_sharding(ShapedArray(shape, x.dtype, x.weak_type), out_sharding)
+        return out.update(vma=x.vma - set(sum_axes)) if sum_axes else out
+
+    return rule
+
+
+def reduce_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Kept dims pass through; reduced dims are REDUCE factors of the operand."""
+    shape, axes = in_types[0].shape, params["axes"]
+    factors = own_factors(shape)
+    kept = tuple(f for d, f in enumerate(factors) if d not in axes)
+    kinds = tuple(Kind.REDUCE if d in axes else Kind.PASS for d in range(len(shape)))
+    return Rule((factors,), (kept,) * len(out_types), shape, kinds)
+
+
+def _reduce_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    """Reduced dims are dropped, whatever split them, unless `out_sharding` says otherwise."""
+    out_sharding = params.get("out_sharding")
+    if out_sharding is not None:
+        return (sharding_spec(out_sharding, out_types[0].ndim),)
+    return specs_from_rule("reduction", in_types, out_types, rule)
+
+
+def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    return {**params, "out_sharding": None}
+
+
+def _block_dims(env: Env, axes: Dims) -> Dims:
+    return tuple([env.lead + a for a in axes])
+
+
+def _sum_kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None, sum_axes: Axes = ()) -> Block:
+    """Also sums over the loop dims of `sum_axes`, which keep extent 1: a psum in the same pass."""
+    dims = _block_dims(env, axes)
+    if not sum_axes:
+        return fast_sum(x, dims)
+    loops = tuple(env.dim(a) for a in sum_axes)
+    copies = 1
+    for axis, d in zip(sum_axes, loops, strict=True):
+        if x.shape[d] == 1:  # equal on all devices: as many times itself
+            copies *= env.extent(axis)
+    out = fast_sum(x, loops + dims)
+    out = out.reshape(tuple(1 if d in loops else n for d, n in enumerate(x.shape) if d not in dims))
+    return out if copies == 1 else np.multiply(out, out.dtype.type(copies))
+
+
+def _folding_kernel(reduction: str) -> Callable[..., Block]:
+    def kernel(env: Env, x: Block, *, axes: Dims, out_sharding: Any = None, sum_axes: Axes = ()) -> Block:
+        """Also folds over the loop dims of `sum_axes`, which keep extent 1; for folds that take repeated values as one."""
+        dims, loops = _block_dims(env, axes), tuple(env.dim(a) for a in sum_axes)
+        out = fold(reduction, x, loops + dims)
+        if not loops:
+            return out
+        return out.reshape(tuple(1 if d in loops else n for d, n in enumerate(x.shape) if d not in dims))
+
+    return kernel
+
+
+def fold(reduction: str, x: Block, dims: Dims) -> Block:
+    """`x` reduced over `dims` in its own dtype; the identity where there is nothing to reduce."""
+    if not dims:
+        return x
+    monoid = MONOIDS[reduction]
+    ufunc: Any = monoid.merge
+    if not x.size:
+        if any(x.shape[d] == 0 for d in dims):
+            shape = tuple(n for d, n in enumerate(x.shape) if d not in dims)
+            return np.full(shape, monoid.identity(x.dtype), x.dtype)
+        return ufunc.reduce(x, axis=dims, dtype=x.dtype, initial=monoid.identity(x.dtype))
+    if reduction == "prod" and x.dtype.itemsize < 4 and dtype_kind(x.dtype) == "f":
+        return np.asarray(ufunc.reduce(x, axis=dims, dtype=np.float32)).astype(x.dtype)
+    if reduction in ("and", "or") and x.dtype.kind == "b":  # the logical ufuncs stop early
+        ufunc = np.logical_and if reduction == "and" else np.logical_or
+        return ufunc.reduce(x, axis=dims, dtype=x.dtype)
+    return monoid.reducer(x.dtype)(x, dims, x.dtype)
+
+
+def _folding_compile(monoid: Monoid, kernel: Callable[..., Block]) -> Callable[..., Callable[[Block], Block]]:
+    """The kernel made for one operand type: small blocks go straight to NumPy."""
+
+    def prepare(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Block], Block]:
+        general = functools.partial(kernel, env, **params)
+        x, dims = in_types[0], _block_dims(env, params["axes"])
+        dtype = x.dtype
+        if not dims or not x.size or params.get("sum_axes") or dtype.kind not in "iuf" or dtype.itemsize < 4:
+            return general
+        reduce = monoid.reducer(dtype)
+
+        def small_first(x: Block) -> Block:
+            return reduce(x, dims, dtype) if x.size < SMALL else general(x)
+
+        return small_first
+
+    return prepare
+
+
+def _of_single_elements(eqn: Equation) -> Program | None:
+    """A reduction over dims of size 1 as a view, which splits no loop in two."""
+    (x,), (out,), axes = eqn.inputs, eqn.outputs, eqn.params["axes"]
+    if eqn.params.get("sum_axes") or any(x.aval.shape[d] != 1 for d in axes):
+        return None
+    old, new = Var(x.aval), Var(out.aval)
+    view = Equation(squeeze_p, (old,), (new,), {"dimensions": axes}, eqn.source)
+    return Program((old,), (view,), (new,), 0, eqn.op.name)
+
+
+def _shown_sharding(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    return {"out_sharding": None, **shown} if config.dialect.jaxprs.reduction_shows_out_sharding else shown
+
+
+_WITH_SHARDING = Shown(change=_shown_sharding)
+
+
+def _define(name: str, reduction: str, accepts: str, **fields: Any) -> Op:
+    is_sum = reduction == "sum"
+    monoid = MONOIDS[reduction]
+    kernel = _sum_kernel if is_sum else _folding_kernel(reduction)
+    return define_op(name, type_rule=_reduce_type(name, accepts), rule=reduce_rule, reduction=reduction,
+                     fold=monoid.fold, kernel=kernel, compile=_folding_compile(monoid, kernel),
+                     absorbs=all_reduce if is_sum else None,
+                     explicit=_reduce_explicit, localize=_localize if is_sum else None,
+                     rewrite=_of_single_elements, batch=shifting(name, "axes"), **fields)  # fmt: skip
+
+
+def _sum_transpose(ct: Any, x: Any, *, axes: Dims, **_: Any) -> list[Any]:
+    kept = tuple(d for d in range(x.aval.ndim) if d not in axes)
+    sharding = cotangent_sharding(x.aval)
+    return [do.broadcast_in_dim(ct, shape=x.aval.shape, broadcast_dimensions=kept, out_sharding=sharding)]
+
+
+def _extremum_jvp(name: str) -> Callable[..., Any]:
+    """The mean of the tangents at the places where the extremum is."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Dims, **_: Any) -> tuple[Any, Any]:
+        (x,), (t,) = primals, tangents
+        out = bind(find_op(name), x, axes=axes)
+        kept = tuple(d for d in range(x.ndim) if d not in axes)
+        shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
+        full = do.broadcast_in_dim(out, shape=shape, broadcast_dimensions=kept, out_sharding=None)
+        chosen = do.convert_element_type(do.eq(x, full), new_dtype=x.dtype, weak_type=False)
+        count = do.reduce_sum(chosen, axes=axes)
+        return out, do.div(do.reduce_sum(do.mul(t, chosen), axes=axes), count)
+
+    return jvp
+
+
+def _product_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Dims, **_: Any) -> tuple[Any, Any]:
+    """Pairs (value, tangent) multiplied by twos, so that zeros among the values do no harm."""
+    (x,), (t,) = primals, tangents
+    out = do.reduce_prod(x, axes=axes)
+    for d in axes:
+        while x.shape[d] > 1:
+            n, half = x.shape[d], x.shape[d] // 2
+            (a, b), (ta, tb) = ([slice_in_dim(v, i * half, (i + 1) * half, 1, d) for i in (0, 1)] for v in (x, t))
+            rest = [slice_in_dim(v, 2 * half, n, 1, d) for v in (x, t)] if n % 2 else None
+            x, t = do.mul(a, b), do.add(do.mul(ta, b), do.mul(a, tb))
+            if rest:
+                x, t = (do.concatenate(v, r, dimension=d) for v, r in zip((x, t), rest, strict=True))
+    return out, do.reduce_sum(t, axes=axes)
+
+
+reduce_sum_p = _define(
+    "reduce_sum",
+    "sum",
+    "iufc",
+    additive=True,
+    jvp="linear",
+    transpose=_sum_transpose,
+    shown=_WITH_SHARDING,
+    makes_nan=True,
+)
+reduce_prod_p = _define("reduce_prod", "prod", "iufc", jvp=_product_jvp, shown=_WITH_SHARDING, makes_nan=True)
+reduce_max_p = _define("reduce_max", "max", "biufc", jvp=_extremum_jvp("reduce_max"), shown=_WITH_SHARDING)
+reduce_min_p = _define("reduce_min", "min", "biufc", jvp=_extremum_jvp("reduce_min"), shown=_WITH_SHARDING)
+reduce_and_p = _define("reduce_and", "and", "biu")
+reduce_or_p = _define("reduce_or", "or", "biu")
+reduce_xor_p = _define("reduce_xor", "xor", "biu")
+
+
+def _reduced(op: Op, x: Any, axes: Sequence[int]) -> Array:
+    return bind(op, operand(op.name, x), axes=int_tuple(axes, f"{op.name} axes"))
+
+
+def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
+    """Sum over the dims `axes`: f[a, b] with (0,) -> f[b]. TypeError for bools, ValueError for repeated or missing dims.
+
+    float16 and bfloat16 add up in float32; integers wrap. `out_sharding`: a spec over Explicit axes.
+    """
+    x, dims = _operand("reduce_sum", operand), int_tuple(axes, "reduce_sum axes")
+    if out_sharding is None:
+        return bind(reduce_sum_p, x, axes=dims)
+    sharding = resolve_out_sharding(out_sharding, "reduce_sum", x.ndim - len(dims))
+    return bind(reduce_sum_p, x, axes=dims, out_sharding=sharding)
+
+
+def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
+    """Product over the dims `axes`; integers wrap. TypeError for bools."""
+    return _reduced(reduce_prod_p, operand, axes)
+
+
+def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
+    """Maximum over the dims `axes`; NaN if there is one, the least value of the dtype over nothing."""
+    return _reduced(reduce_max_p, operand, axes)
+
+
+def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
+    """Minimum over the dims `axes`; NaN if there is one, the greatest value of the dtype over nothing."""
+    return _reduced(reduce_min_p, operand, axes)
+
+
+def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
+    """And over the dims `axes`, of bools or of integers' bits."""
+    return _reduced(reduce_and_p, operand, axes)
+
+
+def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
+    """Or over the dims `axes`, of bools or of integers' bits."""
+    return _reduced(reduce_or_p, operand, axes)
+
+
+def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
+    """Exclusive or over the dims `axes`, of bools or of integers' bits."""
+    return _reduced(reduce_xor_p, operand, axes)
+
+
+# -- positions of extrema --------------------------------------------------------------------------------------------
+
+
+def _arg_type(name: str) -> Callable[..., ShapedArray]:
+    def rule(x: ShapedArray, *, axes: Dims, index_dtype: Any) -> ShapedArray:
+        (axis,) = axes
+        check_kind(name, x, "biuf")
+        if not 0 <= axis < x.ndim:
+            raise ValueError(f"{name}: Invalid axis {axis} for operand shape {x.shape}.")
+        if dtype_kind(index_dtype) not in "iu":
+            raise TypeError(f"{name}: index_dtype must be an integer type, but got {index_dtype.name}.")
+        if not x.shape[axis]:
+            raise ValueError(f"{name} needs at least one element to choose from: operand.shape={x.shape} axis={axis}.")
+        return ShapedArray((*x.shape[:axis], *x.shape[axis + 1 :]), index_dtype)
+
+    return rule
+
+
+def _arg_kernel(largest: bool) -> Callable[..., Block]:
+    def kernel(env: Env, x: Block, *, axes: Dims, index_dtype: Any) -> Block:
+        return np.asarray(extremum_positions(x, env.lead + axes[0], largest)).astype(index_dtype)
+
+    return kernel
+
+
+def _arg_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """As a reduction, but positions count along the whole dim, so it must not be split."""
+    rule = reduce_rule(in_types, out_types, params)
+    kinds = tuple(Kind.REPLICATE if k is Kind.REDUCE else k for k in rule.kinds)
+    return Rule(rule.inputs, rule.outputs, rule.sizes, kinds)
+
+
+def _arg_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    (axis,) = params["axes"]
+    spec = in_types[0].spec
+    return ((*spec[:axis], *spec[axis + 1 :]),)
+
+
+argmax_p = define_op("argmax", type_rule=_arg_type("argmax"), kernel=_arg_kernel(largest=True), rule=_arg_rule,
+                     fold=folds.ARGMAX, partition=along_split_dims(reduce_max_p, "max"),
+                     explicit=_arg_explicit, batch=shifting("argmax", "axes"), shown=_WITH_SHARDING)  # fmt: skip
+argmin_p = define_op("argmin", type_rule=_arg_type("argmin"), kernel=_arg_kernel(largest=False), rule=_arg_rule,
+                     fold=folds.ARGMIN, partition=along_split_dims(reduce_min_p, "min"),
+                     explicit=_arg_explicit, batch=shifting("argmin", "axes"), shown=_WITH_SHARDING)  # fmt: skip
+
+
+def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
+    """Position along `axis` of the first maximum, or of the first NaN, as integers `index_dtype`: f[a, b] -> i[a].
+
+    ValueError for a missing or empty dim, TypeError for complex operands or other index dtypes.
+    """
+    dtype = requested_dtype(index_dtype, "argmax")
+    return bind(argmax_p, _operand("argmax", operand), axes=int_tuple((axis,), "argmax axis"), index_dtype=dtype)
+
+
+def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
+    """Position along `axis` of the first minimum, or of the first NaN, as integers `index_dtype`: f[a, b] -> i[a].
+
+    ValueError for a missing or empty dim, TypeError for complex operands or other index dtypes.
+    """
+    dtype = requested_dtype(index_dtype, "argmin")
+    return bind(argmin_p, _operand("argmin", operand), axes=int_tuple((axis,), "argmin axis"), index_dtype=dtype)
+
+
+# -- any monoid ----------------------------------------------------------------------------------------------------------
+
+_MONOIDS = {add_p: reduce_sum_p, mul_p: reduce_prod_p, max_p: reduce_max_p, min_p: reduce_min_p, and_p: reduce_and_p,
+            or_p: reduce_or_p, xor_p: reduce_xor_p}  # fmt: skip
+
+
+def reduce(
+    operands: Any,
+    init_values: Any,
+    computation: Callable[[Any, Any], Any],
+    dimensions: Sequence[int],
+    out_sharding: Any = None,
+) -> Any:
+    """Fold `computation` over these dims of the operands, arrays of one shape in any pytree: f[a, b] with (0,) -> f[b].
+
+    Args:
+        operands: the pytree of arrays.
+        init_values: a pytree of scalars like it: the neutral element of `computation`.
+        computation: takes two pytrees like `operands` and returns one; associative and elementwise.
+        dimensions: the dims to reduce.
+        out_sharding: how a sum's result is split on Explicit axes.
+
+    Raises:
+        ValueError: trees do not match, initial values are no scalars, or dims are repeated or missing.
+        TypeError: dtypes do not match.
+        NotImplementedError: `computation` is not elementwise, or `out_sharding` is given for another fold than a sum.
+    """
+    xs, tree = tree_flatten(operands)
+    inits, init_tree = tree_flatten(init_values)
+    if tree != init_tree:
+        raise ValueError(f"reduce takes init_values of the operands' structure, got {init_tree} for {tree}.")
+    xs = [operand("reduce", x, i) for i, x in enumerate(xs)]
+    inits = [_initial(v, x) for v, x in zip(inits, xs, strict=True)]
+    dims = int_tuple(dimensions, "reduce dimensions")
+    for x in xs:
+        check_axes("reduce", x.aval, dims)
+        if x.shape != xs[0].shape:
+            raise TypeError(f"reduce takes operands of one shape, got {', '.join(str(v.shape) for v in xs)}.")
+
+    def combine(*values: Any) -> list[Any]:
+        out, out_tree = tree_flatten(
+            computation(tree_unflatten(tree, values[: len(xs)]), tree_unflatten(tree, values[len(xs) :]))
+        )
+        if out_tree != tree:
+            raise TypeError(f"reduce: computation must return the operands' structure {tree}, got {out_tree}.")
+        return [operand("reduce", v) for v in out]
+
+    scalars = [ShapedArray((), x.dtype) for x in xs]
+    program, consts = trace_program(combine, scalars + scalars, "reduce")
+    for have, want in zip(program.out_types, scalars, strict=True):
+        if have.dtype != want.dtype or have.shape:
+            raise TypeError(
+                f"reduce: computation must return {want.str_short()} where it gets that, got {have.str_short()}."
+            )
+    op = _monoid_of(program)
+    if op is None:
+        if out_sharding is not None:
+            raise NotImplementedError("reduce takes out_sharding= for sums only; reshard the result instead.")
+        outs = _fold(program, consts, xs, inits, dims)
+    else:
+        outs = [_monoid(op, xs[0], inits[0], dims, out_sharding)]
+    return tree_unflatten(tree, outs)
+
+
+def _initial(value: Any, x: Value) -> Value:
+    """An initial value in the operand's dtype, to which Python and NumPy scalars adapt."""
+    if not isinstance(value, Array) and np.ndim(value) == 0:
+        return literal(value, x.dtype)
+    init = operand("reduce", value)
+    if init.shape:
+        raise ValueError(f"reduce takes scalar initial values, got shape {init.shape}.")
+    if init.dtype != x.dtype:
+        raise TypeError(
+            f"reduce takes initial values of the operands' dtypes, got {init.dtype.name} for {x.dtype.name}."
+        )
+    return init
+
+
+def _monoid_of(program: Program) -> Op | None:
+    """The reduction that a program of one known equation on its two inputs stands for."""
+    if len(program.equations) != 1 or len(program.inputs) != 2 or program.num_consts:
+        return None
+    (eqn,) = program.equations
+    same = set(eqn.inputs) == set(program.inputs) and program.outputs == eqn.outputs
+    return _MONOIDS.get(eqn.op) if same else None
+
+
+def _monoid(op: Op, x: Value, init: Value, dims: Dims, out_sharding: Any) -> Array:
+    reduction = op.reduction_of({})
+    if op is reduce_sum_p:
+        total = reduce_sum(x, dims, out_sharding=out_sharding)
+    elif out_sharding is not None:
+        raise NotImplementedError(f"{op.name} takes no out_sharding=; reshard the result instead.")
+    else:
+        total = bind(op, x, axes=dims)
+    if isinstance(init, Literal) and init.value[()] == MONOIDS[reduction].identity(x.dtype):
+        return total
+    binary = next(b for b, reducing in _MONOIDS.items() if reducing is op)
+    return bind(binary, init, total)
+
+
+def _fold(program: Program, consts: list[Any], xs: list[Any], inits: list[Value], dims: Dims) -> list[Any]:
+    """Neighbours combine pairwise, in log2(n) rounds per dim; at last the initial value."""
+    if any(e.op.rule is not None or e.op.multiple_results for e in program.equations):
+        raise NotImplementedError(
+            "reduce: computation must be elementwise. Use lax.scan or lax.associative_scan for others."
+        )
+    for d in dims:
+        if not xs[0].shape[d]:
+            shape = tuple(1 if i == d else n for i, n in enumerate(xs[0].shape))
+            xs = [broadcast_in_dim(v, shape, ()) for v in inits]
+        while xs[0].shape[d] > 1:
+            n = xs[0].shape[d]
+            even = n - n % 2
+            left = [slice_in_dim(x, 0, even, 2, d) for x in xs]
+            right = [slice_in_dim(x, 1, even, 2, d) for x in xs]
+            pairs = eval_program(program, [*consts, *left, *right])
+            xs = (
+                pairs
+                if even == n
+                else [concatenate([p, slice_in_dim(x, even, n, 1, d)], d) for p, x in zip(pairs, xs, strict=True)]
+            )
+    xs = [squeeze(x, dims) for x in xs]
+    full = [broadcast_in_dim(v, xs[0].shape, ()) for v in inits]
+    return eval_program(program, [*consts, *full, *xs])

@@ -1,0 +1,224 @@
+"""Running reductions of large blocks in machine code: along rows a vector at a time, along other dims whole rows at once.
+
+Within a vector the reduction doubles its reach in each step; only what a vector comes to goes on to the next one. Few long rows are
+cut into pieces: first it is found what each piece comes to, then each runs from what those before it came to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.caches import recent
+from shardwise.ops.elementwise import elementwise_ir as ir
+from shardwise.ops.rules.operands import Block
+from shardwise.runtime import extrema
+from shardwise.runtime.copies import row_major
+from shardwise.runtime.machine import libm
+from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes
+from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.machine.units import Loop, Vectors, available, lanes_of
+from shardwise.runtime.memory import pool
+
+FEWEST = 1 << 13  # elements from which a compiled loop pays
+_PIECE = 1 << 14  # elements of a row that a thread takes at least
+_COLUMNS = 1 << 10  # columns that a thread takes at a time
+_SHARED = 1 << 17  # elements from which a second thread pays
+
+
+def _log_add(w: Lanes, x: Lane, y: Lane) -> Lane:
+    """``log(exp(x) + exp(y))``; of two equal values, infinite ones included, that plus log 2."""
+    apart = w.select(w.compare("eq", x, y), w.like(0, x), w.abs(w.sub(x, y)))
+    return w.add(ir.MAX.write(w, x, y), libm.log1p(w, libm.exp(w, w.neg(apart))))
+
+
+@dataclass(frozen=True)
+class Running:
+    """A reduction: its ufunc, how it is written on vectors, the value that changes no other, by dtype, and what it begins with."""
+
+    ufunc: Any
+    write: Callable[[Lanes, Lane, Lane], Lane]
+    identity: Callable[[np.dtype[Any]], Any]
+    begin: float | None = None  # if not with the identity: sums begin with 0.0, so that they are never -0.0
+
+    def begun(self, x: Block) -> Block:
+        """Partial results, or what a row begins with, joined to what all begin with; `x` may be overwritten."""
+        if self.begin is None or x.dtype.kind in "iu":
+            return x
+        return self.ufunc(x, x.dtype.type(self.begin), out=x)
+
+
+def _bound(least: bool) -> Callable[[np.dtype[Any]], Any]:
+    def bound(dtype: np.dtype[Any]) -> Any:
+        if dtype.kind in "iu":
+            info = np.iinfo(dtype)
+            return info.min if least else info.max
+        return -np.inf if least else np.inf
+
+    return bound
+
+
+class _Extremum:
+    """NumPy's `maximum` or `minimum` as `extrema` orders zeros: a zero among running maxima is -0.0 if all before it have the sign."""
+
+    def __init__(self, reduction: str) -> None:
+        self._reduction = reduction
+        self._ufunc, self._sign = (np.maximum, np.logical_and) if reduction == "max" else (np.minimum, np.logical_or)
+
+    def __call__(self, x: Block, y: Block, out: Block) -> Block:
+        """As the ufunc."""
+        out[...] = extrema.function(self._reduction, x.dtype)(x, y)
+        return out
+
+    def accumulate(self, x: Block, axis: int, dtype: Any) -> Block:
+        """As the ufunc's."""
+        out = self._ufunc.accumulate(x, axis=axis, dtype=dtype)
+        if extrema.has_signs(out.dtype) and np.count_nonzero(out) != out.size:
+            zeros = np.where(self._sign.accumulate(np.signbit(x), axis=axis), out.dtype.type(-0.0), out.dtype.type(0.0))
+            np.copyto(out, zeros, where=np.equal(out, 0))
+        return out
+
+
+SUM = Running(np.add, Lanes.add, lambda dtype: -0.0 if dtype.kind == "f" else 0, 0.0)  # 0.0 plus -0.0 is not -0.0
+PRODUCT = Running(np.multiply, Lanes.mul, lambda dtype: 1)
+MAXIMUM = Running(_Extremum("max"), ir.MAX.write, _bound(True))
+MINIMUM = Running(_Extremum("min"), ir.MIN.write, _bound(False))
+LOG_SUM = Running(np.logaddexp, _log_add, _bound(True))
+
+
+def accumulated(running: Running, x: Block, dim: int, reverse: bool) -> Block | None:
+    """`running` along `dim`, in the block's own dtype and order of dims; None where NumPy does as well or there is no code for it."""
+    n, dtype = x.shape[dim], x.dtype
+    if x.size < FEWEST or n < 2 or dtype.kind not in "iuf" or dtype.name not in TYPES or not dtype.isnative:
+        return None
+    if (dtype.itemsize < 4 and dtype.kind == "f") or not available():
+        return None
+    order = sorted(range(x.ndim), key=lambda d: (-abs(x.strides[d]), d))
+    dense = x.transpose(order)
+    if not dense.flags.c_contiguous:
+        order = [*(d for d in range(x.ndim) if d != dim), dim] if x.strides[dim] == dtype.itemsize else [*range(x.ndim)]
+        dense = row_major(x.transpose(order))
+    at = order.index(dim)
+    outer, inner = math.prod(dense.shape[:at]), math.prod(dense.shape[at + 1 :])
+    out = pool.empty(dense.shape, dtype)
+    if inner == 1:
+        _along_rows(running, dense, out, outer, n, reverse)
+    else:
+        width = _COLUMNS if outer * inner >= 2 * _COLUMNS else max(64, inner // thread_count())
+        blocks = -(-inner // width)
+        loop = _column_loop(running, dtype.name, reverse)
+        loop(outer * blocks, (n, inner, blocks, width), (dense, out), None if x.size >= _SHARED else 1)
+    return out.transpose(np.argsort(order))
+
+
+def _along_rows(running: Running, x: Block, out: Block, rows: int, n: int, reverse: bool) -> None:
+    dtype = x.dtype
+    threads = thread_count() if x.size >= _SHARED else 1
+    pieces = 1 if rows >= 4 * threads or threads == 1 else max(1, min(4 * threads, n // _PIECE))
+    size = -(-n // pieces)
+    begins = running.begun(np.full((rows, pieces), running.identity(dtype), dtype))
+    numbers = (n, pieces, size)
+    if pieces > 1:
+        totals = np.empty_like(begins)
+        _row_loop(running, dtype.name, reverse, False)(rows * pieces, numbers, (x, out, begins, totals), threads)
+        own, others = (slice(None, -1), slice(1, None)) if reverse else (slice(1, None), slice(None, -1))
+        turned = totals[:, ::-1] if reverse else totals
+        upto = running.begun(running.ufunc.accumulate(turned, axis=1, dtype=dtype))
+        begins[:, own] = (upto[:, ::-1] if reverse else upto)[:, others]
+    _row_loop(running, dtype.name, reverse, True)(rows * pieces, numbers, (x, out, begins, begins), threads)
+
+
+@recent(128)
+def _row_loop(running: Running, dtype: str, reverse: bool, writes: bool) -> Loop:
+    """Unit: a piece of a contiguous row, begun from `begins`; with `writes` it is written to `out`, else `totals` gets its end."""
+
+    def body(w: Vectors) -> None:
+        identity = w.constant(running.identity(np.dtype(dtype)), dtype)
+        row, part = w.value("udiv i64 %u, %pieces"), w.value("urem i64 %u, %pieces")
+        begin = w.value(f"mul i64 {part}, %size")
+        count = w.least("%size", w.value(f"sub i64 %n, {begin}"))
+        first = w.value(f"add i64 {w.value(f'mul i64 {row}, %n')}, {begin}")
+        source, target = w.place("%x", first, dtype), w.place("%out", first, dtype)
+        v = w.vector(TYPES[dtype])
+        start = w.scalar(w.place("%begins", "%u", dtype), dtype)
+
+        def step(i: str, mask: str | None, carry: Lane) -> Lane:
+            x = w.load(w.place(source, i, dtype), dtype, mask, identity)
+            reach = 1
+            while reach < w.width:
+                x = running.write(w, _shifted(w, x, identity, -reach if reverse else reach), x)
+                reach *= 2
+            if writes:
+                w.store(running.write(w, carry, x), w.place(target, i, dtype), mask)
+            return running.write(w, carry, w.first(x if reverse else w.turned(x, w.width - 1)))
+
+        rest = w.value(f"urem i64 {count}, {w.width}")
+        whole = w.value(f"sub i64 {count}, {rest}")
+        if reverse:  # the last vector first; what is left over lies in front
+            last = w.value(f"sub i64 {count}, {w.width}")
+            end = w.count(
+                "0", whole, w.width, lambda i, carry: step(w.value(f"sub i64 {last}, {i}"), None, carry), start
+            )
+            end = w.when(rest, lambda carry: step("0", w.below(rest), carry), end)
+        else:
+            end = w.count("0", whole, w.width, lambda i, carry: step(i, None, carry), start)
+            end = w.when(rest, lambda carry: step(whole, w.below(rest), carry), end)
+        if not writes and end is not None:
+            one = w.value(f"extractelement {v} {end.ref}, i64 0")
+            w.line(f"store {TYPES[dtype]} {one}, ptr {w.place('%totals', '%u', dtype)}, align 1")
+
+    return Loop(("n", "pieces", "size"), ("x", "out", "begins", "totals"), lanes_of(dtype), body)
+
+
+def _shifted(w: Lanes, x: Lane, other: Lane, by: int) -> Lane:
+    """Lane i takes the value of lane ``i - by``; `other` where there is none."""
+    n, v = w.width, w.vector(x.type)
+    places = [i - by if 0 <= i - by < n else n + i for i in range(n)]
+    mask = ", ".join(f"i32 {p}" for p in places)
+    return w.let(f"shufflevector {v} {x.ref}, {v} {other.ref}, <{n} x i32> <{mask}>", x.dtype)
+
+
+@recent(128)
+def _column_loop(running: Running, dtype: str, reverse: bool) -> Loop:
+    """Unit: some columns of one of the ``(n, inner)`` matrices, row after row."""
+
+    def body(w: Vectors) -> None:
+        matrix, part = w.value("udiv i64 %u, %blocks"), w.value("urem i64 %u, %blocks")
+        begin = w.value(f"mul i64 {part}, %width")
+        columns = w.least("%width", w.value(f"sub i64 %inner, {begin}"))
+        size = w.value("mul i64 %n, %inner")
+        first = w.value(f"add i64 {w.value(f'mul i64 {matrix}, {size}')}, {begin}")
+        if reverse:
+            first = w.value(f"add i64 {first}, {w.value(f'sub i64 {size}, %inner')}")
+        source, target = w.place("%x", first, dtype), w.place("%out", first, dtype)
+        back = w.value("sub i64 0, %inner") if not reverse else "%inner"
+
+        def first_row(j: str, mask: str | None) -> None:
+            x = w.load(w.place(source, j, dtype), dtype, mask)
+            if running.begin is not None and x.floating:
+                x = running.write(w, w.like(running.begin, x), x)
+            w.store(x, w.place(target, j, dtype), mask)
+
+        w.vectors(columns, first_row)
+
+        def row(i: str) -> None:
+            at = w.value(f"mul i64 {i}, %inner")
+            if reverse:
+                at = w.value(f"sub i64 0, {at}")
+            here, there = w.place(source, at, dtype), w.place(target, at, dtype)
+            before = w.place(there, back, dtype)
+
+            def step(j: str, mask: str | None) -> None:
+                sum_ = w.load(w.place(before, j, dtype), dtype, mask)
+                x = w.load(w.place(here, j, dtype), dtype, mask)
+                w.store(running.write(w, sum_, x), w.place(there, j, dtype), mask)
+
+            w.vectors(columns, step)
+
+        w.count("1", "%n", 1, row)
+
+    return Loop(("n", "inner", "blocks", "width"), ("x", "out"), lanes_of(dtype), body)

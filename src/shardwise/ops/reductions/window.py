@@ -1,0 +1,403 @@
+"""Reductions over sliding windows: `reduce_window`, with an op for each common monoid.
+
+A window is reduced dim by dim, by shifted views of the whole block: no window is ever laid out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.tree import tree_flatten, tree_unflatten
+from shardwise.ir import Array, Halo, Literal, Op, Program, ShapedArray, bind, define_op, eval_program, trace_program
+from shardwise.ir.explicit import varying_specs
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
+from shardwise.ops.products.conv_geometry import Pads, dilated, explicit_pads, padtype_to_pads, window_count
+from shardwise.ops.products.im2col import spread_out
+from shardwise.ops.rules.convert import as_value
+from shardwise.ops.rules.derivative import do
+from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind
+from shardwise.ops.shapes.broadcast import broadcast_in_dim
+from shardwise.ops.shapes.pieces import pad, slice
+from shardwise.runtime.env import Env
+from shardwise.runtime.monoids import MONOIDS
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = ["reduce_window", "reduce_window_max_p", "reduce_window_min_p", "reduce_window_shape_tuple",
+           "reduce_window_sum_p"]  # fmt: skip
+
+Ints = tuple[int, ...]
+
+
+# -- types and rules -------------------------------------------------------------------------------------------------------
+
+
+def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: Sequence[int], window_strides: Sequence[int],
+                              padding: Sequence[tuple[int, int]], base_dilation: Sequence[int] | None = None,
+                              window_dilation: Sequence[int] | None = None) -> Ints:  # fmt: skip
+    """How many windows there are along each dim."""
+    sizes = list(operand_shape) if base_dilation is None else map(dilated, operand_shape, base_dilation)
+    windows = list(window_dimensions) if window_dilation is None else map(dilated, window_dimensions, window_dilation)
+    padded = (n + low + high for n, (low, high) in zip(sizes, padding, strict=True))
+    return tuple(map(window_count, padded, windows, window_strides))
+
+
+def _check_window(x: ShapedArray, window_dimensions: Ints, **others: Sequence[Any]) -> None:
+    """TypeError unless the window has an entry per dim of the operand, all of them sensible."""
+    if len(window_dimensions) != x.ndim:
+        raise TypeError(f"reduce_window got the wrong number of window_dimensions for operand: operand shape {x.shape} with "
+                        f"window_dimensions {window_dimensions}.")  # fmt: skip
+    for name, entries in others.items():
+        if len(entries) != x.ndim:
+            raise TypeError(f"reduce_window got inconsistent {name} and window_dimensions: {name} {entries} and "
+                            f"window_dimensions {window_dimensions}.")  # fmt: skip
+    for name, entries in {"window_dimensions": window_dimensions, **others}.items():
+        if name != "padding" and any(n < 1 for n in entries):
+            raise TypeError(f"reduce_window {name} must be positive, got {entries}.")
+
+
+def _window_type(name: str, accepts: str) -> Callable[..., ShapedArray]:
+    def rule(x: ShapedArray, *, window_dimensions: Ints, window_strides: Ints, padding: Pads, base_dilation: Ints,
+             window_dilation: Ints) -> ShapedArray:  # fmt: skip
+        check_kind(name, x, accepts)
+        _check_window(x, window_dimensions, window_strides=window_strides, padding=padding, base_dilation=base_dilation,
+                      window_dilation=window_dilation)  # fmt: skip
+        shape = reduce_window_shape_tuple(
+            x.shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
+        )
+        return ShapedArray(shape, x.dtype, x.weak_type)
+
+    return rule
+
+
+def _window_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Dims without a window pass through, a dim that one window covers is reduced, others need their neighbours."""
+    shape, out_shape = in_types[0].shape, out_types[0].shape
+    kinds, out = [], []
+    for d, n in enumerate(shape):
+        plain = params["padding"][d] == (0, 0) and params["base_dilation"][d] == params["window_dilation"][d] == 1
+        window, stride = params["window_dimensions"][d], params["window_strides"][d]
+        if plain and window == stride == 1:
+            kinds.append(Kind.PASS)
+        elif plain and window == n:
+            kinds.append(Kind.REDUCE)
+        else:
+            kinds.append(Kind.PERMUTE)
+        out.append((d,) if out_shape[d] != 1 and kinds[-1] is not Kind.REDUCE else ())
+    return Rule((tuple((d,) if n != 1 else () for d, n in enumerate(shape)),), (tuple(out),), shape, tuple(kinds))
+
+
+def _window_specs(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    """Windows lie where the operand's elements do, also where one window covers a whole dim."""
+    del params, rule
+    return varying_specs("reduce_window", in_types, out_types)
+
+
+def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    """A window over a whole dim covers the local part of it."""
+    (x,), (out,) = in_types, out_types
+    shape = reduce_window_shape_tuple(x.shape, *(params[k] for k in ("window_dimensions", "window_strides", "padding",
+                                                                    "base_dilation", "window_dilation")))  # fmt: skip
+    windows = tuple(x.shape[d] if n != out.shape[d] else w
+                    for d, (n, w) in enumerate(zip(shape, params["window_dimensions"], strict=True)))  # fmt: skip
+    return {**params, "window_dimensions": windows}
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------------
+
+
+def _window_kernel(reduction: str) -> Callable[..., Block]:
+    def kernel(env: Env, x: Block, *, window_dimensions: Ints, window_strides: Ints, padding: Pads, base_dilation: Ints,
+               window_dilation: Ints) -> Block:  # fmt: skip
+        dtype = x.dtype
+        narrow = reduction in ("sum", "prod") and dtype.itemsize < 4 and dtype_kind(dtype) == "f"
+        fill = MONOIDS[reduction].identity(dtype)
+        x = spread_out(x, env.lead, padding, base_dilation, fill, np.dtype(np.float32) if narrow else dtype)
+        steps = zip(window_dimensions, window_strides, window_dilation, strict=True)
+        # Longest strides first: they leave the least for the dims after them.
+        for d, (size, stride, gap) in sorted(enumerate(steps, env.lead), key=lambda s: -s[1][1]):
+            if size != 1 or stride != 1:
+                x = _slide(MONOIDS[reduction].merge, x, d, size, stride, gap)
+        if reduction == "sum" and any(n > 1 for n in window_dimensions) and dtype_kind(dtype) in "fc":  # begun with 0.0
+            x = np.add(x, np.zeros((), x.dtype), out=x)
+        return x.astype(dtype) if narrow else x
+
+    return kernel
+
+
+def _slide(ufunc: Any, x: Block, dim: int, size: int, stride: int, gap: int) -> Block:
+    """Reduce windows of `size` elements, `gap` apart, along one dim; a window begins every `stride` elements."""
+    count = window_count(x.shape[dim], dilated(size, gap), stride)
+
+    def part(y: Block, start: int, number: int, step: int) -> Block:
+        return y[
+            (np.s_[:],) * dim + (np.s_[start : start + max(number - 1, 0) * step + 1 : step] if number else np.s_[:0],)
+        ]
+
+    if size < 8 or size.bit_length() * stride > size:
+        out = part(x, 0, count, stride)
+        for tap in range(1, size):
+            shifted = part(x, tap * gap, count, stride)
+            out = ufunc(out, shifted, dtype=x.dtype) if tap == 1 else ufunc(out, shifted, out=out, dtype=x.dtype)
+        return out
+    # Windows of 1, 2, 4, ... elements from pairs of the ones before; those of the size's bits, side by side, make it up.
+    total: Block | None = None
+    done = 0
+    power, width = x, 1
+    places = (count - 1) * stride + 1 if count else 0
+    while True:
+        if size & width:
+            here = part(power, done * gap, places, 1)
+            total = here if total is None else ufunc(total, here, dtype=x.dtype)
+            done += width
+        if done == size:
+            assert total is not None
+            return part(total, 0, count, stride)
+        left = power.shape[dim] - width * gap
+        power = ufunc(part(power, 0, left, 1), part(power, width * gap, left, 1), dtype=x.dtype)
+        width *= 2
+
+
+def _window_halo(reduction: str) -> Callable[..., Halo | None]:
+    """Part i of the result reduces the windows from position ``i * out_local * stride - low``; beyond the ends is the identity."""
+
+    def halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo | None:
+        if params["base_dilation"][dim] != 1:
+            return None
+        stride, low = params["window_strides"][dim], params["padding"][dim][0]
+        window = dilated(params["window_dimensions"][dim], params["window_dilation"][dim])
+        whole = (*params["padding"][:dim], (0, 0), *params["padding"][dim + 1 :])
+        fill = MONOIDS[reduction].identity(in_types[0].dtype)
+        return Halo(stride * out_local, -low, stride * (out_local - 1) + window, {**params, "padding": whole}, fill)
+
+    return halo
+
+
+# -- derivatives ---------------------------------------------------------------------------------------------------------------
+
+
+def _sum_transpose(ct: Any, x: Any, *, window_dimensions: Ints, window_strides: Ints, padding: Pads, base_dilation: Ints,
+                   window_dilation: Ints) -> list[Any]:  # fmt: skip
+    """Each element gets the cotangents of the windows that it lies in: those of the windows of the spread cotangent."""
+    edges = []
+    for n, m, window, stride, (low, _), base, gap in zip(x.aval.shape, ct.shape, window_dimensions, window_strides, padding,
+                                                        base_dilation, window_dilation, strict=True):  # fmt: skip
+        reach = dilated(window, gap) - 1
+        edges.append((reach - low, dilated(n, base) + low - dilated(m, stride), stride - 1))
+    ones = (1,) * ct.ndim
+    spread = do.pad(ct, 0, padding_config=tuple(edges))
+    return [do.reduce_window_sum(spread, window_dimensions=window_dimensions, window_strides=base_dilation,
+                                 padding=((0, 0),) * ct.ndim, base_dilation=ones, window_dilation=window_dilation)]  # fmt: skip
+
+
+def _window_jvp(reduction: str) -> Callable[..., Any]:
+    """The tangents follow the elements that win, or the product rule, as shifted slices combine dim by dim."""
+    keeps = {"max": "ge", "min": "le"}.get(reduction, "")
+
+    def combine(x: Any, t: Any, y: Any, s: Any) -> tuple[Any, Any]:
+        if not keeps:
+            return do.mul(x, y), do.add(do.mul(t, y), do.mul(s, x))
+        stays = getattr(do, keeps)(x, y)  # beside NaN the later element wins
+        return do.select_n(stays, y, x), do.select_n(stays, s, t)
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        out = getattr(do, f"reduce_window_{reduction}")(*primals, **params)
+        edges = tuple(
+            (low, high, gap - 1) for (low, high), gap in zip(params["padding"], params["base_dilation"], strict=True)
+        )
+        pair = [do.pad(*primals, MONOIDS[reduction].identity(out.dtype).item(), padding_config=edges),
+                do.pad(*tangents, 0, padding_config=edges)]  # fmt: skip
+        steps = zip(params["window_dimensions"], params["window_strides"], params["window_dilation"], strict=True)
+        for d, step in enumerate(steps):
+            first, *others = [[do.slice(v, **part) for v in pair] for part in _taps(pair[0].shape, d, *step)]
+            for other in others:
+                first = combine(*first, *other)
+            pair = first
+        return out, pair[1]
+
+    return jvp
+
+
+def _taps(shape: Ints, dim: int, size: int, stride: int, gap: int) -> list[dict[str, Any]]:
+    """The slices that hold the first, second, ... element of every window along `dim`."""
+    count = window_count(shape[dim], dilated(size, gap), stride)
+    parts = []
+    for tap in range(size):
+        starts, limits, steps = [0] * len(shape), list(shape), [1] * len(shape)
+        first = tap * gap if count else 0
+        starts[dim], limits[dim], steps[dim] = first, first + max(count - 1, 0) * stride + min(count, 1), stride
+        parts.append(dict(start_indices=tuple(starts), limit_indices=tuple(limits), strides=tuple(steps)))
+    return parts
+
+
+def _define(reduction: str, accepts: str, **derivative: Any) -> Op:
+    name = f"reduce_window_{reduction}"
+    return define_op(name, type_rule=_window_type(name, accepts), kernel=_window_kernel(reduction), rule=_window_rule,
+                     explicit=_window_specs, reduction=reduction, localize=_localize, halo=_window_halo(reduction),
+                     **derivative)  # fmt: skip
+
+
+reduce_window_sum_p = _define("sum", "iufc", makes_nan=True, jvp="linear", transpose=_sum_transpose)
+reduce_window_prod_p = _define("prod", "iufc", makes_nan=True, jvp=_window_jvp("prod"))
+reduce_window_max_p = _define("max", "biuf", jvp=_window_jvp("max"))
+reduce_window_min_p = _define("min", "biuf", jvp=_window_jvp("min"))
+reduce_window_and_p = _define("and", "biu")
+reduce_window_or_p = _define("or", "biu")
+reduce_window_xor_p = _define("xor", "biu")
+
+_MONOIDS = {add_p: reduce_window_sum_p, mul_p: reduce_window_prod_p, max_p: reduce_window_max_p, min_p: reduce_window_min_p,
+            and_p: reduce_window_and_p, or_p: reduce_window_or_p, xor_p: reduce_window_xor_p}  # fmt: skip
+
+
+# -- public --------------------------------------------------------------------------------------------------------------------
+
+
+def reduce_window(operand: Any, init_value: Any, computation: Callable[..., Any], window_dimensions: Sequence[int],
+                  window_strides: Sequence[int] | None = None, padding: str | Sequence[tuple[int, int]] = "VALID",
+                  base_dilation: Sequence[int] | None = None, window_dilation: Sequence[int] | None = None) -> Any:  # fmt: skip
+    """Reduce every window of `operand` (an array or a pytree of them) with `computation`, starting from `init_value`.
+
+    There is an entry of `window_dimensions`, and of the options, per dim. `computation` takes two values (pytrees like the
+    operand) and must be associative and elementwise; it may meet the elements of a window in any order. Pads and the gaps of
+    `base_dilation` hold `init_value`.
+
+    Raises TypeError for windows, dtypes or shapes that do not fit, ValueError where the trees differ.
+    """
+    leaves, tree = tree_flatten(operand)
+    inits, init_tree = tree_flatten(init_value)
+    if tree != init_tree:
+        raise ValueError(
+            f"reduce_window operands must have the same tree structure as init_values: {tree} vs. {init_tree}."
+        )
+    if not leaves:
+        raise ValueError("reduce_window must have at least one operand.")
+    values = [as_value(x) for x in leaves]
+    starts = [_initial(v, x) for v, x in zip(inits, values, strict=True)]
+    windows, rank = tuple(index(n) for n in window_dimensions), len(window_dimensions)
+    ones = (1,) * rank
+    strides = ones if window_strides is None else tuple(index(n) for n in window_strides)
+    gaps = ones if base_dilation is None else tuple(index(n) for n in base_dilation)
+    spread = ones if window_dilation is None else tuple(index(n) for n in window_dilation)
+    if isinstance(padding, str):
+        _check_window(values[0].aval, windows, window_strides=strides, window_dilation=spread)
+        pads: Pads = tuple(padtype_to_pads(values[0].shape, tuple(map(dilated, windows, spread)), strides, padding))
+    else:
+        pads = explicit_pads("reduce_window", padding)
+    params = dict(
+        window_dimensions=windows, window_strides=strides, padding=pads, base_dilation=gaps, window_dilation=spread
+    )
+    program, consts = _trace(computation, tree, values)
+    op = _monoid(program, starts, values)
+    if op is not None:
+        return tree_unflatten(tree, [bind(op, values[0], **params)])
+    _check_window(
+        values[0].aval, windows, window_strides=strides, padding=pads, base_dilation=gaps, window_dilation=spread
+    )
+    return tree_unflatten(tree, _typed_slices(program, consts, values, starts, params))
+
+
+def _initial(value: Any, x: Value) -> Value:
+    init = as_value(value)
+    if init.shape:
+        raise TypeError(f"reduce_window expected init_values to be scalars, got shape {init.shape}.")
+    if isinstance(init, Literal) and init.dtype != x.dtype and isinstance(value, bool | int | float | complex):
+        return Literal(init.value.astype(x.dtype), init.aval.update(dtype=x.dtype))
+    if init.dtype != x.dtype:
+        raise TypeError(f"reduce_window got inconsistent dtypes for operands and init_values: {x.dtype.name} and "
+                        f"{init.dtype.name}.")  # fmt: skip
+    return init
+
+
+def _trace(computation: Callable[..., Any], tree: Any, values: Sequence[Value]) -> tuple[Program, list[Any]]:
+    """The program that combines two elements of every operand."""
+    n = len(values)
+
+    def combine(*scalars: Any) -> list[Any]:
+        out = computation(tree_unflatten(tree, scalars[:n]), tree_unflatten(tree, scalars[n:]))
+        flat, out_tree = tree_flatten(out)
+        if out_tree != tree:
+            raise ValueError(
+                f"reduce_window output must have the same tree structure as the operands: {out_tree} vs. {tree}."
+            )
+        return [as_value(x) for x in flat]
+
+    scalars = [ShapedArray((), x.dtype) for x in values]
+    program, consts = trace_program(combine, scalars + scalars, "reduce_window")
+    for have, want in zip(program.out_types, scalars, strict=True):
+        if have.dtype != want.dtype or have.shape:
+            raise TypeError(f"reduce_window: computation must return {want.str_short()}, got {have.str_short()}.")
+    return program, consts
+
+
+def _monoid(program: Program, inits: Sequence[Value], values: Sequence[Value]) -> Op | None:
+    """The op of a computation that is one known equation, begun with its identity."""
+    if len(program.equations) != 1 or len(program.inputs) != 2 or program.num_consts or len(values) != 1:
+        return None
+    (eqn,) = program.equations
+    op = _MONOIDS.get(eqn.op)
+    if op is None or set(eqn.inputs) != set(program.inputs) or program.outputs != eqn.outputs:
+        return None
+    init = inits[0]
+    known = init.value[()] if isinstance(init, Literal) else _concrete(init)
+    if known is None or known != MONOIDS[op.reduction_of({})].identity(values[0].dtype):
+        return None
+    return None if op in (reduce_window_max_p, reduce_window_min_p) and dtype_kind(values[0].dtype) == "c" else op
+
+
+def _concrete(x: Array) -> Any:
+    """The value of a scalar array, None while it is traced."""
+    from shardwise.ir import Tracer
+
+    return None if isinstance(x, Tracer) else np.asarray(x)[()]
+
+
+def _typed_slices(
+    program: Program, consts: list[Any], xs: list[Any], inits: list[Any], params: dict[str, Any]
+) -> list[Any]:
+    """`_by_slices`, which on explicit axes has the windowed dims whole meanwhile: pads and slices of them divide by nothing."""
+    shape = reduce_window_shape_tuple(xs[0].shape, **params)
+    specs = [
+        varying_specs("reduce_window", (x.aval,), (x.aval.update(shape=shape, spec=((),) * x.ndim),))[0] for x in xs
+    ]
+    passes = [n == step == gap == 1 and edge == (0, 0) for n, step, gap, edge in
+              zip(*(params[k] for k in ("window_dimensions", "window_strides", "base_dilation", "padding")), strict=True)]  # fmt: skip
+    whole = [tuple(axes if p else () for axes, p in zip(spec, passes, strict=True)) for spec in specs]
+    out = _by_slices(program, consts, [_resplit(x, s) for x, s in zip(xs, whole, strict=True)], inits, params)
+    return [_resplit(x, s) for x, s in zip(out, specs, strict=True)]
+
+
+def _resplit(x: Any, spec: Spec) -> Any:
+    """`x` with another spec on the mesh of its type, if it has one."""
+    t = x.aval
+    if t.mesh is None or t.spec == spec:
+        return x
+    return do.reshard(x, sharding=t.update(spec=spec).sharding, concrete=None)
+
+
+def _by_slices(
+    program: Program, consts: list[Any], xs: list[Any], inits: list[Any], params: dict[str, Any]
+) -> list[Any]:
+    """Any computation: dim by dim, shifted slices combine; at last with the initial value."""
+    if any(e.op.rule is not None or e.op.multiple_results for e in program.equations):
+        raise NotImplementedError(
+            "reduce_window: computation must be elementwise. Use conv_general_dilated_patches and reduce."
+        )
+    run = lambda left, right: eval_program(program, [*consts, *left, *right])  # noqa: E731
+    edges = [(low, high, gap - 1) for (low, high), gap in zip(params["padding"], params["base_dilation"], strict=True)]
+    if any(edge != (0, 0, 0) for edge in edges):
+        xs = [pad(x, v, edges) for x, v in zip(xs, inits, strict=True)]
+    steps = zip(params["window_dimensions"], params["window_strides"], params["window_dilation"], strict=True)
+    for d, (size, stride, gap) in enumerate(steps):
+        parts = None
+        for part in _taps(xs[0].shape, d, size, stride, gap):
+            shifted = [slice(x, **part) for x in xs]
+            parts = shifted if parts is None else run(parts, shifted)
+        assert parts is not None
+        xs = parts
+    full = [broadcast_in_dim(v, xs[0].shape, ()) for v in inits]
+    return run(full, xs)

@@ -1,0 +1,1 @@
+"""What definitions share: operands as users give them, dims, derivative and batching rules, precision."""

@@ -1,0 +1,88 @@
+"""`vmap` of ops whose params name dims: the same op with the mapped dim in front and every dim moved up by one.
+
+Each rule is an op's `batch`: ``(size, axis_name, values, dims, params) -> (outs, dims)``. Ops without such a rule run inside
+the op `vmapped`; these stay themselves, so that partitioning, fusion and derivatives see what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import bind, literal
+from shardwise.ir.op import Params, find_op
+from shardwise.ops.rules.derivative import do, full_in_front, moved_to_front
+from shardwise.sharding import NamedSharding, PartitionSpec
+
+Batched = tuple[list[Any], list[int | None]]
+_BOOL = np.dtype(np.bool_)
+
+
+def up(dims: Sequence[int]) -> tuple[int, ...]:
+    """Dims of values that have got one more dim in front."""
+    return tuple(d + 1 for d in dims)
+
+
+def mapped_sharding(sharding: NamedSharding | None, x: Any) -> NamedSharding | None:
+    """`sharding` for a result with one more dim in front, split as that of `x` is."""
+    if sharding is None:
+        return None
+    marks = {k: set(v) for k in ("unreduced", "reduced") if (v := getattr(sharding.spec, k, None))}
+    return NamedSharding(sharding.mesh, PartitionSpec(x.aval.spec[0] or None, *sharding.spec, **marks))
+
+
+def in_front(name: str, change: Callable[..., dict[str, Any]]) -> Callable[..., Batched]:
+    """The rule of an op of one operand; ``change(size, **params)`` gives the params that differ with the mapped dim in front."""
+
+    def batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+        (x,), (dim,) = values, dims
+        assert dim is not None
+        x = moved_to_front(x, dim)
+        changed = {**params, **change(size, **params)}
+        if "out_sharding" in changed:
+            changed["out_sharding"] = mapped_sharding(changed["out_sharding"], x)
+        op = find_op(name)
+        outs = bind(op, x, **changed)
+        outs = outs if op.multiple_results else [outs]
+        return list(outs), [0] * len(outs)
+
+    return batch
+
+
+def shifting(name: str, *params: str) -> Callable[..., Batched]:
+    """The rule of an op whose `params` are a dim or a tuple of dims of its operand."""
+
+    def change(size: int, **given: Any) -> dict[str, Any]:
+        return {p: given[p] + 1 if isinstance(given[p], int) else up(given[p]) for p in params}
+
+    return in_front(name, change)
+
+
+def concatenate(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> Batched:
+    """All pieces get the mapped dim."""
+    fronts = [full_in_front(size, x, d) for x, d in zip(values, dims, strict=True)]
+    return [do.concatenate(*fronts, dimension=params["dimension"] + 1)], [0]
+
+
+def pad(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+    """The mapped dim is not padded; values that differ along it are chosen where there is padding."""
+    (x, value), (dim, value_dim) = values, dims
+    config = ((0, 0, 0), *params["padding_config"])
+    front = full_in_front(size, x, dim)
+    if value_dim is None:
+        return [do.pad(front, value, padding_config=config)], [0]
+    inside = do.broadcast_in_dim(literal(False, _BOOL), shape=front.shape, broadcast_dimensions=(), out_sharding=None)
+    outside = do.pad(inside, literal(True, _BOOL), padding_config=config)
+    filled = do.pad(front, literal(0, x.dtype), padding_config=config)
+    everywhere = do.broadcast_in_dim(value, shape=filled.shape, broadcast_dimensions=(0,), out_sharding=None)
+    return [do.select_n(outside, filled, everywhere)], [0]
+
+
+def sort(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Batched:
+    """All operands get the mapped dim."""
+    fronts = [full_in_front(size, x, d) for x, d in zip(values, dims, strict=True)]
+    return list(do.sort(*fronts, **{**params, "dimension": params["dimension"] + 1})), [0] * len(values)

@@ -1,0 +1,66 @@
+"""Turning what users pass into the values that ops take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, Literal, literal
+
+_PYTHON_SCALARS = (bool, int, float, complex)
+_make_array: list[Callable[[np.ndarray[Any, Any]], Array]] = []
+
+
+def install_array_constructor(make: Callable[[np.ndarray[Any, Any]], Array]) -> None:
+    """Say how host arrays become uncommitted Arrays (done by `shardwise.engine.array` at import)."""
+    _make_array[:] = [make]
+
+
+def plain_ndarray(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """`x` without its subclass, whose own arithmetic (that of np.matrix, say) must not run in kernels.
+
+    Raises ValueError for a masked array, whose mask would be lost.
+    """
+    if type(x) is np.ndarray:
+        return x
+    if isinstance(x, np.ma.MaskedArray):
+        raise ValueError(
+            "numpy masked arrays are not supported as inputs: pass x.filled(value), or the data and the mask as two arrays."
+        )
+    return np.asarray(x)
+
+
+def as_value(x: Any) -> Array | Literal:
+    """`x` as an op operand: Arrays and tracers as they are, scalars as Literals, host arrays as uncommitted Arrays.
+
+    Raises TypeError for anything else (lists included, as JAX does).
+    """
+    if isinstance(x, (Array, Literal)):
+        return x
+    if isinstance(x, (*_PYTHON_SCALARS, np.generic)):
+        return literal(x)
+    if isinstance(x, np.ndarray):
+        return _make_array[0](x)
+    convert = getattr(x, "__jax_array__", None)
+    if convert is not None:
+        return as_value(convert())
+    raise TypeError(f"Argument {x!r} of type {type(x)} is not a valid JAX type: expected an array or a scalar. Wrap lists with "
+                    "jnp.asarray first.")  # fmt: skip
+
+
+def as_array(x: Any) -> Array:
+    """`x` as an Array: like `as_value`, but scalars become 0-d Arrays that keep their weak type."""
+    value = as_value(x)
+    if isinstance(value, Literal):
+        return _from_literal[0](value)
+    return value
+
+
+_from_literal: list[Callable[[Literal], Array]] = []
+
+
+def install_literal_constructor(make: Callable[[Literal], Array]) -> None:
+    """Say how Literals become Arrays (done by `shardwise.engine.array` at import)."""
+    _from_literal[:] = [make]

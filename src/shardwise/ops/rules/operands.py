@@ -1,0 +1,218 @@
+"""Operands of the strict layer: scalars adapt to arrays, then dtypes and shapes must agree.
+
+Comes in: what users pass to `lax` functions, and the types of op operands. Goes out: values for `bind`, result types, or a
+TypeError that says what does not fit.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.caches import Bounded, at_clear
+from shardwise.base.config import config
+from shardwise.base.dtypes import KeyDtype, check_requested, float0, iinfo, isdtype
+from shardwise.ir import Array, Literal, Op, ShapedArray, define_op, literal
+from shardwise.ops.rules.convert import as_value
+from shardwise.ops.rules.derivative import Pushes, along, back
+from shardwise.runtime.env import Env
+
+Block = np.ndarray[Any, Any]
+Value = Array | Literal
+Shape = tuple[int, ...]
+DTypeMap = Callable[[Any], Any]
+
+KIND_NAMES = {"b": "bool", "i": "signed integer", "u": "unsigned integer", "f": "floating", "c": "complex floating",
+              "k": "PRNG key", "0": "float0"}  # fmt: skip
+_PYTHON_KINDS: dict[type, str] = {bool: "b", int: "iu", float: "f", complex: "c"}
+
+
+@functools.cache
+def dtype_kind(dtype: Any) -> str:
+    """The letter of `KIND_NAMES` that says what values of `dtype` are."""
+    if isinstance(dtype, KeyDtype):
+        return "k"
+    if dtype == float0:
+        return "0"
+    for letter, category in (("f", "real floating"), ("i", "signed integer"), ("u", "unsigned integer")):
+        if isdtype(dtype, category):
+            return letter
+    return dtype.kind
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
+
+
+def operand(name: str, x: Any, position: int = 0) -> Value:
+    """`x` as a value for `bind`; TypeError naming function and position if it is no array or scalar."""
+    if isinstance(x, Array):
+        return x
+    if x.__class__ in _PYTHON_KINDS:
+        return scalar_operand(x)
+    try:
+        return as_value(x)
+    except TypeError as error:
+        raise TypeError(f"lax.{name}: argument {position} is {type(x).__name__}, not an array or a scalar ({x!r}). "
+                        "Wrap lists with jnp.asarray first.") from error  # fmt: skip
+
+
+def operands(name: str, *xs: Any) -> Sequence[Value]:
+    """`xs` as values for `bind`; a Python scalar takes the dtype of the other operands if it is of their kind."""
+    if len(xs) == 2 and isinstance(xs[0], Array) and xs[1].__class__ in _PYTHON_KINDS:  # the common case
+        return xs[0], scalar_operand(xs[1], xs[0].dtype)
+    for x in xs:
+        if not isinstance(x, Array):
+            return _adapted(name, xs)
+    return xs
+
+
+def _adapted(name: str, xs: tuple[Any, ...]) -> list[Value]:
+    values: list[Any] = [x if type(x) in _PYTHON_KINDS else operand(name, x, i) for i, x in enumerate(xs)]
+    like = next((v.dtype for v in values if type(v) not in _PYTHON_KINDS), None)
+    return [v if isinstance(v, (Array, Literal)) else scalar_operand(v, like) for v in values]
+
+
+def scalar_operand(x: bool | int | float | complex, like: Any = None) -> Literal:
+    """A Python scalar as a Literal: of dtype `like` where that is of its kind and holds it, else of its default dtype."""
+    if not x:
+        return _scalar_literal(x, like)  # 0.0 and -0.0 would be one key
+    key = (x.__class__, x, like if like is not None else _x64())
+    found = _literals.get(key)
+    if found is None:
+        found = _literals[key] = _scalar_literal(x, like)
+    return found
+
+
+_x64 = config.setting("jax_enable_x64").get
+_literals: Bounded[Any, Literal] = Bounded(1024)
+at_clear(_literals.clear)
+
+
+def _scalar_literal(x: bool | int | float | complex, like: Any) -> Literal:
+    if like is not None and dtype_kind(like) in _PYTHON_KINDS[type(x)]:
+        if type(x) is not int:
+            return literal(x, like, weak_type=type(x) is not bool)
+        limits = int_limits(like)
+        if limits[0] <= x <= limits[1]:
+            return literal(x, like, weak_type=True)
+    return literal(x)
+
+
+@functools.cache
+def int_limits(dtype: Any) -> tuple[int, int]:
+    """The least and the greatest value of an integer dtype."""
+    info = iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+_SETTLED_DTYPES: dict[Any, Any] = {}
+
+
+def requested_dtype(dtype: Any, name: str) -> Any:
+    """`check_requested`, remembering the answers that no setting changes: those of at most 32 bits per part."""
+    try:
+        return _SETTLED_DTYPES[dtype]
+    except (KeyError, TypeError):
+        found = check_requested(dtype, name)
+        small = found.itemsize <= (8 if dtype_kind(found) == "c" else 4)
+        named = isinstance(dtype, (np.dtype, str)) or (isinstance(dtype, type) and issubclass(dtype, np.generic))
+        if small and named and np.dtype(dtype) == found:
+            _SETTLED_DTYPES[dtype] = found
+        return found
+
+
+# -- type rules ------------------------------------------------------------------------------------------------------
+
+
+def check_kind(name: str, t: ShapedArray, accepts: str, position: int | None = None) -> None:
+    """TypeError unless the dtype's kind is among the letters of `accepts`."""
+    if dtype_kind(t.dtype) not in accepts:
+        where = "" if position is None else f" at position {position}"
+        expected = ", ".join(KIND_NAMES[k] for k in accepts)
+        raise TypeError(f"{name} does not accept dtype {t.dtype.name}{where}; expected one of these kinds: {expected}. "
+                        "Cast with lax.convert_element_type.")  # fmt: skip
+
+
+def check_same_dtype(name: str, types: Sequence[ShapedArray]) -> None:
+    """TypeError unless all operands have one dtype."""
+    first = types[0].dtype
+    for t in types:
+        if t.dtype != first:
+            raise TypeError(f"lax.{name} requires arguments to have the same dtypes, got {', '.join(t.dtype.name for t in types)}. "
+                            "Cast them, or use the shardwise.numpy function, which promotes.")  # fmt: skip
+
+
+def broadcast_shape(name: str, shapes: Sequence[Shape]) -> Shape:
+    """The shape of an elementwise result: operands of rank 0 aside, ranks agree and dims are equal or 1."""
+    ranked = [s for s in shapes if s]
+    if not ranked:
+        return ()
+    first = ranked[0]
+    if all(s == first for s in ranked):
+        return first
+    ranks = sorted({len(s) for s in ranked})
+    if len(ranks) > 1:
+        raise TypeError(f"{name} takes arrays of the same number of dimensions (or scalars), got shapes "
+                        f"{', '.join(map(str, shapes))}. Use lax.broadcast_in_dim or the shardwise.numpy function.")  # fmt: skip
+    out = []
+    for sizes in zip(*ranked, strict=True):
+        wide = {n for n in sizes if n != 1}
+        if len(wide) > 1:
+            raise TypeError(f"{name} got incompatible shapes for broadcasting: {', '.join(map(str, shapes))}. "
+                            "Dims must be equal or 1.")  # fmt: skip
+        out.append(wide.pop() if wide else 1)
+    return tuple(out)
+
+
+def elementwise_type(name: str, *accepts: str, result: DTypeMap | None = None) -> Callable[..., ShapedArray]:
+    """The type rule of an elementwise op whose operands share one dtype.
+
+    `accepts` gives the accepted kinds per operand, `result` the result's dtype from the operands'. The result is weakly
+    typed if all operands are.
+    """
+    single = len(accepts) == 1
+
+    def rule(*types: ShapedArray, **params: Any) -> ShapedArray:
+        for i, (t, kinds) in enumerate(zip(types, accepts, strict=True)):
+            check_kind(name, t, kinds, None if single else i)
+        if not single:
+            check_same_dtype(name, types)
+        dtype = types[0].dtype
+        return ShapedArray(
+            broadcast_shape(name, [t.shape for t in types]),
+            dtype if result is None else result(dtype),
+            all(t.weak_type for t in types),
+        )
+
+    return rule
+
+
+# -- ops -------------------------------------------------------------------------------------------------------------
+
+
+def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
+    """Blocks that broadcast as NumPy does: those of rank-0 values get size-1 dims behind their loop dims."""
+    ndim = max(b.ndim for b in blocks)
+    if all(b.ndim == ndim for b in blocks):
+        return blocks
+    return [b if b.ndim == ndim else b.reshape(b.shape + (1,) * (ndim - b.ndim)) for b in blocks]
+
+
+def elementwise_op(name: str, ufunc: Callable[..., Any], *accepts: str, result: DTypeMap | None = None,
+                   push: Pushes | None = None, pull: Pushes | None = None,
+                   **fields: Any) -> Op:  # fmt: skip
+    """Define an elementwise op without params that computes `ufunc`; `push` and `pull` make its derivative (see `derivative`).
+
+    `fields` are others of `Op`.
+    """
+
+    def kernel(env: Env, *blocks: Block) -> Block:
+        return ufunc(*aligned(env, blocks))
+
+    return define_op(
+        name, type_rule=elementwise_type(name, *accepts, result=result), kernel=kernel, ufunc=ufunc,
+        jvp=None if push is None else along(name, push), transpose=None if pull is None else back(pull), **fields,
+    )  # fmt: skip

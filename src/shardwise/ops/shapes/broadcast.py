@@ -1,0 +1,228 @@
+"""Views that repeat values: `broadcast_in_dim` and the functions built on it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.ir import Array, Equation, ShapedArray, Shown, bind, define_op
+from shardwise.ir.explicit import type_error
+from shardwise.ir.key_uses import HANDS_ON
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Axes, Spec
+from shardwise.ops.elementwise import elementwise_ir
+from shardwise.ops.rules.batching import in_front, up
+from shardwise.ops.rules.derivative import do, unbroadcast
+from shardwise.ops.rules.dims import dim_indices, int_tuple, shape_tuple
+from shardwise.ops.rules.operands import Block, operand
+from shardwise.ops.rules.out_sharding import in_context, resolve_out_sharding, sharding_spec, with_out_sharding
+from shardwise.ops.shapes.reshape import reshape
+from shardwise.runtime.env import Env
+from shardwise.sharding import NamedSharding
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = [
+    "broadcast",
+    "broadcast_in_dim",
+    "broadcast_like",
+    "broadcast_shapes",
+    "broadcast_to_rank",
+    "expand_dims",
+    "tile",
+]
+
+Shape = tuple[int, ...]
+_operand = operand  # functions below have a parameter of that name
+
+
+def _broadcast_type(x: ShapedArray, *, shape: Shape, broadcast_dimensions: tuple[int, ...],
+                    out_sharding: NamedSharding | None = None) -> ShapedArray:  # fmt: skip
+    name, dims = "broadcast_in_dim", broadcast_dimensions
+    if len(dims) != x.ndim:
+        raise TypeError(f"{name}: broadcast_dimensions must have length equal to operand ndim, {x.ndim}: one dim of the result for each, "
+                        f"got {dims}.")  # fmt: skip
+    if len(shape) < x.ndim:
+        raise TypeError(f"{name}: the target shape {shape} has fewer dims than the operand, whose shape is {x.shape}.")
+    if any(not 0 <= d < len(shape) for d in dims):
+        raise TypeError(f"{name}: broadcast_dimensions {dims} must be dims of the result, whose shape is {shape}.")
+    if any(n not in (1, shape[d]) for n, d in zip(x.shape, dims, strict=True)):
+        raise TypeError(f"{name}: each dim of the operand must be 1 or equal its dim of the target; got operand shape {x.shape}, "
+                        f"target shape {shape}, broadcast_dimensions {dims}.")  # fmt: skip
+    if any(b <= a for a, b in itertools.pairwise(dims)):
+        raise TypeError(f"{name}: broadcast_dimensions must increase, got {dims}. Use transpose first.")
+    out = with_out_sharding(ShapedArray(shape, x.dtype, x.weak_type), out_sharding)
+    return in_context(out) if x.mesh is None else out
+
+
+def _broadcast_kernel(env: Env, x: Block, *, shape: Shape, broadcast_dimensions: tuple[int, ...],
+                      out_sharding: NamedSharding | None = None) -> Block:  # fmt: skip
+    lead = x.shape[: env.lead]
+    return stretched(x.reshape(lead + _spread(x.shape[env.lead :], shape, broadcast_dimensions)), lead + shape)
+
+
+def _spread(sizes: Shape, shape: Shape, dims: tuple[int, ...]) -> Shape:
+    """The operand's sizes at their dims of the result, 1 at the others."""
+    core = [1] * len(shape)
+    for n, d in zip(sizes, dims, strict=True):
+        core[d] = n
+    return tuple(core)
+
+
+def _broadcast_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[[Block], Block]:
+    shape, lead = params["shape"], env.lead
+    core = _spread(in_types[0].shape, shape, params["broadcast_dimensions"])
+    if core == shape:  # nothing repeats
+        return lambda x: x.reshape(x.shape[:lead] + core)
+    return lambda x: stretched(x.reshape(x.shape[:lead] + core), x.shape[:lead] + shape)
+
+
+def stretched(x: Block, shape: Shape) -> Block:
+    """A read-only view of `x` whose size-1 dims are repeated to fill `shape`: `np.broadcast_to`, made cheaply."""
+    if x.shape == shape:
+        return x
+    if not x.flags.c_contiguous:
+        return np.broadcast_to(x, shape)
+    strides = tuple([0 if have != want else s for have, want, s in zip(x.shape, shape, x.strides, strict=True)])
+    view: Block = np.ndarray(shape, x.dtype, x, 0, strides)  # type: ignore[arg-type]
+    view.flags.writeable = False
+    return view
+
+
+def _broadcast_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Dims that keep their size are shared; the result's other dims have factors of their own."""
+    out = out_types[0].shape
+    operand_factors = tuple(
+        (d,) if n == out[d] else () for n, d in zip(in_types[0].shape, params["broadcast_dimensions"], strict=True)
+    )
+    return Rule((operand_factors,), (tuple((d,) for d in range(len(out))),), out, (Kind.PASS,) * len(out))
+
+
+def _broadcast_localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    return {**params, "shape": out_types[0].shape, "out_sharding": None}
+
+
+def _broadcast_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    out_sharding = params.get("out_sharding")
+    if out_sharding is not None:
+        return (sharding_spec(out_sharding, out_types[0].ndim),)
+    spec: list[Axes] = [()] * out_types[0].ndim
+    for axes, d in zip(in_types[0].spec, params["broadcast_dimensions"], strict=True):
+        spec[d] = axes  # a dim that grows is split over axes of size 1 only, and stays so
+    return (tuple(spec),)
+
+
+def _broadcast_transpose(
+    ct: Any, x: Any, *, shape: Shape, broadcast_dimensions: tuple[int, ...], **_: Any
+) -> list[Any]:
+    """The sum over the dims that are new, and over those that grew from size 1."""
+    new = tuple(d for d in range(len(shape)) if d not in broadcast_dimensions)
+    summed = do.reduce_sum(ct, axes=new) if new else ct
+    return [unbroadcast(summed, x.aval)]
+
+
+def _broadcast_mapped(size: int, shape: Shape, broadcast_dimensions: tuple[int, ...], **_: Any) -> dict[str, Any]:
+    return {"shape": (size, *shape), "broadcast_dimensions": (0, *up(broadcast_dimensions))}
+
+
+def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
+    if config.dialect.jaxprs.broadcast_shows_all:
+        return {**shown, "sharding": shown.get("sharding")}
+    return {k: v for k, v in shown.items() if k != "shape" and v != ()}
+
+
+broadcast_in_dim_p = define_op("broadcast_in_dim", type_rule=_broadcast_type, kernel=_broadcast_kernel, compile=_broadcast_compile,
+                               rule=_broadcast_rule, emit=elementwise_ir.MOVE, view=True, additive=True,
+                               localize=_broadcast_localize, explicit=_broadcast_explicit, jvp="linear",
+                               transpose=_broadcast_transpose, batch=in_front("broadcast_in_dim", _broadcast_mapped),
+                               shown=Shown(change=_shown), keys=HANDS_ON)  # fmt: skip
+
+
+def broadcast_in_dim(
+    operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
+) -> Array:
+    """`operand` repeated to `shape`; its dim i becomes dim ``broadcast_dimensions[i]``, where size 1 may grow.
+
+    `out_sharding` (a spec over Explicit axes, or NamedSharding) says how the result is split; by default dims of the
+    operand keep their axes and new dims are unsplit. TypeError where dims do not fit.
+    """
+    x = _operand("broadcast_in_dim", operand)
+    sizes = shape_tuple(shape, "broadcast_in_dim shape")
+    dims = int_tuple(broadcast_dimensions, "broadcast_in_dim broadcast_dimensions")
+    sharding = resolve_out_sharding(out_sharding, "broadcast_in_dim", len(sizes))
+    if sizes == x.shape and sharding is None and isinstance(x, Array) and dims == tuple(range(len(sizes))):
+        return x
+    return bind(broadcast_in_dim_p, x, shape=sizes, broadcast_dimensions=dims, out_sharding=sharding)
+
+
+def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
+    """`operand` repeated along new major dims: f[n] with sizes (a, b) -> f[a, b, n]."""
+    x = _operand("broadcast", operand)
+    new = shape_tuple(sizes, "broadcast sizes")
+    if not new and out_sharding is None and isinstance(x, Array):
+        return x
+    dims = tuple(range(len(new), len(new) + x.ndim))
+    return broadcast_in_dim(x, new + x.shape, dims, out_sharding=out_sharding)
+
+
+def broadcast_like(arr: Any, like_arr: Any) -> Array:
+    """`arr` repeated to the shape of `like_arr` as NumPy broadcasts, and on Explicit axes split as that is.
+
+    ValueError if the shapes do not allow it.
+    """
+    x, like = operand("broadcast_like", arr), operand("broadcast_like", like_arr, 1)
+    new = like.ndim - x.ndim
+    if new < 0 or any(n not in (1, m) for n, m in zip(x.shape, like.shape[new:], strict=True)):
+        raise ValueError(f"broadcast_like: shape {x.shape} does not broadcast to {like.shape}.")
+    sharding = like.aval.sharding if like.aval.mesh is not None and any(like.aval.spec) else None
+    return broadcast_in_dim(x, like.shape, range(new, like.ndim), out_sharding=sharding)
+
+
+def broadcast_to_rank(x: Any, rank: int) -> Array:
+    """`x` with leading dims of size 1 so that it has `rank` dims; `x` itself if it has as many."""
+    value = operand("broadcast_to_rank", x)
+    return expand_dims(value, range(rank - value.ndim))
+
+
+def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
+    """`array` with dims of size 1 at these positions of the result. ValueError for repeated or missing positions."""
+    x = operand("expand_dims", array)
+    if not len(dimensions) and isinstance(x, Array):
+        return x
+    ndim = x.ndim + len(dimensions)
+    new = dim_indices(dimensions, ndim, "lax.expand_dims")
+    kept = tuple(d for d in range(ndim) if d not in new)
+    shape = [1] * ndim
+    for n, d in zip(x.shape, kept, strict=True):
+        shape[d] = n
+    return broadcast_in_dim(x, tuple(shape), kept)
+
+
+def tile(operand: Any, reps: Sequence[int]) -> Array:
+    """`operand` repeated ``reps[d]`` times along each dim: f[a, b] with (2, 3) -> f[2a, 3b]. TypeError unless one per dim.
+
+    ShardingTypeError if a repeated dim is split over an Explicit axis.
+    """
+    x = _operand("tile", operand)
+    times = shape_tuple(reps, "tile reps")
+    if len(times) != x.ndim:
+        raise TypeError(f"tile takes one count for each of the operand's {x.ndim} dims, got {times}.")
+    if any(axes and n != 1 for axes, n in zip(x.aval.spec, times, strict=True)):
+        raise type_error(
+            f"tile repeats a dim that is split: got {x.aval.str_short()} with reps {times}. Reshard it to None first."
+        )
+    pairs = [size for n, m in zip(times, x.shape, strict=True) for size in (n, m)]
+    wide = broadcast_in_dim(x, tuple(pairs), tuple(range(1, 2 * x.ndim, 2)))
+    return reshape(wide, tuple(n * m for n, m in zip(times, x.shape, strict=True)))
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape to which these broadcast together as in NumPy: (2, 1), (3,) -> (2, 3). ValueError if they do not."""
+    read = [shape_tuple(s, "broadcast_shapes") for s in shapes]
+    try:
+        return np.broadcast_shapes(*read)
+    except ValueError as error:
+        raise ValueError(f"Incompatible shapes for broadcasting: shapes={read}") from error

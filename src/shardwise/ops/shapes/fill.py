@@ -1,0 +1,116 @@
+"""Arrays of one value: `full`, `full_like`, `empty`, and what values have for a dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.dtypes import canonicalize, dtype_of, is_weak
+from shardwise.ir import Array, Literal, Tracer, bind
+from shardwise.ops.devices.layout import reshard_op, sharding_constraint
+from shardwise.ops.devices.variance import pvary_op
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.rules.derivative import do
+from shardwise.ops.rules.dims import shape_tuple
+from shardwise.ops.rules.operands import Value, operand, requested_dtype
+from shardwise.ops.rules.out_sharding import resolve_out_sharding
+from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
+from shardwise.sharding import Mesh, NamedSharding, Sharding
+
+__all__ = ["dtype", "empty", "full", "full_like", "zeros_like_array"]
+
+
+def filled(shape: tuple[int, ...], value: Value, out_sharding: NamedSharding | None = None) -> Array:
+    """The scalar `value` at every position of `shape`; what `full` and its like come down to."""
+    return bind(broadcast_in_dim_p, value, shape=shape, broadcast_dimensions=(), out_sharding=out_sharding)
+
+
+def filled_like(x: Tracer, value: Value) -> Array:
+    """The scalar `value` in the shape and layout of `x`; since JAX 0.10 it also varies over the mesh axes that `x` does."""
+    whole = filled(x.shape, value, x.aval.sharding if any(x.aval.spec) else None)
+    return (
+        do.pvary(whole, axes=tuple(sorted(x.aval.vma)))
+        if x.aval.vma and config.dialect.types.like_copies_vma
+        else whole
+    )
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding | None = None) -> Array:
+    """An array of this shape with `fill_value` (a scalar) everywhere; weakly typed if that is a Python number.
+
+    Args:
+        dtype: the result's; None for that of `fill_value`.
+        sharding: how the result is split; part of its type on Explicit axes.
+
+    Raises:
+        TypeError: `fill_value` is no scalar, or `shape` no sequence of ints.
+    """
+    sizes = shape_tuple(shape, "full shape")
+    value = operand("full", fill_value)
+    if value.shape:
+        raise TypeError(
+            f"full takes a scalar fill_value, got shape {value.shape}. Use lax.broadcast_in_dim for arrays."
+        )
+    if dtype is not None:
+        value = convert(value, requested_dtype(dtype, "full"))
+    return _placed(sizes, value, sharding, "full")
+
+
+def _placed(shape: tuple[int, ...], value: Value, sharding: Any, name: str) -> Array:
+    """`filled`, split as `sharding` says: part of the type on Explicit axes, a layout on others."""
+    if sharding is None:
+        return filled(shape, value)
+    if not isinstance(sharding, Sharding):
+        raise TypeError(f"lax.{name} takes a Sharding as sharding=, got {sharding!r}.")
+    sharding.shard_shape(shape)  # raises where it does not fit
+    if isinstance(sharding, NamedSharding) and sharding.mesh.are_all_axes_explicit:
+        typed = resolve_out_sharding(sharding, name, len(shape))
+        concrete = sharding if isinstance(sharding.mesh, Mesh) else None
+        return bind(reshard_op, filled(shape, value), sharding=typed, concrete=concrete)
+    return bind(sharding_constraint, filled(shape, value), sharding=sharding)
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Sharding | None = None) -> Array:
+    """`full` with the shape, dtype and weak type of `x`, where these are not given.
+
+    The result lies where `x` does if that was placed and has the same shape, and varies over the axes of its type.
+    """
+    sizes = tuple(np.shape(x)) if shape is None else shape_tuple(shape, "full_like shape")
+    if dtype is None:
+        new_dtype, weak = dtype_of(x), is_weak(x)
+    else:
+        new_dtype, weak = requested_dtype(dtype, "full_like"), False
+    value = operand("full_like", fill_value)
+    if value.shape:
+        raise TypeError(f"full_like takes a scalar fill_value, got shape {value.shape}.")
+    value = convert(value, new_dtype, weak)
+    if sharding is None and isinstance(x, Array) and sizes == x.shape:
+        if isinstance(x, Tracer):
+            return filled_like(x, value)
+        if getattr(x, "committed", False):
+            sharding = x.sharding  # type: ignore[attr-defined]
+    out = _placed(sizes, value, sharding, "full_like")
+    varying = () if isinstance(x, Array) else tuple(sorted(getattr(x, "vma", ())))  # of a ShapeDtypeStruct
+    return bind(pvary_op, out, axes=varying) if varying else out
+
+
+def zeros_like_array(x: Any) -> Array:
+    """An array of zeros with the shape and type of `x`."""
+    return full_like(x, 0)
+
+
+def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
+    """An array of this shape and dtype with any contents: here zeros. `out_sharding`: a spec over Explicit axes."""
+    sizes = shape_tuple(shape, "empty shape")
+    element = requested_dtype(dtype, "empty")
+    zero = Literal(np.zeros((), element), operand("empty", 0).aval.update(dtype=element, weak_type=False))
+    return filled(sizes, zero, resolve_out_sharding(out_sharding, "empty", len(sizes)))
+
+
+def dtype(x: Any) -> Any:
+    """The dtype that the value `x` (an array, or a Python or NumPy scalar) has as an operand. TypeError for None."""
+    if x is None:
+        raise TypeError("None is no array or scalar and has no dtype.")
+    return canonicalize(dtype_of(x))

@@ -1,0 +1,84 @@
+"""Arrays made from nothing but a shape: counting along a dim, and one value everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops.rules.dims import shape_tuple
+from shardwise.ops.rules.operands import Block, check_kind, requested_dtype
+from shardwise.ops.rules.out_sharding import in_context, resolve_out_sharding, with_out_sharding
+from shardwise.ops.shapes.broadcast import stretched
+from shardwise.ops.shapes.transpose import dim_factors
+from shardwise.runtime.env import Env
+from shardwise.sharding import NamedSharding
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = ["broadcasted_iota", "iota"]
+
+
+def _iota_type(*, dtype: Any, shape: tuple[int, ...], dimension: int, out_sharding: NamedSharding | None = None,
+               shard_axes: tuple[str, ...] = ()) -> ShapedArray:  # fmt: skip
+    out = ShapedArray(shape, dtype)
+    check_kind("iota", out, "iufc")
+    if not 0 <= dimension < len(shape):
+        raise ValueError(
+            f"iota dimension must be one of the shape's dims, got dimension={dimension} for shape={shape}."
+        )
+    return in_context(with_out_sharding(out, out_sharding))
+
+
+def _iota_kernel(env: Env, *, dtype: Any, shape: tuple[int, ...], dimension: int, out_sharding: NamedSharding | None = None,
+                 shard_axes: tuple[str, ...] = ()) -> Block:  # fmt: skip
+    n = shape[dimension]
+    core = [1] * len(shape)
+    core[dimension] = n
+    if shard_axes:
+        first = env.index(shard_axes) * np.int64(n)
+        loops = first.shape
+        count = first.reshape(loops + (1,) * len(shape)) + np.arange(n).reshape(core)
+        values = count.astype(dtype)
+    else:
+        loops = (1,) * env.lead
+        values = np.arange(n, dtype=dtype if dtype.kind in "iuf" and dtype.itemsize > 2 else np.int64)
+        values = values.astype(dtype, copy=False).reshape(loops + tuple(core))
+    return stretched(values, loops + shape)
+
+
+def _iota_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    shape = out_types[0].shape
+    return Rule((), (dim_factors(shape),), shape, (Kind.PASS,) * len(shape))
+
+
+def _iota_localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    return {**params, "shape": out_types[0].shape, "out_sharding": None}
+
+
+def _iota_place(params: Params, in_dims: tuple[Spec, ...], out_dims: tuple[Spec, ...]) -> Params:
+    """Where `dimension` is split, devices start to count at different numbers."""
+    return {**params, "shard_axes": out_dims[0][params["dimension"]]}
+
+
+iota_p = define_op("iota", type_rule=_iota_type, kernel=_iota_kernel, rule=_iota_rule, localize=_iota_localize,
+                   place=_iota_place, shown=Shown(empty=("sharding",)))  # fmt: skip
+
+
+def iota(dtype: Any, size: int) -> Array:
+    """The numbers 0, 1, ..., size - 1 as `dtype`. TypeError for bool and for sizes that are no ints."""
+    return broadcasted_iota(dtype, (size,), 0)
+
+
+def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Array:
+    """An array of this shape whose elements are their own index along `dimension`.
+
+    `out_sharding`: a spec over Explicit axes; by default the result is unsplit.
+    """
+    sizes = shape_tuple(shape, "iota shape")
+    sharding = resolve_out_sharding(out_sharding, "broadcasted_iota", len(sizes))
+    return bind(
+        iota_p, dtype=requested_dtype(dtype, "iota"), shape=sizes, dimension=int(dimension), out_sharding=sharding
+    )

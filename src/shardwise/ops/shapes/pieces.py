@@ -1,0 +1,412 @@
+"""Taking arrays apart and putting them together at static positions: slice, split, pad, concatenate, stack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Array, Equation, Halo, ShapedArray, Shown, bind, define_op
+from shardwise.ir.explicit import type_error, varying_specs
+from shardwise.ir.key_uses import HANDS_ON, KeyUses, UsesOf
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Spec
+from shardwise.ops.rules import batching
+from shardwise.ops.rules.derivative import do, filled, is_linear
+from shardwise.ops.rules.dims import dim_index, int_tuple
+from shardwise.ops.rules.operands import Block, check_same_dtype, operand, operands
+from shardwise.ops.shapes.broadcast import expand_dims, stretched
+from shardwise.ops.shapes.transpose import dim_factors, own_factors, squeeze
+from shardwise.runtime.copies import joined
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Kind, Rule
+
+__all__ = ["concatenate", "pad", "slice", "slice_in_dim", "split", "stack", "unstack"]
+
+Ints = tuple[int, ...]
+_operand = operand  # functions below have a parameter of that name
+_slice = slice  # the builtin, before `lax.slice` takes the name
+
+
+# -- slice -----------------------------------------------------------------------------------------------------------
+
+
+def _slice_type(
+    x: ShapedArray, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None
+) -> ShapedArray:
+    steps = strides or (1,) * x.ndim
+    for what, values in (("start_indices", start_indices), ("limit_indices", limit_indices), ("strides", steps)):
+        if len(values) != x.ndim:
+            raise TypeError(f"slice takes one of {what} for each of the operand's {x.ndim} dims, got {values}.")
+    if any(step < 1 for step in steps):
+        raise TypeError(f"slice strides must be positive, got {steps}. Reverse dims with lax.rev.")
+    if any(not 0 <= a <= b <= n for a, b, n in zip(start_indices, limit_indices, x.shape, strict=True)):
+        raise TypeError(f"slice takes 0 <= start <= limit <= size in each dim, got start_indices {start_indices} and "
+                        f"limit_indices {limit_indices} for operand shape {x.shape}.")  # fmt: skip
+    sizes = [-(-(b - a) // s) for a, b, s in zip(start_indices, limit_indices, steps, strict=True)]
+    return ShapedArray(sizes, x.dtype, x.weak_type)
+
+
+def _slice_kernel(
+    env: Env, x: Block, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None
+) -> Block:
+    steps = strides or (1,) * len(start_indices)
+    return x[(..., *[_slice(a, b, s) for a, b, s in zip(start_indices, limit_indices, steps, strict=True)])]
+
+
+def _slice_localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    """Dims that are taken whole stay so at their local size; cut dims are not split."""
+    limits = [
+        n if n == m else limit
+        for n, m, limit in zip(in_types[0].shape, out_types[0].shape, params["limit_indices"], strict=True)
+    ]
+    return {**params, "limit_indices": tuple(limits)}
+
+
+def cut_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Dims of one size pass through; a dim whose size changes is one factor of the operand's size, kind PERMUTE."""
+    shape = in_types[0].shape
+    changed = {d for out in out_types for d, (n, m) in enumerate(zip(shape, out.shape, strict=True)) if n != m}
+    kinds = tuple(Kind.PERMUTE if d in changed else Kind.PASS for d in range(len(shape)))
+    scalars: tuple[tuple[()], ...] = ((),) * (len(in_types) - 1)
+    return Rule((dim_factors(shape), *scalars), tuple(dim_factors(out.shape) for out in out_types), shape, kinds)
+
+
+def _slice_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo:
+    """Part i of the result takes every stride-th position from ``start + i * stride * out_local``."""
+    step = params["strides"][dim] if params["strides"] else 1
+    width = step * (out_local - 1) + 1
+    at = {"start_indices": 0, "limit_indices": width}
+    local = {k: (*params[k][:dim], v, *params[k][dim + 1 :]) for k, v in at.items()}
+    return Halo(step * out_local, params["start_indices"][dim], width, {**params, **local})
+
+
+def _slice_transpose(
+    ct: Any, x: Any, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None
+) -> list[Any]:
+    """Zeros around, and between strides."""
+    steps = strides or (1,) * len(start_indices)
+    config = tuple(
+        (a, n - a - (max(m - 1, 0) * s + min(m, 1)), s - 1)
+        for a, m, n, s in zip(start_indices, ct.shape, x.aval.shape, steps, strict=True)
+    )
+    return [do.pad(ct, 0, padding_config=config)]
+
+
+def _whole_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """Outside of jit the starts count as values: a cut dim is taken whole, and its split does not spread."""
+    rule = cut_rule(in_types, out_types, params)
+    cut = frozenset(d for d, kind in enumerate(rule.kinds) if kind is Kind.PERMUTE)
+    kinds = tuple(Kind.REPLICATE if d in cut else kind for d, kind in enumerate(rule.kinds))
+    return Rule(rule.inputs, rule.outputs, rule.sizes, kinds, cut)
+
+
+def _cut_specs(in_types: Types, outs: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    del params, rule
+    return varying_specs("slice" if len(outs) == 1 else "split", in_types, outs)
+
+
+def _slice_mapped(size: int, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None) -> dict[str, Any]:
+    steps = None if strides is None else (1, *strides)
+    return {"start_indices": (0, *start_indices), "limit_indices": (size, *limit_indices), "strides": steps}
+
+
+def _slice_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
+    start, limit, strides = (eqn.params[k] for k in ("start_indices", "limit_indices", "strides"))
+    mask = np.zeros(eqn.inputs[0].aval.shape, np.bool_)
+    steps = strides or (1,) * len(start)
+    mask[tuple(np.s_[a:b:c] for a, b, c in zip(start, limit, steps, strict=True))] = True
+    return KeyUses({0: mask}, frozenset({0}))
+
+
+slice_p = define_op("slice", type_rule=_slice_type, kernel=_slice_kernel, rule=cut_rule, explicit=_cut_specs,
+                    localize=_slice_localize, halo=_slice_halo, view=True, additive=True, jvp="linear", transpose=_slice_transpose,
+                    batch=batching.in_front("slice", _slice_mapped), shown=Shown(empty=("strides",)), keys=_slice_keys)  # fmt: skip
+window_p = replace(slice_p, rule=_whole_rule, halo=None)  # x[...] outside of jit
+
+
+def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int],
+          strides: Sequence[int] | None = None) -> Array:  # fmt: skip
+    """The elements from `start_indices` up to `limit_indices`, every ``strides[d]``-th along each dim.
+
+    TypeError unless 0 <= start <= limit <= size in each dim; nothing is clipped and nothing counts from the end.
+    """
+    starts, limits = int_tuple(start_indices, "slice start_indices"), int_tuple(limit_indices, "slice limit_indices")
+    steps = None if strides is None else int_tuple(strides, "slice strides")
+    if steps is not None and all(s == 1 for s in steps) and len(steps) == len(starts):
+        steps = None
+    return bind(slice_p, _operand("slice", operand), start_indices=starts, limit_indices=limits, strides=steps)
+
+
+def slice_in_dim(
+    operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
+) -> Array:
+    """`slice` along one dim; None means the end of the dim, negative positions count from it."""
+    x = _operand("slice_in_dim", operand)
+    d = dim_index(axis, x.ndim, "slice_in_dim")
+    n = x.shape[d]
+    start = 0 if start_index is None else start_index + n if start_index < 0 else start_index
+    limit = n if limit_index is None else limit_index + n if limit_index < 0 else limit_index
+    starts, limits, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[d], limits[d], steps[d] = start, limit, stride
+    return slice(x, starts, limits, steps)
+
+
+# -- split -----------------------------------------------------------------------------------------------------------
+
+
+def _split_type(x: ShapedArray, *, sizes: Ints, axis: int) -> tuple[ShapedArray, ...]:
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"split takes sizes of at least 0, got {sizes}.")
+    if sum(sizes) != x.shape[axis]:
+        raise ValueError(
+            f"split: the sizes {sizes} sum to {sum(sizes)}, but dim {axis} of the operand has size {x.shape[axis]}."
+        )
+    return tuple(ShapedArray((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype, x.weak_type) for n in sizes)
+
+
+def _split_kernel(env: Env, x: Block, *, sizes: Ints, axis: int) -> tuple[Block, ...]:
+    before = (_slice(None),) * (env.lead + axis)
+    parts = []
+    start = 0
+    for n in sizes:
+        parts.append(x[(*before, _slice(start, start + n))])
+        start += n
+    return tuple(parts)
+
+
+def _split_transpose(cts: Sequence[Any], x: Any, *, sizes: Ints, axis: int) -> list[Any]:
+    def zero(n: int) -> Any:
+        return filled(x.aval.update(shape=(*x.aval.shape[:axis], n, *x.aval.shape[axis + 1 :]), spec=x.aval.spec))
+
+    return [do.concatenate(*[zero(n) if c is None else c for c, n in zip(cts, sizes, strict=True)], dimension=axis)]
+
+
+def _split_localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    """A single part is all of the dim, which may then be split over devices."""
+    return {**params, "sizes": tuple(t.shape[params["axis"]] for t in out_types)}
+
+
+def _split_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
+    return KeyUses({0: True}, frozenset(range(len(eqn.outputs))))
+
+
+split_p = define_op("split", type_rule=_split_type, kernel=_split_kernel, rule=cut_rule, explicit=_cut_specs, multiple_results=True,
+                    localize=_split_localize, additive=True, jvp="linear", transpose=_split_transpose,
+                    batch=batching.shifting("split", "axis"), keys=_split_keys)  # fmt: skip
+
+
+def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
+    """The consecutive parts of these sizes along `axis`. ValueError unless the sizes sum to the dim's size."""
+    x = _operand("split", operand)
+    d = dim_index(axis, x.ndim, "split")
+    return list(bind(split_p, x, sizes=int_tuple(sizes, "split sizes"), axis=d))
+
+
+# -- pad -------------------------------------------------------------------------------------------------------------
+
+PadConfig = tuple[tuple[int, int, int], ...]
+
+
+def _pad_type(x: ShapedArray, value: ShapedArray, *, padding_config: PadConfig) -> ShapedArray:
+    if len(padding_config) != x.ndim:
+        raise ValueError(f"pad takes one (low, high, interior) for each dim, got padding_config {padding_config} for operand "
+                         f"shape {x.shape}.")  # fmt: skip
+    if x.dtype != value.dtype:
+        raise TypeError(f"pad takes a padding_value of the operand's dtype, got {x.dtype.name} and {value.dtype.name}.")
+    if value.shape:
+        raise ValueError(f"pad takes a scalar padding_value, got shape {value.shape}.")
+    if any(interior < 0 for _, _, interior in padding_config):
+        raise ValueError(f"pad: interior padding cannot be negative, got padding_config {padding_config}.")
+    sizes = [lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True)]
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"pad: padding_config {padding_config} takes away more than there is: the result's shape would be "
+                         f"{tuple(sizes)} for operand shape {x.shape}.")  # fmt: skip
+    return ShapedArray(sizes, x.dtype, x.weak_type and value.weak_type)
+
+
+def _dilated(n: int, interior: int) -> int:
+    return n + max(n - 1, 0) * interior
+
+
+def _pad_kernel(env: Env, x: Block, value: Block, *, padding_config: PadConfig) -> Block:
+    lead = env.lead
+    core = x.shape[lead:]
+    sizes = tuple(lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(core, padding_config, strict=True))
+    loops = x.shape[:lead] if value.size == 1 else np.broadcast_shapes(x.shape[:lead], value.shape[:lead])
+    out = np.empty_like(x, shape=loops + sizes)
+    fill = value.reshape(value.shape + (1,) * len(core))
+    source: list[Any] = [...]
+    target: list[Any] = [...]
+    for d, (n, (lo, hi, interior)) in enumerate(zip(core, padding_config, strict=True)):
+        step, size = interior + 1, sizes[d]
+        first = -(-max(-lo, 0) // step)  # elements cut away in front, and at the end
+        last = n - max(0, -(-max(-hi, 0) // step))
+        kept = max(last - first, 0)
+        begin = lo + first * step
+        end = begin + max(kept - 1, 0) * step + min(kept, 1)
+        source.append(_slice(first, first + kept))
+        target.append(_slice(begin, end, step) if kept else _slice(0, 0))
+        here = (_slice(None),) * (lead + d)
+        if interior or not kept:
+            out[here] = fill
+        else:
+            out[(*here, _slice(0, begin))] = fill
+            out[(*here, _slice(end, size))] = fill
+    out[tuple(target)] = x[tuple(source)]
+    return out
+
+
+def _pad_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    """As `cut_rule`, but a dim may change without changing its size."""
+    shape = in_types[0].shape
+    kinds = tuple(Kind.PERMUTE if any(p) else Kind.PASS for p in params["padding_config"])
+    changes = zip(own_factors(shape), shape, out_types[0].shape, strict=True)
+    out = tuple(f if m != 1 or n == 1 else () for f, n, m in changes)
+    return Rule((own_factors(shape), ()), (out,), shape, kinds)
+
+
+def _pad_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo | None:
+    """Part i of the result takes the operand's positions from ``i * out_local - low``; beyond the ends is padding."""
+    low, _, interior = params["padding_config"][dim]
+    if interior:
+        return None
+    config = (*params["padding_config"][:dim], (0, 0, 0), *params["padding_config"][dim + 1 :])
+    return Halo(out_local, -low, out_local, {**params, "padding_config": config}, fill_operand=1)
+
+
+def _pad_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, padding_config: PadConfig) -> tuple[Any, Any]:
+    out = do.pad(*primals, padding_config=padding_config)
+    t, t_value = tangents
+    if t is None and t_value is None:
+        return out, None
+    t = filled(primals[0].aval) if t is None else t
+    return out, do.pad(t, 0 if t_value is None else t_value, padding_config=padding_config)
+
+
+def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: PadConfig) -> list[Any]:
+    """Of the operand: what lies in its places, got by the opposite padding and strides. Of the value: the sum of the rest."""
+    inside = do.pad(ct, 0, padding_config=tuple((-lo, -hi, 0) for lo, hi, _ in padding_config))
+    if any(i for _, _, i in padding_config):
+        shape = inside.shape
+        inside = do.slice(inside, start_indices=(0,) * len(shape), limit_indices=shape,
+                          strides=tuple(i + 1 for _, _, i in padding_config))  # fmt: skip
+    outside = None
+    if is_linear(value):
+        dims = tuple(range(ct.ndim))
+        outside = do.sub(do.reduce_sum(ct, axes=dims), do.reduce_sum(inside, axes=dims))
+    return [inside if is_linear(x) else None, outside]
+
+
+pad_p = define_op("pad", type_rule=_pad_type, kernel=_pad_kernel, rule=_pad_rule, halo=_pad_halo, additive=(0, 1), jvp=_pad_jvp,
+                  transpose=_pad_transpose, batch=batching.pad, makes_nan=True)  # fmt: skip
+
+
+def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
+    """`operand` with `padding_value` around and between its elements: per dim (low, high, interior).
+
+    Negative `low` and `high` cut elements away. ValueError for a result of negative size, TypeError for unequal dtypes.
+    """
+    x, value = operands("pad", operand, padding_value)
+    config = tuple(int_tuple(entry, "pad padding_config") for entry in padding_config)
+    if any(len(entry) != 3 for entry in config):
+        raise ValueError(f"pad takes (low, high, interior) for each dim, got padding_config {config}.")
+    return bind(pad_p, x, value, padding_config=config)
+
+
+# -- concatenate -----------------------------------------------------------------------------------------------------
+
+
+def _concatenate_type(*xs: ShapedArray, dimension: int) -> ShapedArray:
+    shapes = [x.shape for x in xs]
+    first = shapes[0]
+    shown = ", ".join(map(str, shapes))
+    if any(len(s) != len(first) for s in shapes):
+        raise TypeError(f"Cannot concatenate arrays with different numbers of dimensions: got shapes {shown}.")
+    if not 0 <= dimension < len(first):
+        raise TypeError(f"concatenate dimension out of bounds: dimension {dimension} for shapes {shown}.")
+    if any(n != m for s in shapes for d, (n, m) in enumerate(zip(s, first, strict=True)) if d != dimension):
+        raise TypeError(f"concatenate along dim {dimension} takes shapes that agree in all other dims, got {shown}.")
+    check_same_dtype("concatenate", xs)
+    total = sum(s[dimension] for s in shapes)
+    return ShapedArray((*first[:dimension], total, *first[dimension + 1 :]), xs[0].dtype, all(x.weak_type for x in xs))
+
+
+def _concatenate_kernel(env: Env, *xs: Block, dimension: int) -> Block:
+    lead = env.lead
+    if len(xs) == 1:
+        return xs[0]
+    loops = {x.shape[:lead] for x in xs}
+    if len(loops) > 1:
+        common = np.broadcast_shapes(*loops)
+        xs = tuple(stretched(x, common + x.shape[lead:]) for x in xs)
+    return joined(xs, lead + dimension)
+
+
+def _concatenate_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    dim, out = params["dimension"], out_types[0].shape
+    kinds = tuple(Kind.REPLICATE if d == dim else Kind.PASS for d in range(len(out)))
+    return Rule(tuple(dim_factors(t.shape) for t in in_types), (dim_factors(out),), out, kinds)
+
+
+def _concatenate_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    """All operands lie alike, and so does the result; operands that no mesh holds adapt."""
+    specs = {t.spec for t in in_types if t.mesh is not None}
+    if len(specs) > 1:
+        shown = ", ".join(str(t.sharding.spec) for t in in_types)
+        raise type_error(f"concatenate takes operands of one sharding, got {shown}. Reshard some of them.")
+    return (specs.pop(),)
+
+
+def _concatenate_transpose(ct: Any, *xs: Any, dimension: int) -> list[Any]:
+    parts = do.split(ct, sizes=tuple(x.aval.shape[dimension] for x in xs), axis=dimension)
+    return [part if is_linear(x) else None for x, part in zip(xs, parts, strict=True)]
+
+
+def _concatenate_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
+    if len(eqn.inputs) == 1:
+        return HANDS_ON
+    return KeyUses(dict.fromkeys(range(len(eqn.inputs)), True), frozenset({0}))
+
+
+concatenate_p = define_op("concatenate", type_rule=_concatenate_type, kernel=_concatenate_kernel, rule=_concatenate_rule,
+                          explicit=_concatenate_explicit, additive=True, jvp="linear", transpose=_concatenate_transpose,
+                          batch=batching.concatenate, keys=_concatenate_keys)  # fmt: skip
+
+
+def concatenate(operands: Any, dimension: int) -> Array:
+    """The operands (a sequence, or the rows of one array) joined along `dimension`: f[a, n], f[b, n] -> f[a+b, n].
+
+    ValueError for no operands; TypeError unless dtypes, ranks and all other dims agree.
+    """
+    if isinstance(operands, Array):
+        operands = unstack(operands)
+    if not len(operands):
+        raise ValueError("concatenate requires a non-empty sequence of arrays, got none.")
+    return bind(concatenate_p, *_operands("concatenate", *operands), dimension=int(dimension))
+
+
+_operands = operands
+
+
+def stack(operands: Any, axis: int = 0) -> Array:
+    """The operands joined along a new dim `axis`: k of f[n] -> f[k, n]."""
+    xs = _operands("stack", *operands)
+    if len(xs) == 0:
+        raise ValueError("stack takes at least one array, got none.")
+    d = dim_index(axis, xs[0].ndim + 1, "stack")
+    return concatenate([expand_dims(x, (d,)) for x in xs], d)
+
+
+def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
+    """The slices of `x` along `axis`, without it: f[k, n] -> k of f[n]. ShardingTypeError if the dim is explicitly split."""
+    value = operand("unstack", x)
+    if not value.ndim:
+        raise ValueError("unstack takes an array of at least one dim, got a scalar.")
+    d = dim_index(axis, value.ndim, "unstack")
+    if value.aval.spec[d]:
+        raise type_error(f"unstack operand cannot be sharded on the unstacking axis {d}. Got {value.aval.str_short()}; reshard "
+                         "that dim to None first.")  # fmt: skip
+    return tuple(squeeze(part, (d,)) for part in split(value, (1,) * value.shape[d], d))

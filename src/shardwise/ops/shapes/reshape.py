@@ -1,0 +1,187 @@
+"""`reshape`, its sharding rule, and what becomes of explicit shardings: dims that split or merge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.base.errors import ReshapeError
+from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
+from shardwise.ir.explicit import type_error
+from shardwise.ir.key_uses import HANDS_ON
+from shardwise.ir.op import Params, Types
+from shardwise.ir.types import Axes, Spec
+from shardwise.ops.elementwise import elementwise_ir
+from shardwise.ops.rules.batching import in_front
+from shardwise.ops.rules.derivative import cotangent_sharding, do
+from shardwise.ops.rules.dims import int_tuple, shape_tuple
+from shardwise.ops.rules.operands import Block, operand
+from shardwise.ops.rules.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
+from shardwise.ops.shapes.transpose import transpose
+from shardwise.runtime.env import Env
+from shardwise.sharding import AbstractMesh, NamedSharding
+from shardwise.sharding.reshape_rule import reshape_rule
+from shardwise.sharding.rule import Rule
+
+__all__ = ["collapse", "reshape"]
+
+Shape = tuple[int, ...]
+
+
+def _reshape_type(x: ShapedArray, *, new_sizes: Shape, out_sharding: NamedSharding | None = None) -> ShapedArray:
+    if math.prod(new_sizes) != x.size:
+        raise ReshapeError(f"reshape keeps the number of elements: shape {x.shape} has {x.size}, new_sizes {new_sizes} have "
+                        f"{math.prod(new_sizes)}.")  # fmt: skip
+    return with_out_sharding(ShapedArray(new_sizes, x.dtype, x.weak_type), out_sharding)
+
+
+def _reshape_kernel(env: Env, x: Block, *, new_sizes: Shape, out_sharding: NamedSharding | None = None) -> Block:
+    return x.reshape(x.shape[: env.lead] + new_sizes)
+
+
+def _reshape_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    return reshape_rule(in_types[0].shape, out_types[0].shape)
+
+
+def _reshape_localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    return {**params, "new_sizes": out_types[0].shape, "out_sharding": None}
+
+
+def _reshape_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
+    out_sharding = params.get("out_sharding")
+    new_sizes = out_types[0].shape
+    if out_sharding is not None:
+        return (sharding_spec(out_sharding, len(new_sizes)),)
+    x = in_types[0]
+    if not any(x.spec):
+        return (((),) * len(new_sizes),)
+    assert x.mesh is not None
+    spec = reshaped_spec(x.shape, x.spec, new_sizes, x.mesh)
+    if spec is None:
+        raise type_error("This reshape is not supported. Please specify the sharding of the output via the `out_sharding` "
+                         f"argument of lax.reshape. Got operand type: {x.str_short(False)}, new sizes: {new_sizes}")  # fmt: skip
+    return (spec,)
+
+
+def reshaped_spec(shape: Shape, spec: Spec, new_sizes: Shape, mesh: AbstractMesh) -> Spec | None:
+    """The spec after a reshape that splits one dim or merges one group of dims, or None if there is no obvious one.
+
+    Dims of size 1 come and go freely, and lose their axes where no other dim changes. A split deals the axes to the pieces,
+    major first; every piece but the last that gets any must be filled exactly. In a merge the split dims must lead the
+    group; their axes are joined.
+    """
+    start, end = _common_ends(shape, new_sizes)
+    if [n for n in shape if n != 1] != [n for n in new_sizes if n != 1] and start + end:
+        middle_spec = reshaped_spec(
+            shape[start : len(shape) - end],
+            spec[start : len(spec) - end],
+            new_sizes[start : len(new_sizes) - end],
+            mesh,
+        )
+        return None if middle_spec is None else (*spec[:start], *middle_spec, *spec[len(spec) - end :])
+    old = [(n, axes) for n, axes in zip(shape, spec, strict=True) if n != 1]
+    new = [n for n in new_sizes if n != 1]
+    start, end = _common_ends([n for n, _ in old], new)
+    group, pieces = old[start : len(old) - end], new[start : len(new) - end]
+    middle: list[Axes] | None
+    if not group and not pieces:
+        middle = []
+    elif not any(axes for _, axes in group):
+        middle = [()] * len(pieces) if len(group) == 1 or len(pieces) == 1 else None
+    elif len(group) == 1:
+        middle = _dealt(group[0][1], pieces, mesh)
+    elif len(pieces) == 1:
+        middle = _joined([axes for _, axes in group])
+    else:
+        middle = None
+    if middle is None:
+        return None
+    found = iter([axes for _, axes in old[:start]] + middle + [axes for _, axes in old[len(old) - end :]])
+    return tuple(() if n == 1 else next(found) for n in new_sizes)
+
+
+def _common_ends(old: Sequence[int], new: Sequence[int]) -> tuple[int, int]:
+    """How many sizes at the front two shapes share, and how many of the others at the back."""
+    most = min(len(old), len(new))
+    start = next((i for i in range(most) if old[i] != new[i]), most)
+    end = next((i for i in range(most - start) if old[-1 - i] != new[-1 - i]), most - start)
+    return start, end
+
+
+def _dealt(axes: Axes, pieces: list[int], mesh: AbstractMesh) -> list[Axes] | None:
+    left = list(axes)
+    out: list[Axes] = []
+    for size in pieces:
+        mine: list[str] = []
+        ways = 1
+        while left and ways < size:
+            mine.append(left.pop(0))
+            ways *= mesh.axis_size(mine[-1])
+        if size % ways or (left and ways != size):
+            return None
+        out.append(tuple(mine))
+    return None if left else out
+
+
+def _joined(group: list[Axes]) -> list[Axes] | None:
+    split = [bool(axes) for axes in group]
+    if split != sorted(split, reverse=True):
+        return None
+    return [tuple(a for axes in group for a in axes)]
+
+
+def _reshape_transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
+    return [do.reshape(ct, new_sizes=x.aval.shape, out_sharding=cotangent_sharding(x.aval))]
+
+
+reshape_p = define_op("reshape", type_rule=_reshape_type, kernel=_reshape_kernel, rule=_reshape_rule, localize=_reshape_localize,
+                      emit=elementwise_ir.MOVE, view=True, additive=True,
+                      explicit=_reshape_explicit, jvp="linear", transpose=_reshape_transpose,
+                      batch=in_front("reshape", lambda size, new_sizes, **_: {"new_sizes": (size, *new_sizes)}),
+                      shown=Shown(empty=("dimensions", "sharding")), keys=HANDS_ON)  # fmt: skip
+
+
+def reshape(
+    operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None, *, out_sharding: Any = None
+) -> Array:
+    """`operand` in another shape with as many elements, in row-major order.
+
+    Args:
+        new_sizes: the shape; no -1 (see jnp.reshape).
+        dimensions: an order in which to read the operand's dims; None for their own.
+        out_sharding: how the result is split, a spec over Explicit axes; needed where dims merge or split ambiguously.
+
+    Raises:
+        TypeError: sizes are negative or do not multiply to the operand's, or `dimensions` is no permutation.
+        ShardingTypeError: the result's explicit sharding is ambiguous.
+    """
+    x = _operand("reshape", operand)
+    sizes = shape_tuple(new_sizes, "reshape new_sizes")
+    if dimensions is not None:
+        dims = int_tuple(dimensions, "reshape dimensions")
+        if sorted(dims) != list(range(x.ndim)):
+            raise TypeError(
+                f"reshape dimensions must be a permutation of the operand's dims, got {dims} for shape {x.shape}."
+            )
+        if dims != tuple(range(x.ndim)):
+            x = transpose(x, dims)
+    sharding = resolve_out_sharding(out_sharding, "reshape", len(sizes))
+    if sizes == x.shape and sharding is None and isinstance(x, Array):
+        return x
+    return bind(reshape_p, x, new_sizes=sizes, out_sharding=sharding)
+
+
+_operand = operand  # functions here have a parameter of that name
+
+
+def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
+    """The dims from `start_dimension` up to `stop_dimension` merged into one: f[a, b, c] with (0, 2) -> f[a*b, c]."""
+    x = _operand("collapse", operand)
+    low, high, _ = slice(start_dimension, stop_dimension).indices(x.ndim)
+    if high < low:
+        raise ValueError(
+            f"Invalid dimension range passed to collapse: no dims lie between {start_dimension} and {stop_dimension}; a range runs "
+            "upwards."
+        )
+    return reshape(x, (*x.shape[:low], math.prod(x.shape[low:high]), *x.shape[high:]))

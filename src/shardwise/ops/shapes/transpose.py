@@ -1,0 +1,141 @@
+"""Views that permute, remove or reverse dims: `transpose`, `squeeze`, `rev`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
+from shardwise.ir.key_uses import HANDS_ON
+from shardwise.ir.op import Params, Types
+from shardwise.ops.elementwise import elementwise_ir
+from shardwise.ops.rules.batching import in_front, shifting, up
+from shardwise.ops.rules.derivative import do
+from shardwise.ops.rules.dims import dim_indices, int_tuple
+from shardwise.ops.rules.operands import Block, operand
+from shardwise.runtime.env import Env
+from shardwise.sharding.rule import Kind, Rule, TensorFactors, own_factors
+
+__all__ = ["rev", "squeeze", "transpose"]
+
+_operand = operand  # functions below have a parameter of that name
+
+
+def dim_factors(shape: tuple[int, ...]) -> TensorFactors:
+    """Factor d for dim d; none for dims of size 1."""
+    return tuple((d,) if n != 1 else () for d, n in enumerate(shape))
+
+
+def _transpose_type(x: ShapedArray, *, permutation: tuple[int, ...]) -> ShapedArray:
+    if sorted(permutation) != list(range(x.ndim)):
+        raise TypeError(
+            f"transpose permutation isn't a permutation of the operand's dims: got {permutation} for shape {x.shape}."
+        )
+    return ShapedArray(tuple(x.shape[d] for d in permutation), x.dtype, x.weak_type)
+
+
+def _transpose_kernel(env: Env, x: Block, *, permutation: tuple[int, ...]) -> Block:
+    lead = env.lead
+    return x.transpose(*range(lead), *[lead + d for d in permutation])
+
+
+def _transpose_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    shape = in_types[0].shape
+    factors = own_factors(shape)
+    return Rule((factors,), (tuple(factors[d] for d in params["permutation"]),), shape, (Kind.PASS,) * len(shape))
+
+
+def _transpose_transpose(ct: Any, x: Any, *, permutation: tuple[int, ...]) -> list[Any]:
+    back = tuple(permutation.index(d) for d in range(len(permutation)))
+    return [do.transpose(ct, permutation=back)]
+
+
+transpose_p = define_op("transpose", type_rule=_transpose_type, kernel=_transpose_kernel, rule=_transpose_rule, jvp="linear",
+                        transpose=_transpose_transpose, view=True, additive=True,
+                        batch=in_front("transpose", lambda size, permutation: {"permutation": (0, *up(permutation))}),
+                        keys=HANDS_ON)  # fmt: skip
+
+
+def transpose(operand: Any, permutation: Sequence[int]) -> Array:
+    """`operand` with dim i of the result taken from dim ``permutation[i]``: f[a, b] with (1, 0) -> f[b, a].
+
+    TypeError unless `permutation` has each dim of the operand once.
+    """
+    x = _operand("transpose", operand)
+    order = int_tuple(permutation, "transpose permutation")
+    if order == tuple(range(x.ndim)) and isinstance(x, Array):
+        return x
+    return bind(transpose_p, x, permutation=order)
+
+
+def _squeeze_type(x: ShapedArray, *, dimensions: tuple[int, ...]) -> ShapedArray:
+    if any(x.shape[d] != 1 for d in dimensions):
+        raise ValueError(f"squeeze removes dims of size 1, got shape={x.shape} and dimensions={dimensions}.")
+    return ShapedArray(tuple(n for d, n in enumerate(x.shape) if d not in dimensions), x.dtype, x.weak_type)
+
+
+def _squeeze_kernel(env: Env, x: Block, *, dimensions: tuple[int, ...]) -> Block:
+    gone = {env.lead + d for d in dimensions}
+    return x[tuple([0 if d in gone else slice(None) for d in range(x.ndim)] + [...])]
+
+
+def _squeeze_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    shape = in_types[0].shape
+    factors = tuple(() if d in params["dimensions"] else f for d, f in enumerate(own_factors(shape)))
+    kept = tuple(f for d, f in enumerate(factors) if d not in params["dimensions"])
+    return Rule((factors,), (kept,), shape, (Kind.PASS,) * len(shape))
+
+
+def _squeeze_transpose(ct: Any, x: Any, *, dimensions: tuple[int, ...]) -> list[Any]:
+    kept = tuple(d for d in range(x.aval.ndim) if d not in dimensions)
+    return [do.broadcast_in_dim(ct, shape=x.aval.shape, broadcast_dimensions=kept, out_sharding=None)]
+
+
+squeeze_p = define_op("squeeze", type_rule=_squeeze_type, kernel=_squeeze_kernel, rule=_squeeze_rule, jvp="linear",
+                      emit=elementwise_ir.MOVE, view=True, additive=True,
+                      transpose=_squeeze_transpose, batch=shifting("squeeze", "dimensions"), keys=HANDS_ON)  # fmt: skip
+
+
+def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
+    """`array` without these dims of size 1. ValueError if one is of another size, out of range, or given twice."""
+    x = operand("squeeze", array)
+    dims = tuple(sorted(dim_indices(dimensions, x.ndim, "squeeze")))
+    if not dims and isinstance(x, Array):
+        return x
+    return bind(squeeze_p, x, dimensions=dims)
+
+
+def _rev_type(x: ShapedArray, *, dimensions: tuple[int, ...]) -> ShapedArray:
+    if len(set(dimensions)) != len(dimensions):
+        raise TypeError(f"rev dimensions must be unique, got {dimensions}.")
+    if any(not 0 <= d < x.ndim for d in dimensions):
+        raise TypeError(
+            f"rev dimensions must lie in 0..{x.ndim - 1} for an operand of {x.ndim} dims, got {dimensions}."
+        )
+    return ShapedArray(x.shape, x.dtype, x.weak_type)
+
+
+def _rev_kernel(env: Env, x: Block, *, dimensions: tuple[int, ...]) -> Block:
+    turned = {env.lead + d for d in dimensions}
+    return x[tuple([slice(None, None, -1) if d in turned else slice(None) for d in range(x.ndim)])] if turned else x
+
+
+def _rev_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    shape = in_types[0].shape
+    factors = own_factors(shape)
+    kinds = tuple(Kind.PERMUTE if d in params["dimensions"] else Kind.PASS for d in range(len(shape)))
+    return Rule((factors,), (factors,), shape, kinds)
+
+
+def _rev_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo:
+    """Part i of the result is the i-th part from the end."""
+    return Halo(-out_local, in_types[0].shape[dim] - out_local, out_local, params)
+
+
+rev_p = define_op("rev", type_rule=_rev_type, kernel=_rev_kernel, rule=_rev_rule, halo=_rev_halo, view=True, jvp="linear",
+                  transpose=lambda ct, x, **params: [do.rev(ct, **params)], batch=shifting("rev", "dimensions"), keys=HANDS_ON)  # fmt: skip
+
+
+def rev(operand: Any, dimensions: Sequence[int]) -> Array:
+    """`operand` reversed along these dims. TypeError for negative, repeated or missing dims."""
+    return bind(rev_p, _operand("rev", operand), dimensions=int_tuple(dimensions, "rev dimensions"))

@@ -1,0 +1,1 @@
+"""Derivatives and batching of ops that hold programs."""

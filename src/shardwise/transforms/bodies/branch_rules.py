@@ -1,0 +1,229 @@
+"""Derivatives and batching of `cond` and `switch`: every branch is transformed, and the results are conds again.
+
+All branches have the same operands and results, so what only one of them captured, saved or differentiates is zero in the
+others. Where elements of a vmap choose differently, all branches run and the results are selected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.ir import Literal, Program, ShapedArray, UndefinedPrimal, Var, bind, eval_program, tracing
+from shardwise.ir.axis_scope import SPMD_AXES
+from shardwise.ir.op import Params
+from shardwise.ops.control.bodies import interned, separate
+from shardwise.ops.control.cond import cond_p
+from shardwise.ops.elementwise.selection import select_n_p
+from shardwise.ops.random.random_bits import shared
+from shardwise.ops.rules.derivative import filled
+from shardwise.ops.shapes.reshape import reshape
+from shardwise.transforms.bodies.derived_bodies import (
+    alive,
+    batched_body,
+    in_front,
+    mask_of,
+    picked,
+    split_body,
+    traced,
+    transposed_body,
+    with_tangents,
+)
+from shardwise.transforms.bodies.jit_rules import Mask, remembered
+from shardwise.transforms.interpreters.jvp import conformed
+from shardwise.transforms.interpreters.vmap import move_to_front
+
+Programs = tuple[Program, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Branches:
+    """Branches that begin with the values which any of them captured."""
+
+    programs: Programs
+    consts: tuple[Any, ...]
+    results: tuple[Any, ...]
+
+
+def _unified(made: Sequence[Any], results: tuple[Any, ...]) -> _Branches:
+    """Branches (program, consts) with the same inputs."""
+    captured: dict[int, Any] = {}
+    for _, consts in made:
+        captured.update((id(c), c) for c in consts)
+    programs = []
+    for p, consts in made:
+        own = dict(zip(map(id, consts), p.inputs, strict=False))
+        first = tuple(own[i] if i in own else Var(c.aval) for i, c in captured.items())
+        programs.append(
+            interned(Program((*first, *p.inputs[len(consts) :]), p.equations, p.outputs, len(first), p.name))
+        )
+    return _Branches(tuple(programs), tuple(captured.values()), results)
+
+
+def _interned(branches: Programs) -> Programs:
+    return tuple(map(interned, branches))
+
+
+def _bind(index: Any, made: _Branches, args: Sequence[Any]) -> list[Any]:
+    return bind(cond_p, index, *made.consts, *args, branches=tuple(map(separate, made.programs)))
+
+
+# -- forward mode --------------------------------------------------------------------------------------------------------
+
+
+@remembered
+def _with_tangents(branches: Programs, live: Mask) -> _Branches:
+    count = len(branches[0].outputs)
+    none = (False,) * count
+    moving = sorted({i for b in branches for i in with_tangents(b, live, none).results})
+    made = [with_tangents(b, live, mask_of(moving, count)) for b in branches]
+    return _unified([(m.program, m.consts) for m in made], tuple(moving))
+
+
+def cond_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, branches: Programs) -> tuple[list[Any], list[Any]]:
+    """One cond of values and tangents."""
+    live = alive(tangents[1:], primals[1:])
+    made: _Branches = _with_tangents(_interned(branches), live)
+    outs = _bind(primals[0], made, [*primals[1:], *picked(tangents[1:], live)])
+    count = len(branches[0].outputs)
+    found = dict(zip(made.results, outs[count:], strict=True))
+    return outs[:count], [found.get(i) for i in range(count)]
+
+
+# -- reverse mode --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """`forward` gives results and what is saved; `linear` takes what is saved, all operands, and the tangents."""
+
+    forward: _Branches
+    linear: _Branches
+    outs: tuple[int, ...]
+
+    @property
+    def consts(self) -> tuple[Any, ...]:
+        """All values from outside."""
+        return (*self.forward.consts, *self.linear.consts)
+
+
+@remembered
+def _split(branches: Programs, live: Mask) -> _Split:
+    count = len(branches[0].outputs)
+    none = (False,) * count
+    moving = sorted({i for b in branches for i in split_body(b, live, none).outs})
+    made = [split_body(b, live, mask_of(moving, count)) for b in branches]
+    slots: list[ShapedArray] = []  # types of what is saved: a slot serves one value of each branch
+    places = [_placed(slots, m.forward.out_types[count:]) for m in made]
+    forward, linear = [], []
+    for b, m, place in zip(branches, made, places, strict=True):
+        saved = {slot: i for i, slot in enumerate(place)}
+
+        def run(*values: Any, m: Any = m, saved: dict[int, int] = saved) -> list[Any]:
+            outs = eval_program(m.forward, values)
+            return [*outs[:count], *[outs[count + saved[s]] if s in saved else filled(t) for s, t in enumerate(slots)]]
+
+        full = traced(run, m.forward.in_types, b.name)
+        forward.append((full.program, [*full.consts, *m.forward_consts]))
+        captured = m.captured
+
+        def push(*values: Any, m: Any = m, place: Sequence[int] = place, n: int = len(captured)) -> list[Any]:
+            consts = iter(values[:n])
+            first, last = n + len(slots), n + len(slots) + len(live)
+            kept, args, ts = values[n:first], values[first:last], values[last:]
+            find = {
+                "captured": lambda _: next(consts),
+                "saved": lambda v: kept[place[v]],
+                "argument": lambda v: args[v],
+            }
+            return eval_program(m.linear, [*[find[kind](v) for kind, v in m.sources], *ts])
+
+        types = [*[c.aval for c in captured], *slots, *b.in_types, *picked(b.in_types, live)]
+        full = traced(push, types, b.name)
+        linear.append((full.program, [*full.consts, *captured]))
+    return _Split(_unified(forward, ()), _unified(linear, ()), tuple(moving))
+
+
+def _placed(slots: list[ShapedArray], types: Sequence[ShapedArray]) -> list[int]:
+    """A slot of its type for each value, new ones where none is free."""
+    taken: list[int] = []
+    for t in types:
+        free = [s for s, have in enumerate(slots) if have == t and s not in taken]
+        if not free:
+            slots.append(t)
+            free = [len(slots) - 1]
+        taken.append(free[0])
+    return taken
+
+
+def cond_linearize(
+    trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params
+) -> tuple[list[Any], list[Any]]:
+    """The forward cond, and the linear one, recorded in `trace`."""
+    branches = params["branches"]
+    live = alive(tangents[1:], primals[1:])
+    count = len(branches[0].outputs)
+    split: _Split = _split(_interned(branches), live)
+    with tracing(trace.parent):
+        results = _bind(primals[0], split.forward, primals[1:])
+    touts = _bind(primals[0], split.linear, [*results[count:], *primals[1:], *picked(tangents[1:], live)])
+    found = dict(zip(split.outs, touts, strict=True))
+    return results[:count], [found.get(i) for i in range(count)]
+
+
+@remembered
+def _backwards(branches: Programs, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...]) -> _Branches:
+    count = len(known)
+    none = (False,) * count
+    found = sorted({i for b in branches for i in transposed_body(b, known, live, ct_types, none).results})
+    made = [transposed_body(b, known, live, ct_types, mask_of(found, count)) for b in branches]
+    return _unified([(m.program, m.consts) for m in made], tuple(found))
+
+
+def cond_transpose(cts: Sequence[Any], index: Any, *args: Any, branches: Programs) -> list[Any]:
+    """A cond of the transposed branches."""
+    known = tuple(not isinstance(a, UndefinedPrimal) for a in args)
+    given = [c for c in cts if c is not None]
+    made: _Branches = _backwards(
+        _interned(branches), known, tuple(c is not None for c in cts), tuple(c.aval for c in given)
+    )
+    outs = _bind(index, made, [*picked(args, known), *given])
+    found = dict(zip(made.results, outs, strict=True))
+    return [None, *[found.get(i) for i in range(len(args))]]
+
+
+# -- batching ------------------------------------------------------------------------------------------------------------
+
+
+def cond_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
+               params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+    """One cond of batched branches; where the index is batched too, all branches and a selection."""
+    branches = _interned(params["branches"])
+    index, *args = values
+    spmd, types = SPMD_AXES.get(), tuple(a.aval for a in args)
+    count = len(branches[0].outputs)
+    made = [batched_body(b, size, axis_name, tuple(dims[1:]), types, spmd, (False,) * count) for b in branches]
+    index_dim = dims[0]
+    every = index_dim is not None
+    mapped = tuple(every or any(m.results[i] is not None for m in made) for i in range(count))
+    made = [batched_body(b, size, axis_name, tuple(dims[1:]), types, spmd, mapped) for b in branches]
+    out_dims = [0 if m else None for m in mapped]
+    if index_dim is None:
+        both = _unified([(m.program, m.consts) for m in made], ())
+        return _bind(index, both, args), out_dims
+    which = move_to_front(index, index_dim)
+    cases = [eval_program(m.program, [*m.consts, *(map(shared, args) if i else args)]) for i, m in enumerate(made)]
+    outs = [selected(which, [in_front(size, c, None) if isinstance(c, Literal) else c for c in column])
+            for column in zip(*cases, strict=True)]  # fmt: skip
+    return outs, out_dims
+
+
+def selected(which: Any, cases: Sequence[Any]) -> Any:
+    """Per element the case that it chose; `which` and the cases have the mapped dim first."""
+    spec = next((c.aval for c in cases if c.aval.mesh is not None), None)
+    if spec is not None:
+        cases = [conformed(c, c.aval.update(mesh=spec.mesh, spec=spec.spec)) for c in cases]
+    if cases[0].ndim > 1:
+        which = reshape(which, (which.shape[0], *[1] * (cases[0].ndim - 1)))
+    return shared(bind(select_n_p, which, *map(shared, cases)))

@@ -1,0 +1,194 @@
+"""Programs made from loop bodies and branches: with tangents beside their values, split in two, transposed, batched.
+
+Comes in: a body and a mask of its inputs. Goes out: the new body with the values that it captured, made once for equal
+bodies. Results that another body or another step expects are `forced`: they are there even where they are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.ir import (
+    Array,
+    Literal,
+    Program,
+    ShapedArray,
+    eval_program,
+    live_equations,
+    trace_program,
+)
+from shardwise.ir.axis_scope import SPMD_AXES
+from shardwise.ops.control.bodies import interned
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.derivative import full_in_front
+from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered, split_program, transposed
+from shardwise.transforms.interpreters.jvp import (
+    conformed,
+    cotangent_type,
+    instantiate,
+    is_differentiable,
+    jvp_program,
+    zeros,
+)
+from shardwise.transforms.interpreters.linearize import fitted
+from shardwise.transforms.interpreters.vmap import batch_program, move_to_front
+
+
+def alive(tangents: Sequence[Any], primals: Sequence[Any]) -> Mask:
+    """Which operands have a tangent."""
+    return tuple(t is not None and is_differentiable(p.aval) for t, p in zip(tangents, primals, strict=True))
+
+
+def where(mask: Sequence[bool]) -> list[int]:
+    """The positions at which a mask is true."""
+    return [i for i, m in enumerate(mask) if m]
+
+
+def picked(items: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """The items at which a mask is true."""
+    return [x for x, m in zip(items, mask, strict=True) if m]
+
+
+def grown(mask: Mask, also: Sequence[bool]) -> Mask:
+    """Either of two masks."""
+    return tuple(a or b for a, b in zip(mask, also, strict=True))
+
+
+def mask_of(positions: Sequence[int], count: int) -> Mask:
+    """The mask that is true at these positions."""
+    return tuple(i in positions for i in range(count))
+
+
+def arranged(
+    program: Program, num_consts: int, inputs: Sequence[int] | None, outputs: Sequence[int] | None = None
+) -> Program:
+    """`program` with its inputs and outputs in another order, the unused equations left out."""
+    ins = program.inputs if inputs is None else tuple(program.inputs[i] for i in inputs)
+    outs = program.outputs if outputs is None else tuple(program.outputs[i] for i in outputs)
+    return interned(live_equations(Program(ins, program.equations, outs, num_consts, program.name)))
+
+
+def traced(
+    fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], name: str, results: Sequence[Any] = ()
+) -> Made:
+    """`fun` as a program, which begins with what it captured. `results` may be a list that `fun` fills."""
+    program, consts = trace_program(fun, types, name)
+    return Made(live_equations(program), tuple(consts), tuple(results))
+
+
+def tangent_like(t: Any, aval: ShapedArray) -> Any:
+    """A tangent as operand of a loop: of the value's variance and layout, zeros for None."""
+    return conformed(instantiate(t, aval), aval)
+
+
+# -- forward mode --------------------------------------------------------------------------------------------------------
+
+
+@remembered
+def with_tangents(program: Program, live: Mask, forced: Mask) -> Made:
+    """Inputs: captured, all, tangents of the live ones. Outputs: all, tangents of those at `results`."""
+    positions, count = where(live), len(live)
+    moving: list[int] = []
+
+    def both(*values: Any) -> list[Any]:
+        ts: list[Any] = [None] * count
+        for i, t in zip(positions, values[count:], strict=True):
+            ts[i] = t
+        outs, touts = jvp_program(program, values[:count], ts)
+        moving[:] = [i for i, t in enumerate(touts) if t is not None or forced[i]]
+        return [*outs, *[tangent_like(touts[i], program.out_types[i]) if forced[i] else touts[i] for i in moving]]
+
+    program_types = program.in_types
+    body, consts = trace_program(both, [*program_types, *[program_types[i] for i in positions]], program.name)
+    return Made(body, tuple(consts), tuple(moving))
+
+
+# -- reverse mode --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SplitBody:
+    """A body in two.
+
+    `forward`: inputs captured and all, outputs all and what is `saved`. `linear`: inputs are the residuals, in the order of
+    `sources`, and the tangents of the live inputs; outputs the tangents of those at `outs`.
+    A source is ('saved', i), ('argument', i) or ('captured', value).
+    """
+
+    forward: Program
+    forward_consts: tuple[Any, ...]
+    linear: Program
+    sources: tuple[tuple[str, Any], ...]
+    outs: tuple[int, ...]
+
+    @property
+    def consts(self) -> tuple[Any, ...]:
+        """All values from outside."""
+        return (*self.forward_consts, *self.captured)
+
+    @property
+    def captured(self) -> tuple[Any, ...]:
+        """Residuals that are values from outside."""
+        return tuple(v for kind, v in self.sources if kind == "captured")
+
+
+@remembered
+def split_body(program: Program, live: Mask, forced: Mask) -> SplitBody:
+    """A body differentiated along its live inputs, all of which have tangents."""
+    split = split_program(program, live)
+    outs = tuple(sorted({*split.outs, *where(forced)}))
+    count = len(split.sources)
+
+    def linear(*values: Any) -> list[Any]:
+        found = dict(zip(split.outs, eval_program(split.linear, values), strict=True))
+        return [tangent_like(found.get(i), program.out_types[i]) if forced[i] else found[i] for i in outs]
+
+    made = traced(linear, split.linear.in_types, program.name)
+    sources = split.sources
+    if made.consts:  # zeros that rules made outside of the trace
+        first = len(made.consts)
+        order = [*range(first, first + count), *range(first), *range(first + count, len(made.program.inputs))]
+        made = Made(arranged(made.program, 0, order), made.consts, ())
+        sources = (*sources, *[("captured", c) for c in made.consts])
+    return SplitBody(live_equations(split.forward), split.forward_consts, made.program, sources, outs)
+
+
+@remembered
+def transposed_body(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...], forced: Mask) -> Made:
+    """Inputs: captured, the known ones, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`."""
+    made = transposed(program, known, live, ct_types, forced, cotangent_like)
+    return Made(live_equations(made.program), made.consts, made.results)
+
+
+def cotangent_like(ct: Any, aval: ShapedArray) -> Any:
+    """A cotangent as operand of a loop: laid out as those of values of this type are, zeros for None."""
+    return conformed(zeros(aval), cotangent_type(aval)) if ct is None else fitted(ct, aval)
+
+
+# -- batching ------------------------------------------------------------------------------------------------------------
+
+
+@remembered
+def batched_body(program: Program, size: int, axis_name: Any, dims: tuple[int | None, ...], types: tuple[ShapedArray, ...],
+                 spmd: tuple[str, ...], forced: Mask) -> Made:  # fmt: skip
+    """The body for values of these types with mapped dims; `results` are the mapped dims of its outputs, 0 or None."""
+    found: list[int | None] = []
+
+    def mapped(*values: Any) -> list[Any]:
+        with SPMD_AXES.override(spmd):
+            outs, out_dims = batch_program(program, size, axis_name, values, dims)
+        found[:] = [0 if force else d for d, force in zip(out_dims, forced, strict=True)]
+        return [in_front(size, o, d) if force else o for o, d, force in zip(outs, out_dims, forced, strict=True)]
+
+    body, consts = trace_program(mapped, types, program.name)
+    return Made(live_equations(body), tuple(consts), tuple(found))
+
+
+def in_front(size: int, x: Any, dim: int | None) -> Array:
+    """`x` with its mapped dim first; repeated along a new one if it has none."""
+    if dim is not None:
+        return move_to_front(x, dim)
+    x = as_array(x) if isinstance(x, Literal) else x
+    return full_in_front(size, x, None)

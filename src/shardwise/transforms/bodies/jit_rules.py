@@ -1,0 +1,256 @@
+"""Derivatives and batching of jitted calls: the called program is transformed once, and the results are jitted calls again.
+
+So the gradient of a jitted function runs compiled, and a function that is called many times is differentiated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.base.caches import recent
+from shardwise.base.config import Token, context_token
+from shardwise.ir import (
+    Program,
+    ProgramTrace,
+    ShapedArray,
+    Tracer,
+    UndefinedPrimal,
+    bind,
+    eval_program,
+    trace_program,
+    tracing,
+)
+from shardwise.ir.axis_scope import SPMD_AXES
+from shardwise.ir.op import Params, find_op
+from shardwise.ir.trace import ProgramTracer
+from shardwise.sharding import NamedSharding, PartitionSpec, Sharding
+from shardwise.transforms.interpreters.jvp import jvp_program
+from shardwise.transforms.interpreters.linearize import linearize_flat, transpose_linear
+from shardwise.transforms.interpreters.vmap import batch_program
+
+_REMEMBERED = 1024
+Mask = tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A program made from another, the values that it captured, and what its results are (positions)."""
+
+    program: Program
+    consts: tuple[Any, ...]
+    results: tuple[Any, ...]
+
+
+class _Uncacheable(Exception):
+    """What was made holds values of a trace that will end."""
+
+    def __init__(self, made: Any) -> None:
+        super().__init__()
+        self.made = made
+
+
+def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
+    """`make` with its results kept, those apart that captured values which are being traced."""
+
+    @recent(_REMEMBERED)
+    def kept(token: Token, *key: Any) -> Any:
+        made = make(*key)
+        if any(isinstance(c, Tracer) for c in made.consts):
+            raise _Uncacheable(made)
+        return made
+
+    def call(*key: Any) -> Any:
+        try:
+            return kept(context_token(), *key)
+        except _Uncacheable as found:
+            return found.made
+
+    return call
+
+
+def _call(
+    params: Params, made: Any, args: Sequence[Any], ins: Sequence[Sharding | None], outs: Sequence[Sharding | None]
+) -> list[Any]:
+    return bind(find_op("jit"), *made.consts, *args, program=made.program, name=params["name"],
+                in_shardings=(*[None] * len(made.consts), *ins), out_shardings=tuple(outs))  # fmt: skip
+
+
+# -- forward mode --------------------------------------------------------------------------------------------------------
+
+
+@remembered
+def _with_tangents(program: Program, live: Mask) -> Made:
+    positions = [i for i, alive in enumerate(live) if alive]
+    moving: list[int] = []
+
+    def both(*values: Any) -> list[Any]:
+        ts: list[Any] = [None] * len(live)
+        for i, t in zip(positions, values[len(live) :], strict=True):
+            ts[i] = t
+        outs, touts = jvp_program(program, values[: len(live)], ts)
+        moving[:] = [i for i, t in enumerate(touts) if t is not None]
+        return [*outs, *[touts[i] for i in moving]]
+
+    body, consts = trace_program(both, [*program.in_types, *[program.in_types[i] for i in positions]], program.name)
+    return Made(body, tuple(consts), tuple(moving))
+
+
+def jit_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
+    """One call for values and tangents."""
+    ins, shardings = params["in_shardings"], params["out_shardings"]
+    live = [i for i, t in enumerate(tangents) if t is not None]
+    made: Made = _with_tangents(params["program"], tuple(t is not None for t in tangents))
+    outs = _call(params, made, [*primals, *[tangents[i] for i in live]], [*ins, *[ins[i] for i in live]],
+                 [*shardings, *[shardings[i] for i in made.results]])  # fmt: skip
+    found = dict(zip(made.results, outs[len(shardings) :], strict=True))
+    return outs[: len(shardings)], [found.get(i) for i in range(len(shardings))]
+
+
+# -- reverse mode --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A program in two: `forward` gives results and residuals, `linear` maps residuals and tangents to tangents.
+
+    `sources` says of each residual where it is: ('saved', i-th extra result of `forward`), ('argument', i) or ('captured', value).
+    """
+
+    forward: Program
+    forward_consts: tuple[Any, ...]
+    linear: Program
+    sources: tuple[tuple[str, Any], ...]
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+
+    @property
+    def consts(self) -> tuple[Any, ...]:
+        """All values from outside."""
+        return (*self.forward_consts, *[v for kind, v in self.sources if kind == "captured"])
+
+
+@remembered
+def split_program(program: Program, live: Mask) -> Split:
+    """`program` differentiated along its `live` inputs."""
+    forward = ProgramTrace(program.name)
+    with tracing(forward):
+        args = [forward.new_arg(t) for t in program.in_types]
+        lin = linearize_flat(lambda *xs: eval_program(program, xs), args, live)
+        given = {id(a): i for i, a in enumerate(args)}
+        saved: list[Any] = []
+        sources: list[tuple[str, Any]] = []
+        for r in lin.residuals:
+            if id(r) in given:
+                sources.append(("argument", given[id(r)]))
+            elif isinstance(r, ProgramTracer) and r.owner is forward:
+                sources.append(("saved", len(saved)))
+                saved.append(r)
+            else:
+                sources.append(("captured", r))
+        body, consts = forward.finish([*lin.results, *saved])
+    return Split(body, tuple(consts), lin.program, tuple(sources), lin.ins, lin.outs)
+
+
+def jit_linearize(
+    trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params
+) -> tuple[list[Any], list[Any]]:
+    """The forward call, and the linear one, recorded in `trace`."""
+    program, ins, outs = params["program"], params["in_shardings"], params["out_shardings"]
+    made: Split = split_program(program, tuple(t is not None for t in tangents))
+    count = len(outs)
+    saved = len(made.forward.outputs) - count
+    forward = Made(made.forward, made.forward_consts, ())
+    results = _call(params, forward, primals, ins, [*outs, *[None] * saved])
+    residuals = [
+        results[count + v] if kind == "saved" else primals[v] if kind == "argument" else v for kind, v in made.sources
+    ]
+    touts = _call(params, Made(made.linear, (), ()), [*residuals, *[tangents[i] for i in made.ins]],
+                  [*[None] * len(residuals), *[ins[i] for i in made.ins]], [outs[i] for i in made.outs])  # fmt: skip
+    found = dict(zip(made.outs, touts, strict=True))
+    return results[:count], [found.get(i) for i in range(count)]
+
+
+def transposed(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...],
+               forced: Mask, finished: Callable[[Any, ShapedArray], Any]) -> Made:  # fmt: skip
+    """Inputs: captured, the known ones, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`.
+
+    Those are the inputs that get one, and the `forced`; each cotangent is `finished` for its input's type.
+    """
+    positions = [i for i, k in enumerate(known) if k]
+    given = [i for i, alive in enumerate(live) if alive]
+    found: list[int] = []
+
+    def pulled(*values: Any) -> list[Any]:
+        args: list[Any] = [UndefinedPrimal(t) for t in program.in_types]
+        cts: list[Any] = [None] * len(live)
+        for i, v in zip(positions, values, strict=False):
+            args[i] = v
+        for i, v in zip(given, values[len(positions) :], strict=True):
+            cts[i] = v
+        results = transpose_linear(program, args, cts)
+        found[:] = [i for i, c in enumerate(results) if c is not None or forced[i]]
+        return [finished(results[i], program.in_types[i]) for i in found]
+
+    body, consts = trace_program(pulled, [*[program.in_types[i] for i in positions], *ct_types], program.name)
+    return Made(body, tuple(consts), tuple(found))
+
+
+@remembered
+def _transposed(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...]) -> Made:
+    return transposed(program, known, live, ct_types, (False,) * len(program.in_types), lambda ct, aval: ct)
+
+
+def jit_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
+    """A call that maps cotangents of the results to those of the linear operands."""
+    ins, outs = params["in_shardings"], params["out_shardings"]
+    known = tuple(not isinstance(a, UndefinedPrimal) for a in args)
+    given = [c for c in cts if c is not None]
+    made: Made = _transposed(params["program"], known, tuple(c is not None for c in cts), tuple(c.aval for c in given))
+    values = [a for a, k in zip(args, known, strict=True) if k]
+    shardings = [s for s, k in zip(ins, known, strict=True) if k] + [
+        s for s, c in zip(outs, cts, strict=True) if c is not None
+    ]
+    results = _call(params, made, [*values, *given], shardings, [ins[i] for i in made.results])
+    found = dict(zip(made.results, results, strict=True))
+    return [found.get(i) for i in range(len(args))]
+
+
+# -- batching ------------------------------------------------------------------------------------------------------------
+
+
+@remembered
+def _batched(program: Program, size: int, axis_name: Any, dims: tuple[int | None, ...], types: tuple[ShapedArray, ...],
+             spmd: tuple[str, ...]) -> Made:  # fmt: skip
+    found: list[int | None] = []
+
+    def mapped(*values: Any) -> list[Any]:
+        with SPMD_AXES.override(spmd):
+            outs, found[:] = batch_program(program, size, axis_name, values, dims)
+        return outs
+
+    body, consts = trace_program(mapped, types, program.name)
+    return Made(body, tuple(consts), tuple(found))
+
+
+def jit_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
+              params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+    """One call for all elements."""
+    spmd = SPMD_AXES.get()
+    made: Made = _batched(params["program"], size, axis_name, tuple(dims), tuple(v.aval for v in values), spmd)
+    ins = [_with_dim(s, v.ndim, d, spmd) for s, v, d in zip(params["in_shardings"], values, dims, strict=True)]
+    outs = [_with_dim(s, t.ndim, d, spmd) for s, t, d in
+            zip(params["out_shardings"], made.program.out_types, made.results, strict=True)]  # fmt: skip
+    return _call(params, made, values, ins, outs), list(made.results)
+
+
+def _with_dim(sharding: Sharding | None, ndim: int, dim: int | None, spmd: tuple[str, ...]) -> Sharding | None:
+    """`sharding` for a value with one more dim, which is left to propagation unless vmap names axes for it."""
+    if sharding is None or dim is None:
+        return sharding
+    if not isinstance(sharding, NamedSharding):
+        return None
+    entries = list(sharding.spec) + [None] * (ndim - 1 - len(sharding.spec))
+    entries.insert(dim, spmd or PartitionSpec.UNCONSTRAINED)
+    return NamedSharding(sharding.mesh, PartitionSpec(*entries))

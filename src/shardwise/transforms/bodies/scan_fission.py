@@ -1,0 +1,233 @@
+"""What a scan need not do step by step: its body is cut in three, of which only the middle one stays a loop.
+
+    before   what depends on scanned entries alone: computed for all steps at once, ahead of the loop
+    loop     what the carry goes through
+    after    what only the stacked outputs need: computed for all steps at once, from what the loop stacks
+
+Carries that do nothing but add up (the gradients of captured values) leave the loop, too: the sum is one reduction over the
+steps, and where matrix products are added up, one matrix product. A step costs a call per op, so small steps gain much; large
+ones have nothing to gain but memory to lose, and stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.ir import Equation, Literal, Program, Var, bind, literal, subprograms, trace_program
+from shardwise.ops.control.scan import scan_p
+from shardwise.ops.devices.barrier import optimization_barrier_p
+from shardwise.ops.elementwise.binary import add_p, mul
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.products.contract import dot_general_p
+from shardwise.ops.reductions.reduce import reduce_sum
+from shardwise.ops.rules.convert import as_array
+from shardwise.transforms.bodies.derived_bodies import in_front
+from shardwise.transforms.interpreters.vmap import batch_program
+
+SHORTEST = 4  # steps
+LARGEST = 1 << 20  # elements of a value for all steps together
+
+
+def fissioned(eqn: Equation) -> Program | None:
+    """The program that a scan's equation stands for once its body is cut, or None where there is nothing to gain."""
+    params = eqn.params
+    if params["length"] < SHORTEST or not _plain(params["body"]):
+        return None
+    cut = _Cut(params["body"], params["num_consts"], params["num_carry"], params["length"])
+    if not cut.worthwhile:
+        return None
+    run = _Run(cut, params)
+    try:
+        program, consts = trace_program(run, [a.aval for a in eqn.inputs], params["body"].name)
+    except NotImplementedError:  # of an op that cannot run for all steps at once
+        return None
+    return None if consts else program
+
+
+def _plain(body: Program) -> bool:
+    """Whether the body's values are typed without meshes, and no equation has effects."""
+    values = [*body.inputs, *[v for e in body.equations for v in e.outputs]]
+    return all(v.aval.mesh is None and not v.aval.vma for v in values) and not any(
+        e.op.has_effects(e.params) or e.op.collective for e in body.equations
+    )
+
+
+class _Cut:
+    """Which equations of a body belong to which part."""
+
+    def __init__(self, body: Program, num_consts: int, num_carry: int, length: int) -> None:
+        self.body = body
+        self.length = length
+        end = num_consts + num_carry
+        self.consts, self.carry, self.xs = body.inputs[:num_consts], body.inputs[num_consts:end], body.inputs[end:]
+        self.ys = body.outputs[num_carry:]
+        self.sums = self._sums()
+        steady: set[Any] = set(self.consts)
+        early: set[Any] = {*self.consts, *self.xs}
+        self.before: list[Equation] = []
+        for e in body.equations:
+            same = all(a in steady for a in e.inputs if isinstance(a, Var))
+            # The user's code is called once for all steps alike, or with what a step has; never with all steps at once.
+            if same if e.op.calls_user else all(a in early for a in e.inputs if isinstance(a, Var)) and self._small(e):
+                self.before.append(e)
+                early.update(e.outputs)
+                if same:
+                    steady.update(e.outputs)
+        self.steady, self.early = steady, early
+        # What the remaining carries need stays in the loop, and so does what is too large to be there for all steps.
+        rest = [e for e in body.equations if e not in self.before]
+        needed: set[Any] = {a for i, a in enumerate(body.outputs[:num_carry]) if i not in self.sums}
+        self.loop: list[Equation] = []
+        self.after: list[Equation] = []
+        for e in reversed(rest):
+            if any(v in needed for v in e.outputs) or not self._small(e):
+                self.loop.append(e)
+                needed.update(e.inputs)
+            elif not self._only_sums(e):
+                self.after.append(e)
+        self.loop.reverse()
+        self.after.reverse()
+        # From the loop to what comes after it: values, and carries as they enter.
+        inside = {*self.carry, *[v for e in self.loop for v in e.outputs]}
+        used = [a for e in self.after for a in e.inputs] + list(self.ys) + list(self.sums.values())
+        self.stacked = tuple(dict.fromkeys(a for a in used if isinstance(a, Var) and a in inside))
+        wanted = {a for e in self.loop for a in e.inputs} | {
+            a for i, a in enumerate(body.outputs[:num_carry]) if i not in self.sums
+        }
+        self.given = tuple(v for v in (*self.xs, *[v for e in self.before for v in e.outputs])
+                           if v in wanted and v not in steady)  # fmt: skip
+        self.fixed = tuple(v for e in self.before for v in e.outputs if v in wanted and v in steady)
+
+    def _sums(self) -> dict[int, Any]:
+        """Carries to which each step adds something and that nothing else looks at; and what is added."""
+        uses: dict[Any, int] = {}
+        for a in (*[a for e in self.body.equations for a in e.inputs], *self.body.outputs):
+            uses[a] = uses.get(a, 0) + 1
+        made = {v: e for e in self.body.equations for v in e.outputs}
+        found: dict[int, Any] = {}
+        for i, v in enumerate(self.carry):
+            out = self.body.outputs[i]
+            e = made.get(out) if isinstance(out, Var) else None
+            if e is None or e.op is not add_p or v not in e.inputs or uses[v] != 1 or uses[out] != 1:
+                continue
+            a, b = e.inputs
+            other = b if a is v else a
+            if (
+                isinstance(other, Var)
+                and other.aval.shape == v.aval.shape
+                and v.aval.dtype.kind in "fc"
+                and self._few(v)
+            ):
+                found[i] = other
+        return found
+
+    def _only_sums(self, e: Equation) -> bool:
+        return any(self.body.outputs[i] in e.outputs for i in self.sums)
+
+    def _few(self, v: Any) -> bool:
+        return math.prod(v.aval.shape) * self.length <= LARGEST
+
+    def _small(self, e: Equation) -> bool:
+        # A barrier keeps what is to be computed again from being computed early.
+        return (
+            e.op is not optimization_barrier_p
+            and not e.op.calls_user
+            and not any(True for _ in subprograms(e.params))
+            and all(map(self._few, (*e.inputs, *e.outputs)))
+        )
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether a step has fewer calls than before: an op is one, and so is a value that is stacked."""
+        was = len(self.body.equations) + len([y for y in self.ys if isinstance(y, Var)])
+        return len(self.loop) + len(self.stacked) < was
+
+
+class _Run:
+    """The three parts, one after the other; called with tracers of the equation's operands."""
+
+    def __init__(self, cut: _Cut, params: Any) -> None:
+        self.cut = cut
+        self.params = params
+
+    def __call__(self, *operands: Any) -> list[Any]:
+        cut, body = self.cut, self.cut.body
+        # Each value and its dim over the steps, None where they share it.
+        values: dict[Any, tuple[Any, int | None]] = {}
+        carry_end = len(cut.consts) + len(cut.carry)
+        values.update({v: (x, None) for v, x in zip(cut.consts, operands, strict=False)})
+        values.update({v: (x, 0) for v, x in zip(cut.xs, operands[carry_end:], strict=True)})
+        init = operands[len(cut.consts) : carry_end]
+        products = self._summed_products()
+        first = [e for e in cut.before if e not in products.values()]
+        self._at_once(first, [v for e in first for v in e.outputs], values)
+        finals = self._loop(init, values)
+        later = [e for e in cut.after if e not in products.values()]
+        wanted = [v for v in (*cut.ys, *cut.sums.values()) if isinstance(v, Var) and v not in products]
+        self._at_once(later, [v for v in wanted if v not in values], values)
+        for i, v in cut.sums.items():
+            total = self._product(products[v], values) if v in products else self._sum(*values[v])
+            finals[i] = bind(add_p, init[i], convert(total, init[i].aval.dtype, init[i].aval.weak_type))
+        outs = [finals[i] for i in range(len(cut.carry))] + [self._stacked(y, values) for y in cut.ys]
+        types = [*[v.aval for v in cut.carry], *[a.aval for a in cut.ys]]
+        assert len(outs) == len(body.outputs)
+        return [convert(x, t.dtype, t.weak_type) for x, t in zip(outs, types, strict=True)]
+
+    def _at_once(self, equations: Sequence[Equation], outputs: Sequence[Var], values: dict[Any, Any]) -> None:
+        """Evaluate equations for all steps; their results enter `values`."""
+        outputs = tuple(dict.fromkeys(outputs))
+        if not equations:
+            return
+        made = {v for e in equations for v in e.outputs}
+        inputs = tuple(dict.fromkeys(a for e in equations for a in e.inputs if isinstance(a, Var) and a not in made))
+        program = Program(inputs, tuple(equations), outputs, 0, self.cut.body.name)
+        given = [values[v] for v in inputs]
+        found, dims = batch_program(program, self.cut.length, None, [x for x, _ in given], [d for _, d in given])
+        values.update(zip(outputs, zip(found, dims, strict=True), strict=True))
+
+    def _loop(self, init: Sequence[Any], values: dict[Any, Any]) -> dict[int, Any]:
+        """The scan that is left; the last carries by position, and what it stacks in `values`."""
+        cut = self.cut
+        kept = [i for i in range(len(cut.carry)) if i not in cut.sums]
+        if not kept and not cut.loop:
+            return {}
+        consts = (*cut.consts, *cut.fixed, *[v for v in cut.given if values[v][1] is None])
+        given = [v for v in cut.given if values[v][1] is not None]
+        inputs = (*consts, *[cut.carry[i] for i in kept], *given)
+        outputs = (*[cut.body.outputs[i] for i in kept], *cut.stacked)
+        inner = Program(inputs, tuple(cut.loop), outputs, len(consts), cut.body.name)
+        operands = [*[values[v][0] for v in consts], *[init[i] for i in kept], *[values[v][0] for v in given]]
+        changed = {"body": inner, "num_consts": len(consts), "num_carry": len(kept)}
+        outs = bind(scan_p, *operands, **{**self.params, **changed})
+        values.update({v: (x, 0) for v, x in zip(cut.stacked, outs[len(kept) :], strict=True)})
+        return dict(zip(kept, outs, strict=False))
+
+    def _summed_products(self) -> dict[Var, Equation]:
+        """The matrix products that are added up and not looked at otherwise."""
+        cut = self.cut
+        parts = (*cut.before, *cut.loop, *cut.after)
+        uses = [a for e in parts for a in e.inputs] + list(cut.ys) + list(cut.sums.values())
+        return {e.outputs[0]: e for e in (*cut.before, *cut.after) if e.op is dot_general_p
+                and e.outputs[0] in cut.sums.values() and uses.count(e.outputs[0]) == 1}  # fmt: skip
+
+    def _product(self, e: Equation, values: dict[Any, Any]) -> Any:
+        """The sum over all steps of a matrix product: the steps are one more contracted dim."""
+        (x, x_dim), (y, y_dim) = [(a, None) if isinstance(a, Literal) else values[a] for a in e.inputs]
+        (xc, yc), (xb, yb) = e.params["dimension_numbers"]
+        if x_dim is not None and y_dim is not None:
+            up = lambda dims: tuple(d + 1 for d in dims)  # noqa: E731
+            dims = (((0, *up(xc)), (0, *up(yc))), (up(xb), up(yb)))
+            return bind(dot_general_p, x, y, **{**e.params, "dimension_numbers": dims})
+        if x_dim is None and y_dim is None:
+            return self._sum(bind(dot_general_p, x, y, **e.params), None)
+        x, y = [v if d is None else reduce_sum(v, (0,)) for v, d in ((x, x_dim), (y, y_dim))]
+        return bind(dot_general_p, x, y, **e.params)
+
+    def _sum(self, x: Any, dim: int | None) -> Any:
+        return mul(x, literal(self.cut.length, x.dtype)) if dim is None else reduce_sum(x, (dim,))
+
+    def _stacked(self, y: Any, values: dict[Any, Any]) -> Any:
+        value, dim = (as_array(y), None) if isinstance(y, Literal) else values[y]
+        return in_front(self.cut.length, value, dim)

@@ -1,0 +1,406 @@
+"""Derivatives and batching of `scan`: its body is transformed, and the results are scans again.
+
+Reverse mode makes two: a forward scan that stacks what the derivative needs of each step, and one that is linear in the
+tangents, whose transpose goes through the steps in the opposite order. Values that no step changes are not stacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.ir import Literal, Program, ShapedArray, UndefinedPrimal, bind, eval_program, live_equations, tracing
+from shardwise.ir.axis_scope import SPMD_AXES
+from shardwise.ir.op import Params
+from shardwise.ops.control.bodies import interned, separate
+from shardwise.ops.control.scan import scan_p, slice_type
+from shardwise.ops.elementwise.binary import add_p
+from shardwise.ops.shapes.transpose import transpose
+from shardwise.passes.simplify import common_subexpressions
+from shardwise.transforms.bodies.derived_bodies import (
+    alive,
+    arranged,
+    batched_body,
+    cotangent_like,
+    grown,
+    in_front,
+    mask_of,
+    picked,
+    split_body,
+    tangent_like,
+    traced,
+    transposed_body,
+    where,
+    with_tangents,
+)
+from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered
+from shardwise.transforms.interpreters.jvp import conformed, cotangent_type, jvp_program
+from shardwise.transforms.interpreters.vmap import move_to_front
+
+
+def _parts(items: Sequence[Any], num_consts: int, num_carry: int) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+    """Items, one per operand, for the captured values, the carry and the scanned arrays."""
+    end = num_consts + num_carry
+    return items[:num_consts], items[num_consts:end], items[end:]
+
+
+def _bind(params: Params, body: Program, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], *,
+          reverse: bool | None = None) -> list[Any]:  # fmt: skip
+    return bind(scan_p, *consts, *carry, *xs, body=separate(body), num_consts=len(consts), num_carry=len(carry),
+                length=params["length"], reverse=params["reverse"] if reverse is None else reverse)  # fmt: skip
+
+
+# -- what no step changes ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Hoisted:
+    """A body in two: `before` makes from the captured values what its steps have in common, `body` takes that too."""
+
+    before: Program
+    body: Program
+    consts: tuple[Any, ...] = ()
+
+
+@remembered
+def _hoisted(body: Program, num_consts: int) -> _Hoisted:
+    known = set(body.inputs[:num_consts])
+    first, rest = [], []
+    for eqn in body.equations:
+        if not eqn.op.has_effects(eqn.params) and all(a in known for a in eqn.inputs if not isinstance(a, Literal)):
+            known.update(eqn.outputs)
+            first.append(eqn)
+        else:
+            rest.append(eqn)
+    used = {a for e in rest for a in e.inputs} | set(body.outputs)
+    made = tuple(v for e in first for v in e.outputs if v in used)
+    consts = body.inputs[:num_consts]
+    before = Program(consts, tuple(first), made, 0, body.name)
+    inner = Program(
+        (*consts, *made, *body.inputs[num_consts:]), tuple(rest), body.outputs, num_consts + len(made), body.name
+    )
+    return _Hoisted(before, interned(inner))
+
+
+# -- forward mode --------------------------------------------------------------------------------------------------------
+
+
+@remembered
+def _with_tangents(body: Program, num_consts: int, num_carry: int, live: Mask) -> Made:
+    """The body with tangents. `results`: the carries that have one, then the outputs that do."""
+    a, c, x = _parts(live, num_consts, num_carry)
+    outputs = len(body.outputs)
+    while True:
+        mask = (*a, *c, *x)
+        made = with_tangents(body, mask, (*c, *[False] * (outputs - num_carry)))
+        after = mask_of(made.results, outputs)
+        if after[:num_carry] == c:
+            break
+        c = after[:num_carry]
+    first = len(made.consts)
+    values = _parts(range(first, first + len(mask)), num_consts, num_carry)
+    where_is = dict(zip(where(mask), range(first + len(mask), len(made.program.inputs)), strict=True))
+    tangents = _parts([where_is.get(i) for i in range(len(mask))], num_consts, num_carry)
+    inputs = [
+        *range(first),
+        *[i for v, t in zip(values, tangents, strict=True) for i in (*v, *[j for j in t if j is not None])],
+    ]
+    moved = len([i for i in made.results if i < num_carry])
+    outs = [*range(num_carry), *range(outputs, outputs + moved), *range(num_carry, outputs),
+            *range(outputs + moved, len(made.program.outputs))]  # fmt: skip
+    return Made(arranged(made.program, first, inputs, outs), made.consts, (c, after[num_carry:]))
+
+
+def scan_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, body: Program, num_consts: int, num_carry: int,
+             **params: Any) -> tuple[list[Any], list[Any]]:  # fmt: skip
+    """One scan of values and tangents."""
+    live = alive(tangents, primals)
+    made: Made = _with_tangents(interned(body), num_consts, num_carry, live)
+    carried, moving = made.results
+    p, t, on = (_parts(items, num_consts, num_carry) for items in (primals, tangents, live))
+    types = _parts(body.in_types, num_consts, num_carry)
+    outs = _bind(
+        params, made.program,
+        [*made.consts, *p[0], *picked(t[0], on[0])],
+        [*p[1], *[tangent_like(ti, ty) for ti, ty in picked(list(zip(t[1], types[1], strict=True)), carried)]],
+        [*p[2], *picked(t[2], on[2])],
+    )  # fmt: skip
+    return _with_zeros(outs, num_carry, carried, moving)
+
+
+def _with_zeros(outs: Sequence[Any], num_carry: int, carried: Mask, moving: Mask) -> tuple[list[Any], list[Any]]:
+    """Results and tangents from: carries, tangents of those that have one, outputs, tangents of those that have one."""
+    source = iter(outs)
+    take = lambda mask: [next(source) if m else None for m in mask]  # noqa: E731
+    carry, carry_ts = take([True] * num_carry), take(carried)
+    ys, y_ts = take([True] * len(moving)), take(moving)
+    return [*carry, *ys], [*carry_ts, *y_ts]
+
+
+# -- reverse mode --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """A body in two.
+
+    `forward` stacks residuals behind its outputs, where they are not among them. `linear` takes steady residuals (`steady`), then
+    tangents of captured values, tangents of carries, stacked residuals (`stacked`), tangents of scanned arrays.
+    """
+
+    forward: Program
+    forward_consts: tuple[Any, ...]
+    linear: Program
+    steady: tuple[tuple[str, Any], ...]
+    stacked: tuple[tuple[str, Any], ...]
+    carried: Mask
+    moving: Mask
+    consts: tuple[Any, ...]
+
+
+@remembered
+def _split(body: Program, num_consts: int, num_carry: int, live: Mask) -> _Split:
+    a, c, x = map(tuple, _parts(live, num_consts, num_carry))
+    outputs = len(body.outputs)
+    while True:
+        mask = (*a, *c, *x)
+        made = split_body(body, mask, (*c, *[False] * (outputs - num_carry)))
+        after = mask_of(made.outs, outputs)
+        if after[:num_carry] == c:
+            break
+        c = after[:num_carry]
+    end, first = num_consts + num_carry, len(made.forward_consts)
+    f = common_subexpressions(made.forward)
+    outs: list[Any] = list(f.outputs[:outputs])
+    steady, stacked, steady_at, stacked_at = [], [], [], []
+    for at, (kind, v) in enumerate(made.sources):
+        if kind == "captured" or (kind == "argument" and v < num_consts):
+            steady.append((kind, v))
+            steady_at.append(at)
+            continue
+        if kind == "saved" or v < end:  # a carry is stacked as it enters
+            atom = f.outputs[outputs + v] if kind == "saved" else f.inputs[first + v]
+            if isinstance(atom, Literal) or atom not in outs[num_carry:]:
+                outs.append(atom)
+            kind, v = "saved", num_carry + next(i for i, o in enumerate(outs[num_carry:]) if o is atom)
+        stacked.append((kind, v))
+        stacked_at.append(at)
+    residuals = len(made.sources)
+    t = [range(residuals + s, residuals + s + n) for s, n in ((0, sum(a)), (sum(a), sum(c)), (sum(a) + sum(c), sum(x)))]
+    linear = arranged(made.linear, 0, [*steady_at, *t[0], *t[1], *stacked_at, *t[2]])
+    forward = interned(live_equations(Program(f.inputs, f.equations, tuple(outs), first, f.name)))
+    return _Split(
+        forward, made.forward_consts, linear, tuple(steady), tuple(stacked), c, after[num_carry:], made.consts
+    )
+
+
+def scan_linearize(
+    trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params
+) -> tuple[list[Any], list[Any]]:
+    """The forward scan, and the linear one, recorded in `trace`."""
+    num_consts, num_carry = params["num_consts"], params["num_carry"]
+    ps, ts = _parts(primals, num_consts, num_carry), _parts(tangents, num_consts, num_carry)
+    hoisted: _Hoisted = _hoisted(interned(params["body"]), num_consts)
+    body = hoisted.body
+    more, more_ts = jvp_program(hoisted.before, ps[0], ts[0])
+    num_consts += len(more)
+    primals, tangents = [*ps[0], *more, *ps[1], *ps[2]], [*ts[0], *more_ts, *ts[1], *ts[2]]
+    ps, ts = _parts(primals, num_consts, num_carry), _parts(tangents, num_consts, num_carry)
+    live = alive(tangents, primals)
+    on = _parts(live, num_consts, num_carry)
+    split: _Split = _split(body, num_consts, num_carry, live)
+    outputs = len(body.outputs)
+    with tracing(trace.parent):
+        results = _bind(params, split.forward, [*split.forward_consts, *ps[0]], ps[1], ps[2])
+    find = {"saved": lambda v: results[v], "argument": lambda v: primals[v], "captured": lambda v: v}
+    types = body.in_types[num_consts : num_consts + num_carry]
+    touts = _bind(
+        params, split.linear,
+        [*[find[kind](v) for kind, v in split.steady], *picked(ts[0], on[0])],
+        [tangent_like(t, ty) for t, ty in picked(list(zip(ts[1], types, strict=True)), split.carried)],
+        [*[find[kind](v) for kind, v in split.stacked], *picked(ts[2], on[2])],
+    )  # fmt: skip
+    source = iter(touts)
+    return results[:outputs], [next(source) if m else None for m in (*split.carried, *split.moving)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Back:
+    """A step backwards: inputs known captured values, sums, cotangents of carries, known entries, cotangents of outputs."""
+
+    program: Program
+    consts: tuple[Any, ...]
+    carried: Mask
+    found: Mask
+
+
+@remembered
+def _backwards(body: Program, num_consts: int, num_carry: int, known: Mask, live: Mask,
+               ct_types: tuple[ShapedArray, ...]) -> _Back:  # fmt: skip
+    """`ct_types` of the live outputs behind the carries."""
+    carry, y_live = live[:num_carry], live[num_carry:]
+    end, types = num_consts + num_carry, body.in_types
+    while True:
+        cts = (*[cotangent_type(t) for t in picked(types[num_consts:end], carry)], *ct_types)
+        made = transposed_body(
+            body, known, (*carry, *y_live), cts, (*[False] * num_consts, *carry, *[False] * (len(known) - end))
+        )
+        found = mask_of(made.results, len(known))
+        if grown(carry, found[num_consts:end]) == carry:
+            break
+        carry = grown(carry, found[num_consts:end])
+    first = len(made.consts)
+    summed = where(found[:num_consts])
+    known_a, known_x = sum(known[:num_consts]), sum(known[end:])
+
+    def step(*values: Any) -> list[Any]:
+        source = iter(values)
+        take = lambda n: [next(source) for _ in range(n)]  # noqa: E731
+        consts, steady, sums, carried, entries, ys = map(
+            take, (first, known_a, len(summed), sum(carry), known_x, len(ct_types))
+        )
+        results = eval_program(made.program, [*consts, *steady, *entries, *carried, *ys])
+        n = len(sums)
+        return [*[bind(add_p, s, r) for s, r in zip(sums, results, strict=False)], *results[n:]]
+
+    avals = made.program.in_types
+    split = first + known_a
+    step_types = [*avals[:split], *[cotangent_type(types[i]) for i in summed],
+                  *avals[split + known_x : split + known_x + sum(carry)], *avals[split : split + known_x],
+                  *avals[split + known_x + sum(carry) :]]  # fmt: skip
+    final = traced(step, step_types, body.name)
+    return _Back(arranged(final.program, len(final.consts), None), (*final.consts, *made.consts), carry, found)
+
+
+def scan_transpose(
+    cts: Sequence[Any], *args: Any, body: Program, num_consts: int, num_carry: int, **params: Any
+) -> list[Any]:
+    """The scan in the opposite order, from the cotangents of the last carry and of the outputs.
+
+    Cotangents of captured values are summed up in the carry.
+    """
+    known = tuple(not isinstance(a, UndefinedPrimal) for a in args)
+    linear = _linear_carries(body, known, num_consts, num_carry)
+    if not all(linear):
+        return _with_known_carries(linear, cts, args, body, num_consts, num_carry, params)
+    end = num_consts + num_carry
+    known = (*known[:num_consts], *[False] * num_carry, *known[end:])
+    y_cts = [c for c in cts[num_carry:] if c is not None]
+    back: _Back = _backwards(interned(body), num_consts, num_carry, known, tuple(c is not None for c in cts),
+                             tuple(slice_type(c.aval) for c in y_cts))  # fmt: skip
+    types = body.in_types
+    summed = where(back.found[:num_consts])
+    outs = _bind(
+        params, back.program,
+        [*back.consts, *picked(args[:num_consts], known[:num_consts])],
+        [*[cotangent_like(None, types[i]) for i in summed],
+         *[cotangent_like(cts[i], types[num_consts + i]) for i in where(back.carried)]],
+        [*picked(args[end:], known[end:]), *y_cts], reverse=not params["reverse"],
+    )  # fmt: skip
+    found = dict(zip([*summed, *[num_consts + i for i in where(back.carried)], *[i for i in where(back.found) if i >= end]],
+                     outs, strict=True))  # fmt: skip
+    return [found.get(i) if isinstance(a, UndefinedPrimal) else None for i, a in enumerate(args)]
+
+
+def _reached(body: Program, inputs: Sequence[bool]) -> set[Any]:
+    """The values that depend on these inputs."""
+    values: set[Any] = set(picked(body.inputs, inputs))
+    for eqn in body.equations:
+        if any(a in values for a in eqn.inputs):
+            values.update(eqn.outputs)
+    return values
+
+
+def _linear_carries(body: Program, known: Mask, num_consts: int, num_carry: int) -> Mask:
+    """The carries that depend on what is linear."""
+    end = num_consts + num_carry
+    mask = tuple(not k for k in known)
+    while True:
+        reached = _reached(body, mask)
+        carry = grown(mask[num_consts:end], [o in reached for o in body.outputs[:num_carry]])
+        if carry == mask[num_consts:end]:
+            return carry
+        mask = (*mask[:num_consts], *carry, *mask[end:])
+
+
+def _with_known_carries(linear: Mask, cts: Sequence[Any], args: Sequence[Any], body: Program, num_consts: int, num_carry: int,
+                        params: Params) -> list[Any]:  # fmt: skip
+    """Carries that are no part of what is linear (counters) are computed first, and become scanned arrays."""
+    end = num_consts + num_carry
+    steady = [i for i in range(num_carry) if not linear[i]]
+    moving = where(linear)
+    known_a = [i for i in range(num_consts) if not isinstance(args[i], UndefinedPrimal)]
+    known_x = [i for i in range(end, len(args)) if not isinstance(args[i], UndefinedPrimal)]
+    carried = [num_consts + i for i in steady]
+    inputs = tuple(body.inputs[i] for i in (*known_a, *carried, *known_x))
+    outputs = (*[body.outputs[i] for i in steady], *[body.inputs[i] for i in carried])
+    reached = _reached(body, [v not in inputs for v in body.inputs])
+    equations = tuple(e for e in body.equations if not any(a in reached for a in e.inputs))
+    counting = arranged(Program(inputs, equations, outputs, 0, body.name), 0, None)
+    outs = _bind(params, counting, [args[i] for i in known_a], [args[i] for i in carried], [args[i] for i in known_x])
+    order = [*range(num_consts), *[num_consts + i for i in moving], *carried, *range(end, len(args))]
+    inner = arranged(body, 0, order, [*moving, *range(num_carry, len(body.outputs))])
+    new_args = [*args[:num_consts], *[args[num_consts + i] for i in moving], *outs[len(steady) :], *args[end:]]
+    found = scan_transpose([*[cts[i] for i in moving], *cts[num_carry:]], *new_args, body=inner, num_consts=num_consts,
+                           num_carry=len(moving), **params)  # fmt: skip
+    by_position = dict(zip(order, found, strict=True))
+    return [by_position[i] for i in range(len(args))]
+
+
+# -- batching ------------------------------------------------------------------------------------------------------------
+
+
+def scan_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
+               params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+    """One scan whose steps work on all elements; the mapped dim stays behind the scanned one."""
+    body, num_consts, num_carry = interned(params["body"]), params["num_consts"], params["num_carry"]
+    values, dims = list(values), list(dims)
+    end = num_consts + num_carry
+    for i in range(num_consts, len(values)):
+        d = dims[i]
+        if i < end and d is not None:
+            values[i], dims[i] = move_to_front(values[i], d), 0
+        elif d == 0:
+            values[i], dims[i] = _second(values[i]), 1
+    outputs = len(body.outputs)
+    batched = tuple(d is not None for d in dims[num_consts:end])
+    spmd = SPMD_AXES.get()
+    types = [v.aval for v in values[:end]] + [slice_type(v.aval) for v in values[end:]]
+    entry_dims = [*dims[:end], *[None if d is None else d - 1 for d in dims[end:]]]
+    for i in range(num_consts, end):
+        types[i] = carry_with_dim(body.in_types[i], types[i]) if dims[i] == 0 else body.in_types[i]
+    while True:
+        for i in range(num_consts, end):
+            if batched[i - num_consts] and entry_dims[i] is None:
+                aval = body.in_types[i]
+                types[i], entry_dims[i] = aval.update(shape=(size, *aval.shape), spec=((), *aval.spec)), 0
+        forced = (*batched, *[False] * (outputs - num_carry))
+        made: Made = batched_body(body, size, axis_name, tuple(entry_dims), tuple(types), spmd, forced)
+        after = tuple(d is not None for d in made.results[:num_carry])
+        wider = [carry_joined(types[num_consts + i], made.program.out_types[i]) if batched[i] else types[num_consts + i]
+                 for i in range(num_carry)]  # fmt: skip
+        if after == batched and wider == types[num_consts:end]:
+            break
+        types[num_consts:end], batched = wider, after
+    carry = [conformed(in_front(size, v, d), t) if b else v
+             for v, d, t, b in zip(values[num_consts:end], dims[num_consts:end], types[num_consts:end], batched, strict=True)]  # fmt: skip
+    outs = _bind(params, made.program, [*made.consts, *values[:num_consts]], carry, values[end:])
+    return outs, [*made.results[:num_carry], *[None if d is None else d + 1 for d in made.results[num_carry:]]]
+
+
+def _second(x: Any) -> Any:
+    """`x` with its first two dims swapped."""
+    return transpose(x, (1, 0, *range(2, x.ndim)))
+
+
+def carry_with_dim(aval: ShapedArray, value: ShapedArray) -> ShapedArray:
+    """The carry's type with the mapped dim of an initial value in front."""
+    return aval.update(
+        shape=value.shape, spec=(value.spec[0], *aval.spec), mesh=aval.mesh or value.mesh, vma=aval.vma | value.vma
+    )
+
+
+def carry_joined(carry: ShapedArray, out: ShapedArray) -> ShapedArray:
+    """The carry's type once the body's result is known: the mapped dim lies as there, on all axes over which either varies."""
+    return carry.update(spec=(out.spec[0], *carry.spec[1:]), mesh=carry.mesh or out.mesh, vma=carry.vma | out.vma)

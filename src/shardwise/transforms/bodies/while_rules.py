@@ -1,0 +1,198 @@
+"""Derivatives and batching of `while_loop`: forward mode only, since nobody knows how many steps there are to go back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.ir import Program, ShapedArray, Var, bind, eval_program, tracing
+from shardwise.ir.axis_scope import SPMD_AXES
+from shardwise.ir.op import Params
+from shardwise.ops.control.bodies import interned, separate
+from shardwise.ops.control.while_loop import while_p
+from shardwise.ops.reductions.reduce import reduce_or
+from shardwise.transforms.bodies.branch_rules import selected
+from shardwise.transforms.bodies.derived_bodies import (
+    alive,
+    arranged,
+    batched_body,
+    in_front,
+    mask_of,
+    picked,
+    tangent_like,
+    traced,
+    with_tangents,
+)
+from shardwise.transforms.bodies.jit_rules import Made, Mask, remembered
+from shardwise.transforms.bodies.scan_rules import carry_joined, carry_with_dim
+from shardwise.transforms.interpreters.jvp import conformed
+from shardwise.transforms.interpreters.vmap import move_to_front
+
+
+def _parts(items: Sequence[Any], params: Params) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+    """Items, one per operand, for the captured values of `cond`, those of `body`, and the carry."""
+    a = params["cond_consts"]
+    b = a + params["body_consts"]
+    return items[:a], items[a:b], items[b:]
+
+
+def _bind(
+    cond: Program, body: Program, cond_args: Sequence[Any], body_args: Sequence[Any], init: Sequence[Any]
+) -> list[Any]:
+    return bind(while_p, *cond_args, *body_args, *init, cond=separate(cond), body=separate(body), cond_consts=len(cond_args),
+                body_consts=len(body_args))  # fmt: skip
+
+
+# -- derivatives ---------------------------------------------------------------------------------------------------------
+
+
+@remembered
+def _with_tangents(body: Program, num_consts: int, live: Mask) -> Made:
+    """The body with the tangents of some carries (`results`) behind all carries."""
+    carried = live[num_consts:]
+    while True:
+        mask = (*live[:num_consts], *carried)
+        made = with_tangents(body, mask, carried)
+        after = mask_of(made.results, len(carried))
+        if after == carried:
+            break
+        carried = after
+    first, count = len(made.consts), len(mask)
+    consts_end, tangents = first + num_consts, first + count
+    split = tangents + sum(mask[:num_consts])
+    order = [
+        *range(consts_end),
+        *range(tangents, split),
+        *range(consts_end, tangents),
+        *range(split, len(made.program.inputs)),
+    ]
+    return Made(arranged(made.program, first, order), made.consts, carried)
+
+
+def _pushed(primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], Mask]:
+    """The loop of values and tangents: its results, and which carries have tangents."""
+    body = interned(params["body"])
+    cond_args, body_args, init = _parts(primals, params)
+    _, body_ts, init_ts = _parts(tangents, params)
+    live = alive([*body_ts, *init_ts], [*body_args, *init])
+    n = len(body_args)
+    made: Made = _with_tangents(body, n, live)
+    carried = made.results
+    entering = [tangent_like(t, ty) for t, ty in picked(list(zip(init_ts, body.in_types[n:], strict=True)), carried)]
+    cond = params["cond"]
+    longer = Program(
+        (*cond.inputs, *[Var(t.aval) for t in entering]), cond.equations, cond.outputs, cond.num_consts, cond.name
+    )
+    outs = _bind(
+        longer, made.program, cond_args, [*made.consts, *body_args, *picked(body_ts, live[:n])], [*init, *entering]
+    )
+    return outs, carried
+
+
+def while_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
+    """One loop of values and tangents."""
+    outs, carried = _pushed(primals, tangents, params)
+    source = iter(outs[len(carried) :])
+    return outs[: len(carried)], [next(source) if c else None for c in carried]
+
+
+def while_linearize(
+    trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params
+) -> tuple[list[Any], list[Any]]:
+    """The loop at once; that of the tangents, which runs through the values again, is recorded in `trace`."""
+    with tracing(trace.parent):
+        results = bind(
+            while_p, *primals, **{**params, "cond": separate(params["cond"]), "body": separate(params["body"])}
+        )
+    outs, carried = _pushed(primals, tangents, params)
+    source = iter(outs[len(carried) :])
+    return results, [next(source) if c else None for c in carried]
+
+
+def while_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
+    """Raises ValueError: the number of steps, and the values on the way, are not known."""
+    raise ValueError("Reverse-mode differentiation does not work for lax.while_loop, nor for lax.fori_loop with bounds that are traced. "
+                     "Use lax.scan or lax.fori_loop with static bounds, or forward mode (jvp, jacfwd).")  # fmt: skip
+
+
+# -- batching ------------------------------------------------------------------------------------------------------------
+
+
+def while_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
+                params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+    """One loop whose steps work on all elements. Where they stop at different times it goes on until the last has stopped, and
+    those that have stopped keep their values."""
+    cond, body = interned(params["cond"]), interned(params["body"])
+    (cond_args, body_args, init), (cond_dims, body_dims, init_dims) = _parts(values, params), _parts(dims, params)
+    spmd, n = SPMD_AXES.get(), len(body_args)
+    own = body.in_types[n:]
+    init = [v if d is None else move_to_front(v, d) for v, d in zip(init, init_dims, strict=True)]
+    batched = tuple(d is not None for d in init_dims)
+    types = [carry_with_dim(t, v.aval) if b else t for t, v, b in zip(own, init, batched, strict=True)]
+    while True:
+        carry_dims = tuple(0 if b else None for b in batched)
+        test: Made = batched_body(
+            cond, size, axis_name, (*cond_dims, *carry_dims), (*[v.aval for v in cond_args], *types), spmd, (False,)
+        )
+        differs = test.results[0] is not None
+        if differs and not all(batched):
+            batched, types = _all_batched(size, batched, types)
+            continue
+        step: Made = batched_body(
+            body, size, axis_name, (*body_dims, *carry_dims), (*[v.aval for v in body_args], *types), spmd, batched
+        )
+        after = tuple(d is not None for d in step.results)
+        grown = tuple(a and not b for a, b in zip(after, batched, strict=True))
+        _, types_after = _all_batched(size, tuple(not g for g in grown), types)
+        types_after = [
+            carry_joined(t, o) if a else t for t, o, a in zip(types_after, step.program.out_types, after, strict=True)
+        ]
+        if after == batched and types_after == types:
+            break
+        batched, types = after, types_after
+    carry = [conformed(in_front(size, v, d), t) if b else v for v, d, t, b in
+             zip(init, [None if d is None else 0 for d in init_dims], types, batched, strict=True)]  # fmt: skip
+    cond_values, body_values = [*test.consts, *cond_args], [*step.consts, *body_args]
+    if not differs:
+        return _bind(test.program, step.program, cond_values, body_values, carry), list(after_dims(batched))
+    k, carry_types = len(cond_values), tuple(types)
+    some = _any(test.program, k, carry_types, test.program.in_types[:k])
+    frozen = _frozen(test.program, step.program, k, len(body_values), carry_types)
+    outs = _bind(
+        some.program, frozen.program, [*some.consts, *cond_values], [*frozen.consts, *cond_values, *body_values], carry
+    )
+    return outs, list(after_dims(batched))
+
+
+def after_dims(batched: Mask) -> tuple[int | None, ...]:
+    """The mapped dims of carries: in front."""
+    return tuple(0 if b else None for b in batched)
+
+
+def _all_batched(size: int, batched: Mask, types: Sequence[ShapedArray]) -> tuple[Mask, list[ShapedArray]]:
+    wide = [
+        t if b else t.update(shape=(size, *t.shape), spec=((), *t.spec)) for t, b in zip(types, batched, strict=True)
+    ]
+    return (True,) * len(wide), wide
+
+
+ANY_GOES_ON = "any element goes on"  # the name of conditions by which elements that have stopped wait for others
+
+
+@remembered
+def _any(test: Program, num_consts: int, types: tuple[ShapedArray, ...], const_types: tuple[ShapedArray, ...]) -> Made:
+    """Whether any element goes on."""
+    return traced(lambda *v: [reduce_or(eval_program(test, v)[0], (0,))], [*const_types, *types], ANY_GOES_ON)
+
+
+@remembered
+def _frozen(test: Program, step: Program, num_test: int, num_step: int, types: tuple[ShapedArray, ...]) -> Made:
+    """A step of the elements that go on; inputs: what `test` captured, what `step` captured, the carry."""
+
+    def run(*values: Any) -> list[Any]:
+        known, steady, carry = values[:num_test], values[num_test : num_test + num_step], values[num_test + num_step :]
+        (going,) = eval_program(test, [*known, *carry])
+        new = eval_program(step, [*steady, *carry])
+        return [conformed(selected(going, [o, n]), t) for o, n, t in zip(carry, new, types, strict=True)]
+
+    return traced(run, [*test.in_types[:num_test], *step.in_types[:num_step], *types], step.name)

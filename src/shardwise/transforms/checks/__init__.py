@@ -1,0 +1,1 @@
+"""`checkify`: errors as values."""

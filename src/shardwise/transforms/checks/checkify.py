@@ -1,0 +1,357 @@
+"""`checkify`: a function that returns the first error of its checks beside its results, instead of raising it.
+
+The function is traced, and its program run equation by equation with an error beside the values. A program inside of an
+equation (a loop's body, a branch, a called function) is replaced by one that begins with no error and has its own as further
+results; what surrounds it joins that to the error so far.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.base.tracebacks import user_facing
+from shardwise.base.tree import tree_flatten, tree_unflatten
+from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, bind, eval_program, subprograms, trace_program
+from shardwise.ir.op import Params
+from shardwise.ops.control.bodies import entered, interned, separate
+from shardwise.ops.control.cond import cond_p
+from shardwise.ops.control.scan import scan_p
+from shardwise.ops.control.while_loop import while_p
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.derivative import do, filled
+from shardwise.transforms.bodies.derived_bodies import traced
+from shardwise.transforms.bodies.jit_rules import Made, remembered
+from shardwise.transforms.bodies.while_rules import ANY_GOES_ON
+from shardwise.transforms.checks.checkify_checks import Enabled, checks_of
+from shardwise.transforms.checks.checkify_errors import (
+    DivisionByZeroError,
+    Error,
+    FailedCheckError,
+    NaNError,
+    OOBError,
+    Site,
+    check_p,
+    enabled_part,
+    error_of,
+    flat_error,
+    init_error,
+    joined,
+    sizes_of,
+    strong,
+    whole,
+)
+from shardwise.transforms.jit.jit_op import jit_op
+from shardwise.transforms.manual.shard_map import shard_map_op
+from shardwise.transforms.manual.shard_map_marks import Marks
+from shardwise.transforms.manual.shard_map_scope import body_scope
+
+user_checks: Enabled = frozenset({FailedCheckError})
+nan_checks: Enabled = frozenset({NaNError})
+index_checks: Enabled = frozenset({OOBError})
+div_checks: Enabled = frozenset({DivisionByZeroError})
+empty_checks: Enabled = frozenset()
+float_checks = nan_checks | div_checks
+automatic_checks = float_checks | index_checks
+all_checks = automatic_checks | user_checks
+
+Checked = tuple[Error, list[Any]]
+
+
+def checkify(f: Callable[..., Any], errors: Enabled = user_checks) -> Callable[..., tuple[Error, Any]]:
+    """`f` with its checks made: a function that returns ``(error, out)``.
+
+    Args:
+        f: a function that calls `check`, or any.
+        errors: which checks: `user_checks` are the calls of `check`; `nan_checks`, `div_checks` (divisors that are zero) and
+            `index_checks` (indices out of bounds) are added to the operations of `f`. Sets of them are joined with ``|``.
+
+    Returns:
+        A function of the same arguments. Its error tells of the check that failed first (``error.get()`` is its message or
+        None, ``error.throw()`` raises JaxRuntimeError); `out` is what `f` returns, whether a check failed or not.
+    """
+    enabled = frozenset(errors)
+
+    @functools.wraps(f)
+    @user_facing
+    def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
+        out_tree: Any = None
+
+        def flat() -> list[Any]:
+            nonlocal out_tree
+            outs, out_tree = tree_flatten(f(*args, **kwargs))
+            return [as_value(o) for o in outs]
+
+        program, consts = trace_program(flat, [], getattr(f, "__name__", "checkify"))
+        error, outs = _run(program, enabled, consts)
+        return error, tree_unflatten(out_tree, list(map(as_array, outs)))
+
+    return checked
+
+
+def _run(program: Program, enabled: Enabled, values: Sequence[Any]) -> Checked:
+    """The first error of a program's checks, and its results."""
+    known: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
+    read = lambda a: a if isinstance(a, Literal) else known[a]  # noqa: E731
+    error = init_error
+    for eqn in program.equations:
+        found, outs = _equation(eqn, [read(a) for a in eqn.inputs], enabled)
+        error = joined(error, found)
+        known.update(zip(eqn.outputs, outs, strict=True))
+    return error, [read(a) for a in program.outputs]
+
+
+def _equation(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked:
+    op, params = eqn.op, eqn.params
+    if op is check_p:
+        return enabled_part(error_of(values, params["sites"], params["sizes"]), enabled), []
+    rule = _RULES.get(op)
+    if rule is not None:
+        return rule(params, values, enabled)
+    if op.inline is not None and any(True for _ in subprograms(params)):
+        return _called(eqn, values, enabled)
+    result = bind(op, *values, **params)
+    outs = list(result) if op.multiple_results else [result]
+    error = init_error
+    if enabled - user_checks:
+        for found in checks_of(op, params, values, outs, enabled):
+            error = joined(error, found)
+    return error, outs
+
+
+# -- programs that hold programs -----------------------------------------------------------------------------------------
+
+
+@remembered
+def _checked(program: Program, enabled: Enabled) -> Made:
+    """A program with the arrays of its error in front of its results; `results` are the sites and the sizes of payloads."""
+    note: list[Any] = []
+
+    def both(*values: Any) -> list[Any]:
+        error, outs = _run(program, enabled, values)
+        error = whole(error)
+        note[:] = [error.sites, sizes_of(error)]
+        return [*flat_error(error), *outs]
+
+    made = traced(both, program.in_types, program.name)
+    return Made(interned(made.program), made.consts, tuple(note))
+
+
+def _shape(made: Made) -> tuple[tuple[Site, ...], tuple[int, ...], int]:
+    """The sites of a checked program, the sizes of their payloads, and the number of the error's arrays."""
+    sites, sizes = made.results
+    return sites, sizes, 1 + sum(sizes) if sites else 0
+
+
+def _apart(made: Made, outs: Sequence[Any]) -> Checked:
+    sites, sizes, count = _shape(made)
+    return error_of(outs, sites, sizes), list(outs[count:])
+
+
+def _strong(checked: Checked) -> Checked:
+    error, outs = checked
+    return strong(error), outs
+
+
+def _start(types: Sequence[ShapedArray]) -> list[Any]:
+    """No error, as loops carry it."""
+    return [entered(filled(t.update(vma=frozenset())), t) for t in types]
+
+
+def without_checks(program: Program) -> Program:
+    """`program` without any `check`."""
+    equations = tuple(
+        Equation(e.op, e.inputs, e.outputs, _params_without(e.params), e.source)
+        for e in program.equations
+        if e.op is not check_p
+    )
+    same = len(equations) == len(program.equations) and all(
+        new.params is old.params for new, old in zip(equations, program.equations, strict=True)
+    )
+    return program if same else Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
+
+
+def _params_without(params: Params) -> Params:
+    changed: dict[str, Any] = {}
+    for name, value in params.items():
+        if isinstance(value, Program):
+            new: Any = without_checks(value)
+            if new is not value:
+                changed[name] = new
+        elif isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
+            new = tuple(without_checks(v) if isinstance(v, Program) else v for v in value)
+            if any(a is not b for a, b in zip(new, value, strict=True)):
+                changed[name] = new
+    return {**params, **changed} if changed else params
+
+
+def _called(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked:
+    """A function with rules of its own (derivatives, batching) keeps them; its errors are found beside it."""
+    params = _params_without(eqn.params)
+    outs = bind(eqn.op, *values, **params)
+    if eqn.op.inline is None:
+        return init_error, outs
+    made = _checked(eqn.op.inline(eqn), enabled)
+    if not made.results[0]:
+        return init_error, outs
+    fixed = [v if isinstance(v, Literal) else do.stop_gradient(v) for v in values]
+    error, _ = _apart(made, eval_program(made.program, [*made.consts, *fixed]))
+    return error, outs
+
+
+def _jit(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
+    made = _checked(params["program"], enabled)
+    _, _, count = _shape(made)
+    outs = bind(jit_op, *made.consts, *values, **{
+        **params, "program": made.program,
+        "in_shardings": (*[None] * len(made.consts), *params["in_shardings"]),
+        "out_shardings": (*[None] * count, *params["out_shardings"])})  # fmt: skip
+    return _apart(made, outs)
+
+
+def _cond(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
+    """All branches return the sites of all."""
+    index, *args = values
+    made = [_checked(b, enabled) for b in params["branches"]]
+    types: dict[Site, Sequence[ShapedArray]] = {}
+    for m in made:
+        error, _ = _apart(m, m.program.out_types)
+        types.update(zip(error.sites, error.payloads, strict=True))
+    sites = tuple(types)
+    consts = [c for m in made for c in m.consts]
+    branches, first = [], 0
+    for m in made:
+        here = slice(first, first + len(m.consts))
+        first = here.stop
+
+        def run(*xs: Any, m: Made = m, here: slice = here) -> list[Any]:
+            error, outs = _apart(m, eval_program(m.program, [*xs[here], *xs[len(consts) :]]))
+            if not sites:
+                return outs
+            have = dict(zip(error.sites, error.payloads, strict=True))
+            payloads = tuple(have.get(s) or tuple(map(filled, types[s])) for s in sites)
+            code = error.code if error.sites else as_array(0).astype("int32")
+            return [*flat_error(Error(code, payloads, sites)), *outs]
+
+        branches.append(traced(run, [*[c.aval for c in consts], *[a.aval for a in args]], m.program.name))
+    extra = [c for b in branches for c in b.consts]
+    outs = bind(cond_p, index, *extra, *consts, *args, branches=_same_consts(branches))
+    whole_shape = Made(branches[0].program, (), (sites, tuple(len(types[s]) for s in sites)))
+    return _strong(_apart(whole_shape, outs))
+
+
+def _same_consts(branches: Sequence[Made]) -> tuple[Program, ...]:
+    """The branches' programs with the values that any of them captured in front."""
+    programs = []
+    for i, b in enumerate(branches):
+        front: list[Var] = []
+        for j, other in enumerate(branches):
+            own = b.program.inputs[: len(b.consts)]
+            front += own if i == j else [Var(c.aval) for c in other.consts]
+        p = b.program
+        inputs = (*front, *p.inputs[len(b.consts) :])
+        programs.append(separate(interned(Program(inputs, p.equations, p.outputs, len(front), p.name))))
+    return tuple(programs)
+
+
+def _scan(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
+    made = _checked(params["body"], enabled)
+    sites, sizes, count = _shape(made)
+    n = params["num_consts"]
+    k, types = len(made.consts), made.program.out_types[:count]
+
+    def step(*xs: Any) -> list[Any]:
+        before, rest = xs[k + n : k + n + count], xs[k + n + count :]
+        error, outs = _apart(made, eval_program(made.program, [*xs[: k + n], *rest]))
+        return [*flat_error(joined(error_of(before, sites, sizes), error)), *outs]
+
+    own = made.program.in_types
+    body = traced(step, [*own[: k + n], *types, *own[k + n :]], made.program.name)
+    consts = [*body.consts, *made.consts, *values[:n]]
+    outs = bind(scan_p, *consts, *_start(types), *values[n:], **{
+        **params, "body": separate(interned(body.program)), "num_consts": len(consts),
+        "num_carry": params["num_carry"] + count})  # fmt: skip
+    return _strong(_apart(made, outs))
+
+
+def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
+    """The condition is checked before the loop, and after each step."""
+    a, b = params["cond_consts"], params["body_consts"]
+    cond_args, body_args, init = values[:a], values[a : a + b], values[a + b :]
+    test, body = _checked(params["cond"], enabled), _checked(params["body"], enabled)
+    first, _ = _apart(test, eval_program(test.program, [*test.consts, *cond_args, *init]))
+    consts = [*test.consts, *cond_args, *body.consts, *body_args]
+    split = len(test.consts) + a
+
+    def again(*xs: Any) -> Checked:
+        """One step without the errors of those before."""
+        given, carry = xs[: len(consts)], xs[len(consts) :]
+        error, outs = _apart(body, eval_program(body.program, [*given[split:], *carry]))
+        after, _ = _apart(test, eval_program(test.program, [*given[:split], *outs]))
+        return joined(error, after), outs
+
+    found: list[Error] = []
+
+    def measured(*xs: Any) -> list[Any]:
+        error, outs = again(*xs)
+        found[:] = [error]
+        return [*flat_error(error), *outs]
+
+    carry_types = body.program.in_types[len(body.consts) + b :]
+    trial = traced(measured, [*[c.aval for c in consts], *carry_types], body.program.name)
+    sites, sizes = found[0].sites, sizes_of(found[0])
+    if sites and params["cond"].name == ANY_GOES_ON:
+        raise ValueError(
+            "checkify does not support checks in batched while-loops, where elements stop at different times "
+            "(checkify of vmap of while_loop). Map the checked function instead: vmap of checkify of while_loop."
+        )
+    count = 1 + sum(sizes) if sites else 0
+    types = trial.program.out_types[:count]
+    size = len(consts)
+
+    def step(*xs: Any) -> list[Any]:
+        error, outs = again(*xs[:size], *xs[size + count :])
+        return [*flat_error(joined(error_of(xs[size : size + count], sites, sizes), error)), *outs]
+
+    def going(*xs: Any) -> list[Any]:
+        return eval_program(without_checks(params["cond"]), [*xs[:a], *xs[a + count :]])
+
+    looped = traced(step, [*[c.aval for c in consts], *types, *carry_types], params["body"].name)
+    tested = traced(going, [*[c.aval for c in cond_args], *types, *carry_types], params["cond"].name)
+    outs = bind(while_p, *tested.consts, *cond_args, *looped.consts, *consts, *_start(types), *init,
+                cond=separate(interned(tested.program)), body=separate(interned(looped.program)),
+                cond_consts=len(tested.consts) + a, body_consts=len(looped.consts) + size)  # fmt: skip
+    return joined(first, strong(error_of(outs, sites, sizes))), list(outs[count:])
+
+
+def _shard_map(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
+    """Each device has its own error: it has a dim for the devices."""
+    program, mesh, manual = params["program"], params["mesh"], params["manual"]
+    note: list[Any] = []
+
+    def both(*blocks: Any) -> list[Any]:
+        error, outs = _run(program, enabled, blocks)
+        error = whole(error)
+        note[:] = [error.sites, sizes_of(error)]
+        front = lambda x: do.broadcast_in_dim(  # noqa: E731
+            x, shape=(1, *x.shape), broadcast_dimensions=tuple(range(1, x.ndim + 1)), out_sharding=None
+        )
+        return [*map(front, flat_error(error)), *outs]
+
+    with body_scope(mesh, manual, params["check"]):
+        body, consts = trace_program(both, program.in_types, program.name)
+    made = Made(body, tuple(consts), tuple(note))
+    _, _, count = _shape(made)
+    axes = tuple(a for a in mesh.axis_names if a in manual)
+    error_dims = [(axes, *[()] * (t.ndim - 1)) for t in body.out_types[:count]]
+    outs = bind(shard_map_op, *consts, *values, **{
+        **params, "program": body, "in_dims": (*[((),) * c.aval.ndim for c in consts], *params["in_dims"]),
+        "out_dims": (*error_dims, *params["out_dims"]),
+        "out_marks": (*[Marks()] * count, *params["out_marks"])})  # fmt: skip
+    return _apart(made, outs)
+
+
+_RULES: dict[Any, Callable[[Params, Sequence[Any], Enabled], Checked]] = {
+    jit_op: _jit, cond_p: _cond, scan_p: _scan, while_p: _while, shard_map_op: _shard_map,
+}  # fmt: skip

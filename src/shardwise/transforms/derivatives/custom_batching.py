@@ -1,0 +1,152 @@
+"""Maps given by hand: `custom_vmap`, whose rule says what `vmap` of a function does, and `sequential_vmap`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from shardwise.base.tree import PyTreeDef, broadcast_prefix, tree_flatten, tree_map, tree_unflatten
+from shardwise.base.wrapping import copy_identity
+from shardwise.ir import bind, define_op, eval_program, is_eager, trace_program
+from shardwise.ir.op import Params
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.derivative import moved_to_front
+from shardwise.transforms.derivatives.custom_rules import called_type, flat_values, function_name, positional
+from shardwise.transforms.interpreters.jvp import jvp_program
+
+
+class custom_vmap:
+    """A function whose map is given by a rule.
+
+    >>> @custom_vmap
+    ... def f(x, y): ...
+    >>> @f.def_vmap
+    ... def f_vmap(axis_size, in_batched, x, y):
+    ...     return out, out_batched
+
+    `in_batched` and `out_batched` are trees of bools in the structure of the arguments and of the result; mapped values have
+    their mapped dim first. AttributeError where the function is mapped without a rule.
+    """
+
+    def __init__(self, fun: Callable[..., Any]) -> None:
+        copy_identity(self, fun)
+        self.fun = fun
+        self.vmap_rule: Callable[..., Any] | None = None
+
+    def def_vmap(self, vmap_rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Set the rule; returns it, for use as a decorator."""
+        self.vmap_rule = vmap_rule
+        return vmap_rule
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(cast(Any, self), instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args = positional(self.fun, args, kwargs)
+        leaves, in_tree = flat_values(args)
+        out_tree: PyTreeDef | None = None
+
+        def flat(*values: Any) -> list[Any]:
+            nonlocal out_tree
+            outs, out_tree = flat_values(self.fun(*tree_unflatten(in_tree, values)))
+            return outs
+
+        program, consts = trace_program(flat, [x.aval for x in leaves], function_name(self.fun))
+        assert out_tree is not None
+        rule = _Rule(self, in_tree, out_tree)
+        if is_eager():
+            rule.check_defined()
+            return tree_unflatten(out_tree, eval_program(program, [*consts, *leaves]))
+        outs = bind(
+            custom_vmap_op,
+            *consts,
+            *leaves,
+            program=program,
+            name=function_name(self.fun),
+            count=len(consts),
+            rule=rule,
+        )
+        return tree_unflatten(out_tree, outs)
+
+
+class _Rule:
+    """The user's rule, from flat values to flat values and their mapped dims."""
+
+    __slots__ = ("custom", "in_tree", "out_tree")
+
+    def __init__(self, custom: custom_vmap, in_tree: PyTreeDef, out_tree: PyTreeDef) -> None:
+        self.custom = custom
+        self.in_tree = in_tree
+        self.out_tree = out_tree
+
+    def check_defined(self) -> Callable[..., Any]:
+        """The rule; AttributeError where none was set."""
+        if self.custom.vmap_rule is None:
+            name = function_name(self.custom.fun)
+            raise AttributeError(f"No batching rule defined for custom_vmap function {name} using def_vmap.")
+        return self.custom.vmap_rule
+
+    def __call__(self, size: int, values: Sequence[Any], mapped: Sequence[bool]) -> tuple[list[Any], list[int | None]]:
+        name, rule = function_name(self.custom.fun), self.check_defined()
+        args, in_batched = tree_unflatten(self.in_tree, values), tree_unflatten(self.in_tree, mapped)
+        pair = rule(size, list(in_batched), *args)
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ValueError(
+                f"The vmap rule of {name} must return a pair, the result and a tree of bools that says what of it is mapped, got {pair!r}."
+            )
+        out, out_batched = pair
+        outs, tree = tree_flatten(out)
+        if tree != self.out_tree:
+            raise ValueError(f"structure of output value: the vmap rule of {name} must return the structure "
+                             f"that {name} returns, {self.out_tree}, got {tree}.")  # fmt: skip
+        flags = broadcast_prefix(out_batched, out)
+        results = [as_array(as_value(o)) for o in outs]
+        for result, flag in zip(results, flags, strict=True):
+            if flag and (result.ndim == 0 or result.shape[0] != size):
+                raise ValueError(
+                    f"The vmap rule of {name} says that a result of shape {result.shape} is mapped, so its first dim must be {size}."
+                )
+        return results, [0 if flag else None for flag in flags]
+
+
+def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
+           params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+    count = params["count"]
+    if any(d is not None for d in dims[:count]):
+        raise NotImplementedError(
+            f"the custom_vmap function {params['name']} closes over a mapped value; pass it as an argument, so that the rule sees it."
+        )
+    fronts = [v if d is None else moved_to_front(v, d) for v, d in zip(values, dims, strict=True)]
+    return params["rule"](size, fronts[count:], [d is not None for d in dims[count:]])
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
+    """Derivatives are those of the function; maps of them are ordinary maps of its derivative."""
+    return jvp_program(params["program"], primals, tangents)
+
+
+custom_vmap_op = define_op("custom_vmap_call", type_rule=called_type, multiple_results=True, typed=True, jvp=_jvp, batch=_batch,
+                           inline=lambda eqn: eqn.params["program"])  # fmt: skip
+
+
+def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
+    """`f`, of which maps are loops (`lax.scan`) over the mapped dim."""
+    from shardwise.ops.control.scan import scan
+
+    mapped = custom_vmap(f)
+
+    @mapped.def_vmap
+    def rule(axis_size: int, in_batched: list[Any], *args: Any) -> Any:
+        leaves, tree = tree_flatten(args)
+        flags = tree_flatten(in_batched)[0]
+
+        def one(given: tuple[Any, ...]) -> Any:
+            moving = iter(given)
+            return f(*tree_unflatten(tree, [next(moving) if m else x for x, m in zip(leaves, flags, strict=True)]))
+
+        rows = tuple(x for x, m in zip(leaves, flags, strict=True) if m)
+        out = scan(lambda _, given: ((), one(given)), (), rows)[1]
+        return out, tree_map(lambda _: True, out)
+
+    return mapped

@@ -1,0 +1,181 @@
+"""`custom_jvp`: a function whose derivative is given by a rule for tangents.
+
+Outside of any differentiation such a function is just itself. Where it is traced it becomes an equation that holds its
+program and its rule, so that the rule is found by whoever differentiates that program later.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
+from shardwise.ir import Program, Shown, bind, current_trace, define_op, is_eager, trace_program, tracing
+from shardwise.ir.op import Params
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.derivative import do, full_in_front, has_tangent
+from shardwise.transforms.derivatives.custom_rules import (
+    Custom,
+    SymbolicZero,
+    call_under_jvp,
+    called_type,
+    flat_call,
+    flat_values,
+    function_name,
+    positional,
+    zero_tangent,
+)
+from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type
+from shardwise.transforms.interpreters.linearize import transpose_linear
+from shardwise.transforms.interpreters.vmap import BatchTrace, BatchTracer, batch_program, lifted
+
+
+class custom_jvp(Custom):
+    """A function whose derivative is given by a rule for tangents.
+
+    >>> @custom_jvp
+    ... def f(x): ...
+    >>> @f.defjvp
+    ... def f_jvp(primals, tangents): return out, tangent
+
+    `nondiff_argnums` (or `nondiff_argnames`) are arguments that the rule gets as they are, before the two tuples.
+    """
+
+    def __init__(
+        self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    ) -> None:
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
+        self.jvp: Callable[..., Any] | None = None
+        self.symbolic_zeros = False
+
+    def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
+        """Set the rule ``jvp(*nondiff, primals, tangents) -> (out, tangent_out)``; with `symbolic_zeros` zero tangents are
+        `SymbolicZero`s instead of arrays. Returns `jvp`, for use as a decorator."""
+        self.jvp = jvp
+        self.symbolic_zeros = symbolic_zeros
+        return jvp
+
+    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+        """Set one rule per argument: ``jvp(tangent, result, *primals) -> tangent of the result``; None where there is none."""
+        if self.nondiff_argnums:
+            raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``; use defjvp.")
+
+        def jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+            out = self(*primals)
+            parts = [rule(t, out, *primals) for rule, t in zip(jvps, tangents, strict=True) if rule]
+            tangent = functools.reduce(lambda a, b: tree_map(do.add, a, b), parts) if parts else tree_map(
+                lambda v: zero_tangent(as_array(v)), out)  # fmt: skip
+            return out, tangent
+
+        self.defjvp(jvp)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.jvp is None:
+            raise AttributeError(f"No JVP defined for custom_jvp function {function_name(self.fun)} using defjvp.")
+        args = positional(self.fun, args, kwargs)
+        if is_eager():
+            return self._called_on_values(args)
+        around = self._around_linear(args)
+        if around is not None:
+            with tracing(around):
+                return self(*args)
+        constant, smooth, joined = self._split(args)
+        leaves, structure = flat_values(smooth)
+        note: list[Any] = []
+        flat = flat_call(self.fun, structure, joined, note)
+        rule = functools.partial(_jvp_rule, self, constant, structure)
+        trace = current_trace()
+        if isinstance(trace, JVPTrace):
+            return tree_unflatten(*call_under_jvp(trace, leaves, flat, note, lambda ps, ts: rule(note, ps, ts)))
+        program, consts = trace_program(flat, [x.aval for x in leaves], function_name(self.fun))
+        out_tree = note[0]
+        outs = bind(custom_jvp_op, *consts, *leaves, program=program, name=function_name(self.fun), count=len(consts),
+                    rule=functools.partial(rule, [out_tree]))  # fmt: skip
+        return tree_unflatten(out_tree, outs)
+
+
+def _jvp_rule(custom: custom_jvp, constant: tuple[Any, ...], structure: PyTreeDef, note: list[Any], primals: Sequence[Any],
+              tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:  # fmt: skip
+    """The user's rule on flat values; results and tangents, None where zero. `note` holds or gets the results' tree."""
+    assert custom.jvp is not None
+    if custom.symbolic_zeros:
+        given = [SymbolicZero(tangent_type(p.aval)) if t is None else t for p, t in zip(primals, tangents, strict=True)]
+    else:
+        given = [zero_tangent(p) if t is None else t for p, t in zip(primals, tangents, strict=True)]
+    pair = custom.jvp(*constant, tree_unflatten(structure, primals), tree_unflatten(structure, given))
+    name, rule = function_name(custom.fun), function_name(custom.jvp)
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+        raise TypeError(f"Custom JVP rule {rule} for function {name} must produce a pair (list or tuple of length two) representing primal "
+                        f"and tangent outputs, but got {pair}.")  # fmt: skip
+    outs, out_tree = flat_values(pair[0])
+    touts, tangent_tree = tree_flatten(pair[1], is_leaf=lambda x: isinstance(x, SymbolicZero))
+    if out_tree != tangent_tree:
+        raise TypeError(f"Custom JVP rule {rule} for function {name} must produce primal and tangent outputs with equal container (pytree) "
+                        f"structures, but got {out_tree} and {tangent_tree} respectively.")  # fmt: skip
+    if note and note[0] != out_tree:
+        raise TypeError(f"Custom JVP rule {rule} for function {name} must produce a pair whose first element has the structure that "
+                        f"{name} returns, {note[0]}, but got {out_tree}.")  # fmt: skip
+    note[:] = [out_tree]
+    return outs, [_checked_tangent(o, t, rule, name) for o, t in zip(outs, touts, strict=True)]
+
+
+def _checked_tangent(out: Any, tangent: Any, rule: str, name: str) -> Any:
+    if isinstance(tangent, SymbolicZero) or not has_tangent(out.aval):
+        return None
+    value = as_array(as_value(tangent))
+    if value.shape != out.shape or value.dtype != out.dtype:
+        raise TypeError(f"Custom JVP rule must produce primal and tangent outputs with corresponding shapes and dtypes. Expected "
+                        f"{out.aval.str_short()} (tangent type of {out.aval.str_short()}) but got {value.aval.str_short()} from {rule} for "
+                        f"function {name}.")  # fmt: skip
+    return value
+
+
+def _custom_jvp_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, count: int,
+                    rule: Callable[..., Any], **_: Any) -> tuple[list[Any], list[Any]]:  # fmt: skip
+    if all(t is None for t in tangents[count:]):
+        outs = bind(custom_jvp_op, *primals, program=program, count=count, rule=rule, **_)
+        return outs, [None] * len(outs)
+    return rule(primals[count:], tangents[count:])
+
+
+def _custom_jvp_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
+                      params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+    """Function and rule mapped alike, all results with their mapped dim first."""
+    count, rule = params["count"], params["rule"]
+    own = tuple(dims[count:])
+
+    def mapped(*xs: Any) -> list[Any]:
+        outs, found = batch_program(params["program"], size, axis_name, xs, dims)
+        return [full_in_front(size, o, d) for o, d in zip(outs, found, strict=True)]
+
+    def mapped_rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        trace = BatchTrace(size, axis_name)
+        enter = lambda x, d: x if d is None or x is None else BatchTracer(trace, x, d)  # noqa: E731
+        with tracing(trace):
+            outs, touts = rule([enter(p, d) for p, d in zip(primals, own, strict=True)],
+                               [enter(t, d) for t, d in zip(tangents, own, strict=True)])  # fmt: skip
+        return [lifted(trace, o) for o in outs], [None if t is None else lifted(trace, t) for t in touts]
+
+    program, consts = trace_program(mapped, [v.aval for v in values], params["program"].name)
+    outs = bind(
+        custom_jvp_op,
+        *consts,
+        *values,
+        program=program,
+        name=params["name"],
+        count=len(consts) + count,
+        rule=mapped_rule,
+    )
+    return outs, [0] * len(outs)
+
+
+def _custom_jvp_transpose(cts: Sequence[Any], *args: Any, program: Program, **_: Any) -> list[Any]:
+    """Of a function that is linear in what is asked about: its own transpose."""
+    return transpose_linear(program, args, cts)
+
+
+custom_jvp_op = define_op("custom_jvp_call", type_rule=called_type, multiple_results=True, typed=True, jvp=_custom_jvp_jvp,
+                          transpose=_custom_jvp_transpose,
+                          inline=lambda eqn: eqn.params["program"], batch=_custom_jvp_batch,
+                          shown=Shown(renamed={"program": "call_jaxpr"}))  # fmt: skip

@@ -1,0 +1,165 @@
+"""What functions with derivatives given by hand have in common: their arguments taken apart, and symbolic zeros."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from shardwise.base.dtypes import float0
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
+from shardwise.base.wrapping import copy_identity
+from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, tracing
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.derivative import has_tangent
+from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, tangent_type, zeros
+from shardwise.transforms.tracing.arguments import from_beginning
+
+Flat = Callable[..., Sequence[Any]]
+
+
+def flat_values(tree: Any) -> tuple[list[Any], PyTreeDef]:
+    """The leaves as arrays, and the structure."""
+    leaves, structure = tree_flatten(tree)
+    return [as_array(as_value(x)) for x in leaves], structure
+
+
+def positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments by position, defaults filled in; keyword-only ones are refused."""
+    try:
+        bound = inspect.signature(fun).bind(*args, **kwargs)
+    except ValueError:  # no signature: a builtin
+        if kwargs:
+            raise TypeError(
+                f"{function_name(fun)} has no signature to match keyword arguments with; pass them by position."
+            ) from None
+        return args
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError("The following keyword arguments could not be resolved to positions: "
+                        f"{', '.join(bound.kwargs)}. Functions with custom derivatives take arguments by position.")  # fmt: skip
+    return bound.args
+
+
+def function_name(fun: Any) -> str:
+    """How errors call a function."""
+    return getattr(fun, "__name__", str(fun))
+
+
+class SymbolicZero:
+    """A zero tangent or cotangent that is not computed: has `aval`, `shape` and `dtype`."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ShapedArray) -> None:
+        self.aval = aval
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.aval})"
+
+    @staticmethod
+    def from_primal_value(val: Any) -> SymbolicZero:
+        """The zero tangent of a value."""
+        return SymbolicZero(tangent_type(as_array(val).aval))
+
+
+class CustomVJPPrimal:
+    """What a forward rule with symbolic zeros gets per argument: `value`, and whether it is being differentiated."""
+
+    __slots__ = ("perturbed", "value")
+
+    def __init__(self, value: Any, perturbed: bool) -> None:
+        self.value = value
+        self.perturbed = perturbed
+
+
+def zero_tangent(x: Any) -> Any:
+    """A zero as users see it: an array, or float0 for integers."""
+    return zeros(x.aval) if has_tangent(x.aval) else np.zeros(x.shape, float0)
+
+
+class Custom:
+    """What both kinds have in common: the function, its constant arguments, and how a call is taken apart."""
+
+    def __init__(
+        self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    ) -> None:
+        copy_identity(self, fun)
+        self.fun = fun
+        names = list(inspect.signature(fun).parameters) if nondiff_argnames else []
+        for name in nondiff_argnames:
+            if name not in names:
+                raise ValueError(
+                    f"nondiff_argnames names {name!r}, but {function_name(fun)} has the parameters {names}."
+                )
+        nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        self.nondiff_argnums = tuple(sorted({*nums, *(names.index(n) for n in nondiff_argnames)}))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(cast(Any, self), instance)
+
+    def _called_on_values(self, args: tuple[Any, ...]) -> Any:
+        """The function itself, on arrays as everywhere else: NumPy arrays and scalars become Arrays of JAX's dtypes."""
+        _, smooth, joined = self._split(args)
+        leaves, structure = flat_values(smooth)
+        outs, out_tree = flat_values(self.fun(*joined(tree_unflatten(structure, leaves))))
+        return tree_unflatten(out_tree, outs)
+
+    def _around_linear(self, args: tuple[Any, ...]) -> Trace | None:
+        """Where a rule calls the function on values only, the trace to call it under: what records tangents has nothing to
+        record of that. None elsewhere."""
+        trace = current_trace()
+        if not isinstance(trace, ProgramTrace) or not getattr(trace, "is_linear", False):
+            return None
+        return None if any(isinstance(x, Tracer) and x.owner is trace for x in tree_leaves(args)) else trace.parent
+
+    def _split(
+        self, args: tuple[Any, ...]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...], Callable[[Sequence[Any]], tuple[Any, ...]]]:
+        """Constant arguments, differentiable ones, and how both make up the call."""
+        nums = from_beginning(self.nondiff_argnums, len(args))
+        constant = tuple(a for i, a in enumerate(args) if i in nums)
+        smooth = tuple(a for i, a in enumerate(args) if i not in nums)
+
+        def joined(values: Sequence[Any]) -> tuple[Any, ...]:
+            rest, fixed = iter(values), iter(constant)
+            return tuple(next(fixed) if i in nums else next(rest) for i in range(len(args)))
+
+        return constant, smooth, joined
+
+
+def flat_call(fun: Callable[..., Any], structure: PyTreeDef, joined: Callable[[Sequence[Any]], tuple[Any, ...]],
+               note: list[Any]) -> Flat:  # fmt: skip
+    """`fun` from flat values to flat values; `note` gets the tree of the result."""
+
+    def flat(*leaves: Any) -> list[Any]:
+        outs, out_tree = flat_values(fun(*joined(tree_unflatten(structure, leaves))))
+        note[:] = [out_tree]
+        return outs
+
+    return flat
+
+
+def call_under_jvp(
+    trace: JVPTrace, leaves: Sequence[Any], flat: Flat, note: list[Any], rule: Callable[..., Any]
+) -> Any:
+    """Differentiated right now: no program is made. Returns the tree of the results and these."""
+    pairs = [trace.unwrap(x) for x in leaves]
+    if all(t is None for _, t in pairs):
+        outs = flat(*leaves)
+        return note[0], outs
+    with tracing(trace.parent):
+        outs, touts = rule([p for p, _ in pairs], [t for _, t in pairs])
+    return note[0], [o if t is None else JVPTracer(trace, o, t) for o, t in zip(outs, touts, strict=True)]
+
+
+def called_type(*types: ShapedArray, program: Program, **_: Any) -> tuple[ShapedArray, ...]:
+    """The type rule of an op that calls a program."""
+    return program.out_types

@@ -1,0 +1,360 @@
+"""`custom_vjp`: a function whose reverse-mode derivative is given by a pair of rules.
+
+The forward rule runs where the function would; what is recorded for the backward pass is an equation that is linear in the
+tangents and of which only the transpose is known: the backward rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import float0, issubdtype
+from shardwise.base.errors import UnexpectedTracerError
+from shardwise.base.tree import (
+    PyTreeDef,
+    broadcast_prefix,
+    register_pytree_node,
+    tree_flatten,
+    tree_leaves,
+    tree_map,
+    tree_unflatten,
+)
+from shardwise.ir import ShapedArray, Shown, Tracer, bind, current_trace, define_op, is_eager, trace_program, tracing
+from shardwise.ir.op import Params
+from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.derivative import do, full_in_front, has_tangent
+from shardwise.transforms.derivatives.custom_rules import (
+    Custom,
+    CustomVJPPrimal,
+    SymbolicZero,
+    call_under_jvp,
+    called_type,
+    flat_call,
+    flat_values,
+    function_name,
+    positional,
+)
+from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type, zeros
+from shardwise.transforms.interpreters.vmap import BatchTrace, BatchTracer, batch_program, lifted
+
+
+class custom_vjp(Custom):
+    """A function whose reverse-mode derivative is given by a pair of rules.
+
+    >>> f = custom_vjp(f); f.defvjp(f_fwd, f_bwd)
+
+    ``f_fwd(*args) -> (out, residuals)`` and ``f_bwd(*nondiff, residuals, ct) -> tuple of one cotangent (or None) per
+    differentiable argument``. Forward mode raises TypeError.
+    """
+
+    def __init__(
+        self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    ) -> None:
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
+        self.fwd: Callable[..., Any] | None = None
+        self.bwd: Callable[..., Any] | None = None
+        self.symbolic_zeros = False
+
+    def defvjp(
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
+        """Set the rules. With `symbolic_zeros` `fwd` gets `CustomVJPPrimal`s and `bwd` may get `SymbolicZero`s.
+
+        `optimize_remat` changes nothing: `fwd` is always traced, so what a checkpoint does not need of it is left out.
+        """
+        del optimize_remat
+        self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.fwd is None or self.bwd is None:
+            raise AttributeError(f"No VJP defined for custom_vjp function {function_name(self.fun)} using defvjp.")
+        args = positional(self.fun, args, kwargs)
+        if is_eager():
+            return self._called_on_values(args)
+        around = self._around_linear(args)
+        if around is not None:
+            with tracing(around):
+                return self(*args)
+        constant, smooth, joined = self._split(args)
+        for leaf in tree_leaves(constant):
+            if isinstance(leaf, Tracer):
+                raise UnexpectedTracerError(
+                    f"a traced array ({leaf.aval.str_short()}) was passed to the custom_vjp function "
+                    f"{function_name(self.fun)} as an argument that "
+                    "nondiff_argnums names. These are for functions and static values; pass arrays as differentiable arguments, and "
+                    "return None for their cotangents."
+                )
+        leaves, structure = flat_values(smooth)
+        note: list[Any] = []
+        flat = flat_call(self.fun, structure, joined, note)
+        rules = _VjpRules(self, constant, structure, joined, len(smooth))
+        trace = current_trace()
+        if isinstance(trace, JVPTrace):
+            return tree_unflatten(
+                *call_under_jvp(trace, leaves, flat, note, lambda ps, ts: _linear_tangents(rules, note, ps, ts))
+            )
+        program, consts = trace_program(flat, [x.aval for x in leaves], function_name(self.fun))
+        out_tree = note[0]
+        outs = bind(custom_vjp_op, *consts, *leaves, program=program, name=function_name(self.fun), count=len(consts),
+                    rules=rules, out_tree=out_tree)  # fmt: skip
+        return tree_unflatten(out_tree, outs)
+
+
+class _Constant:
+    """A Python number among the residuals: part of their structure, so that the backward rule gets it as it was."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+register_pytree_node(_Constant, lambda c: ((), (type(c.value), c.value)), lambda kept, _: _Constant(kept[1]))
+
+
+class _VjpRules:
+    """The user's two rules, on flat values."""
+
+    def __init__(self, custom: custom_vjp, constant: tuple[Any, ...], structure: PyTreeDef,
+                 joined: Callable[[Sequence[Any]], tuple[Any, ...]], count: int) -> None:  # fmt: skip
+        self.custom = custom
+        self.constant = constant
+        self.structure = structure
+        self.joined = joined
+        self.count = count
+
+    def forward(
+        self, primals: Sequence[Any], perturbed: Sequence[bool], note: list[Any]
+    ) -> tuple[list[Any], list[Any], PyTreeDef]:
+        """Results, residuals, and the residuals' tree."""
+        custom = self.custom
+        assert custom.fwd is not None
+        given = (
+            [CustomVJPPrimal(p, b) for p, b in zip(primals, perturbed, strict=True)]
+            if custom.symbolic_zeros
+            else primals
+        )
+        pair = custom.fwd(*self.joined(tree_unflatten(self.structure, given)))
+        name, rule = function_name(custom.fun), function_name(custom.fwd)
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise TypeError(f"Custom VJP fwd rule {rule} for function {name} must produce a pair (list or tuple of "
+                            f"length two) where the first "
+                            f"element represents the primal output and the second element represents residuals, but "
+                            f"got {pair}.")  # fmt: skip
+        outs, out_tree = flat_values(pair[0])
+        if note and note[0] != out_tree:
+            raise TypeError(f"Custom VJP fwd rule {rule} for function {name} must produce a pair whose first element "
+                            f"has the structure that "
+                            f"{name} returns, {note[0]}, but got {out_tree}.")  # fmt: skip
+        note[:] = [out_tree]
+        kept = tree_map(lambda x: _Constant(x) if isinstance(x, (bool, int, float, complex)) else x, pair[1])
+        residuals, residual_tree = flat_values(kept)
+        return outs, residuals, residual_tree
+
+    def backward(self, residuals: Sequence[Any], residual_tree: PyTreeDef, cts: Sequence[Any], out_tree: PyTreeDef,
+                 types: Sequence[ShapedArray], ct_types: Sequence[ShapedArray]) -> list[Any]:  # fmt: skip
+        """A cotangent or None per flat input."""
+        custom = self.custom
+        assert custom.bwd is not None
+        empty = SymbolicZero if custom.symbolic_zeros else _host_zero
+        given = [empty(t) if c is None else c for c, t in zip(cts, ct_types, strict=True)]
+        kept = tree_unflatten(residual_tree, residuals)
+        is_constant = lambda x: isinstance(x, _Constant)  # noqa: E731
+        known = tree_map(lambda x: x.value if is_constant(x) else x, kept, is_leaf=is_constant)
+        found = custom.bwd(*self.constant, known, tree_unflatten(out_tree, given))
+        return self._checked(found, types)
+
+    def _checked(self, found: Any, types: Sequence[ShapedArray]) -> list[Any]:
+        name, rule = function_name(self.custom.fun), function_name(self.custom.bwd)
+        if isinstance(found, list):
+            found = tuple(found)
+        if not isinstance(found, tuple) or len(found) != self.count:
+            raise TypeError(f"Custom VJP bwd rule {rule} must produce an output with the same container (pytree) "
+                            f"structure as the args tuple of "
+                            f"the primal function, and in particular must produce a tuple of length equal to the "
+                            f"number of arguments to the "
+                            f"primal function, but got "
+                            f"{'a tuple of length ' + str(len(found)) if isinstance(found, tuple) else type(found)} "
+                            f"for {self.count} differentiable arguments of {name}.")  # fmt: skip
+        empty = lambda x: x is None or isinstance(x, SymbolicZero)  # noqa: E731
+        arguments = tree_unflatten(self.structure, list(types))
+        flat: list[Any] = []
+        for i, (ct, argument) in enumerate(zip(found, arguments, strict=True)):
+            wanted, tree = tree_flatten(argument)
+            if ct is None or isinstance(ct, SymbolicZero):
+                flat += [None] * len(wanted)
+                continue
+            try:
+                leaves = broadcast_prefix(ct, argument, is_leaf=empty)
+            except ValueError:
+                given = tree_flatten(ct, is_leaf=empty)[1]
+                raise TypeError(
+                    f"Custom VJP bwd rule {rule} must produce an output with the same container (pytree) structure as the "
+                    f"args tuple of the primal function; for argument {i} of {name} that is {tree}, got {given}."
+                ) from None
+            flat += [self._leaf(c, t) for c, t in zip(leaves, wanted, strict=True)]
+        return flat
+
+    def _leaf(self, ct: Any, aval: ShapedArray) -> Any:
+        if ct is None or isinstance(ct, SymbolicZero) or not has_tangent(aval):
+            return None
+        value = as_array(as_value(ct))
+        if value.shape == aval.shape and (issubdtype(aval.dtype, np.complexfloating) or value.dtype.kind != "c"):
+            return convert(value, aval.dtype, value.weak_type and value.dtype == aval.dtype)
+        if value.shape != aval.shape or value.dtype != aval.dtype:
+            raise ValueError(f"Custom VJP bwd rule {function_name(self.custom.bwd)} for function "
+                             f"{function_name(self.custom.fun)} must produce cotangents with the "
+                             f"shapes and dtypes of the arguments: expected {aval.str_short()}, got {value.aval.str_short()}.")  # fmt: skip
+        return value
+
+
+def _host_zero(aval: ShapedArray) -> Any:
+    return zeros(aval) if has_tangent(aval) else np.zeros(aval.shape, float0)
+
+
+def _linear_tangents(
+    rules: Any, note: list[Any], primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """Results, and tangents of which only the transpose is known."""
+    outs, residuals, residual_tree = rules.forward(primals, [t is not None for t in tangents], note)
+    types = tuple(p.aval for p in primals)
+    live = tuple(t is not None for t in tangents)
+    out_types = tuple(o.aval for o in outs)
+    moving = [i for i, o in enumerate(outs) if has_tangent(o.aval)]
+    touts = bind(custom_lin_op, *residuals, *[t for t in tangents if t is not None], rules=rules, residual_tree=residual_tree,
+                 count=len(residuals), types=types, live=live, out_tree=note[0], out_types=out_types)  # fmt: skip
+    found = dict(zip(moving, touts, strict=True))
+    return outs, [found.get(i) for i in range(len(outs))]
+
+
+def _lin_type(*types: ShapedArray, out_types: tuple[ShapedArray, ...], **_: Any) -> tuple[ShapedArray, ...]:
+    return tuple(tangent_type(t) for t in out_types if has_tangent(t))
+
+
+def _lin_transpose(cts: Sequence[Any], *args: Any, rules: Any, residual_tree: PyTreeDef, count: int,
+                   types: tuple[ShapedArray, ...], live: tuple[bool, ...], out_tree: PyTreeDef,
+                   out_types: tuple[ShapedArray, ...]) -> list[Any]:  # fmt: skip
+    given = iter(cts)
+    full = [next(given) if has_tangent(t) else None for t in out_types]
+    found = rules.backward(args[:count], residual_tree, full, out_tree, types, out_types)
+    return [None] * count + [ct for ct, alive in zip(found, live, strict=True) if alive]
+
+
+def _forward_mode(*args: Any, **params: Any) -> Any:
+    raise TypeError("can't apply forward-mode differentiation (jvp) to a custom_vjp function. Use reverse mode (grad, vjp), or "
+                    "give the derivative with custom_jvp.")  # fmt: skip
+
+
+def _lin_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
+               params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+    """The backward rule mapped; what is not mapped gets the sum of its cotangents."""
+    count, live, types = params["count"], params["live"], params["types"]
+    tangent_dims = iter(dims[count:])
+    own = tuple(next(tangent_dims) if alive else None for alive in live)
+    rules = _MappedRules(params["rules"], size, axis_name, own, tuple(dims[:count]), types)
+    full = lambda t: t.update(shape=(size, *t.shape), spec=((), *t.spec))  # noqa: E731
+    out_types = tuple(full(t) for t in params["out_types"])
+    outs = bind(custom_lin_op, *values, **{**params, "rules": rules, "out_types": out_types, "types": rules.types})
+    return outs, [0] * len(outs)
+
+
+class _MappedRules:
+    """The rules of a mapped function: `dims` are the mapped dims of its flat inputs, results have theirs first."""
+
+    def __init__(
+        self,
+        rules: Any,
+        size: int,
+        axis_name: Any,
+        dims: tuple[int | None, ...],
+        residual_dims: tuple[int | None, ...] | None = None,
+        inner_types: tuple[ShapedArray, ...] | None = None,
+    ) -> None:
+        self.rules = rules
+        self.size = size
+        self.axis_name = axis_name
+        self.dims = dims
+        self.residual_dims = residual_dims  # None: all first
+        self.types = () if inner_types is None else tuple(
+            t if d is None else t.update(shape=(*t.shape[:d], size, *t.shape[d:]), spec=(*t.spec[:d], (), *t.spec[d:]))
+            for t, d in zip(inner_types, dims, strict=True)
+        )  # fmt: skip
+
+    def _enter(self, trace: BatchTrace, x: Any, dim: int | None) -> Any:
+        return x if dim is None or x is None else BatchTracer(trace, x, dim)
+
+    def forward(
+        self, primals: Sequence[Any], perturbed: Sequence[bool], note: list[Any]
+    ) -> tuple[list[Any], list[Any], PyTreeDef]:
+        trace = BatchTrace(self.size, self.axis_name)
+        with tracing(trace):
+            outs, residuals, tree = self.rules.forward(
+                [self._enter(trace, p, d) for p, d in zip(primals, self.dims, strict=True)], perturbed, note)  # fmt: skip
+        return [lifted(trace, o) for o in outs], [lifted(trace, r) for r in residuals], tree
+
+    def backward(self, residuals: Sequence[Any], residual_tree: PyTreeDef, cts: Sequence[Any], out_tree: PyTreeDef,
+                 types: Sequence[ShapedArray], ct_types: Sequence[ShapedArray]) -> list[Any]:  # fmt: skip
+        trace = BatchTrace(self.size, self.axis_name)
+        at = self.residual_dims or (0,) * len(residuals)
+
+        def drop(t: ShapedArray, d: int | None) -> ShapedArray:
+            if d is None:
+                return t
+            return t.update(shape=(*t.shape[:d], *t.shape[d + 1 :]), spec=(*t.spec[:d], *t.spec[d + 1 :]))
+
+        inner = [drop(t, d) for t, d in zip(types, self.dims, strict=True)]
+        with tracing(trace):
+            found = self.rules.backward([self._enter(trace, r, d) for r, d in zip(residuals, at, strict=True)], residual_tree,
+                                        [self._enter(trace, c, 0) for c in cts], out_tree, inner,
+                                        [drop(t, 0) for t in ct_types])  # fmt: skip
+        return [None if ct is None else _left(trace, ct, d) for ct, d in zip(found, self.dims, strict=True)]
+
+
+def _left(trace: BatchTrace, ct: Any, dim: int | None) -> Any:
+    """A cotangent of a mapped rule in its argument's form: its mapped dim in place, or summed over if the argument has none."""
+    full = lifted(trace, ct)
+    if dim is None:
+        return do.reduce_sum(full, axes=(0,))
+    order = list(range(1, full.ndim))
+    order.insert(dim, 0)
+    return full if dim == 0 else do.transpose(full, permutation=tuple(order))
+
+
+custom_lin_op = define_op("custom_lin", type_rule=_lin_type, multiple_results=True, typed=True, jvp=_forward_mode,
+                          transpose=_lin_transpose, inline=_forward_mode, batch=_lin_batch)  # fmt: skip
+
+
+def _custom_vjp_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, count: int, rules: Any, out_tree: PyTreeDef,
+                    **params: Any) -> tuple[list[Any], list[Any]]:  # fmt: skip
+    if all(t is None for t in tangents[count:]):
+        outs = bind(custom_vjp_op, *primals, count=count, rules=rules, out_tree=out_tree, **params)
+        return outs, [None] * len(outs)
+    return _linear_tangents(rules, [out_tree], primals[count:], tangents[count:])
+
+
+def _custom_vjp_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
+                      params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+    count = params["count"]
+
+    def mapped(*xs: Any) -> list[Any]:
+        outs, found = batch_program(params["program"], size, axis_name, xs, dims)
+        return [full_in_front(size, o, d) for o, d in zip(outs, found, strict=True)]
+
+    program, consts = trace_program(mapped, [v.aval for v in values], params["program"].name)
+    rules = _MappedRules(params["rules"], size, axis_name, tuple(dims[count:]))
+    outs = bind(custom_vjp_op, *consts, *values, program=program, name=params["name"], count=len(consts) + count, rules=rules,
+                out_tree=params["out_tree"])  # fmt: skip
+    return outs, [0] * len(outs)
+
+
+custom_vjp_op = define_op("custom_vjp_call", type_rule=called_type, multiple_results=True, typed=True, jvp=_custom_vjp_jvp,
+                          inline=lambda eqn: eqn.params["program"], batch=_custom_vjp_batch,
+                          shown=Shown(renamed={"program": "call_jaxpr"}))  # fmt: skip

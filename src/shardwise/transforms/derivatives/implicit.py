@@ -1,0 +1,238 @@
+"""Derivatives of what an iteration finds: `custom_linear_solve` and `custom_root`, by the equation that the result satisfies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
+from shardwise.ir import Program, ShapedArray, Shown, Var, bind, define_op, trace_program
+from shardwise.ir.op import Params, UndefinedPrimal
+from shardwise.ops.rules.derivative import do, full_in_front
+from shardwise.transforms.derivatives.autodiff import jvp, linear_transpose, linearize
+from shardwise.transforms.derivatives.custom_derivatives import closure_convert
+from shardwise.transforms.derivatives.custom_jvp import custom_jvp
+from shardwise.transforms.derivatives.custom_rules import called_type, flat_values, function_name
+from shardwise.transforms.interpreters.jvp import zeros
+from shardwise.transforms.interpreters.vmap import batch_program, vmap
+
+Flat = Callable[[Sequence[Any], Sequence[Any]], list[Any]]  # (captured values, vectors) -> vectors
+Traced = tuple[Program, list[Any]]  # a program, and what it closes over
+
+
+# -- linear systems ----------------------------------------------------------------------------------------------------------
+
+
+def custom_linear_solve(matvec: Callable[[Any], Any], b: Any, solve: Callable[..., Any],
+                        transpose_solve: Callable[..., Any] | None = None, symmetric: bool = False,
+                        has_aux: bool = False) -> Any:  # fmt: skip
+    """x with ``matvec(x) == b``, found by ``solve(matvec, b)``, with the derivatives of an exact solution.
+
+    Args:
+        matvec: a linear function; it may close over values being differentiated.
+        b: the right-hand side, an array or a tree.
+        solve: may be any iteration; it is never differentiated.
+        transpose_solve: ``transpose_solve(vecmat, ct)`` solves the transposed system; needed for reverse mode unless `symmetric`.
+        symmetric: `matvec` is its own transpose.
+        has_aux: the solvers return ``(x, aux)``.
+
+    Raises TypeError where `matvec` or a solver gives another structure than `b` has, ValueError for other types.
+    """
+    if transpose_solve is None and symmetric:
+        transpose_solve = solve
+    leaves, tree = flat_values(b)
+    types = [x.aval for x in leaves]
+    converted, captured = closure_convert(matvec, b)
+    aux_tree: list[PyTreeDef] = []
+
+    def flat_matvec(consts: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
+        return _checked("matvec", converted(tree_unflatten(tree, vectors), *consts), tree, types)
+
+    trace_program(lambda *vs: flat_matvec(captured, vs), types, "matvec")  # raises where it does not fit b
+
+    def vecmat(consts: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        if symmetric:
+            return flat_matvec(consts, cts)
+        back = linear_transpose(lambda *vs: flat_matvec(consts, vs), *cts)
+        return list(back(list(cts)))
+
+    def solver(function: Callable[..., Any], product: Flat, name: str) -> Flat:
+        def run(consts: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
+            def multiply(x: Any) -> Any:
+                return tree_unflatten(tree, product(consts, flat_values(x)[0]))
+
+            found = function(multiply, tree_unflatten(tree, vectors))
+            aux: list[Any] = []
+            if has_aux:
+                found, extra = found
+                aux, structure = flat_values(extra)
+                aux_tree[:] = [structure]
+            return [*_checked(name, found, tree, types), *aux]
+
+        return run
+
+    back = transpose_solve
+    outs = _bound(
+        captured,
+        leaves,
+        solver(solve, flat_matvec, "solve"),
+        None if back is None else solver(back, vecmat, "transpose_solve"),
+        flat_matvec,
+        vecmat,
+    )
+    x = tree_unflatten(tree, outs[: len(leaves)])
+    return (x, tree_unflatten(aux_tree[0], outs[len(leaves) :])) if has_aux else x
+
+
+def _bound(
+    consts: Sequence[Any], vectors: Sequence[Any], forward: Flat, backward: Flat | None, matvec: Flat, vecmat: Flat
+) -> list[Any]:
+    """Bind the op. Its operands are what the solvers close over, what the matrix closes over, and the right-hand side."""
+    n = len(consts)
+    types = [x.aval for x in (*consts, *vectors)]
+    solve = trace_program(lambda *xs: forward(xs[:n], xs[n:]), types, "solve")
+    back = None
+    if backward is not None:
+        back = trace_program(lambda *xs: backward(xs[:n], xs[n:]), types, "transpose_solve")
+    return _bound_programs([*consts, *vectors], 0, n, solve, back, matvec, vecmat)
+
+
+def _bound_programs(operands: Sequence[Any], first: int, known: int, solve: Traced, back: Traced | None, matvec: Flat,
+                    vecmat: Flat) -> list[Any]:  # fmt: skip
+    """Bind the op with two traced programs of the operands; what these close over becomes operands in front of all others."""
+    program, own = solve
+    transposed, others = back or (None, [])
+    if transposed is not None:
+        transposed = _with_inputs(transposed, [x.aval for x in own], 0)
+    program = _with_inputs(program, [x.aval for x in others], len(own))
+    more = len(own) + len(others)
+    return bind(linear_solve_op, *own, *others, *operands, program=program, back=transposed, first=more + first,
+                known=more + known, matvec=matvec, vecmat=vecmat)  # fmt: skip
+
+
+def _with_inputs(program: Program, types: Sequence[ShapedArray], at: int) -> Program:
+    """The program with inputs more, which it does not read."""
+    inputs = (*program.inputs[:at], *map(Var, types), *program.inputs[at:])
+    return Program(inputs, program.equations, program.outputs, 0, program.name)
+
+
+def _checked(name: str, found: Any, tree: PyTreeDef, types: Sequence[ShapedArray], of: str = "b") -> list[Any]:
+    outs, out_tree = flat_values(found)
+    if out_tree != tree:
+        raise TypeError(
+            f"{name}() output pytree structure must match that of {of}, got output structure {out_tree} and that of {of} {tree}."
+        )
+    for out, t in zip(outs, types, strict=True):
+        if out.shape != t.shape or out.dtype != t.dtype:
+            raise ValueError(
+                f"{name}() output must have the shapes and dtypes of {of}: got {out.aval.str_short()} for {t.str_short()}."
+            )
+    return outs
+
+
+def _solve_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    """x' = a^-1 (b' - a' x); what only the solver closes over does not matter."""
+    first, known, matvec = params["first"], params["known"], params["matvec"]
+    outs = bind(linear_solve_op, *primals, **params)
+    consts, vectors = primals[first:known], primals[known:]
+    x = outs[: len(vectors)]
+    right = [zeros(v.aval) if t is None else t for v, t in zip(vectors, tangents[known:], strict=True)]
+    if any(t is not None for t in tangents[first:known]):
+        along = tuple(zeros(c.aval) if t is None else t for c, t in zip(consts, tangents[first:known], strict=True))
+        _, moved = jvp(lambda *cs: matvec(cs, x), tuple(consts), along)
+        right = [do.sub(r, m) for r, m in zip(right, moved, strict=True)]
+    touts = bind(linear_solve_op, *primals[:known], *right, **params)[: len(vectors)]
+    return outs, [*touts, *[None] * (len(outs) - len(vectors))]
+
+
+def _solve_transpose(cts: Sequence[Any], *args: Any, program: Program, back: Program | None, matvec: Flat, vecmat: Flat,
+                     first: int, known: int) -> list[Any]:  # fmt: skip
+    """The transposed system: matrix and solvers change places."""
+    if back is None:
+        raise TypeError("transpose_solve required for backwards mode automatic differentiation of custom_linear_solve; or say "
+                        "symmetric=True.")  # fmt: skip
+    vectors = args[known:]
+    given = [zeros(v.aval) if c is None else c for c, v in zip(cts, vectors, strict=False)]
+    found = bind(linear_solve_op, *args[:known], *given, program=back, back=program, matvec=vecmat, vecmat=matvec, first=first,
+                 known=known)  # fmt: skip
+    return [None] * known + [
+        c if isinstance(v, UndefinedPrimal) else None for c, v in zip(found, vectors, strict=False)
+    ]
+
+
+def _solve_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
+                 params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+    """All functions mapped; every vector has its mapped dim in front."""
+    first, known = params["first"], params["known"]
+    const_dims = tuple(dims[first:known])
+    vectors = [full_in_front(size, v, d) for v, d in zip(values[known:], dims[known:], strict=True)]
+    operands = [*values[:known], *vectors]
+    all_dims = [*dims[:known], *[0] * len(vectors)]
+
+    def mapped(function: Flat) -> Flat:
+        both = vmap(function, (const_dims, 0), axis_size=size)
+        return lambda consts, xs: list(both(tuple(consts), list(xs)))
+
+    def mapped_program(program: Program) -> Traced:
+        def run(*xs: Any) -> list[Any]:
+            outs, found = batch_program(program, size, axis_name, xs, all_dims)
+            return [full_in_front(size, o, d) for o, d in zip(outs, found, strict=True)]
+
+        return trace_program(run, [x.aval for x in operands], program.name)
+
+    back = None if params["back"] is None else mapped_program(params["back"])
+    solve = mapped_program(params["program"])
+    outs = _bound_programs(operands, first, known, solve, back, mapped(params["matvec"]), mapped(params["vecmat"]))
+    return outs, [0] * len(outs)
+
+
+linear_solve_op = define_op("custom_linear_solve", type_rule=called_type, multiple_results=True, typed=True,
+                            inline=lambda eqn: eqn.params["program"], jvp=_solve_jvp, transpose=_solve_transpose,
+                            batch=_solve_batch, shown=Shown(aliases=("linear_solve",)))  # fmt: skip
+
+
+# -- roots ---------------------------------------------------------------------------------------------------------------------
+
+
+def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[..., Any], tangent_solve: Callable[..., Any],
+                has_aux: bool = False) -> Any:  # fmt: skip
+    """x with ``f(x) == 0``, found by ``solve(f, initial_guess)``, with derivatives by the implicit function theorem.
+
+    Args:
+        f: may close over values being differentiated; maps x to something of its structure.
+        initial_guess: where the solver starts; no derivative flows to it.
+        solve: may be any iteration; it is never differentiated.
+        tangent_solve: ``tangent_solve(g, y)`` solves ``g(x) == y`` for a linear g; for reverse mode it must be transposable.
+        has_aux: `solve` returns ``(x, aux)``.
+
+    Raises TypeError where `f` or a solver gives another structure than `initial_guess` has.
+    """
+    from shardwise.ops.elementwise.casts import stop_gradient
+
+    start = stop_gradient(initial_guess)
+    guess, tree = flat_values(initial_guess)
+    types = [x.aval for x in guess]
+    trace_program(lambda *xs: _checked("f", f(tree_unflatten(tree, xs)), tree, types, "initial_guess"), types, "f")
+    # All that the functions close over becomes an argument, so that the rule below sees its values and tangents.
+    converted, own = closure_convert(f, initial_guess)
+    found, solver_values = closure_convert(lambda guess: solve(f, guess), start)
+    tangent, tangent_values = closure_convert(lambda x, y: tangent_solve(linearize(f, x)[1], y), start, start)
+    n, m = len(own), len(own) + len(solver_values)
+
+    @custom_jvp
+    def root(*values: Any) -> Any:
+        result = found(start, *values[n:m])
+        return result if has_aux else (result, ())
+
+    @root.defjvp
+    def root_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+        x, aux = root(*primals)
+        _, moved = jvp(lambda *cs: converted(x, *cs), primals[:n], tangents[:n])
+        dx = tangent(x, tree_map(do.neg, moved), *primals[m:])
+        return (x, aux), (dx, tree_map(lambda v: zeros(v.aval) if hasattr(v, "aval") else v, aux))
+
+    x, aux = root(*own, *solver_values, *tangent_values)
+    if tree_flatten(x)[1] != tree:
+        raise TypeError(f"custom_root: {function_name(solve)} must give the structure of the initial guess, {tree}, got "
+                        f"{tree_flatten(x)[1]}.")  # fmt: skip
+    return (x, aux) if has_aux else x

@@ -1,0 +1,1 @@
+"""The traces that interpret ops: batching, forward mode, linearization, and programs transformed by them."""

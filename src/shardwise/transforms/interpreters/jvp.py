@@ -1,0 +1,161 @@
+"""Forward-mode derivatives: each op's own rule, applied as the op is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import float0
+from shardwise.ir import ShapedArray, Trace, Tracer, bind, current_trace, eval_program, infer_types, tracing
+from shardwise.ir.op import Op
+from shardwise.ops.devices.layout import reshard_op
+from shardwise.ops.devices.variance import pvary_op
+from shardwise.ops.rules.derivative import filled, has_tangent
+
+
+class JVPTracer(Tracer):
+    """A value and its tangent (None where zero)."""
+
+    __slots__ = ("primal", "tangent")
+    _kind = "JVPTracer"
+    _trace_kind = "JVPTrace"
+
+    def __init__(self, trace: JVPTrace, primal: Any, tangent: Any) -> None:
+        self.owner = trace
+        self.primal = primal
+        self.tangent = tangent
+        self.aval = primal.aval
+
+    def __getattr__(self, name: str) -> Any:
+        # A concrete primal has a value: print, `if` and int() see it, as derivatives of eager code expect. float() and complex()
+        # do not, because their results would go on without the tangent.
+        if name in ("tangent", "primal"):
+            raise AttributeError(name)
+        return super().__getattr__(name)
+
+    def __bool__(self) -> bool:
+        return bool(self.primal)
+
+    def __int__(self) -> int:
+        return int(self.primal)
+
+    def __index__(self) -> int:
+        return self.primal.__index__()
+
+    def item(self, *args: Any) -> Any:
+        """One element of the primal as a Python scalar, where the primal is concrete."""
+        return self.primal.item(*args)
+
+
+class JVPTrace(Trace):
+    """Applies derivative rules."""
+
+    __slots__ = ("parent",)
+
+    def __init__(self, parent: Trace | None = None) -> None:
+        super().__init__()
+        self.parent = parent or current_trace()
+
+    def unwrap(self, x: Any) -> tuple[Any, Any]:
+        """The primal and the tangent or None."""
+        return (x.primal, x.tangent) if isinstance(x, JVPTracer) and x.owner is self else (x, None)
+
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        pairs = [self.unwrap(a) for a in args]
+        primals, tangents = [p for p, _ in pairs], [t for _, t in pairs]
+        with tracing(self.parent):
+            if all(t is None for t in tangents):
+                return bind(op, *primals, **params)
+            if op.linearize is not None and getattr(self.parent, "is_linear", False):
+                outs, touts = op.linearize(self.parent, primals, tangents, params)
+            else:
+                outs, touts = apply_jvp(op, primals, tangents, params)
+        wrapped = [o if t is None else JVPTracer(self, o, t) for o, t in zip(outs, touts, strict=True)]
+        return wrapped if op.multiple_results else wrapped[0]
+
+
+def apply_jvp(
+    op: Op, primals: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
+) -> tuple[list[Any], list[Any]]:
+    """The op's results and their tangents, as lists."""
+    rule = op.jvp
+    if rule is None and op.inline is not None:
+        return _jvp_inlined(op, primals, tangents, params)
+    if rule is None:
+        types = infer_types(op, tuple(p.aval for p in primals), params)
+        if any(is_differentiable(t) for t in types):
+            raise NotImplementedError(
+                f"op {op.name} has no derivative rule. Wrap the computation in custom_jvp, or use stop_gradient."
+            )
+        touts: Any = [None] * len(types) if op.multiple_results else None
+        outs = bind(op, *primals, **params)
+    elif rule == "linear":
+        given = [filled(p.aval) if t is None else t for t, p in zip(tangents, primals, strict=True)]
+        outs, touts = bind(op, *primals, **params), bind(op, *given, **params)
+    else:
+        outs, touts = rule(primals, tangents, **params)
+    if not op.multiple_results:
+        outs, touts = [outs], [touts]
+    return list(outs), list(touts)
+
+
+def _jvp_inlined(
+    op: Op, primals: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
+) -> tuple[list[Any], list[Any]]:
+    """An op that calls a program: the program's equations, one by one."""
+    from shardwise.ir import Equation, Var
+
+    assert op.inline is not None
+    shown = Equation(op, tuple(Var(p.aval) for p in primals), (), params)
+    program = op.inline(shown)
+    return jvp_program(program, primals, tangents)
+
+
+def jvp_program(program: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Results and tangents of a program under the current trace."""
+    trace = JVPTrace()
+    with tracing(trace):
+        entered = [p if t is None else JVPTracer(trace, p, t) for p, t in zip(primals, tangents, strict=True)]
+        outs = eval_program(program, entered)
+    pairs = [trace.unwrap(o) for o in outs]
+    return [p for p, _ in pairs], [t for _, t in pairs]
+
+
+def tangent_type(aval: ShapedArray) -> ShapedArray:
+    """The type of tangents: the value's own for floats and complex numbers, float0 for others."""
+    if is_differentiable(aval):
+        return aval
+    return ShapedArray(aval.shape, np.dtype(float0), vma=aval.vma)
+
+
+def cotangent_type(aval: ShapedArray) -> ShapedArray:
+    """The type of cotangents: over axes where the value is reduced (equal by promise), theirs are partial sums."""
+    if aval.reduced or aval.unreduced:
+        return aval.update(reduced=aval.unreduced, unreduced=aval.reduced)
+    return aval
+
+
+def is_differentiable(aval: ShapedArray) -> bool:
+    """Whether values of this type have tangents."""
+    return has_tangent(aval)
+
+
+def zeros(aval: ShapedArray) -> Any:
+    """A zero of a type, laid out like the value."""
+    value = filled(cotangent_type(aval))
+    return bind(pvary_op, value, axes=tuple(sorted(aval.vma))) if aval.vma else value
+
+
+def instantiate(tangent: Any, aval: ShapedArray) -> Any:
+    """The tangent, or an explicit zero for None."""
+    return zeros(tangent_type(aval)) if tangent is None else tangent
+
+
+def conformed(x: Any, aval: ShapedArray) -> Any:
+    """A tangent with the variance and the explicit layout of the value it belongs to."""
+    if aval.mesh is not None and (x.aval.mesh is None or x.aval.spec != aval.spec):
+        x = bind(reshard_op, x, sharding=aval.sharding, concrete=None)
+    missing = tuple(sorted(aval.vma - x.aval.vma))
+    return bind(pvary_op, x, axes=missing) if missing else x

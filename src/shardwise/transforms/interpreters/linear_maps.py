@@ -1,0 +1,179 @@
+"""What `vjp` and `linearize` give back: a linear function whose residuals are its leaves, so that it passes through jit.
+
+Comes in: a `Linearized` and the structures of what goes in and out. Goes out: a `Partial`, or a `VJP` in today's dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.dtypes import float0
+from shardwise.base.tree import Partial, PyTreeDef, register_pytree_node, tree_flatten, tree_unflatten
+from shardwise.ir import Program, ShapedArray, eval_program
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.transforms.interpreters.jvp import conformed, is_differentiable, tangent_type, zeros
+from shardwise.transforms.interpreters.linearize import Linearized, pull_back
+
+
+@dataclass(frozen=True, eq=False)
+class LinearMap:
+    """The part of a linearized function that is structure: its program, the types at both ends and their trees.
+
+    `ins` and `outs` are the positions of the inputs and results that the program knows; the others have zero tangents.
+    """
+
+    program: Program
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+    in_types: tuple[ShapedArray, ...]
+    out_types: tuple[ShapedArray, ...]
+    in_tree: PyTreeDef
+    out_tree: PyTreeDef
+
+    def push(self, residuals: Sequence[Any], tangents: Any) -> Any:
+        """Tangents of the results from those of the arguments."""
+        leaves, tree = tree_flatten(tangents)
+        if tree != self.in_tree:
+            kind = config.dialect.functions.linearized_tree_error
+            raise kind(f"linearized function called on tangent values with structure {tree}, expected {self.in_tree}.")
+        given = [tangent_in(t, x, "the linearized function") for t, x in zip(self.in_types, leaves, strict=True)]
+        outs = eval_program(self.program, [*residuals, *[given[i] for i in self.ins]])
+        found = dict(zip(self.outs, outs, strict=True))
+        return tree_unflatten(self.out_tree, [tangent_out(t, found.get(i)) for i, t in enumerate(self.out_types)])
+
+    def pull(self, residuals: Sequence[Any], cotangent: Any) -> Any:
+        """A tuple of cotangents of the arguments from that of the result."""
+        leaves, tree = tree_flatten(cotangent)
+        if tree != self.out_tree:
+            raise ValueError(
+                f"unexpected tree structure: the argument to a VJP function must be like the result: got {tree}, but expected to "
+                f"match {self.out_tree}"
+            )
+        cts = [_cotangent_in(t, c) for t, c in zip(self.out_types, leaves, strict=True)]
+        found = pull_back(self.program, residuals, [cts[i] for i in self.outs])
+        by_input = dict(zip(self.ins, found, strict=True))
+        return tree_unflatten(self.in_tree, [_cotangent_out(t, by_input.get(i)) for i, t in enumerate(self.in_types)])
+
+
+def linear_map(lin: Linearized, primals: Sequence[Any], in_tree: PyTreeDef, out_tree: PyTreeDef) -> LinearMap:
+    """The structure of a function linearized at `primals`."""
+    in_types, out_types = tuple(p.aval for p in primals), tuple(r.aval for r in lin.results)
+    return LinearMap(lin.program, lin.ins, lin.outs, in_types, out_types, in_tree, out_tree)
+
+
+@dataclass(frozen=True)
+class _Push:
+    """`LinearMap.push` as the function of a Partial."""
+
+    linear: LinearMap
+
+    def __call__(self, residuals: Sequence[Any], *tangents: Any) -> Any:
+        return self.linear.push(residuals, tangents)
+
+
+@dataclass(frozen=True)
+class _Pull:
+    """`LinearMap.pull` as the function of a Partial."""
+
+    linear: LinearMap
+
+    def __call__(self, residuals: Sequence[Any], cotangent: Any) -> Any:
+        return self.linear.pull(residuals, cotangent)
+
+
+class VJP:
+    """What `vjp` returns today: maps a cotangent of the result to a tuple of cotangents of the arguments.
+
+    A pytree: its leaves are `opaque_residuals`, the values kept from the forward pass.
+    """
+
+    def __init__(self, linear: LinearMap, residuals: Sequence[Any]) -> None:
+        self._linear = linear
+        self.opaque_residuals = list(residuals)
+
+    in_tree = property(lambda self: self._linear.in_tree, doc="The structure of the arguments.")
+    out_tree = property(lambda self: self._linear.out_tree, doc="The structure of the result.")
+    jaxpr = property(lambda self: self._linear.program, doc="The linear program, residuals first.")
+
+    def __call__(self, cotangent: Any) -> Any:
+        return self._linear.pull(self.opaque_residuals, cotangent)
+
+    def __repr__(self) -> str:
+        return f"VJP(in_tree={self.in_tree}, out_tree={self.out_tree}, opaque_residuals={self.opaque_residuals})"
+
+
+register_pytree_node(
+    VJP, lambda f: (tuple(f.opaque_residuals), f._linear), lambda linear, children: VJP(linear, children)
+)
+
+
+def pushing(linear: LinearMap, residuals: Sequence[Any]) -> Callable[..., Any]:
+    """The function that `linearize` returns."""
+    return Partial(_Push(linear), list(residuals))
+
+
+def pulling(linear: LinearMap, residuals: Sequence[Any]) -> Callable[[Any], Any]:
+    """The function that `vjp` returns."""
+    return VJP(linear, residuals) if config.dialect.functions.vjp_is_object else Partial(_Pull(linear), list(residuals))
+
+
+# -- values at both ends ---------------------------------------------------------------------------------------------------
+
+
+def host_zero(aval: ShapedArray) -> Any:
+    """The tangent of an integer: a NumPy array of float0."""
+    return np.zeros(aval.shape, float0)
+
+
+def tangent_in(aval: ShapedArray, tangent: Any, what: str) -> Any:
+    """A tangent of a value of type `aval`; None for what has no tangents. TypeError or ValueError where they do not fit."""
+    if not is_differentiable(aval):
+        if getattr(tangent, "dtype", None) != float0:
+            kind = TypeError if what == "jax.jvp" else ValueError
+            raise kind(f"primal and tangent arguments to {what} do not match; values of type {aval.str_short()} have tangents of "
+                            f"dtype float0 only, such as np.zeros({aval.shape}, float0), but got {tangent!r}.")  # fmt: skip
+        return None
+    value = as_array(as_value(tangent))
+    if value.shape != aval.shape:
+        raise ValueError(f"{what} called with different primal and tangent shapes; got primal shape {aval.shape} and tangent shape "
+                         f"{value.shape}.")  # fmt: skip
+    if value.dtype != aval.dtype:
+        kind = config.dialect.functions.linearized_dtype_error if what == "the linearized function" else TypeError
+        raise kind(f"primal and tangent arguments to {what} do not match; dtypes must be equal, or in case of int/bool primal dtype the "
+                   f"tangent dtype must be float0. Got primal dtype {aval.dtype} and so expected tangent dtype {aval.dtype}, but got "
+                   f"tangent dtype {value.dtype} instead.")  # fmt: skip
+    return value
+
+
+def tangent_out(aval: ShapedArray, tangent: Any) -> Any:
+    """The tangent of a result as users see it."""
+    if not is_differentiable(aval):
+        return host_zero(aval)
+    return zeros(tangent_type(aval)) if tangent is None else conformed(tangent, aval)
+
+
+def _cotangent_in(aval: ShapedArray, ct: Any) -> Any:
+    if not is_differentiable(aval) or (isinstance(ct, np.ndarray) and ct.dtype == float0):
+        return None
+    value = as_array(as_value(ct))
+    if value.shape != aval.shape:
+        raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got {value.aval.str_short()}, but "
+                         f"expected {aval.str_short()}, the type of the corresponding result.")  # fmt: skip
+    if value.dtype != aval.dtype:
+        raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got {value.aval.str_short()}, but expected "
+                         f"{aval.str_short()} because the corresponding output of the differentiated function had that type.")  # fmt: skip
+    if aval.mesh is not None and value.aval.mesh is not None and value.aval.spec != aval.spec:
+        raise ValueError(f"the cotangent {value.aval.str_short()} is laid out otherwise than the result {aval.str_short()}; "
+                         "reshard it first.")  # fmt: skip
+    return value
+
+
+def _cotangent_out(aval: ShapedArray, ct: Any) -> Any:
+    if not is_differentiable(aval):
+        return host_zero(aval)
+    return zeros(tangent_type(aval)) if ct is None else as_array(ct)

@@ -1,0 +1,175 @@
+"""Reverse mode: run forward, record only what is linear in the tangents, then transpose that program.
+
+A `LinearTrace` records the ops that touch tangents; everything else runs at once in its parent. So each op's jvp rule,
+executed under it, splits by itself into the forward computation and a linear program with its residuals captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.ir import (
+    Literal,
+    Program,
+    ProgramTrace,
+    ShapedArray,
+    Trace,
+    Tracer,
+    UndefinedPrimal,
+    Var,
+    bind,
+    current_trace,
+    tracing,
+)
+from shardwise.ir.axis_scope import CHECK_VMA, LOCAL_DERIVATIVES
+from shardwise.ir.op import Op
+from shardwise.ops.devices.all_reduce import all_reduce
+from shardwise.ops.devices.layout import enter_auto_op, reshard_op
+from shardwise.ops.devices.variance import pcast_op, pvary_op
+from shardwise.ops.elementwise.binary import add_p
+from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, cotangent_type, is_differentiable, tangent_type
+
+
+class LinearTrace(ProgramTrace):
+    """Records equations with at least one linear operand; others run in the parent."""
+
+    __slots__ = ()
+    is_linear = True
+
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if any(isinstance(a, Tracer) and a.owner is self for a in args):
+            return super().process(op, args, params)
+        with tracing(self.parent):
+            return bind(op, *args, **params)
+
+
+@dataclass(frozen=True)
+class Linearized:
+    """Primal results, and the program that maps input tangents to output tangents.
+
+    `program.inputs` are the residuals, then one tangent per differentiable input (`ins`); its outputs are the tangents of
+    the results in `outs` (positions); the other results have zero tangents.
+    """
+
+    results: list[Any]
+    program: Program
+    residuals: list[Any]
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+
+
+def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], active: Sequence[bool] | None = None,
+                   parent: Trace | None = None) -> Linearized:  # fmt: skip
+    """Run `fun` (flat values to flat values) on `primals`, recording its linear part at `active` inputs."""
+    parent = parent or current_trace()
+    with tracing(parent):
+        linear = LinearTrace("linear")
+        trace = JVPTrace(linear)
+        chosen = [is_differentiable(p.aval) and (active is None or active[i]) for i, p in enumerate(primals)]
+        entered = []
+        for p, wanted in zip(primals, chosen, strict=True):
+            entered.append(JVPTracer(trace, p, linear.new_arg(tangent_type(p.aval))) if wanted else p)
+        with tracing(trace):
+            outs = fun(*entered)
+        pairs = [trace.unwrap(o) for o in outs]
+        trace.closed = True
+        positions = tuple(i for i, (_, t) in enumerate(pairs) if t is not None)
+        program, residuals = linear.finish([pairs[i][1] for i in positions])
+    return Linearized(
+        [p for p, _ in pairs], program, list(residuals), tuple(i for i, c in enumerate(chosen) if c), positions
+    )
+
+
+def transpose_program(program: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """Cotangents of a linear program's inputs (after its residuals) from those of its outputs; None is zero."""
+    linear = [UndefinedPrimal(v.aval) for v in program.inputs[len(residuals) :]]
+    return transpose_linear(program, [*residuals, *linear], cotangents)[len(residuals) :]
+
+
+def pull_back(program: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """`transpose_program` as programs call for it, with grad or vjp.
+
+    What they take inside of a body of the seed era's shard_map is that of each device by itself: there a psum transposes
+    to a psum, and cotangents of values that are the same everywhere stay unsummed. Derivatives of the whole shard_map do
+    not: its own rule transposes the body as its types say.
+    """
+    with CHECK_VMA.override(CHECK_VMA.get() and not LOCAL_DERIVATIVES.get()):
+        return transpose_program(program, residuals, cotangents)
+
+
+def transpose_linear(program: Program, args: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """One cotangent per input of a program that is linear in those given as `UndefinedPrimal`; None is zero.
+
+    Equations that touch no linear value are evaluated; the others are transposed, last one first.
+    """
+    values = {v: a for v, a in zip(program.inputs, args, strict=True) if not isinstance(a, UndefinedPrimal)}
+    linear = []
+    for eqn in program.equations:
+        if all(isinstance(a, Literal) or a in values for a in eqn.inputs):
+            outs = bind(eqn.op, *[a if isinstance(a, Literal) else values[a] for a in eqn.inputs], **eqn.params)
+            values.update(zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True))
+        else:
+            linear.append(eqn)
+    cts: dict[Var, Any] = {}
+    for atom, ct in zip(program.outputs, cotangents, strict=True):
+        if ct is not None and isinstance(atom, Var) and atom not in values:
+            accumulate(cts, atom, ct)
+    for eqn in reversed(linear):
+        out_cts = [cts.pop(v, None) for v in eqn.outputs]
+        if all(c is None for c in out_cts):
+            continue
+        args = [
+            a if isinstance(a, Literal) else values[a] if a in values else UndefinedPrimal(a.aval) for a in eqn.inputs
+        ]
+        results = apply_transpose(eqn.op, out_cts, args, dict(eqn.params))
+        for atom, ct in zip(eqn.inputs, results, strict=True):
+            if ct is not None and isinstance(atom, Var) and atom not in values:
+                accumulate(cts, atom, ct)
+    return [cts.get(v) for v in program.inputs]
+
+
+def apply_transpose(op: Op, cts: Sequence[Any], args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """The op's transpose rule, as a list with one cotangent or None per operand."""
+    if op.transpose is None:
+        raise NotImplementedError(f"op {op.name} has no transpose rule, so reverse mode cannot pass through it. Use jvp or jacfwd, or "
+                                  "wrap it in custom_vjp.")  # fmt: skip
+    if op.multiple_results:
+        return list(op.transpose(cts, *args, **params))
+    return list(op.transpose(cts[0], *args, **params))
+
+
+def accumulate(cts: dict[Var, Any], var: Var, ct: Any) -> None:
+    """Add a cotangent to what is known of its variable's."""
+    ct = fitted(ct, var.aval)
+    known = cts.get(var)
+    cts[var] = ct if known is None else bind(add_p, known, ct)
+
+
+def fitted(ct: Any, aval: ShapedArray) -> Any:
+    """A cotangent of a value of this type: where it varies over mesh axes that the value does not, the value was used on all
+    of them, so it is summed; it varies where the value does; on explicit axes it lies as the value does, and where the value
+    knows of none it leaves them."""
+    if ct.aval.vma != aval.vma and CHECK_VMA.get():
+        extra, missing = tuple(sorted(ct.aval.vma - aval.vma)), tuple(sorted(aval.vma - ct.aval.vma))
+        parts = tuple(a for a in extra if a in aval.reduced)
+        summed = tuple(a for a in extra if a not in parts)
+        if summed:
+            ct = bind(all_reduce, ct, axes=summed, kind="sum", groups=None)
+        if parts:
+            ct = bind(pcast_op, ct, axes=parts, to="unreduced")
+        if missing:
+            ct = bind(pvary_op, ct, axes=missing)
+    wanted = cotangent_type(aval)
+    have = ct.aval
+    if wanted.mesh is None and have.mesh is not None:
+        ct = bind(enter_auto_op, ct, axes=have.mesh.explicit_axes)
+    if wanted.mesh is not None and (
+        have.mesh is None
+        or have.spec != wanted.spec
+        or have.unreduced != wanted.unreduced
+        or have.reduced != wanted.reduced
+    ):
+        ct = bind(reshard_op, ct, sharding=wanted.sharding, concrete=None)
+    return ct

@@ -1,0 +1,1 @@
+"""`jit`: trace, compile, call; ahead of time as well."""

@@ -1,0 +1,411 @@
+"""Ahead of time: trace, lower and compile as separate steps, each with something to look at.
+
+Comes in: a jitted function, and arguments or their `ShapeDtypeStruct`s. Goes out: `Traced` (a program), `Lowered` (the
+program with layouts), `Compiled` (a callable for that one signature, with its shardings, costs and per-device program).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.base import config
+from shardwise.base.tree import PyTreeDef, equality_errors, keystr, tree_flatten, tree_map, tree_unflatten
+from shardwise.engine.array import ArrayImpl
+from shardwise.engine.compile import Executable
+from shardwise.engine.eager import literal_signature
+from shardwise.engine.signature import Signature, signature
+from shardwise.ir import Literal, Program, ShapedArray, Tracer
+from shardwise.ops.rules.convert import as_value
+from shardwise.sharding import (
+    GSPMDSharding,
+    NamedSharding,
+    Sharding,
+    SingleDeviceSharding,
+    Tiling,
+    sharding_like,
+)  # fmt: skip
+from shardwise.sharding.device import default_device
+from shardwise.sharding.formats import row_major
+from shardwise.transforms.jit.entry import Entry, as_array_impl
+from shardwise.transforms.jit.jaxpr import Abstract as Abstract
+from shardwise.transforms.jit.jaxpr import ClosedProgram as ClosedProgram
+from shardwise.transforms.jit.jaxpr import bind_abstract
+from shardwise.transforms.jit.jaxpr import make_jaxpr as make_jaxpr
+from shardwise.transforms.jit.jaxpr import struct_of as struct_of
+from shardwise.transforms.jit.jit import JitWrapped, TracedCall, jit
+from shardwise.transforms.jit.jit_shardings import moved
+from shardwise.transforms.reports.cost import cost_of
+from shardwise.transforms.reports.explain import explain_text, grid_text, program_text, program_with_layouts
+from shardwise.transforms.reports.memory_use import MemoryStats, memory_of
+from shardwise.transforms.tracing.arguments import check_compiler_options
+from shardwise.transforms.tracing.bound_call import BoundCall
+from shardwise.transforms.tracing.traced import TYPES_SUFFICE
+
+ArgsKwargs = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The tree of ShapeDtypeStructs that `fun(*args, **kwargs)` would give, without computing it.
+
+    Arguments may be arrays, ShapeDtypeStructs, or anything with a shape and a dtype; so may results.
+    """
+    wrapped = fun if isinstance(fun, JitWrapped) else jit(fun)
+    knows = config.dialect.jit.eval_shape_knows_shardings
+    with TYPES_SUFFICE.override(True):
+        return trace_call(wrapped, args, kwargs)._results(lambda t, s: struct_of(t, s if knows else None))
+
+
+# -- the three stages ----------------------------------------------------------------------------------------------------------
+
+
+def _leaf_signature(x: Any) -> Signature:
+    if isinstance(x, (ArrayImpl, Abstract)):
+        return x._sig
+    if isinstance(x, Literal):
+        return literal_signature(x)
+    return signature(x.aval, SingleDeviceSharding(default_device()), False)
+
+
+@dataclass(frozen=True)
+class OutInfo:
+    """What a leaf of the results is in JAX 0.5.3: shape, dtype, and the sharding if the call or the type says it."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    sharding: Sharding | None = None
+
+    @classmethod
+    def of(cls, aval: ShapedArray, sharding: Sharding | None = None) -> OutInfo:
+        """That of a result of type `aval`."""
+        struct = struct_of(aval, sharding)
+        return cls(struct.shape, struct.dtype, struct.sharding)
+
+
+@dataclass(frozen=True)
+class ArgInfo:
+    """What a leaf of the arguments is."""
+
+    _aval: ShapedArray
+    donated: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The global shape."""
+        return self._aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The element type."""
+        return self._aval.dtype
+
+
+def trace_call(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+    """Trace a jitted function for these arguments, which may be ShapeDtypeStructs."""
+    call = bind_abstract(wrapped, args, kwargs)
+    sigs = [_leaf_signature(x) for x in call.leaves]
+    traced, placed, outs = wrapped.prepare(call, sigs)
+    return Traced(wrapped, call, sigs, placed, traced, outs)
+
+
+class Stage:
+    """What the three stages have in common: the signature of the call."""
+
+    def __init__(self, call: BoundCall, avals: Sequence[ShapedArray], donated: Sequence[int], out_tree: PyTreeDef,
+                 out_avals: Sequence[ShapedArray], name: str, chosen: Sequence[Sharding | None]) -> None:  # fmt: skip
+        self._call = call
+        self._avals = tuple(avals)
+        self._out_avals = tuple(out_avals)
+        self._chosen = tuple(chosen)  # the out_shardings
+        self.in_tree = call.in_tree
+        self.out_tree = out_tree
+        self.donate_argnums = tuple(donated)
+        self.fun_name = name
+
+    @property
+    def in_avals(self) -> ArgsKwargs:
+        """The arguments' types, as (args, kwargs) without the static ones."""
+        return tree_unflatten(self.in_tree, self._avals)
+
+    @property
+    def out_avals(self) -> Any:
+        """The results' types, as a tree."""
+        return tree_unflatten(self.out_tree, self._out_avals)
+
+    def _results(self, info: Callable[[ShapedArray, Sharding | None], Any]) -> Any:
+        """What `info` tells of each result's type and the sharding that out_shardings names, as a tree."""
+        return tree_unflatten(self.out_tree, map(info, self._out_avals, self._chosen))
+
+    @property
+    def out_info(self) -> Any:
+        """What the results are, as a tree: ShapeDtypeStructs or OutInfos, as the dialect says; with out_shardings."""
+        return self._results(struct_of if config.dialect.jit.out_info_is_struct else OutInfo.of)
+
+    @property
+    def args_info(self) -> ArgsKwargs:
+        """An ArgInfo (type, donated) per argument leaf, as (args, kwargs)."""
+        infos = [ArgInfo(t, i in self.donate_argnums) for i, t in enumerate(self._avals)]
+        return tree_unflatten(self.in_tree, infos)
+
+
+class Traced(Stage):
+    """A function traced for one signature: its program is in `jaxpr`."""
+
+    def __init__(self, wrapped: JitWrapped, call: BoundCall, sigs: list[Signature], placed: list[Signature],
+                 traced: TracedCall, outs: Sequence[Sharding | None]) -> None:  # fmt: skip
+        super().__init__(call, [s.aval for s in placed], call.donated(wrapped._options.args), traced.out_tree,
+                         traced.program.out_types, traced.program.name, outs)  # fmt: skip
+        self._wrapped = wrapped
+        self._sigs = sigs
+        self._traced = traced
+
+    @property
+    def jaxpr(self) -> ClosedProgram:
+        """The program, with the values it captured."""
+        return ClosedProgram(self._traced.program, self._traced.consts)
+
+    @property
+    def out_info(self) -> Any:
+        """What the results are, as a tree; of OutInfos only types speak of shardings here."""
+        structs = config.dialect.jit.out_info_is_struct
+        return super().out_info if structs else self._results(lambda t, _: OutInfo.of(t))
+
+    def eval_shape(self) -> Any:
+        """What the function's own `eval_shape` gives: ShapeDtypeStructs with the shardings that out_shardings names."""
+        return self._results(struct_of)
+
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
+        """Lay the program out over the devices of its arguments; raises where they disagree."""
+        if lowering_platforms is not None and tuple(lowering_platforms) != ("cpu",):
+            raise NotImplementedError(
+                f"lowering_platforms={lowering_platforms!r}: programs run on 'cpu' only. Leave it out."
+            )
+        for leaf in self._call.leaves:
+            if isinstance(leaf, Tracer):
+                raise TypeError(
+                    f"lower() needs arrays or ShapeDtypeStructs, got a traced array ({leaf.aval.str_short()})."
+                )
+        return Lowered(self, self._wrapped._compile(self._call, self._sigs))
+
+
+class Lowered(Stage):
+    """A program laid out over devices: each value has its sharding, each needed collective is known."""
+
+    def __init__(self, traced: Traced, entry: Entry) -> None:
+        super().__init__(
+            traced._call, traced._avals, traced.donate_argnums, traced.out_tree, traced._out_avals, traced.fun_name,
+            traced._chosen,
+        )  # fmt: skip
+        self._entry = entry
+        self._names = traced._traced.names
+
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """The global program with the layout of every value, on the first line the mesh; `debug_info` adds source lines."""
+        self._check_dialect(dialect)
+        executable = self._entry.executable
+        return f"# {grid_text(executable)}\n{program_text(program_with_layouts(executable), debug_info)}"
+
+    def compiler_ir(self, dialect: str | None = None) -> Program:
+        """The global program, layouts in its types."""
+        self._check_dialect(dialect)
+        return program_with_layouts(self._entry.executable)
+
+    def _check_dialect(self, dialect: str | None) -> None:
+        if dialect in ("stablehlo", "hlo", "mhlo"):
+            raise NotImplementedError(f"there is no {dialect} here: nothing passes through XLA. Leave dialect out for the "
+                                      "program's own text.")  # fmt: skip
+        if dialect not in (None, "shardwise"):
+            raise ValueError(f"unknown dialect: {dialect!r}. Leave it out, or say 'shardwise'.")
+
+    def cost_analysis(self) -> dict[str, float]:
+        """'flops', 'transcendentals' and 'bytes accessed' of the global program."""
+        return cost_of(self._entry.executable.program)
+
+    def explain(self) -> str:
+        """The layout of each value, and each collective with its bytes per device, the op and the line that caused it."""
+        return explain_text(self._entry.executable, self._input_names(), result=False)
+
+    def _input_names(self) -> list[str]:
+        entry = self._entry
+        return [f"captured constant {i}" for i in range(len(entry.consts))] + [
+            self._names[i] or f"args[{i}]" for i in entry.kept
+        ]
+
+    def compile(self, compiler_options: Any = None) -> Compiled:
+        """The callable for this signature."""
+        check_compiler_options(compiler_options)
+        return Compiled(self)
+
+
+class Compiled(Stage):
+    """A function compiled for one signature. Call it without the static arguments.
+
+    Raises on call: TypeError for another tree of arguments or other types, ValueError for a committed argument that lies
+    otherwise than compiled for; each lists every mismatch. Uncommitted arguments are moved.
+    """
+
+    def __init__(self, lowered: Lowered) -> None:
+        super().__init__(lowered._call, lowered._avals, lowered.donate_argnums, lowered.out_tree, lowered._out_avals,
+                         lowered.fun_name, lowered._chosen)  # fmt: skip
+        self._entry = lowered._entry
+        self._names = lowered._names
+        self._lowered = lowered
+        self._known: dict[tuple[Any, ...], list[tuple[int, Signature]]] = {}
+        executable = self._entry.executable
+        own = executable.in_sigs[len(self._entry.consts) :]
+        self._in_shardings: list[Sharding | None] = [None] * len(self._avals)
+        for i, sig in zip(self._entry.kept, own, strict=True):
+            self._in_shardings[i] = input_sharding(executable, sig)
+
+    # -- looking at it -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def input_shardings(self) -> ArgsKwargs:
+        """(args, kwargs) with a sharding for each argument, None where the program does not use it."""
+        return tree_unflatten(self.in_tree, self._in_shardings)
+
+    @property
+    def output_shardings(self) -> Any:
+        """A sharding for each result."""
+        return tree_unflatten(self.out_tree, [s.sharding for s in self._entry.executable.out_sigs])
+
+    @property
+    def input_formats(self) -> ArgsKwargs:
+        """(args, kwargs) with layout and sharding of each argument."""
+        formats = [row_major(t.ndim, s) for t, s in zip(self._avals, self._in_shardings, strict=True)]
+        return tree_unflatten(self.in_tree, formats)
+
+    @property
+    def output_formats(self) -> Any:
+        """Layout and sharding of each result."""
+        sigs = self._entry.executable.out_sigs
+        return tree_unflatten(self.out_tree, [row_major(s.aval.ndim, s.sharding) for s in sigs])
+
+    @property
+    def out_info(self) -> Any:
+        """The results' ShapeDtypeStructs with their shardings."""
+        sigs = self._entry.executable.out_sigs
+        return tree_unflatten(
+            self.out_tree, [struct_of(t, s.sharding) for t, s in zip(self._out_avals, sigs, strict=True)]
+        )
+
+    def as_text(self) -> str:
+        """The program that each device runs, with its collectives."""
+        executable = self._entry.executable
+        return f"# each of {grid_text(executable)}\n{executable.device_program}"
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Per device: 'flops', 'transcendentals', 'bytes accessed', and 'collective bytes' sent."""
+        executable = self._entry.executable
+        return cost_of(executable.device_program, executable.grid.axis_sizes)
+
+    def memory_analysis(self) -> MemoryStats:
+        """Bytes per device: arguments, results, temporaries, donated (alias), code, and the peak."""
+        executable = self._entry.executable
+        return memory_of(executable.plan.program, executable.owned, len(executable.plan.source))
+
+    def runtime_executable(self) -> Executable:
+        """The library's own object: program, layouts, transfers and the generated plan."""
+        return self._entry.executable
+
+    def explain(self) -> str:
+        """As `Lowered.explain`, with the time each stage of compiling took."""
+        return explain_text(self._entry.executable, self._lowered._input_names(), result=True)
+
+    # -- calling it ---------------------------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arguments of the compiled signature."""
+        leaves, tree = tree_flatten((args, kwargs))
+        if tree != self.in_tree:
+            raise self._tree_error(args, kwargs)
+        values = [as_value(x) for x in leaves]
+        for x in values:
+            if isinstance(x, Tracer):
+                raise TypeError(
+                    "Cannot apply JAX transformations to a function lowered and compiled for a particular signature. "
+                    f"Detected argument of Tracer type {type(x)} ({x.aval.str_short()}). Call the jitted function instead."
+                )
+        key = tuple(x._sig if isinstance(x, ArrayImpl) else x.aval for x in values)
+        moves = self._known.get(key)
+        if moves is None:
+            self._check_types(values)
+            self._check_shardings(values)
+            for x in values:
+                if isinstance(x, ArrayImpl):
+                    x._check_alive()
+            moves = self._known[key] = self._moves(values)
+        entry = self._entry
+        used = [values[i] for i in entry.kept]
+        for k, sig in moves:
+            used[k] = moved(as_array_impl(used[k]), sig)
+        arguments: list[Any] = [*entry.consts, *used]
+        outs = entry.executable.call(arguments)
+        for i in entry.elsewhere([k for k, _ in moves]) if entry.donated else ():
+            leaf = values[i]
+            if isinstance(leaf, ArrayImpl):
+                leaf.delete()
+        return tree_unflatten(self.out_tree, outs)
+
+    def _moves(self, values: Sequence[Any]) -> list[tuple[int, Signature]]:
+        entry = self._entry
+        own = entry.executable.in_sigs[len(entry.consts) :]
+        return [
+            (k, sig)
+            for k, (i, sig) in enumerate(zip(entry.kept, own, strict=True))
+            if getattr(values[i], "_sig", None) is not sig
+        ]
+
+    def _tree_error(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
+        expected_args, expected_kwargs = tree_unflatten(self.in_tree, [0] * self.in_tree.num_leaves)
+        zeros_args, zeros_kwargs = tree_map(lambda _: 0, (args, kwargs))
+        problems = [f"at args{keystr(p)}, compiled for {a} but called with {b}, so {why}"
+                    for p, a, b, why in equality_errors(expected_args, zeros_args)]  # fmt: skip
+        problems += [f"at kwargs{keystr(p)}, compiled for {a} but called with {b}, so {why}"
+                     for p, a, b, why in equality_errors(expected_kwargs, zeros_kwargs)]  # fmt: skip
+        listed = "\n".join(f"    * {p}" for p in problems)
+        more = self._call.statics.given and len(args) + len(kwargs) > len(expected_args) + len(expected_kwargs)
+        hint = "\nStatic arguments must be left out of the call." if more else ""
+        return TypeError("Function compiled with input pytree does not match the input pytree it was called with. "
+                         f"There are {len(problems)} mismatches, including:\n{listed}{hint}")  # fmt: skip
+
+    def _check_types(self, values: Sequence[Any]) -> None:
+        lines = []
+        for name, want, x in zip(self._names, self._avals, values, strict=True):
+            if want.shape != x.aval.shape or want.dtype != x.aval.dtype:
+                lines.append(f"Argument '{name}' compiled with {_plain(want)} and called with {_plain(x.aval)}")
+        if lines:
+            raise TypeError("Argument types differ from the types for which this computation was compiled. Was enable_x64 set "
+                            "otherwise then? The mismatches are:\n" + "\n".join(lines))  # fmt: skip
+
+    def _check_shardings(self, values: Sequence[Any]) -> None:
+        lines = []
+        for name, want, x in zip(self._names, self._in_shardings, values, strict=True):
+            if want is None or not isinstance(x, ArrayImpl) or not x.committed or x.sharding is want:
+                continue
+            if not want.is_equivalent_to(x.sharding, x.ndim):
+                lines.append(f"Argument {name} with shape {_plain(x.aval)}:\n  Passed sharding: {x.sharding}\n"
+                             f"  Required sharding: {want}")  # fmt: skip
+        if lines:
+            head = config.dialect.jit.compiled_for_others_text
+            raise ValueError(f"{head} Here are the {len(lines)} mismatches:\n" + "\n".join(lines) +
+                             "\nMove the arguments with device_put, or compile for their shardings.")  # fmt: skip
+
+
+def _plain(aval: ShapedArray) -> str:
+    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"
+
+
+def input_sharding(executable: Executable, sig: Signature) -> Sharding:
+    """Where an argument of this signature goes: as committed, else whole on every device of the computation."""
+    grid = executable.grid
+    if sig.devices == grid.devices and (sig.committed or len(grid.devices) == 1):
+        return sig.sharding
+    if len(grid.devices) == 1:
+        return SingleDeviceSharding(grid.devices[0])
+    whole = Tiling(grid.sizes, grid.names, ((),) * sig.aval.ndim)
+    for other in (*executable.in_sigs, *executable.out_sigs):
+        if other.devices == grid.devices and isinstance(other.sharding, NamedSharding):
+            return sharding_like(other.sharding, whole)
+    return GSPMDSharding.get_replicated(grid.devices)

@@ -1,0 +1,71 @@
+"""`composed`: functions made of several ops that run as one compiled program on concrete arrays.
+
+Called op by op such a function would take one dispatch per op and, between them, the time of its own checks. While a
+function around it is traced, it is traced as well, and leaves its ops in that function's program.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from shardwise.engine.array import ArrayImpl
+from shardwise.ir import exact, exact_items, is_eager
+from shardwise.transforms.jit.jit import JitWrapped, jit
+
+F = TypeVar("F", bound=Callable[..., Any])
+_VARIANTS = 256  # combinations of further arguments that are kept per function
+
+
+def composed(arrays: int, *, numbers: bool = False) -> Callable[[F], F]:
+    """Decorate a function whose first `arrays` parameters are arrays (with `numbers`, Python's numbers, too) and whose others
+    are settings.
+
+    Calls where one of them is anything but a concrete array, or where a setting does not hash, run as they are.
+    """
+    kinds = {ArrayImpl, float, int} if numbers else {ArrayImpl}
+
+    def decorate(fun: F) -> F:
+        variants: dict[Any, JitWrapped] = {}
+
+        @functools.wraps(fun)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = args[:arrays]
+            for x in given:
+                if type(x) not in kinds:
+                    return fun(*args, **kwargs)
+            if len(given) != arrays or not is_eager():
+                return fun(*args, **kwargs)
+            try:
+                key = () if len(args) == arrays and not kwargs else _settings(args[arrays:], kwargs)
+                compiled = variants.get(key)
+            except TypeError:
+                return fun(*args, **kwargs)
+            if compiled is None:
+                if len(variants) >= _VARIANTS:
+                    variants.clear()
+                compiled = variants[key] = jit(_on_arrays(fun, args[arrays:], kwargs))
+            return compiled(*given)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def _settings(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The settings as a key; TypeError for one that does not hash, and for numbers that are more data than settings."""
+    if any(type(a) in (float, complex) for a in (*args, *kwargs.values())):
+        raise TypeError
+    return exact(args), exact_items(kwargs)
+
+
+def _on_arrays(fun: Callable[..., Any], settings: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    """`fun` as a function of its arrays alone."""
+    if not settings and not kwargs:
+        return fun
+
+    def on_arrays(*arrays: Any) -> Any:
+        return fun(*arrays, *settings, **kwargs)
+
+    return functools.update_wrapper(on_arrays, fun)

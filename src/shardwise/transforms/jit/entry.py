@@ -1,0 +1,137 @@
+"""`Entry`: a compiled call for one list of leaf signatures, and which donated leaves its results can take over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.dtypes import float0
+from shardwise.base.tree import PyTreeDef, treedef_is_leaf
+from shardwise.engine.array import ArrayImpl, from_literal
+from shardwise.engine.compile import Executable
+from shardwise.engine.signature import Signature
+from shardwise.ir import Literal
+from shardwise.transforms.jit.jit_shardings import moved
+from shardwise.transforms.tracing.bound_call import check_donation
+
+
+class Entry:
+    """A compiled call for one list of leaf signatures; `call(leaves)` runs it and gives the result tree."""
+
+    __slots__ = (
+        "_elsewhere",
+        "_given",
+        "_unflatten",
+        "call",
+        "consts",
+        "donated",
+        "executable",
+        "kept",
+        "out_tree",
+        "placed",
+    )
+
+    def __init__(self, executable: Executable, consts: list[Any], kept: list[int], placed: list[tuple[int, Signature]],
+                 donated: list[tuple[int, bool]], out_tree: PyTreeDef, leaves: int) -> None:  # fmt: skip
+        self.executable = executable
+        self.consts = consts
+        self.kept = kept  # leaves that the program uses
+        self.placed = placed  # (position among the kept, signature) of leaves that enter under another signature
+        self.donated = donated  # (leaf, whether an output can take its buffer)
+        self.out_tree = out_tree
+        self._given = [i for i, _ in donated]
+        self._elsewhere = self.elsewhere([k for k, _ in placed])
+        unflatten: Callable[[Sequence[Any]], Any] = out_tree.spec.unflatten
+        hostly = any(s.aval.dtype == float0 for s in executable.out_sigs)
+        if hostly:
+            unflatten = _with_host_zeros(unflatten)
+        self._unflatten = unflatten
+        plain = not (consts or placed or donated) and kept == list(range(leaves))
+        run = executable.call
+        self.call: Callable[[Sequence[Any]], Any]
+        if not plain:
+            self.call = self._general
+        elif treedef_is_leaf(out_tree) and out_tree.num_leaves and not hostly:
+            self.call = executable.single()
+        else:
+            self.call = lambda leaves: unflatten(run(leaves))
+
+    def _general(self, leaves: Sequence[Any]) -> Any:
+        donated = self._given
+        if donated and len({*map(id, leaves)}) != len(leaves):
+            check_donation(leaves, donated)
+        args = [leaves[i] for i in self.kept]
+        for i, sig in self.placed:
+            args[i] = moved(as_array_impl(args[i]), sig)
+        outs = self.executable.call([*self.consts, *args] if self.consts else args)
+        for i in self._elsewhere:
+            if isinstance(leaves[i], ArrayImpl):
+                leaves[i].delete()
+        return self._unflatten(outs)
+
+    def elsewhere(self, moved: Sequence[int]) -> list[int]:
+        """Donated leaves that the program's call does not delete, as it gets another array for them (`moved`, positions among
+        the kept), or none.
+        """  # fmt: skip
+        direct = {leaf for k, leaf in enumerate(self.kept) if k not in moved}
+        return [i for i, usable in self.donated if usable and i not in direct]
+
+
+def _with_host_zeros(unflatten: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
+    """`unflatten`, after tangents of integers have become what users see: NumPy arrays of float0."""
+    return lambda outs: unflatten([np.zeros(x.shape, float0) if x.dtype == float0 else x for x in outs])
+
+
+def as_array_impl(x: Any) -> ArrayImpl:
+    """A leaf as a concrete array."""
+    return from_literal(x) if isinstance(x, Literal) else x
+
+
+def usable_donations(leaves: Sequence[Any], donated: Sequence[int], sigs: Sequence[Signature], outs: Sequence[Signature],
+                     many: bool, used: Sequence[int], placed_by_user: bool) -> tuple[list[tuple[int, bool]], str]:  # fmt: skip
+    """For each donated leaf whether an output takes its buffer (each output serves once), and a warning of those that nothing
+    could take.
+
+    On several devices (`many`) a shard's bytes must fit an output's, and nobody is warned if propagation chose the outputs'
+    layouts. On one device the dialect asks for the same shape and dtype, or for as many elements, of the same bytes.
+    """  # fmt: skip
+    free = list(outs)
+    takers: dict[int, Signature] = {}
+    any_shape = config.dialect.jit.donates_equal_bytes
+    for same in (_same_shard, _same_bytes) if many or any_shape else (_same_shard,):
+        for i in donated:
+            taker = next((s for s in free if i not in takers and same(s, sigs[i])), None)
+            if taker is not None:
+                free.remove(taker)
+                takers[i] = taker
+    warned = []
+    for i in donated:
+        alike = any_shape and any(s.aval.size == sigs[i].aval.size for s in free)
+        silent = i not in used or (not placed_by_user if many else alike)
+        if i not in takers and not silent and isinstance(leaves[i], ArrayImpl):
+            shard = sigs[i].sharding.shard_shape(sigs[i].aval.shape)
+            warned.append(f"{sigs[i].aval.dtype.name}[{','.join(map(str, shard))}]")
+    warning = ""
+    if warned:
+        warning = (f"Some donated buffers were not usable: {', '.join(warned)}. No output has their shard shape and dtype; they stay "
+                   "alive.")  # fmt: skip
+    return [(i, i in takers) for i in donated], warning
+
+
+def _same_shard(out: Signature, given: Signature) -> bool:
+    return (out.form.block_shape, out.aval.dtype, out.devices) == (
+        given.form.block_shape,
+        given.aval.dtype,
+        given.devices,
+    )
+
+
+def _same_bytes(out: Signature, given: Signature) -> bool:
+    if out.devices != given.devices or (len(out.devices) == 1 and out.aval.size != given.aval.size):
+        return False
+    sizes = [math.prod(s.sharding.shard_shape(s.aval.shape)) * s.aval.dtype.itemsize for s in (out, given)]
+    return sizes[0] == sizes[1]

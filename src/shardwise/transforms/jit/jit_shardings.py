@@ -1,0 +1,179 @@
+"""in_shardings and out_shardings: prefix trees of Sharding, PartitionSpec or None, resolved for one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.base import config
+from shardwise.base.errors import DuplicateSpecError
+from shardwise.base.tree import broadcast_prefix, tree_leaves
+from shardwise.engine.array import ArrayImpl
+from shardwise.engine.placement import check_fits
+from shardwise.engine.signature import Signature, array_type, signature
+from shardwise.ir import ShapedArray
+from shardwise.runtime.processes.comm import the_world
+from shardwise.runtime.processes.vouch import vouch
+from shardwise.sharding import (
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    PmapSharding,
+    Sharding,
+    get_concrete_mesh,
+    legacy_mesh,
+)
+from shardwise.sharding.formats import Format
+
+
+class Unspecified:
+    """The default of in_shardings and out_shardings: follow the arguments, leave results to propagation."""
+
+    def __repr__(self) -> str:
+        return "UnspecifiedValue"
+
+
+UNSPECIFIED = Unspecified()
+
+
+def context_mesh(api: str) -> Mesh | None:
+    """The mesh in which bare specs of `jit` or `pjit` resolve at this call, if there is one."""
+    mesh = legacy_mesh() if api == "pjit" else get_concrete_mesh()
+    return None if mesh.empty else mesh
+
+
+def is_spec_leaf(x: Any) -> bool:
+    """Leaves of sharding trees; None is one too."""
+    return x is None or isinstance(x, (Sharding, PartitionSpec, Format, Unspecified))
+
+
+def check_leaves(tree: Any, option: str) -> None:
+    """Raise TypeError for a leaf that says nothing about sharding; ValueError for dims left open (seed: in bare specs only)."""
+    for leaf in tree_leaves(tree, is_leaf=is_spec_leaf):
+        if not is_spec_leaf(leaf):
+            raise TypeError(
+                f"{option} leaf specifications are expected to be PartitionSpec instances or None, but got {leaf!r}"
+            )
+        check_nameable(leaf, option)
+        if isinstance(leaf, PartitionSpec):
+            axes = [a for entry in leaf if entry is not None and entry is not PartitionSpec.UNCONSTRAINED
+                    for a in ((entry,) if isinstance(entry, str) else entry)]  # fmt: skip
+            twice = [a for i, a in enumerate(axes) if a in axes[:i]]
+            if twice:
+                raise DuplicateSpecError(f"A single {option} specification can map every mesh axis to at most one positional "
+                                         f"dimension, but {leaf} has duplicate entries for `{twice[0]}`")  # fmt: skip
+        refused = config.dialect.jit.refuses_unconstrained_shardings
+        spec = getattr(leaf, "spec", None) if refused and not isinstance(leaf, PartitionSpec) else leaf
+        if isinstance(spec, PartitionSpec) and any(entry is PartitionSpec.UNCONSTRAINED for entry in spec):
+            raise ValueError(f"Unconstrained dims are not allowed when passed to {option}: {leaf}. "
+                             "Use with_sharding_constraint inside the function.")  # fmt: skip
+
+
+def check_nameable(sharding: Any, option: str) -> None:
+    """Raise ValueError for what results of pmap have: other programs take these as data."""
+    if isinstance(sharding, PmapSharding):
+        raise ValueError(f"One of {option} leaf specifications got sharding {sharding} which is not allowed. Name the same split with "
+                         "NamedSharding(mesh, PartitionSpec(...)).")  # fmt: skip
+
+
+def resolve_leaf(leaf: Any, option: str, api: str) -> Sharding | None:
+    """What a leaf means at this call: a Sharding, or None for unspecified."""
+    if isinstance(leaf, Unspecified):
+        return None
+    if isinstance(leaf, Sharding):
+        return leaf
+    if isinstance(leaf, Format):
+        return leaf.resolved(f"{api}'s {option}")
+    mesh = context_mesh(api)
+    if leaf is None:
+        replicate = mesh is not None and (api == "pjit" or config.dialect.jit.none_replicates)
+        return NamedSharding(mesh, PartitionSpec()) if replicate and mesh is not None else None
+    if mesh is None:
+        only = "`with mesh:`" if api == "pjit" else f"`with {config.dialect.meshes.entered_by}(mesh):`"
+        raise RuntimeError(
+            f"{api} requires a non-empty mesh in context if you are passing PartitionSpecs to {option}, but got {leaf} without one. "
+            f"Call the function under {only}, or pass NamedSharding(mesh, {leaf}) instead."
+        )
+    return NamedSharding(mesh, leaf)
+
+
+def flat_shardings(tree: Any, full: Any, option: str, api: str, whole: str) -> list[Sharding | None]:
+    """`tree`, a prefix of `full`, as one resolved leaf per leaf of `full`."""
+    if isinstance(tree, Unspecified):
+        return [None] * len(tree_leaves(full))
+    check_leaves(tree, option)
+    if isinstance(tree, (Sharding, PartitionSpec, Format)) or tree is None:
+        return [resolve_leaf(tree, option, api)] * len(tree_leaves(full))
+    if option == "in_shardings":
+        tree = tuple(tree) if isinstance(tree, list) else tree  # as the arguments are
+        _check_args_prefix(tree, full)
+    leaves = broadcast_prefix(tree, full, is_leaf=is_spec_leaf, name=f"pjit {whole}")
+    return [resolve_leaf(leaf, option, api) for leaf in leaves]
+
+
+def _check_args_prefix(tree: Any, args: Any) -> None:
+    general = (
+        "pjit in_shardings specification must be a tree prefix of the positional arguments tuple passed to the function"
+    )
+    if not isinstance(tree, (tuple, list)):
+        raise ValueError(f"{general}, but it is not a tuple: got {type(tree)} instead. For a function of one argument it might "
+                         "need to be wrapped in a singleton tuple.")  # fmt: skip
+    if len(tree) != len(args):
+        raise ValueError(f"{general}, but it is the wrong length: got a tuple or list of length {len(tree)} for an args tuple "
+                         f"of length {len(args)}.")  # fmt: skip
+
+
+def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: str) -> Signature:
+    """The signature under which an argument enters, given its in_sharding.
+
+    Raises ValueError where a committed argument is laid out otherwise; results of pmap go anywhere.
+    """
+    if sharding is None or sharding is sig.sharding:
+        return sig
+    check_fits(sharding, sig.aval, "pjit arguments", name)
+    if sig.committed and not isinstance(sig.sharding, PmapSharding):
+        mine, theirs = sharding.tiling(sig.aval.ndim), sig.tiling
+        same = (
+            mine is not None
+            and theirs is not None
+            and (mine.same_placement(theirs) or (mine.is_replicated and theirs.is_replicated))
+        )
+        if not same or sharding.memory_kind != sig.sharding.memory_kind:
+            shape = f"{sig.aval.dtype.name}[{','.join(map(str, sig.aval.shape))}]"
+            called, form = config.dialect.jit.name, config.dialect.jit.argument_form_text
+            raise ValueError(
+                f"Sharding passed to {called} does not match the sharding on the respective arg. "
+                f"Got {called} sharding: {sharding},\narg sharding: {sig.sharding} for arg {name} with arg "
+                f"{form}: {shape}. Move the argument there with device_put, or drop its in_shardings entry."
+            )
+    aval = array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, sharding)
+    return signature(aval, sharding, True)
+
+
+def moved(x: ArrayImpl, sig: Signature) -> ArrayImpl:
+    """The same value under another signature: no copy on one process."""
+    if sig.spans and not x._sig.spans:
+        return _joined(x, sig)
+    return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)
+
+
+def _joined(x: ArrayImpl, sig: Signature) -> ArrayImpl:
+    """A value of this process as part of an array over several: only where all have the same, whole value."""
+    if not sig.sharding.is_fully_replicated:
+        raise ValueError(
+            f"Passing non-trivial shardings for numpy inputs is not allowed: {sig.aval.str_short()} lies on this process alone, but "
+            f"{sig.sharding} cuts it over several. Make a global array of each process's part first, with "
+            "make_array_from_process_local_data or multihost_utils.host_local_array_to_global_array."
+        )
+    origin = 0
+    if config.shardwise_check_replicas and not sig.absent:
+        ranks = tuple(sorted({d.process_index for d in sig.devices}))
+        origin = vouch(the_world(), ranks, "a jitted function", f"argument of type {sig.aval.str_short()}", x.dense)
+    return ArrayImpl(sig, dense=sig.part_of(x.dense), origin=origin)
+
+
+def check_outputs(types: Sequence[ShapedArray], shardings: Sequence[Sharding | None], names: Sequence[str]) -> None:
+    """Raise ValueError if an output cannot have the sharding asked for."""
+    for aval, sharding, name in zip(types, shardings, names, strict=True):
+        if sharding is not None:
+            check_fits(sharding, aval, "pjit outputs", name)

@@ -1,0 +1,1 @@
+"""Code written per device: `shard_map`, `pmap`, stepping, explicit mode by hand."""

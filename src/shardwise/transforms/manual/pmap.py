@@ -1,0 +1,455 @@
+"""`pmap`: one call per device on a slice of its arguments, as `shard_map` over a mesh of one axis that nobody sees.
+
+Comes in: a function and the dims of its arguments to take apart. Goes out: results with a new dim over the devices.
+Programs written today should say `shard_map`; `pmap` is here for those that exist.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.base.config import context_token
+from shardwise.base.removed import ABSENT, old_argument
+from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
+from shardwise.engine.array import ArrayImpl
+from shardwise.engine.guards import guard_moves
+from shardwise.engine.inspection import ShapeDtypeStruct
+from shardwise.engine.signature import Signature, signature
+from shardwise.ir import Array, ShapedArray, is_eager
+from shardwise.ir.axis_scope import MAPPED_AXES
+from shardwise.ops.devices.parallel import axes_in_scope
+from shardwise.ops.indexing.slicing import index_in_dim
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.shapes.broadcast import expand_dims
+from shardwise.ops.shapes.transpose import squeeze
+from shardwise.sharding import (
+    AxisType,
+    Device,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    devices,
+    local_devices,
+    process_count,
+    use_mesh,
+)
+from shardwise.sharding.ownership import spans_processes
+from shardwise.transforms.interpreters.vmap import vmap
+from shardwise.transforms.jit.aot import Lowered, Traced, struct_of
+from shardwise.transforms.jit.entry import Entry
+from shardwise.transforms.jit.jit import JitWrapped, jit, signature_of
+from shardwise.transforms.manual.pmap_layouts import Axis, axis_spec, entered, out_signature, resigned
+from shardwise.transforms.manual.shard_map import ShardMap
+from shardwise.transforms.tracing.arguments import StaticValue, argument_names, as_nums
+
+HIDDEN_AXIS = "_internal_pmap_axis_name"
+
+
+@dataclass(frozen=True)
+class MappedBody(ShardMap):
+    """A shard_map over the hidden mesh whatever mesh is in context, with out_specs found while the body is traced."""
+
+    out_axes: list[PartitionSpec] = field(default_factory=list)
+
+    def resolve_mesh(self) -> Mesh:
+        """The hidden mesh."""
+        assert isinstance(self.mesh, Mesh)
+        return self.mesh
+
+    def flat_out_specs(self, out_tree: Any) -> list[PartitionSpec]:
+        """One spec per result, as the body left them."""
+        return self.out_axes
+
+
+@dataclass(frozen=True)
+class PmapOptions:
+    """Everything but the function."""
+
+    axis_name: Any
+    in_axes: Any
+    out_axes: Any
+    static_nums: tuple[int, ...]
+    devices: tuple[Device, ...] | None
+    axis_size: int | None
+    donate_nums: tuple[int, ...]
+
+    @property
+    def name(self) -> Any:
+        """The mesh axis that collectives in the body name."""
+        return HIDDEN_AXIS if self.axis_name is None else self.axis_name
+
+
+@dataclass(frozen=True)
+class PmapCall:
+    """One call's arguments taken apart: what the compiled function depends on, and the values."""
+
+    args: tuple[Any, ...]  # without the static ones
+    kwargs: dict[str, Any]
+    statics: tuple[tuple[int, StaticValue], ...]
+    axes: tuple[Axis, ...]  # per leaf
+    mesh: Mesh
+
+
+class PmapWrapped:
+    """A function mapped over devices; `lower` shows the program."""
+
+    def __init__(self, fun: Callable[..., Any], options: PmapOptions) -> None:
+        functools.update_wrapper(self, fun, updated=())
+        self._fun = fun
+        self._options = options
+        self._compiled: dict[Any, JitWrapped] = {}
+        self._ready: dict[Any, Ready] = {}
+
+    def __repr__(self) -> str:
+        return f"<PmapFunction of {self._fun!r}>"
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The function's, for `inspect`."""
+        return signature_of(self._fun)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not is_eager() or config.jax_disable_jit:
+            around = {a: n for a, n in axes_in_scope().items() if a not in MAPPED_AXES.get()}
+            if around:
+                return self._nested(around, args, kwargs)
+            call = self._bind(args, kwargs)
+            if spans_processes(call.mesh.device_list):
+                raise NotImplementedError(
+                    "pmap over the devices of several processes cannot be called inside of jit or other transformations, where "
+                    "arrays have one shape for all processes. Use shard_map there, or call pmap outside."
+                )
+            return self._inner(call)(*call.args, **call.kwargs)
+        statics, dynamic = self._statics(args)
+        leaves, tree = tree_flatten((dynamic, kwargs))
+        values = [as_array(x) for x in leaves]
+        key = (tree, statics, context_token(), *[getattr(x, "_sig", None) for x in values])
+        ready = self._ready.get(key)
+        if ready is None:
+            ready = self._ready[key] = self._prepared(self._bind(args, kwargs))
+        return ready.run(values)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Trace for these arguments (arrays or ShapeDtypeStructs) without running."""
+        call = self._bind(args, kwargs)
+        placed_args, placed_kwargs = self._placed(call)
+        with use_mesh(call.mesh):
+            return self._inner(call).trace(*placed_args, **placed_kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Trace and lower for these arguments. Compiled from it, results carry NamedShardings over the hidden mesh."""
+        traced = self.trace(*args, **kwargs)
+        with use_mesh(self._bind(args, kwargs).mesh):
+            return traced.lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The result's tree of ShapeDtypeStructs."""
+        return self.trace(*args, **kwargs).eval_shape()
+
+    # -- arguments -------------------------------------------------------------------------------------------------------------
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PmapCall:
+        statics, dynamic = self._statics(args)
+        nums = {i for i, _ in statics}
+        leaves = [_shaped(x) for x in tree_leaves((dynamic, kwargs))]
+        if not leaves:
+            raise ValueError("pmap wrapped function must be passed at least one argument containing an array, got only "
+                             f"args={dynamic} and kwargs={kwargs}.")  # fmt: skip
+        axes = self._flat_in_axes(dynamic, kwargs, nums)
+        names = argument_names(self._fun, args, kwargs, tuple(nums))
+        size = self._axis_size(leaves, axes, names)
+        ranked = tuple(a if a is None else a % x.ndim for a, x in zip(axes, leaves, strict=True))
+        return PmapCall(dynamic, kwargs, statics, ranked, self._mesh(size))
+
+    def _statics(self, args: tuple[Any, ...]) -> tuple[tuple[tuple[int, StaticValue], ...], tuple[Any, ...]]:
+        """The static arguments with their positions, and the others."""
+        static = self._options.static_nums
+        if not static:
+            return (), args
+        for n in static:
+            if not -len(args) <= n < len(args):
+                raise ValueError(
+                    f"pmapped function has static_broadcasted_argnums={static} but was called with only {len(args)} "
+                    "positional arguments. All static broadcasted arguments must be passed positionally."
+                )
+        nums = {n % len(args) for n in static}
+        return tuple((i, StaticValue(args[i])) for i in sorted(nums)), tuple(
+            a for i, a in enumerate(args) if i not in nums
+        )
+
+    def _flat_in_axes(self, args: tuple[Any, ...], kwargs: dict[str, Any], static: set[int]) -> list[Axis]:
+        tree = self._options.in_axes
+        if static and isinstance(tree, tuple):
+            tree = tuple(a for i, a in enumerate(tree) if i not in static)
+        try:
+            flat = broadcast_prefix(tree, args, is_leaf=_is_none, name="pmap in_axes")
+        except ValueError as error:
+            error.add_note("in_axes must be a tree prefix of the tuple of positional arguments.")
+            raise
+        return [*flat, *[0] * len(tree_leaves(kwargs))]
+
+    def _axis_size(self, leaves: Sequence[Any], axes: Sequence[Axis], names: Sequence[str]) -> int:
+        if all(a is None for a in axes):
+            raise ValueError("pmap must have at least one non-None value in in_axes: it requires at least one argument with a mapped "
+                             "axis. For values that are the same everywhere use jit.")  # fmt: skip
+        sizes: dict[int, list[str]] = {}
+        for x, axis, name in zip(leaves, axes, names, strict=True):
+            if axis is None:
+                continue
+            if not -x.ndim <= axis < x.ndim:
+                needed = axis + 1 if axis >= 0 else -axis
+                raise ValueError(
+                    f"pmap was requested to map its argument {name} along axis {axis}, which implies that its rank should be at "
+                    f"least {needed}, but is only {x.ndim} (its shape is {x.shape}). Give in_axes=None for whole arguments."
+                )
+            shown = f"axis {axis} of argument {name} of type {x.dtype.name}[{','.join(map(str, x.shape))}]"
+            sizes.setdefault(x.shape[axis], []).append(shown)
+        if len(sizes) > 1:
+            listed = ";\n".join(f"  * one axis had size {n}: {where[0]}" if len(where) == 1 else
+                                f"  * {len(where)} axes had size {n}, as {where[0]}" for n, where in sizes.items())  # fmt: skip
+            raise ValueError(f"pmap got inconsistent sizes for array axes to be mapped:\n{listed}")
+        (size,) = sizes
+        wanted = self._options.axis_size
+        if wanted is not None and wanted != size:
+            raise ValueError(f"Specified axis_size {wanted} doesn't match received axis_size {size}.")
+        return size
+
+    def _mesh(self, size: int) -> Mesh:
+        chosen = self._options.devices
+        if chosen is None and process_count() > 1:
+            chosen = tuple(devices())
+        if chosen is not None and spans_processes(chosen):
+            return self._mesh_of_processes(chosen, size)
+        if chosen is not None and size != len(chosen):
+            raise ValueError(
+                "Leading axis size of input to pmapped function must equal the number of local devices passed to pmap. "
+                f"Got axis_size={size}, num_local_devices={len(chosen)}.\n(Local devices available to pmap: "
+                f"{', '.join(map(str, chosen))})"
+            )
+        if chosen is None:
+            chosen = tuple(local_devices())
+            _check_count(size, len(chosen))
+        return Mesh(np.array(chosen[:size], object), (self._options.name,), axis_types=(AxisType.Auto,))
+
+    def _mesh_of_processes(self, chosen: tuple[Device, ...], size: int) -> Mesh:
+        """All processes map together: each brings, and gets, a row for each of its own devices."""
+        own = sum(d.is_local for d in chosen)
+        if size != own or not own:
+            raise ValueError(
+                f"pmap over the {len(chosen)} devices of several processes takes from each process a row per device of its own: this "
+                f"process has {own} of them, but the mapped axes have size {size}. To map over the devices of this process alone pass "
+                "devices=jax.local_devices()."
+            )
+        return Mesh(np.array(chosen, object), (self._options.name,), axis_types=(AxisType.Auto,))
+
+    # -- the mapped function ---------------------------------------------------------------------------------------------------
+
+    def _nested(self, around: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Inside another pmap: what a device each would give, found on the devices of the outer axis."""
+        if not config.dialect.shard_map.pmap_nests:
+            raise ValueError(
+                f"pmap of {self._fun!r} is called inside another pmap or shard_map, over {', '.join(map(str, around))}: pmaps do not "
+                "nest. Use one shard_map over a mesh with both axes."
+            )
+        if self._options.devices is not None:
+            raise ValueError("Nested pmap with explicit devices argument. Give devices= to the outermost pmap.")
+        call = self._bind(args, kwargs)
+        outer, size = math.prod(around.values()), call.mesh.size
+        _check_count(outer * size, len(local_devices()))
+
+        def inner(*leaves: Any) -> Any:
+            own_args, own_kwargs = tree_unflatten(tree, leaves)
+            own_args = list(own_args)
+            for i, static in call.statics:
+                own_args.insert(i, static.value)
+            return self._fun(*own_args, **own_kwargs)
+
+        leaves, tree = tree_flatten((call.args, call.kwargs))
+        stacked = tree_map(lambda a: 0 if a is None else a, self._options.out_axes, is_leaf=_is_none)
+        result = vmap(inner, call.axes, stacked, axis_name=self._options.axis_name, axis_size=size)(*leaves)
+        outs, out_tree = tree_flatten(result)
+        axes = self._flat_out_axes(result)
+        first = [x if a is not None else index_in_dim(x, 0, 0, keepdims=False) for x, a in zip(outs, axes, strict=True)]
+        return tree_unflatten(out_tree, first)
+
+    def _inner(self, call: PmapCall) -> JitWrapped:
+        key = (call.axes, call.statics, call.mesh, tuple(call.kwargs), len(call.args))
+        inner = self._compiled.get(key)
+        if inner is None:
+            donated = self._donated(len(call.args) + len(call.statics), {i for i, _ in call.statics})
+            inner = self._compiled[key] = jit(self._mapped(call), donate_argnums=donated)
+        return inner
+
+    def _donated(self, count: int, static: set[int]) -> tuple[int, ...]:
+        donated = {n % count for n in self._options.donate_nums if -count <= n < count}
+        kept = [i for i in range(count) if i not in static]
+        return tuple(kept.index(i) for i in sorted(donated) if i in kept)
+
+    def _mapped(self, call: PmapCall) -> Callable[..., Any]:
+        """The function of whole arrays that maps `fun` over their slices."""
+        fun, name, statics, axes = self._fun, self._options.name, call.statics, call.axes
+
+        def whole(*args: Any, **kwargs: Any) -> Any:
+            leaves, in_tree = tree_flatten((args, kwargs))
+            specs: list[PartitionSpec] = []
+            out_tree: Any = None
+
+            def body(*blocks: Any) -> tuple[Array, ...]:
+                nonlocal out_tree
+                slices = [x if a is None else squeeze(x, (a,)) for x, a in zip(blocks, axes, strict=True)]
+                own_args, own_kwargs = tree_unflatten(in_tree, slices)
+                own_args = list(own_args)
+                for i, static in statics:
+                    own_args.insert(i, static.value)
+                result = fun(*own_args, **own_kwargs)
+                outs, out_tree = tree_flatten(result)
+                blocks_out, specs[:] = self._stacked(result, outs)
+                return tuple(blocks_out)
+
+            functools.update_wrapper(body, fun, updated=())
+            in_specs = tuple(axis_spec(a, name) for a in axes)
+            outs = MappedBody(body, call.mesh, in_specs, None, None, False, specs)(*leaves)
+            return tree_unflatten(out_tree, outs)
+
+        functools.update_wrapper(whole, fun, updated=())
+        del whole.__wrapped__  # its signature is that of `fun` without the static arguments
+        return whole
+
+    def _stacked(self, result: Any, outs: Sequence[Any]) -> tuple[list[Array], list[PartitionSpec]]:
+        """The results with a dim of size 1 where the mapped axis goes, and the specs that join them there."""
+        blocks, specs = [], []
+        for x, axis in zip(outs, self._flat_out_axes(result), strict=True):
+            value = as_array(x)
+            if axis is not None:
+                if not -value.ndim - 1 <= axis <= value.ndim:
+                    raise ValueError(f"pmap out_axes: axis {axis} is out of bounds for array of dimension {value.ndim + 1}, the rank "
+                                     "that the result has with its mapped axis.")  # fmt: skip
+                axis %= value.ndim + 1
+                value = expand_dims(value, (axis,))
+            blocks.append(value)
+            specs.append(axis_spec(axis, self._options.name))
+        return blocks, specs
+
+    def _flat_out_axes(self, result: Any) -> list[Axis]:
+        tree = self._options.out_axes
+        try:
+            return broadcast_prefix(tree, result, is_leaf=_is_none, name="pmap out_axes")
+        except ValueError as error:
+            error.add_note("out_axes must be a tree prefix of the mapped function's result.")
+            raise
+
+    # -- running ---------------------------------------------------------------------------------------------------------------
+
+    def _prepared(self, call: PmapCall) -> Ready:
+        """The compiled function for arguments like these."""
+        with use_mesh(call.mesh):
+            placed_args, placed_kwargs = self._placed(call)
+            traced = self._inner(call).trace(*placed_args, **placed_kwargs)
+            entry = traced.lower()._entry
+        guard_moves(traced.fun_name, tree_leaves((call.args, call.kwargs)), tuple(call.mesh.devices.flat))
+        sigs = [x._sig for x in tree_leaves((placed_args, placed_kwargs))]
+        axes = self._flat_out_axes(traced.out_avals)
+        outs = [out_signature(s, a, call.mesh) for s, a in zip(entry.executable.out_sigs, axes, strict=True)]
+        return Ready(entry, sigs, outs)
+
+    def _placed(self, call: PmapCall) -> Any:
+        """(args, kwargs) laid out over the devices, wherever they were."""
+        leaves, tree = tree_flatten((call.args, call.kwargs))
+        return tree_unflatten(tree, [self._place(x, a, call.mesh) for x, a in zip(leaves, call.axes, strict=True)])
+
+    def _place(self, x: Any, axis: Axis, mesh: Mesh) -> Any:
+        sharding = NamedSharding(mesh, axis_spec(axis, self._options.name))
+        x = _shaped(x)
+        shape = list(x.shape)
+        if axis is not None:
+            shape[axis] = mesh.size  # of several processes each has some rows
+        if isinstance(x, ShapeDtypeStruct):
+            return struct_of(ShapedArray(shape, x.dtype, x.weak_type), sharding)
+        assert isinstance(x, ArrayImpl)
+        x._check_alive()
+        return entered(x, signature(ShapedArray(shape, x.dtype, x.weak_type), sharding, True))
+
+
+class Ready:
+    """A compiled function with the layouts that its arguments take and its results get."""
+
+    def __init__(self, entry: Entry, in_sigs: Sequence[Signature], out_sigs: Sequence[Signature]) -> None:
+        self.entry = entry
+        self.in_sigs = in_sigs
+        self.out_sigs = out_sigs
+
+    def run(self, values: Sequence[Any]) -> Any:
+        """The results for these argument leaves."""
+        placed = [x if x._sig is sig else entered(x, sig) for x, sig in zip(values, self.in_sigs, strict=True)]
+        result = self.entry.call(placed)
+        for i, usable in self.entry.donated:
+            if usable:
+                values[i].delete()
+        outs, tree = tree_flatten(result)
+        return tree_unflatten(tree, [resigned(x, sig) for x, sig in zip(outs, self.out_sigs, strict=True)])
+
+
+def _check_count(wanted: int, available: int) -> None:
+    """Every slice needs a device of its own."""
+    if wanted > available:
+        raise ValueError(
+            f"compiling computation that requires {wanted} logical devices, but only {available} devices are available: the mapped "
+            f"axes have size {wanted}. Set jax_num_cpu_devices to {wanted}, or map several rows per device with shard_map."
+        )
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _shaped(x: Any) -> Any:
+    return x if isinstance(x, (Array, ShapeDtypeStruct)) else as_array(x)
+
+
+def _checked_axes(tree: Any, option: str) -> Any:
+    for leaf in tree_leaves(tree, is_leaf=_is_none):
+        if leaf is not None and (isinstance(leaf, bool) or not isinstance(leaf, (int, np.integer))):
+            raise TypeError(
+                f"pmap {option} must be an int, None, or (nested) container with those types as leaves, but got {tree!r}."
+            )
+    return tree_map(lambda a: a if a is None else int(a), tree, is_leaf=_is_none)
+
+
+def pmap(fun: Callable[..., Any], axis_name: Any = None, *, in_axes: Any = 0, out_axes: Any = 0,
+         static_broadcasted_argnums: Any = (), devices: Sequence[Device] | None = None, backend: str | None = None,
+         axis_size: int | None = None, donate_argnums: Any = (), global_arg_shapes: Any = ABSENT) -> PmapWrapped:  # fmt: skip
+    """Map `fun` over the first dim of its arguments, one slice per device.
+
+    `in_axes` says per argument which dim to take apart (None: the whole value goes everywhere; keyword arguments are
+    always split along dim 0), `out_axes` where results get their new dim (None: the first device's value). Collectives
+    in `fun` name `axis_name`. The mapped size may not exceed the number of local devices, or of `devices`.
+
+    Results are committed: under the seed dialect with PmapSharding, under `latest` with a NamedSharding on a 1-D mesh.
+    """
+    if not callable(fun):
+        raise TypeError(f"Expected a callable value, got {fun!r}")
+    if old_argument("pmap", "global_arg_shapes", global_arg_shapes, "use jit with in_shardings") is not None:
+        raise ValueError(
+            "global_arg_shapes belonged to sharded_jit, which is long gone. Use jit with in_shardings and drop it."
+        )
+    in_axes, out_axes = _checked_axes(in_axes, "in_axes"), _checked_axes(out_axes, "out_axes")
+    if devices is not None and len(devices) == 0:
+        raise ValueError("'devices' argument to pmap must be non-empty, or None.")
+    chosen = tuple(devices) if devices is not None else _of_backend(backend)
+    static = as_nums(static_broadcasted_argnums, "static_broadcasted_argnums")
+    donated = as_nums(donate_argnums, "donate_argnums")
+    return PmapWrapped(fun, PmapOptions(axis_name, in_axes, out_axes, static, chosen, axis_size, donated))
+
+
+def _of_backend(backend: str | None) -> tuple[Device, ...] | None:
+    if backend is not None:
+        devices(backend)  # raises RuntimeError for a backend that does not exist
+    return None

@@ -1,0 +1,78 @@
+"""How the arguments and results of a pmap lie on its devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.engine.array import ArrayImpl
+from shardwise.engine.signature import Signature, signature
+from shardwise.ir import ShapedArray
+from shardwise.sharding import (
+    Chunked,
+    Mesh,
+    NamedSharding,
+    NoSharding,
+    PartitionSpec,
+    PmapSharding,
+    Replicated,
+    ShardedAxis,
+    Sharding,
+    ShardingSpec,
+)
+from shardwise.transforms.jit.jit_shardings import moved
+
+Axis = int | None
+
+
+def entered(x: ArrayImpl, sig: Signature) -> ArrayImpl:
+    """An argument laid out over the devices; over those of several processes it is this one's part."""
+    if not sig.spans:
+        return moved(x, sig)
+    if x._sig.spans:
+        raise ValueError(
+            f"pmap over the devices of several processes takes each process's own rows, but got {x.aval.str_short()} that lies on "
+            "all of them already. Use jit or shard_map for global arrays."
+        )
+    return ArrayImpl(sig, dense=x.dense)
+
+
+def resigned(x: ArrayImpl, sig: Signature) -> ArrayImpl:
+    """A result as the caller sees it."""
+    if x._sig.spans:
+        return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)
+    return ArrayImpl(sig, block=x.block) if sig.form is x._sig.form else moved(x, sig)
+
+
+def out_signature(sig: Signature, axis: Axis, mesh: Mesh) -> Signature:
+    """The dialect says whether results carry a PmapSharding. Over several processes each gets its own rows, on its own devices."""
+    aval = sig.aval
+    if sig.spans:
+        own = [d for d in mesh.devices.flat if d.is_local]
+        shape = list(aval.shape)
+        if axis is not None:
+            axis %= aval.ndim
+            shape[axis] = len(own)
+        mesh = Mesh(np.array(own, object), mesh.axis_names, axis_types=mesh.axis_types)
+        aval = ShapedArray(shape, aval.dtype, aval.weak_type)
+        sig = signature(aval, NamedSharding(mesh, axis_spec(axis, mesh.axis_names[0])), True)
+    if not config.dialect.shard_map.pmap_results_wear_pmap_sharding:
+        return sig
+    return signature(sig.aval, pmap_sharding(mesh, sig.aval.ndim, axis), True)
+
+
+def pmap_sharding(mesh: Mesh, ndim: int, axis: Axis) -> Sharding:
+    """A slice of length one per device along `axis`, or the whole array on each."""
+    cuts: list[Any] = [NoSharding()] * ndim
+    grid = mesh.devices.ravel()
+    if axis is None:
+        return PmapSharding(grid, ShardingSpec(cuts, (Replicated(mesh.size),)))
+    cuts[axis] = Chunked((mesh.size,))
+    return PmapSharding(grid, ShardingSpec(cuts, (ShardedAxis(0),)))
+
+
+def axis_spec(axis: Axis, name: Any) -> PartitionSpec:
+    """The spec that splits one dim, or none."""
+    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, name)

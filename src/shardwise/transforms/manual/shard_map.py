@@ -1,0 +1,398 @@
+"""`shard_map`: run a function once per device on its own block, with collectives written by hand.
+
+Comes in: a function of blocks, a mesh, specs. The body is traced to a per-device Program; the equation that holds it is
+partitioned by resharding its operands to `in_specs` and splicing the body in.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardwise.base import config
+from shardwise.base.tracebacks import user_facing
+from shardwise.base.tree import (
+    broadcast_prefix,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_map,
+    tree_unflatten,
+)  # fmt: skip
+from shardwise.engine.array import ArrayImpl
+from shardwise.engine.signature import signature
+from shardwise.ir import Array, Equation, Program, ShapedArray, Shown, bind, define_op, is_eager, trace_program
+from shardwise.ir.axis_scope import LOCAL_DERIVATIVES, PRINTS_ONCE
+from shardwise.ir.key_uses import called_uses
+from shardwise.ir.op import Params, Types
+from shardwise.ops.control.bodies import program_effects
+from shardwise.ops.devices.first_replica import first_replica
+from shardwise.ops.rules.convert import as_array
+from shardwise.ops.rules.derivative import later
+from shardwise.passes.propagate import Placement, propagate
+from shardwise.sharding import (
+    AbstractMesh,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    get_abstract_mesh,
+    get_concrete_mesh,
+)  # fmt: skip
+from shardwise.sharding.rule import Rule
+from shardwise.transforms.manual import shard_map_errors as errors
+from shardwise.transforms.manual.shard_map_blocks import block_trace
+from shardwise.transforms.manual.shard_map_marks import Marks, check_marks, check_results, entered, left, marks_of
+from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope, global_type, local_type
+from shardwise.transforms.manual.shard_map_scope import manual_mesh as manual_mesh
+from shardwise.transforms.programs.jaxpr_shard_map import shard_map_params
+
+
+class Infer:
+    """in_specs taken from the types of the arguments."""
+
+    def __repr__(self) -> str:
+        return "Infer"
+
+
+INFER = Infer()
+
+
+def spec_dims(spec: PartitionSpec, ndim: int) -> DimAxes:
+    """Per dim the axes that split it."""
+    dims = tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec)
+    return dims + ((),) * (ndim - len(dims))
+
+
+def typed_spec(aval: ShapedArray, manual: frozenset[str]) -> PartitionSpec:
+    """The spec that a type has over the manual axes."""
+    dims = [tuple(a for a in axes if a in manual) for axes in aval.spec]
+    return PartitionSpec(*[None if not axes else axes[0] if len(axes) == 1 else axes for axes in dims],
+                         unreduced=aval.unreduced & manual, reduced=aval.reduced & manual)  # fmt: skip
+
+
+def moved_to(x: Array, dims: DimAxes, manual: frozenset[str]) -> Array:
+    """`x` with the manual axes where `dims` says, if its type has them elsewhere; other axes stay."""
+    if x.aval.mesh is None:
+        return x
+    typed = x.aval.mesh.explicit_axes
+    wanted = tuple(tuple(a for a in own if a in typed) + tuple(a for a in axes if a not in manual)
+                   for own, axes in zip(dims, x.aval.spec, strict=True))  # fmt: skip
+    if wanted == x.aval.spec:
+        return x
+    from shardwise.transforms.manual.explicit import reshard
+
+    return reshard(x, PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in wanted]))
+
+
+def wearing(x: Array, mesh: Any, spec: PartitionSpec) -> Array:
+    """`x`, a result outside of jit, under the spec as it was written in out_specs if that means the same layout."""
+    if not isinstance(x, ArrayImpl) or not isinstance(mesh, Mesh):
+        return x
+    own, written = x.sharding, NamedSharding(mesh, spec)
+    elsewhere = not isinstance(own, NamedSharding) or own.mesh is not mesh
+    if not elsewhere and not config.dialect.shard_map.results_wear_out_specs:
+        return x
+    if own == written or own.device_list != written.device_list:
+        return x
+    placed = own.tiling(x.ndim)
+    if placed is None or not placed.same_placement(written.tiling(x.ndim)):  # automatic axes split it too
+        return x
+    return ArrayImpl(signature(x.aval, written, x.committed), dense=x._dense, block=x._block, origin=x._known_origin)
+
+
+def is_spec(x: Any) -> bool:
+    """Leaves of spec trees."""
+    return isinstance(x, PartitionSpec) or x is None
+
+
+@dataclass(frozen=True)
+class ShardMap:
+    """The options of one shard_map."""
+
+    fun: Callable[..., Any]
+    mesh: Mesh | AbstractMesh | None
+    in_specs: Any
+    out_specs: Any
+    manual: frozenset[str] | None  # None: all axes of the mesh that are not manual already
+    check: bool
+    own_derivatives: bool = field(default=False, kw_only=True)  # those that the body takes are of each device by itself
+    moves: bool = field(
+        default=False, kw_only=True
+    )  # arguments split otherwise over Explicit axes are resharded, as smap does
+
+    @property
+    def name(self) -> str:
+        """The function's name, for errors."""
+        return getattr(self.fun, "__name__", repr(self.fun))
+
+    @user_facing
+    def __call__(self, *args: Any) -> Any:
+        mesh = self.resolve_mesh()
+        outer_manual = frozenset(get_abstract_mesh().manual_axes)
+        manual = self.manual if self.manual is not None else frozenset(mesh.axis_names) - outer_manual
+        leaves, in_tree = tree_flatten(args)
+        paths = [keystr(p) for p, _ in tree_flatten_with_path(args)[0]]
+        static: dict[int, Any] = {}
+        if isinstance(self.in_specs, Infer):
+            errors.check_inferable(self, mesh, manual)
+            values = [as_array(v) for v in leaves]
+            specs = [typed_spec(v.aval, manual) for v in values]
+        else:
+            every = self.broadcast(self.in_specs, args, "in_specs")
+            static = {i: leaf for i, (spec, leaf) in enumerate(zip(every, leaves, strict=True)) if spec is None}
+            specs = [spec for spec in every if spec is not None]
+            values = [as_array(v) for i, v in enumerate(leaves) if i not in static]
+            paths = [path for i, path in enumerate(paths) if i not in static]
+        errors.check_specs(self, mesh, manual, "in", specs)
+        check_marks(mesh, manual, "in", specs)
+        errors.check_in_ranks(self, specs, values, paths)
+        in_dims = [spec_dims(s, v.ndim) for s, v in zip(specs, values, strict=True)]
+        errors.check_divisible(self, mesh, specs, in_dims, values, paths)
+        matched = config.dialect.shard_map.inputs_match_types
+        if not self.moves and matched and manual == {*mesh.axis_names} == {*mesh.explicit_axes}:
+            errors.check_explicit_inputs(specs, in_dims, values)
+        elif self.moves or matched:
+            values = [moved_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]
+        types = [local_type(v.aval, dims, mesh, manual) for v, dims in zip(values, in_dims, strict=True)]
+
+        @functools.wraps(self.fun)
+        def run(*blocks: Any) -> Any:
+            own = [entered(x, spec, self.check) for x, spec in zip(blocks, specs, strict=True)]
+            given = iter(own)
+            every = [static[i] if i in static else next(given) for i in range(len(leaves))] if static else own
+            return self.fun(*tree_unflatten(in_tree, every))
+
+        if config.jax_disable_jit:
+            from shardwise.transforms.manual import stepping
+
+            if stepping.wanted():
+                body = replace(self, fun=run)
+                return stepping.step(body, mesh, manual, values, tree_flatten(tuple(values))[1], in_dims, types)
+        out_tree: Any = None
+        out_specs: list[PartitionSpec] = []
+        eager = is_eager()
+        if eager:
+            errors.check_devices(mesh, values)
+
+        def flat(*blocks: Any) -> list[Any]:
+            nonlocal out_tree
+            result = run(*blocks)
+            outs, out_tree = tree_flatten(result)
+            for leaf in outs:
+                errors.check_output_type(self, leaf)
+            out_specs[:] = self.flat_out_specs(out_tree)
+            errors.check_specs(self, mesh, manual, "out", out_specs)
+            check_marks(mesh, manual, "out", out_specs)
+            results = [as_array(o) for o in outs]
+            if self.check:
+                check_results(self.name, out_specs, results)
+            return [left(x, spec) for x, spec in zip(results, out_specs, strict=True)]
+
+        once = PRINTS_ONCE.override(eager and config.dialect.shard_map.eager_prints_once)
+        with body_scope(mesh, manual, self.check), LOCAL_DERIVATIVES.override(self.own_derivatives), once:
+            trace = block_trace(self.name, mesh, manual, values, in_dims, shard_map_op, self.check) if eager else None
+            program, consts = trace_program(flat, types, self.name, trace=trace)
+        errors.check_captured(self, consts, mesh)
+        errors.check_out_ranks(self, out_specs, program.out_types)
+        out_dims = tuple(spec_dims(s, t.ndim) for s, t in zip(out_specs, program.out_types, strict=True))
+        if self.check:
+            errors.check_replication(self, mesh, manual, out_specs, out_dims, program.out_types)
+        captured = tuple(((),) * c.aval.ndim for c in consts)
+        outs = bind(shard_map_op, *consts, *values, program=program, mesh=mesh, manual=manual, in_dims=(*captured, *in_dims),
+                    out_dims=out_dims, out_marks=tuple(marks_of(s) for s in out_specs), check=self.check)  # fmt: skip
+        if eager:
+            outs = [wearing(x, mesh, spec) for x, spec in zip(outs, out_specs, strict=True)]
+        return tree_unflatten(out_tree, outs)
+
+    def resolve_mesh(self) -> Mesh | AbstractMesh:
+        """The mesh given, or the one in context; ValueError where both exist and differ, or neither does."""
+        context = get_abstract_mesh()
+        mesh = self.mesh
+        if mesh is None:
+            if context.empty:
+                raise ValueError("The context mesh cannot be empty. Pass mesh= to shard_map, or call it under "
+                                 f"{config.dialect.meshes.entered_by}(mesh).")  # fmt: skip
+            concrete = get_concrete_mesh()
+            return concrete if not concrete.empty and not context.manual_axes else context
+        if not context.empty and config.dialect.shard_map.mesh_must_match_context:
+            same = mesh.axis_names == context.axis_names and mesh.axis_sizes == context.axis_sizes
+            if not same or (context.manual_axes and isinstance(mesh, Mesh)):
+                raise ValueError(f"The context mesh {context} should match the mesh passed to shard_map {mesh}. Leave mesh= out, "
+                                 "or pass get_abstract_mesh().")  # fmt: skip
+        return mesh
+
+    def flat_out_specs(self, out_tree: Any) -> list[PartitionSpec]:
+        """One spec per result leaf."""
+        return self.broadcast(self.out_specs, tree_unflatten(out_tree, [0] * out_tree.num_leaves), "out_specs")
+
+    def broadcast(self, specs: Any, tree: Any, option: str) -> list[Any]:
+        """`specs` as a prefix of `tree`, one per leaf; None in in_specs is for values that stay as they are."""
+        errors.check_leaves(self, specs, option)
+        is_leaf = is_spec if option == "in_specs" else lambda x: isinstance(x, PartitionSpec)
+        return broadcast_prefix(specs, tree, is_leaf=is_leaf, name=f"shard_map {option}")
+
+
+# -- the op --------------------------------------------------------------------------------------------------------------------
+
+
+def _type(*types: ShapedArray, program: Program, mesh: Any, manual: frozenset[str], out_dims: tuple[DimAxes, ...],
+          out_marks: tuple[Marks, ...], **_: Any) -> tuple[ShapedArray, ...]:  # fmt: skip
+    return tuple(marks.on(global_type(t, d, mesh, manual))
+                 for t, d, marks in zip(program.out_types, out_dims, out_marks, strict=True))  # fmt: skip
+
+
+def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
+    none = lambda types: tuple(((),) * t.ndim for t in types)  # noqa: E731
+    return Rule(none(in_types), none(out_types), (), ())
+
+
+def _to_grid(params: Params, grid: Any, in_types: Types, out_types: Types) -> Params:
+    mesh = params["mesh"]
+    names, sizes = mesh.axis_names, mesh.axis_sizes
+    table = grid.axes_of(names, sizes) if grid.names else {a: () for a in names}
+    manual = params["manual"]
+    every = frozenset(g for a in manual for g in table[a])
+    return {**params, "grid_in_dims": tuple(grid.rename(names, sizes, d) for d in params["in_dims"]),
+            "grid_out_dims": tuple(grid.rename(names, sizes, d) for d in params["out_dims"]),
+            "scope": {a: table[a] for a in manual}, "grid_manual": every,
+            "auto": tuple(g for g in grid.names if g not in every)}  # fmt: skip
+
+
+def joined_dims(manual: DimAxes, auto: DimAxes) -> DimAxes:
+    """Manual axes are major to automatic ones on every dim."""
+    return tuple(m + a for m, a in zip(manual, auto, strict=True))
+
+
+def _partition(region: Any, eqn: Equation) -> None:
+    params = eqn.params
+    program: Program = params["program"]
+    manual: frozenset[str] = params["grid_manual"]
+    auto = {a: n for a, n in region.grid.axis_sizes.items() if a in params["auto"] and a not in region.manual and n > 1}
+    atoms, auto_dims = [], []
+    for operand, dims in zip(eqn.inputs, params["grid_in_dims"], strict=True):
+        atom, have = region.read(operand)
+        have = have or ((),) * operand.aval.ndim
+        rest = tuple(tuple(a for a in axes if a in auto) for axes in have)
+        atoms.append(region.reshard(atom, have, joined_dims(dims, rest), operand.aval))
+        auto_dims.append(rest)
+    placements: dict[Any, DimAxes] = {}
+    if auto:
+        inputs = [Placement(d, (False,) * len(d)) for d in auto_dims]
+        wanted = [Placement(tuple(tuple(a for a in axes if a in auto) for axes in region.placements[v]), (True,) * v.aval.ndim)
+                  if v in region.placements else None for v in eqn.outputs]  # fmt: skip
+        placements = propagate(program, auto, inputs, wanted, grid=region.grid)
+    body = region.sub(placements, scope={**region.scope, **params["scope"]}, manual=region.manual | manual)
+    for var, atom, dims in zip(program.inputs, atoms, auto_dims, strict=True):
+        body.define(var, atom, dims)
+    body.run(program)
+    for var, result, dims in zip(eqn.outputs, program.outputs, params["grid_out_dims"], strict=True):
+        atom, rest = body.read(result)
+        rest = rest or ((),) * result.aval.ndim
+        if any(rest) and not config.dialect.shard_map.keeps_automatic_splits:
+            whole = ((),) * result.aval.ndim
+            atom, rest = body.reshard(atom, rest, whole, result.aval), whole
+        layout = joined_dims(dims, rest)
+        extra = tuple(a for a in sorted(atom.aval.vma & manual) if not any(a in axes for axes in layout))
+        if extra:
+            atom = body.emit(first_replica, [atom], {"axes": extra})[0]
+        region.define(var, atom, layout)
+
+
+shard_map_op = define_op("shard_map", type_rule=_type, multiple_results=True, typed=True, rule=_rule, to_grid=_to_grid,
+                         partition=_partition, boundary=True, effects=program_effects,
+                         shown=Shown(renamed={"program": "jaxpr"}, whole=shard_map_params), keys=called_uses, **{
+    rule: later("shardwise.transforms.manual.shard_map_rules", f"shard_map_{rule}") for rule in ("jvp", "linearize", "transpose", "batch")
+})  # fmt: skip
+
+
+# -- public --------------------------------------------------------------------------------------------------------------------
+
+
+def make_shard_map(f: Callable[..., Any], *, mesh: Any, in_specs: Any, out_specs: Any, manual: frozenset[str] | None,
+                   check: bool, own_derivatives: bool = False, moves: bool = False) -> Callable[..., Any]:  # fmt: skip
+    """Check the options and wrap `f`."""
+    if not callable(f):
+        raise TypeError(f"shard_map requires a callable for its first argument, but got {f!r}")
+    if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
+        raise TypeError(f"shard_map requires a `jax.sharding.Mesh` or a `jax.sharding.AbstractMesh` instance for its second argument, "
+                        f"but got {mesh} of type {type(mesh)}.")  # fmt: skip
+    mapped = ShardMap(f, mesh, in_specs, out_specs, manual, check, own_derivatives=own_derivatives, moves=moves)
+
+    @functools.wraps(f)
+    def wrapped(*args: Any) -> Any:
+        return mapped(*args)
+
+    return wrapped
+
+
+def shard_map(f: Any = None, /, *, out_specs: Any, in_specs: Any = INFER, mesh: Any = None, axis_names: Any = frozenset(),
+              check_vma: bool = True) -> Any:  # fmt: skip
+    """Map `f` over the blocks of its arguments: one call per device, all at once.
+
+    `axis_names` are the mesh axes that are manual in the body (all of them if empty). Without `f` returns a decorator.
+    """
+    if not isinstance(axis_names, (set, frozenset)):
+        raise TypeError(
+            f"`axis_names` argument of shard_map should be of type `frozenset` or `set`. Got type: {type(axis_names)}."
+        )
+    manual = frozenset(axis_names) or None
+    if manual is not None and mesh is not None and not manual <= set(mesh.axis_names):
+        raise ValueError(f"axis_names={set(manual)} should be a subset of mesh.axis_names={mesh.axis_names}.")
+    options: dict[str, Any] = dict(mesh=mesh, in_specs=in_specs, out_specs=out_specs, manual=manual, check=check_vma)
+    if f is None:
+        return lambda g: make_shard_map(g, **options)
+    return make_shard_map(f, **options)
+
+
+def experimental_shard_map(f: Any, mesh: Any = None, in_specs: Any = None, out_specs: Any = None, check_rep: bool = True,
+                           auto: frozenset[str] = frozenset(), **new: Any) -> Any:  # fmt: skip
+    """`shard_map` as the seed era spells it: `check_rep`, and `auto` for the axes that stay automatic.
+
+    In the seed dialect derivatives that `f` itself takes are those of each device: the gradient of a loss at parameters that
+    all devices share is the device's own part of it, for `f` to sum.
+    """
+    own = config.dialect.shard_map.experimental_grad_is_local and "check_vma" not in new
+    check = new.pop("check_vma", check_rep)
+    axis_names = new.pop("axis_names", None)
+    if new:
+        raise TypeError(f"shard_map got an unexpected keyword argument {next(iter(new))!r}")
+    manual = None
+    if auto:
+        if mesh is None:
+            raise ValueError("shard_map with auto= needs mesh=.")
+        if not set(auto) <= set(mesh.axis_names):
+            raise ValueError(
+                f"shard_map requires auto={set(auto)} to be a subset of mesh.axis_names={mesh.axis_names}."
+            )
+        manual = frozenset(mesh.axis_names) - frozenset(auto)
+    elif axis_names:
+        manual = frozenset(axis_names)
+    return make_shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, manual=manual, check=check,
+                          own_derivatives=own)  # fmt: skip
+
+
+def smap(f: Any = None, /, *, in_axes: Any = INFER, out_axes: Any, axis_name: str) -> Any:
+    """`shard_map` over one mesh axis of the context mesh, with dims instead of specs: `in_axes=0` splits dim 0, None none.
+
+    Without `in_axes` the types of the arguments say how they are split, for which the axis has to be Explicit.
+    """
+    if f is None:
+        return lambda g: smap(g, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
+    if not isinstance(axis_name, str):
+        raise TypeError(f"smap: axis_name must be one mesh axis name, got {axis_name!r}.")
+
+    def spec(dim: Any) -> PartitionSpec:
+        if dim is None:
+            return PartitionSpec()
+        if not isinstance(dim, int) or dim < 0:
+            raise TypeError(f"smap: axes must be non-negative ints or None, got {dim!r}.")
+        return PartitionSpec(*[None] * dim, axis_name)
+
+    def specs(axes: Any) -> Any:
+        return tree_map(spec, axes, is_leaf=lambda x: x is None)
+
+    in_specs = in_axes if isinstance(in_axes, Infer) else specs(in_axes)
+    return make_shard_map(f, mesh=None, in_specs=in_specs, out_specs=specs(out_axes), manual=frozenset({axis_name}),
+                          check=True, moves=True)  # fmt: skip

@@ -1,0 +1,138 @@
+"""Blocks with values: in a shard_map called outside of jit, the body can print blocks and branch on what all devices agree on.
+
+The body is traced as ever. Only when a traced block is printed, or asked for its truth or its number, does what led to it run,
+once for all devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.engine.array import ArrayImpl
+from shardwise.ir import (
+    Array,
+    Program,
+    ProgramTrace,
+    ShapedArray,
+    bind,
+    eagerly,
+    eval_program,
+    live_equations,
+    trace_program,
+)
+from shardwise.ir.op import Op
+from shardwise.ir.trace import ProgramTracer
+from shardwise.ops.shapes.broadcast import expand_dims
+from shardwise.sharding import Mesh
+from shardwise.transforms.manual.shard_map_marks import Marks
+from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope
+
+
+class BlockTracer(ProgramTracer):
+    """A block. If it is the same on all devices, by its checked type, Python may ask for its value."""
+
+    __slots__ = ()
+
+    def _agreed(self) -> Any:
+        trace = self.owner
+        assert isinstance(trace, BlockTrace)
+        return trace.agreed(self)
+
+    def __bool__(self) -> bool:
+        value = self._agreed()
+        return super().__bool__() if value is None else bool(value)
+
+    def __int__(self) -> int:
+        value = self._agreed()
+        return super().__int__() if value is None else int(value)
+
+    def __float__(self) -> float:
+        value = self._agreed()
+        return super().__float__() if value is None else float(value)
+
+    def __complex__(self) -> complex:
+        value = self._agreed()
+        return super().__complex__() if value is None else complex(value)
+
+    def __index__(self) -> int:
+        value = self._agreed()
+        return super().__index__() if value is None else value.__index__()
+
+    def item(self, *args: Any) -> Any:
+        """The Python number of a block that all devices agree on."""
+        value = self._agreed()
+        return super().item(*args) if value is None else value.item(*args)
+
+
+class BlockTrace(ProgramTrace):
+    """Records a body whose arguments have values; all axes of its mesh are manual. `check`: whether types are checked."""
+
+    __slots__ = ("call", "check", "in_dims", "mesh", "values")
+
+    def __init__(self, name: str, mesh: Mesh, values: Sequence[Array], in_dims: Sequence[DimAxes], call: Any,
+                 check: bool) -> None:  # fmt: skip
+        super().__init__(name)
+        self.check = check
+        self.mesh = mesh
+        self.values = tuple(values)
+        self.in_dims = tuple(in_dims)
+        self.call = call  # the op that runs a body
+
+    def new_arg(self, aval: ShapedArray, name: str = "") -> BlockTracer:
+        """A fresh input of the program."""
+        return BlockTracer(self, super().new_arg(aval, name).variable)
+
+    def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        outs = [BlockTracer(self, v) for v in self.emit(op, tuple(self.atom(a) for a in args), params)]
+        return outs if op.multiple_results else outs[0]
+
+    def agreed(self, x: ProgramTracer) -> np.ndarray[Any, Any] | None:
+        """The value that all devices have, or None where they may differ or the body has been left."""
+        if x.aval.vma or not self.check or self.closed:
+            return None
+        return next(block for _, block in self._blocks(x))
+
+    def show(self, x: ProgramTracer) -> str:
+        """The block of each device of this process, in the mesh's order."""
+        names = f"({', '.join(self.mesh.axis_names)},)"
+        return "\n".join(
+            f"On {self.mesh.devices[at]} at mesh coordinates {names} = {at}:\n{block}\n"
+            for at, block in self._blocks(x)
+        )
+
+    def _blocks(self, x: ProgramTracer) -> Iterator[tuple[tuple[int, ...], np.ndarray[Any, Any]]]:
+        """The blocks of this process's devices, with their places on the mesh, in its order."""
+        consts = [self.captured_vars[id(c)] for c in self.captured]
+        whole = Program((*consts, *self.inputs), tuple(self.equations), (x.variable,), len(consts), self.name)
+        silent = tuple(e for e in whole.equations if not e.op.has_effects(e.params))
+        program = live_equations(Program(whole.inputs, silent, whole.outputs, whole.num_consts, whole.name))
+        axes = self.mesh.axis_names
+        manual = frozenset(axes)
+
+        def stacked(*blocks: Any) -> list[Any]:
+            return [expand_dims(eval_program(program, blocks)[0], tuple(range(len(axes))))]
+
+        with eagerly(), body_scope(self.mesh, manual, False):
+            body, _ = trace_program(stacked, [v.aval for v in program.inputs], self.name)
+            captured = tuple(((),) * c.aval.ndim for c in self.captured)
+            dims = (*((a,) for a in axes), *((),) * x.aval.ndim)
+        with eagerly():
+            out = bind(self.call, *self.captured, *self.values, program=body, mesh=self.mesh, manual=manual,
+                       in_dims=(*captured, *self.in_dims), out_dims=(dims,), out_marks=(Marks(),), check=False)[0]  # fmt: skip
+        first = (0,) * len(axes)
+        found = {tuple(s.start or 0 for s in shard.index[: len(axes)]): shard for shard in out.addressable_shards}
+        for at in sorted(found):
+            yield at, np.asarray(found[at].data)[first]
+
+
+def block_trace(name: str, mesh: Any, manual: frozenset[str], values: Sequence[Array], in_dims: Sequence[DimAxes],
+                call: Any, check: bool) -> ProgramTrace:  # fmt: skip
+    """The trace of a body: one whose blocks have values if the arguments are at hand and every axis is manual."""
+    shows = isinstance(mesh, Mesh) and manual == set(mesh.axis_names) and all(type(v) is ArrayImpl for v in values)
+    if not shows or config.jax_disable_jit:
+        return ProgramTrace(name)
+    return BlockTrace(name, mesh, values, in_dims, call, check)

@@ -1,0 +1,207 @@
+"""The checks of shard_map, each with a message that names the function, the spec, the value and the way out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.base import config
+from shardwise.base.errors import DuplicateSpecError
+from shardwise.base.tree import keystr, tree_flatten_with_path
+from shardwise.ir import Array, Literal, ShapedArray, Tracer
+from shardwise.ops.rules.convert import as_value
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec, get_concrete_mesh
+
+DimAxes = tuple[tuple[str, ...], ...]
+
+
+def check_leaves(call: Any, specs: Any, option: str) -> None:
+    """Spec trees hold PartitionSpecs; None is an empty tree, in in_specs also for arguments that stay as they are."""
+    if specs is None and option == "in_specs" and not config.dialect.shard_map.in_specs_may_be_none:
+        raise TypeError(f"shard_map {option} argument must be a pytree of `jax.sharding.PartitionSpec` instances, but it was None. "
+                        "Use P() for a value that is whole on every device.")  # fmt: skip
+    bad = []
+    for path, leaf in tree_flatten_with_path(specs, is_leaf=lambda x: isinstance(x, PartitionSpec))[0]:
+        if not isinstance(leaf, PartitionSpec):
+            bad.append(f"  {option}{keystr(path)} is {leaf} of type {type(leaf).__name__}")
+    if bad:
+        raise TypeError(f"shard_map {option} argument must be a pytree of `jax.sharding.PartitionSpec` instances, but:\n\n"
+                        + ",\n".join(bad) + "\n\nUse P(...) for each value, P() for one that is whole on every device.")  # fmt: skip
+
+
+def check_devices(mesh: Any, values: Sequence[Array]) -> None:
+    """Outside of traces a mesh without devices needs an argument that says which."""
+    if isinstance(mesh, Mesh) or not get_concrete_mesh().empty:
+        return
+    for v in values:
+        sharding = None if isinstance(v, Tracer) else getattr(v, "sharding", None)
+        if isinstance(sharding, NamedSharding) and sharding.mesh.shape_tuple != mesh.shape_tuple:
+            raise ValueError(
+                f"Mesh shape of the input {sharding.mesh.shape_tuple} does not match the mesh shape passed to shard_map {mesh.shape_tuple} "
+                f"for shape {v.aval.str_short()}. An AbstractMesh says nothing of devices, so the arguments' mesh has to have its axes."
+            )
+    if not any(isinstance(getattr(v, "sharding", None), NamedSharding) for v in values if not isinstance(v, Tracer)):
+        raise ValueError(
+            "Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` when passing `AbstractMesh` to the mesh "
+            "argument: nothing else says on which devices it runs."
+        )
+
+
+def check_inferable(call: Any, mesh: Any, manual: frozenset[str]) -> None:
+    """Types say how arguments are split over Explicit axes only."""
+    others = [a for a in mesh.axis_names if a in manual and a not in mesh.explicit_axes]
+    if others and not getattr(mesh, "empty", False):
+        raise TypeError(
+            f"in_specs (in_axes of smap) was not specified, and the axes {tuple(others)} that become manual are of type Auto in {mesh}: "
+            "types of arguments say nothing of them. Give in_specs, or make the axes Explicit."
+        )
+
+
+def check_specs(call: Any, mesh: Any, manual: frozenset[str], side: str, specs: Sequence[PartitionSpec]) -> None:
+    """Specs name manual axes of the mesh, each once."""
+    for spec in specs:
+        if any(e is PartitionSpec.UNCONSTRAINED for e in spec):
+            raise ValueError(f"shard_map {side}_specs must refer to an axis marked as manual ({set(manual)}), but: {side}_specs has "
+                             f"P.UNCONSTRAINED in {spec}, which only with_sharding_constraint takes.")  # fmt: skip
+        axes = [a for e in spec if e is not None for a in ((e,) if isinstance(e, str) else e)]
+        for i, a in enumerate(axes):
+            if a in axes[:i]:
+                raise DuplicateSpecError(f"A single {side}_specs entry can use every mesh axis once, but {spec} has duplicate entries "
+                                         f"for `{a}`")  # fmt: skip
+            if a not in mesh.axis_names or a not in manual:
+                kind = ValueError if a in mesh.axis_names else config.dialect.shard_map.missing_axis_error
+                raise kind(f"shard_map {side}_specs must refer to an axis marked as manual ({set(manual)}), but: {side}_specs refers "
+                           f"to {a!r} in {spec}; the mesh has axes {mesh.axis_names}.")  # fmt: skip
+
+
+def _too_long(call: Any, side: str, lines: Sequence[str], scalar: bool) -> ValueError:
+    text = (f"shard_map applied to the function '{call.name}' was given an {side}_specs entry which is too long to be compatible "
+            f"with the corresponding {side}put value from the function:\n\n" + "\n\n".join(lines) +
+            f"\n\nEntries in {side}_specs must be of length no greater than the number of axes in the corresponding "
+            f"{side}put value.")  # fmt: skip
+    text += " Either revise the spec to be shorter, or modify the function so that the value has enough dims."
+    if scalar and side == "out":
+        text += ("\n\nFor a scalar value (rank 0), consider using an out_specs entry of `P()`; if it differs between devices, add "
+                 "a singleton axis, for instance with keepdims=True or jnp.expand_dims, so that the blocks have a dim to be "
+                 "joined along.")  # fmt: skip
+    elif scalar:
+        text += "\n\nFor a scalar value (rank 0), use an in_specs entry of `P()`."
+    return ValueError(text)
+
+
+def check_in_ranks(call: Any, specs: Sequence[PartitionSpec], values: Sequence[Array], paths: Sequence[str]) -> None:
+    """No spec is longer than its argument's rank."""
+    lines, scalar = [], False
+    for spec, value, path in zip(specs, values, paths, strict=True):
+        if len(spec) > value.ndim:
+            lines.append(
+                f"* in_specs is {spec} which has length {len(spec)}, but args{path} has shape "
+                f"{value.aval.str_short(short_dtypes=False)}, which has rank {value.ndim} (and {value.ndim} < {len(spec)})"
+            )
+            scalar |= value.ndim == 0
+    if lines:
+        raise _too_long(call, "in", lines, scalar)
+
+
+def check_out_ranks(call: Any, specs: Sequence[PartitionSpec], types: Sequence[ShapedArray]) -> None:
+    """No spec is longer than its result's rank."""
+    lines, scalar = [], False
+    for spec, aval in zip(specs, types, strict=True):
+        if len(spec) > aval.ndim:
+            lines.append(
+                f"* out_specs is {spec} which has length {len(spec)}, but the corresponding output value has shape "
+                f"{_plain(aval)}, which has rank {aval.ndim} (and {aval.ndim} < {len(spec)})"
+            )
+            scalar |= aval.ndim == 0
+    if lines:
+        raise _too_long(call, "out", lines, scalar)
+
+
+def _plain(aval: ShapedArray) -> str:
+    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"
+
+
+def check_divisible(call: Any, mesh: Any, specs: Sequence[PartitionSpec], dims: Sequence[DimAxes], values: Sequence[Array],
+                    paths: Sequence[str]) -> None:  # fmt: skip
+    """Every split dim is a multiple of its axes' sizes."""
+    lines = []
+    for spec, axes_of, value, path in zip(specs, dims, values, paths, strict=True):
+        for d, axes in enumerate(axes_of):
+            ways = math.prod(mesh.shape[a] for a in axes)
+            if value.shape[d] % ways:
+                size = value.shape[d]
+                named = axes[0] if len(axes) == 1 else axes
+                lines.append(f"* args{path} of shape {_plain(value.aval)} corresponds to in_specs {spec}, which maps array axis {d} (of "
+                             f"size {size}) to mesh axis {named!r} (of size {ways}), but {ways} does not evenly divide {size}; the "
+                             f"next size that works is {-(-size // ways) * ways}")  # fmt: skip
+    if lines:
+        raise ValueError(f"shard_map applied to the function '{call.name}' was given argument arrays with axis sizes that are not evenly "
+                         "divisible by the corresponding mesh axis sizes:\n\n" + "\n".join(lines) +
+                         "\n\nPad the arrays, or change in_specs.")  # fmt: skip
+
+
+def check_explicit_inputs(specs: Sequence[PartitionSpec], dims: Sequence[DimAxes], values: Sequence[Array]) -> None:
+    """Where all axes of the mesh are Explicit and become manual, in_specs repeat the arguments' types; an array that no one has
+    placed is typed as whole.
+    """
+    for spec, axes_of, value in zip(specs, dims, values, strict=True):
+        if value.aval.spec != axes_of or (value.aval.unreduced, value.aval.reduced) != (spec.unreduced, spec.reduced):
+            raise ValueError(f"in_specs passed to shard_map: {spec} does not match the specs of the input: {value.aval.sharding.spec} for "
+                             f"{value.aval.str_short()}. Reshard the input first, or leave in_specs out.")  # fmt: skip
+
+
+def check_output_type(call: Any, leaf: Any) -> None:
+    """Results are arrays."""
+    try:
+        as_value(leaf)
+    except TypeError:
+        raise TypeError(f"shard_map applied to the function '{call.name}' returned a value of type {type(leaf)}, which is no array. "
+                        "Return arrays, scalars and containers of them.") from None  # fmt: skip
+
+
+def check_captured(call: Any, consts: Sequence[Any], mesh: Any) -> None:
+    """Arrays that the body closes over enter whole; explicitly sharded ones must be passed as arguments."""
+    for c in consts:
+        if isinstance(c, Literal):
+            continue
+        sharding = getattr(c, "sharding", None) if hasattr(c, "_sig") else None
+        if c.aval.mesh is not None and any(c.aval.spec) and isinstance(sharding, NamedSharding):
+            raise NotImplementedError(f"shard_map's function '{call.name}' closes over an explicitly sharded array "
+                                      f"({c.aval.str_short()}). Pass it as an argument with its own in_specs entry.")  # fmt: skip
+
+
+def check_replication(call: Any, mesh: Any, manual: frozenset[str], specs: Sequence[PartitionSpec], dims: Sequence[DimAxes],
+                      types: Sequence[ShapedArray]) -> None:  # fmt: skip
+    """A result that may vary over an axis must mention the axis in its out_spec."""
+    lines = []
+    for spec, axes_of, aval in zip(specs, dims, types, strict=True):
+        mentioned = {a for axes in axes_of for a in axes}
+        unmentioned = [a for a in mesh.axis_names if a in manual and a not in mentioned]
+        varying = [a for a in unmentioned if a in aval.vma]
+        if not varying:
+            continue
+        text = f"* out_specs is {spec} which implies that the corresponding output value is "
+        if config.dialect.shard_map.errors_speak_of_vma:
+            text += (f"only varying across mesh axes {{{','.join(sorted(mentioned))}}} and not "
+                     f"{{{','.join(varying)}}}, but it was inferred "
+                     f"to be possibly varying over {{{','.join(sorted(aval.vma & manual))}}}")  # fmt: skip
+        elif len(unmentioned) > 1:
+            known = [a for a in unmentioned if a not in aval.vma]
+            inferred = (
+                f"only infer replication over {{{','.join(known)}}}" if known else "not infer replication over any axes"
+            )
+            text += (f"replicated across mesh axes {{{','.join(unmentioned)}}}, but could {inferred}, which is missing the required axes "
+                     f"{{{','.join(varying)}}}")  # fmt: skip
+        else:
+            text += f"replicated across mesh axis '{unmentioned[0]}', but could not infer replication over any axes"
+        lines.append(text)
+    if lines:
+        check = f"{config.dialect.shard_map.check_option}=False"
+        raise ValueError(
+            f"shard_map applied to the function '{call.name}' was given out_specs which require replication which can't be statically "
+            f"inferred given the mesh:\n\nThe mesh given has shape {mesh.axis_sizes} with corresponding axis names {mesh.axis_names}.\n\n"
+            + "\n".join(lines)
+            + f"\n\nReduce the value over the axis (psum, pmax, ...), mention the axis in out_specs, or pass {check} if the value "
+            "really is the same on every device."
+        )

@@ -1,0 +1,1 @@
+"""Programs as users see them: JAX's text, views and primitives."""

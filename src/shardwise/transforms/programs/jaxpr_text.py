@@ -1,0 +1,135 @@
+"""Programs as JAX prints its own: names in order of appearance, params by name, lines broken at 80 columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.base import config
+from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var
+from shardwise.transforms.programs.jaxpr_layout import Break, Doc, Group, group, joined, layout, nest
+from shardwise.transforms.programs.primitives import jax_name
+
+
+def primitive_name(eqn: Equation) -> str:
+    """What JAX calls the op."""
+    name_of = eqn.op.shown.name_of
+    return jax_name(eqn.op) if name_of is None else name_of(eqn)
+
+
+def jaxpr_text(program: Program, source_info: bool = False) -> str:
+    """The whole program as text; `source_info` adds the user's line to each equation."""
+    return layout(_Writer(source_info, used_in(program)).program(program))
+
+
+def used_in(program: Program) -> set[Var]:
+    """Variables that are read somewhere, in programs within as well."""
+    used = {v for v in program.outputs if isinstance(v, Var)}
+    for eqn in program.equations:
+        used.update(v for v in eqn.inputs if isinstance(v, Var))
+        for value in eqn.params.values():
+            for inner in value if isinstance(value, tuple) else (value,):
+                if isinstance(inner, Program):
+                    used |= used_in(inner)
+    return used
+
+
+def equation_text(eqn: Equation) -> str:
+    """One equation by itself."""
+    return layout(_Writer(False, set(eqn.outputs)).equation(eqn))
+
+
+def literal_text(x: Literal) -> str:
+    """A constant, with its type where the dialect shows it."""
+    value = x.value.item()
+    if x.aval.dtype.kind == "f" and x.aval.dtype.itemsize == 4:
+        value = float(np.float32(value))
+    return config.dialect.jaxprs.literal.format(value=value, type=x.aval.str_short())
+
+
+class _Writer:
+    def __init__(self, source_info: bool, used: set[Var]) -> None:
+        self.names: dict[Var, str] = {}
+        self.count = 0
+        self.source_info = source_info
+        self.used = used
+
+    def name(self, atom: Atom) -> str:
+        if isinstance(atom, Literal):
+            return literal_text(atom)
+        if atom not in self.names:
+            self.names[atom] = _letters(self.count)
+            self.count += 1
+        return self.names[atom]
+
+    def typed(self, var: Var) -> str:
+        return f"{self.name(var)}:{var.aval.str_short()}"
+
+    def bound(self, var: Var) -> str:
+        return self.typed(var) if var in self.used else f"_:{var.aval.str_short()}"
+
+    def program(self, program: Program) -> Doc:
+        """``{ lambda consts ; arguments. let equations in (results) }``"""
+        consts = " ".join(self.typed(v) for v in program.inputs[: program.num_consts])
+        args = " ".join(self.typed(v) for v in program.inputs[program.num_consts :])
+        body = joined([Break("; ")], [[self.equation(e)] for e in program.equations])
+        outs = [self.name(v) for v in program.outputs]
+        result = f"({', '.join(outs)}{',' if len(outs) == 1 else ''})"
+        head = f"{{ lambda {consts}; {args}. let" if consts else f"{{ lambda ; {args}. let"
+        if not body:
+            return group(head, "  in ", result, " }")
+        return group(head, nest(2, nest(2, Break(), *body), Break(), "in ", result, " }"))
+
+    def equation(self, eqn: Equation) -> Doc:
+        """``results = op[params] operands``"""
+        left = " ".join(map(self.bound, eqn.outputs))
+        right = "".join(f" {self.name(a)}" for a in eqn.inputs) or (" " if eqn.outputs else "")
+        params = self.params(eqn)
+        name = primitive_name(eqn)
+        if self.source_info and eqn.source:
+            right += f" # {eqn.source[0].rpartition('/')[2]}:{eqn.source[1]}"
+        head = f"{left} = {name}" if left else name
+        if not params:
+            return group(head, right)
+        inner = joined([Break()], [[p] for p in params])
+        return group(head, "[", nest(2, Break(""), *inner), Break(""), "]", right)
+
+    def params(self, eqn: Equation) -> list[Doc]:
+        shown = eqn.op.shown.params(eqn)
+        return [self.param(eqn, key, shown[key]) for key in sorted(shown, key=lambda k: (k != "name", k))]
+
+    def param(self, eqn: Equation, key: str, value: Any) -> Doc:
+        if isinstance(value, Program):
+            if eqn.op.call:  # its program goes by the names of the caller
+                for inner, outer in zip(value.inputs, eqn.inputs, strict=True):
+                    if isinstance(outer, Var):
+                        self.names.setdefault(inner, self.name(outer))
+                for inner, outer in zip(value.outputs, eqn.outputs, strict=True):
+                    if isinstance(inner, Var) and outer in self.used:
+                        self.names.setdefault(inner, self.name(outer))
+            return group(f"{key}=", self.program(value))
+        if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
+            return Group(
+                (f"{key}=(", nest(2, *[d for v in value for d in (Break(""), self.program(v))]), Break(""), ")")
+            )
+        return f"{key}={param_text(value)}"
+
+
+def param_text(value: Any) -> str:
+    """One param's value."""
+    if isinstance(value, ShapedArray):
+        return value.str_short()
+    if isinstance(value, np.dtype):
+        return value.name
+    name = getattr(value, "__name__", None)
+    return name if isinstance(name, str) else str(value)
+
+
+def _letters(n: int) -> str:
+    """a .. z, ba, bb, ...: numbers in base 26."""
+    text = chr(97 + n % 26)
+    while n >= 26:
+        n //= 26
+        text = chr(97 + n % 26) + text
+    return text

@@ -1,0 +1,413 @@
+"""`Primitive`: ops as interpreters of programs see them, and new ones that users define with rules of their own.
+
+Comes in: a name, an `impl`, an abstract evaluation, rules for derivatives, maps and lowering, registered as JAX has it.
+Goes out: an `Op` made of them. Compiled programs run what the lowering traces (`mlir.lower_fun`), or call the `impl` back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.errors import ConcretizationTypeError, TracerArrayConversionError
+from shardwise.base.tree import register_pytree_node
+from shardwise.engine.inspection import ShapeDtypeStruct
+from shardwise.ir import Equation, Program, ShapedArray, Tracer, bind, define_op, is_eager, trace_program
+from shardwise.ir.op import Op, UndefinedPrimal
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.shapes.transpose import dim_factors
+from shardwise.sharding.rule import Kind, Rule
+
+
+class Primitive:
+    """An operation with a name and `bind`. ``Primitive(name)`` makes a new one, to be given its rules:
+
+    `def_impl` (how it is computed on concrete arrays), `def_abstract_eval` (result types from operand types), and the
+    registries of `shardwise.interpreters`: `ad`, `batching`, `mlir`. Two views of one op are equal.
+    """
+
+    multiple_results = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.op: Op | None = None
+        self.impl: Callable[..., Any] | None = None
+        self.abstract_eval: Callable[..., Any] | None = None
+        self.lowering: Callable[..., Any] | None = None
+        self.is_ours = False
+
+    def own_op(self) -> Op:
+        """The op; a new primitive gets it at its first use."""
+        if self.op is None:
+            self.op = Op(
+                self.name,
+                self._types,
+                multiple_results=self.multiple_results,
+                typed=True,
+                numeric=True,
+                inline=self._program,
+            )
+            _primitives[self.op, self.op.name] = self
+        elif not self.is_ours:
+            self.op.multiple_results = self.multiple_results
+        return self.op
+
+    def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
+        """Say how it is computed on concrete arrays."""
+        self._new("def_impl")
+        self.impl = impl
+        return impl
+
+    def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Say what types the results have: ``rule(*types, **params)`` gives a ShapedArray, or a tuple of them."""
+        self._new("def_abstract_eval")
+        self.abstract_eval = rule
+        return rule
+
+    def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Like `def_abstract_eval`, for ``rule(*types, **params)`` that gives the types and a set of effects.
+
+        Where there are effects, equations are kept and their `impl` called even if nobody uses the results.
+        """
+        self._new("def_effectful_abstract_eval")
+
+        def types_alone(*types: ShapedArray, **params: Any) -> Any:
+            found, effects = rule(*types, **params)
+            if effects:
+                self.own_op().effects = True
+            return found
+
+        self.abstract_eval = types_alone
+        return rule
+
+    def _new(self, what: str) -> None:
+        if self.is_ours:
+            raise TypeError(f"{what}: {self.name} is an op of the library; make a Primitive of another name.")
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        """Apply it: at once on concrete arrays, otherwise as the transformation at work says."""
+        op = self.own_op()
+        values = [as_value(a) for a in args]
+        if self.is_ours or not is_eager() or any(isinstance(v, Tracer) for v in values):
+            return bind(op, *values, **params)
+        if self.impl is None:
+            if self.lowering is None:
+                raise NotImplementedError(
+                    f"Evaluation rule for '{self.name}' not implemented; give it one with def_impl."
+                )
+            return bind(op, *values, **params)
+        return self.impl(*[as_array(v) for v in values], **params)
+
+    def _types(self, *types: ShapedArray, **params: Any) -> Any:
+        if self.abstract_eval is None:
+            raise NotImplementedError(
+                f"Abstract evaluation for '{self.name}' not implemented; give it one with def_abstract_eval."
+            )
+        found = self.abstract_eval(*types, **params)
+        return tuple(map(_type, found)) if self.multiple_results else _type(found)
+
+    def _program(self, eqn: Equation) -> Program:
+        """What compiled programs run in its place."""
+        types = tuple(a.aval for a in eqn.inputs)
+        params = dict(eqn.params)
+        if self.lowering is not None:
+            return self._traced(self.lowering, types, params)
+        if self.impl is None:
+            raise NotImplementedError(
+                f"MLIR translation rule for primitive '{self.name}' not found for platform cpu; register mlir.lower_fun(function) with "
+                "mlir.register_lowering."
+            )
+        if self.own_op().effects:  # tracing it would have the effect once and never again
+            return self._traced(self._called_back, types, params)
+        try:
+            return self._traced(self.impl, types, params)
+        except (ConcretizationTypeError, TracerArrayConversionError):
+            return self._traced(self._called_back, types, params)
+
+    def _traced(self, fun: Callable[..., Any], types: Sequence[ShapedArray], params: dict[str, Any]) -> Program:
+        def flat(*values: Any) -> list[Any]:
+            out = fun(*values, **params)
+            return [as_array(as_value(o)) for o in (out if self.multiple_results else [out])]
+
+        program, consts = trace_program(flat, types, self.name)
+        return with_constants(program, consts, self.name) if consts else program
+
+    def _called_back(self, *values: Any, **params: Any) -> Any:
+        from shardwise.ops.control.callback import io_callback, pure_callback
+
+        assert self.impl is not None
+        found = self._types(*[v.aval for v in values], **params)
+        like = lambda t: ShapeDtypeStruct(t.shape, t.dtype)  # noqa: E731
+        results = [like(t) for t in found] if self.multiple_results else like(found)
+        impl = self.impl
+        if self.own_op().effects:
+            return io_callback(lambda *xs: impl(*xs, **params), results, *values)
+        return pure_callback(lambda *xs: impl(*xs, **params), results, *values, vmap_method="sequential")
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Primitive) and self.op is not None and self.op is other.op)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+class _Held:
+    """An array as a param: equal to itself alone."""
+
+    def __init__(self, value: np.ndarray[Any, Any]) -> None:
+        self.value = value
+
+
+_constant_op = define_op(
+    "captured_constant", type_rule=lambda held, aval: aval,
+    kernel=lambda env, held, aval: held.value.reshape((1,) * env.lead + held.value.shape),
+    rule=lambda ins, outs, params: Rule((), (dim_factors(outs[0].shape),), outs[0].shape, (Kind.REPLICATE,) * outs[0].ndim),
+)  # fmt: skip
+
+
+def with_constants(program: Program, consts: Sequence[Any], name: str) -> Program:
+    """A program whose captured arrays are made by equations of its own."""
+    if any(isinstance(c, Tracer) for c in consts):
+        raise NotImplementedError(
+            f"the primitive {name} closes over traced arrays; give them to bind as operands instead."
+        )
+    values = [_Held(np.asarray(c.dense)) for c in consts]
+    made = [
+        Equation(_constant_op, (), (v,), {"held": h, "aval": v.aval})
+        for v, h in zip(program.inputs, values, strict=False)
+    ]
+    inputs = program.inputs[len(consts) :]
+    return Program(inputs, (*made, *program.equations), program.outputs, 0, program.name)
+
+
+_primitives: dict[tuple[Op, str], Primitive] = {}
+
+
+def primitive_of(op: Op, name: str | None = None) -> Primitive:
+    """The view of an op, the same for all of its equations."""
+    name = name or op.name
+    found = _primitives.get((op, name))
+    if found is None:
+        found = _primitives[op, name] = Primitive(name)
+        found.op = op
+        found.is_ours = True
+        found.multiple_results = op.multiple_results
+    return found
+
+
+def _type(found: Any) -> ShapedArray:
+    return found if isinstance(found, ShapedArray) else ShapedArray(found.shape, found.dtype)
+
+
+# -- registries ------------------------------------------------------------------------------------------------------------
+
+
+class Zero:
+    """A zero tangent or cotangent that is not computed; `aval` is its type."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ShapedArray) -> None:
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Zero({self.aval.str_short()})"
+
+    @staticmethod
+    def from_primal_value(value: Any) -> Zero:
+        """The zero tangent of a value."""
+        return Zero(as_array(value).aval)
+
+
+register_pytree_node(Zero, lambda zero: ((), zero.aval), lambda aval, _: Zero(aval))
+
+
+def _zeros_in(values: Sequence[Any], like: Sequence[Any]) -> list[Any]:
+    return [Zero(x.aval) if v is None else v for v, x in zip(values, like, strict=True)]
+
+
+def _zeros_out(values: Any) -> Any:
+    return [None if v is None or type(v) is Zero else as_array(as_value(v)) for v in values]
+
+
+class Rules(dict[Primitive, Any]):
+    """Rules by primitive. Setting one gives it to the primitive's op, as its `kind`; those that the library's own ops have
+    stay as they are."""
+
+    def __init__(self, give: Callable[[Primitive, Op, Any], None], kind: str) -> None:
+        super().__init__()
+        self._give = give
+        self._kind = kind
+
+    def __setitem__(self, primitive: Primitive, rule: Any) -> None:
+        if primitive.is_ours and getattr(primitive.op, self._kind) is not None:
+            raise TypeError(
+                f"{primitive} is an op of the library, whose rules cannot be replaced; wrap it in custom_jvp or custom_vmap."
+            )
+        super().__setitem__(primitive, rule)
+        self._give(primitive, primitive.own_op(), rule)
+
+
+def _give_jvp(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        out, tangent = rule(tuple(primals), tuple(_zeros_in(tangents, primals)), **params)
+        if op.multiple_results:
+            return [as_array(as_value(o)) for o in out], _zeros_out(tangent)
+        return as_array(as_value(out)), _zeros_out([tangent])[0]
+
+    op.jvp = jvp
+
+
+def _give_transpose(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
+    def transpose(ct: Any, *args: Any, **params: Any) -> Any:
+        found = rule(list(ct) if op.multiple_results else ct, *args, **params)
+        return _zeros_out(found)
+
+    op.transpose = transpose
+
+
+def _give_batcher(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
+    _give_axis_batcher(
+        primitive, op, lambda size, axis_name, kind, values, dims, **params: rule(values, dims, **params)
+    )
+
+
+def _give_axis_batcher(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
+    from shardwise.transforms.interpreters.vmap import BatchTrace
+
+    def batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Any) -> Any:
+        outs, out_dims = rule(size, axis_name, BatchTrace, tuple(values), tuple(dims), **params)
+        many, many_dims = (outs, out_dims) if op.multiple_results else ([outs], [out_dims])
+        return [as_array(as_value(o)) for o in many], list(many_dims)
+
+    op.batch = batch
+
+
+primitive_jvps = Rules(_give_jvp, "jvp")
+primitive_transposes = Rules(_give_transpose, "transpose")
+primitive_batchers = Rules(_give_batcher, "batch")
+axis_primitive_batchers = Rules(_give_axis_batcher, "batch")
+
+
+def defjvp(primitive: Primitive, *rules: Callable[..., Any] | None) -> None:
+    """One rule per operand: ``rule(tangent, *primals, **params)``; None where there is no derivative."""
+    given = [None if rule is None else (lambda t, ans, *ps, rule=rule, **kw: rule(t, *ps, **kw)) for rule in rules]
+    defjvp2(primitive, *given)
+
+
+def defjvp2(primitive: Primitive, *rules: Callable[..., Any] | None) -> None:
+    """One rule per operand: ``rule(tangent, result, *primals, **params)``."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        out = primitive.bind(*primals, **params)
+        parts = [
+            rule(t, out, *primals, **params)
+            for rule, t in zip(rules, tangents, strict=True)
+            if rule and type(t) is not Zero
+        ]
+        total: Any = None
+        for part in parts:
+            if type(part) is not Zero:
+                total = part if total is None else total + part
+        return out, Zero(out.aval) if total is None else total
+
+    primitive_jvps[primitive] = jvp
+
+
+def deflinear2(primitive: Primitive, transpose: Callable[..., Any]) -> None:
+    """It is linear in all of its operands: ``transpose(ct, *operands, **params)`` gives a cotangent for each."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        out = primitive.bind(*primals, **params)
+        return out, primitive.bind(*[instantiate_zeros(t) for t in tangents], **params)
+
+    primitive_jvps[primitive] = jvp
+    primitive_transposes[primitive] = transpose
+
+
+def deflinear(primitive: Primitive, transpose: Callable[..., Any]) -> None:
+    """Like `deflinear2`, for ``transpose(ct, **params)``."""
+    deflinear2(primitive, lambda ct, *_, **params: transpose(ct, **params))
+
+
+def instantiate_zeros(tangent: Any) -> Any:
+    """A Zero as an array; other values as they are."""
+    from shardwise.transforms.interpreters.jvp import zeros
+
+    return zeros(tangent.aval) if type(tangent) is Zero else tangent
+
+
+def is_undefined_primal(x: Any) -> bool:
+    """Whether a transpose rule is asked for the cotangent of this operand."""
+    return type(x) is UndefinedPrimal
+
+
+class LowerFun:
+    """A lowering given as a function of traced arrays."""
+
+    def __init__(self, fun: Callable[..., Any], multiple_results: bool) -> None:
+        self.fun = fun
+        self.multiple_results = multiple_results
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        return self.fun(*args, **params)
+
+
+def register_lowering(primitive: Primitive, rule: Any, platform: str | None = None, inline: bool = True,
+                      cacheable: bool = True) -> Any:  # fmt: skip
+    """Say what compiled programs run for a primitive: ``lower_fun(function)``. It is always spliced in, whatever `inline` and
+    `cacheable` say.
+
+    A rule that writes MLIR is left aside where `def_impl` has said how to compute the primitive, and refused elsewhere.
+    """
+    del inline, cacheable
+    if platform not in (None, "cpu") or (primitive.impl is not None and not isinstance(rule, LowerFun)):
+        return rule
+    if not isinstance(rule, LowerFun):
+        raise NotImplementedError("lowering rules write MLIR, which programs here are not made of; pass mlir.lower_fun(function, "
+                                  "multiple_results=...) instead.")  # fmt: skip
+    primitive._new("register_lowering")
+    primitive.lowering = rule
+    return rule
+
+
+# -- the library's own -------------------------------------------------------------------------------------------------------
+
+
+def jax_name(op: Op) -> str:
+    """What JAX calls an op, where that does not depend on its params."""
+    name = op.shown.name
+    return op.name if name is None else name() if callable(name) else name
+
+
+# Modules that define ops, for names looked up before anything has imported these.
+_DEFINING = (
+    "lax",
+    "lax.linalg",
+    "transforms.derivatives.checkpoint",
+    "transforms.derivatives.implicit",
+    "transforms.bodies.jit_rules",
+)
+
+
+def named_primitive(name: str) -> Primitive | None:
+    """The Primitive that JAX calls ``<name>_p``; None if the library has no such op."""
+    import importlib
+
+    from shardwise.ir.op import all_ops
+
+    if not name.endswith("_p"):
+        return None
+    for module in _DEFINING:
+        importlib.import_module(f"shardwise.{module}")
+    stem = name[:-2]
+    ops = all_ops()
+    op = next((op for op in ops.values() if stem in op.shown.aliases), None) or ops.get(stem)
+    if op is None:
+        return None
+    return primitive_of(op, jax_name(op) if op.shown.name_of is None else stem)

@@ -1,0 +1,148 @@
+"""`explain`: each value's layout, and each collective with its bytes, the op and the source line that caused it.
+
+Comes in: an Executable. Goes out: text, or the global program with its layouts as types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.engine.compile import Executable
+from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, source_text
+from shardwise.passes.grid import DimAxes
+from shardwise.passes.partition import Transfer
+from shardwise.runtime.processes.announce import exchanges
+from shardwise.sharding import AbstractMesh
+
+
+def program_with_layouts(executable: Executable) -> Program:
+    """The global program, with the layout of each value in its type, as an explicit type would show it."""
+    grid, program = executable.grid, executable.program
+    if not grid.names:
+        return program
+    mesh = AbstractMesh(grid.sizes, grid.names)
+    layouts = {**executable.placements, **dict(zip(program.inputs, executable.in_dims, strict=True))}
+    known: dict[Var, Var] = {}
+
+    def shown(atom: Atom) -> Atom:
+        if isinstance(atom, Literal):
+            return atom
+        if atom not in known:
+            known[atom] = Var(_with_layout(atom.aval, layouts.get(atom), mesh))
+        return known[atom]
+
+    def rewritten(program: Program) -> Program:
+        equations = tuple(
+            Equation(e.op, tuple(map(shown, e.inputs)), tuple(map(shown, e.outputs)), params(e), e.source)  # type: ignore[arg-type]
+            for e in program.equations
+        )
+        inputs, outputs = tuple(map(shown, program.inputs)), tuple(map(shown, program.outputs))
+        return Program(inputs, equations, outputs, program.num_consts, program.name)  # type: ignore[arg-type]
+
+    def params(eqn: Equation) -> dict[str, Any]:
+        if "manual" in eqn.params:  # a shard_map's body has local types
+            return dict(eqn.params)
+        return {k: inner(v) for k, v in eqn.params.items()}
+
+    def inner(value: Any) -> Any:
+        if isinstance(value, Program):
+            return rewritten(value)
+        return tuple(map(inner, value)) if isinstance(value, tuple) else value
+
+    return rewritten(program)
+
+
+def _with_layout(aval: ShapedArray, dims: DimAxes | None, mesh: AbstractMesh) -> ShapedArray:
+    return aval.update(mesh=mesh, spec=dims if dims is not None else ((),) * aval.ndim)
+
+
+def grid_text(executable: Executable) -> str:
+    """``8 devices, mesh ('x': 2, 'y': 4)``."""
+    grid = executable.grid
+    if not grid.names:
+        return f"1 device, {grid.devices[0]}"
+    return f"{len(grid.devices)} devices, mesh ({', '.join(f'{n!r}: {s}' for n, s in zip(grid.names, grid.sizes, strict=True))})"
+
+
+def program_text(program: Program, sources: bool) -> str:
+    """The program's text; with `sources` each equation ends in the user's line that made it."""
+    text = str(program)
+    if not sources:
+        return text
+    lines = text.split("\n")
+    at = [i for i, line in enumerate(lines) if line.startswith("    ") and line[4:5] not in ("", " ")]
+    width = max((len(lines[i]) for i in at), default=0)
+    for i, eqn in zip(at, program.equations, strict=False):
+        if eqn.source:
+            lines[i] = f"{lines[i]:<{width}}  # {source_text(eqn.source)}"
+    return "\n".join(lines)
+
+
+def explain_text(executable: Executable, names: Sequence[str], result: bool) -> str:
+    """What the partitioner did. `names` are those of the program's inputs; `result` adds what the compiled form costs."""
+    program = program_with_layouts(executable)
+    lines = [f"{executable.name}: {grid_text(executable)}", "", "values"]
+    for name, var in zip(names, program.inputs, strict=True):
+        lines.append(f"  {name}: {var.aval.str_short()}, {_local_bytes(executable, var.aval)} bytes per device")
+    body = program_text(program, sources=True).split("\n")
+    lines += [
+        "",
+        "program",
+        *[f"  {line}" for line in body],
+        "",
+        *_collectives(executable.transfers),
+        *_between(executable),
+    ]
+    if result:
+        seconds = executable.seconds
+        took = ", ".join(f"{stage} {1e3 * t:.1f} ms" for stage, t in seconds.items())
+        lines += ["", f"compiled in {1e3 * sum(seconds.values()):.1f} ms: {took}"]
+    return "\n".join(lines)
+
+
+def _local_bytes(executable: Executable, aval: ShapedArray) -> int:
+    ways = 1
+    sizes = executable.grid.axis_sizes
+    for axes in aval.spec:
+        for a in axes:
+            ways *= sizes[a]
+    return aval.nbytes // ways
+
+
+def _between(executable: Executable) -> list[str]:
+    """What this process sends to other processes."""
+    env = executable.plan.env
+    if env.processes is None:
+        return []
+    found = list(exchanges(executable.device_program, env))
+    me, ranks = env.processes.me, env.processes.ranks
+    total = sum(e.bytes * e.times for e in found)
+    lines = ["", f"between processes: process {me}, one of {len(ranks)}, sends {total} bytes in one run"]
+    for e in found:
+        eqn = e.equation
+        values = ", ".join(a.aval.str_short() for a in eqn.inputs)
+        often = f", {e.times} times" if e.times != 1 else ""
+        guess = ", as often as its loop or branch runs" if e.endless else ""
+        where = f" at {source_text(eqn.source)}" if eqn.source else ""
+        name = eqn.op.name if eqn.op.absorbs is None else f"{eqn.op.name} and {eqn.op.absorbs.name}"
+        lines.append(
+            f"  {name} over {', '.join(eqn.op.exchange_axes(eqn.params))} of {values} per device: {e.bytes} bytes{often}{guess}{where}"
+        )
+    return lines
+
+
+def _collectives(transfers: Sequence[Transfer]) -> list[str]:
+    if not transfers:
+        return ["collectives: none"]
+    total = sum(t.bytes for t in transfers)
+    lines = [f"collectives: {len(transfers)}, sending {total} bytes per device"]
+    for t in transfers:
+        where = f" at {source_text(t.source)}" if t.source else ""
+        over = ", ".join(t.axes)
+        by = f"inserted for {t.cause}" if t.implicit else "written by the program"
+        lines.append(f"  {t.kind} over {over} of {t.value}: {t.bytes} bytes, {by}{where}")
+    if any(t.unasked for t in transfers):
+        lines.append("  Lay the operands out alike (in_shardings, device_put) to save the inserted moves; "
+                     "shardwise_on_reshard='raise' refuses them.")  # fmt: skip
+    return lines

@@ -1,0 +1,38 @@
+"""Waiting: for results, for effects, and computing at once while a function is traced."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from shardwise.base.tree import tree_leaves
+from shardwise.engine.array import ArrayImpl
+from shardwise.ir import eagerly
+
+
+def block_until_ready(x: Any) -> Any:
+    """The tree `x` itself, once all of its arrays are computed; leaves that are no arrays are left alone.
+
+    Computations have finished when their result exists, so this waits for nothing; RuntimeError for a deleted array.
+    """
+    if type(x) is ArrayImpl:
+        return x.block_until_ready()
+    for leaf in tree_leaves(x):
+        if type(leaf) is ArrayImpl and leaf._block is not None:  # neither deleted nor anything to wait for
+            continue
+        wait = getattr(leaf, "block_until_ready", None)
+        if wait is not None:
+            wait()
+    return x
+
+
+def effects_barrier() -> None:
+    """Wait for side effects (printing, callbacks) of what was called before: they happen in the call, so there are none."""
+
+
+def ensure_compile_time_eval() -> AbstractContextManager[Any]:
+    """A context manager and decorator: ops in it run at once, on concrete values, even while a function is traced.
+
+    Ops on traced values are traced there as elsewhere.
+    """
+    return eagerly()

@@ -1,0 +1,71 @@
+"""Around a traced program: checks of its results, the inputs that it needs, and where it belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise.base.config import Setting
+from shardwise.base.errors import InvalidInputException
+from shardwise.engine.array import ArrayImpl
+from shardwise.engine.inspection import ShapeDtypeStruct
+from shardwise.engine.signature import Signature, signature
+from shardwise.ir import Program, Var
+from shardwise.ops.rules.convert import as_array, as_value
+from shardwise.ops.rules.derivative import filled
+from shardwise.sharding import Mesh, SingleDeviceSharding
+from shardwise.sharding.device import default_device
+
+# Whether a traced function may give types in the place of results: only those are asked for.
+TYPES_SUFFICE: Setting[bool] = Setting("types_suffice", False)
+
+
+def as_result(leaf: Any) -> Any:
+    """A leaf of what a traced function gives, as a value."""
+    if TYPES_SUFFICE.get() and isinstance(leaf, ShapeDtypeStruct):
+        return as_array(filled(leaf.aval))
+    return as_value(leaf)
+
+
+def check_output(leaf: Any, name: str, path: Any) -> None:
+    """Raise TypeError for a result that is no array."""
+    from shardwise.base.tree import keystr
+
+    try:
+        as_result(leaf)
+    except (TypeError, InvalidInputException):
+        at = f" at output component {keystr(path)}" if path else ""
+        raise TypeError(f"function {name} to be compiled returned a value of type {type(leaf)}{at}, which is not a valid JAX type. "
+                        "Return arrays, scalars, and containers of them.") from None  # fmt: skip
+
+
+def typed_mesh(program: Program, sigs: Sequence[Signature]) -> Mesh | None:
+    """The concrete mesh of explicitly typed results that no remaining argument lies on (``full_like(x, 0)``)."""
+    typed = next((aval.mesh for aval in program.out_types if aval.mesh is not None), None)
+    for sig in sigs if typed is not None else ():
+        mesh = getattr(sig.sharding, "mesh", None)
+        if isinstance(mesh, Mesh) and typed is not None and mesh.shape_tuple == typed.shape_tuple:
+            return mesh
+    return None
+
+
+def as_constant(x: ArrayImpl) -> ArrayImpl:
+    """A captured array is a constant: its value counts, not where it lies. Explicit axes stay, as they are part of its type."""
+    if x.aval.mesh is not None:
+        return x
+    sig = signature(x.aval, SingleDeviceSharding(default_device()), False)
+    return x if x._sig is sig else ArrayImpl(sig, dense=x.dense)
+
+
+def prune(program: Program, keep_unused: bool) -> tuple[Program, list[int]]:
+    """The program without inputs that nothing reads (unless `keep_unused`), and the positions of those that stay."""
+    if keep_unused:
+        return program, list(range(len(program.inputs)))
+    used: set[Var] = {a for a in program.outputs if isinstance(a, Var)}
+    for eqn in program.equations:
+        used.update(a for a in eqn.inputs if isinstance(a, Var))
+    kept = [i for i, v in enumerate(program.inputs) if v in used]
+    consts = sum(i < program.num_consts for i in kept)
+    return Program(
+        tuple(program.inputs[i] for i in kept), program.equations, program.outputs, consts, program.name
+    ), kept

@@ -1,0 +1,456 @@
+"""Elementwise functions: values and types against the oracle, accuracy, the loop law, errors, shardings."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from shardwise.base.config import use_dialect
+from shardwise.base.errors import ShardingTypeError
+from shardwise.ir import Literal, ShapedArray, all_ops, infer_types, literal
+from shardwise.ops import elementwise
+from shardwise.ops.elementwise import binary, casts, unary
+from shardwise.ops.elementwise import selection as select
+from shardwise.ops.rules.operands import aligned, dtype_kind, operands
+from shardwise.runtime.env import SINGLE
+from shardwise.sharding import AbstractMesh, AxisType
+from tests.ops.loop_law import CASES, check_law, spread
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the executor runs kernels with these off
+
+MESH = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+RNG = np.random.default_rng(0)
+BF16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES = [np.dtype(d) for d in ("bool", "int8", "int32", "uint8", "uint32", "float16", BF16, "float32", "complex64")]
+WIDE = [np.dtype(d) for d in ("int64", "uint64", "float64", "complex128")]
+
+UNARY = {op.name: (op, accepts) for op, accepts in [
+    (unary.neg_p, "iufc"), (unary.sign_p, "iufc"), (unary.floor_p, "f"), (unary.ceil_p, "f"), (unary.is_finite_p, "f"),
+    (unary.exp_p, "fc"), (unary.exp2_p, "fc"), (unary.expm1_p, "fc"), (unary.log_p, "fc"), (unary.log1p_p, "fc"),
+    (unary.sin_p, "fc"), (unary.cos_p, "fc"), (unary.tan_p, "fc"), (unary.tanh_p, "fc"), (unary.sinh_p, "fc"),
+    (unary.cosh_p, "fc"), (unary.asin_p, "fc"), (unary.acos_p, "fc"), (unary.atan_p, "fc"), (unary.asinh_p, "fc"),
+    (unary.acosh_p, "fc"), (unary.atanh_p, "fc"), (unary.sqrt_p, "fc"), (unary.rsqrt_p, "fc"), (unary.cbrt_p, "f"),
+    (unary.logistic_p, "fc"), (unary.abs_p, "ifc"), (unary.square_p, "iufc"), (unary.real_p, "c"), (unary.imag_p, "c"),
+    (unary.conj_p, "fc"), (unary.not_p, "biu"), (unary.population_count_p, "iu"), (unary.clz_p, "iu"),
+]}  # fmt: skip
+BINARY = {op.name: (op, accepts) for op, accepts in [
+    (binary.add_p, "iufc"), (binary.sub_p, "iufc"), (binary.mul_p, "iufc"), (binary.div_p, "iufc"), (binary.rem_p, "iuf"),
+    (binary.max_p, "biufc"), (binary.min_p, "biufc"), (binary.atan2_p, "f"), (binary.nextafter_p, "f"),
+    (binary.pow_p, "fc"), (binary.mulhi_p, "iu"), (binary.and_p, "biu"), (binary.or_p, "biu"), (binary.xor_p, "biu"),
+    (binary.shift_left_p, "iu"), (binary.shift_right_logical_p, "iu"), (binary.shift_right_arithmetic_p, "iu"),
+    (binary.eq_p, "biufc"), (binary.ne_p, "biufc"), (binary.lt_p, "biuf"), (binary.le_p, "biuf"), (binary.gt_p, "biuf"),
+    (binary.ge_p, "biuf"),
+]}  # fmt: skip
+PUBLIC = {"not": "bitwise_not", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
+
+
+def values(dtype):
+    """Representative elements, the extreme ones included."""
+    kind = dtype_kind(dtype)
+    if kind == "b":
+        return np.array([False, True])
+    if kind in "iu":
+        info = np.iinfo(dtype)
+        return np.array([0, 1, 2, 3, 7, 8, 31, 32, 100, info.max, info.min, info.max // 2, -1, -2, -7, -100]).astype(
+            dtype
+        )
+    reals = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.7, -3.7, 0.125, 0.001, -0.001, 8.0, -20.0, 40.0, -90.0, np.inf,
+             -np.inf, np.nan]  # fmt: skip
+    if kind == "f":
+        return np.array(reals).astype(dtype)
+    return np.array([a + 1j * b for a in (0.5, -2.0, 0.0, 3.0) for b in (1.0, -0.25, 0.0)], dtype)
+
+
+def grid(dtype):
+    v = values(dtype)
+    bases = v[v != 0] if dtype.kind == "c" else v  # the oracle has NaN for powers of a complex zero
+    return np.repeat(bases, len(v)), np.tile(v, len(bases))
+
+
+def run(op, *blocks, **params):
+    return np.asarray(op.kernel(SINGLE, *blocks, **params))
+
+
+def assert_close(got, want, name):
+    """Equal dtypes and, for floats, equal to a few units of the last place or to what complex formulas lose."""
+    want = np.asarray(want)
+    assert got.dtype == want.dtype and got.shape == want.shape, name
+    if dtype_kind(got.dtype) not in "fc":
+        np.testing.assert_array_equal(got, want, err_msg=name)
+        return
+    eps = float(ml_dtypes.finfo(got.real.dtype).eps)
+    wide = np.complex128 if got.dtype.kind == "c" else np.float64
+    np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=16 * eps, atol=16 * eps, err_msg=name)
+
+
+# -- values -------------------------------------------------------------------------------------------------------------
+
+
+def compare(dtype, table, blocks, jax):
+    """All functions of one dtype in one compilation of the oracle."""
+    chosen = {n: op for n, (op, accepts) in table.items() if dtype_kind(dtype) in accepts}
+    if dtype.itemsize == 2:
+        chosen.pop("conj", None)
+    functions = {n: getattr(jax.lax, PUBLIC.get(n, n)) for n in chosen}
+    wants = jax.jit(lambda *xs: {n: f(*xs) for n, f in functions.items()})(*blocks)
+    for name, op in chosen.items():
+        assert_close(run(op, *blocks), wants[name], f"{name} of {dtype}")
+        types = [ShapedArray(b.shape, b.dtype) for b in blocks]
+        assert op.type_rule(*types) == ShapedArray(wants[name].shape, wants[name].dtype), name
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_unary_values_are_those_of_the_oracle(dtype):
+    compare(dtype, UNARY, [values(dtype)], pytest.importorskip("jax"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_binary_values_are_those_of_the_oracle(dtype):
+    compare(dtype, BINARY, list(grid(dtype)), pytest.importorskip("jax"))
+
+
+@pytest.mark.parametrize("dtype", WIDE, ids=str)
+def test_64_bit_values_are_those_of_the_oracle(dtype):
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        compare(dtype, UNARY, [values(dtype)], jax)
+        compare(dtype, BINARY, list(grid(dtype)), jax)
+
+
+REFERENCES = [
+    (unary.exp_p, np.exp), (unary.log_p, np.log), (unary.log1p_p, np.log1p), (unary.expm1_p, np.expm1), (unary.sin_p, np.sin),
+    (unary.cos_p, np.cos), (unary.tan_p, np.tan), (unary.tanh_p, np.tanh), (unary.sinh_p, np.sinh), (unary.cosh_p, np.cosh),
+    (unary.atan_p, np.arctan), (unary.asinh_p, np.arcsinh), (unary.sqrt_p, np.sqrt), (unary.cbrt_p, np.cbrt),
+    (unary.rsqrt_p, lambda x: 1 / np.sqrt(x)), (unary.logistic_p, lambda x: 1 / (1 + np.exp(-x))), (unary.exp2_p, np.exp2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "exact"), REFERENCES, ids=lambda v: getattr(v, "name", ""))
+@pytest.mark.parametrize("dtype", [np.dtype("float32"), np.dtype("float16"), BF16], ids=str)
+def test_accuracy(op, exact, dtype):
+    """Within 2 units of the last place of the exact result (4 for the chains that make tan and sinh)."""
+    x = np.concatenate([RNG.normal(size=4000), RNG.uniform(-9, 9, 4000)]).astype(dtype)
+    want = exact(x.astype(np.float64))
+    got = run(op, x)
+    assert got.dtype == dtype
+    good = np.isfinite(want) & (np.abs(want) > 1e-4) & (np.abs(want) < 6e4)
+    error = np.abs(got.astype(np.float64) - want)[good] / np.abs(np.spacing(want.astype(np.float32)))[good]
+    scale = float(ml_dtypes.finfo(dtype).eps) / float(np.finfo(np.float32).eps)
+    assert error.max() <= 4 * scale
+
+
+def test_rounding_and_powers():
+    lax = pytest.importorskip("jax").lax
+    x = np.array([0.5, -0.5, 1.5, 2.5, -2.5, 0.49999997, 8388609.0, -0.2, np.nan, np.inf, -np.inf], np.float32)
+    for dtype in (np.float32, np.float16, BF16):
+        for method in elementwise.RoundingMethod:
+            got = run(unary.round_p, x.astype(dtype), rounding_method=method)
+            want = np.asarray(lax.round(x.astype(dtype), lax.RoundingMethod(int(method))))
+            np.testing.assert_array_equal(got.view(f"u{got.itemsize}") & 0x7FFF, want.view(f"u{got.itemsize}") & 0x7FFF)
+            np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+    for y in (0, 1, 2, 3, 5, 8, -1, -3):
+        for dtype in DTYPES[1:] if y >= 0 else DTYPES[5:]:
+            assert_close(
+                run(unary.integer_pow_p, values(dtype), y=y), lax.integer_pow(values(dtype), y), f"{y} {dtype}"
+            )
+    i = np.array([0, 1, 2, 5, -3], np.int32)
+    f = np.array([2.0, -3.0, 0.5, 1.0, 2.0], np.float32)
+    assert_close(run(binary.pow_p, f, i), lax.pow(f, i), "float ** int")
+
+
+def test_signs_of_zeros():
+    zeros = np.array([0.0, -0.0], np.float32)
+    for op in (unary.sign_p, unary.sin_p, unary.floor_p, unary.sqrt_p, unary.cbrt_p):
+        np.testing.assert_array_equal(np.signbit(run(op, zeros)), [False, True], op.name)
+    np.testing.assert_array_equal(run(unary.rsqrt_p, zeros), [np.inf, -np.inf])
+
+
+def test_logistic_is_stable():
+    x = np.array([-1e30, -200.0, -50.0, 0.0, 50.0, 1e30, np.nan], np.float32)
+    want = [0, 0, 1.9287498e-22, 0.5, 1, 1, np.nan]
+    np.testing.assert_allclose(run(unary.logistic_p, x), want, rtol=1e-6)
+    half = run(unary.logistic_p, np.array([-15.0], np.float16))
+    np.testing.assert_array_equal(half, np.array([3.059e-07]).astype(np.float16))  # exp(15) overflows float16
+
+
+def test_bools_add_and_multiply():
+    """Not offered by lax.add, but wanted by what builds on the ops."""
+    a, b = np.array([True, True, False]), np.array([True, False, False])
+    np.testing.assert_array_equal(run(binary.add_p, a, b), [True, True, False])
+    np.testing.assert_array_equal(run(binary.mul_p, a, b), [True, False, False])
+
+
+# -- choices ------------------------------------------------------------------------------------------------------------
+
+
+def test_select_and_clamp_values():
+    lax = pytest.importorskip("jax").lax
+    f = np.arange(3, dtype=np.float32)
+    which = np.array([1, 5, -1], np.int32)
+    np.testing.assert_array_equal(
+        run(select.select_n_p, which, f, f * 10, f * 100), lax.select_n(which, f, f * 10, f * 100)
+    )
+    pred = np.array([True, False, True])
+    np.testing.assert_array_equal(run(select.select_n_p, pred, f, -f), lax.select_n(pred, f, -f))
+    for low, high in ((0.5, 1.5), (2.0, 1.0), (np.nan, 1.0)):
+        low, high = np.float32(low), np.float32(high)
+        got = run(select.clamp_p, np.asarray(low), f, np.asarray(high))
+        np.testing.assert_array_equal(got, lax.clamp(low, f, high))
+        assert got.dtype == np.float32
+
+
+def test_select_broadcasts_more_than_its_function():
+    x = np.ones((2, 3), np.float32)
+    got = run(select.select_n_p, np.array([[True], [False]]), np.asarray(np.float32(7)), x)
+    np.testing.assert_array_equal(got, [[1, 1, 1], [7, 7, 7]])
+    t = ShapedArray((2, 3), np.dtype("float32"))
+    assert select.select_n_p.type_rule(ShapedArray((2, 1), np.dtype(bool)), ShapedArray((), t.dtype), t) == t
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", BF16, "float32", "complex64", "complex128"], ids=str)
+def test_big_blocks_choose_alike(dtype):
+    n = 1 << 15
+    a, b = RNG.normal(size=n).astype(dtype), RNG.normal(size=n).astype(dtype)
+    which = RNG.random(n) < 0.5
+    for no, yes in ((a, b), (a[:1], b), (a[0], b), (a[:1], b[:1])):
+        got = run(select.select_n_p, which, np.asarray(no), np.asarray(yes))
+        want = np.where(which, yes, no)
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+    wide = run(select.select_n_p, which.reshape(2, -1), a[: n // 2].reshape(1, -1), b.reshape(2, -1))
+    np.testing.assert_array_equal(wide, np.where(which.reshape(2, -1), b.reshape(2, -1), a[: n // 2]))
+
+
+def test_big_blocks_clamp_alike():
+    x = RNG.normal(size=1 << 15).astype(np.float32)
+    x[7] = np.nan
+    for low, high in ((-0.5, 0.5), (0.5, -0.5), (np.nan, 1.0)):
+        got = run(select.clamp_p, np.asarray(np.float32(low)), x, np.asarray(np.float32(high)))
+        np.testing.assert_array_equal(got, np.minimum(np.maximum(x, np.float32(low)), np.float32(high)))
+
+
+# -- casts --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", DTYPES, ids=str)
+def test_casts_are_those_of_the_oracle(source):
+    jax = pytest.importorskip("jax")
+    x = values(source)
+    if dtype_kind(source) == "f":
+        x = np.concatenate([x, np.array([1e10, -1e10, 300.0, -1000.0, 2.9, -2.9, 65504.0, 3e38]).astype(source)])
+    with pytest.warns(np.exceptions.ComplexWarning) if source.kind == "c" else contextlib.nullcontext():
+        wants = jax.jit(lambda v: [jax.lax.convert_element_type(v, d) for d in DTYPES])(x)
+    for dtype, want in zip(DTYPES, wants, strict=True):
+        got = run(casts.convert_element_type_p, x, new_dtype=dtype, weak_type=False)
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(got.astype(np.complex128), np.asarray(want).astype(np.complex128), f"to {dtype}")
+
+
+def test_wide_casts():
+    x = np.array([1e30, -1e30, np.nan, 2.0**63, 2.0**64, 1.5e19, -5.0, 7.9])
+    top, low = 2**64 - 1, -(2**63)
+    got = casts.cast(x, np.dtype("uint64"))
+    np.testing.assert_array_equal(got, np.array([top, 0, 0, 2**63, top, 15 * 10**18, 0, 7], np.uint64))
+    got = casts.cast(x, np.dtype("int64"))
+    np.testing.assert_array_equal(got, [2**63 - 1, low, 0, 2**63 - 1, 2**63 - 1, 2**63 - 1, -5, 7])
+
+
+def test_bitcasts():
+    lax = pytest.importorskip("jax").lax
+    f = np.array([1.0, -2.5, np.nan], np.float32)
+    for x, dtype in ((f, "int32"), (f, "int16"), (f, "uint8"), (np.arange(6, dtype=np.int16).reshape(3, 2), "int32"),
+                     (f.astype(BF16), "uint16"), (f.astype(np.float16), BF16)):  # fmt: skip
+        want = lax.bitcast_convert_type(x, dtype)
+        got = run(casts.bitcast_convert_type_p, x, new_dtype=np.dtype(dtype))
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got.view(np.uint8), np.asarray(want).view(np.uint8))
+        assert (
+            casts.bitcast_convert_type_p.type_rule(ShapedArray(x.shape, x.dtype), new_dtype=np.dtype(dtype)).shape
+            == want.shape
+        )
+    with pytest.raises(TypeError, match="bool"):
+        casts.bitcast_convert_type_p.type_rule(ShapedArray((3,), f.dtype), new_dtype=np.dtype(bool))
+    with pytest.raises(ValueError, match="last dim"):
+        casts.bitcast_convert_type_p.type_rule(ShapedArray((3, 4), np.dtype("int16")), new_dtype=np.dtype("int32"))
+
+
+@pytest.mark.parametrize("bits", [(5, 10), (8, 7), (4, 3), (8, 23), (5, 2), (2, 1)])
+def test_reduce_precision(bits):
+    lax = pytest.importorskip("jax").lax
+    x = np.array(
+        [1.1, 1e30, 1e-30, np.nan, -np.inf, 3.4e38, 65504.0, 65519.0, 65520.0, 6.1e-5, 6.0e-5, -3.3, 0.0, -0.0, 0.2],
+        np.float32,
+    )
+    got = run(casts.reduce_precision_p, x, exponent_bits=bits[0], mantissa_bits=bits[1])
+    np.testing.assert_array_equal(got, lax.reduce_precision(x, *bits))
+
+
+# -- the loop law -------------------------------------------------------------------------------------------------------
+
+PARAMS = {"round": {"rounding_method": elementwise.RoundingMethod.AWAY_FROM_ZERO}, "integer_pow": {"y": 3},
+          "convert_element_type": {"new_dtype": np.dtype("int8"), "weak_type": False},
+          "bitcast_convert_type": {"new_dtype": np.dtype("uint8")},
+          "reduce_precision": {"exponent_bits": 5, "mantissa_bits": 4}}  # fmt: skip
+
+
+def elementwise_ops():
+    own = [*UNARY.values(), *BINARY.values(), (unary.round_p, "f"), (unary.integer_pow_p, "f"), (casts.reduce_precision_p, "f"),
+           (casts.convert_element_type_p, "f"), (casts.bitcast_convert_type_p, "f"), (casts.copy_p, "f"),
+           (casts.stop_gradient_p, "f"), (binary.complex_p, "f")]  # fmt: skip
+    return [(op, "f" if "f" in a else a[-1]) for op, a in own]
+
+
+@pytest.mark.parametrize(("lead", "mix"), CASES)
+def test_loop_law(lead, mix):
+    dtypes = {"f": np.float32, "u": np.uint32, "c": np.complex64}
+    change = lambda v, k: v + k  # noqa: E731
+    for op, kind in elementwise_ops():
+        x = (RNG.uniform(1, 5, (2, 3))).astype(dtypes[kind])
+        arity = 2 if op.name in BINARY or op.name == "complex" else 1
+        shapes = [x, x[:1], x[0, 0, ...]][:arity] if arity == 1 else [x, x[:, :1]]
+        check_law(
+            op.kernel,
+            [spread(v, m, change) for v, m in zip(shapes, mix, strict=False)],
+            lead,
+            **PARAMS.get(op.name, {}),
+        )
+        if arity == 2:  # a scalar beside a matrix
+            scalar = np.asarray(x[0, 1])
+            check_law(op.kernel, [spread(scalar, mix[0], change), spread(x, mix[1], change)], lead)
+    bools = RNG.random((2, 3)) < 0.5
+    f = RNG.normal(size=(2, 3)).astype(np.float32)
+    blocks = [
+        spread(bools, mix[0], lambda v, k: v ^ (k % 2 == 1)),
+        spread(f, mix[1], change),
+        spread(f[0, 0], mix[2], change),
+    ]
+    check_law(select.select_n_p.kernel, blocks, lead)
+    lows = [
+        spread(np.asarray(np.float32(-1)), mix[0], change),
+        spread(f, mix[1], change),
+        spread(f + 1, mix[2], change),
+    ]
+    check_law(select.clamp_p.kernel, lows, lead)
+
+
+def test_aligned_keeps_equal_ranks():
+    a, b = np.zeros((2, 3)), np.zeros((2, 1))
+    assert aligned(SINGLE, (a, b))[1] is b
+
+
+# -- types and errors ---------------------------------------------------------------------------------------------------
+
+
+def typed(shape=(3,), dtype="float32", weak=False, spec=None):
+    return ShapedArray(shape, np.dtype(dtype), weak, mesh=MESH if spec is not None else None, spec=spec)
+
+
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: binary.add_p.type_rule(typed(), typed(dtype="int32")), TypeError, "float32, int32"),
+    (lambda: binary.add_p.type_rule(typed(), typed((1, 3))), TypeError, "same number of dimensions"),
+    (lambda: binary.add_p.type_rule(typed(), typed((2,))), TypeError, r"incompatible shapes for broadcasting: \(3,\), \(2,\)"),
+    (lambda: binary.rem_p.type_rule(typed(dtype="complex64"), typed(dtype="complex64")), TypeError, "complex64 at position 0"),
+    (lambda: unary.sin_p.type_rule(typed(dtype="int32")), TypeError, "sin does not accept dtype int32"),
+    (lambda: unary.real_p.type_rule(typed()), TypeError, "complex floating"),
+    (lambda: unary.integer_pow_p.type_rule(typed(dtype="int32"), y=-1), TypeError, "negative"),
+    (lambda: binary.complex_p.type_rule(typed(dtype="int32"), typed(dtype="int32")), TypeError, "float32 or float64"),
+    (lambda: binary.pow_p.type_rule(typed(dtype="int32"), typed(dtype="int32")), TypeError, "pow"),
+    (lambda: select.select_n_p.type_rule(typed(), typed(), typed()), TypeError, "bool or integer"),
+    (lambda: select.select_n_p.type_rule(typed(dtype="bool"), typed(), typed(), typed()), TypeError, "at most 2"),
+    (lambda: casts.reduce_precision_p.type_rule(typed(), exponent_bits=0, mantissa_bits=1), ValueError, "exponent_bits"),
+    (lambda: casts.convert_element_type(1.0, None), ValueError, "dtype"),
+    (lambda: elementwise.neg("a"), TypeError, "lax.neg: argument 0 is str"),
+    (lambda: elementwise.add(1.0, [2.0]), TypeError, "lax.add: argument 1 is list"),
+    (lambda: elementwise.add(True, True), TypeError, "bool"),
+    (lambda: elementwise.add(1, 2.0), TypeError, "int32, float32"),
+    (lambda: elementwise.exp(1.0, accuracy="high"), TypeError, "accuracy"),
+    (lambda: elementwise.exp(1.0, accuracy=elementwise.Tolerance(ulps=1)), NotImplementedError, "ulps"),
+    (lambda: elementwise.integer_pow(1.0, 2.5), TypeError, "lax.pow"),
+])  # fmt: skip
+def test_errors(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_weak_types():
+    add = binary.add_p.type_rule
+    assert add(typed(weak=True), typed((), weak=True)).weak_type
+    assert not add(typed(), typed((), weak=True)).weak_type
+    assert binary.lt_p.type_rule(typed(weak=True), typed(weak=True)).weak_type
+    assert unary.sin_p.type_rule(typed(weak=True)).weak_type
+    assert select.select_n_p.type_rule(typed((), "bool"), typed(weak=True), typed(weak=True)).weak_type
+
+
+def test_python_scalars_adapt():
+    array = literal(np.float16(1))
+    for scalar, dtype in ((2.0, "float16"), (2, "int32"), (True, "bool")):
+        _, value = operands("add", array, scalar)
+        assert isinstance(value, Literal) and value.dtype == dtype
+    assert operands("add", literal(np.uint8(1)), 255)[1].dtype == np.uint8
+    assert operands("add", literal(np.uint8(1)), 256)[1].dtype == np.int32  # which add then refuses
+    assert operands("add", 2, 3)[0].weak_type
+
+
+def test_convert_literals_at_once():
+    value = casts.convert(literal(2), np.dtype("float32"))
+    assert isinstance(value, Literal) and value.dtype == np.float32 and not value.weak_type
+    assert casts.convert(value, np.dtype("float32")) is value
+    assert casts.convert(literal(300.7), np.dtype("uint8")).value == 255
+
+
+def test_every_function_is_that_of_the_oracle():
+    lax = pytest.importorskip("jax").lax
+    for name in elementwise.__all__:
+        if name in ("zeros_like_array", "RoundingMethod", "AccuracyMode", "Tolerance"):
+            continue
+        ours = list(inspect.signature(getattr(elementwise, name)).parameters)
+        assert ours == list(inspect.signature(getattr(lax, name)).parameters), name
+
+
+# -- shardings ----------------------------------------------------------------------------------------------------------
+
+
+def test_explicit_shardings():
+    xy, xn, ny = (typed((8, 8), spec=s) for s in ((("x",), ("y",)), (("x",), ()), ((), ("y",))))
+    (out,) = infer_types(binary.add_p, (xn, ny), {})
+    assert out.spec == (("x",), ("y",))
+    (out,) = infer_types(binary.add_p, (typed((8, 1), spec=(("x",), ())), typed((1, 8), spec=((), ("y",)))), {})
+    assert out.spec == (("x",), ("y",))
+    (out,) = infer_types(binary.add_p, (xy, typed(())), {})
+    assert out.spec == xy.spec
+    with pytest.raises(ShardingTypeError):
+        infer_types(binary.add_p, (typed((8, 8), spec=(("x",), ())), typed((8, 8), spec=(("y",), ()))), {})
+    with pytest.raises(ShardingTypeError, match="twice"):
+        infer_types(binary.add_p, (typed((8, 8), spec=(("x",), ())), typed((8, 8), spec=((), ("x",)))), {})
+
+
+def test_select_needs_equal_shardings():
+    xy, xn = typed((8, 8), spec=(("x",), ("y",))), typed((8, 8), spec=(("x",), ()))
+    pred = typed((8, 8), "bool", spec=xy.spec)
+    (out,) = infer_types(select.select_n_p, (pred, xy, xy), {})
+    assert out.spec == xy.spec
+    for scalar in (typed(()), typed((8, 8))):  # of no mesh
+        (out,) = infer_types(select.select_n_p, (pred, scalar, xy), {})
+        assert out.spec == xy.spec
+    with use_dialect("latest"):
+        for which, a, b in ((pred, xy, xn), (typed((8, 8), "bool", spec=xn.spec), xy, xy)):
+            with pytest.raises(ShardingTypeError, match="select_n"):
+                infer_types(select.select_n_p, (which, a, b), {})
+
+
+def test_clamp_and_bitcast_shardings():
+    xy = typed((8, 8), spec=(("x",), ("y",)))
+    (out,) = infer_types(select.clamp_p, (typed(()), xy, typed(())), {})
+    assert out.spec == xy.spec
+    (out,) = infer_types(casts.bitcast_convert_type_p, (xy,), {"new_dtype": np.dtype("int16")})
+    assert out.shape == (8, 8, 2) and out.spec == (("x",), ("y",), ())
+
+
+def test_elementwise_ops_have_no_rule_of_their_own():
+    own = {"bitcast_convert_type"}
+    for name in (*UNARY, *BINARY, "select_n", "clamp", "convert_element_type", "reduce_precision", "copy", "round"):
+        assert (all_ops()[name].rule is None) == (name not in own), name

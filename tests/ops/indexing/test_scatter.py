@@ -1,0 +1,322 @@
+"""scatter and its combining forms: values against the oracle, the loop law, split operands and updates, types."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import shardwise
+from shardwise.base.errors import ShardingTypeError
+from shardwise.ir import ShapedArray, infer_types
+from shardwise.ops.indexing import row_loops
+from shardwise.ops.indexing import scatter as scatter_module
+from shardwise.ops.indexing.row_loops import combined_rows
+from shardwise.ops.indexing.scatter import scatter_p
+from shardwise.ops.indexing.window_numbers import GatherScatterMode, ScatterDimensionNumbers, scatter_window_dims
+from shardwise.ops.indexing.windows import combine_rows
+from shardwise.runtime.address import address
+from shardwise.runtime.env import SINGLE, Env
+from shardwise.runtime.machine.llvm import available
+from shardwise.runtime.memory import pool
+from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from shardwise.sharding.rule import Kind
+from tests.ops.loop_law import CASES, check_law, spread
+
+RNG = np.random.default_rng(0)
+MESH = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+OPS = scatter_module._OPS
+KERNEL = scatter_p.kernel
+
+# operand shape, indices shape, updates shape, dimension numbers
+PATTERNS = {
+    "rows": ((5, 3), (4, 1), (4, 3), ((1,), (0,), (0,))),
+    "columns": ((5, 3), (2, 2, 1), (5, 2, 2), ((0,), (1,), (1,))),
+    "points": ((5, 3), (4, 2), (4,), ((), (0, 1), (0, 1))),
+    "swapped": ((5, 3), (4, 2), (4,), ((), (0, 1), (1, 0))),
+    "split points": ((4, 5, 3), (6, 2), (6, 5), ((1,), (0, 2), (0, 2))),
+    "windows": ((7, 6), (3, 2), (3, 2, 4), ((1, 2), (), (0, 1))),
+    "window first": ((7, 6), (3, 2), (2, 4, 3), ((0, 1), (), (0, 1))),
+    "window of rows": ((7, 6), (2, 3, 1), (2, 3, 3, 6), ((2, 3), (), (0,))),
+    "part of rows": ((7, 6), (3, 1), (3, 4), ((1,), (0,), (0,))),
+    "kept size 1": ((7, 6), (3, 1), (3, 1, 6), ((1, 2), (), (0,))),
+    "batching": ((4, 5), (4, 3, 1), (4, 3), ((), (1,), (1,), (0,), (0,))),
+    "batching last": ((5, 4), (3, 4, 1), (3, 4), ((), (0,), (0,), (1,), (1,))),
+    "batching and window": ((4, 5, 2), (3, 4, 1), (3, 2, 4), ((1,), (1,), (1,), (0,), (1,))),
+    "whole": ((4, 3), (2, 1), (2, 4, 3), ((1, 2), (), (0,))),
+    "no index": ((4, 3), (2, 0), (2, 4, 3), ((1, 2), (), ())),
+    "no batch": ((4, 3), (1,), (3,), ((0,), (0,), (0,))),
+    "empty": ((4, 3), (0, 1), (0, 3), ((1,), (0,), (0,))),
+}
+COMBINES = ["", "add", "sub", "mul", "min", "max"]
+
+
+def params_of(numbers, combine="", mode="drop", **more):
+    return (
+        dict(
+            dimension_numbers=ScatterDimensionNumbers(*numbers),
+            mode=GatherScatterMode.from_any(mode),
+            combine=combine,
+            indices_are_sorted=False,
+            unique_indices=False,
+            wrap_negative=False,
+            operand_axes=None,
+            update_axes=(),
+        )
+        | more
+    )
+
+
+def data(name, dtype=np.float32):
+    shape, indices_shape, updates_shape, numbers = PATTERNS[name]
+    make = lambda s: RNG.integers(0, 5, s).astype(dtype)  # noqa: E731  small integers: sums are exact in any order
+    return make(shape), RNG.integers(-2, 8, indices_shape).astype(np.int32), make(updates_shape), numbers
+
+
+def typed(x, spec=None):
+    if spec is None:
+        return ShapedArray(x.shape, x.dtype)
+    return ShapedArray(x.shape, x.dtype, mesh=MESH, spec=tuple((s,) if s else () for s in spec))
+
+
+@pytest.mark.parametrize("combine", COMBINES)
+@pytest.mark.parametrize("name", PATTERNS)
+def test_values_are_those_of_the_oracle(name, combine):
+    jax = pytest.importorskip("jax")
+    for dtype in (np.float32, np.uint8) if name == "rows" else (np.float32,):
+        operand, indices, updates, numbers = data(name, dtype)
+        for mode in ("drop", "clip") if combine in ("", "add") else ("drop",):
+            theirs = getattr(jax.lax, OPS[combine].name)
+            want = theirs(operand, indices, updates, jax.lax.ScatterDimensionNumbers(*numbers), mode=mode)
+            got = KERNEL(SINGLE, operand, indices, updates, **params_of(numbers, combine, mode))
+            np.testing.assert_array_equal(got, want)
+            assert got.dtype == want.dtype
+        types = infer_types(OPS[combine], (typed(operand), typed(indices), typed(updates)), params_of(numbers, combine))
+        assert types[0].shape == operand.shape
+
+
+@pytest.mark.parametrize(("lead", "mix"), CASES)
+@pytest.mark.parametrize("name", PATTERNS)
+def test_loop_law(name, lead, mix):
+    operand, indices, updates, numbers = data(name)
+    change = lambda v, k: v + k  # noqa: E731
+    blocks = [spread(b, extents, change) for b, extents in zip((operand, indices, updates), mix[:3], strict=True)]
+    for combine in ("", "add"):
+        check_law(KERNEL, blocks, lead, **params_of(numbers, combine))
+    check_law(KERNEL, blocks, lead, **params_of(numbers, "add", "clip", wrap_negative=True))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int4", "int8", "bfloat16", "float16", "complex64", "uint64", "float8_e4m3fn"]
+)
+def test_dtypes(dtype):
+    jax = pytest.importorskip("jax")
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    operand, indices, updates, numbers = data("rows", kind)
+    if dtype == "uint64":
+        operand, updates = operand + np.uint64(2**63), updates + np.uint64(2**63)
+    for combine in ("",) if dtype == "bool" else ("", "add", "sub", "max"):
+        got = KERNEL(SINGLE, operand, indices, updates, **params_of(numbers, combine))
+        assert got.dtype == kind
+        if dtype == "uint64":
+            continue
+        theirs = getattr(jax.lax, OPS[combine].name)
+        want = theirs(operand, indices, updates, jax.lax.ScatterDimensionNumbers(*numbers))
+        np.testing.assert_array_equal(got.astype(complex), np.asarray(want).astype(complex))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8, np.complex64, ml_dtypes.bfloat16])
+def test_many_rows_with_repeats(dtype):
+    """Large row updates take another path than small ones."""
+    position = RNG.integers(0, 40, 3000)
+    rows = RNG.integers(0, 3, (3000, 16)).astype(dtype)
+    for ufunc in (np.add, np.subtract):
+        flat = np.ones((40, 16), dtype)
+        want = flat.astype(np.float64) if dtype is ml_dtypes.bfloat16 else flat.copy()
+        combine_rows(flat, position, rows, ufunc, unique=False)
+        if dtype is ml_dtypes.bfloat16:
+            continue  # sums beyond 256 round
+        ufunc.at(want, position, rows)
+        np.testing.assert_array_equal(flat, want)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int64, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("columns, many", [(1, 1), (1, 1000), (3, 1), (5, 1000), (200, 1)])
+def test_many_rows_in_machine_code(monkeypatch, dtype, columns, many):
+    """Threads share the columns, or the rows; narrow floats are rounded after each row, as by NumPy."""
+    monkeypatch.setattr(row_loops, "_SHARED", 1)
+    monkeypatch.setattr(row_loops, "FEWEST", 1)
+    monkeypatch.setattr(row_loops, "thread_count", lambda: 3)
+    monkeypatch.setattr(row_loops, "_MANY", many)
+    position = RNG.integers(0, 41, 500)
+    rows = (RNG.normal(size=(500, columns)) * 2).astype(np.int32).astype(dtype)
+    for ufunc in (np.add, np.subtract, np.multiply, np.minimum, np.maximum):
+        flat = np.ones((41, columns), dtype)
+        want = flat.copy()
+        assert combined_rows(flat, position, rows, ufunc) == available()
+        with np.errstate(all="ignore"):
+            for i in range(500 if available() else 0):
+                want[position[i]] = ufunc(want[position[i]], rows[i])
+        np.testing.assert_array_equal(flat, want)
+
+
+@pytest.mark.parametrize("combine", COMBINES)
+@pytest.mark.parametrize("name", PATTERNS)
+def test_operand_dims_may_be_split(name, combine):
+    """Each of two devices takes what falls into its own half."""
+    operand, indices, updates, numbers = data(name)
+    want = KERNEL(SINGLE, operand, indices, updates, **params_of(numbers, combine))
+    sizes = ScatterDimensionNumbers(*numbers)
+    for d in range(operand.ndim):
+        if d in sizes.operand_batching_dims:
+            continue
+        pad = operand.shape[d] % 2
+        whole = np.concatenate(
+            [operand, operand[tuple(slice(0, 1) if i == d else slice(None) for i in range(operand.ndim))]], d
+        )
+        base = whole if pad else operand
+        window = scatter_window_dims(sizes, operand.ndim)
+        shared = d in window and updates.shape[sizes.update_window_dims[window.index(d)]] == operand.shape[d]
+        if pad and shared:
+            continue
+        want = KERNEL(SINGLE, base, indices, updates, **params_of(numbers, combine))
+        in_dims = [[("x",) if i == d else () for i in range(operand.ndim)], [()] * indices.ndim, [()] * updates.ndim]
+        update_block = updates[None]
+        if shared:
+            u = sizes.update_window_dims[window.index(d)]
+            in_dims[2][u] = ("x",)
+            update_block = np.stack(np.split(updates, 2, u))
+        placed = dict(scatter_p.place(params_of(numbers, combine), in_dims, (in_dims[0],)))
+        assert shared == (placed["operand_axes"] is None)
+        block = np.stack(np.split(base, 2, d))
+        got = KERNEL(Env(("x",), (2,)), block, indices[None], update_block, **placed)
+        np.testing.assert_array_equal(np.concatenate(list(got), d), want)
+
+
+@pytest.mark.parametrize("combine", COMBINES[1:])
+def test_updates_may_be_split(combine):
+    """Devices that hold different updates give parts which a reduction completes."""
+    numbers = ((1,), (0,), (0,))
+    operand, indices, updates, _ = data("rows")
+    want = KERNEL(SINGLE, operand, indices, updates, **params_of(numbers, combine))
+    in_dims = (((), ()), (("x",), ()), (("x",), ()))
+    placed = dict(OPS[combine].place(params_of(numbers, combine), in_dims, (((), ()),)))
+    assert placed["update_axes"] == ("x",) and placed["operand_axes"] is None
+    parts = KERNEL(
+        Env(("x",), (2,)), operand[None], np.stack(np.split(indices, 2)), np.stack(np.split(updates, 2)), **placed
+    )
+    reduce = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max}[OPS[combine].reduction]
+    np.testing.assert_array_equal(reduce(parts, axis=0), want)
+
+
+def test_rule():
+    def rule_of(name, combine):
+        shape, indices_shape, updates_shape, numbers = PATTERNS[name]
+        types = tuple(
+            ShapedArray(s, t) for s, t in ((shape, np.float32), (indices_shape, np.int32), (updates_shape, np.float32))
+        )
+        params = params_of(numbers, combine)
+        return OPS[combine].sharding_rule(types, infer_types(OPS[combine], types, params), params)
+
+    rule = rule_of("rows", "add")
+    assert rule.inputs == (((0,), (1,)), ((2,), ()), ((2,), (1,))) and rule.outputs == (((0,), (1,)),)
+    assert rule.kinds[:3] == (Kind.PASS, Kind.PASS, Kind.REDUCE)
+    assert rule_of("rows", "").kinds[2] is Kind.REPLICATE
+    rule = rule_of("batching", "add")
+    assert rule.inputs[1][0] == (0,) and rule.inputs[2] == ((0,), (3,))
+    rule = rule_of("part of rows", "add")
+    assert rule.kinds[rule.inputs[2][1][0]] is Kind.REPLICATE and rule.kinds[1] is Kind.PASS
+
+
+def test_explicit_specs():
+    operand, indices, updates = np.zeros((8, 8), np.float32), np.zeros((4, 1), np.int32), np.zeros((4, 8), np.float32)
+    rows = params_of(((1,), (0,), (0,)), "add")
+    types = typed(operand, (None, "y")), typed(indices), typed(updates, (None, "y"))
+    assert infer_types(OPS["add"], types, rows)[0].spec == ((), ("y",))
+    types = typed(operand, ("x", None)), typed(indices), typed(updates)
+    with pytest.raises(ShardingTypeError, match="out_sharding"):
+        infer_types(OPS["add"], types, rows)
+
+
+BAD = {
+    "dtype": ((3, 4), (2, 1), (2, 4), ((1,), (0,), (0,)), np.int32),
+    "window": ((3, 4), (2, 1), (2, 5), ((1,), (0,), (0,)), np.float32),
+    "count": ((3, 4), (2, 1), (3, 4), ((1,), (0,), (0,)), np.float32),
+    "rank": ((3, 4), (2, 1), (2,), ((1,), (0,), (0,)), np.float32),
+    "inserted": ((3, 4), (2, 1), (2, 4), ((1,), (), (0,)), np.float32),
+    "vector": ((3, 4), (2, 1), (2, 4), ((1,), (0,), (0, 1)), np.float32),
+    "mapped": ((3, 4), (2, 1), (2, 4), ((1,), (0,), (7,)), np.float32),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_errors(name):
+    jax = pytest.importorskip("jax")
+    shape, indices_shape, updates_shape, numbers, dtype = BAD[name]
+    values = np.zeros(shape, np.float32), np.zeros(indices_shape, np.int32), np.zeros(updates_shape, dtype)
+    with pytest.raises(TypeError):
+        jax.lax.scatter_add(*values, jax.lax.ScatterDimensionNumbers(*numbers))
+    with pytest.raises(TypeError, match="scatter_add"):
+        infer_types(OPS["add"], tuple(map(typed, values)), params_of(numbers, "add"))
+
+
+def test_bools_are_not_added():
+    values = np.zeros((3, 4), bool), np.zeros((2, 1), np.int32), np.zeros((2, 4), bool)
+    with pytest.raises(TypeError, match="scatter_max"):
+        infer_types(OPS["add"], tuple(map(typed, values)), params_of(((1,), (0,), (0,)), "add"))
+
+
+@pytest.mark.parametrize("combine", COMBINES[1:])
+def test_updates_of_all_devices_go_into_one_operand(combine):
+    """With `sum_axes` the kernel gives what the reduction of the devices' parts gives."""
+    op, numbers = OPS[combine], ((1,), (0,), (0,))
+    operand, indices, updates, _ = data("rows")
+    env, blocks = Env(("x",), (2,)), (operand[None], np.stack(np.split(indices, 2)), np.stack(np.split(updates, 2)))
+    placed = {**params_of(numbers, combine), "update_axes": ("x",), "sum_axes": ("x",)}
+    want = KERNEL(SINGLE, operand, indices, updates, **params_of(numbers, combine))
+    np.testing.assert_array_equal(KERNEL(env, *blocks, **placed)[0], want)
+    reduce = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max}[op.reduction]
+    for varying in itertools.product((False, True), repeat=3):  # in a shard_map, where every device has its own operand
+        mixed = [np.stack([b[0], b[-1] + 1]) if v else b[:1] for b, v in zip(blocks, varying, strict=True)]
+        alone = [KERNEL(env, *[b[i % len(b)][None] for b in mixed], **params_of(numbers, combine)) for i in range(2)]
+        got = KERNEL(env, *mixed, **params_of(numbers, combine), sum_axes=("x",))
+        np.testing.assert_array_equal(got, reduce(alone, axis=0))
+
+
+def test_a_dying_operand_is_written_over():
+    given = [pool.empty((512, 512), np.float32), np.array([[3], [5]]), np.ones((2, 512), np.float32)]
+    given[0][...] = 0
+    kernel = OPS["add"].compile(SINGLE, (), (), params_of(((1,), (0,), (0,)), "add"))
+    at, seen = address(given[0]), given[0][7:]
+    out = kernel.over((0,), given)
+    assert address(out) != at and not seen.any(), "somebody else sees the operand"
+    del seen
+    out = kernel.over((0,), given)
+    assert address(out) == at and out[[3, 5]].all() and out.sum() == 1024
+
+
+def test_parts_are_put_together_before_they_are_read_or_written():
+    """Whatever is split, jit gives what one device gives; tables and updates lie on 4 x 2 devices in many ways."""
+    mesh = shardwise.make_mesh((4, 2), ("x", "y"))
+    put = lambda a, spec: shardwise.device_put(a, NamedSharding(mesh, PartitionSpec(*spec)))  # noqa: E731
+    table, rows = RNG.integers(-9, 9, (16, 8)).astype(np.float32), RNG.integers(-2, 3, (32, 8)).astype(np.float32)
+    index = RNG.integers(-2, 18, 32)
+    add = shardwise.jit(lambda t, i, u: t.at[i].add(u))
+    into = {out: shardwise.jit(lambda t, i, u: t.at[i].max(u), out_shardings=NamedSharding(mesh, PartitionSpec(*out)))
+            for out in [(), ("x",), ("y", "x")]}  # fmt: skip
+    take = shardwise.jit(lambda t, i: shardwise.numpy.take(t, i, axis=0, mode="fill", fill_value=7))
+    split = [(), ("x",), ("y", "x"), (("x", "y"),), (("y", "x"),)]
+    ordinary = [x if 0 <= x < 16 else x + 16 if x < 0 else 99 for x in index]
+    want = np.concatenate([table, np.zeros((84, 8), np.float32)])
+    top = want.copy()
+    np.add.at(want, ordinary, rows)
+    np.maximum.at(top, ordinary, rows)
+    read = np.where(np.array(ordinary)[:, None] < 16, table[np.array(ordinary) % 16], 7)
+    for t, u in itertools.product([*split, (None, "x")], split):
+        operand, where, updates = put(table, t), put(index, u[:1]), put(rows, u)
+        np.testing.assert_array_equal(add(operand, where, updates), want[:16])
+        np.testing.assert_array_equal(take(operand, where), read)
+        for f in into.values():
+            np.testing.assert_array_equal(f(operand, where, updates), top[:16])

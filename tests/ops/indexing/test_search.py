@@ -1,0 +1,28 @@
+"""Looking values up in a sorted array: machine code finds what NumPy finds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shardwise.ops.indexing import search_loop
+from shardwise.runtime.machine.llvm import available
+
+
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint32, np.int64])
+def test_many_values(monkeypatch, dtype, right):
+    monkeypatch.setattr(search_loop, "_CHUNK", 100)
+    monkeypatch.setattr(search_loop, "_SHARED", 1)
+    monkeypatch.setattr(search_loop, "thread_count", lambda: 3)
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 40, 1503).astype(dtype)
+    if values.dtype.kind == "f":
+        values[::7], values[1::50], values[2::60], values[3::9] = np.nan, np.inf, -np.inf, -0.0
+    for size in (1, 2, 3, 7, 8, 9, 64, 1000):
+        a = np.sort(rng.choice(values, size))
+        got = search_loop.searched(a, values, right)
+        assert (got is not None) == available()
+        if got is not None:
+            assert got.dtype == np.int32
+            np.testing.assert_array_equal(got, np.searchsorted(a, values, side="right" if right else "left"))

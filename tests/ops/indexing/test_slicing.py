@@ -1,0 +1,139 @@
+"""dynamic_slice and dynamic_update_slice: values against NumPy, the loop law, split dims, types and shardings."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from shardwise.base.errors import ShardingTypeError
+from shardwise.ir import ShapedArray, infer_types
+from shardwise.ops.indexing.slicing import dynamic_slice_p, dynamic_update_slice_p
+from shardwise.runtime.env import SINGLE, Env
+from shardwise.sharding import AbstractMesh, AxisType
+from shardwise.sharding.rule import Kind
+from tests.ops.loop_law import CASES, check_law, spread
+
+RNG = np.random.default_rng(0)
+MESH = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+SIZES = [(2, 3), (5, 3), (2, 6), (1, 1), (5, 6), (0, 2)]
+STARTS = [(0, 0), (1, 2), (9, -9), (-1, 4)]
+X = RNG.normal(size=(5, 6)).astype(np.float32)
+
+
+def scalars(starts, dtype=np.int32):
+    return [np.asarray(s, dtype) for s in starts]
+
+
+def expected_start(start, n, size, wrap):
+    return min(max(start + n if wrap and start < 0 else start, 0), n - size)
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_slice_values(wrap):
+    for sizes, starts in itertools.product(SIZES, STARTS):
+        a, b = (expected_start(s, n, m, wrap) for s, n, m in zip(starts, X.shape, sizes, strict=True))
+        got = dynamic_slice_p.kernel(SINGLE, X, *scalars(starts), slice_sizes=sizes, wrap=(wrap, wrap))
+        np.testing.assert_array_equal(got, X[a : a + sizes[0], b : b + sizes[1]])
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_update_values(wrap):
+    for sizes, starts in itertools.product(SIZES, STARTS):
+        update = RNG.normal(size=sizes).astype(np.float32)
+        a, b = (expected_start(s, n, m, wrap) for s, n, m in zip(starts, X.shape, sizes, strict=True))
+        want = X.copy()
+        want[a : a + sizes[0], b : b + sizes[1]] = update
+        got = dynamic_update_slice_p.kernel(SINGLE, X, update, *scalars(starts), wrap=(wrap, wrap), operand_axes=None)
+        np.testing.assert_array_equal(got, want)
+
+
+def test_values_are_those_of_the_oracle():
+    jax = pytest.importorskip("jax")
+    for starts in STARTS:
+        want = jax.lax.dynamic_slice(X, starts, (2, 3))
+        got = dynamic_slice_p.kernel(SINGLE, X, *scalars(starts), slice_sizes=(2, 3), wrap=(True, True))
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize(("lead", "mix"), CASES)
+def test_loop_law(sizes, lead, mix):
+    change = lambda v, k: v + k  # noqa: E731
+    first, second = scalars((-1, 2))
+    for order in (mix, mix[::-1]):
+        blocks = [spread(X, order[0], change), spread(first, order[1], change), spread(second, order[2], change)]
+        check_law(dynamic_slice_p.kernel, blocks, lead, slice_sizes=sizes, wrap=(True, False))
+        update = spread(RNG.normal(size=sizes).astype(np.float32), order[3], change)
+        check_law(
+            dynamic_update_slice_p.kernel, [blocks[0], update, *blocks[1:]], lead, wrap=(True, False), operand_axes=None
+        )
+
+
+@pytest.mark.parametrize("start", [-9, -1, 0, 1, 2, 3, 9])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_a_cut_dim_may_stay_split(start, size):
+    """Each of two devices writes the part of the update that falls into its half."""
+    operand, update = RNG.normal(size=(6, 3)).astype(np.float32), RNG.normal(size=(size, 3)).astype(np.float32)
+    starts = scalars((start, 0))
+    params = dict(wrap=(True, True), operand_axes=None)
+    want = dynamic_update_slice_p.kernel(SINGLE, operand, update, *starts, **params)
+    placed = dynamic_update_slice_p.place(params, ((("x",), ()), ((), ()), (), ()), ((("x",), ()),))
+    block = operand.reshape(2, 3, 3)
+    got = dynamic_update_slice_p.kernel(Env(("x",), (2,)), block, update[None], *[s[None] for s in starts], **placed)
+    np.testing.assert_array_equal(got.reshape(6, 3), want)
+
+
+def typed(shape, dtype=np.float32, spec=None):
+    if spec is None:
+        return ShapedArray(shape, dtype)
+    return ShapedArray(shape, dtype, mesh=MESH, spec=tuple((s,) if s else () for s in spec))
+
+
+INDEX = ShapedArray((), np.int32)
+
+
+def sliced(operand, sizes, starts=(INDEX, INDEX)):
+    return infer_types(dynamic_slice_p, (operand, *starts), dict(slice_sizes=sizes, wrap=(True, True)))[0]
+
+
+def updated(operand, update, starts=(INDEX, INDEX)):
+    return infer_types(dynamic_update_slice_p, (operand, update, *starts), dict(wrap=(True, True), operand_axes=None))[
+        0
+    ]
+
+
+def test_types_and_errors():
+    x = typed((3, 4))
+    assert sliced(x, (2, 2)).shape == (2, 2)
+    for sizes in ((5, 2), (-1, 2), (2,)):
+        with pytest.raises(TypeError, match="slice_sizes"):
+            sliced(x, sizes)
+    with pytest.raises(TypeError, match="integer"):
+        sliced(x, (2, 2), (typed(()), typed(())))
+    with pytest.raises(TypeError, match="scalar"):
+        sliced(x, (2, 2), (typed((1,), np.int32), INDEX))
+    assert updated(x, typed((2, 2))).shape == (3, 4)
+    for update in (typed((5, 2)), typed((2,)), typed((2, 2), np.int32)):
+        with pytest.raises(TypeError, match="dynamic_update_slice"):
+            updated(x, update)
+
+
+def test_rules():
+    ins = typed((6, 8)), INDEX, INDEX
+    rule = dynamic_slice_p.sharding_rule(ins, (typed((2, 8)),), {})
+    assert rule.inputs == (((0,), (1,)), (), ()) and rule.outputs == (((0,), (1,)),)
+    assert rule.kinds == (Kind.REPLICATE, Kind.PASS) and rule.blocked == {0}
+    rule = dynamic_update_slice_p.sharding_rule((typed((6, 8)), typed((2, 8)), INDEX, INDEX), (typed((6, 8)),), {})
+    assert rule.inputs[1] == ((2,), (1,)) and rule.kinds == (Kind.PASS, Kind.PASS, Kind.REPLICATE)
+
+
+def test_explicit_specs():
+    x = typed((8, 8), spec=("x", "y"))
+    assert sliced(x, (4, 8)).spec == (("x",), ("y",))
+    with pytest.raises(ShardingTypeError, match="divisible"):
+        sliced(x, (3, 8))
+    assert updated(x, typed((4, 8), spec=("x", "y"))).spec == (("x",), ("y",))
+    with pytest.raises(ShardingTypeError, match="split alike"):
+        updated(x, typed((4, 8), spec=(None, None)))

@@ -1,0 +1,317 @@
+"""Linear algebra ops: values against the oracle, failures, loop dims, types, shardings."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise.base.config import use_dialect
+from shardwise.base.errors import ShardingTypeError
+from shardwise.ir import ShapedArray, infer_types
+from shardwise.lax import linalg
+from shardwise.ops.linalg import decompositions as ops
+from shardwise.ops.linalg import lapack
+from shardwise.runtime.env import SINGLE, Env
+from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+
+RNG = np.random.default_rng(0)
+DTYPES = ["float32", "complex64"]
+
+
+def matrix(*shape, dtype="float32"):
+    x = RNG.normal(size=shape)
+    return (x + 1j * RNG.normal(size=shape) if np.dtype(dtype).kind == "c" else x).astype(dtype)
+
+
+def definite(*batch, n=4, dtype="float32"):
+    x = matrix(*batch, n, n, dtype=dtype)
+    return (x @ np.conj(np.swapaxes(x, -1, -2)) + np.eye(n)).astype(dtype)
+
+
+def oracle():
+    return pytest.importorskip("jax").lax.linalg
+
+
+def close(got, want, tolerance=2e-4):
+    got = got if isinstance(got, tuple | list) else (got,)
+    want = want if isinstance(want, tuple | list) else (want,)
+    for g, w in zip(got, want, strict=True):
+        assert g.shape == w.shape and g.dtype == w.dtype, (g.aval, w)
+        np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "batch"), [("float32", (2, 3)), ("complex64", ())])
+def test_decompositions_are_the_oracles(dtype, batch):
+    theirs = oracle()
+    x, tall, s = matrix(*batch, 4, 4, dtype=dtype), matrix(*batch, 5, 3, dtype=dtype), definite(*batch, dtype=dtype)
+    close(linalg.cholesky(s), theirs.cholesky(s))
+    close(linalg.cholesky(s, symmetrize_input=False), theirs.cholesky(s, symmetrize_input=False))
+    close(linalg.lu(x), theirs.lu(x))
+    close(linalg.lu(tall), theirs.lu(tall))
+    for a in (x, tall, np.swapaxes(tall, -1, -2)):
+        for options in ({}, dict(full_matrices=False), dict(pivoting=True), dict(pivoting=True, full_matrices=False)):
+            close(linalg.qr(a, **options), theirs.qr(a, **options))
+        close(linalg.svd(a, compute_uv=False), theirs.svd(a, compute_uv=False))
+        for full in (True, False):
+            got, want = linalg.svd(a, full_matrices=full), theirs.svd(a, full_matrices=full)
+            assert [g.shape for g in got] == [w.shape for w in want]
+            u, sv, vh = map(np.asarray, got)
+            k = sv.shape[-1]
+            np.testing.assert_allclose((u[..., :k] * sv[..., None, :]) @ vh[..., :k, :], a, rtol=1e-4, atol=1e-4)
+    for lower in (True, False):
+        v, w = linalg.eigh(s, lower=lower, symmetrize_input=False)
+        close(w, theirs.eigh(s)[1])
+        np.testing.assert_allclose(s @ np.asarray(v), np.asarray(v) * np.asarray(w)[..., None, :], rtol=1e-3, atol=1e-3)
+    want = theirs.eig(x)
+    got = linalg.eig(x)
+    assert [(g.shape, g.dtype) for g in got] == [(w.shape, w.dtype) for w in want]
+    w, vl, vr = map(np.asarray, got)
+    np.testing.assert_allclose(x @ vr, vr * w[..., None, :], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        np.conj(np.swapaxes(vl, -1, -2)) @ x, w[..., :, None] * np.conj(np.swapaxes(vl, -1, -2)), rtol=1e-3, atol=1e-3
+    )
+    (only,) = linalg.eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=False)
+    np.testing.assert_allclose(np.sort_complex(np.asarray(only)), np.sort_complex(w), rtol=1e-3, atol=1e-3)
+    close(linalg.hessenberg(x), theirs.hessenberg(x))
+    t, z = map(np.asarray, linalg.schur(x))
+    np.testing.assert_allclose(z @ t @ np.conj(np.swapaxes(z, -1, -2)), x, rtol=1e-3, atol=1e-3)
+    close(linalg.tridiagonal(s), theirs.tridiagonal(s), 1e-3)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("batch", "left"), [((), True), ((), False), ((2, 30), False), ((2, 30), True)])
+def test_triangular_solve(dtype, batch, left):
+    theirs = oracle()
+    a = matrix(*batch, 4, 4, dtype=dtype) + 3 * np.eye(4, dtype=dtype)
+    b = matrix(*batch, 4, 3, dtype=dtype) if left else matrix(*batch, 3, 4, dtype=dtype)
+    for lower in (True, False):
+        for transpose in (True, False):
+            for conjugate in (True, False):
+                for unit in (True, False):
+                    options = dict(
+                        left_side=left, lower=lower, transpose_a=transpose, conjugate_a=conjugate, unit_diagonal=unit
+                    )
+                    full = np.tril(a) if lower else np.triu(a)
+                    if unit:
+                        full = full - full * np.eye(4, dtype=dtype) + np.eye(4, dtype=dtype)
+                    full = np.swapaxes(full, -1, -2) if transpose else full
+                    full = np.conj(full) if conjugate else full
+                    x = np.asarray(linalg.triangular_solve(a, b, **options))
+                    assert x.dtype == dtype
+                    np.testing.assert_allclose(full @ x if left else x @ full, b, rtol=1e-2, atol=1e-2)
+    vector = matrix(*batch, 4, dtype=dtype)
+    options = dict(left_side=left, lower=True)
+    close(linalg.triangular_solve(a, vector, **options), theirs.triangular_solve(a, vector, **options), 1e-3)
+
+
+def test_other_solvers_and_products():
+    theirs = oracle()
+    n, k = 6, 2
+    dl, d, du = matrix(3, n), matrix(3, n) + 4, matrix(3, n)
+    dl[:, 0] = du[:, -1] = 0
+    b = matrix(3, n, k)
+    close(linalg.tridiagonal_solve(dl, d, du, b), theirs.tridiagonal_solve(dl, d, du, b))
+    packed, tau = matrix(2, 5, 3), matrix(2, 3)
+    close(linalg.householder_product(packed, tau), theirs.householder_product(packed, tau))
+    a, c = matrix(2, 3, 4), definite(2, n=3)
+    got = linalg.symmetric_product(a, c, alpha=2.0, beta=0.5, symmetrize_output=True)
+    np.testing.assert_allclose(np.asarray(got), 2 * a @ np.swapaxes(a, -1, -2) + 0.5 * c, rtol=1e-4, atol=1e-4)
+    r, w = np.linalg.cholesky(definite()).T.astype("f"), matrix(4)
+    got = np.asarray(linalg.cholesky_update(r, w))
+    np.testing.assert_allclose(got.T @ got, r.T @ r + np.outer(w, w), rtol=1e-3, atol=1e-3)
+    pivots = np.array([[3, 2, 3], [0, 1, 2]], "int32")
+    close(linalg.lu_pivots_to_permutation(pivots, 5), theirs.lu_pivots_to_permutation(pivots, 5))
+    s, log = ops.slogdet(matrix(3, 4, 4))
+    assert s.shape == log.shape == (3,)
+    x, y = matrix(2, 4, 4), matrix(2, 4, 3)
+    np.testing.assert_allclose(np.asarray(ops.solve(x, y)), np.linalg.solve(x, y), rtol=1e-2, atol=1e-3)
+    np.testing.assert_allclose(np.asarray(ops.det(x)), np.linalg.det(x), rtol=1e-3, atol=1e-3)
+
+
+def test_failures_are_nan_and_stay_with_their_matrix():
+    bad = np.stack([np.eye(3), -np.eye(3), np.full((3, 3), np.nan)]).astype("f")
+    for got in (
+        linalg.cholesky(bad),
+        *linalg.eigh(bad),
+        linalg.svd(bad, compute_uv=False),
+        *linalg.eig(bad),
+        *linalg.schur(bad),
+    ):
+        nan = np.isnan(np.asarray(got)).reshape(3, -1).any(1)
+        assert not nan[0] and nan[2]
+    assert np.isnan(np.asarray(linalg.cholesky(bad))[1]).any()
+    singular = np.zeros((2, 2), "f")
+    assert not np.isfinite(np.asarray(ops.solve(singular, np.ones((2, 1), "f")))).any()
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (2, 0, 0), (0, 3, 3), (1, 1)])
+def test_empty_and_small(shape):
+    theirs = oracle()
+    x = np.ones(shape, "f")
+    for call in (lambda m: m.lu(x), lambda m: m.qr(x), lambda m: m.qr(x, full_matrices=False), lambda m: m.svd(x),
+                 lambda m: m.svd(x, full_matrices=False)):  # fmt: skip
+        got, want = call(linalg), call(theirs)
+        assert [(g.shape, g.dtype) for g in got] == [(w.shape, w.dtype) for w in want]
+    if shape[-1] == shape[-2]:
+        for call in (lambda m: [m.cholesky(x)], lambda m: m.eigh(x), lambda m: m.eig(x), lambda m: m.schur(x)):
+            got, want = call(linalg), call(theirs)
+            assert [(g.shape, g.dtype) for g in got] == [(w.shape, w.dtype) for w in want]
+
+
+# -- loop dims -----------------------------------------------------------------------------------------------------------------
+
+KERNELS = [
+    (ops.cholesky_p, [(3, 3)], {}),
+    (ops.lu_p, [(4, 3)], {}),
+    (ops.qr_p, [(4, 3)], dict(full=True, pivoting=False)),
+    (ops.svd_p, [(4, 3)], dict(full=False, vectors=True)),
+    (ops.eigh_p, [(3, 3)], dict(lower=True)),
+    (ops.eig_p, [(3, 3)], dict(left=True, right=True, vector_derivatives=False)),
+    (ops.schur_p, [(3, 3)], dict(vectors=True)),
+    (ops.solve_p, [(3, 3), (3, 2)], {"transposed": False}),
+    (ops.solve_p, [(3, 3), (3, 2)], {"transposed": True}),
+    (ops.triangular_solve_p, [(3, 3), (3, 2)], dict(left=True, lower=True, transpose=False, conjugate=False, unit=False)),
+    (ops.triangular_solve_p, [(3, 3), (2, 3)], dict(left=False, lower=False, transpose=True, conjugate=False, unit=True)),
+    (ops.householder_product_p, [(4, 3), (2,)], {}),
+    (ops.tridiagonal_solve_p, [(4,), (4,), (4,), (4, 2)], {}),
+    (ops.det_p, [(3, 3)], {}),
+    (ops.slogdet_p, [(3, 3)], {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", KERNELS, ids=lambda c: c[0].name)
+@pytest.mark.parametrize("mix", [[(2, 1), (1, 3), (1, 1), (2, 3)], [(2, 3), (2, 1), (1, 3), (1, 1)], [(1, 1), (2, 3), (1, 1), (1, 3)],
+                                 [(2, 3), (2, 3), (2, 3), (2, 3)]])  # fmt: skip
+def test_loop_dims_are_independent(case, mix):
+    op, shapes, params = case
+    square = op in (ops.cholesky_p, ops.eigh_p)
+    blocks = []
+    for loops, core in zip(mix, shapes, strict=False):
+        x = definite(*loops, n=3, dtype="float64") if square else matrix(*loops, *core, dtype="float64")
+        blocks.append(x if len(core) == 1 else x + 4 * np.eye(*core))
+    env = Env(("x", "y"), (2, 3))
+    got = op.kernel(env, *blocks, **params)
+    got = got if op.multiple_results else (got,)
+    for i in range(2):
+        for j in range(3):
+            pick = lambda a: a[min(i, a.shape[0] - 1), min(j, a.shape[1] - 1)]  # noqa: B023, E731
+            want = op.kernel(SINGLE, *map(pick, blocks), **params)
+            want = want if op.multiple_results else (want,)
+            for g, w in zip(got, want, strict=True):
+                np.testing.assert_allclose(pick(g), w, rtol=1e-8, atol=1e-8)
+
+
+def test_one_factorisation_serves_all_columns(monkeypatch):
+    calls = []
+    original = lapack._gufunc
+    monkeypatch.setattr(lapack, "_gufunc", lambda name, *xs: calls.append(xs[0].shape) or original(name, *xs))
+    a, b = matrix(1, 4, 4), matrix(8, 4, 2)
+    got = ops.solve_p.kernel(Env(("x",), (8,)), a, b, transposed=False)
+    assert calls == [(4, 4)]
+    np.testing.assert_allclose(got, np.linalg.solve(a, b), rtol=1e-3, atol=1e-3)
+
+
+# -- types, shardings ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda: linalg.cholesky(np.ones((3, 4), "f")), TypeError),
+        (lambda: linalg.cholesky(np.ones((3, 4), "f"), symmetrize_input=False), ValueError),
+        (lambda: linalg.cholesky(np.ones(3, "f")), (TypeError, ValueError)),
+        (lambda: linalg.cholesky(np.ones((3, 3), "int32")), TypeError),
+        (lambda: linalg.eigh(np.ones((3, 4), "f"), symmetrize_input=False), ValueError),
+        (lambda: linalg.triangular_solve(np.ones((3, 3), "f"), np.ones((4, 4), "f")), ValueError),
+        (lambda: linalg.triangular_solve(np.ones((3, 3), "f"), np.ones((2, 4, 3), "f")), TypeError),
+        (lambda: linalg.triangular_solve(np.ones((3, 3), "f"), np.ones((3, 3), "complex64")), TypeError),
+        (lambda: linalg.householder_product(np.ones((3, 4), "f"), np.ones(3, "f")), ValueError),
+        (
+            lambda: linalg.tridiagonal_solve(np.ones(3, "f"), np.ones(4, "f"), np.ones(3, "f"), np.ones((3, 1), "f")),
+            TypeError,
+        ),
+        (lambda: linalg.lu_pivots_to_permutation(np.arange(3), 2), ValueError),
+        (lambda: linalg.svd(np.ones((3, 4), "f"), subset_by_index=(0, 2)), ValueError),
+        (lambda: linalg.svd(np.ones((3, 4), "f"), algorithm=linalg.SvdAlgorithm.JACOBI), NotImplementedError),
+        (lambda: linalg.eigh(np.eye(3), implementation=linalg.EighImplementation.QDWH), NotImplementedError),
+    ],
+)
+def test_errors(call, error):
+    with pytest.raises(error):
+        call()
+
+
+def test_narrow_floats():
+    import ml_dtypes
+
+    x = definite(n=3).astype(ml_dtypes.bfloat16)
+    assert linalg.cholesky(x).dtype == ml_dtypes.bfloat16
+    q, r = linalg.qr(x)
+    np.testing.assert_allclose(
+        (np.asarray(q).astype("f") @ np.asarray(r).astype("f")), x.astype("f"), rtol=0.1, atol=0.2
+    )
+
+
+def test_matrices_must_be_whole_in_explicit_mode():
+    mesh = AbstractMesh((2,), ("x",), axis_types=(AxisType.Explicit,))
+    whole = ShapedArray((4, 8, 8), np.dtype("f"), mesh=mesh, spec=(("x",), (), ()))
+    with use_dialect("latest"):
+        outs = infer_types(ops.lu_p, (whole,), {})
+        assert [o.spec for o in outs] == [(("x",), (), ()), (("x",), ()), (("x",), ())]
+        with pytest.raises(ShardingTypeError, match="unsharded on non-batch"):
+            infer_types(ops.lu_p, (whole.update(spec=((), ("x",), ())),), {})
+        with pytest.raises(ShardingTypeError, match="same batch sharding"):
+            infer_types(ops.solve_p, (whole, whole.update(spec=((), (), ()))), {"transposed": False})
+
+
+@pytest.mark.parametrize("spec", [("x",), (None, "x", "y"), ("x", "y")])
+def test_sharding_never_changes_values(spec):
+    mesh = sw.sharding.Mesh(np.array(sw.devices()).reshape(2, 4), ("x", "y"))
+    x = definite(4, n=8)
+    split = sw.device_put(x, NamedSharding(mesh, PartitionSpec(*spec)))
+    close(sw.jit(linalg.cholesky)(split), linalg.cholesky(x))
+    close(sw.jit(lambda a: linalg.triangular_solve(a, a, left_side=True, lower=True))(split),
+          linalg.triangular_solve(x, x, left_side=True, lower=True))  # fmt: skip
+    close(sw.jit(linalg.lu)(split), linalg.lu(x))
+
+
+def test_stacks_that_several_threads_share():
+    many = matrix(3, 30, 40, 40, dtype="float64")
+    one = many[:1]
+    many[2, 7] = np.nan
+    single = [
+        functools.partial(lapack.svd, full=full, vectors=v) for full, v in ((False, False), (False, True), (True, True))
+    ]
+    single += [lapack.det, lapack.slogdet, functools.partial(lapack.eig, left=False, right=True)]
+    for f in (*single, lambda x: lapack.cholesky(x @ np.swapaxes(x, -1, -2))):
+        for x in (many, many.swapaxes(0, 1), one):
+            got, want = f(x), [f(part) for part in x.reshape(-1, 40, 40)]
+            if not isinstance(got, tuple):
+                got, want = (got,), [(w,) for w in want]
+            for i, g in enumerate(got):
+                np.testing.assert_allclose(
+                    g.reshape(-1, *g.shape[2:]), np.stack([np.asarray(w[i]) for w in want]), 1e-9, 1e-9
+                )
+    b = matrix(1, 30, 40, 3, dtype="float64")
+    got = lapack.solve(many, b, transposed=False)
+    for i, j in ((0, 0), (2, 7), (1, 29)):
+        np.testing.assert_allclose(got[i, j], lapack.solve(many[i, j], b[0, j], transposed=False), 1e-9)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_derivatives_of_eigenvectors_are_given_where_asked_for(dtype):
+    jax = pytest.importorskip("jax")
+    rng = np.random.default_rng(0)  # eigenvalues lie apart, so that rounding does not change their order
+    x, t = (rng.normal(size=(2, 4, 4)).astype(dtype) for _ in range(2))
+    x = x + (1j * t[::-1]).astype(dtype) if dtype == "complex64" else x
+    for left, right in ((True, True), (False, True), (True, False)):
+        options = dict(compute_left_eigenvectors=left, compute_right_eigenvectors=right, enable_eigvec_derivs=True)
+        got = sw.jvp(lambda v, o=options: tuple(linalg.eig(v, **o)), (x,), (t,))
+        want = jax.jvp(lambda v, o=options: tuple(oracle().eig(v, **o)), (x,), (t,))
+        for g, w in zip(got, want, strict=True):
+            close(g, w)
+    with pytest.raises(NotImplementedError, match="enable_eigvec_derivs=True"):
+        sw.jvp(lambda v: tuple(linalg.eig(v)), (x,), (t,))

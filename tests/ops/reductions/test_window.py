@@ -1,0 +1,162 @@
+"""Windows: values against the oracle, loop dims, rules, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import lax as core
+from shardwise.ir import ShapedArray, infer_types
+from shardwise.ops.reductions import window
+from shardwise.runtime.env import SINGLE, Env
+from shardwise.sharding import NamedSharding, PartitionSpec
+from shardwise.sharding.rule import Kind
+
+RNG = np.random.default_rng(0)
+
+CASES = [
+    dict(window_dimensions=(1, 3, 2)),
+    dict(window_dimensions=(2, 3, 2), window_strides=(1, 2, 3)),
+    dict(window_dimensions=(1, 3, 3), window_strides=(1, 1, 1), padding="SAME"),
+    dict(window_dimensions=(1, 3, 3), window_strides=(1, 2, 2), padding="SAME_LOWER"),
+    dict(window_dimensions=(1, 2, 2), padding=((0, 0), (1, 2), (2, 0))),
+    dict(window_dimensions=(1, 2, 2), window_dilation=(1, 3, 2)),
+    dict(window_dimensions=(1, 4, 3), base_dilation=(1, 2, 3), padding=((0, 0), (1, 0), (0, 2))),
+    dict(window_dimensions=(1, 9, 11), window_strides=(1, 1, 1), padding="SAME"),
+    dict(window_dimensions=(1, 8, 8), window_strides=(1, 1, 2)),
+    dict(window_dimensions=(4, 12, 11)),
+    dict(window_dimensions=(5, 1, 1)),
+]
+SHAPE = (4, 12, 11)
+
+
+def monoids(module):
+    return {
+        "add": (module.add, 0.0),
+        "max": (module.max, -np.inf),
+        "min": (module.min, np.inf),
+        "mul": (module.mul, 1.0),
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", ["add", "max", "min", "mul"])
+def test_values_are_those_of_the_oracle(case, name):
+    jax = pytest.importorskip("jax")
+    x = RNG.uniform(0.8, 1.2, SHAPE).astype("f") * RNG.choice([-1, 1], SHAPE).astype("f")
+    theirs, init = monoids(jax.lax)[name]
+    want = jax.lax.reduce_window(x, np.float32(init), theirs, **case)
+    ours, _ = monoids(core)[name]
+    got = window.reduce_window(x, np.float32(init), ours, **case)
+    assert got.shape == want.shape and got.dtype == want.dtype
+    np.testing.assert_allclose(np.asarray(got), want, rtol=1e-4, atol=1e-4)
+
+
+def params(**case):
+    x = ShapedArray(SHAPE, np.dtype("f"))
+    program_params = dict(window_dimensions=None, window_strides=(1, 1, 1), padding=((0, 0),) * 3, base_dilation=(1, 1, 1),
+                          window_dilation=(1, 1, 1)) | case  # fmt: skip
+    return x, program_params
+
+
+@pytest.mark.parametrize("lead", [(2,), (1,), (2, 3), (1, 3)])
+def test_loop_dims_are_independent(lead):
+    x = RNG.normal(size=(*lead, *SHAPE))
+    for case in CASES:
+        if isinstance(case.get("padding"), str):
+            continue
+        _, p = params(**case)
+        for op in (window.reduce_window_sum_p, window.reduce_window_max_p):
+            got = op.kernel(Env(tuple("xy"[: len(lead)]), lead), x, **p)
+            for at in np.ndindex(*lead):
+                np.testing.assert_allclose(got[at], op.kernel(SINGLE, x[at], **p), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "bool", "bfloat16", "float16", "complex64"])
+def test_other_types(dtype):
+    import ml_dtypes
+
+    dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    x = (RNG.normal(size=(4, 30)) * 20).astype(dtype)
+    init = {"max": False if dtype.kind == "b" else None, "add": 0}
+    for name in ("add", "max"):
+        if (name == "add" and dtype.kind == "b") or (name == "max" and dtype.kind == "c"):
+            continue
+        op = window.reduce_window_sum_p if name == "add" else window.reduce_window_max_p
+        p = dict(
+            window_dimensions=(1, 9),
+            window_strides=(1, 1),
+            padding=((0, 0), (2, 1)),
+            base_dilation=(1, 1),
+            window_dilation=(1, 1),
+        )
+        got = op.kernel(SINGLE, x, **p)
+        assert got.dtype == dtype and init is not None
+        wide = x.astype("c16" if dtype.kind == "c" else "f4" if dtype.itemsize == 2 else dtype)
+        low = 0 if name == "add" or dtype.kind == "b" else (np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf)
+        padded = np.pad(wide, ((0, 0), (2, 1)), constant_values=low)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, 9, axis=1)
+        with np.errstate(over="ignore"):
+            want = windows.sum(-1, dtype=wide.dtype) if name == "add" else windows.max(-1)
+        np.testing.assert_allclose(got.astype(wide.dtype), want.astype(dtype).astype(wide.dtype), rtol=0.01)
+
+
+def test_any_computation():
+    jax = pytest.importorskip("jax")
+    x, y = RNG.normal(size=(3, 9)).astype("f"), RNG.normal(size=(3, 9)).astype("f")
+    case = dict(window_dimensions=(1, 3), window_strides=(1, 2), padding=((0, 0), (1, 1)))
+
+    def first_larger(lax):
+        def pick(a, b):
+            keep = lax.ge(a[0], b[0])
+            return lax.select(keep, a[0], b[0]), lax.select(keep, a[1], b[1])
+
+        return pick
+
+    inits = np.float32(-np.inf), np.float32(0)
+    want = jax.lax.reduce_window((x, y), inits, first_larger(jax.lax), **case)
+    got = window.reduce_window((x, y), inits, first_larger(core), **case)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(np.asarray(g), w)
+    plus = window.reduce_window(x, np.float32(2), core.add, (1, 3))
+    np.testing.assert_allclose(
+        np.asarray(plus), jax.lax.reduce_window(x, np.float32(2), jax.lax.add, (1, 3)), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "error"),
+    [
+        ((np.ones((3, 4)), 0.0, core.add, (1,)), {}, TypeError),
+        ((np.ones((3, 4)), 0.0, core.add, (1, 2)), dict(window_strides=(1,)), TypeError),
+        ((np.ones((3, 4)), 0.0, core.add, (1, 0)), {}, TypeError),
+        ((np.ones((3, 4)), np.int32(0), core.add, (1, 1)), {}, TypeError),
+        ((np.ones((3, 4), "f"), np.zeros(3, "f"), core.add, (1, 1)), {}, TypeError),
+        ((np.ones((3, 4)), (0.0, 0.0), core.add, (1, 1)), {}, ValueError),
+        (((), (), core.add, (1, 1)), {}, ValueError),
+    ],
+)
+def test_errors(args, options, error):
+    with pytest.raises(error):
+        window.reduce_window(*args, **options)
+
+
+def test_rule():
+    x, p = params(window_dimensions=(4, 1, 3))
+    (out,) = infer_types(window.reduce_window_sum_p, (x,), p)
+    rule = window.reduce_window_sum_p.sharding_rule((x,), (out,), p)
+    assert rule.kinds == (Kind.REDUCE, Kind.PASS, Kind.PERMUTE)
+    assert rule.outputs == (((), (1,), (2,)),)
+
+
+@pytest.mark.parametrize("spec", [("x",), (None, "x"), (None, None, "x"), ("x", "y")])
+def test_sharding_never_changes_values(spec):
+    mesh = sw.sharding.Mesh(np.array(sw.devices()).reshape(2, 4), ("x", "y"))
+    x = RNG.normal(size=(4, 12, 8)).astype("f")
+    split = sw.device_put(x, NamedSharding(mesh, PartitionSpec(*spec)))
+    for case in (CASES[0], CASES[2], dict(window_dimensions=(1, 12, 8)), dict(window_dimensions=(4, 12, 8))):
+        for name in ("add", "max"):
+            computation, init = monoids(core)[name]
+            f = lambda v: window.reduce_window(v, np.float32(init), computation, **case)  # noqa: B023, E731
+            np.testing.assert_allclose(np.asarray(sw.jit(f)(split)), np.asarray(f(x)), rtol=1e-4, atol=1e-4)

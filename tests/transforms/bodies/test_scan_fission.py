@@ -1,0 +1,145 @@
+"""Scans cut in three give what the loop gave, step by step; and nothing large is kept for all steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.transforms.bodies import scan_fission
+
+RNG = np.random.default_rng(0)
+W = (RNG.normal(size=(4, 4)) / 2).astype(np.float32)
+XS = RNG.normal(size=(6, 3, 4)).astype(np.float32)
+H = RNG.normal(size=(3, 4)).astype(np.float32)
+COUNTS = np.arange(6, dtype=np.int32)
+
+
+def recurrent(h, x):
+    h = jnp.tanh(h @ W + jnp.sin(x) @ W)
+    return h, (h.sum(), x * 2, jnp.float32(3))
+
+
+def sums(carry, x):
+    total, count, product = carry
+    return (total + x, count + 1, product + x.T @ (x * x)), total.sum()
+
+
+def steady(carry, x):
+    return carry + jnp.cos(W).sum(), (W, x[0], carry)
+
+
+def gathered(carry, i):
+    return carry.at[i % 3].add(1.0), (carry[i % 3], jnp.sort(carry, axis=-1), jnp.where(i > 2, carry, 0.0))
+
+
+def nested(carry, x):
+    inner, ys = lax.scan(lambda c, row: (c * 0.5 + row, c), carry[0], x)
+    return carry + inner, (ys, lax.fori_loop(0, 3, lambda i, v: v * 0.5 + i, x))
+
+
+def only_outputs(carry, x):
+    return carry, jnp.exp(x) @ W
+
+
+CASES = {
+    "recurrent": (recurrent, H, XS),
+    "largest": (lambda c, x: (jnp.maximum(c, x), jnp.minimum(c, x)), H, XS),
+    "sums": (sums, (np.zeros((3, 4), np.float32), np.int32(0), np.zeros((4, 4), np.float32)), XS),
+    "steady": (steady, np.float32(1), XS),
+    "gathered": (gathered, H, COUNTS),
+    "nested": (nested, H, XS),
+    "only outputs": (only_outputs, H, XS),
+    "only sums": (lambda c, x: (c + x @ W, None), H, XS),
+    "a product of steady values": (lambda c, x: (c + jnp.asarray(W) @ jnp.asarray(W), x.sum()), W, XS),
+    "half known": (lambda c, x: (c + x.T @ jnp.ones((3, 4)), x.sum()), W, XS),
+    "scalars": (lambda c, i: (jnp.sin(c) + i, c * i), np.float32(0.5), COUNTS),
+    "no entries": (lambda c, _: (jnp.sin(c) * 2, c.sum()), H, None),
+    "integers": (lambda c, i: (c + i, i * i), np.int32(4), COUNTS),
+    "complex": (lambda c, x: (c + x * 1j, c.real), H.astype(np.complex64), XS),
+    "swapped": (lambda c, x: ((c[1], c[0] + x), c[0]), (H, 2 * H), XS),
+}
+
+
+@pytest.fixture(autouse=True)
+def quickly_compiled():
+    before = sw.config.shardwise_fused
+    sw.config.update("shardwise_fused", "off")
+    yield
+    sw.config.update("shardwise_fused", before)
+
+
+def both(monkeypatch, call):
+    """What `call()` gives with its scans cut, and with its scans as they are."""
+    found = []
+    for shortest in (2, 10**9):
+        monkeypatch.setattr(scan_fission, "SHORTEST", shortest)
+        found.append(sw.tree.map(np.asarray, call()))
+    return found
+
+
+def agree(got, wanted):
+    assert sw.tree.structure(got) == sw.tree.structure(wanted)
+    for a, b in zip(sw.tree.leaves(got), sw.tree.leaves(wanted), strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_results(monkeypatch, name, reverse):
+    f, init, xs = CASES[name]
+    length = 6 if xs is None else None
+    agree(*both(monkeypatch, lambda: sw.jit(lambda c, xs: lax.scan(f, c, xs, length, reverse))(init, xs)))
+
+
+@pytest.mark.parametrize("name", ["recurrent", "sums", "steady", "nested", "only sums", "half known", "swapped"])
+def test_derivatives_and_batches(monkeypatch, name):
+    f, init, xs = CASES[name]
+
+    def loss(init, xs):
+        leaves = sw.tree.leaves(lax.scan(f, init, xs))
+        return sum(jnp.sin(v).sum() for v in leaves if v.dtype == np.float32)
+
+    agree(*both(monkeypatch, lambda: sw.jit(sw.value_and_grad(loss, 1))(init, xs)))
+    agree(*both(monkeypatch, lambda: sw.jit(sw.vmap(sw.grad(loss, 1), (None, 0)))(init, np.stack([xs, 2 * xs]))))
+
+
+def test_random_numbers(monkeypatch):
+    keys = sw.random.split(sw.random.key(3), 6)
+
+    def draw(total, key):
+        noise = sw.random.normal(key, (3,))
+        return total + noise, (noise, sw.random.randint(sw.random.split(key)[0], (2,), 0, 1000))
+
+    agree(*both(monkeypatch, lambda: sw.jit(lambda keys: lax.scan(draw, np.zeros(3, np.float32), keys))(keys)))
+
+
+def test_on_a_mesh(monkeypatch):
+    mesh = sw.make_mesh((4, 2), ("x", "y"))
+    split = sw.sharding.NamedSharding(mesh, sw.P(None, None, "y"))
+    agree(*both(monkeypatch, lambda: sw.jit(lambda h, xs: lax.scan(recurrent, h, xs))(H, sw.device_put(XS, split))))
+
+
+def equations(monkeypatch, f, *args):
+    monkeypatch.setattr(scan_fission, "SHORTEST", 2)
+    program = sw.jit(f).lower(*args).compile().runtime_executable().device_program
+    return program.equations
+
+
+def test_what_stays_in_the_loop(monkeypatch):
+    (scan,) = [e for e in equations(monkeypatch, lambda xs: lax.scan(recurrent, H, xs), XS) if e.op.name == "scan"]
+    assert [e.op.name for e in scan.params["body"].equations] == ["dot_general", "add", "tanh"]
+    names = [
+        e.op.name for e in equations(monkeypatch, lambda xs: lax.scan(lambda c, x: (c + x.T @ x, None), W, xs), XS)
+    ]
+    assert names == ["transpose", "dot_general", "add"]
+
+
+def test_large_values_stay_in_the_loop(monkeypatch):
+    monkeypatch.setattr(scan_fission, "LARGEST", 6 * 12)
+    f = lambda c, x: (c + 1, jnp.exp(x[:, :, None] * jnp.ones(5)).sum(axis=-1))  # noqa: E731
+    (scan,) = [e for e in equations(monkeypatch, lambda xs: lax.scan(f, np.float32(0), xs), XS) if e.op.name == "scan"]
+    assert "exp" in [e.op.name for e in scan.params["body"].equations]
