@@ -22,8 +22,8 @@ from tests.special_points import record_matrices as matrices
 from tests.special_points import test_matrices
 from tests.transforms import faces
 from tests.transforms import record as derivatives
+from tests.transforms.derivatives.test_derivatives import CASES
 from tests.transforms.face_cases import LINES
-from tests.transforms.test_derivatives import CASES
 
 SHARE = int(os.environ.get("SHARE", "60"))
 

@@ -75,7 +75,7 @@ def jax_answers(case: Case) -> list[np.ndarray] | None:
 
 def write() -> None:
     """Bring the record up to date."""
-    from tests.transforms.test_derivatives import CASES
+    from tests.transforms.derivatives.test_derivatives import CASES
 
     if "--all" in sys.argv:
         recorded().clear()
