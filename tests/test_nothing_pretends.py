@@ -36,20 +36,22 @@ UNREAD: dict[str, set[str]] = {
     "numpy.sets.unique": {"sorted"},
     "numpy.shapes.reshape": {"copy"},
     "numpy.unary.nan_to_num": {"copy"},
-    "ops.linalg.eigh": {"sort_eigenvalues"},
-    "ops.scan.scan": {"_split_transpose"},
+    "ops.linalg.decompositions.eigh": {"sort_eigenvalues"},
+    "ops.control.scan.scan": {"_split_transpose"},
     "scipy.linalg.eigh_tridiagonal": {"key", "tol"},
-    "transforms.checkpoint.offload_dot_with_no_batch_dims": {"offload_dst", "offload_src"},
-    "transforms.checkpoint.save_and_offload_only_these_names": {"offload_dst", "offload_src"},
-    "transforms.custom_vjp.custom_vjp.defvjp": {"optimize_remat"},
-    "transforms.jaxpr_views.Jaxpr.pretty_print": {"custom_pp_eqn_rules", "name_stack", "print_effects", "print_shapes", "use_color"},
-    "transforms.jaxpr_views.Jaxpr.replace": {"debug_info", "effects"},
-    "transforms.jaxpr_views.eval_jaxpr": {"propagate_source_info"},
-    "transforms.jaxpr_views.new_jaxpr_eqn": {"ctx", "effects"},
-    "transforms.primitives.register_lowering": {"cacheable", "inline"},
-    "transforms.trace_state.find_top_trace": {"values"},
-    "transforms.trace_state.get_opaque_trace_state": {"convention"},
-    "transforms.trace_state.set_current_trace": {"check_leaks"},
+    "transforms.derivatives.checkpoint.offload_dot_with_no_batch_dims": {"offload_dst", "offload_src"},
+    "transforms.derivatives.checkpoint.save_and_offload_only_these_names": {"offload_dst", "offload_src"},
+    "transforms.derivatives.custom_vjp.custom_vjp.defvjp": {"optimize_remat"},
+    "transforms.programs.jaxpr_views.Jaxpr.pretty_print": {
+        "custom_pp_eqn_rules", "name_stack", "print_effects", "print_shapes", "use_color",
+    },
+    "transforms.programs.jaxpr_views.Jaxpr.replace": {"debug_info", "effects"},
+    "transforms.programs.jaxpr_views.eval_jaxpr": {"propagate_source_info"},
+    "transforms.programs.jaxpr_views.new_jaxpr_eqn": {"ctx", "effects"},
+    "transforms.programs.primitives.register_lowering": {"cacheable", "inline"},
+    "transforms.interpreters.trace_state.find_top_trace": {"values"},
+    "transforms.interpreters.trace_state.get_opaque_trace_state": {"convention"},
+    "transforms.interpreters.trace_state.set_current_trace": {"check_leaks"},
 }  # fmt: skip
 # Hints about memory and speed that SciPy's functions take; JAX takes and ignores them, too.
 SCIPY_HINTS = {
@@ -64,8 +66,8 @@ SCIPY_HINTS = {
     "turbo",
 }
 # Functions that are called with more than they need: policies of checkpoint, and the protocol of trees.
-CALLED_WITH_MORE = {"transforms.checkpoint.dots_saveable", "transforms.checkpoint.dots_with_no_batch_dims_saveable",
-                    "transforms.checkpoint.everything_saveable", "transforms.checkpoint.nothing_saveable",
+CALLED_WITH_MORE = {"transforms.derivatives.checkpoint.dots_saveable", "transforms.derivatives.checkpoint.dots_with_no_batch_dims_saveable",
+                    "transforms.derivatives.checkpoint.everything_saveable", "transforms.derivatives.checkpoint.nothing_saveable",
                     "scipy.stats.kde.gaussian_kde.tree_unflatten"}  # fmt: skip
 
 _RUNS_ON_IMPORT = {"shardwise.__main__"}
@@ -148,9 +150,9 @@ def inherited(name: str) -> bool:
 
 # Functions that do nothing or give one answer, and classes without a body. The docstring of each says why.
 CONSTANT = {
-    "transforms.blocking.effects_barrier",
-    "transforms.checkpoint.everything_saveable",
-    "transforms.checkpoint.nothing_saveable",
+    "transforms.tracing.blocking.effects_barrier",
+    "transforms.derivatives.checkpoint.everything_saveable",
+    "transforms.derivatives.checkpoint.nothing_saveable",
 }
 # Protocols, and hooks of base classes that subclasses fill in.
 HOOKS = {
@@ -165,8 +167,8 @@ SHELLS = {
     "extend.core.Effect",
     "lax.composite.Token",
     "profiler.StepTraceAnnotation",
-    "transforms.jaxpr_views.DropVar",
-    "transforms.trace_state.TraceTag",
+    "transforms.programs.jaxpr_views.DropVar",
+    "transforms.interpreters.trace_state.TraceTag",
 }
 
 

@@ -227,7 +227,7 @@ def test_explicit_types():
     (lambda x: reduce.argmax(as_value(np.zeros(2, np.complex64)), 0, np.int32), TypeError, "complex64"),
     (lambda x: reduce.reduce(x, np.ones(2, np.float32), binary.add, (0,)), ValueError, "scalar initial"),
     (lambda x: reduce.reduce(x, 0.0, binary.add, (5,)), ValueError, "out-of-bounds"),
-    (lambda x: reduce.reduce((x, x), 0.0, binary.add, (0,)), TypeError, "structure"),
+    (lambda x: reduce.reduce((x, x), 0.0, binary.add, (0,)), ValueError, "structure"),
     (lambda x: reduce.reduce(x, 0.0, binary.max, (0,), out_sharding=P()), NotImplementedError, "reshard"),
 ])  # fmt: skip
 def test_errors(call, error, text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import itertools
 
@@ -15,12 +16,17 @@ from shardwise.ir import ShapedArray, infer_types
 from shardwise.ops import shapes as shape
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
-from shardwise.ops.shapes import broadcast, fill, iota, pieces, reshape, transpose
 from shardwise.runtime.env import SINGLE
 from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, make_mesh, use_abstract_mesh
 from shardwise.sharding import PartitionSpec as P
 from shardwise.sharding.rule import Kind
 from tests.ops.loop_law import CASES, check_law, env_of, spread
+
+# The room exports functions under the names of these modules.
+broadcast, fill, iota, pieces, reshape, transpose = (
+    importlib.import_module(f"shardwise.ops.shapes.{name}")
+    for name in ("broadcast", "fill", "iota", "pieces", "reshape", "transpose")
+)
 
 MESH = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
 AUTO = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
@@ -377,7 +383,7 @@ def test_errors_are_those_of_the_oracle(call, error):
 
 def test_signatures_are_those_of_the_oracle():
     lax = pytest.importorskip("jax").lax
-    for name in shape.__all__:
+    for name in sorted({*shape.__all__} - {"zeros_like_array"}):  # which today's JAX has no more
         ours = list(inspect.signature(getattr(shape, name)).parameters)
         assert ours == list(inspect.signature(getattr(lax, name)).parameters), name
 
