@@ -91,11 +91,8 @@ may_mount = shutil.which("unshare") is not None and not subprocess.run(
 @needs_mpi
 @pytest.mark.skipif(not may_mount, reason="needs the right to mount a small /dev/shm")
 def test_a_machine_with_little_shared_memory():
-    for _ in range(3):  # the launcher may end the job before it has read what a process said last
-        done = launch("comes", "unshare", "-m", "sh", "-c", MOUNT, "1M")
-        assert done.returncode != 0
-        if done.stderr:
-            break
+    done = launch("comes", "unshare", "-m", "sh", "-c", MOUNT, "1M")
+    assert done.returncode != 0
     assert "/dev/shm has 1.0 MB of shared memory left, and MPI needs 2.2 MB" in done.stderr
     assert "Bus error" not in done.stderr
     done = launch("comes", "unshare", "-m", "sh", "-c", MOUNT, "18M")  # enough for MPI, but UCX would crash

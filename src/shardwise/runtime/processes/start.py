@@ -24,6 +24,7 @@ _GONE = 2.0  # seconds that a process must have been gone before the others end
 _SEGMENT = 1_100_000  # bytes of shared memory that MPI takes for each process of a machine as it starts
 _PLENTY = 32_000_000  # bytes beside which
 _UCX = 16_000_000  # bytes for each process let UCX make its segments
+_VERDICT = 1.0  # seconds that the first process takes to say that there is too little
 _RANK = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 _LOCAL_SIZE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE")
 _LOCAL_RANK = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
@@ -193,8 +194,9 @@ def _has_come(pid: int) -> bool:
 def check_room() -> None:
     """See to it that MPI starts with the shared memory that there is.
 
-    With very little it would die of a bus error: RuntimeError, on the first process of a machine (the others see what that one has
-    taken). With too little for the segments of UCX, which many MPIs talk over, it dies of another: then UCX has to do without.
+    With very little it would die of a bus error: RuntimeError, on the first process of a machine. The others see what that one has
+    taken and cannot tell; they wait a moment for its word, lest they die first. With too little for the segments of UCX, which many
+    MPIs talk over, it dies of another: then UCX has to do without.
     """
     count = number_in(_LOCAL_SIZE)
     if count is None or count < 2:
@@ -206,7 +208,11 @@ def check_room() -> None:
     free, needed = system.f_bavail * system.f_frsize, count * _SEGMENT
     if free < _PLENTY + count * _UCX:
         os.environ.setdefault("UCX_TLS", "^posix")
-    if free < needed and number_in(_LOCAL_RANK) == 0:
+    if free >= needed:
+        return
+    if number_in(_LOCAL_RANK) != 0:
+        time.sleep(_VERDICT)
+    else:
         raise RuntimeError(
             f"{_SHARED} has {free / 1e6:.1f} MB of shared memory left, and MPI needs {needed / 1e6:.1f} MB to start {count} processes on "
             "this machine. Give the container more (docker run --shm-size=1g), or remove what ended jobs have left there "
