@@ -6,21 +6,20 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.ir import Program, source_text
+from shardwise.base.tree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
+from shardwise.ir import Program, ProgramTrace, source_text, tracing
+from shardwise.ir.trace import ProgramTracer
 from shardwise.ops.devices.barrier import checkpoint_name as checkpoint_name
 from shardwise.ops.devices.barrier import name_p
+from shardwise.ops.rules.convert import as_array
 from shardwise.transforms.derivatives.checkpoint import checkpoint as checkpoint
 from shardwise.transforms.derivatives.checkpoint import checkpoint_policies as checkpoint_policies
 from shardwise.transforms.derivatives.checkpoint import remat as remat
+from shardwise.transforms.interpreters.linearize import linearize_flat
 
 
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Any, str]]:
     """What reverse mode of `f` at these arguments keeps between its passes: types, and where each value comes from."""
-    from shardwise.base.tree import tree_flatten_with_path, tree_leaves, tree_unflatten
-    from shardwise.ir import ProgramTrace, tracing
-    from shardwise.ir.trace import ProgramTracer
-    from shardwise.ops.rules.convert import as_array
-    from shardwise.transforms.interpreters.linearize import linearize_flat
 
     paths, tree = tree_flatten_with_path((args, kwargs))
     trace = ProgramTrace(getattr(f, "__name__", "f"))
@@ -44,7 +43,6 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
 
 def _argument(f: Callable[..., Any], path: Any) -> str:
     """What a leaf of the arguments is called: ``params['w']``."""
-    from shardwise.base.tree import keystr
 
     first, rest = path[1], keystr(path[2:])
     if path[0].idx == 1:  # by keyword

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from shardwise.base.tracebacks import user_frame
+from shardwise.base.tree import tree_map
 from shardwise.ir import Array, is_eager
 from shardwise.ops.control.callback import StopDebugging, debug_callback
 from shardwise.ops.rules.convert import as_array
@@ -77,7 +78,6 @@ def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_fr
 
 def as_array_tree(tree: Any) -> Any:
     """The tree with its leaves as Arrays."""
-    from shardwise.base.tree import tree_map
 
     return tree_map(as_array, tree)
 

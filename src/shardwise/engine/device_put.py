@@ -31,6 +31,7 @@ from shardwise.sharding import (
     Mesh,
     NamedSharding,
     PartitionSpec,
+    PmapSharding,
     Sharding,
     SingleDeviceSharding,
     get_concrete_mesh,
@@ -292,7 +293,6 @@ def place_created(value: Array, device: Any) -> Array:
 
 def device_put_sharded(shards: Any, devices: Any) -> Any:
     """One array per device, stacked along a new leading dim that is split over the devices."""
-    from shardwise.sharding import PmapSharding
 
     shards, devices = list(shards), list(devices)
     if len(shards) != len(devices):

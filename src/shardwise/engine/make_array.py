@@ -13,7 +13,7 @@ from shardwise.base.dtypes import canonicalize, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException, UnexpectedTracerError
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl, nothing
-from shardwise.engine.device_put import check_placeable
+from shardwise.engine.device_put import as_target, check_placeable, device_put
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Array, Tracer
 from shardwise.ir.digest import encoded
@@ -257,7 +257,6 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
         ValueError: a dim is neither of the global size nor of this process's part; or processes hold parts of different
             sizes and `global_shape` is not given.
     """
-    from shardwise.engine.device_put import as_target, device_put
 
     leaves, tree = tree_flatten(local_data)
     shardings = [sharding] * len(leaves) if isinstance(sharding, Sharding) else broadcast_prefix(sharding, local_data)

@@ -5,6 +5,7 @@ from typing import Any
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import full_in_front as _full_in_front
 from shardwise.ops.shapes.broadcast import broadcast as _broadcast
+from shardwise.ops.shapes.transpose import transpose
 from shardwise.transforms.interpreters.vmap import BatchTrace as BatchTrace
 from shardwise.transforms.interpreters.vmap import BatchTracer as BatchTracer
 from shardwise.transforms.interpreters.vmap import move_to_front
@@ -22,7 +23,6 @@ def bdim_at_front(x: Any, bdim: int | None, size: int) -> Any:
 
 def broadcast(x: Any, size: int, axis: int) -> Any:
     """`x` repeated along a new dim `axis`."""
-    from shardwise.ops.shapes.transpose import transpose
 
     full = _broadcast(x, (size,))
     order = list(range(1, full.ndim))

@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 import shardwise.numpy as jnp
+from shardwise import random
 from shardwise.base.dtypes import canonicalize, check_requested, default_dtype, issubdtype, to_complex
 from shardwise.ir import Array
 from shardwise.ops.rules.dims import shape_tuple
@@ -73,7 +74,6 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
     default = dtype
 
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
-        from shardwise import random
 
         wanted = _dtype(dtype)
         return random.uniform(key, shape, wanted, out_sharding=out_sharding) * jnp.array(scale, wanted)
@@ -86,7 +86,6 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     default = dtype
 
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
-        from shardwise import random
 
         wanted = _dtype(dtype)
         return random.normal(key, shape, wanted, out_sharding=out_sharding) * jnp.array(stddev, wanted)
@@ -99,7 +98,6 @@ def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, u
     default = dtype
 
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
-        from shardwise import random
 
         wanted = _dtype(dtype)
         values = random.truncated_normal(key, lower, upper, shape, wanted, out_sharding=out_sharding)
@@ -166,7 +164,6 @@ def variance_scaling(scale: Any, mode: str, distribution: str, in_axis: AxisOrAx
 def _scaled(
     distribution: str, key: Array, shape: tuple[int, ...], dtype: Any, variance: Array, out_sharding: Any
 ) -> Array:
-    from shardwise import random
 
     is_real = issubdtype(dtype, np.floating)
     if distribution == "normal":
@@ -186,14 +183,12 @@ def _scaled(
 
 def _polar(radius: Array, key: Array, shape: tuple[int, ...], real: Any, dtype: Any) -> Array:
     """Complex values of these absolute values, with uniform angles."""
-    from shardwise import random
 
     angle = 2 * np.pi * random.uniform(key, shape, real).astype(dtype)
     return radius * jnp.exp(1j * angle)
 
 
 def _complex_uniform(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    from shardwise import random
 
     real = np.zeros((), dtype).real.dtype
     of_radius, of_angle = random.split(key)
@@ -202,7 +197,6 @@ def _complex_uniform(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def _cut_complex_normal(key: Array, upper: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    from shardwise import random
 
     real = np.zeros((), dtype).real.dtype
     dtype = to_complex(real)
@@ -262,7 +256,6 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     default = dtype
 
     def init(key: Array, shape: Any, dtype: Any = default, out_sharding: Any = None) -> Array:
-        from shardwise import random
 
         _no_out_sharding("orthogonal", out_sharding)
         sizes, wanted = shape_tuple(shape, "orthogonal shape"), _dtype(dtype)

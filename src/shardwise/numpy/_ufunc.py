@@ -26,6 +26,7 @@ from shardwise.numpy._promote import (
     requested,
     values,
 )
+from shardwise.numpy.functional import vectorize
 from shardwise.numpy.indexing import take
 
 
@@ -263,7 +264,6 @@ def _rows(x: Array, axis: int) -> Array:
 
 def _vectorized(func: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
-        from shardwise.numpy.functional import vectorize
 
         return vectorize(func)(*args)
 

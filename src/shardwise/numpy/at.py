@@ -23,6 +23,7 @@ from shardwise.numpy._indexer import BATCH, Cut, Item, Layout, Lookup, Pick, lay
 from shardwise.numpy._promote import array as checked_array
 from shardwise.numpy._promote import broadcast_to_shape, canonical_axis
 from shardwise.numpy._promote import value as checked_value
+from shardwise.numpy.binary import divide, power
 from shardwise.numpy.indexing import (
     index_vectors,
     settled,
@@ -125,13 +126,11 @@ class IndexUpdateRef:
 
     def divide(self, values: Any, **options: Any) -> Array:
         """``x`` with ``x[index] /= values``; a floating result, also for integers."""
-        from shardwise.numpy.binary import divide
 
         return divide(self.array, update_index(full_like(self.array, 1), self.index, values, "mul", **options))
 
     def power(self, values: Any, **options: Any) -> Array:
         """``x`` with ``x[index] **= values``."""
-        from shardwise.numpy.binary import power
 
         return power(self.array, update_index(full_like(self.array, 1), self.index, values, "mul", **options))
 

@@ -32,8 +32,9 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.binary import power
-from shardwise.numpy.creation import asarray
+from shardwise.numpy.creation import asarray, ones
 from shardwise.numpy.indexing import getitem
+from shardwise.numpy.selection import nonzero
 from shardwise.transforms.jit.composed import composed
 
 _INT32 = np.dtype(np.int32)
@@ -274,8 +275,6 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
 
 def mask_indices(n: int, mask_func: Callable[..., Any], k: int = 0, *, size: int | None = None) -> tuple[Array, Array]:
     """The indices where ``mask_func(ones((n, n)), k)``, for example `triu`, is not 0."""
-    from shardwise.numpy.creation import ones
-    from shardwise.numpy.selection import nonzero
 
     n = concrete_int(n, "n of mask_indices")
     return nonzero(mask_func(ones((n, n)), k), size=size)  # type: ignore[return-value]

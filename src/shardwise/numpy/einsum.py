@@ -31,6 +31,7 @@ from shardwise.numpy.products import vecmat as vecmat
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
 from shardwise.ops.rules.precision import PrecisionLike
 from shardwise.sharding import NamedSharding, PartitionSpec
+from shardwise.transforms.manual.explicit import reshard
 
 __all__ = ["dot", "einsum", "einsum_path", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "vdot", "vecdot",
            "vecmat"]  # fmt: skip
@@ -79,8 +80,6 @@ def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: str |
         else:
             result = steps.one(*picked[0], wanted, out_labels)
             if last and sharding is not None:
-                from shardwise.transforms.manual.explicit import reshard
-
                 result = reshard(result[0], sharding), result[1]
         named.append(result)
     ((value, _),) = named

@@ -11,6 +11,7 @@ import numpy as np
 
 from shardwise import lax
 from shardwise.base.dtypes import check_requested, default_dtype, to_floating
+from shardwise.engine.device_put import device_put
 from shardwise.ir import Array, literal
 from shardwise.numpy._promote import array, canonical_axes, canonical_axis, convert
 from shardwise.numpy.creation import asarray
@@ -219,7 +220,6 @@ def _frequencies(name: str, steps: np.ndarray[Any, Any], n: int, d: Any, dtype: 
     out = as_array(convert(out, wanted))
     if device is None:
         return out
-    from shardwise.engine.device_put import device_put
 
     return device_put(out, device)
 

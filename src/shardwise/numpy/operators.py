@@ -19,6 +19,11 @@ from shardwise.engine.device_put import device_put
 from shardwise.ir import Array, Literal, Op, bind
 from shardwise.numpy import binary, bits, predicates, unary
 from shardwise.numpy._promote import as_array, astype, canonical_axis, is_bool, is_complex, number
+from shardwise.numpy.at import at
+from shardwise.numpy.creation import array
+from shardwise.numpy.creation import astype as cast
+from shardwise.numpy.indexing import getitem, iterate
+from shardwise.numpy.products import matmul
 from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import unary as one
 
@@ -97,7 +102,6 @@ def _power(self: Array, other: Any) -> Any:
 
 
 def _matmul(x: Any, y: Any) -> Array:
-    from shardwise.numpy.products import matmul
 
     return matmul(x, y)
 
@@ -205,14 +209,12 @@ def _flatten(self: Array, order: str = "C", *, out_sharding: Any = None) -> Arra
 
 def _astype(self: Array, dtype: Any, copy: bool = False, device: Any = None) -> Array:
     """The array cast to `dtype`."""
-    from shardwise.numpy.creation import astype as cast
 
     return cast(self, dtype, copy=copy, device=device)
 
 
 def _copy(self: Array) -> Array:
     """A copy with the same sharding."""
-    from shardwise.numpy.creation import array
 
     return array(self, copy=True)
 
@@ -309,8 +311,6 @@ def _set(cls: type, name: str, value: Any) -> None:
 
 
 def _install_methods(cls: type) -> None:
-    from shardwise.numpy.at import at
-    from shardwise.numpy.indexing import getitem, iterate
 
     for name in _FUNCTIONS:
         _set(cls, name, _method(name))

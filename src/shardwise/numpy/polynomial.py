@@ -38,6 +38,7 @@ from shardwise.numpy.cross import cross as cross
 from shardwise.numpy.diagonals import vander
 from shardwise.numpy.indexing import take
 from shardwise.numpy.products import dot
+from shardwise.numpy.rearranging import roll, trim_zeros
 from shardwise.numpy.reductions import sum
 from shardwise.numpy.shapes import with_rank
 from shardwise.numpy.signal import convolve
@@ -107,7 +108,6 @@ def polysub(a1: Any, a2: Any) -> Array:
 
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
     """The product of two polynomials; with `trim_leading_zeros`, which needs known values, zeros in front are dropped."""
-    from shardwise.numpy.rearranging import trim_zeros
 
     p, q = map(as_array, promote_inexact(*_coefficients("polymul", a1, a2, error=TypeError)))
     if trim_leading_zeros and (p.shape[0] > 1 or q.shape[0] > 1):
@@ -188,7 +188,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
 
 def poly(seq_of_zeros: Any) -> Array:
     """The polynomial with these roots, or the characteristic polynomial of a square matrix. ValueError for other shapes."""
-    from shardwise.numpy.linalg import eigvals
+    from shardwise.numpy.linalg import eigvals  # start-up time
 
     x = with_rank(as_array(promote_inexact(checked("poly", seq_of_zeros))[0]), 1)
     if x.ndim == 2 and x.shape[0] == x.shape[1] and x.shape[0]:
@@ -230,7 +230,7 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
 
 
 def _roots(p: Array) -> Array:
-    from shardwise.numpy.linalg import eigvals
+    from shardwise.numpy.linalg import eigvals  # start-up time
 
     n = p.shape[0]
     if n < 2:
@@ -242,7 +242,6 @@ def _roots(p: Array) -> Array:
 
 def _roots_with_zeros(p: Array) -> Array:
     """Leading zeros become trailing ones, which give roots 0: these come last and are replaced by NaN."""
-    from shardwise.numpy.rearranging import roll
 
     n = p.shape[0]
     zero = lax.eq(p, zero_like(p))
@@ -269,7 +268,7 @@ def polyfit(x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = F
 
     Raises ValueError for a negative degree, and too few points for `cov`; TypeError where shapes do not fit.
     """
-    from shardwise.numpy.linalg import inv, lstsq
+    from shardwise.numpy.linalg import inv, lstsq  # start-up time
 
     xs, ys = checked("polyfit", x), checked("polyfit", y, 1)
     weights = None if w is None else checked("polyfit", w, 2)

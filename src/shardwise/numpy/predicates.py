@@ -33,6 +33,7 @@ from shardwise.numpy._promote import (
     zero_like,
 )
 from shardwise.numpy._ufunc_forms import weak_if_scalar, where_
+from shardwise.numpy.creation import asarray
 from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import unary as one
 from shardwise.transforms.jit.composed import composed
@@ -270,7 +271,6 @@ def array_equiv(a1: Any, a2: Any) -> Array:
 
 
 def _any_array(x: Any) -> Array:
-    from shardwise.numpy.creation import asarray
 
     return asarray(x)
 

@@ -27,7 +27,9 @@ from shardwise.numpy._promote import (
     zero_like,
 )
 from shardwise.numpy._ufunc_forms import where_
+from shardwise.numpy.indexing import take_along_axis
 from shardwise.numpy.predicates import isnan
+from shardwise.transforms.manual.explicit import reshard
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
@@ -56,7 +58,6 @@ def percentile(a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_in
     )
     if out_sharding is None:
         return result
-    from shardwise.transforms.manual.explicit import reshard
 
     return reshard(result, out_sharding)
 
@@ -177,7 +178,6 @@ def _interpolated(rows: Array, p: Array, method: str, skip_nan: bool) -> Array:
 
 def _at_rank(ordered: Array, position: Array) -> Array:
     """The elements of each row at these places: f[..., n] and f[... or 1, k] -> f[..., k]."""
-    from shardwise.numpy.indexing import take_along_axis
 
     index = lax.convert_element_type(position, default_dtype("i"))
     index = broadcast_to_shape(index, (*ordered.shape[:-1], index.shape[-1]))

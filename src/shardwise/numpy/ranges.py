@@ -37,6 +37,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.creation import asarray, its_mesh, on_its_mesh
+from shardwise.numpy.transcendental import i0
 from shardwise.transforms.jit.composed import composed
 
 
@@ -348,7 +349,6 @@ def hanning(M: int) -> Array:
 
 def kaiser(M: int, beta: Any) -> Array:
     """The Kaiser window of `M` points with shape parameter `beta`."""
-    from shardwise.numpy.transcendental import i0
 
     def bessel(n: Array, M: int) -> Array:
         half = 0.5 * (M - 1)

@@ -39,6 +39,7 @@ from shardwise.numpy._promote import (
     values,
 )
 from shardwise.numpy._ufunc_forms import where_
+from shardwise.numpy.at import at
 from shardwise.numpy.binary import floor_divide, remainder
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.indexing import take
@@ -176,7 +177,6 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
 
 def _true_places(mask: Array, size: int) -> tuple[Array, Array]:
     """The positions of the first `size` true elements of a 1-d mask (0 where there are fewer), and how many are true."""
-    from shardwise.numpy.at import at
 
     index = default_dtype("i")
     rank = lax.cumsum(lax.convert_element_type(mask, index), 0)

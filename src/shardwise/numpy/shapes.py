@@ -23,6 +23,7 @@ from shardwise.numpy._promote import (
     values,
 )
 from shardwise.ops.rules.dims import shape_tuple
+from shardwise.sharding import NamedSharding, PartitionSpec
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "expand_dims",
@@ -101,7 +102,6 @@ def _reversed_dims(x: Array) -> Array:
 def _reversed_spec(out_sharding: Any, ndim: int) -> Any:
     if out_sharding is None:
         return None
-    from shardwise.sharding import NamedSharding, PartitionSpec
 
     spec = out_sharding.spec if isinstance(out_sharding, NamedSharding) else out_sharding
     entries = [*spec, *[None] * (ndim - len(spec))][::-1]

@@ -17,6 +17,8 @@ from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.kernel import fused
 from shardwise.runtime.machine import llvm
+from shardwise.runtime.products.epilogue import epilogue
+from shardwise.runtime.products.panels import BYTES, most
 from shardwise.sharding.rule import Kind
 
 LEAST = 1 << 20  # bytes of a product's result from which panels pay
@@ -197,10 +199,6 @@ class _Search:
         size = out.nbytes * math.prod(map(self.env.size, out.vma))
         if size < LEAST:
             return False
-        from shardwise.runtime.products.panels import (
-            BYTES,
-            most,
-        )  # which few programs need, and their first calls wait for
 
         reduced = set() if space is None else {source.places[d] for d in space.axes if space.shape[d] != 1}
         columns = self._columns(product)
@@ -220,7 +218,6 @@ class _Search:
 
     def together(self, part: Part, members: Sequence[Equation]) -> Equation:
         """One equation for the members of a part."""
-        from shardwise.runtime.products.epilogue import epilogue
 
         inside = set(part.members)
         made = {v for e in members for v in e.outputs}

@@ -10,6 +10,7 @@ from shardwise import lax
 from shardwise.base import config
 from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, literal
+from shardwise.ops.random.random_bits import random_bits
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.random.arguments import Shape, choose, drawn, extended, float_dtype, parameter, sampled, sampler
 from shardwise.random.keys import checked_key
@@ -129,7 +130,6 @@ def _both(pairs: Array) -> tuple[Array, Array]:
 
 def _gumbel_highest(key: Array, shape: Shape, sharding: NamedSharding | None) -> Array:
     """From 64 bits per number, taken as a fraction below one half or as its complement, to full float precision."""
-    from shardwise.ops.random.random_bits import random_bits
 
     def word(n: int) -> Any:
         return literal(n, np.dtype(np.uint32))

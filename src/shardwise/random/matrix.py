@@ -8,6 +8,8 @@ from typing import Any
 from shardwise import lax
 from shardwise.base.dtypes import result_type, to_inexact
 from shardwise.ir import Array
+from shardwise.numpy.diagonals import diagonal
+from shardwise.numpy.einsum import einsum
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.dims import shape_tuple
@@ -25,8 +27,7 @@ _METHODS = ("cholesky", "eigh", "svd")
 @sampler
 def _multivariate_normal(key: Array, mean: Array, cov: Array, *, shape: Shape, dtype: Any, method: str,
                          sharding: NamedSharding | None) -> Array:  # fmt: skip
-    from shardwise.numpy import linalg
-    from shardwise.numpy.einsum import einsum
+    from shardwise.numpy import linalg  # start-up time
 
     if method == "cholesky":
         factor = linalg.cholesky(cov)
@@ -81,8 +82,7 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
 def _orthogonal(
     key: Array, *, rows: int, columns: int, shape: Shape, dtype: Any, sharding: NamedSharding | None
 ) -> Array:
-    from shardwise.numpy import linalg
-    from shardwise.numpy.diagonals import diagonal
+    from shardwise.numpy import linalg  # start-up time
 
     size = (*shape, max(rows, columns), min(rows, columns))
     q, r = linalg.qr(_normal(key, shape=size, dtype=dtype, sharding=None))

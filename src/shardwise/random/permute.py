@@ -12,6 +12,7 @@ import numpy as np
 from shardwise import lax
 from shardwise.base.dtypes import default_dtype, issubdtype, to_inexact
 from shardwise.ir import Array, Tracer, literal
+from shardwise.numpy.sorting_search import searchsorted
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.random.random_bits import random_bits
 from shardwise.ops.rules.convert import as_array, as_value
@@ -119,7 +120,6 @@ def _weighted(key: Array, p: Array, shape: Shape, replace: bool, mode: str) -> A
     if not replace:  # the largest of the perturbed logarithms are a sample without replacement
         perturbed = lax.add(gumbel_of(key, p.shape, p.dtype, mode), lax.log(p))
         return lax.reshape(convert(lax.top_k(perturbed, math.prod(shape))[1], index), shape)
-    from shardwise.numpy.sorting_search import searchsorted
 
     sums = lax.cumsum(p, 0)
     total = lax.index_in_dim(sums, p.shape[0] - 1, 0, keepdims=False)

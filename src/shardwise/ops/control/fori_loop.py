@@ -8,6 +8,7 @@ from typing import Any
 from shardwise.base import config
 from shardwise.base.dtypes import is_weak
 from shardwise.base.tracebacks import user_facing
+from shardwise.base.tree import tree_flatten
 from shardwise.ir import Tracer, literal
 from shardwise.ops.control.scan import _check_unroll, scan, scan_body
 from shardwise.ops.control.while_loop import while_loop
@@ -87,6 +88,5 @@ def _counted(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_v
 
 
 def _no_arrays() -> Any:
-    from shardwise.base.tree import tree_flatten
 
     return tree_flatten(None)

@@ -132,8 +132,6 @@ class _Stack:
     def block(self, lead: int, aval: ShapedArray) -> Ndarray:
         """All steps, the step being the first dim behind the leading dims."""
         if self.steps is None:
-            from shardwise.base.dtypes import physical
-
             return np.empty((1,) * lead + aval.shape, physical(aval.dtype))
         return np.moveaxis(self.steps, 0, lead)
 

@@ -38,6 +38,7 @@ from shardwise.ops.rules.precision import (
     PrecisionLike,
     canonicalize_precision,
 )
+from shardwise.ops.shapes import rev, transpose
 from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
 from shardwise.sharding.rule import Rule, make_rule
@@ -398,8 +399,6 @@ def conv_transpose(lhs: Any, rhs: Any, strides: Sequence[int], padding: str | Se
         forward = [padding] * space if isinstance(padding, str) else padding
         pads = tuple(transpose_pads(k, s, p) for k, s, p in zip(window, strides, forward, strict=True))
     if transpose_kernel:
-        from shardwise.ops.shapes import rev, transpose
-
         perm = list(range(w.ndim))
         perm[dims.rhs_spec[0]], perm[dims.rhs_spec[1]] = dims.rhs_spec[1], dims.rhs_spec[0]
         w = transpose(rev(w, dims.rhs_spec[2:]), perm)

@@ -15,6 +15,9 @@ import numpy as np
 
 from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, Emit, ShapedArray, bind, define_op, literal
+from shardwise.ops.elementwise.binary import add, mul
+from shardwise.ops.elementwise.special import erf_inv as exact
+from shardwise.ops.elementwise.unary import exp, square
 from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import libm
@@ -127,7 +130,6 @@ def _mul_add_type(x: ShapedArray, y: ShapedArray, z: ShapedArray) -> ShapedArray
 
 
 def _mul_add_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
-    from shardwise.ops.elementwise.binary import add, mul
 
     x, y, _ = primals
     dx, dy, dz = tangents
@@ -216,8 +218,6 @@ def _erf_inv_type(x: ShapedArray) -> ShapedArray:
 
 
 def _erf_inv_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
-    from shardwise.ops.elementwise.binary import mul
-    from shardwise.ops.elementwise.unary import exp, square
 
     out = erf_inv(*primals)
     (dx,) = tangents
@@ -241,7 +241,5 @@ erf_inv_p = define_op("erf_inv_giles", type_rule=_erf_inv_type, kernel=lambda en
 def erf_inv(x: Any) -> Array:
     """`lax.erf_inv`, for float32 and narrower with the rounding errors that JAX's has, which normal samples show."""
     if x.dtype == np.float64:
-        from shardwise.ops.elementwise.special import erf_inv as exact
-
         return exact(x)
     return bind(erf_inv_p, x)

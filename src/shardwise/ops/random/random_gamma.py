@@ -14,6 +14,8 @@ from shardwise.base import config
 from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, ShapedArray, bind, define_op, literal
 from shardwise.ir.key_uses import DRAWS
+from shardwise.ops.elementwise.special import random_gamma_grad
+from shardwise.ops.elementwise.unary import exp
 from shardwise.ops.random.random_floats import erf_inv_block, unit_floats_block
 from shardwise.ops.random.threefry_halves import COUNTED, HALVED, Draws
 from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind
@@ -107,8 +109,6 @@ def _sample(draws: Draws, keys: Block, alpha: Block, log_space: bool) -> Block:
 def _random_gamma_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...], *, log_space: bool,
                       partitionable: bool) -> tuple[Any, Any]:  # fmt: skip
     from shardwise.ops.elementwise.binary import div, max, mul
-    from shardwise.ops.elementwise.special import random_gamma_grad
-    from shardwise.ops.elementwise.unary import exp
 
     out = bind(random_gamma_p, *primals, log_space=log_space, partitionable=partitionable)
     tangent = tangents[1]

@@ -10,7 +10,7 @@ from shardwise.ops.elementwise.casts import strong
 from shardwise.ops.indexing.slicing import slice_in_dim
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.dims import dim_index
-from shardwise.ops.shapes import concatenate
+from shardwise.ops.shapes import concatenate, rev
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.ops.shapes.reshape import reshape
 
@@ -47,7 +47,6 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         return [as_array(x) for x in tree_flatten(out)[0]]
 
     def flipped(xs: Sequence[Any]) -> list[Any]:
-        from shardwise.ops.shapes import rev
 
         return [rev(x, (d,)) for x, d in zip(xs, dims, strict=True)]
 

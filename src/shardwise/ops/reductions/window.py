@@ -12,7 +12,19 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.tree import tree_flatten, tree_unflatten
-from shardwise.ir import Array, Halo, Literal, Op, Program, ShapedArray, bind, define_op, eval_program, trace_program
+from shardwise.ir import (
+    Array,
+    Halo,
+    Literal,
+    Op,
+    Program,
+    ShapedArray,
+    Tracer,
+    bind,
+    define_op,
+    eval_program,
+    trace_program,
+)
 from shardwise.ir.explicit import varying_specs
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
@@ -351,7 +363,6 @@ def _monoid(program: Program, inits: Sequence[Value], values: Sequence[Value]) -
 
 def _concrete(x: Array) -> Any:
     """The value of a scalar array, None while it is traced."""
-    from shardwise.ir import Tracer
 
     return None if isinstance(x, Tracer) else np.asarray(x)[()]
 

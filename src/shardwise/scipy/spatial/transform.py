@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise import numpy as jnp
+from shardwise import random
 from shardwise.ir import Array
 
 __all__ = ["Rotation", "Slerp"]
@@ -117,7 +118,6 @@ class Rotation(NamedTuple):
     @classmethod
     def random(cls, random_key: Any, num: int | None = None) -> Rotation:
         """A rotation drawn evenly from all of them, or `num`."""
-        from shardwise import random
 
         return cls.from_quat(random.normal(random_key, (4,) if num is None else (num, 4)))
 

@@ -30,6 +30,7 @@ from shardwise.transforms.checks.checkify_errors import (
     failed,
     new_site,
 )
+from shardwise.transforms.interpreters.vmap import vmap
 
 _INT32 = np.dtype(np.int32)
 Enabled = frozenset[Any]
@@ -139,7 +140,6 @@ def _signed(indices: Any) -> Any:
 def _checks_of_map(
     params: Params, operands: Sequence[Any], results: Sequence[Any], enabled: Enabled
 ) -> Iterator[Error]:
-    from shardwise.transforms.interpreters.vmap import vmap
 
     op, mapped, inner = params["op"], params["mapped"], dict(params["inner"])
     if OOBError in enabled and op.indexed is not None:

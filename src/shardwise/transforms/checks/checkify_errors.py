@@ -20,6 +20,7 @@ from shardwise.ir import Array, Program, ShapedArray, Var, bind, define_op, lite
 from shardwise.ir.op import Params
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.elementwise.selection import select_n_p
+from shardwise.ops.indexing.slicing import dynamic_index_in_dim
 from shardwise.ops.reductions.reduce import argmax, reduce_max
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import do, full_in_front
@@ -214,7 +215,6 @@ def _any_bad(code: Any) -> Any:
 
 def entry(x: Any, at: Any) -> Any:
     """``x[at]`` for an int32 scalar in range."""
-    from shardwise.ops.indexing.slicing import dynamic_index_in_dim
 
     return dynamic_index_in_dim(x, at, 0, keepdims=False)
 

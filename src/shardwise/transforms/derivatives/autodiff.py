@@ -15,12 +15,14 @@ from shardwise.ir import Array, check_leaks, current_trace, tracing
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import filled
+from shardwise.ops.shapes.pieces import slice_in_dim
 from shardwise.ops.shapes.reshape import reshape
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer
 from shardwise.transforms.interpreters.linear_maps import linear_map, pulling, pushing, tangent_in, tangent_out
 from shardwise.transforms.interpreters.linear_transpose import linear_transpose as linear_transpose
 from shardwise.transforms.interpreters.linearize import linearize_flat
 from shardwise.transforms.interpreters.vmap import vmap
+from shardwise.transforms.jit.jit import jit
 from shardwise.transforms.tracing.arguments import as_nums, from_beginning
 from shardwise.transforms.tracing.naming import described
 
@@ -259,7 +261,6 @@ def _basis(values: Sequence[Any]) -> list[Any]:
 
 def _split(stacked: Any, values: Sequence[Any], leading: bool) -> list[Any]:
     """A Jacobian over all elements as one array per value, its element dims unfolded."""
-    from shardwise.ops.shapes.pieces import slice_in_dim
 
     out, start = [], 0
     for v in values:
@@ -363,7 +364,6 @@ def fwd_and_bwd(fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: 
     `bwd` gives a tuple of cotangents of the arguments `argnums`, or the one of an int. With `has_aux`, `fun` returns a
     pair, and `fwd` the aux as its third result. Both are compiled unless `jitted` is False; `bwd` is compiled once for all calls of `fwd`.
     """
-    from shardwise.transforms.jit.jit import jit
 
     def fwd(*args: Any, **kwargs: Any) -> Any:
         nums = _check_argnums(argnums, args, "fwd_and_bwd")

@@ -10,6 +10,7 @@ from shardwise.base.tree import PyTreeDef, broadcast_prefix, tree_flatten, tree_
 from shardwise.base.wrapping import copy_identity
 from shardwise.ir import bind, define_op, eval_program, is_eager, trace_program
 from shardwise.ir.op import Params
+from shardwise.ops.control.scan import scan
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import moved_to_front
 from shardwise.transforms.derivatives.custom_rules import called_type, flat_values, function_name, positional
@@ -132,7 +133,6 @@ custom_vmap_op = define_op("custom_vmap_call", type_rule=called_type, multiple_r
 
 def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
     """`f`, of which maps are loops (`lax.scan`) over the mapped dim."""
-    from shardwise.ops.control.scan import scan
 
     mapped = custom_vmap(f)
 

@@ -8,6 +8,7 @@ from typing import Any
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
 from shardwise.ir import Program, ShapedArray, Shown, Var, bind, define_op, trace_program
 from shardwise.ir.op import Params, UndefinedPrimal
+from shardwise.ops.elementwise.casts import stop_gradient
 from shardwise.ops.rules.derivative import do, full_in_front
 from shardwise.transforms.derivatives.autodiff import jvp, linear_transpose, linearize
 from shardwise.transforms.derivatives.custom_derivatives import closure_convert
@@ -207,7 +208,6 @@ def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[...
 
     Raises TypeError where `f` or a solver gives another structure than `initial_guess` has.
     """
-    from shardwise.ops.elementwise.casts import stop_gradient
 
     start = stop_gradient(initial_guess)
     guess, tree = flat_values(initial_guess)

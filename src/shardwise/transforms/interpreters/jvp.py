@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import float0
-from shardwise.ir import ShapedArray, Trace, Tracer, bind, current_trace, eval_program, infer_types, tracing
+from shardwise.ir import (
+    Equation,
+    ShapedArray,
+    Trace,
+    Tracer,
+    Var,
+    bind,
+    current_trace,
+    eval_program,
+    infer_types,
+    tracing,
+)
 from shardwise.ir.op import Op
 from shardwise.ops.devices.layout import reshard_op
 from shardwise.ops.devices.variance import pvary_op
@@ -105,7 +116,6 @@ def _jvp_inlined(
     op: Op, primals: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
 ) -> tuple[list[Any], list[Any]]:
     """An op that calls a program: the program's equations, one by one."""
-    from shardwise.ir import Equation, Var
 
     assert op.inline is not None
     shown = Equation(op, tuple(Var(p.aval) for p in primals), (), params)

@@ -243,7 +243,7 @@ def _place(params: Params, in_dims: Any, out_dims: Any) -> Params:
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, op: Op, size: int, mapped: tuple[bool, ...],
          inner: tuple[Any, ...]) -> tuple[Any, Any]:  # fmt: skip
     """The map of the op's own rule."""
-    from shardwise.transforms.interpreters.jvp import apply_jvp
+    from shardwise.transforms.interpreters.jvp import apply_jvp  # start-up time
 
     live = [t is not None for t in tangents]
     given = [t for t in tangents if t is not None]
@@ -275,7 +275,7 @@ def _transpose(
     cts: Sequence[Any], *args: Any, op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]
 ) -> list[Any]:
     """The map of the op's own rule; what is not mapped gets the sum over the mapped dim."""
-    from shardwise.transforms.interpreters.linearize import apply_transpose
+    from shardwise.transforms.interpreters.linearize import apply_transpose  # start-up time
 
     trace = BatchTrace(size, None)
 

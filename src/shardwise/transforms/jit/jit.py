@@ -21,13 +21,20 @@ from shardwise.base.config import context_token
 from shardwise.base.events import TRACED, record_event_duration_secs
 from shardwise.base.removed import ABSENT, old_argument
 from shardwise.base.tracebacks import filtered
-from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves_with_path, tree_unflatten
+from shardwise.base.tree import (
+    PyTreeDef,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_leaves_with_path,
+    tree_unflatten,
+)
 from shardwise.base.wrapping import copy_identity
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.compile import compile_program
 from shardwise.engine.eager import literal_signature
 from shardwise.engine.guards import guard_moves
-from shardwise.engine.signature import Signature, signature
+from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import (
     Array,
     Literal,
@@ -300,8 +307,6 @@ class JitWrapped:
         dummy = tree_unflatten(traced.out_tree, list(range(len(traced.program.outputs))))
         outs = flat_shardings(options.out_shardings, dummy, "out_shardings", options.api, "out_shardings")
         if any(s is not None for s in outs):
-            from shardwise.base.tree import keystr, tree_flatten_with_path
-
             paths = ["result" + keystr(path) for path, _ in tree_flatten_with_path(dummy)[0]]
             check_outputs(traced.program.out_types, outs, paths)
         return ins, outs
@@ -400,7 +405,6 @@ JitWrapped.__name__ = JitWrapped.__qualname__ = "PjitFunction"
 
 
 def _on_device(sig: Signature, sharding: Sharding | None) -> Signature:
-    from shardwise.engine.signature import array_type
 
     assert sharding is not None
     return signature(array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, sharding), sharding, True)

@@ -42,6 +42,7 @@ from shardwise.sharding import (
 )  # fmt: skip
 from shardwise.sharding.rule import Rule
 from shardwise.transforms.manual import shard_map_errors as errors
+from shardwise.transforms.manual.explicit import reshard
 from shardwise.transforms.manual.shard_map_blocks import block_trace
 from shardwise.transforms.manual.shard_map_marks import Marks, check_marks, check_results, entered, left, marks_of
 from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope, global_type, local_type
@@ -81,7 +82,6 @@ def moved_to(x: Array, dims: DimAxes, manual: frozenset[str]) -> Array:
                    for own, axes in zip(dims, x.aval.spec, strict=True))  # fmt: skip
     if wanted == x.aval.spec:
         return x
-    from shardwise.transforms.manual.explicit import reshard
 
     return reshard(x, PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in wanted]))
 

@@ -15,10 +15,13 @@ from shardwise.base.errors import ConcretizationTypeError, TracerArrayConversion
 from shardwise.base.tree import register_pytree_node
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.ir import Equation, Program, ShapedArray, Tracer, bind, define_op, is_eager, trace_program
-from shardwise.ir.op import Op, UndefinedPrimal
+from shardwise.ir.op import Op, UndefinedPrimal, all_ops
+from shardwise.ops.control.callback import io_callback, pure_callback
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.shapes.transpose import dim_factors
 from shardwise.sharding.rule import Kind, Rule
+from shardwise.transforms.interpreters.jvp import zeros
+from shardwise.transforms.interpreters.vmap import BatchTrace
 
 
 class Primitive:
@@ -135,7 +138,6 @@ class Primitive:
         return with_constants(program, consts, self.name) if consts else program
 
     def _called_back(self, *values: Any, **params: Any) -> Any:
-        from shardwise.ops.control.callback import io_callback, pure_callback
 
         assert self.impl is not None
         found = self._types(*[v.aval for v in values], **params)
@@ -278,7 +280,6 @@ def _give_batcher(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> Non
 
 
 def _give_axis_batcher(primitive: Primitive, op: Op, rule: Callable[..., Any]) -> None:
-    from shardwise.transforms.interpreters.vmap import BatchTrace
 
     def batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Any) -> Any:
         outs, out_dims = rule(size, axis_name, BatchTrace, tuple(values), tuple(dims), **params)
@@ -337,7 +338,6 @@ def deflinear(primitive: Primitive, transpose: Callable[..., Any]) -> None:
 
 def instantiate_zeros(tangent: Any) -> Any:
     """A Zero as an array; other values as they are."""
-    from shardwise.transforms.interpreters.jvp import zeros
 
     return zeros(tangent.aval) if type(tangent) is Zero else tangent
 
@@ -398,8 +398,6 @@ _DEFINING = (
 def named_primitive(name: str) -> Primitive | None:
     """The Primitive that JAX calls ``<name>_p``; None if the library has no such op."""
     import importlib
-
-    from shardwise.ir.op import all_ops
 
     if not name.endswith("_p"):
         return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.base.tree import keystr, tree_flatten_with_path
 
 Nums = tuple[int, ...]
 Names = tuple[str, ...]
@@ -179,7 +180,6 @@ def argument_names(
     fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], static_nums: Nums
 ) -> list[str]:
     """A name like ``x`` or ``x['w'][0]`` for each leaf of the dynamic arguments, for error messages."""
-    from shardwise.base.tree import keystr, tree_flatten_with_path
 
     sig = signature_of(fun)
     names: list[str] = []

@@ -7,6 +7,7 @@ from typing import Any
 
 from shardwise.base.config import Setting
 from shardwise.base.errors import InvalidInputException
+from shardwise.base.tree import keystr
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.inspection import ShapeDtypeStruct
 from shardwise.engine.signature import Signature, signature
@@ -29,7 +30,6 @@ def as_result(leaf: Any) -> Any:
 
 def check_output(leaf: Any, name: str, path: Any) -> None:
     """Raise TypeError for a result that is no array."""
-    from shardwise.base.tree import keystr
 
     try:
         as_result(leaf)
