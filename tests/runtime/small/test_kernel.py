@@ -15,7 +15,6 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.base import config
-from shardwise.runtime.small import kernel as runtime_small
 from shardwise.runtime.small.kernel import available
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
@@ -24,20 +23,6 @@ pytestmark = pytest.mark.skipif(not available(), reason="nothing can be compiled
 drawn = settings(max_examples=12, deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate),
                  suppress_health_check=list(HealthCheck))  # fmt: skip
 f32 = np.float32
-
-
-@pytest.fixture
-def made(monkeypatch):
-    """The small programs that are compiled while a test runs."""
-    found = []
-    before = runtime_small.compiled
-
-    def compiled(program, *args):
-        found.append(program)
-        return before(program, *args)
-
-    monkeypatch.setattr(runtime_small, "compiled", compiled)
-    return found
 
 
 def both(f, *args):

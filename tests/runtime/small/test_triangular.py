@@ -7,26 +7,11 @@ import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.base import config
-from shardwise.runtime.small import kernel as runtime_small
 from shardwise.runtime.small.kernel import available
 from shardwise.scipy.linalg import solve_triangular
 
 pytestmark = pytest.mark.skipif(not available(), reason="nothing can be compiled here")
 STEPS = 3
-
-
-@pytest.fixture
-def made(monkeypatch):
-    """The small programs that are compiled while a test runs."""
-    found = []
-    before = runtime_small.compiled
-
-    def compiled(program, *args):
-        found.append(program)
-        return before(program, *args)
-
-    monkeypatch.setattr(runtime_small, "compiled", compiled)
-    return found
 
 
 def both(f, *args):

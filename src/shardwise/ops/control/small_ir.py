@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Equation, Literal, Op, Program, Var, subprograms
+from shardwise.ir import Equation, Literal, Op, Program, Var, map_programs, subprograms
 from shardwise.ir.op import all_ops, find_op
 from shardwise.ops.control.cond import cond_p
 from shardwise.ops.control.scan import scan_p
@@ -144,17 +144,7 @@ def with_inner_programs(eqn: Equation, change: Callable[[Program, bool], Program
     """`eqn` with `change(program, whether it runs repeatedly)` in the place of its inner programs."""
     if not inner_programs(eqn):
         return eqn
-    params = dict(eqn.params)
-    for name, value in eqn.params.items():
-        if isinstance(value, Program):
-            params[name] = change(value, eqn.op in _LOOPS)
-        elif isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
-            params[name] = tuple(change(v, False) for v in value)
-            if all(a is b for a, b in zip(params[name], value, strict=True)):
-                params[name] = value
-    if all(params[k] is v for k, v in eqn.params.items()):
-        return eqn
-    return Equation(eqn.op, eqn.inputs, eqn.outputs, params, eqn.source)
+    return map_programs(eqn, lambda program: change(program, eqn.op in _LOOPS))
 
 
 # -- what can be written -----------------------------------------------------------------------------------------------------

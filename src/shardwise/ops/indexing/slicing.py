@@ -1,6 +1,6 @@
 """Slices at computed positions: `dynamic_slice`, `dynamic_update_slice` and the forms for one dim.
 
-Starts are clamped so that the window fits. Static slices (`slice`, `slice_in_dim`) are in `ops.pieces`.
+Starts are clamped so that the window fits. Static slices (`slice`, `slice_in_dim`) are in `ops.shapes.pieces`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Convolutions of blocks as matrix products over windows that are laid side by side (im2col), a cacheful at a time.
 
-Loop dims fold as in `ops.gemm`: one that varies only on the left is more batch, one that varies only in the kernel is more
+Loop dims fold as in `ops.products.gemm`: one that varies only on the left is more batch, one that varies only in the kernel is more
 output features, one that varies in both is a batch of convolutions, as feature and batch groups are.
 """
 

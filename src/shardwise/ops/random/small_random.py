@@ -1,6 +1,6 @@
 """Random keys and bits in small programs: the hash as instructions, its counters as constants.
 
-Keys are uint64 whose lower half is the first word in memory, as in `ops.threefry`.
+Keys are uint64 whose lower half is the first word in memory, as in `ops.random.threefry`.
 """
 
 from __future__ import annotations

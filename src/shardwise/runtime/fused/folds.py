@@ -1,6 +1,6 @@
 """Groups with reductions on blocks: how their loops lie in memory, which functions they need, and the calls.
 
-A row that fits into the cache goes through all passes at once (see `runtime.fold_codegen`); long rows, and few ones, are cut into
+A row that fits into the cache goes through all passes at once (see `fold_codegen`); long rows, and few ones, are cut into
 pieces whose size depends on the shapes alone, so results do not depend on the number of threads.
 """
 

@@ -8,12 +8,24 @@ results; what surrounds it joins that to the error so far.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_unflatten
-from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, bind, eval_program, subprograms, trace_program
+from shardwise.ir import (
+    Equation,
+    Literal,
+    Program,
+    ShapedArray,
+    Var,
+    bind,
+    eval_program,
+    map_programs,
+    subprograms,
+    trace_program,
+)
 from shardwise.ir.op import Params
 from shardwise.ops.control.bodies import entered, interned, separate
 from shardwise.ops.control.cond import cond_p
@@ -161,34 +173,15 @@ def _start(types: Sequence[ShapedArray]) -> list[Any]:
 
 def without_checks(program: Program) -> Program:
     """`program` without any `check`."""
-    equations = tuple(
-        Equation(e.op, e.inputs, e.outputs, _params_without(e.params), e.source)
-        for e in program.equations
-        if e.op is not check_p
-    )
-    same = len(equations) == len(program.equations) and all(
-        new.params is old.params for new, old in zip(equations, program.equations, strict=True)
-    )
-    return program if same else Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
-
-
-def _params_without(params: Params) -> Params:
-    changed: dict[str, Any] = {}
-    for name, value in params.items():
-        if isinstance(value, Program):
-            new: Any = without_checks(value)
-            if new is not value:
-                changed[name] = new
-        elif isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
-            new = tuple(without_checks(v) if isinstance(v, Program) else v for v in value)
-            if any(a is not b for a, b in zip(new, value, strict=True)):
-                changed[name] = new
-    return {**params, **changed} if changed else params
+    equations = tuple(map_programs(e, without_checks) for e in program.equations if e.op is not check_p)
+    if len(equations) == len(program.equations) and all(map(operator.is_, equations, program.equations)):
+        return program
+    return Program(program.inputs, equations, program.outputs, program.num_consts, program.name)
 
 
 def _called(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked:
     """A function with rules of its own (derivatives, batching) keeps them; its errors are found beside it."""
-    params = _params_without(eqn.params)
+    params = map_programs(eqn, without_checks).params
     outs = bind(eqn.op, *values, **params)
     if eqn.op.inline is None:
         return init_error, outs
