@@ -53,9 +53,13 @@ def describe_machine() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             versions[name] = "not installed"
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
-    return {"processor": f"{model}, {cores} cores", "system": f"{platform.system()} {platform.machine()}",
-            "versions": ", ".join(f"{k} {v}" for k, v in versions.items()), "load before": load,
-            "date": datetime.date.today().isoformat()}  # fmt: skip
+    return {
+        "processor": f"{model}, {cores} cores",
+        "system": f"{platform.system()} {platform.machine()}",
+        "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
+        "load before": load,
+        "date": datetime.date.today().isoformat(),
+    }
 
 
 def seconds(figures: dict[str, Any] | None) -> str:
@@ -110,8 +114,14 @@ def tables(results: dict[str, Any]) -> Iterator[tuple[str, list[str], list[list[
             *[f"{n} device{'s' * (n > 1)}" for n in counts],
             *(["of the limit"] if any(limits.values()) else []),
         ]
-        body = [[c.title, *[cell(cases[c.name].get(str(n))) for n in counts],
-                 *([limits[c.name]] if any(limits.values()) else [])] for c in chosen]  # fmt: skip
+        body = [
+            [
+                c.title,
+                *[cell(cases[c.name].get(str(n))) for n in counts],
+                *([limits[c.name]] if any(limits.values()) else []),
+            ]
+            for c in chosen
+        ]
         yield family, columns, body
     memory = list(_memory_rows(cases))
     if memory:
@@ -169,10 +179,13 @@ def errors(results: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def write(results: dict[str, Any], path: Path) -> None:
     """The page with the results."""
-    parts = [HEAD, "\n".join(f"- {k}: {v}" for k, v in results["machine"].items())
-             + f"\n- a copy moves {results['rates']['copy'] / 1e9:.1f} GB/s, NumPy multiplies at "
-             f"{results['rates']['flops'] / 1e9:.0f} GFLOP/s; \"of the limit\" compares shardwise's best call on one device with "
-             "them\n- a case that took too long is shown with its limit\n"]  # fmt: skip
+    parts = [
+        HEAD,
+        "\n".join(f"- {k}: {v}" for k, v in results["machine"].items())
+        + f"\n- a copy moves {results['rates']['copy'] / 1e9:.1f} GB/s, NumPy multiplies at "
+        f'{results["rates"]["flops"] / 1e9:.0f} GFLOP/s; "of the limit" compares shardwise\'s best call on one device with '
+        "them\n- a case that took too long is shown with its limit\n",
+    ]
     for title, columns, body in tables(results):
         parts.append(f"## {title}\n")
         if title == "Peak memory":

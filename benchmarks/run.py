@@ -165,8 +165,15 @@ def main() -> None:
         begin = time.perf_counter()
         note = report.Progress()
         figures = {"machine": report.describe_machine(), "limit": options.limit}
-        figures["rates"] = json.loads(subprocess.run([sys.executable, str(HERE / "child.py"), "numpy"], capture_output=True,
-                                                     text=True, check=True, env=environment(1)).stdout)  # fmt: skip
+        figures["rates"] = json.loads(
+            subprocess.run(
+                [sys.executable, str(HERE / "child.py"), "numpy"],
+                capture_output=True,
+                text=True,
+                check=True,
+                env=environment(1),
+            ).stdout
+        )
         figures["cases"] = measure(chosen, options.devices, libraries, options.limit, note)
         if not options.only or "import" in options.only:
             figures["import"] = {library: import_seconds(library) for library in libraries}

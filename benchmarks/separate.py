@@ -17,8 +17,12 @@ def environment(devices: int) -> dict[str, str]:
     dropped = ("JAX_", "SHARDWISE_", "PYTHONDONTWRITEBYTECODE")  # installed packages have their bytecode
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     paths = [str(SOURCE), *filter(None, [kept.get("PYTHONPATH")])]
-    return kept | {"JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu", "SHARDWISE_DIALECT": "latest",
-                   "PYTHONPATH": os.pathsep.join(paths)}  # fmt: skip
+    return kept | {
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "JAX_PLATFORMS": "cpu",
+        "SHARDWISE_DIALECT": "latest",
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
 
 
 def answer(script: str, *words: object, devices: int, limit: float) -> Any:

@@ -17,8 +17,21 @@ def _run(*words: str) -> str:
 
 def test_cases_run_and_are_shown(tmp_path):
     kept = tmp_path / "figures.json"
-    shown = _run("--only", "op_add", "first_elementwise", "jit_static", "--devices", "2", "1", "--libraries", "shardwise",
-                 "--limit", "60", "--json", str(kept))  # fmt: skip
+    shown = _run(
+        "--only",
+        "op_add",
+        "first_elementwise",
+        "jit_static",
+        "--devices",
+        "2",
+        "1",
+        "--libraries",
+        "shardwise",
+        "--limit",
+        "60",
+        "--json",
+        str(kept),
+    )
     figures = json.loads(kept.read_text())
     assert set(figures["cases"]) == {"op_add", "first_elementwise", "jit_static"}
     assert figures["cases"]["op_add"]["1"]["shardwise"]["median"] > 0
@@ -35,11 +48,18 @@ def test_the_page_says_what_failed(tmp_path):
         sys.path.remove(str(BENCHMARKS))
     fast, slow = {"median": 2e-6, "least": 1e-6, "peak": 1.0}, {"median": 3.0, "least": 2.0, "peak": 200.0}
     results = {
-        "machine": {"processor": "some"}, "limit": 8.0, "rates": {"copy": 1e10, "flops": 1e11},
-        "cases": {"jit_one": {"1": {"shardwise": fast, "jax": {"error": "over 8 s"}}},
-                  "replicate": {"1": {"shardwise": slow, "jax": {"error": "ValueError: no"}}, "8": {"shardwise": fast, "jax": slow}}},
+        "machine": {"processor": "some"},
+        "limit": 8.0,
+        "rates": {"copy": 1e10, "flops": 1e11},
+        "cases": {
+            "jit_one": {"1": {"shardwise": fast, "jax": {"error": "over 8 s"}}},
+            "replicate": {
+                "1": {"shardwise": slow, "jax": {"error": "ValueError: no"}},
+                "8": {"shardwise": fast, "jax": slow},
+            },
+        },
         "import": {"shardwise": {"median": 0.1}, "jax": {"median": 0.35}},
-    }  # fmt: skip
+    }
     page = tmp_path / "page.md"
     report.write(results, page)
     text = page.read_text()

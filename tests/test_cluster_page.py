@@ -33,8 +33,15 @@ def run(folder: Path, name: str, text: str, *launch: str, devices: int = 1) -> s
     kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
     settings = {"PYTHONPATH": str(ROOT / "src"), "JAX_NUM_CPU_DEVICES": str(devices), "OMP_NUM_THREADS": "1"}
     command = [*([str(LAUNCHER), *launch] if launch else []), sys.executable, str(folder / name)]
-    return subprocess.run(command, env=kept | settings, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
-                          encoding="utf-8", timeout=120)  # fmt: skip
+    return subprocess.run(
+        command,
+        env=kept | settings,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+    )
 
 
 def test_one_process(tmp_path):

@@ -30,8 +30,14 @@ def test_three_styles_agree(shell):
 
 @needs_mpi
 def test_two_processes_learn_as_one_does(shell):
-    done = subprocess.run(command(2, [sys.executable, str(DIGITS)]), env=environment(8) | {"PYTHONIOENCODING": "utf-8"},
-                          stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=300)  # fmt: skip
+    done = subprocess.run(
+        command(2, [sys.executable, str(DIGITS)]),
+        env=environment(8) | {"PYTHONIOENCODING": "utf-8"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     assert accuracies(done.stdout) == accuracies(shell(DIGITS).stdout)  # the first process prints, the other does not
     assert "all_reduce over data of f32[64,256]" in done.stdout

@@ -29,8 +29,13 @@ def test_program_prints_its_output(program, output, tmp_path):
     file = tmp_path / "example.py"
     file.write_text(program, encoding="utf-8")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "SHARDWISE_"))}
-    done = subprocess.run([sys.executable, str(file)], env=kept | {"PYTHONPATH": str(ROOT / "src")}, encoding="utf-8",
-                          capture_output=True, timeout=120)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        env=kept | {"PYTHONPATH": str(ROOT / "src")},
+        encoding="utf-8",
+        capture_output=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     assert doctest.OutputChecker().check_output(output, done.stdout, doctest.ELLIPSIS), done.stdout
 

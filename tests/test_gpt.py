@@ -47,8 +47,14 @@ def curves(output):
 @pytest.mark.parametrize(("devices", "processes"), [(1, 1), (8, 1), (64, 1), (8, 2)])
 def test_losses_agree(devices, processes):
     arguments = ("--layout", "all", "--steps", "4", "--devices", str(devices // processes))
-    done = subprocess.run(command(*arguments, processes=processes), env=environment(), stdin=subprocess.DEVNULL,
-                          capture_output=True, encoding="utf-8", timeout=300)  # fmt: skip
+    done = subprocess.run(
+        command(*arguments, processes=processes),
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"Losses on {devices} devices") == 1  # one process prints
     found = curves(done.stdout)
@@ -66,8 +72,14 @@ def test_losses_agree(devices, processes):
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, if other tests have loaded it, warns
 def test_interrupt_ends_it_cleanly():
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(command("--steps", "1000000"), env=environment() | {"TERM": "xterm"}, stdin=theirs,
-                               stdout=theirs, stderr=theirs, preexec_fn=heed_interrupts)  # fmt: skip
+    process = subprocess.Popen(
+        command("--steps", "1000000"),
+        env=environment() | {"TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=heed_interrupts,
+    )
     os.close(theirs)
     shown = b""
     try:

@@ -66,9 +66,13 @@ SCIPY_HINTS = {
     "turbo",
 }
 # Functions that are called with more than they need: policies of checkpoint, and the protocol of trees.
-CALLED_WITH_MORE = {"transforms.derivatives.checkpoint.dots_saveable", "transforms.derivatives.checkpoint.dots_with_no_batch_dims_saveable",
-                    "transforms.derivatives.checkpoint.everything_saveable", "transforms.derivatives.checkpoint.nothing_saveable",
-                    "scipy.stats.kde.gaussian_kde.tree_unflatten"}  # fmt: skip
+CALLED_WITH_MORE = {
+    "transforms.derivatives.checkpoint.dots_saveable",
+    "transforms.derivatives.checkpoint.dots_with_no_batch_dims_saveable",
+    "transforms.derivatives.checkpoint.everything_saveable",
+    "transforms.derivatives.checkpoint.nothing_saveable",
+    "scipy.stats.kde.gaussian_kde.tree_unflatten",
+}
 
 _RUNS_ON_IMPORT = {"shardwise.__main__"}
 
@@ -273,8 +277,13 @@ def test_docstrings_say_what_is_not_read(name: str) -> None:
 
 
 def test_every_public_class_and_function_says_what_it_does() -> None:
-    silent = [n for n, f in CALLABLES.items() if not inspect.getdoc(f) and n.rpartition(".")[2] not in ("__init__", "__call__", "__new__")
-              and not inherited(n)]  # fmt: skip
+    silent = [
+        n
+        for n, f in CALLABLES.items()
+        if not inspect.getdoc(f)
+        and n.rpartition(".")[2] not in ("__init__", "__call__", "__new__")
+        and not inherited(n)
+    ]
     assert [n for n in silent if not n.rpartition(".")[2].startswith("tree_")] == []
 
 

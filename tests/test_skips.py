@@ -28,6 +28,18 @@ def test_skips_for_want_of_oracles_are_failures(shell, tmp_path, variables, coun
     (tmp_path / "test_few.py").write_text(TESTS)
     (tmp_path / "test_module.py").write_text('import pytest\npytest.importorskip("jax_of_another_era")\n')
     (tmp_path / "test_wrong.py").write_text("import nothing_of_this_name\n")
-    done = shell("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.conftest", "--continue-on-collection-errors",
-                 "--rootdir", tmp_path, tmp_path, **{"CI": "", **variables})  # fmt: skip
+    done = shell(
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.conftest",
+        "--continue-on-collection-errors",
+        "--rootdir",
+        tmp_path,
+        tmp_path,
+        **{"CI": "", **variables},
+    )
     assert done.stdout.splitlines()[-1].partition(" in ")[0] == counts, done.stdout

@@ -71,9 +71,20 @@ def unreduced(call: Callable[[Any], Any]) -> bool:
 
 def scope() -> dict[str, Any]:
     x = jnp.ones((4, 4))
-    return {"jax": jax, "jnp": jnp, "Format": Format, "Layout": Layout, "x": x, "q": jnp.ones((1, 2, 1, 4)), "guarded": guarded,
-            "quiet": quiet, "unreduced": unreduced, "np": np,
-            "host": np.arange(4.0, dtype=np.float32), "z": jnp.full(1, 1.001)}  # fmt: skip
+    return {
+        "jax": jax,
+        "jnp": jnp,
+        "Format": Format,
+        "Layout": Layout,
+        "x": x,
+        "q": jnp.ones((1, 2, 1, 4)),
+        "guarded": guarded,
+        "quiet": quiet,
+        "unreduced": unreduced,
+        "np": np,
+        "host": np.arange(4.0, dtype=np.float32),
+        "z": jnp.full(1, 1.001),
+    }
 
 
 CALLS = table("Calls")

@@ -93,8 +93,12 @@ def flatten_axes(name: str, treedef: Any, axis_tree: Any) -> list[Any]:
         ) from None
 
 
-def donation_vector(donate_argnums: Iterable[int], donate_argnames: Iterable[str], args: tuple[Any, ...],
-                    kwargs: dict[str, Any] | None = None) -> tuple[bool, ...]:  # fmt: skip
+def donation_vector(
+    donate_argnums: Iterable[int],
+    donate_argnames: Iterable[str],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+) -> tuple[bool, ...]:
     """For each leaf of the arguments, whether it is donated."""
     numbers, names = set(donate_argnums), set(donate_argnames)
     flags: list[bool] = []

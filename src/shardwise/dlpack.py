@@ -18,8 +18,14 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
     return from_dlpack(external_array, device=device, copy=copy)
 
 
-def to_dlpack(x: Any, stream: Any = None, src_device: Any = None, dl_device: Any = None, max_version: Any = None,
-              copy: bool | None = None) -> Any:  # fmt: skip
+def to_dlpack(
+    x: Any,
+    stream: Any = None,
+    src_device: Any = None,
+    dl_device: Any = None,
+    max_version: Any = None,
+    copy: bool | None = None,
+) -> Any:
     """A capsule for a library that takes no objects with ``__dlpack__``.
 
     The other arguments are those of ``x.__dlpack__``: CPU arrays have no `stream`, `dl_device` can be (1, 0), host memory, and

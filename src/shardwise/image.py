@@ -85,8 +85,16 @@ def _weights(
     return jnp.where(inside[None, :], weights, 0).astype(dtype)
 
 
-def _resampled(x: Array, shape: Sequence[int], dims: Sequence[int], scale: Any, translation: Any, kernel: Callable[[Any], Any],
-               antialias: bool, precision: Any) -> Array:  # fmt: skip
+def _resampled(
+    x: Array,
+    shape: Sequence[int],
+    dims: Sequence[int],
+    scale: Any,
+    translation: Any,
+    kernel: Callable[[Any], Any],
+    antialias: bool,
+    precision: Any,
+) -> Array:
     work = np.float32 if x.dtype.itemsize < 4 else x.dtype
     out = x
     for i, dim in enumerate(dims):
@@ -95,8 +103,16 @@ def _resampled(x: Array, shape: Sequence[int], dims: Sequence[int], scale: Any, 
     return out
 
 
-def scale_and_translate(image: Any, shape: Sequence[int], spatial_dims: Sequence[int], scale: Any, translation: Any, method: Any,
-                        antialias: bool = True, precision: Any = lax.Precision.HIGHEST) -> Array:  # fmt: skip
+def scale_and_translate(
+    image: Any,
+    shape: Sequence[int],
+    spatial_dims: Sequence[int],
+    scale: Any,
+    translation: Any,
+    method: Any,
+    antialias: bool = True,
+    precision: Any = lax.Precision.HIGHEST,
+) -> Array:
     """`image` at the points ``(i + 0.5 - translation) / scale - 0.5`` of `spatial_dims`, as an array of `shape`.
 
     Args:
@@ -124,8 +140,10 @@ def scale_and_translate(image: Any, shape: Sequence[int], spatial_dims: Sequence
         )
     scale, translation = jnp.asarray(scale), jnp.asarray(translation)
     if scale.shape != (len(dims),) or translation.shape != (len(dims),):
-        raise ValueError(f"scale and translation need one number for each of {len(dims)} spatial_dims, got shapes {scale.shape} and "
-                         f"{translation.shape}.")  # fmt: skip
+        raise ValueError(
+            f"scale and translation need one number for each of {len(dims)} spatial_dims, got shapes {scale.shape} and "
+            f"{translation.shape}."
+        )
     return _resampled(x, shape, dims, scale, translation, _KERNELS[kind], antialias, precision)
 
 

@@ -108,8 +108,12 @@ def _ops_by_line(code: CodeType) -> dict[int, str]:
 _recording: list[_Recording] = []
 
 
-def start_trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = False, create_perfetto_trace: bool = False,
-                profiler_options: Any = None) -> None:  # fmt: skip
+def start_trace(
+    log_dir: str | os.PathLike[str],
+    create_perfetto_link: bool = False,
+    create_perfetto_trace: bool = False,
+    profiler_options: Any = None,
+) -> None:
     """Record what compiled programs do from now on, for a file below `log_dir`. RuntimeError if that is going on already.
 
     The file is a Chrome trace; `create_perfetto_trace` writes it a second time as ``perfetto_trace.json.gz``.
@@ -142,8 +146,12 @@ def stop_trace() -> None:
 
 
 @contextmanager
-def trace(log_dir: str | os.PathLike[str], create_perfetto_link: bool = False, create_perfetto_trace: bool = False,
-          profiler_options: Any = None) -> Iterator[None]:  # fmt: skip
+def trace(
+    log_dir: str | os.PathLike[str],
+    create_perfetto_link: bool = False,
+    create_perfetto_trace: bool = False,
+    profiler_options: Any = None,
+) -> Iterator[None]:
     """`start_trace` and, at the end of the block, `stop_trace`."""
     start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)
     try:

@@ -28,8 +28,15 @@ _STEPS = {1: 1e-1, 2: 5e-2, 4: 2e-3, 8: 1e-4}
 _TOLERANCES = {1: 1e-1, 2: 1e-2, 4: 2e-3, 8: 1e-5}
 
 
-def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[Any], atol: Tolerance = None,
-              rtol: Tolerance = None, eps: float | None = None, err_msg: str = "") -> None:  # fmt: skip
+def check_jvp(
+    f: Callable[..., Any],
+    f_jvp: Callable[..., Any],
+    args: Sequence[Any],
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
+    eps: float | None = None,
+    err_msg: str = "",
+) -> None:
     """Check ``f_jvp(args, tangents)``, as ``partial(jax.jvp, f)`` is, against differences of `f` along random tangents.
 
     Args:
@@ -49,8 +56,15 @@ def check_jvp(f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[A
     _check_close(expected, tree_map(_differentiable, tangent), atol, rtol, err_msg or "the derivative of forward mode")
 
 
-def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[Any], atol: Tolerance = None,
-              rtol: Tolerance = None, eps: float | None = None, err_msg: str = "") -> None:  # fmt: skip
+def check_vjp(
+    f: Callable[..., Any],
+    f_vjp: Callable[..., Any],
+    args: Sequence[Any],
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
+    eps: float | None = None,
+    err_msg: str = "",
+) -> None:
     """Check ``f_vjp(*args) -> (value, pull)``, as ``partial(jax.vjp, f)`` is, against differences of `f`.
 
     Arguments and errors as in `check_jvp`.
@@ -66,8 +80,15 @@ def check_vjp(f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[A
     _check_close(expected, found, atol, rtol, err_msg or "the derivative of reverse mode")
 
 
-def check_grads(f: Callable[..., Any], args: Sequence[Any], order: int, modes: Sequence[str] = ("fwd", "rev"),
-                atol: Tolerance = None, rtol: Tolerance = None, eps: float | None = None) -> None:  # fmt: skip
+def check_grads(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    order: int,
+    modes: Sequence[str] = ("fwd", "rev"),
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
+    eps: float | None = None,
+) -> None:
     """Check the derivatives of `f` up to this order, in every combination of the modes, against differences.
 
     Args:
@@ -84,8 +105,16 @@ def check_grads(f: Callable[..., Any], args: Sequence[Any], order: int, modes: S
     _check_orders(f, tuple(args), order, tuple(modes), atol, rtol, eps, "")
 
 
-def _check_orders(f: Callable[..., Any], args: tuple[Any, ...], order: int, modes: tuple[str, ...], atol: Tolerance,
-                  rtol: Tolerance, eps: float | None, taken: str) -> None:  # fmt: skip
+def _check_orders(
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    order: int,
+    modes: tuple[str, ...],
+    atol: Tolerance,
+    rtol: Tolerance,
+    eps: float | None,
+    taken: str,
+) -> None:
     if order < 1:
         return
     rng = np.random.default_rng(order)

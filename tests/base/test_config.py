@@ -230,9 +230,13 @@ def test_one_override_in_several_threads_and_out_of_order():
     for thread in threads:
         thread.join()
     assert seen == {
-        ("on", "inside"): True, ("off", "inside"): True, ("on", "after"): True, ("off", "after"): False,
-        ("on", "end"): False, ("off", "end"): False,
-    }  # fmt: skip
+        ("on", "inside"): True,
+        ("off", "inside"): True,
+        ("on", "after"): True,
+        ("off", "after"): False,
+        ("on", "end"): False,
+        ("off", "end"): False,
+    }
     first, second = enable_x64(), disable_jit()
     first.__enter__(), second.__enter__(), shared.__enter__(), first.__enter__()
     first.__exit__(), shared.__exit__(), second.__exit__(), first.__exit__()
@@ -280,8 +284,25 @@ def test_every_other_option_takes_effect_in_a_context():
 
 def _others(name, value):
     """Values that the option takes besides its present one."""
-    for candidate in (not value if isinstance(value, bool) else None, "log", "warn", "off", "auto", "raise", "strict", "float32", "rbg",
-                      "numpy", "seed", "avx2", "error", "DEBUG", "allow", 7, None):  # fmt: skip
+    for candidate in (
+        not value if isinstance(value, bool) else None,
+        "log",
+        "warn",
+        "off",
+        "auto",
+        "raise",
+        "strict",
+        "float32",
+        "rbg",
+        "numpy",
+        "seed",
+        "avx2",
+        "error",
+        "DEBUG",
+        "allow",
+        7,
+        None,
+    ):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -78,10 +78,17 @@ def test_every_field_differs_and_is_read(path: str, seed: Any, latest: Any) -> N
     assert path in read(), f"nothing reads config.dialect.{path}"
 
 
-@pytest.mark.parametrize("line", [
-    "config.latest", "config.dialect.name == 'seed'", "d = config.dialect", "config.shardwise_dialect", "kind == 'latest'",
-    "from shardwise.base.dialect import SEED",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "config.latest",
+        "config.dialect.name == 'seed'",
+        "d = config.dialect",
+        "config.shardwise_dialect",
+        "kind == 'latest'",
+        "from shardwise.base.dialect import SEED",
+    ],
+)
 def test_asking_for_the_whole_is_found(line: str) -> None:
     assert whole_asks(line)
 

@@ -115,8 +115,14 @@ def test_signatures(dialect: str, eras: dict[str, dict[str, Any]]) -> None:
         and ours.get(path) is not None
         and (said := difference(parameters, ours[path], others.get(path), dialect == "latest"))
     ]
-    new = [f for f in found if not any(re.fullmatch(r, f) or re.fullmatch(r, f"{dialect} {f}") or re.fullmatch(r, f.partition(":")[0])
-                                       for r, _ in DIFFERENT)]  # fmt: skip
+    new = [
+        f
+        for f in found
+        if not any(
+            re.fullmatch(r, f) or re.fullmatch(r, f"{dialect} {f}") or re.fullmatch(r, f.partition(":")[0])
+            for r, _ in DIFFERENT
+        )
+    ]
     assert (lacking, new) == ([], [])
 
 

@@ -12,13 +12,15 @@ from tests.calls.weak import answer, questions, recorded
 SHARE = 7  # the default run asks one question in so many, always the same ones
 
 # JAX types calls here that it cannot run, or that make no sense: complex numbers in an order, lists as matrices.
-REFUSED = set("""
+REFUSED = set(
+    """
     jnp.argmax jnp.argmin jnp.nanargmax jnp.nanargmin jnp.bartlett jnp.blackman jnp.hamming jnp.hanning jnp.delete jnp.digitize
     jnp.frombuffer jnp.geomspace jnp.polyadd jnp.polysub jnp.unravel_index lax.clamp lax.cumlogsumexp lax.full_like lax.integer_pow
     lax.reshape linalg.matrix_rank linalg.outer linalg.pinv fft.fftfreq fft.ihfft special.boxcox special.boxcox1p special.log_ndtr
     special.multigammaln special.ndtr special.owens_t special.spence lax.shape_as_value slinalg.eigh slinalg.lu slinalg.lu_factor
     slinalg.qr slinalg.svd signal.welch norm.isf norm.logpdf norm.pdf norm.ppf
-""".split())  # fmt: skip
+""".split()
+)
 OTHERWISE = {
     "lax.random_gamma_grad",  # strong in JAX 0.10 alone
     "special.owens_t",  # bfloat16 stays bfloat16

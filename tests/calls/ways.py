@@ -19,12 +19,18 @@ Fun = Callable[..., Any]
 EXCUSED: dict[tuple[str, str], str] = {
     ("reduce_precision", "under differentiation"): "both round: jvp the tangent, vjp the cotangent",
     ("scan", "under disable_jit"): "Python's steps are as weak as each of them is, and the first one is weak",
-    **{(f"scipy.stats.{name}(p, w, loc=0.25)", "under differentiation"):
-       "at 0 the density is infinite: forward it meets a tangent of 0, backward the clamp of the edge, as in JAX"
-       for name in ("chi2.cdf", "chi2.sf", "chi2.logsf", "gamma.cdf", "gamma.sf", "gamma.logsf")},
-    ("scipy.stats.pareto.ppf(h, w)", "under differentiation"):
-       "outside of 0 to 1 it is NaN, which backward meets the logarithm, as in JAX",
-}  # fmt: skip
+    **{
+        (
+            f"scipy.stats.{name}(p, w, loc=0.25)",
+            "under differentiation",
+        ): "at 0 the density is infinite: forward it meets a tangent of 0, backward the clamp of the edge, as in JAX"
+        for name in ("chi2.cdf", "chi2.sf", "chi2.logsf", "gamma.cdf", "gamma.sf", "gamma.logsf")
+    },
+    (
+        "scipy.stats.pareto.ppf(h, w)",
+        "under differentiation",
+    ): "outside of 0 to 1 it is NaN, which backward meets the logarithm, as in JAX",
+}
 # Results that one device computes otherwise than a batch or a cluster of it: rounding decides about signs or digits.
 ULPS = 64
 

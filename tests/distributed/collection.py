@@ -31,8 +31,14 @@ def drawn(strategy: Any, examples: int = EXAMPLES) -> list[Any]:
     """The first examples of a hypothesis strategy, always the same."""
     found: list[Any] = []
 
-    @settings(max_examples=examples, derandomize=True, database=None, deadline=None, phases=(Phase.generate,),
-              suppress_health_check=list(HealthCheck))  # type: ignore[arg-type]  # fmt: skip
+    @settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )  # type: ignore[arg-type]
     @given(strategy)
     def collect(example: Any) -> None:
         found.append(example)

@@ -16,8 +16,14 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 def launch(processes: int, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, str(PROGRAMS / arguments[0]), *arguments[1:]]
-    return subprocess.run(command(processes, words), env=environment(8 // processes) | settings, stdin=subprocess.DEVNULL,
-                          capture_output=True, encoding="utf-8", timeout=900)  # fmt: skip
+    return subprocess.run(
+        command(processes, words),
+        env=environment(8 // processes) | settings,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=900,
+    )
 
 
 @needs_mpi

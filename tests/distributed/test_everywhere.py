@@ -54,8 +54,14 @@ def _run(processes: int, folder: Path) -> list[Answers]:
     names, first, ended = list(JOBS), 0, {}
     for _ in range(LAUNCHES):
         arguments = [sys.executable, str(WORKER), ORDERS[processes], str(given), str(told), str(first)]
-        done = subprocess.run(command(processes, arguments), env=environment(8 // processes), stdin=subprocess.DEVNULL,
-                              capture_output=True, encoding="utf-8", timeout=600)  # fmt: skip
+        done = subprocess.run(
+            command(processes, arguments),
+            env=environment(8 // processes),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=600,
+        )
         if done.returncode == 0:
             break
         last = [name for name in _records(Path(f"{told}.0")) if isinstance(name, str)]

@@ -19,8 +19,14 @@ def launch(
     processes: int, program: str, *arguments: str, devices: int | None = None
 ) -> subprocess.CompletedProcess[str]:
     arguments = (sys.executable, str(PROGRAMS / program), *arguments)
-    return subprocess.run(command(processes, [*arguments]), env=environment(devices or 8 // processes),
-                          stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=120)  # fmt: skip
+    return subprocess.run(
+        command(processes, [*arguments]),
+        env=environment(devices or 8 // processes),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+    )
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=needs_mpi), pytest.param(4, marks=needs_mpi)])
@@ -105,8 +111,14 @@ def test_slow_is_no_fault():
 @pytest.mark.parametrize("fault", ["interrupted", "interrupted_in_vain"])
 def test_an_interrupt_ends_all_processes(fault):
     arguments = command(2, [sys.executable, str(PROGRAMS / "faults.py"), fault])
-    with subprocess.Popen(arguments, env=environment(2), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, encoding="utf-8") as launcher:  # fmt: skip
+    with subprocess.Popen(
+        arguments,
+        env=environment(2),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    ) as launcher:
         assert launcher.stdout is not None
         processes = [int(launcher.stdout.readline()) for _ in range(2)]
         time.sleep(0.5)

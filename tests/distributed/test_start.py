@@ -83,9 +83,12 @@ def test_too_little_shared_memory(monkeypatch):
 
 
 MOUNT = 'mount -t tmpfs -o size=$0 tmpfs /dev/shm && exec "$@"'
-may_mount = shutil.which("unshare") is not None and not subprocess.run(
-    ["unshare", "-m", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False
-).returncode  # fmt: skip
+may_mount = (
+    shutil.which("unshare") is not None
+    and not subprocess.run(
+        ["unshare", "-m", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    ).returncode
+)
 
 
 @needs_mpi

@@ -37,8 +37,15 @@ ORDERS = {2: "blocked", 4: "interleaved"}
 def test_the_suite(processes: int, tmp_path: Path) -> None:
     arguments = [sys.executable, str(TESTS / "distributed" / "together.py"), ORDERS[processes], str(tmp_path / "told")]
     arguments += [str(TESTS / name) for name in FILES[processes]] + ["-k", f"not ({' or '.join(ALONE)})"]
-    done = subprocess.run(command(processes, arguments), cwd=TESTS.parent, env=environment(8 // processes),
-                          stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=600)  # fmt: skip
+    done = subprocess.run(
+        command(processes, arguments),
+        cwd=TESTS.parent,
+        env=environment(8 // processes),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=600,
+    )
     failed: dict[str, str] = {}
     for rank in range(processes):
         lines = (tmp_path / f"told.{rank}").read_text().splitlines()

@@ -249,10 +249,18 @@ within(
     lambda lib, k: (lambda ks: lib.random.normal(ks[0]) + lib.random.normal(ks[0]))(lib.random.split(k)),
     "one item twice",
 )
-within(lambda lib, k: (lambda ks: lib.vmap(lib.random.normal)(ks[:2]).sum() + lib.vmap(lib.random.normal)(ks[2:]).sum())(
-    lib.random.split(k, 4)), "two slices")  # fmt: skip
-within(lambda lib, k: (lambda ks: lib.vmap(lib.random.normal)(ks[:3]).sum() + lib.vmap(lib.random.normal)(ks[2:]).sum())(
-    lib.random.split(k, 4)), "overlapping slices")  # fmt: skip
+within(
+    lambda lib, k: (lambda ks: lib.vmap(lib.random.normal)(ks[:2]).sum() + lib.vmap(lib.random.normal)(ks[2:]).sum())(
+        lib.random.split(k, 4)
+    ),
+    "two slices",
+)
+within(
+    lambda lib, k: (lambda ks: lib.vmap(lib.random.normal)(ks[:3]).sum() + lib.vmap(lib.random.normal)(ks[2:]).sum())(
+        lib.random.split(k, 4)
+    ),
+    "overlapping slices",
+)
 within(
     lambda lib, k: (lambda ks: lib.vmap(lib.random.normal)(ks).sum() + lib.random.normal(ks[0]))(lib.random.split(k)),
     "all, then one",
@@ -264,8 +272,12 @@ within(
 within(lambda lib, k: lib.lax.scan(lambda c, _: (c, lib.random.bits(c)), k, None, length=2), "scan carry")
 within(lambda lib, k: lib.lax.scan(lambda c, _: (c + 1, lib.random.bits(k)), 0, None, length=2), "scan const")
 within(lambda lib, k: lib.lax.scan(lambda c, x: (c, lib.random.bits(x)), 0, lib.random.split(k, 3)), "scan xs")
-within(lambda lib, k: lib.lax.scan(lambda c, _: (lambda a: (a[0], lib.random.bits(a[1])))(lib.random.split(c)), k, None, length=2),
-       "scan right")  # fmt: skip
+within(
+    lambda lib, k: lib.lax.scan(
+        lambda c, _: (lambda a: (a[0], lib.random.bits(a[1])))(lib.random.split(c)), k, None, length=2
+    ),
+    "scan right",
+)
 within(
     lambda lib, k: lib.lax.scan(lambda c, x: (c, lib.random.bits(lib.random.fold_in(k, x))), 0, lib.numpy.arange(3)),
     "scan folds",
@@ -287,15 +299,27 @@ within(
     ),
     "while carry",
 )
-within(lambda lib, k: lib.lax.while_loop(lambda c: lib.random.uniform(c[1]) < c[0],
-                                         lambda c: (c[0] - 1, lib.random.split(c[1])[0]), (0.0, k)), "while both")  # fmt: skip
+within(
+    lambda lib, k: lib.lax.while_loop(
+        lambda c: lib.random.uniform(c[1]) < c[0], lambda c: (c[0] - 1, lib.random.split(c[1])[0]), (0.0, k)
+    ),
+    "while both",
+)
 within(lambda lib, k: lib.lax.cond(True, lib.random.normal, lambda k: 0.0, k), "cond")
 within(lambda lib, k: lib.lax.cond(True, lib.random.normal, lambda k: 0.0, k) + lib.random.normal(k), "cond, then use")
 within(lambda lib, k: lib.lax.cond(True, lib.random.normal, lib.random.uniform, k), "cond both")
-within(lambda lib, k: lib.lax.switch(0, [lambda k: 0.0, lambda k: 1.0, lambda k: lib.random.normal(k) + lib.random.normal(k)], k),
-       "switch with a bad branch")  # fmt: skip
-within(lambda lib, k: lib.random.normal(lib.lax.cond(True, lambda k: lib.random.split(k)[0], lambda k: lib.random.split(k)[1], k)),
-       "cond gives")  # fmt: skip
+within(
+    lambda lib, k: lib.lax.switch(
+        0, [lambda k: 0.0, lambda k: 1.0, lambda k: lib.random.normal(k) + lib.random.normal(k)], k
+    ),
+    "switch with a bad branch",
+)
+within(
+    lambda lib, k: lib.random.normal(
+        lib.lax.cond(True, lambda k: lib.random.split(k)[0], lambda k: lib.random.split(k)[1], k)
+    ),
+    "cond gives",
+)
 within(lambda lib, k: lib.jit(lib.random.normal)(k) + lib.jit(lib.random.normal)(k), "nested twice")
 within(lambda lib, k: lib.checkpoint(lib.random.normal)(k), "checkpoint")
 within(lambda lib, k: lib.checkpoint(lib.random.normal)(k) + lib.random.normal(k), "checkpoint, then use")
@@ -317,8 +341,13 @@ within(
     "joined",
 )
 within(lambda lib, k: lib.vmap(lib.random.bits)(lib.random.split(k, 4).T.reshape(2, 2).T.reshape(4)), "transposed")
-within(lambda lib, k: lib.random.bits(lib.lax.with_sharding_constraint(k, lib.sharding.SingleDeviceSharding(lib.devices()[0])))
-       + lib.random.bits(k), "constrained")  # fmt: skip
+within(
+    lambda lib, k: (
+        lib.random.bits(lib.lax.with_sharding_constraint(k, lib.sharding.SingleDeviceSharding(lib.devices()[0])))
+        + lib.random.bits(k)
+    ),
+    "constrained",
+)
 within(lambda lib, k: lib.random.bits(lib.numpy.where(True, k, lib.random.clone(k))), "where")
 within(lambda lib, k: lib.random.bits(lib.random.split(k).at[0].set(lib.random.key(1))[0]), "at set")
 within(
@@ -338,8 +367,12 @@ within(
     lambda lib, k: lib.lax.scan(lambda c, _: (c, (lib.random.uniform(k), c)[1]), 0.0, None, length=2),
     "scan for nothing",
 )
-within(lambda lib, k: lib.lax.cond(True, lambda k: (lib.random.uniform(k), 0.0)[1], lambda k: 0.0, k) + lib.random.normal(k),
-       "cond for nothing")  # fmt: skip
+within(
+    lambda lib, k: (
+        lib.lax.cond(True, lambda k: (lib.random.uniform(k), 0.0)[1], lambda k: 0.0, k) + lib.random.normal(k)
+    ),
+    "cond for nothing",
+)
 
 
 # JAX's verdict: these are fine, all others raise KeyReuseError.
@@ -387,11 +420,33 @@ def test_the_record_is_what_jax_says(name: str) -> None:
     assert outcome(pytest.importorskip("jax"), name) == recorded(name)
 
 
-ONCE = dict(ball=(2,), beta=(2.0, 3.0), binomial=(5.0, 0.5), categorical=([1.0, 2.0],), chisquare=(3.0,), choice=(5, (2,)),
-            dirichlet=([1.0, 2.0],), f=(2.0, 3.0), gamma=(2.0,), generalized_normal=(2.0,), geometric=(0.5,), gumbel=(), loggamma=(2.0,),
-            multinomial=(5.0, [0.5, 0.5]), multivariate_normal=([0.0, 0.0], [[1.0, 0.0], [0.0, 1.0]]), normal=(), orthogonal=(2,),
-            permutation=(5,), poisson=(2.0,), randint=((3,), 0, 9), t=(3.0,), triangular=(0.0, 0.5, 1.0),
-            truncated_normal=(-1.0, 1.0), wald=(1.0,), weibull_min=(1.0, 2.0))  # fmt: skip
+ONCE = dict(
+    ball=(2,),
+    beta=(2.0, 3.0),
+    binomial=(5.0, 0.5),
+    categorical=([1.0, 2.0],),
+    chisquare=(3.0,),
+    choice=(5, (2,)),
+    dirichlet=([1.0, 2.0],),
+    f=(2.0, 3.0),
+    gamma=(2.0,),
+    generalized_normal=(2.0,),
+    geometric=(0.5,),
+    gumbel=(),
+    loggamma=(2.0,),
+    multinomial=(5.0, [0.5, 0.5]),
+    multivariate_normal=([0.0, 0.0], [[1.0, 0.0], [0.0, 1.0]]),
+    normal=(),
+    orthogonal=(2,),
+    permutation=(5,),
+    poisson=(2.0,),
+    randint=((3,), 0, 9),
+    t=(3.0,),
+    triangular=(0.0, 0.5, 1.0),
+    truncated_normal=(-1.0, 1.0),
+    wald=(1.0,),
+    weibull_min=(1.0, 2.0),
+)
 
 
 @pytest.mark.parametrize("name", ONCE)

@@ -43,11 +43,18 @@ def test_layouts_sums_and_arithmetic():
     for nse in (None, 20):
         m: Any = BCOO.fromdense(cube, nse=nse)
         for got, expected in [
-            (m.transpose((2, 0, 1)), cube.transpose(2, 0, 1)), (m.reshape(6, -1), cube.reshape(6, 4)), (m.sum((0, 2)), cube.sum((0, 2))),
-            (-m * 2, -2 * cube), (m * cube[0], cube * cube[0]),
-            (m + m, 2 * cube), (m - m, 0 * cube), (m.astype(np.int32), cube), ((m + m).sum_duplicates(), 2 * cube),
-            (sparse.bcoo_reduce_sum(m, axes=(1,)), cube.sum(1)), (sparse.eye(3, 4, k=1), np.eye(3, 4, k=1)),
-        ]:  # fmt: skip
+            (m.transpose((2, 0, 1)), cube.transpose(2, 0, 1)),
+            (m.reshape(6, -1), cube.reshape(6, 4)),
+            (m.sum((0, 2)), cube.sum((0, 2))),
+            (-m * 2, -2 * cube),
+            (m * cube[0], cube * cube[0]),
+            (m + m, 2 * cube),
+            (m - m, 0 * cube),
+            (m.astype(np.int32), cube),
+            ((m + m).sum_duplicates(), 2 * cube),
+            (sparse.bcoo_reduce_sum(m, axes=(1,)), cube.sum(1)),
+            (sparse.eye(3, 4, k=1), np.eye(3, 4, k=1)),
+        ]:
             np.testing.assert_allclose(np.asarray(got.todense()), expected, rtol=1e-6)
         assert float(m.sum()) == cube.sum()
         right = np.arange(20, dtype=np.float32).reshape(4, 5)

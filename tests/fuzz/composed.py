@@ -178,11 +178,13 @@ def tree_loop(g: Grower) -> Draft:
         raise Unsuitable
     c = "{'n': 0, 'm': jnp.zeros_like(x[0]), 'k': jax.random.key(1)}"
     step = g.choice(
-        ("{'n': c['n'] + 1, 'm': jnp.maximum(c['m'], r), 'k': jax.random.split(c['k'])[0]}",
-         "{'n': c['n'] + 2, 'm': jnp.clip(c['m'] + r, -4, 4), 'k': c['k']}",
-         "{'n': c['n'], 'm': jnp.where(c['n'] > 0, r, c['m']), 'k': jax.random.fold_in(c['k'], c['n'])}",
-         "{'n': lax.cond(r.sum() > 0, lambda: c['n'] + 1, lambda: c['n']), 'm': r, 'k': c['k']}")
-    )  # fmt: skip
+        (
+            "{'n': c['n'] + 1, 'm': jnp.maximum(c['m'], r), 'k': jax.random.split(c['k'])[0]}",
+            "{'n': c['n'] + 2, 'm': jnp.clip(c['m'] + r, -4, 4), 'k': c['k']}",
+            "{'n': c['n'], 'm': jnp.where(c['n'] > 0, r, c['m']), 'k': jax.random.fold_in(c['k'], c['n'])}",
+            "{'n': lax.cond(r.sum() > 0, lambda: c['n'] + 1, lambda: c['n']), 'm': r, 'k': c['k']}",
+        )
+    )
     out = g.choice(("m", "n"))
     made = g.choice(("o[0][{o!r}]", "o[1][0]", "o[1][1] % 5", "jax.random.bits(o[0]['k'], (3,))"))
     stacked = f"(c['{out}'], jnp.argmax(jnp.atleast_1d(r)))"

@@ -19,8 +19,12 @@ def reduction(g: Grower) -> Draft:
     keep = g.choice(("", ", keepdims=True"))
     e = EPSILON.get(x.dtype, 2.0**-23)
     letter = kind(x.dtype)
-    names = {"b": ("any", "all", "sum"), "c": ("sum", "mean"), "i": ("sum", "max", "min", "prod", "any", "all", "mean"),
-             "f": ("sum", "sum", "max", "min", "mean", "var", "logsumexp", "norm", "any", "std")}[letter]  # fmt: skip
+    names = {
+        "b": ("any", "all", "sum"),
+        "c": ("sum", "mean"),
+        "i": ("sum", "max", "min", "prod", "any", "all", "mean"),
+        "f": ("sum", "sum", "max", "min", "mean", "var", "logsumexp", "norm", "any", "std"),
+    }[letter]
     name = g.choice(names)
     if name in ("max", "min") and ((g.smooth and not q.exact) or n == 0):
         raise Unsuitable
@@ -78,11 +82,14 @@ def normalization(g: Grower) -> Draft:
     q, e = x.quality, EPSILON[x.dtype]
     axis = axis_of(g, x)
     text, bound = g.choice(
-        [(f"jax.nn.softmax({x}, axis={axis})", 1.0), (f"jax.nn.log_softmax({x}, axis={axis})", 2 * q.bound + 8),
-         (f"{x} / (1 + jnp.mean(jnp.square({x}), axis={axis}, keepdims=True))", q.bound),
-         (f"{x} - jnp.mean({x}, axis={axis}, keepdims=True)", 2 * q.bound),
-         (f"{x} - jnp.max({x}, axis={axis}, keepdims=True)", 2 * q.bound)]
-    )  # fmt: skip
+        [
+            (f"jax.nn.softmax({x}, axis={axis})", 1.0),
+            (f"jax.nn.log_softmax({x}, axis={axis})", 2 * q.bound + 8),
+            (f"{x} / (1 + jnp.mean(jnp.square({x}), axis={axis}, keepdims=True))", q.bound),
+            (f"{x} - jnp.mean({x}, axis={axis}, keepdims=True)", 2 * q.bound),
+            (f"{x} - jnp.max({x}, axis={axis}, keepdims=True)", 2 * q.bound),
+        ]
+    )
     if "max(" in text[:9] and g.smooth and not q.exact:
         raise Unsuitable
     return Draft(text, Quality(None, bound, 2 * q.noise + 32 * e * (bound + 1)))

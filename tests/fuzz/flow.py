@@ -50,7 +50,7 @@ def loop(g: Grower) -> Draft:
     """scan, fori_loop and while_loop over a carry."""
     c = small(g)
     exact = c.quality.exact and g.chance(0.5)
-    first = (Quality(c.quality.step, max(c.quality.bound, 4.0)) if exact else noisy(c))  # fmt: skip
+    first = Quality(c.quality.step, max(c.quality.bound, 4.0)) if exact else noisy(c)
     if exact and kind(c.dtype) == "i" and c.quality.bound > 4:
         first = c.quality
     steps = g.integer(1, 4)
@@ -250,9 +250,13 @@ def derivative_of_loop(g: Grower) -> Draft:
         [noisy(x)], like=lambda: (x.shape, x.dtype), finish=lambda v: (f"jnp.tanh({v})", v.quality), smooth=True
     )
     loop = g.choice(
-        (f"lax.scan(lambda c, _: ({f.name}(c), jnp.sum(c)), x, None, length=3)", f"lax.fori_loop(0, 2, lambda i, c: {f.name}(c), x)",
-         f"lax.scan(lambda c, _: (jax.checkpoint({f.name})(c), c), x, None, length=2)", f"lax.cond(True, {f.name}, lambda x: x * 2, x)",
-         f"lax.map({f.name}, jnp.stack([x, x]))")
-    )  # fmt: skip
+        (
+            f"lax.scan(lambda c, _: ({f.name}(c), jnp.sum(c)), x, None, length=3)",
+            f"lax.fori_loop(0, 2, lambda i, c: {f.name}(c), x)",
+            f"lax.scan(lambda c, _: (jax.checkpoint({f.name})(c), c), x, None, length=2)",
+            f"lax.cond(True, {f.name}, lambda x: x * 2, x)",
+            f"lax.map({f.name}, jnp.stack([x, x]))",
+        )
+    )
     total = f"lambda x: sum(jnp.sum(y.astype('float32')) for y in jax.tree.leaves({loop}))"
     return Draft(f"(lambda t: (t / (1 + jnp.abs(t))).astype('float32'))(jax.grad({total})({x}))", _slope(x), [f])

@@ -136,9 +136,13 @@ class Grower:
     ) -> Value:
         """A value in sight, a late one rather than an early one."""
         found = [
-            v for v in self.visible()
-            if kind(v.dtype) in kinds and v.ndim >= ndim and (not exact or v.quality.exact) and (where is None or where(v))
-        ]  # fmt: skip
+            v
+            for v in self.visible()
+            if kind(v.dtype) in kinds
+            and v.ndim >= ndim
+            and (not exact or v.quality.exact)
+            and (where is None or where(v))
+        ]
         if not found:
             raise Unsuitable
         among = self.random.random()

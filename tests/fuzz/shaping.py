@@ -201,11 +201,15 @@ def update(g: Grower) -> Draft:
         by, b = "1", 1
     mode = g.choice(("", ", mode='drop'", ", mode='clip'"))
     bound = LARGEST_INT[x.dtype] if x.dtype.startswith("u") else q.bound + grow * b * 64
-    options = [(f"{x}.at[{i}].{verb}({by}{mode})", Quality(q.step, bound, q.noise)),
-               (f"{x}.at[{g.integer(-n, n - 1)}].set({by})", Quality(q.step, max(q.bound, 2), q.noise)),
-               (f"{x}.at[::2].multiply(2)", Quality(q.step, 2 * q.bound, 2 * q.noise)),
-               (f"{x}.at[jnp.array({g.random.sample(range(n), min(n, 2))})].set({by}, unique_indices=True)",
-                Quality(q.step, max(q.bound, 2), q.noise))]  # fmt: skip
+    options = [
+        (f"{x}.at[{i}].{verb}({by}{mode})", Quality(q.step, bound, q.noise)),
+        (f"{x}.at[{g.integer(-n, n - 1)}].set({by})", Quality(q.step, max(q.bound, 2), q.noise)),
+        (f"{x}.at[::2].multiply(2)", Quality(q.step, 2 * q.bound, 2 * q.noise)),
+        (
+            f"{x}.at[jnp.array({g.random.sample(range(n), min(n, 2))})].set({by}, unique_indices=True)",
+            Quality(q.step, max(q.bound, 2), q.noise),
+        ),
+    ]
     ys = [v for v in g.visible() if v.shape == x.shape[1:] and v.dtype == x.dtype]
     if ys:
         y = g.choice(ys)
@@ -316,8 +320,10 @@ def window(g: Grower) -> Draft:
         dims = tuple(g.integer(1, min(3, n)) for n in x.shape)
         strides = tuple(g.integer(1, 2) for _ in x.shape)
         padding = g.choice(("'SAME'", "'VALID'"))
-        return Draft(f"lax.reduce_window({x}, jnp.dtype({x.dtype!r}).type(0), lax.add, {dims}, {strides}, {padding})",
-                     Quality(q.step, q.bound * math.prod(dims), q.noise * math.prod(dims)))  # fmt: skip
+        return Draft(
+            f"lax.reduce_window({x}, jnp.dtype({x.dtype!r}).type(0), lax.add, {dims}, {strides}, {padding})",
+            Quality(q.step, q.bound * math.prod(dims), q.noise * math.prod(dims)),
+        )
     k = g.value("f", ndim=1, where=lambda v: v.ndim == 1 and v.size > 0 and v.dtype == x.dtype)
     if x.ndim != 1:
         raise Unsuitable

@@ -73,9 +73,26 @@ def test_types_of_inputs():
     assert len(found) == 8
 
 
-@pytest.mark.parametrize("one, other", [(1, 1.0), (1, True), (0.0, -0.0), ((1,), [1]), ("1", 1), (None, False), ({1: 2}, {1: 3}),
-    (np.float32(1), np.float64(1)), (np.zeros(2), np.zeros((2, 1))), (jnp.sin, jnp.cos), (np.add, np.subtract), (float, int),
-    (functools.partial(max, 1), functools.partial(max, 2)), (PartitionSpec("x"), PartitionSpec("y")), (1j, -1j)])  # fmt: skip
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        (1, 1.0),
+        (1, True),
+        (0.0, -0.0),
+        ((1,), [1]),
+        ("1", 1),
+        (None, False),
+        ({1: 2}, {1: 3}),
+        (np.float32(1), np.float64(1)),
+        (np.zeros(2), np.zeros((2, 1))),
+        (jnp.sin, jnp.cos),
+        (np.add, np.subtract),
+        (float, int),
+        (functools.partial(max, 1), functools.partial(max, 2)),
+        (PartitionSpec("x"), PartitionSpec("y")),
+        (1j, -1j),
+    ],
+)
 def test_params_that_differ(one, other):
     assert encoded(one) != encoded(other)
     assert encoded(one) == encoded(one)

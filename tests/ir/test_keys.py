@@ -73,9 +73,12 @@ def _echo_op(name: str, cost: int | None):
 
     emit = None if cost is None else Emit(write, "f", cost=cost)
     return define_op(
-        name, type_rule=lambda x, value: ShapedArray(x.shape, x.dtype), kernel=ufunc_of_params, emit=emit,
+        name,
+        type_rule=lambda x, value: ShapedArray(x.shape, x.dtype),
+        kernel=ufunc_of_params,
+        emit=emit,
         localize=lambda params, ins, outs: params,
-    )  # fmt: skip
+    )
 
 
 def _shown(value):

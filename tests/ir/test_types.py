@@ -22,19 +22,24 @@ def _objects():
     abstract = explicit.abstract_mesh
     f32 = np.dtype(np.float32)
     shardings = [
-        NamedSharding(abstract, P("x", None)), NamedSharding(mixed, P("x", None)),
+        NamedSharding(abstract, P("x", None)),
+        NamedSharding(mixed, P("x", None)),
         NamedSharding(abstract, P(None, unreduced={"y"})),
-    ]  # fmt: skip
+    ]
     x = jax.device_put(jnp.ones((8, 4)), NamedSharding(explicit, P("x", None)))
     return [
-        *shardings, abstract, mixed, jax.typeof(x), x.aval.sharding,
+        *shardings,
+        abstract,
+        mixed,
+        jax.typeof(x),
+        x.aval.sharding,
         *[jax.ShapeDtypeStruct((8, 4), f32, sharding=s) for s in shardings],
         jax.ShapeDtypeStruct((8, 4), f32, weak_type=True, manual_axis_type={"x"}),
         ShapedArray((8, 4), f32, True, mesh=abstract, spec=(("x",), ())),
         ShapedArray((8,), f32, vma=frozenset({"x"})),
         ShapedArray((8,), f32, mesh=abstract, unreduced=frozenset({"x"}), reduced=frozenset({"y"})),
         ShapedArray((2,), jax.random.key(0).dtype),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("dialect", ["seed", "latest"])

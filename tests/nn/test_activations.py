@@ -16,12 +16,17 @@ PLAIN = (
     "hard_swish log_sigmoid mish squareplus sparse_plus sparse_sigmoid identity tanh"
 ).split()
 
-CASES = "\n".join(
-    [f"nn.{f}({x})" for f in PLAIN for x in ("m", "grid * 3", "f", "h")]
-    + [f"nn.{f}(i)" for f in PLAIN if f not in ("sigmoid", "silu", "swish")]
-    + [f"jax.grad(lambda x: nn.{f}(x).sum())(grid * 3)" for f in PLAIN]
-    + [f"nn.{f}(gap)" for f in ("relu", "sigmoid", "silu", "softplus", "relu6", "hard_tanh", "elu", "gelu", "log_sigmoid")]
-) + """
+CASES = (
+    "\n".join(
+        [f"nn.{f}({x})" for f in PLAIN for x in ("m", "grid * 3", "f", "h")]
+        + [f"nn.{f}(i)" for f in PLAIN if f not in ("sigmoid", "silu", "swish")]
+        + [f"jax.grad(lambda x: nn.{f}(x).sum())(grid * 3)" for f in PLAIN]
+        + [
+            f"nn.{f}(gap)"
+            for f in ("relu", "sigmoid", "silu", "softplus", "relu6", "hard_tanh", "elu", "gelu", "log_sigmoid")
+        ]
+    )
+    + """
 nn.relu(bf)
 nn.relu(u)
 nn.relu(k)
@@ -45,7 +50,8 @@ nn.log1mexp(jnp.array([1e-6, 0.5, 0.7, 30.0]))
 nn.sigmoid(c)
 jax.grad(lambda x: nn.log1mexp(x).sum())(w)
 jax.grad(lambda x: nn.gelu(x, False).sum())(v)
-"""  # fmt: skip
+"""
+)
 
 ERRORS = """
 nn.relu([1.0])

@@ -146,8 +146,12 @@ def test_device_and_sharding():
     assert not jnp.zeros(3).committed
     mesh = make_mesh((2, 4), ("x", "y"))
     split = NamedSharding(mesh, P("x", "y"))
-    for made in (jnp.ones((4, 8), device=split), jnp.full((4, 8), 2, device=split), jnp.asarray(np.eye(4, 8), device=split),
-                 jnp.arange(32.0, device=NamedSharding(mesh, P("x"))).reshape(4, 8)):  # fmt: skip
+    for made in (
+        jnp.ones((4, 8), device=split),
+        jnp.full((4, 8), 2, device=split),
+        jnp.asarray(np.eye(4, 8), device=split),
+        jnp.arange(32.0, device=NamedSharding(mesh, P("x"))).reshape(4, 8),
+    ):
         assert made.committed
         assert made.sharding.mesh == mesh
     x = shardwise.device_put(np.ones((4, 8), np.float32), split)

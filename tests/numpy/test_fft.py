@@ -16,14 +16,28 @@ COMPLEX = (REAL + 1j * RNG.normal(size=REAL.shape)).astype("c8")
 CALLS = [
     (name, options)
     for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
-    for options in ({}, dict(n=4), dict(n=9), dict(axis=1), dict(axis=0, n=8, norm="ortho"), dict(norm="forward"), dict(norm="backward"))
+    for options in (
+        {},
+        dict(n=4),
+        dict(n=9),
+        dict(axis=1),
+        dict(axis=0, n=8, norm="ortho"),
+        dict(norm="forward"),
+        dict(norm="backward"),
+    )
 ] + [
     (name + suffix, options)
     for name in ("fft", "ifft", "rfft", "irfft")
     for suffix in ("2", "n")
-    for options in ({}, dict(s=(4, 7), axes=(0, 1)), dict(axes=(1, 0)), dict(norm="ortho"), dict(norm="forward"),
-                    dict(s=(3, 8), axes=(-2, -1)))
-]  # fmt: skip
+    for options in (
+        {},
+        dict(s=(4, 7), axes=(0, 1)),
+        dict(axes=(1, 0)),
+        dict(norm="ortho"),
+        dict(norm="forward"),
+        dict(s=(3, 8), axes=(-2, -1)),
+    )
+]
 
 
 @pytest.mark.parametrize(("name", "options"), CALLS)

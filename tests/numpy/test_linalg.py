@@ -83,8 +83,10 @@ def test_decompositions(x):
         u, s, vh = map(np.asarray, result)
         np.testing.assert_allclose((u * s[..., None, :]) @ vh, x, rtol=1e-3, atol=1e-3)
         close(result.S, np.linalg.svd(w, compute_uv=False))
-    close(linalg.svd(x - 5 * np.eye(4, dtype="f"), compute_uv=False, hermitian=True),
-          np.linalg.svd(w - 5 * np.eye(4), compute_uv=False))  # fmt: skip
+    close(
+        linalg.svd(x - 5 * np.eye(4, dtype="f"), compute_uv=False, hermitian=True),
+        np.linalg.svd(w - 5 * np.eye(4), compute_uv=False),
+    )
     q, r = linalg.qr(x)
     np.testing.assert_allclose(np.asarray(q) @ np.asarray(r), x, rtol=1e-3, atol=1e-3)
     close(linalg.qr(x, "r"), np.asarray(r))
@@ -221,6 +223,13 @@ def test_sharding_never_changes_values(spec):
     mesh = sw.sharding.Mesh(np.array(sw.devices()).reshape(2, 4), ("x", "y"))
     x = definite(4, n=8)
     split = sw.device_put(x, NamedSharding(mesh, PartitionSpec(*spec)))
-    for f in (linalg.inv, linalg.det, linalg.eigvalsh, linalg.pinv, linalg.cond, lambda a: linalg.norm(a, axis=(1, 2)),
-              lambda a: linalg.solve(a, a[0])):  # fmt: skip
+    for f in (
+        linalg.inv,
+        linalg.det,
+        linalg.eigvalsh,
+        linalg.pinv,
+        linalg.cond,
+        lambda a: linalg.norm(a, axis=(1, 2)),
+        lambda a: linalg.solve(a, a[0]),
+    ):
         close(sw.jit(f)(split), np.asarray(f(x)))

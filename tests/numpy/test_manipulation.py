@@ -181,11 +181,18 @@ def test_out_sharding_of_shapes():
     for got, want, spec in (
         (jnp.reshape(x, (32,), out_sharding=to("x")), np.arange(32.0), P("x")),
         (jnp.ravel(x, "F", out_sharding=to("y")), np.ravel(np.asarray(x), "F"), P("y")),
-        (jnp.broadcast_to(x, (2, 4, 8), out_sharding=to(None, "x", "y")), np.broadcast_to(x, (2, 4, 8)), P(None, "x", "y")),
+        (
+            jnp.broadcast_to(x, (2, 4, 8), out_sharding=to(None, "x", "y")),
+            np.broadcast_to(x, (2, 4, 8)),
+            P(None, "x", "y"),
+        ),
         (jnp.repeat(x, 2, axis=0, out_sharding=to("x", None)), np.repeat(np.asarray(x), 2, 0), P("x", None)),
-        (jnp.repeat(x, np.array([1, 2, 0, 3]), 0, total_repeat_length=6, out_sharding=to(None, "y")),
-         np.repeat(np.asarray(x), [1, 2, 0, 3], 0), P(None, "y")),
-    ):  # fmt: skip
+        (
+            jnp.repeat(x, np.array([1, 2, 0, 3]), 0, total_repeat_length=6, out_sharding=to(None, "y")),
+            np.repeat(np.asarray(x), [1, 2, 0, 3], 0),
+            P(None, "y"),
+        ),
+    ):
         np.testing.assert_array_equal(got, want)
         assert got.sharding.spec == spec
     with pytest.raises(ValueError, match="out_sharding"):

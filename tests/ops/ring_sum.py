@@ -35,10 +35,15 @@ def _transpose(ct, x, *, axes, step):
 
 
 ring_sum_p = define_collective(
-    "ring_sum", type_rule=_type, kernel=_kernel, rule=same_dims, jvp="linear", transpose=_transpose,
+    "ring_sum",
+    type_rule=_type,
+    kernel=_kernel,
+    rule=same_dims,
+    jvp="linear",
+    transpose=_transpose,
     collective=Collective("ring sum", sent=lambda nbytes, n: nbytes, computes=True, exchange=_exchange, told=("step",)),
     shown=Shown("pring", renamed={"axes": "axis_name"}),
-)  # fmt: skip
+)
 
 
 def ring_sum(x, axes, step=1):
@@ -61,8 +66,12 @@ if __name__ == "__main__":
     shardwise.distributed.initialize()
     devices = np.array(shardwise.devices())
     x = np.arange(2 * len(devices) * 3, dtype=np.float32).reshape(-1, 3)
-    for grid, names, axes in ((devices, ("x",), ("x",)), (devices.reshape(2, -1), ("y", "x"), ("x",)),
-                              (devices.reshape(2, -1), ("y", "x"), ("y",)), (devices.reshape(2, -1), ("y", "x"), ("y", "x"))):  # fmt: skip
+    for grid, names, axes in (
+        (devices, ("x",), ("x",)),
+        (devices.reshape(2, -1), ("y", "x"), ("x",)),
+        (devices.reshape(2, -1), ("y", "x"), ("y",)),
+        (devices.reshape(2, -1), ("y", "x"), ("y", "x")),
+    ):
         mesh = shardwise.sharding.Mesh(grid, names)
         spec, n = P(axes), int(np.prod([mesh.shape[a] for a in axes]))
         value = shardwise.make_array_from_callback(x.shape, shardwise.NamedSharding(mesh, spec), lambda index: x[index])

@@ -133,7 +133,13 @@ def test_may_not_stand_under_a_predicate_that_varies(mesh):
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=needs_mpi)])
 def test_over_processes(processes):
     program = [sys.executable, str(Path(scratch.__file__))]
-    done = subprocess.run(command(processes, program), env=environment(8 // processes), stdin=subprocess.DEVNULL,
-                          capture_output=True, encoding="utf-8", timeout=300)  # fmt: skip
+    done = subprocess.run(
+        command(processes, program),
+        env=environment(8 // processes),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("done") == processes

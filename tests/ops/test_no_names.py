@@ -71,6 +71,9 @@ def test_the_check_finds_what_it_is_for():
 
 
 def test_no_name_decides():
-    found = [f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"  # type: ignore[attr-defined]
-             for path in FILES for node in questions(ast.parse(path.read_text()))]  # fmt: skip
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"  # type: ignore[attr-defined]
+        for path in FILES
+        for node in questions(ast.parse(path.read_text()))
+    ]
     assert not found, "an op's name is asked for; make it a field of Op:\n" + "\n".join(found)

@@ -45,8 +45,10 @@ def run_propagation(f, args, outs=None, mesh=None):
     placements = [None] * len(consts)
     for aval, where in zip(avals, wheres, strict=True):
         placements.append(None if where == "?" else Placement(layout(where), (False,) * aval.ndim))
-    wanted = [None if w is None else Placement(layout(w), (False,) * len(layout(w)))
-              for w in outs or [None] * len(program.outputs)]  # fmt: skip
+    wanted = [
+        None if w is None else Placement(layout(w), (False,) * len(layout(w)))
+        for w in outs or [None] * len(program.outputs)
+    ]
     return program, propagate(program, mesh or MESH, placements, wanted)
 
 

@@ -12,7 +12,7 @@ from shardwise.passes.factors import (
     Flow,
     agree,
     extend,
-)  # fmt: skip
+)
 from shardwise.sharding.reshape_rule import reshape_rule
 from shardwise.sharding.rule import make_rule, pointwise_rule
 from tests.passes.layouts import layout, text
@@ -20,15 +20,18 @@ from tests.passes.layouts import layout, text
 MESH = {"x": 2, "y": 4, "z": 2}
 
 
-@pytest.mark.parametrize(("known", "axes", "grow", "expected"), [
-    ("", "xy", True, ("xy", True)),
-    ("x", "xy", True, ("xy", True)),
-    ("xy", "x", True, ("xy", True)),
-    ("xy", "xz", True, ("x", False)),
-    ("x", "y", True, ("", False)),
-    ("x", "xy", False, ("x", False)),
-    ("x", "", False, ("x", False)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("known", "axes", "grow", "expected"),
+    [
+        ("", "xy", True, ("xy", True)),
+        ("x", "xy", True, ("xy", True)),
+        ("xy", "x", True, ("xy", True)),
+        ("xy", "xz", True, ("x", False)),
+        ("x", "y", True, ("", False)),
+        ("x", "xy", False, ("x", False)),
+        ("x", "", False, ("x", False)),
+    ],
+)
 def test_agreement(known, axes, grow, expected):
     axes_out, grows = agree(tuple(known), tuple(axes), grow)
     assert ("".join(axes_out), grows) == expected
@@ -105,19 +108,22 @@ def test_blocked_factors_do_not_move():
     assert step(rule, EVERYTHING, ["xy", "--"]) == ["xy", "--"]
 
 
-@pytest.mark.parametrize(("shapes", "before", "after"), [
-    (((8, 8), (64,)), "xy", "x"),
-    (((8, 8), (64,)), "(xy)-", "(xy)"),
-    (((8, 8), (64,)), "-y", "-"),
-    (((64,), (8, 8)), "(xy)", "(xy)-"),
-    (((64,), (2, 32)), "(xy)", "xy"),
-    (((64,), (2, 32)), "(yx)", "--"),
-    (((64,), (2, 4, 8)), "(xyz)", "xyz"),
-    (((2, 4, 8), (64,)), "xyz", "(xyz)"),
-    (((2, 4, 8), (64,)), "x-z", "x"),
-    (((6, 4), (3, 8)), "x-", "--"),
-    (((3, 4), (12,)), "-y", "-"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shapes", "before", "after"),
+    [
+        (((8, 8), (64,)), "xy", "x"),
+        (((8, 8), (64,)), "(xy)-", "(xy)"),
+        (((8, 8), (64,)), "-y", "-"),
+        (((64,), (8, 8)), "(xy)", "(xy)-"),
+        (((64,), (2, 32)), "(xy)", "xy"),
+        (((64,), (2, 32)), "(yx)", "--"),
+        (((64,), (2, 4, 8)), "(xyz)", "xyz"),
+        (((2, 4, 8), (64,)), "xyz", "(xyz)"),
+        (((2, 4, 8), (64,)), "x-z", "x"),
+        (((6, 4), (3, 8)), "x-", "--"),
+        (((3, 4), (12,)), "-y", "-"),
+    ],
+)
 def test_reshape_fills_major_factors_first(shapes, before, after):
     source, target = shapes
     assert step(reshape_rule(source, target), SINGLE_USE, [before, "-" * len(target)]) == [before, after]

@@ -60,14 +60,20 @@ def diagonal(x):
 
 
 def take_along_axis(x, i):
-    numbers = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(1,), start_index_map=(1,),
-                                         operand_batching_dims=(0,), start_indices_batching_dims=(0,))  # fmt: skip
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(),
+        collapsed_slice_dims=(1,),
+        start_index_map=(1,),
+        operand_batching_dims=(0,),
+        start_indices_batching_dims=(0,),
+    )
     return lax.gather(x, lax.expand_dims(i, (2,)), numbers, slice_sizes=(1, 1))
 
 
 def add_rows(x, i, u):
-    numbers = ScatterDimensionNumbers(update_window_dims=(1,), inserted_window_dims=(0,),
-                                      scatter_dims_to_operand_dims=(0,))  # fmt: skip
+    numbers = ScatterDimensionNumbers(
+        update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
+    )
     return scatter_add(x, lax.expand_dims(i, (1,)), u, numbers)
 
 
@@ -263,8 +269,13 @@ def test_wanted_outputs_reach_back_but_never_overrule():
 def test_fixed_overrides_the_ops():
     program, _ = run_propagation(lambda a: plus_one(lax.sin(a)), ["8,8 x-"])
     middle = program.equations[0].outputs[0]
-    dims = propagate(program, MESH, [Placement(layout("x-"), (False, False))], [None],
-                     fixed={middle: Placement(layout("-y"), (False, False))})  # fmt: skip
+    dims = propagate(
+        program,
+        MESH,
+        [Placement(layout("x-"), (False, False))],
+        [None],
+        fixed={middle: Placement(layout("-y"), (False, False))},
+    )
     assert [text(dims[v]) for v in (middle, program.outputs[0])] == ["-y", "-y"]
 
 
@@ -350,8 +361,13 @@ def branch_edges(eqn):
     return groups + [[*(b.outputs[i] for b in branches), y] for i, y in enumerate(eqn.outputs)]
 
 
-BRANCH = define_op("test_branch", type_rule=lambda *types, branches: branches[0].out_types, multiple_results=True,
-                   typed=True, edges=branch_edges)  # fmt: skip
+BRANCH = define_op(
+    "test_branch",
+    type_rule=lambda *types, branches: branches[0].out_types,
+    multiple_results=True,
+    typed=True,
+    edges=branch_edges,
+)
 
 
 def branch(fs, *args):

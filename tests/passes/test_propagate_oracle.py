@@ -122,8 +122,9 @@ def scatter(lax, rng, v, i):
     pairs = [(x, y) for x in v for y in v if x.ndim == 2 and y.ndim == 1 and y.shape[0] <= x.shape[0]]
     if pairs:
         x, y = rng.choice(pairs)
-        numbers = lax.ScatterDimensionNumbers(update_window_dims=(1,), inserted_window_dims=(0,),
-                                              scatter_dims_to_operand_dims=(0,))  # fmt: skip
+        numbers = lax.ScatterDimensionNumbers(
+            update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
+        )
         at = lax.expand_dims(lax.convert_element_type(y, np.int32), (1,))
         return rng.choice([lax.scatter_add, lax.scatter])(x, at, lax.slice_in_dim(x, 0, y.shape[0]), numbers)
 
@@ -199,8 +200,10 @@ def compare(seed, jax, mesh, longest=8):
     arguments = [",".join(map(str, s)) + " " + w for s, w in zip(shapes, layouts, strict=True)]
     ours = out_layouts(lambda *xs: program(OURS, *xs), ["i ()", *arguments])
     put = [jax.device_put(np.int32(0), NamedSharding(mesh, PartitionSpec()))]
-    put += [jax.device_put(np.ones(s, np.float32), NamedSharding(mesh, PartitionSpec(*layout(w))))
-            for s, w in zip(shapes, layouts, strict=True)]  # fmt: skip
+    put += [
+        jax.device_put(np.ones(s, np.float32), NamedSharding(mesh, PartitionSpec(*layout(w))))
+        for s, w in zip(shapes, layouts, strict=True)
+    ]
     compiled = jax.jit(lambda *xs: program(jax.lax, *xs), keep_unused=True).lower(*put).compile()
     theirs = []
     for sharding, aval in zip(compiled.output_shardings, compiled.out_info, strict=True):

@@ -58,8 +58,16 @@ class Devices:
         if step.op is all_gather_op:
             return {c: np.concatenate([blocks[g] for g in self.group(c, step.axes)], axis=step.dim) for c in blocks}
         if step.op is all_to_all_op:
-            return {c: np.concatenate([np.split(blocks[g], n, axis=step.target_dim)[self.position(c, step.axes)]
-                                       for g in self.group(c, step.axes)], axis=step.dim) for c in blocks}  # fmt: skip
+            return {
+                c: np.concatenate(
+                    [
+                        np.split(blocks[g], n, axis=step.target_dim)[self.position(c, step.axes)]
+                        for g in self.group(c, step.axes)
+                    ],
+                    axis=step.dim,
+                )
+                for c in blocks
+            }
         assert step.op is ppermute_op
         assert sorted(s for s, _ in step.perm) == sorted(t for _, t in step.perm) == list(range(n))
         sender = {t: s for s, t in step.perm}
@@ -108,33 +116,38 @@ def test_steps_reproduce_the_target(seed):
 def steps(source, target, mesh=None, shape=(8, 8)):
     """The plan as text: A2A(y), AG(x), CP, slice(x)."""
     short = {all_gather_op: "AG", all_to_all_op: "A2A", all_slice: "slice"}
-    return ["permute" if s.op is ppermute_op else f"{short[s.op]}({','.join(s.axes)})"
-            for s in plan_reshard(source, target, shape, 4, mesh or MESH)]  # fmt: skip
+    return [
+        "permute" if s.op is ppermute_op else f"{short[s.op]}({','.join(s.axes)})"
+        for s in plan_reshard(source, target, shape, 4, mesh or MESH)
+    ]
 
 
-@pytest.mark.parametrize(("source", "target", "expected"), [
-    ((X, N), (N, N), ["AG(x)"]),
-    ((N, N), (X, N), ["slice(x)"]),
-    ((X, N), (X, Y), ["slice(y)"]),
-    ((X, N), (XY, N), ["slice(y)"]),
-    ((X, Y), (N, N), ["AG(y)", "AG(x)"]),
-    ((X, Y), (X, N), ["AG(y)"]),
-    ((X, Y), (N, Y), ["AG(x)"]),
-    ((X, N), (N, X), ["A2A(x)"]),
-    ((Y, N), (N, Y), ["A2A(y)"]),
-    ((X, Y), (XY, N), ["A2A(y)"]),
-    ((XY, N), (X, Y), ["A2A(y)"]),
-    ((X, Y), (N, XY), ["A2A(x)", "permute"]),
-    ((XY, N), (YX, N), ["permute"]),
-    ((XY, N), (Y, X), ["permute", "A2A(x)"]),
-    ((XY, N), (X, N), ["AG(y)"]),
-    ((XY, N), (Y, N), ["permute", "AG(x)"]),
-    ((XY, N), (N, N), ["AG(x,y)"]),
-    ((X, Y), (Y, N), ["AG(x)", "A2A(y)"]),
-    ((Y, N), (X, N), ["slice(x)", "permute", "AG(y)"]),
-    ((X, N), (Y, N), ["slice(y)", "permute", "AG(x)"]),
-    ((N, X), (X, Y), ["slice(y)", "permute", "A2A(x)"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ((X, N), (N, N), ["AG(x)"]),
+        ((N, N), (X, N), ["slice(x)"]),
+        ((X, N), (X, Y), ["slice(y)"]),
+        ((X, N), (XY, N), ["slice(y)"]),
+        ((X, Y), (N, N), ["AG(y)", "AG(x)"]),
+        ((X, Y), (X, N), ["AG(y)"]),
+        ((X, Y), (N, Y), ["AG(x)"]),
+        ((X, N), (N, X), ["A2A(x)"]),
+        ((Y, N), (N, Y), ["A2A(y)"]),
+        ((X, Y), (XY, N), ["A2A(y)"]),
+        ((XY, N), (X, Y), ["A2A(y)"]),
+        ((X, Y), (N, XY), ["A2A(x)", "permute"]),
+        ((XY, N), (YX, N), ["permute"]),
+        ((XY, N), (Y, X), ["permute", "A2A(x)"]),
+        ((XY, N), (X, N), ["AG(y)"]),
+        ((XY, N), (Y, N), ["permute", "AG(x)"]),
+        ((XY, N), (N, N), ["AG(x,y)"]),
+        ((X, Y), (Y, N), ["AG(x)", "A2A(y)"]),
+        ((Y, N), (X, N), ["slice(x)", "permute", "AG(y)"]),
+        ((X, N), (Y, N), ["slice(y)", "permute", "AG(x)"]),
+        ((N, X), (X, Y), ["slice(y)", "permute", "A2A(x)"]),
+    ],
+)
 def test_sequences(source, target, expected):
     assert steps(source, target) == expected
     check(source, target, (8, 8), MESH)

@@ -128,8 +128,12 @@ STEPS = {
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 40), st.integers(0, 40)), min_size=2, max_size=14),
-       st.integers(1, 4))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 40), st.integers(0, 40)), min_size=2, max_size=14
+    ),
+    st.integers(1, 4),
+)
 def test_programs_compute_the_same(graph, results):
     def f(x, y):
         known = [x, y]

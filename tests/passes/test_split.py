@@ -49,9 +49,15 @@ def test_local_params():
     eqn = equation(lambda x: [lax.broadcast_in_dim(x, (2, 8, 16), (1, 2))])
     (out,) = eqn.outputs
     params = local_params(
-        eqn.op, ExactParams(eqn.params), (local_type(X, layout("xy"), MESH, {}),), (layout("xy"),), (layout("-xy"),),
-        (out.aval,), SIZES, (),
-    )  # fmt: skip
+        eqn.op,
+        ExactParams(eqn.params),
+        (local_type(X, layout("xy"), MESH, {}),),
+        (layout("xy"),),
+        (layout("-xy"),),
+        (out.aval,),
+        SIZES,
+        (),
+    )
     assert params["shape"] == (2, 4, 4)
 
 

@@ -26,19 +26,23 @@ def launch(
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     kept |= {"PYTHONPATH": str(SOURCE), "JAX_NUM_CPU_DEVICES": str(devices), "OMP_NUM_THREADS": "1"} | settings
     command = [str(LAUNCHER), "-n", str(processes), sys.executable, str(PROGRAMS / program), *arguments]
-    return subprocess.run(command, env=kept, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
-                          timeout=240)  # fmt: skip
+    return subprocess.run(
+        command, env=kept, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=240
+    )
 
 
-@pytest.mark.parametrize("processes, program, devices, shared", [
-    (3, "links.py", 1, "1"),
-    (2, "resharding.py", 4, "1"),
-    (4, "resharding.py", 2, "0"),
-    (2, "payloads.py", 4, "1"),
-    (2, "payloads.py", 4, "0"),
-    pytest.param(2, "huge.py", 1, "1", marks=pytest.mark.slow),
-    pytest.param(2, "huge.py", 1, "0", marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "processes, program, devices, shared",
+    [
+        (3, "links.py", 1, "1"),
+        (2, "resharding.py", 4, "1"),
+        (4, "resharding.py", 2, "0"),
+        (2, "payloads.py", 4, "1"),
+        (2, "payloads.py", 4, "0"),
+        pytest.param(2, "huge.py", 1, "1", marks=pytest.mark.slow),
+        pytest.param(2, "huge.py", 1, "0", marks=pytest.mark.slow),
+    ],
+)
 def test_program(processes, program, devices, shared):
     done = launch(processes, program, devices, SHARDWISE_SHARED_MEMORY=shared)
     assert done.returncode == 0, done.stderr

@@ -24,8 +24,13 @@ def values_of(dtype):
     return np.array([-2, -0.5, 0, 1, 3]).astype(dtype)
 
 
-CASES = [(name, dtype) for name in MONOIDS for kinds, dtypes in DTYPES.items() for dtype in dtypes
-         if kinds == "biu" or name in ("sum", "prod", "max", "min")]  # fmt: skip
+CASES = [
+    (name, dtype)
+    for name in MONOIDS
+    for kinds, dtypes in DTYPES.items()
+    for dtype in dtypes
+    if kinds == "biu" or name in ("sum", "prod", "max", "min")
+]
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=[f"{n}-{np.dtype(d).name}" for n, d in CASES])

@@ -27,8 +27,14 @@ from shardwise.sharding import AxisType, Mesh, NamedSharding, use_mesh
 from shardwise.sharding import PartitionSpec as P
 from tests.differential.programs import FAMILIES, placed
 
-few = settings(max_examples=10, deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate),
-               suppress_health_check=list(HealthCheck))  # fmt: skip
+few = settings(
+    max_examples=10,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
 
 
 def mesh_of(shape, names="xyz", axis_type="Auto"):
@@ -191,8 +197,13 @@ def test_each_collective(mesh, name, axes):
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint32, ml_dtypes.bfloat16, np.complex64, np.bool_])
 def test_collectives_on_dtypes(mesh, dtype):
-    mapped = sw.shard_map(lambda x: (parallel.psum(x, "x"), parallel.all_gather(x, "x", tiled=True)), mesh=mesh,
-                          in_specs=P("x", "y"), out_specs=(P(None, "y"), P(None, "y")), check_vma=False)  # fmt: skip
+    mapped = sw.shard_map(
+        lambda x: (parallel.psum(x, "x"), parallel.all_gather(x, "x", tiled=True)),
+        mesh=mesh,
+        in_specs=P("x", "y"),
+        out_specs=(P(None, "y"), P(None, "y")),
+        check_vma=False,
+    )
     assert_agree(mapped, put(host(4, 8, dtype=dtype), mesh, P("x", "y")))
 
 
@@ -254,8 +265,11 @@ def ring_scan(x):
 def halving(x):
     """Each device goes on for its own number of steps."""
     limit = lax.convert_element_type(parallel.axis_index("y"), np.float32)
-    state = control.while_loop(lambda s: lax.gt(lax.reduce_max(s[0], (0, 1)), limit), lambda s: (lax.mul(s[0], 0.5), lax.add(s[1], 1)),
-                           (x, lax.convert_element_type(parallel.axis_index("x"), np.int32)))  # fmt: skip
+    state = control.while_loop(
+        lambda s: lax.gt(lax.reduce_max(s[0], (0, 1)), limit),
+        lambda s: (lax.mul(s[0], 0.5), lax.add(s[1], 1)),
+        (x, lax.convert_element_type(parallel.axis_index("x"), np.int32)),
+    )
     return lax.add(state[0], lax.convert_element_type(state[1], np.float32))
 
 
@@ -307,8 +321,16 @@ def test_collectives_under_vmap(mesh):
 def test_random_bodies(data):
     """Chains of collectives and local ops, over random meshes of three axes."""
     mesh = mesh_of((2, 2, 2))
-    steps = data.draw(st.lists(st.tuples(st.sampled_from(["psum", "pmax", "gather", "scatter", "swap", "shift", "local", "place"]),
-                                         st.sampled_from(["x", "y", "z", ("z", "x")])), min_size=1, max_size=5))  # fmt: skip
+    steps = data.draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["psum", "pmax", "gather", "scatter", "swap", "shift", "local", "place"]),
+                st.sampled_from(["x", "y", "z", ("z", "x")]),
+            ),
+            min_size=1,
+            max_size=5,
+        )
+    )
 
     def body(x):
         for kind, ax in steps:

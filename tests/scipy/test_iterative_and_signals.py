@@ -69,8 +69,16 @@ def test_solver_mistakes() -> None:
         linalg.gmres(DEFINITE, RIGHT, solve_method="other")
 
 
-@pytest.mark.parametrize("mode, theirs", [("constant", "constant"), ("nearest", "nearest"), ("mirror", "mirror"), ("reflect", "reflect"),
-                                          ("wrap", "grid-wrap")])  # fmt: skip
+@pytest.mark.parametrize(
+    "mode, theirs",
+    [
+        ("constant", "constant"),
+        ("nearest", "nearest"),
+        ("mirror", "mirror"),
+        ("reflect", "reflect"),
+        ("wrap", "grid-wrap"),
+    ],
+)
 @pytest.mark.parametrize("order", [0, 1])
 def test_map_coordinates(mode: str, theirs: str, order: int) -> None:
     x = RNG.standard_normal((5, 7))

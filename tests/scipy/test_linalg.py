@@ -88,8 +88,10 @@ def test_matrix_functions(dtype):
 def test_tridiagonal_eigenvalues():
     d, e = normal(6), normal(5)
     close(linalg.eigh_tridiagonal(d, e, eigvals_only=True), theirs.eigh_tridiagonal(d, e, eigvals_only=True))
-    close(linalg.eigh_tridiagonal(d, e, eigvals_only=True, select="i", select_range=(1, 3)),
-          theirs.eigh_tridiagonal(d, e, eigvals_only=True, select="i", select_range=(1, 3)))  # fmt: skip
+    close(
+        linalg.eigh_tridiagonal(d, e, eigvals_only=True, select="i", select_range=(1, 3)),
+        theirs.eigh_tridiagonal(d, e, eigvals_only=True, select="i", select_range=(1, 3)),
+    )
     with pytest.raises(NotImplementedError):
         linalg.eigh_tridiagonal(d, e, select="v", select_range=(0, 1))
 

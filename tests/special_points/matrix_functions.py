@@ -93,8 +93,10 @@ def _norms(name: str) -> list[Case]:
 
 
 def _solved(name: str) -> list[Case]:
-    return [Case(lambda lib, x: getattr(lib.linalg, name)(x, constant(x, x.shape[-1]))),
-            Case(lambda lib, x: getattr(lib.linalg, name)(x, constant(x, x.shape[-1], 2)))]  # fmt: skip
+    return [
+        Case(lambda lib, x: getattr(lib.linalg, name)(x, constant(x, x.shape[-1]))),
+        Case(lambda lib, x: getattr(lib.linalg, name)(x, constant(x, x.shape[-1], 2))),
+    ]
 
 
 def _triangular(lib: Any, x: Any, **options: Any) -> Any:

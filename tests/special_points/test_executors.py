@@ -146,9 +146,12 @@ def test_signs_of_zeros(size):
 def test_without_machine_code(shell, tmp_path):
     """A process without LLVM gives the same."""
     path = tmp_path / "found.npz"
-    found = shell("-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-                  f"from tests.special_points import test_executors\ntest_executors.save({str(path)!r})",
-                  SHARDWISE_LLVM="0")  # fmt: skip
+    found = shell(
+        "-c",
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        f"from tests.special_points import test_executors\ntest_executors.save({str(path)!r})",
+        SHARDWISE_LLVM="0",
+    )
     assert not found.returncode, found.stderr
     scope = table.library("shardwise")
     failed = []

@@ -38,8 +38,15 @@ def _square(jnp: Any, x: Any) -> Any:
 
 def _triangular(kind: str, make: Any, left: int, lower: int, transpose: int, conjugate: int, unit: int) -> None:
     def function(la: Any, jnp: Any, a: Any, b: Any) -> Any:
-        return la.triangular_solve(a, b, left_side=bool(left), lower=bool(lower), transpose_a=bool(transpose),
-                                   conjugate_a=bool(conjugate), unit_diagonal=bool(unit))  # fmt: skip
+        return la.triangular_solve(
+            a,
+            b,
+            left_side=bool(left),
+            lower=bool(lower),
+            transpose_a=bool(transpose),
+            conjugate_a=bool(conjugate),
+            unit_diagonal=bool(unit),
+        )
 
     b = make(2, 3, 4) if left else make(2, 4, 3)
     _case(f"triangular_{left}{lower}{transpose}{conjugate}{unit}_{kind}", function, make(2, 3, 3) + 3 * np.eye(3), b)
@@ -80,5 +87,11 @@ _case("det_singular", lambda la, jnp, x: jnp.linalg.det(x), np.array([[1.0, 2, 3
 _case("det_rank_one", lambda la, jnp, x: jnp.linalg.det(x), np.ones((3, 3)))
 _case("det_singular_4", lambda la, jnp, x: jnp.linalg.det(x), np.diag([1.0, 2, 3, 0]), second=False)
 _edge = np.array([0.0, 1, 1, 1])
-_case("tridiagonal_solve", lambda la, jnp, dl, d, du, b: la.tridiagonal_solve(dl * _edge, d + 3, du * _edge[::-1], b),
-      normal(4), normal(4), normal(4), normal(4, 2))  # fmt: skip
+_case(
+    "tridiagonal_solve",
+    lambda la, jnp, dl, d, du, b: la.tridiagonal_solve(dl * _edge, d + 3, du * _edge[::-1], b),
+    normal(4),
+    normal(4),
+    normal(4),
+    normal(4, 2),
+)

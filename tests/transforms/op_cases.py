@@ -123,8 +123,14 @@ case(
 )
 case("rem", lambda lax, x, y: lax.rem(x, y), 5 * normal(*_S), positive(*_S))
 case("pow", lambda lax, x, y: lax.pow(x, y), positive(*_S), normal(*_S))
-case("pow_edges", lambda lax, x, y: lax.pow(x, y), np.array([0.0, 0, 2, -2]), np.array([1.0, 2, 0, 0]), numeric=False,
-     second=False)  # fmt: skip
+case(
+    "pow_edges",
+    lambda lax, x, y: lax.pow(x, y),
+    np.array([0.0, 0, 2, -2]),
+    np.array([1.0, 2, 0, 0]),
+    numeric=False,
+    second=False,
+)
 case("pow_int", lambda lax, x: lax.pow(x, np.array([[0, 1, 2, 3]] * 3, np.int32)), positive(*_S))
 case("pow_c", lambda lax, x, y: lax.pow(x, y), compl(*_S), compl(*_S))
 normal(2, *_S)  # drawn once for a case that is gone: what was recorded for the others has the numbers that follow
@@ -186,8 +192,13 @@ for _name in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min"):
 case("reduce_sum_c", lambda lax, x: lax.reduce_sum(x, (1,)), compl(*_S))
 case("reduce_prod_zero", lambda lax, x: lax.reduce_prod(x, (0,)), np.array([2.0, 0, 3, 0.5, 1]))
 case("reduce_max_ties", lambda lax, x: lax.reduce_max(x, (0,)), np.array([1.0, 3, 3, 2]), numeric=False, second=False)
-case("argmax", lambda lax, x: lax.mul(x, lax.convert_element_type(lax.broadcast_in_dim(lax.argmax(x, 1, np.int32), (3, 4), (0,)),
-                                                                 np.float64)), distinct(3, 4))  # fmt: skip
+case(
+    "argmax",
+    lambda lax, x: lax.mul(
+        x, lax.convert_element_type(lax.broadcast_in_dim(lax.argmax(x, 1, np.int32), (3, 4), (0,)), np.float64)
+    ),
+    distinct(3, 4),
+)
 for _name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"):
     for _reverse in (False, True):
         case(
@@ -273,9 +284,19 @@ _gather(
     dict(offset_dims=(1, 2), collapsed_slice_dims=(), start_index_map=(0, 1)),
     (2, 3),
 )
-_gather("batching", normal(3, 5), [[[1], [0]], [[4], [4]], [[2], [3]]],
-        dict(offset_dims=(), collapsed_slice_dims=(1,), start_index_map=(1,), operand_batching_dims=(0,),
-             start_indices_batching_dims=(0,)), (1, 1))  # fmt: skip
+_gather(
+    "batching",
+    normal(3, 5),
+    [[[1], [0]], [[4], [4]], [[2], [3]]],
+    dict(
+        offset_dims=(),
+        collapsed_slice_dims=(1,),
+        start_index_map=(1,),
+        operand_batching_dims=(0,),
+        start_indices_batching_dims=(0,),
+    ),
+    (1, 1),
+)
 
 
 def _scatter(op: str, name: str, indices: Any, updates: np.ndarray, **options: Any) -> None:

@@ -381,8 +381,10 @@ def _join(token: object, operands: tuple[_Operand, ...]) -> tuple[DType, bool]:
     if all(dtype is dtypes[0] for dtype in dtypes) and (len(dtypes) == 1 or not all_weak):
         return dtypes[0], all_weak and dtypes[0] is not _BOOL  # the one way in for PRNG keys
     if float0 in dtypes:
-        raise TypeError("float0s do not support any operations by design: they stand for tangents of integers. Make zeros of "
-                        "another dtype with jnp.zeros_like(x, dtype=...).")  # fmt: skip
+        raise TypeError(
+            "float0s do not support any operations by design: they stand for tangents of integers. Make zeros of "
+            "another dtype with jnp.zeros_like(x, dtype=...)."
+        )
     strict = config.jax_numpy_dtype_promotion == "strict"
     order = STRICT if strict else STANDARD
     if all_weak and not strict:

@@ -72,8 +72,9 @@ def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> 
     return tree_unflatten(tree_structure(full_tree), broadcast_prefix(prefix_tree, full_tree, is_leaf))
 
 
-def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None, *,
-                     name: str = "broadcast_prefix prefix_tree") -> list[Any]:  # fmt: skip
+def broadcast_prefix(
+    prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None, *, name: str = "broadcast_prefix prefix_tree"
+) -> list[Any]:
     """For each leaf of `full_tree` the leaf of `prefix_tree` at or above it; ValueError if that is no prefix, with all places
     where they differ, in which `name` stands for the prefix.
     """
@@ -91,15 +92,17 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None, *
 _REQUIRED = object()
 
 
-def tree_reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _REQUIRED,
-                is_leaf: IsLeaf = None) -> Any:  # fmt: skip
+def tree_reduce(
+    function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _REQUIRED, is_leaf: IsLeaf = None
+) -> Any:
     """`functools.reduce` over the leaves, from the left; TypeError for no leaves and no initializer."""
     start = () if initializer is _REQUIRED else (initializer,)
     return functools.reduce(function, tree_leaves(tree, is_leaf), *start)
 
 
-def tree_reduce_associative(operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _REQUIRED,
-                            is_leaf: IsLeaf = None) -> Any:  # fmt: skip
+def tree_reduce_associative(
+    operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _REQUIRED, is_leaf: IsLeaf = None
+) -> Any:
     """The leaves joined by an associative `operation`, in a balanced order of log2(n) steps."""
     values = tree_leaves(tree, is_leaf)
     if not values:

@@ -17,9 +17,12 @@ from shardwise.base.treepath import GetAttrKey
 Class = TypeVar("Class", bound=type)
 
 
-def register_pytree_with_keys(nodetype: type, flatten_with_keys: Callable[[Any], Any],
-                              unflatten_func: Callable[[Any, Any], Any],
-                              flatten_func: Callable[[Any], Any] | None = None) -> None:  # fmt: skip
+def register_pytree_with_keys(
+    nodetype: type,
+    flatten_with_keys: Callable[[Any], Any],
+    unflatten_func: Callable[[Any, Any], Any],
+    flatten_func: Callable[[Any], Any] | None = None,
+) -> None:
     """Like `register_pytree_node`, with key paths; `flatten_func` may be given as a faster form without them."""
 
     def flatten(x: Any) -> tuple[Iterable[Any], Any]:
@@ -49,8 +52,12 @@ def register_static(cls: Class) -> Class:
     return cls
 
 
-def register_dataclass(nodetype: Class, data_fields: Sequence[str] | None = None,
-                       meta_fields: Sequence[str] | None = None, drop_fields: Sequence[str] = ()) -> Class:  # fmt: skip
+def register_dataclass(
+    nodetype: Class,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
+) -> Class:
     """Make a dataclass (or a class made from keyword arguments) a node: data fields are children, meta ones structure.
 
     For a dataclass the fields default to those of its `__init__`: meta where `field(metadata={'static': True})`, data
@@ -111,5 +118,6 @@ def _flatten_partial_with_keys(p: Partial) -> tuple[tuple[Any, ...], Any]:
     return ((GetAttrKey("args"), p.args), (GetAttrKey("keywords"), p.keywords)), p.func
 
 
-register_pytree_node(Partial, _flatten_partial, lambda func, parts: Partial(func, *parts[0], **parts[1]),
-                     _flatten_partial_with_keys)  # fmt: skip
+register_pytree_node(
+    Partial, _flatten_partial, lambda func, parts: Partial(func, *parts[0], **parts[1]), _flatten_partial_with_keys
+)

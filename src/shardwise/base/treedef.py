@@ -240,9 +240,12 @@ def node_types() -> dict[type, Registration | None]:
     return {**dict.fromkeys(_BUILTIN_NODES), **_registry}
 
 
-def register_pytree_node(nodetype: type, flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
-                         unflatten_func: Callable[[Any, Any], Any],
-                         flatten_with_keys_func: Callable[[Any], Any] | None = None) -> None:  # fmt: skip
+def register_pytree_node(
+    nodetype: type,
+    flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
+    unflatten_func: Callable[[Any, Any], Any],
+    flatten_with_keys_func: Callable[[Any], Any] | None = None,
+) -> None:
     """Make values of a class nodes of trees.
 
     `flatten_func(x) -> (children, aux)` with a hashable, comparable `aux`; `unflatten_func(aux, children) -> x`;

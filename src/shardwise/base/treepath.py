@@ -100,8 +100,9 @@ def children_with_keys(tree: Any) -> tuple[list[tuple[KeyEntry, Any]], Any] | No
 IsLeafAtPath = Callable[..., bool] | None
 
 
-def tree_flatten_with_path(tree: Any, is_leaf: IsLeafAtPath = None, is_leaf_takes_path: bool = False
-                           ) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:  # fmt: skip
+def tree_flatten_with_path(
+    tree: Any, is_leaf: IsLeafAtPath = None, is_leaf_takes_path: bool = False
+) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:
     """(path, leaf) pairs of `tree`, and its structure. With `is_leaf_takes_path` it is `is_leaf(path, node)`."""
     found: list[tuple[KeyPath, Any]] = []
     decisions: list[bool] = []  # per node from the root down, as optree asks for them
@@ -123,14 +124,16 @@ def tree_flatten_with_path(tree: Any, is_leaf: IsLeafAtPath = None, is_leaf_take
     return found, treedef_of(optree.tree_flatten(tree, lambda _: next(replay), namespace=NAMESPACE)[1])
 
 
-def tree_leaves_with_path(tree: Any, is_leaf: IsLeafAtPath = None, is_leaf_takes_path: bool = False
-                          ) -> list[tuple[KeyPath, Any]]:  # fmt: skip
+def tree_leaves_with_path(
+    tree: Any, is_leaf: IsLeafAtPath = None, is_leaf_takes_path: bool = False
+) -> list[tuple[KeyPath, Any]]:
     """(path, leaf) pairs of `tree`."""
     return tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
-def tree_map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeafAtPath = None,
-                       is_leaf_takes_path: bool = False) -> Any:  # fmt: skip
+def tree_map_with_path(
+    f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeafAtPath = None, is_leaf_takes_path: bool = False
+) -> Any:
     """Like `tree_map`, calling `f(path, leaf, *others)`."""
     pairs, treedef = tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     others = [treedef.flatten_up_to(other) for other in rest]
@@ -189,10 +192,13 @@ def _prefix_errors(path: KeyPath, prefix: Any, full: Any, is_leaf: IsLeaf) -> It
         extra = ""
         if type(prefix) is type(None):
             extra = " (None is a node without children, so it matches only None.)"
-        yield error("different types", (
-            f"There the prefix tree has a {type(prefix).__name__}, {type(prefix)}, "
-            f"but the full tree has a {type(full).__name__}, {type(full)}.{extra}"
-        ))  # fmt: skip
+        yield error(
+            "different types",
+            (
+                f"There the prefix tree has a {type(prefix).__name__}, {type(prefix)}, "
+                f"but the full tree has a {type(full).__name__}, {type(full)}.{extra}"
+            ),
+        )
         return
     other = children_with_keys(full)
     assert other is not None
@@ -202,16 +208,22 @@ def _prefix_errors(path: KeyPath, prefix: Any, full: Any, is_leaf: IsLeaf) -> It
         keys = ""
         if isinstance(prefix, dict):
             keys = f" Their keys are {[k.key for k, _ in pairs]} and {[k.key for k, _ in full_pairs]}."
-        yield error(f"different lengths of {kind}", (
-            f"There the prefix tree has a subtree of type {kind} of length {len(pairs)}, "
-            f"but the full tree has one of the same type but of length {len(full_pairs)}.{keys}"
-        ))  # fmt: skip
+        yield error(
+            f"different lengths of {kind}",
+            (
+                f"There the prefix tree has a subtree of type {kind} of length {len(pairs)}, "
+                f"but the full tree has one of the same type but of length {len(full_pairs)}.{keys}"
+            ),
+        )
         return
     if _differ(aux, full_aux):
-        yield error("different pytree metadata", (
-            f"There both trees have a subtree of type {type(prefix)}, the prefix tree with metadata\n    {aux}\n"
-            f"and the full tree with metadata\n    {full_aux}"
-        ))  # fmt: skip
+        yield error(
+            "different pytree metadata",
+            (
+                f"There both trees have a subtree of type {type(prefix)}, the prefix tree with metadata\n    {aux}\n"
+                f"and the full tree with metadata\n    {full_aux}"
+            ),
+        )
         return
     for (key, child), (_, full_child) in zip(pairs, full_pairs, strict=True):
         yield from _prefix_errors((*path, key), child, full_child, is_leaf)

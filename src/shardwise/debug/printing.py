@@ -37,8 +37,10 @@ class _Check(string.Formatter):
                 f"Unused positional arguments to `debug.print`: {by_position}. Give the format a {{}} for each."
             )
         if by_name:
-            raise ValueError(f"Unused keyword arguments to `debug.print`: {by_name}. Give the format a {{name}} for each; an f-string "
-                             "is formatted before it arrives here.")  # fmt: skip
+            raise ValueError(
+                f"Unused keyword arguments to `debug.print`: {by_name}. Give the format a {{name}} for each; an f-string "
+                "is formatted before it arrives here."
+            )
 
 
 _check = _Check()
@@ -59,8 +61,15 @@ def _to_log(text: str) -> None:
     _LOG.info(text)
 
 
-def _shown(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any], write: Callable[[str], None], ordered: bool, partitioned: bool,
-           skip_format_check: bool) -> None:  # fmt: skip
+def _shown(
+    fmt: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    write: Callable[[str], None],
+    ordered: bool,
+    partitioned: bool,
+    skip_format_check: bool,
+) -> None:
     if not isinstance(fmt, str):
         raise TypeError(f"debug.print takes a format string first, got {fmt!r}.")
     if not skip_format_check:
@@ -71,8 +80,14 @@ def _shown(fmt: Any, args: tuple[Any, ...], kwargs: dict[str, Any], write: Calla
     )
 
 
-def print(fmt: Any = None, *args: Any, ordered: bool = False, partitioned: bool = False, skip_format_check: bool = False,
-          **kwargs: Any) -> Any:  # fmt: skip
+def print(
+    fmt: Any = None,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Print ``fmt.format(*args, **kwargs)`` when the program runs.
 
     Args:
@@ -92,8 +107,14 @@ def print(fmt: Any = None, *args: Any, ordered: bool = False, partitioned: bool 
     return _shown(fmt, args, kwargs, builtins.print, **options)
 
 
-def log(fmt: Any = None, *args: Any, ordered: bool = False, partitioned: bool = False, skip_format_check: bool = False,
-        **kwargs: Any) -> Any:  # fmt: skip
+def log(
+    fmt: Any = None,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Like `print`, but to the logger ``shardwise.debug`` at level INFO."""
     options = dict(ordered=ordered, partitioned=partitioned, skip_format_check=skip_format_check)
     if fmt is None:
@@ -101,8 +122,13 @@ def log(fmt: Any = None, *args: Any, ordered: bool = False, partitioned: bool = 
     return _shown(fmt, args, kwargs, _to_log, **options)
 
 
-def callback(callback: Callable[..., Any] | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
-             **kwargs: Any) -> Any:  # fmt: skip
+def callback(
+    callback: Callable[..., Any] | None = None,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Call ``callback(*args, **kwargs)`` with Arrays when the program runs; its result is ignored.
 
     Args:

@@ -25,8 +25,15 @@ def _say(file: str, line: int, function: str, values: dict[str, Any]) -> None:
         builtins.print(f"  {name} = {value!r}")
 
 
-def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_frames: int | None = None, ordered: bool = False,
-               token: Any = None, **kwargs: Any) -> Any:  # fmt: skip
+def breakpoint(
+    *,
+    backend: str | None = None,
+    filter_frames: bool = True,
+    num_frames: int | None = None,
+    ordered: bool = False,
+    token: Any = None,
+    **kwargs: Any,
+) -> Any:
     """Print where the program is and the arrays that are there by name, and start `pdb` if the terminal is interactive.
 
     In a compiled program this happens when it runs, inside shard_map once per device. Quitting the debugger ends the program
@@ -47,8 +54,10 @@ def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_fr
     if backend not in (None, "pdb", "cli"):
         raise ValueError(f"debug.breakpoint: no debugger named {backend!r}; there is 'pdb'.")
     if num_frames not in (None, 1) or not filter_frames:
-        raise NotImplementedError("debug.breakpoint offers the caller's frame only; run the function under disable_jit and call "
-                                  "Python's breakpoint() to walk the stack.")  # fmt: skip
+        raise NotImplementedError(
+            "debug.breakpoint offers the caller's frame only; run the function under disable_jit and call "
+            "Python's breakpoint() to walk the stack."
+        )
     if token is not None and ordered:
         raise ValueError("`ordered` and `token` are mutually exclusive arguments.")
     frame = user_frame() or sys._getframe()

@@ -145,8 +145,10 @@ class ArrayImpl(Array):
         index_map = self.sharding.devices_indices_map(self.shape)
         tiling = self._sig.tiling
         replicas = _replica_ids(index_map) if tiling is None else replica_ids(tiling, self.shape)
-        return [own.get(device) or Shard(self, device, index, replica)  # type: ignore[arg-type]
-                for (device, index), replica in zip(index_map.items(), replicas, strict=True)]  # fmt: skip
+        return [
+            own.get(device) or Shard(self, device, index, replica)  # type: ignore[arg-type]
+            for (device, index), replica in zip(index_map.items(), replicas, strict=True)
+        ]
 
     @property
     def addressable_shards(self) -> list[Shard]:
@@ -158,8 +160,10 @@ class ArrayImpl(Array):
             replicas: Any = _replica_ids(index_map) if tiling is None else replica_ids(tiling, self.shape)
             if self._sig.spans and tiling is not None:
                 replicas = [r for d, r in zip(self._sig.devices, replicas, strict=True) if d.is_local]
-            self._shards = [Shard(self, device, index, replica)
-                            for (device, index), replica in zip(index_map.items(), replicas, strict=True)]  # fmt: skip
+            self._shards = [
+                Shard(self, device, index, replica)
+                for (device, index), replica in zip(index_map.items(), replicas, strict=True)
+            ]
         return list(self._shards)
 
     def addressable_data(self, index: int) -> ArrayImpl:
@@ -500,8 +504,10 @@ def _guard_transfer(value: Ndarray, guard: str) -> None:
 
         logging.getLogger("shardwise").warning("host-to-device transfer of %s", shown)
     else:
-        raise JaxRuntimeError(f"Disallowed host-to-device transfer: {shown} entered implicitly under transfer_guard({guard!r}). Place it "
-                              "with device_put first, or allow transfers.")  # fmt: skip
+        raise JaxRuntimeError(
+            f"Disallowed host-to-device transfer: {shown} entered implicitly under transfer_guard({guard!r}). Place it "
+            "with device_put first, or allow transfers."
+        )
 
 
 def from_literal(x: Literal) -> ArrayImpl:

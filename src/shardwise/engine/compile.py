@@ -58,8 +58,16 @@ class Executable:
     __slots__ = ("_announced", "_forms", "_written", "call", "device_program", "grid", "in_dims", "in_sigs", "kept", "name",
                  "out_dims", "out_sigs", "owned", "placements", "plan", "program", "seconds", "transfers")  # fmt: skip
 
-    def __init__(self, in_sigs: Sequence[Signature], module: Module, context: Context, out_sigs: Sequence[Signature],
-                 seconds: dict[str, float], owned: Sequence[int] = (), names: Sequence[str] = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_sigs: Sequence[Signature],
+        module: Module,
+        context: Context,
+        out_sigs: Sequence[Signature],
+        seconds: dict[str, float],
+        owned: Sequence[int] = (),
+        names: Sequence[str] = (),
+    ) -> None:
         """`module` has been partitioned; here it is scheduled. `owned`: arguments that a call deletes, and whose buffers results may
         take. One that raises leaves them, but for those whose buffers have been taken by then. `names`: the arguments'.
         """
@@ -137,8 +145,10 @@ class Executable:
                 if x.dtype.kind in "fc":
                     for looked, test, what in ((nans, np.isnan, "nan"), (infs, np.isinf, "inf")):
                         if looked and test(x.block).any():
-                            raise FloatingPointError(f"invalid value ({what}) encountered in {self.name}: a result of type "
-                                                     f"{x.aval.str_short()} holds it.")  # fmt: skip
+                            raise FloatingPointError(
+                                f"invalid value ({what}) encountered in {self.name}: a result of type "
+                                f"{x.aval.str_short()} holds it."
+                            )
             for i in self.owned:
                 x = args[i]
                 if isinstance(x, ArrayImpl):
@@ -241,9 +251,16 @@ def _uncollected(make: F) -> F:
 
 
 @_uncollected
-def compile_program(program: Program, in_sigs: Sequence[Signature], out_shardings: Sequence[Sharding | None], *,
-                    names: Sequence[str] = (), default_mesh: Mesh | None = None, legacy: bool = False,
-                    owned: Owned | None = None) -> Executable:  # fmt: skip
+def compile_program(
+    program: Program,
+    in_sigs: Sequence[Signature],
+    out_shardings: Sequence[Sharding | None],
+    *,
+    names: Sequence[str] = (),
+    default_mesh: Mesh | None = None,
+    legacy: bool = False,
+    owned: Owned | None = None,
+) -> Executable:
     """Compile `program` for arguments of these signatures.
 
     `out_shardings` fixes the layout of results (None: propagation decides). `names` are the arguments' names for errors.
@@ -258,8 +275,10 @@ def compile_program(program: Program, in_sigs: Sequence[Signature], out_sharding
     given, in_sigs = in_sigs, [_seen(s) for s in in_sigs]
     devices, committed = _devices(program.name, in_sigs, names, out_shardings, inner, default_mesh, legacy)
     grid = make_grid(devices, _meshes(program, devices, in_sigs, out_shardings, default_mesh))
-    fixed = [None if s is None else Placement(_fixed_dims(grid, s, v.aval), spec_axes(s, v.aval.ndim)[1])
-             for s, v in zip(out_shardings, program.outputs, strict=True)]  # fmt: skip
+    fixed = [
+        None if s is None else Placement(_fixed_dims(grid, s, v.aval), spec_axes(s, v.aval.ndim)[1])
+        for s, v in zip(out_shardings, program.outputs, strict=True)
+    ]
     free = [i >= program.num_consts and not sig.committed for i, sig in enumerate(in_sigs)]
     context = Context(grid, tuple(free), tuple(fixed))
     seconds["inline"] = time.perf_counter() - start
@@ -360,8 +379,15 @@ def _device_tuple(item: Any) -> tuple[Device, ...]:
     return tuple(item.devices.flat) if isinstance(item, Mesh) else item.device_list
 
 
-def _devices(name: str, in_sigs: Sequence[Signature], names: Sequence[str], outs: Sequence[Sharding | None],
-             inner: Sequence[Any], default_mesh: Mesh | None, legacy: bool) -> tuple[tuple[Device, ...], bool]:  # fmt: skip
+def _devices(
+    name: str,
+    in_sigs: Sequence[Signature],
+    names: Sequence[str],
+    outs: Sequence[Sharding | None],
+    inner: Sequence[Any],
+    default_mesh: Mesh | None,
+    legacy: bool,
+) -> tuple[tuple[Device, ...], bool]:
     """The one ordered device list of the computation, and whether anything commits it; raises where two disagree."""
     found: tuple[Device, ...] | None = None
     subject = ""
@@ -397,8 +423,13 @@ def _devices(name: str, in_sigs: Sequence[Signature], names: Sequence[str], outs
     return found, True
 
 
-def _meshes(program: Program, devices: tuple[Device, ...], in_sigs: Sequence[Signature], outs: Sequence[Sharding | None],
-            default_mesh: Mesh | None) -> list[MeshKey]:  # fmt: skip
+def _meshes(
+    program: Program,
+    devices: tuple[Device, ...],
+    in_sigs: Sequence[Signature],
+    outs: Sequence[Sharding | None],
+    default_mesh: Mesh | None,
+) -> list[MeshKey]:
     """All meshes that take part, the arguments' first."""
     keys: list[MeshKey] = []
     for sig in in_sigs:

@@ -83,9 +83,11 @@ def as_target(device: Any) -> Sharding | None:
         if device.layout is Layout.AUTO:
             raise ValueError(f"sharding and layout in `Layout` instance should be concrete. Got layout: {device}.")
         return device.resolved("device_put")
-    raise ValueError("`jax.device_put` only accepts `None`, `jax.sharding.Sharding`, `jax.Device`, "
-                     "`jax.sharding.PartitionSpec` or a pytree "
-                     f"of these values. Received invalid value: {device}")  # fmt: skip
+    raise ValueError(
+        "`jax.device_put` only accepts `None`, `jax.sharding.Sharding`, `jax.Device`, "
+        "`jax.sharding.PartitionSpec` or a pytree "
+        f"of these values. Received invalid value: {device}"
+    )
 
 
 def is_target_leaf(x: Any) -> bool:
@@ -117,10 +119,15 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
             if type(leaf) is ArrayImpl and leaf._sig.devices != target.device_list:
                 guard_explicit_move(leaf._sig, target.device_list)
     puts = zip(values, resolved, targets, origins, flags[1], strict=True)
-    return tree_unflatten(tree, [
-        _put(v, t, a is not None and not a) if not isinstance(v, Tracer) and is_eager() else _put_traced(v, t, given, origin)
-        for v, t, given, origin, a in puts
-    ])  # fmt: skip
+    return tree_unflatten(
+        tree,
+        [
+            _put(v, t, a is not None and not a)
+            if not isinstance(v, Tracer) and is_eager()
+            else _put_traced(v, t, given, origin)
+            for v, t, given, origin, a in puts
+        ],
+    )
 
 
 def _per_leaf(spec: Any, x: Any, what: str) -> list[Any]:

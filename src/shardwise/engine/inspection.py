@@ -43,8 +43,16 @@ class ShapeDtypeStruct:
 
     __slots__ = ("dtype", "manual_axis_type", "shape", "sharding", "weak_type")
 
-    def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False,
-                 manual_axis_type: Any = None, is_ref: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        shape: Any,
+        dtype: Any,
+        *,
+        sharding: Any = None,
+        weak_type: bool = False,
+        manual_axis_type: Any = None,
+        is_ref: bool = False,
+    ) -> None:
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
         if is_ref:
@@ -59,8 +67,10 @@ class ShapeDtypeStruct:
                 )
             sharding = NamedSharding(mesh, sharding)
         if sharding is not None and not isinstance(sharding, Sharding):
-            raise ValueError(f"sharding should be an instance of `jax.sharding.Sharding`, `jax.sharding.PartitionSpec` or None. Got "
-                             f"{sharding} of type {type(sharding)}.")  # fmt: skip
+            raise ValueError(
+                f"sharding should be an instance of `jax.sharding.Sharding`, `jax.sharding.PartitionSpec` or None. Got "
+                f"{sharding} of type {type(sharding)}."
+            )
         self.shape = tuple(shape)
         checked = config.dialect.arrays.struct_checks_spec
         if checked and isinstance(sharding, NamedSharding) and len(sharding.spec) > self.ndim:

@@ -55,8 +55,9 @@ def _check_divides(sharding: Sharding, shape: Shape) -> None:
             raise IndivisibleError(indivisible_text(sharding, dim, shape, tiling.ways))  # type: ignore[union-attr]
 
 
-def make_array_from_single_device_arrays(shape: Shape, sharding: Sharding, arrays: Sequence[Array], *,
-                                         dtype: Any = None) -> ArrayImpl:  # fmt: skip
+def make_array_from_single_device_arrays(
+    shape: Shape, sharding: Sharding, arrays: Sequence[Array], *, dtype: Any = None
+) -> ArrayImpl:
     """The Array of global `shape` whose content on each device is the given single-device array.
 
     `arrays` holds one array per addressable device of `sharding`, in any order: each is matched by its device. All have
@@ -85,20 +86,28 @@ def make_array_from_single_device_arrays(shape: Shape, sharding: Sharding, array
     given = [a for a in arrays if isinstance(a, ArrayImpl)]
     want = canonicalize(dtype) if dtype is not None else given[0].dtype
     if given and dtype is not None and want != given[0].dtype:
-        raise ValueError(f"If `dtype` is provided to `{SINGLE}`, it must match the dtype of the addressable shards. Got dtype={want} and "
-                         f"shard dtype={given[0].dtype}`.")  # fmt: skip
+        raise ValueError(
+            f"If `dtype` is provided to `{SINGLE}`, it must match the dtype of the addressable shards. Got dtype={want} and "
+            f"shard dtype={given[0].dtype}`."
+        )
     for a in given:
         if len(a.sharding.device_set) != 1:
-            raise ValueError("When making an array from single-device arrays the input arrays must have one shard each. An argument "
-                             f"array had {len(a.sharding.device_set)} shard(s).")  # fmt: skip
+            raise ValueError(
+                "When making an array from single-device arrays the input arrays must have one shard each. An argument "
+                f"array had {len(a.sharding.device_set)} shard(s)."
+            )
     wanted = [d for d in sharding.device_list if d.is_local]
     if len(given) != len(wanted):
-        raise ValueError(f"Expected {len(wanted)} per-device arrays (this is how many devices are addressable by the sharding), "
-                         f"but got {len(given)}")  # fmt: skip
+        raise ValueError(
+            f"Expected {len(wanted)} per-device arrays (this is how many devices are addressable by the sharding), "
+            f"but got {len(given)}"
+        )
     by_device = {a._sig.devices[0]: a for a in given}
     if len(by_device) != len(given):
-        raise ValueError("When making an array from single-device arrays, the input arrays must be from distinct devices, but got device "
-                         f"IDs {[a._sig.devices[0].id for a in given]}")  # fmt: skip
+        raise ValueError(
+            "When making an array from single-device arrays, the input arrays must be from distinct devices, but got device "
+            f"IDs {[a._sig.devices[0].id for a in given]}"
+        )
     _check_devices(set(wanted), set(by_device))
     _check_divides(sharding, shape)
     shard_shape = sharding.shard_shape(shape)
@@ -109,8 +118,10 @@ def make_array_from_single_device_arrays(shape: Shape, sharding: Sharding, array
                 f"Input buffers to `Array` must have matching dtypes. Got {a.dtype}, expected {want} for buffer: {a}"
             )
         if a.shape != shard_shape:
-            raise ValueError(f"Expected shard shape {shard_shape} doesn't match the single device array shape {a.shape}. Shape of Array is "
-                             f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}")  # fmt: skip
+            raise ValueError(
+                f"Expected shard shape {shard_shape} doesn't match the single device array shape {a.shape}. Shape of Array is "
+                f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}"
+            )
     sig = signature(aval, sharding, True)
     parts = [by_device[d].dense for d in wanted]
     if sig.spans:
@@ -209,17 +220,21 @@ def make_array_from_callback(
     parts = [_callback_result(data_callback(index)) for index in indices]
     want = parts[0].dtype if dtype is None else canonicalize(dtype)
     if dtype is not None and parts and parts[0].dtype != want:
-        raise ValueError(f"If `dtype` is provided to `{api}`, it must match the dtype of the addressable shards. Got dtype={want} and "
-                         f"shard dtype={parts[0].dtype}`.")  # fmt: skip
+        raise ValueError(
+            f"If `dtype` is provided to `{api}`, it must match the dtype of the addressable shards. Got dtype={want} and "
+            f"shard dtype={parts[0].dtype}`."
+        )
     for part in parts:
         if part.dtype != want:
             raise ValueError(
                 f"Input buffers to `Array` must have matching dtypes. Got {part.dtype}, expected {want} for buffer: {part}"
             )
         if part.shape != shard_shape:
-            raise ValueError(f"Expected shard shape {shard_shape} doesn't match the single device array shape "
-                             f"{part.shape}. Shape of Array is "
-                             f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}")  # fmt: skip
+            raise ValueError(
+                f"Expected shard shape {shard_shape} doesn't match the single device array shape "
+                f"{part.shape}. Shape of Array is "
+                f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}"
+            )
     sig = signature(array_type(shape, want, False, sharding), sharding, True)
     if sharding.is_fully_replicated:
         return _brought(sig, parts[0].dense)
@@ -274,8 +289,10 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
             continue
         checked = config.dialect.arrays.local_data_checks_shape
         if checked and shape is not None and tuple(shape) != value.shape:
-            raise ValueError("When calling `make_array_from_process_local_data` on a single process, global_shape must be None or equal to "
-                             f"local_data.shape; got {shape} for data of shape {value.shape}.")  # fmt: skip
+            raise ValueError(
+                "When calling `make_array_from_process_local_data` on a single process, global_shape must be None or equal to "
+                f"local_data.shape; got {shape} for data of shape {value.shape}."
+            )
         check_placeable(resolved, value.aval, "device_put args")
         out.append(device_put(leaf, resolved))
     return tree_unflatten(tree, out)

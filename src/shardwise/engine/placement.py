@@ -24,8 +24,9 @@ from shardwise.sharding import (
 from shardwise.sharding.derive import sharding_like, spec_of_tiling
 
 
-def incompatible_devices(name: str, first: str, first_devices: Sequence[Device], second: str,
-                         second_devices: Sequence[Device]) -> ValueError:  # fmt: skip
+def incompatible_devices(
+    name: str, first: str, first_devices: Sequence[Device], second: str, second_devices: Sequence[Device]
+) -> ValueError:
     """The error for two subjects of one computation that are committed to different devices."""
     of_argument = config.dialect.jit.argument_devices_text
 
@@ -42,8 +43,14 @@ def incompatible_devices(name: str, first: str, first_devices: Sequence[Device],
     )
 
 
-def derive_sharding(grid: Grid, dims: DimAxes, aval: ShapedArray, in_sigs: Sequence[Signature],
-                    named: Sequence[Any], default_mesh: Mesh | None) -> Sharding:  # fmt: skip
+def derive_sharding(
+    grid: Grid,
+    dims: DimAxes,
+    aval: ShapedArray,
+    in_sigs: Sequence[Signature],
+    named: Sequence[Any],
+    default_mesh: Mesh | None,
+) -> Sharding:
     """The sharding object of a result with layout `dims`: like that of the first operand that lies on the grid."""
     tiling = Tiling(grid.sizes, grid.names, grid.positions(dims))
     if aval.mesh is not None:
@@ -61,8 +68,14 @@ def derive_sharding(grid: Grid, dims: DimAxes, aval: ShapedArray, in_sigs: Seque
     return sharding_like(NamedSharding(default_mesh, PartitionSpec()), tiling)
 
 
-def _explicit(grid: Grid, tiling: Tiling, aval: ShapedArray, in_sigs: Sequence[Signature], named: Sequence[Any],
-              default_mesh: Mesh | None) -> Sharding:  # fmt: skip
+def _explicit(
+    grid: Grid,
+    tiling: Tiling,
+    aval: ShapedArray,
+    in_sigs: Sequence[Signature],
+    named: Sequence[Any],
+    default_mesh: Mesh | None,
+) -> Sharding:
     """On explicit meshes the spec is padded to the rank and repeats the type."""
     typed = aval.mesh
     assert typed is not None

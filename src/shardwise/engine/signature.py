@@ -55,8 +55,10 @@ class Signature:
             )
         owned = ownership(self.devices, tiling.mesh_shape)
         self.positions = owned_positions(tiling.dims, tiling.mesh_shape, owned.coordinates)
-        local = tuple(n if p is None else n // ways * len(p)
-                      for n, ways, p in zip(shape, tiling.ways, self.positions, strict=True))  # fmt: skip
+        local = tuple(
+            n if p is None else n // ways * len(p)
+            for n, ways, p in zip(shape, tiling.ways, self.positions, strict=True)
+        )
         self.form = block_form(local, tiling.dims, owned.extents)
 
     def part_of(self, dense: Ndarray) -> Ndarray:
@@ -93,6 +95,13 @@ def array_type(shape: tuple[int, ...], dtype: Any, weak_type: bool, sharding: Sh
         spec.extend(() for _ in range(len(shape) - len(spec)))
         unreduced = getattr(sharding.spec, "unreduced", frozenset())
         reduced = getattr(sharding.spec, "reduced", frozenset())
-        return ShapedArray(shape, dtype, weak_type, mesh=mesh, spec=tuple(spec), unreduced=frozenset(unreduced),
-                           reduced=frozenset(reduced))  # fmt: skip
+        return ShapedArray(
+            shape,
+            dtype,
+            weak_type,
+            mesh=mesh,
+            spec=tuple(spec),
+            unreduced=frozenset(unreduced),
+            reduced=frozenset(reduced),
+        )
     return ShapedArray(shape, dtype, weak_type)

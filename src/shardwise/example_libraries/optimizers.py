@@ -90,8 +90,10 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
         def tree_update(i: Any, gradients: Any, opt_state: OptimizerState) -> OptimizerState:
             leaves, tree = tree_flatten(gradients)
             if tree != opt_state.tree_def:
-                raise TypeError(f"optimizer update function was passed a gradient tree that did not match the parameter tree: "
-                                f"parameters have {opt_state.tree_def}, gradients {tree}.")  # fmt: skip
+                raise TypeError(
+                    f"optimizer update function was passed a gradient tree that did not match the parameter tree: "
+                    f"parameters have {opt_state.tree_def}, gradients {tree}."
+                )
             return packed([update(i, g, s) for g, s in zip(leaves, states(opt_state), strict=True)], tree)
 
         def tree_params(opt_state: OptimizerState) -> Any:

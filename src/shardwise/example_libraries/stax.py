@@ -46,8 +46,16 @@ def _shape_after(fun: Callable[[Any], Any], shape: Shape, open_dim: int) -> Shap
     return (*out[:open_dim], shape[open_dim], *out[open_dim + 1 :])
 
 
-def _convolution(conv: Callable[..., Any], dimension_numbers: Any, out_chan: int, filter_shape: Sequence[int],
-                 strides: Sequence[int] | None, padding: Any, W_init: Any, b_init: Any) -> Layer:  # fmt: skip
+def _convolution(
+    conv: Callable[..., Any],
+    dimension_numbers: Any,
+    out_chan: int,
+    filter_shape: Sequence[int],
+    strides: Sequence[int] | None,
+    padding: Any,
+    W_init: Any,
+    b_init: Any,
+) -> Layer:
     lhs_spec, rhs_spec, out_spec = dimension_numbers
     steps = tuple(strides) if strides else (1,) * len(filter_shape)
     W_init = glorot_normal(rhs_spec.index("I"), rhs_spec.index("O")) if W_init is None else W_init
@@ -69,16 +77,30 @@ def _convolution(conv: Callable[..., Any], dimension_numbers: Any, out_chan: int
     return init_fun, apply_fun
 
 
-def GeneralConv(dimension_numbers: Any, out_chan: int, filter_shape: Sequence[int], strides: Sequence[int] | None = None,
-                padding: Any = "VALID", W_init: Any = None, b_init: Any = None) -> Layer:  # fmt: skip
+def GeneralConv(
+    dimension_numbers: Any,
+    out_chan: int,
+    filter_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    padding: Any = "VALID",
+    W_init: Any = None,
+    b_init: Any = None,
+) -> Layer:
     """A convolution; `dimension_numbers` are three texts such as ``('NHWC', 'HWIO', 'NHWC')``."""
     return _convolution(
         lax.conv_general_dilated, dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init
     )
 
 
-def GeneralConvTranspose(dimension_numbers: Any, out_chan: int, filter_shape: Sequence[int], strides: Sequence[int] | None = None,
-                         padding: Any = "VALID", W_init: Any = None, b_init: Any = None) -> Layer:  # fmt: skip
+def GeneralConvTranspose(
+    dimension_numbers: Any,
+    out_chan: int,
+    filter_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    padding: Any = "VALID",
+    W_init: Any = None,
+    b_init: Any = None,
+) -> Layer:
     """A transposed convolution."""
     return _convolution(lax.conv_transpose, dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init)
 
@@ -88,8 +110,14 @@ ConvTranspose = functools.partial(GeneralConvTranspose, ("NHWC", "HWIO", "NHWC")
 Conv1DTranspose = functools.partial(GeneralConvTranspose, ("NHC", "HIO", "NHC"))
 
 
-def BatchNorm(axis: Any = (0, 1, 2), epsilon: float = 1e-5, center: bool = True, scale: bool = True, beta_init: Any = zeros,
-              gamma_init: Any = ones) -> Layer:  # fmt: skip
+def BatchNorm(
+    axis: Any = (0, 1, 2),
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+    beta_init: Any = zeros,
+    gamma_init: Any = ones,
+) -> Layer:
     """Zero mean and unit variance over the dims `axis`, then a learned scale and shift of each entry of the others."""
     axes = (axis,) if jnp.isscalar(axis) else tuple(axis)
 
@@ -126,8 +154,12 @@ Gelu = elementwise(nn.gelu)
 
 
 def _pooling(reducer: Callable[..., Any], init_val: Any, rescaled: bool) -> Callable[..., Layer]:
-    def layer(window_shape: Sequence[int], strides: Sequence[int] | None = None, padding: str = "VALID",
-              spec: str | None = None) -> Layer:  # fmt: skip
+    def layer(
+        window_shape: Sequence[int],
+        strides: Sequence[int] | None = None,
+        padding: str = "VALID",
+        spec: str | None = None,
+    ) -> Layer:
         """A reduction over windows of the spatial dims; `spec` names the dims, ``'NHWC'`` unless given."""
         names = spec or "NHWC"
         sizes, steps = iter(window_shape), iter(strides or (1,) * len(window_shape))
@@ -193,8 +225,10 @@ def Dropout(rate: float, mode: str = "train") -> Layer:
     def apply_fun(params: Any, inputs: Any, **kwargs: Any) -> Any:
         rng = kwargs.get("rng")
         if rng is None:
-            raise ValueError("Dropout layer requires apply_fun to be called with a PRNG key argument: "
-                             "apply_fun(params, inputs, rng=key).")  # fmt: skip
+            raise ValueError(
+                "Dropout layer requires apply_fun to be called with a PRNG key argument: "
+                "apply_fun(params, inputs, rng=key)."
+            )
         if mode != "train":
             return inputs
         return jnp.where(random.bernoulli(rng, rate, inputs.shape), inputs / rate, 0)

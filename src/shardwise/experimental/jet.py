@@ -13,8 +13,9 @@ from shardwise.transforms.derivatives.autodiff import jvp
 __all__ = ["jet"]
 
 
-def jet(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequence[Any]],
-        factorial_scaled: bool = True) -> tuple[Any, Any]:  # fmt: skip
+def jet(
+    fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequence[Any]], factorial_scaled: bool = True
+) -> tuple[Any, Any]:
     """``(fun(*primals), derivatives)`` of `fun` along the curve whose derivatives at 0 are `primals` and `series`.
 
     ``series[i][k]`` is the (k+1)-th derivative of argument i. The result holds for each output the list of its

@@ -38,8 +38,20 @@ _OF[5, :6] = [35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84]
 _STEP = _OF[5]
 _ERROR = _STEP - np.array([1951 / 21600, 0, 22642 / 50085, 451 / 720, -12231 / 42400, 649 / 6300, 1 / 60])
 # Half a step, for the polynomial between.
-_MIDDLE = np.array([6025192743 / 30085553152, 0, 51252292925 / 65400821598, -2691868925 / 45128329728,
-                    187940372067 / 1594534317056, -1776094331 / 19743644256, 11237099 / 235043384]) / 2  # fmt: skip
+_MIDDLE = (
+    np.array(
+        [
+            6025192743 / 30085553152,
+            0,
+            51252292925 / 65400821598,
+            -2691868925 / 45128329728,
+            187940372067 / 1594534317056,
+            -1776094331 / 19743644256,
+            11237099 / 235043384,
+        ]
+    )
+    / 2
+)
 # Columns: how much of dt * dy0, dt * dy1, y0, y1 and y_middle each coefficient of the quartic takes, highest power first.
 _QUARTIC = np.array([[-2, 2, -8, -8, 16], [5, -3, 18, 14, -32], [-4, 1, -11, -5, 16], [1, 0, 0, 0, 0], [0, 0, 1, 0, 0]])
 
@@ -160,8 +172,16 @@ def _on_trees(func: Any, rtol: Any, atol: Any, mxstep: Any, hmax: Any, y0: Any, 
     return vmap(unravel)(ys)
 
 
-def odeint(func: Callable[..., Any], y0: Any, t: Any, *args: Any, rtol: float = 1.4e-8, atol: float = 1.4e-8,
-           mxstep: Any = jnp.inf, hmax: Any = jnp.inf) -> Any:  # fmt: skip
+def odeint(
+    func: Callable[..., Any],
+    y0: Any,
+    t: Any,
+    *args: Any,
+    rtol: float = 1.4e-8,
+    atol: float = 1.4e-8,
+    mxstep: Any = jnp.inf,
+    hmax: Any = jnp.inf,
+) -> Any:
     """The solution of dy/dt = func(y, t, *args) at the increasing times `t` [times], starting with y0 at t[0].
 
     `y0` is an array or a tree of arrays; the result is the same with a first dim [times]. Each step's error is kept under

@@ -39,8 +39,9 @@ class BCOO:
     n_batch = 0
     n_dense = 0
 
-    def __init__(self, args: tuple[Any, Any], *, shape: Sequence[int], indices_sorted: bool = False,
-                 unique_indices: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self, args: tuple[Any, Any], *, shape: Sequence[int], indices_sorted: bool = False, unique_indices: bool = False
+    ) -> None:
         self.data, self.indices = map(jnp.asarray, args)
         self.shape = tuple(shape)
         self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
@@ -152,8 +153,12 @@ class BCOO:
     def sort_indices(self) -> BCOO:
         """The elements in row-major order of their places."""
         _, order = self._sorted(self._inside())
-        return BCOO((self.data[order], self.indices[order]), shape=self.shape, indices_sorted=True,
-                    unique_indices=self.unique_indices)  # fmt: skip
+        return BCOO(
+            (self.data[order], self.indices[order]),
+            shape=self.shape,
+            indices_sorted=True,
+            unique_indices=self.unique_indices,
+        )
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
         """One element per place, in order; `nse` says how many there may be, which a traced function needs."""
@@ -265,8 +270,10 @@ def _index_type(size: int, old: Sequence[int], new: Sequence[int]) -> Any:
     """The type that counts so many elements."""
     wide = np.int64 if config.jax_enable_x64 else np.int32
     if size - 1 > np.iinfo(wide).max:
-        raise ValueError(f"reshape of a BCOO {tuple(old)} to {tuple(new)} merges or cuts dims of {size} elements, more than an index "
-                         f"of type {np.dtype(wide).name} counts. Keep these dims, or enable x64.")  # fmt: skip
+        raise ValueError(
+            f"reshape of a BCOO {tuple(old)} to {tuple(new)} merges or cuts dims of {size} elements, more than an index "
+            f"of type {np.dtype(wide).name} counts. Keep these dims, or enable x64."
+        )
     return wide if size - 1 > np.iinfo(np.int32).max else np.int32
 
 
@@ -277,9 +284,7 @@ def _unflatten(aux: tuple[tuple[int, ...], bool, bool], children: Any) -> BCOO:
     return self
 
 
-register_pytree_node(
-    BCOO, lambda m: ((m.data, m.indices), (m.shape, m.indices_sorted, m.unique_indices)), _unflatten
-)  # fmt: skip
+register_pytree_node(BCOO, lambda m: ((m.data, m.indices), (m.shape, m.indices_sorted, m.unique_indices)), _unflatten)
 
 
 # -- the same as functions ---------------------------------------------------------------------------------------------------------
@@ -328,8 +333,9 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> BCOO:
     return sp_mat * v
 
 
-def bcoo_dot_general(lhs: Any, rhs: Any, *, dimension_numbers: Any, precision: Any = None,
-                     preferred_element_type: Any = None) -> Array:  # fmt: skip
+def bcoo_dot_general(
+    lhs: Any, rhs: Any, *, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None
+) -> Array:
     """`lax.dot_general` of a `BCOO` and a dense array, or the other way round: dense.
 
     Elements are multiplied and added in their type, or in that of `preferred_element_type` if that is wider, whatever the
@@ -345,8 +351,13 @@ def bcoo_dot_general(lhs: Any, rhs: Any, *, dimension_numbers: Any, precision: A
     if isinstance(rhs, BCOO):
         if isinstance(lhs, BCOO):
             raise NotImplementedError("bcoo_dot_general of two BCOO; use todense() of one of them.")
-        swapped = bcoo_dot_general(rhs, lhs, dimension_numbers=((right, left), ((), ())), precision=precision,
-                                   preferred_element_type=preferred_element_type)  # fmt: skip
+        swapped = bcoo_dot_general(
+            rhs,
+            lhs,
+            dimension_numbers=((right, left), ((), ())),
+            precision=precision,
+            preferred_element_type=preferred_element_type,
+        )
         kept = rhs.ndim - len(right)
         return jnp.moveaxis(swapped, range(kept), range(swapped.ndim - kept, swapped.ndim))
     dense = jnp.asarray(rhs)
@@ -377,8 +388,14 @@ def empty(shape: Sequence[int], dtype: Any = None, index_dtype: Any = np.int32, 
     )
 
 
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, index_dtype: Any = np.int32,
-        sparse_format: str = "bcoo") -> BCOO:  # fmt: skip
+def eye(
+    N: int,
+    M: int | None = None,
+    k: int = 0,
+    dtype: Any = None,
+    index_dtype: Any = np.int32,
+    sparse_format: str = "bcoo",
+) -> BCOO:
     """Ones on the k-th diagonal of a matrix [N, M]."""
     _only_bcoo(sparse_format)
     columns = N if M is None else M

@@ -81,9 +81,14 @@ class WrappedFun:
 
     __slots__ = ("debug_info", "f", "params", "stores", "transforms")
 
-    def __init__(self, f: Callable[..., Any], transforms: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (),
-                 stores: tuple[Store | None, ...] = (), params: tuple[tuple[str, Any], ...] = (),
-                 debug_info: Any = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        transforms: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (),
+        stores: tuple[Store | None, ...] = (),
+        params: tuple[tuple[str, Any], ...] = (),
+        debug_info: Any = None,
+    ) -> None:
         self.f = f
         self.transforms = transforms
         self.stores = stores

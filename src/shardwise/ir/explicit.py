@@ -119,11 +119,15 @@ def specs_from_rule(name: str, in_types: Types, outs: Types, rule: Rule) -> tupl
                 continue
             first, *rest = factors
             if rest:
-                raise type_error(f"{name} on {t.str_short()}: dim {d} is split over {axes} and takes part in several dims "
-                                 "of the result. Give out_sharding=, or reshard first.")  # fmt: skip
+                raise type_error(
+                    f"{name} on {t.str_short()}: dim {d} is split over {axes} and takes part in several dims "
+                    "of the result. Give out_sharding=, or reshard first."
+                )
             if rule.kinds[first] is Kind.REPLICATE:
-                raise type_error(f"{name} needs dim {d} of {t.str_short()} whole, but it is split over {axes}. "
-                                 f"Reshard it to None in that dim first.")  # fmt: skip
+                raise type_error(
+                    f"{name} needs dim {d} of {t.str_short()} whole, but it is split over {axes}. "
+                    f"Reshard it to None in that dim first."
+                )
             known = factor_axes.setdefault(first, axes)
             if known != axes:
                 shown = ", ".join(str(spec_tuple(u)) for u in in_types if u.ndim)
@@ -182,10 +186,13 @@ def _check_legal(op: Op, in_types: Types, out: ShapedArray, spec: Spec) -> None:
         for a in axes:
             if a in used:
                 shown = ", ".join(t.str_short() for t in in_types)
-                dims = ",".join(f"{n}@{x[0] if len(x) == 1 else x}" if x else str(n)
-                                for n, x in zip(out.shape, spec, strict=True))  # fmt: skip
-                raise type_error(f"{op.name} of {shown} would give [{dims}], which uses mesh axis {a!r} twice. "
-                                 "Reshard an operand, or give out_sharding=.")  # fmt: skip
+                dims = ",".join(
+                    f"{n}@{x[0] if len(x) == 1 else x}" if x else str(n) for n, x in zip(out.shape, spec, strict=True)
+                )
+                raise type_error(
+                    f"{op.name} of {shown} would give [{dims}], which uses mesh axis {a!r} twice. "
+                    "Reshard an operand, or give out_sharding=."
+                )
             used.add(a)
 
 

@@ -341,8 +341,13 @@ class ProgramTrace(Trace):
         return program, self.captured
 
 
-def trace_program(fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], name: str = "f",
-                  arg_names: Sequence[str] = (), trace: ProgramTrace | None = None) -> tuple[Program, list[Any]]:  # fmt: skip
+def trace_program(
+    fun: Callable[..., Sequence[Any]],
+    types: Sequence[ShapedArray],
+    name: str = "f",
+    arg_names: Sequence[str] = (),
+    trace: ProgramTrace | None = None,
+) -> tuple[Program, list[Any]]:
     """Trace `fun(*tracers) -> flat list of values` into a Program; returns it with the captured values.
 
     Under `checking_leaks` raises LeakedTracerError if a tracer of this trace is still referred to afterwards.
@@ -356,8 +361,9 @@ def trace_program(fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray
     return recorded
 
 
-def _record(fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], names: Sequence[str],
-            trace: ProgramTrace) -> tuple[Program, list[Any]]:  # fmt: skip
+def _record(
+    fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], names: Sequence[str], trace: ProgramTrace
+) -> tuple[Program, list[Any]]:
     with tracing(trace), inside_trace.override(True):
         outs = fun(*[trace.new_arg(t, n) for t, n in zip(types, names, strict=True)])
         return trace.finish(list(outs))

@@ -58,9 +58,19 @@ class ShapedArray:
     ndim: int
     size: int
 
-    def __new__(cls, shape: Iterable[int], dtype: Any, weak_type: bool = False, *, mesh: AbstractMesh | None = None,
-                spec: Spec | None = None, vma: frozenset[str] = NO_AXES, unreduced: frozenset[str] = NO_AXES,
-                reduced: frozenset[str] = NO_AXES, sharding: NamedSharding | None = None) -> ShapedArray:  # fmt: skip
+    def __new__(
+        cls,
+        shape: Iterable[int],
+        dtype: Any,
+        weak_type: bool = False,
+        *,
+        mesh: AbstractMesh | None = None,
+        spec: Spec | None = None,
+        vma: frozenset[str] = NO_AXES,
+        unreduced: frozenset[str] = NO_AXES,
+        reduced: frozenset[str] = NO_AXES,
+        sharding: NamedSharding | None = None,
+    ) -> ShapedArray:
         shape = tuple(shape)
         if sharding is not None:
             mesh, spec, unreduced, reduced = _explicit_part(sharding, shape)
@@ -108,9 +118,15 @@ class ShapedArray:
         """This type with some fields replaced. A new shape drops the spec unless one is given."""
         keep = "shape" not in changes
         fields: dict[str, Any] = dict(
-            shape=self.shape, dtype=self.dtype, weak_type=self.weak_type, mesh=self.mesh,
-            spec=self.spec if keep else None, vma=self.vma, unreduced=self.unreduced, reduced=self.reduced,
-        )  # fmt: skip
+            shape=self.shape,
+            dtype=self.dtype,
+            weak_type=self.weak_type,
+            mesh=self.mesh,
+            spec=self.spec if keep else None,
+            vma=self.vma,
+            unreduced=self.unreduced,
+            reduced=self.reduced,
+        )
         fields.update(changes)
         return ShapedArray(fields.pop("shape"), fields.pop("dtype"), fields.pop("weak_type"), **fields)
 
@@ -160,8 +176,11 @@ class ShapedArray:
     def _marks(self) -> str:
         if not config.dialect.types.show_marks:
             return ""
-        parts = [f"{letter}:{_axes_text(tuple(sorted(axes)))}" for letter, axes in
-                 (("V", self.vma), ("U", self.unreduced), ("R", self.reduced)) if axes]  # fmt: skip
+        parts = [
+            f"{letter}:{_axes_text(tuple(sorted(axes)))}"
+            for letter, axes in (("V", self.vma), ("U", self.unreduced), ("R", self.reduced))
+            if axes
+        ]
         return "{" + ", ".join(parts) + "}" if parts else ""
 
     def __str__(self) -> str:

@@ -14,10 +14,17 @@ from shardwise.ops.shapes.transpose import transpose
 __all__ = ["conv_general_dilated_local"]
 
 
-def conv_general_dilated_local(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
-                               filter_shape: Sequence[int], lhs_dilation: Sequence[int] | None = None,
-                               rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None,
-                               precision: Any = None) -> Array:  # fmt: skip
+def conv_general_dilated_local(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    filter_shape: Sequence[int],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    precision: Any = None,
+) -> Array:
     """A convolution whose kernels are not shared: `rhs` has one for each place of the result.
 
     `lhs` is as of `conv_general_dilated`. `rhs` has three kinds of dims, in the order of `dimension_numbers`' kernel: features

@@ -72,8 +72,14 @@ def _polar_jvp(side: str, primals: tuple[Array], tangents: tuple[Array]) -> Any:
     return (batch_matmul(u, vh), _semidefinite(u, s, vh, side)), (du, dp)
 
 
-def qdwh(x: Any, *, is_hermitian: bool = False, max_iterations: int | None = None, eps: float | None = None,
-         dynamic_shape: tuple[int, int] | None = None) -> tuple[Array, Array, Array, Array]:  # fmt: skip
+def qdwh(
+    x: Any,
+    *,
+    is_hermitian: bool = False,
+    max_iterations: int | None = None,
+    eps: float | None = None,
+    dynamic_shape: tuple[int, int] | None = None,
+) -> tuple[Array, Array, Array, Array]:
     """u and h with x = u h for f[..., m, n] with m >= n, by weighted Halley iterations; how many there were, and whether they
     converged.
 

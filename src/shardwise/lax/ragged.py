@@ -39,20 +39,35 @@ class RaggedDotDimensionNumbers:
         object.__setattr__(self, "rhs_group_dimensions", tuple(rhs_group_dimensions))
 
 
-def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, precision: Any = None, preferred_element_type: Any = None,
-               group_offset: Any = None, out_sharding: Any = None) -> Array:  # fmt: skip
+def ragged_dot(
+    lhs: Any,
+    rhs: Any,
+    group_sizes: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    group_offset: Any = None,
+    out_sharding: Any = None,
+) -> Array:
     """Rows of `lhs` [m, k] in groups, each group times its own matrix of `rhs` [g, k, n]: [m, n].
 
     `group_sizes` [g] are integers; rows beyond their sum give zeros. Raises TypeError or ValueError for other ranks and sizes.
     """
     numbers = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
-    return ragged_dot_general(lhs, rhs, group_sizes, numbers, precision, preferred_element_type, group_offset,
-                              out_sharding=out_sharding)  # fmt: skip
+    return ragged_dot_general(
+        lhs, rhs, group_sizes, numbers, precision, preferred_element_type, group_offset, out_sharding=out_sharding
+    )
 
 
-def ragged_dot_general(lhs: Any, rhs: Any, group_sizes: Any, ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
-                       precision: Any = None, preferred_element_type: Any = None, group_offset: Any = None,
-                       out_sharding: Any = None) -> Array:  # fmt: skip
+def ragged_dot_general(
+    lhs: Any,
+    rhs: Any,
+    group_sizes: Any,
+    ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    group_offset: Any = None,
+    out_sharding: Any = None,
+) -> Array:
     """`dot_general` of groups along one dim of `lhs`, which the dimension numbers name.
 
     Where that dim is free, each group meets its own part of `rhs` (which has a dim over groups); where it is contracted, each

@@ -25,8 +25,17 @@ _INDEX = np.dtype(np.int32)
 __all__ = ["ragged_all_to_all"]
 
 
-def ragged_all_to_all(operand: Any, output: Any, input_offsets: Any, send_sizes: Any, output_offsets: Any, recv_sizes: Any, *,
-                      axis_name: Any, axis_index_groups: Any = None) -> Array:  # fmt: skip
+def ragged_all_to_all(
+    operand: Any,
+    output: Any,
+    input_offsets: Any,
+    send_sizes: Any,
+    output_offsets: Any,
+    recv_sizes: Any,
+    *,
+    axis_name: Any,
+    axis_index_groups: Any = None,
+) -> Array:
     """`output` with the rows that the devices of an axis send to this one.
 
     Of the n devices along the axis this one sends device j the rows `operand[input_offsets[j] :][: send_sizes[j]]`, to stand from
@@ -44,8 +53,12 @@ def ragged_all_to_all(operand: Any, output: Any, input_offsets: Any, send_sizes:
         raise NotImplementedError("ragged_all_to_all takes no axis_index_groups; make a mesh axis of the groups.")
     names, sizes = checked_axes(axis_name, "ragged_all_to_all")
     rows, into = as_array(operand), as_array(output)
-    numbers = {"input_offsets": input_offsets, "send_sizes": send_sizes, "output_offsets": output_offsets,
-               "recv_sizes": recv_sizes}  # fmt: skip
+    numbers = {
+        "input_offsets": input_offsets,
+        "send_sizes": send_sizes,
+        "output_offsets": output_offsets,
+        "recv_sizes": recv_sizes,
+    }
     values = {name: as_array(x) for name, x in numbers.items()}
     _check(rows, into, values, math.prod(sizes))
     if not rows.size or not into.size:

@@ -20,8 +20,15 @@ from shardwise.ops.shapes.reshape import reshape
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
-def scaled_dot(lhs: Any, rhs: Any, *, lhs_scale: Any = None, rhs_scale: Any = None, dimension_numbers: Any = None,
-               preferred_element_type: Any = None) -> Array:  # fmt: skip
+def scaled_dot(
+    lhs: Any,
+    rhs: Any,
+    *,
+    lhs_scale: Any = None,
+    rhs_scale: Any = None,
+    dimension_numbers: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """``dot_general(lhs * lhs_scale, rhs * rhs_scale)`` with operands and scales rounded to bfloat16.
 
     Args:
@@ -41,8 +48,10 @@ def scaled_dot(lhs: Any, rhs: Any, *, lhs_scale: Any = None, rhs_scale: Any = No
         dimension_numbers = (((a.ndim - 1,), (a.ndim - 2,)), (batch, batch))
     (a_contracted, b_contracted), (a_batch, b_batch) = dimension_numbers
     if a.ndim != b.ndim or len(a_batch) != len(b_batch) or len(a_contracted) != len(b_contracted):
-        raise TypeError(f"scaled_dot takes operands of one rank with as many batch and contracted dims, got shapes {a.shape} and "
-                        f"{b.shape} with dimension_numbers={dimension_numbers}.")  # fmt: skip
+        raise TypeError(
+            f"scaled_dot takes operands of one rank with as many batch and contracted dims, got shapes {a.shape} and "
+            f"{b.shape} with dimension_numbers={dimension_numbers}."
+        )
     a = _scaled("lhs", a, lhs_scale, a_contracted)
     b = _scaled("rhs", b, rhs_scale, b_contracted)
     return dot_general(a, b, dimension_numbers, preferred_element_type=wanted)
@@ -58,8 +67,10 @@ def _scaled(name: str, x: Array, scale: Any, contracted: Sequence[int]) -> Array
         m and n % m == 0 if d in contracted else n == m for d, (n, m) in enumerate(zip(x.shape, s.shape, strict=False))
     )
     if not fits:
-        raise TypeError(f"scaled_dot: {name}_scale of shape {s.shape} does not fit {name} of shape {x.shape}: contracted dims "
-                        f"{tuple(contracted)} are to be multiples, the others equal.")  # fmt: skip
+        raise TypeError(
+            f"scaled_dot: {name}_scale of shape {s.shape} does not fit {name} of shape {x.shape}: contracted dims "
+            f"{tuple(contracted)} are to be multiples, the others equal."
+        )
     for d in contracted:
         blocks = (*s.shape[: d + 1], x.shape[d] // s.shape[d], *s.shape[d + 1 :])
         spread = broadcast_in_dim(s, blocks, [i if i <= d else i + 1 for i in range(s.ndim)])

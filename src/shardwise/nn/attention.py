@@ -22,10 +22,21 @@ from shardwise.transforms.jit.jit import jit
 _IMPLEMENTATIONS = (None, "xla", "cudnn")
 
 
-def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None, *,
-                          scale: float | None = None, is_causal: bool = False, query_seq_lengths: Any = None,
-                          key_value_seq_lengths: Any = None, local_window_size: int | tuple[int, int] | None = None,
-                          implementation: str | None = None, return_residual: bool = False) -> Any:  # fmt: skip
+def dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    mask: Any = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: Any = None,
+    key_value_seq_lengths: Any = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: str | None = None,
+    return_residual: bool = False,
+) -> Any:
     """``softmax(query @ key.T * scale + bias) @ value`` for each head.
 
     Args:
@@ -66,8 +77,19 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
             f"The number of query heads must be a multiple of key/value heads, but got {q.shape[2]} vs {heads}"
         )
     window = (local_window_size,) * 2 if isinstance(local_window_size, int) else local_window_size
-    out, residual = _attend(q, k, v, bias, mask, lengths[0], lengths[1], 1 / math.sqrt(size) if scale is None else scale,
-                            is_causal=is_causal, window=window, with_residual=return_residual)  # fmt: skip
+    out, residual = _attend(
+        q,
+        k,
+        v,
+        bias,
+        mask,
+        lengths[0],
+        lengths[1],
+        1 / math.sqrt(size) if scale is None else scale,
+        is_causal=is_causal,
+        window=window,
+        with_residual=return_residual,
+    )
     out = jnp.reshape(out, shape)
     return (out, jnp.reshape(residual, shape[:-1])) if return_residual else out
 
@@ -87,9 +109,20 @@ def _check(name: str, x: Array | None, shape: tuple[int | None, ...], dtype: Any
 
 
 @functools.partial(jit, inline=True, static_argnames=("is_causal", "window", "with_residual"))
-def _attend(q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None, q_lengths: Array | None,
-            kv_lengths: Array | None, scale: Any, *, is_causal: bool, window: tuple[int, int] | None,
-            with_residual: bool) -> tuple[Array, Array | None]:  # fmt: skip
+def _attend(
+    q: Array,
+    k: Array,
+    v: Array,
+    bias: Array | None,
+    mask: Array | None,
+    q_lengths: Array | None,
+    kv_lengths: Array | None,
+    scale: Any,
+    *,
+    is_causal: bool,
+    window: tuple[int, int] | None,
+    with_residual: bool,
+) -> tuple[Array, Array | None]:
     batch, steps, heads, size = q.shape
     groups = k.shape[2]
     q = lax.reshape(q, (batch, steps, groups, heads // groups, size))
@@ -125,8 +158,16 @@ def _grouped(x: Array, groups: int) -> Array:
     return lax.reshape(x, (x.shape[0], groups, heads // groups, *x.shape[2:]))
 
 
-def _allowed(steps: int, keys: int, mask: Array | None, groups: int, q_lengths: Array | None, kv_lengths: Array | None,
-             is_causal: bool, window: tuple[int, int] | None) -> Array | None:  # fmt: skip
+def _allowed(
+    steps: int,
+    keys: int,
+    mask: Array | None,
+    groups: int,
+    q_lengths: Array | None,
+    kv_lengths: Array | None,
+    is_causal: bool,
+    window: tuple[int, int] | None,
+) -> Array | None:
     """Which products count, broadcastable to [B, K, G, T, S]; None if all do."""
     conditions: list[Array] = []
     if mask is not None:

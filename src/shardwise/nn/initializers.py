@@ -134,8 +134,15 @@ _MODES: dict[str, Any] = {
 }
 
 
-def variance_scaling(scale: Any, mode: str, distribution: str, in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1,
-                     batch_axis: AxisOrAxes = (), dtype: Any = None) -> Initializer:  # fmt: skip
+def variance_scaling(
+    scale: Any,
+    mode: str,
+    distribution: str,
+    in_axis: AxisOrAxes = -2,
+    out_axis: AxisOrAxes = -1,
+    batch_axis: AxisOrAxes = (),
+    dtype: Any = None,
+) -> Initializer:
     """An initializer whose values have mean 0 and variance ``scale / n``, n being a size of the layer.
 
     Args:
@@ -177,8 +184,10 @@ def _scaled(
         if is_real:
             return random.uniform(key, shape, dtype, -1, out_sharding=out_sharding) * jnp.sqrt(3 * variance)
         return _complex_uniform(key, shape, dtype) * jnp.sqrt(variance)
-    raise ValueError(f"invalid distribution for variance scaling initializer: {distribution!r}; expected 'truncated_normal', "
-                     "'normal' or 'uniform'.")  # fmt: skip
+    raise ValueError(
+        f"invalid distribution for variance scaling initializer: {distribution!r}; expected 'truncated_normal', "
+        "'normal' or 'uniform'."
+    )
 
 
 def _polar(radius: Array, key: Array, shape: tuple[int, ...], real: Any, dtype: Any) -> Array:
@@ -205,38 +214,44 @@ def _cut_complex_normal(key: Array, upper: Any, shape: tuple[int, ...], dtype: A
     return _polar(jnp.sqrt(-jnp.log(1 - inside)), of_angle, shape, real, dtype)
 
 
-def glorot_uniform(in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (),
-                   dtype: Any = None) -> Initializer:  # fmt: skip
+def glorot_uniform(
+    in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
+) -> Initializer:
     """`variance_scaling` of 1 over the mean of both fans, uniform; Xavier's initializer."""
     return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
-def glorot_normal(in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (),
-                  dtype: Any = None) -> Initializer:  # fmt: skip
+def glorot_normal(
+    in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
+) -> Initializer:
     """`variance_scaling` of 1 over the mean of both fans, truncated normal; Xavier's initializer."""
     return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
-def lecun_uniform(in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (),
-                  dtype: Any = None) -> Initializer:  # fmt: skip
+def lecun_uniform(
+    in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
+) -> Initializer:
     """`variance_scaling` of 1 over the number of inputs, uniform; LeCun's initializer."""
     return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
-def lecun_normal(in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (),
-                 dtype: Any = None) -> Initializer:  # fmt: skip
+def lecun_normal(
+    in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
+) -> Initializer:
     """`variance_scaling` of 1 over the number of inputs, truncated normal; LeCun's initializer."""
     return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
-def he_uniform(in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (),
-               dtype: Any = None) -> Initializer:  # fmt: skip
+def he_uniform(
+    in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
+) -> Initializer:
     """`variance_scaling` of 2 over the number of inputs, uniform; Kaiming He's initializer."""
     return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
-def he_normal(in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (),
-              dtype: Any = None) -> Initializer:  # fmt: skip
+def he_normal(
+    in_axis: AxisOrAxes = -2, out_axis: AxisOrAxes = -1, batch_axis: AxisOrAxes = (), dtype: Any = None
+) -> Initializer:
     """`variance_scaling` of 2 over the number of inputs, truncated normal; Kaiming He's initializer."""
     return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 

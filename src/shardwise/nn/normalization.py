@@ -140,8 +140,9 @@ def _logsumexp(a: Any, axis: Any, b: Any, keepdims: bool, return_sign: bool, whe
     return result
 
 
-def logsumexp(a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False,
-              where: Any = None) -> Any:  # fmt: skip
+def logsumexp(
+    a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
+) -> Any:
     """``log(sum(b * exp(a)))`` over `axis` without overflow; with `return_sign` also the sum's sign.
 
     Without it, a negative sum of reals gives NaN. `where` masks elements out.
@@ -181,8 +182,16 @@ def _standardize(x: Any, axis: Any, mean: Any, variance: Any, epsilon: Any, wher
     return jnp.subtract(x, mean) * lax.rsqrt(jnp.add(variance, epsilon))
 
 
-def standardize(x: Any, axis: Axis = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None, *,
-                algorithm: str = "fast") -> Array:  # fmt: skip
+def standardize(
+    x: Any,
+    axis: Axis = -1,
+    mean: Any = None,
+    variance: Any = None,
+    epsilon: Any = 1e-5,
+    where: Any = None,
+    *,
+    algorithm: str = "fast",
+) -> Array:
     """``(x - mean) / sqrt(variance + epsilon)``, with the mean and variance over `axis` unless given.
 
     algorithm: 'fast' finds both in one pass, 'stable' the variance from distances to the mean. ValueError for others.
@@ -207,8 +216,9 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1
     classes = concrete_int(num_classes, "num_classes of one_hot")
     code = jnp.asarray(x)
     if not is_integer(code.dtype):
-        warnings.warn(f"jax.nn.one_hot input should be integer-typed; got dtype={code.dtype}.", DeprecationWarning,
-                      stacklevel=2)  # fmt: skip
+        warnings.warn(
+            f"jax.nn.one_hot input should be integer-typed; got dtype={code.dtype}.", DeprecationWarning, stacklevel=2
+        )
     wanted = default_dtype("f") if dtype is None else check_requested(dtype, "one_hot")
     if isinstance(axis, str):
         devices = lax.axis_size(axis)

@@ -81,8 +81,14 @@ def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockS
     raise ValueError(f"Unsupported mode: {mode!r}; expected 'nvfp4' or 'mxfp8'.")
 
 
-def scaled_dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, preferred_element_type: Any = np.float32,
-                       configs: list[BlockScaleConfig] | None = None, implementation: str | None = None) -> Array:  # fmt: skip
+def scaled_dot_general(
+    lhs: Any,
+    rhs: Any,
+    dimension_numbers: Any,
+    preferred_element_type: Any = np.float32,
+    configs: list[BlockScaleConfig] | None = None,
+    implementation: str | None = None,
+) -> Array:
     """`lax.dot_general` of operands quantized in blocks; without `configs` of the operands as they are.
 
     NotImplementedError for `configs` and for an `implementation` such as 'cudnn', which are for GPUs.

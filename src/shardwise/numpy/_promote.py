@@ -134,8 +134,11 @@ def sequence(name: str, xs: Any) -> list[Any]:
 def concrete(x: Any, what: str) -> np.ndarray[Any, Any]:
     """The value of `x` as a NumPy array; ConcretizationTypeError saying what needs it if `x` is traced."""
     if isinstance(x, Tracer):
-        raise not_concrete(x, f"{what} must be known while tracing",
-                           "Pass it as a static argument, or compute it outside of the transformed function.")  # fmt: skip
+        raise not_concrete(
+            x,
+            f"{what} must be known while tracing",
+            "Pass it as a static argument, or compute it outside of the transformed function.",
+        )
     return np.asarray(x.value if isinstance(x, Literal) else x)
 
 

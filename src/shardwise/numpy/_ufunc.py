@@ -38,10 +38,22 @@ class ufunc:
         identity: the value that `reduce` gives for nothing; None if there is none.
     """
 
-    def __init__(self, func: Callable[..., Any], /, nin: int, nout: int, *, name: str | None = None,
-                 nargs: int | None = None, identity: Any = None, call: Callable[..., Any] | None = None,
-                 reduce: Callable[..., Any] | None = None, accumulate: Callable[..., Any] | None = None,
-                 at: Callable[..., Any] | None = None, reduceat: Callable[..., Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        /,
+        nin: int,
+        nout: int,
+        *,
+        name: str | None = None,
+        nargs: int | None = None,
+        identity: Any = None,
+        call: Callable[..., Any] | None = None,
+        reduce: Callable[..., Any] | None = None,
+        accumulate: Callable[..., Any] | None = None,
+        at: Callable[..., Any] | None = None,
+        reduceat: Callable[..., Any] | None = None,
+    ) -> None:
         if not callable(func):
             raise TypeError(f"ufunc needs a function of {nin} elements, got {func!r}.")
         self.__name__ = name or getattr(func, "__name__", "ufunc")
@@ -53,9 +65,13 @@ class ufunc:
         self.nargs = self.nin if nargs is None else operator.index(nargs)
         self.identity = identity
         kind = inspect.Parameter
-        self.__signature__ = inspect.Signature([
-            kind("args", kind.VAR_POSITIONAL), kind("out", kind.KEYWORD_ONLY, default=None),
-            kind("where", kind.KEYWORD_ONLY, default=None)])  # fmt: skip
+        self.__signature__ = inspect.Signature(
+            [
+                kind("args", kind.VAR_POSITIONAL),
+                kind("out", kind.KEYWORD_ONLY, default=None),
+                kind("where", kind.KEYWORD_ONLY, default=None),
+            ]
+        )
         self._call = call or _vectorized(func)
         self._reduce = reduce
         self._accumulate = accumulate
@@ -70,7 +86,11 @@ class ufunc:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ufunc) and (self.__wrapped__, self.nin, self.nout, self.__name__) == (
-            other.__wrapped__, other.nin, other.nout, other.__name__)  # fmt: skip
+            other.__wrapped__,
+            other.nin,
+            other.nout,
+            other.__name__,
+        )
 
     def __call__(self, *args: Any, out: Any = None, where: Any = None) -> Any:
         """The function applied to each group of elements of the broadcast arguments."""
@@ -81,11 +101,21 @@ class ufunc:
 
     def _binary(self, method: str) -> None:
         if self.nin != 2 or self.nout != 1:
-            raise ValueError(f"{self.__name__}.{method} needs a function of two operands and one result; this one has "
-                             f"nin={self.nin}, nout={self.nout}.")  # fmt: skip
+            raise ValueError(
+                f"{self.__name__}.{method} needs a function of two operands and one result; this one has "
+                f"nin={self.nin}, nout={self.nout}."
+            )
 
-    def reduce(self, a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
-               initial: Any = None, where: Any = None) -> Array:  # fmt: skip
+    def reduce(
+        self,
+        a: Any,
+        axis: Any = 0,
+        dtype: Any = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Array:
         """The elements along `axis` (one, several, or None for all) joined, from the left.
 
         ValueError for `where` without an identity or `initial`, and for nothing to reduce without these.
@@ -93,8 +123,10 @@ class ufunc:
         self._binary("reduce")
         no_out(f"{self.__name__}.reduce", out)
         if where is not None and self.identity is None and initial is None:
-            raise ValueError(f"reduction operation '{self.__name__}' does not have an identity, so to use a where mask "
-                             "one has to specify 'initial'.")  # fmt: skip
+            raise ValueError(
+                f"reduction operation '{self.__name__}' does not have an identity, so to use a where mask "
+                "one has to specify 'initial'."
+            )
         if self._reduce is not None:
             return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
         x = array(f"{self.__name__}.reduce", a)
@@ -189,8 +221,12 @@ class ufunc:
         given = [] if b is None else [array(f"{self.__name__}.at", b)]
         index = indices if isinstance(indices, tuple) else (indices,)
         if len(index) != x.ndim or any(isinstance(i, slice | type(None) | type(Ellipsis)) for i in index):
-            known = [i if isinstance(i, slice | int | type(None) | type(Ellipsis))
-                     else concrete(i, f"indices of {self.__name__}.at") for i in index]  # fmt: skip
+            known = [
+                i
+                if isinstance(i, slice | int | type(None) | type(Ellipsis))
+                else concrete(i, f"indices of {self.__name__}.at")
+                for i in index
+            ]
             places = np.arange(x.size).reshape(x.shape)[tuple(known)]
             index = np.unravel_index(places, x.shape)
         columns = [array(f"{self.__name__}.at", i) for i in index]
@@ -214,8 +250,10 @@ class ufunc:
         axis = canonical_axis(axis, x.ndim)
         starts = array(f"{self.__name__}.reduceat", indices)
         if starts.ndim != 1 or not is_integer(starts.dtype):
-            raise ValueError(f"{self.__name__}.reduceat takes a 1-d array of integer indices, got shape {starts.shape} "
-                             f"of {starts.dtype}.")  # fmt: skip
+            raise ValueError(
+                f"{self.__name__}.reduceat takes a 1-d array of integer indices, got shape {starts.shape} "
+                f"of {starts.dtype}."
+            )
         if isinstance(starts, Tracer):
             return self._reduce_between(x, starts, axis, requested(f"{self.__name__}.reduceat", dtype))
         known = concrete(starts, f"indices of {self.__name__}.reduceat")

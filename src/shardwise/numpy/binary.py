@@ -43,8 +43,9 @@ true_divide = binary("true_divide", two.div_p, promote_to_inexact, "Elementwise 
 divide = true_divide
 arctan2 = binary("arctan2", two.atan2_p, promote_to_inexact, "Elementwise angle of the point (y, x).")
 atan2 = arctan2
-nextafter = binary("nextafter", two.nextafter_p, promote_to_inexact,
-                    "Elementwise next float after `x` in the direction of `y`.")  # fmt: skip
+nextafter = binary(
+    "nextafter", two.nextafter_p, promote_to_inexact, "Elementwise next float after `x` in the direction of `y`."
+)
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Array:
@@ -282,8 +283,9 @@ def _number_of(name: str, op: Op, x1: Any, x2: Any) -> Array:
     return where_(lax.bitwise_or(first, lax.ne(y, y)), x, y)  # of equal ones the second
 
 
-def clip(arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None,
-         a_max: Any = None) -> Array:  # fmt: skip
+def clip(
+    arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
+) -> Array:
     """Elementwise `arr` moved into the range from `min` to `max`, either of which may be None.
 
     `a`, `a_min` and `a_max` are names of the seed era, which JAX 0.10 refuses with TypeError. ValueError for complex values.

@@ -50,8 +50,16 @@ _PYTHON_KINDS: dict[type, str] = {bool: "b", int: "i", float: "f", complex: "c"}
 # -- from host values ------------------------------------------------------------------------------------------
 
 
-def array(object: Any, dtype: Any = None, copy: bool = True, order: str | None = "K", ndmin: int = 0, *,
-          device: Any = None, out_sharding: Any = None) -> Array:  # fmt: skip
+def array(
+    object: Any,
+    dtype: Any = None,
+    copy: bool = True,
+    order: str | None = "K",
+    ndmin: int = 0,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
     """An array of `object`: a scalar, an array, or nested sequences of these.
 
     Args:
@@ -192,8 +200,15 @@ def _stacked(x: Any, dtype: Any) -> Array:
     return as_array(cast(value("array", x), dtype))
 
 
-def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None,
-            out_sharding: Any = None) -> Array:  # fmt: skip
+def asarray(
+    a: Any,
+    dtype: Any = None,
+    order: str | None = None,
+    *,
+    copy: bool | None = None,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Array:
     """`a` as an array; an array of the right dtype as it is, unless `copy` is true. See `array`."""
     return array(a, dtype, bool(copy), order, device=device, out_sharding=out_sharding)
 
@@ -296,8 +311,9 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     return place_created(result, device)
 
 
-def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-              out_sharding: Any = None) -> Array:  # fmt: skip
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:
     """`fill_value` with the shape, dtype and place of `a` (an array or anything with shape and dtype) unless given."""
     return _like("full_like", a, fill_value, dtype, shape, device, out_sharding)
 

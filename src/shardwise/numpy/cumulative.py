@@ -104,8 +104,10 @@ def _cumulative(
         )
     if axis is None:
         if v.ndim > 1:
-            raise ValueError(f"The input array has rank {v.ndim}, however axis was not set to an explicit value. "
-                             f"The axis argument is only optional for one-dimensional arrays; give one to {name}.")  # fmt: skip
+            raise ValueError(
+                f"The input array has rank {v.ndim}, however axis was not set to an explicit value. "
+                f"The axis argument is only optional for one-dimensional arrays; give one to {name}."
+            )
         axis = 0
     d = canonical_axis(axis, v.ndim)
     out = _running(name, v, d, dtype, None, accumulate)
@@ -200,8 +202,10 @@ def _gradient_along(x: Array, step: Array | Literal, d: int) -> Array:
         )
         return lax.concatenate([first, inner, last], d)
     if step.shape[0] != n:
-        raise ValueError(f"Spacing arrays must have the same length as the dimension along which the gradient is calculated: "
-                         f"got {step.shape[0]}, expected {n}.")  # fmt: skip
+        raise ValueError(
+            f"Spacing arrays must have the same length as the dimension along which the gradient is calculated: "
+            f"got {step.shape[0]}, expected {n}."
+        )
     gaps = lax.broadcast_in_dim(diff(step), tuple(n - 1 if i == d else 1 for i in range(x.ndim)), (d,))
     left, right = lax.slice_in_dim(gaps, 0, n - 2, axis=d), lax.slice_in_dim(gaps, 1, n - 1, axis=d)
     slopes = lax.div(lax.sub(part(1, n), part(0, n - 1)), gaps)

@@ -39,9 +39,17 @@ __all__ = ["dot", "einsum", "einsum_path", "inner", "kron", "matmul", "matvec", 
 Path = tuple[tuple[int, ...], ...]
 
 
-def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: str | bool | Sequence[tuple[int, ...]] = "auto",
-           precision: PrecisionLike = None, preferred_element_type: Any = None,
-           _dot_general: Callable[..., Array] = lax.dot_general, out_sharding: Any = None) -> Array:  # fmt: skip
+def einsum(
+    subscripts: Any,
+    /,
+    *operands: Any,
+    out: None = None,
+    optimize: str | bool | Sequence[tuple[int, ...]] = "auto",
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    _dot_general: Callable[..., Array] = lax.dot_general,
+    out_sharding: Any = None,
+) -> Array:
     """Sum products of array elements over labelled dims: ``einsum('ij,jk->ik', a, b)`` is the matrix product.
 
     Labels that the output lacks are summed over; ``...`` stands for dims that broadcast; without ``->`` the output has the
@@ -95,8 +103,9 @@ def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> t
     if optimize is False:
         optimize = list(_left_to_right(len(arrays)))
     text = ",".join(expression.inputs) + "->" + expression.output
-    return opt_einsum.contract_path(text, *(np.shape(x) for x in arrays), shapes=True,
-                                    optimize="optimal" if optimize is True else optimize)  # type: ignore  # fmt: skip
+    return opt_einsum.contract_path(
+        text, *(np.shape(x) for x in arrays), shapes=True, optimize="optimal" if optimize is True else optimize
+    )  # type: ignore
 
 
 # -- reading subscripts ----------------------------------------------------------------------------------------
@@ -182,8 +191,10 @@ def parse(text: str, shapes: tuple[tuple[int, ...], ...]) -> Expression:
                 raise ValueError(f"einsum {text!r}: label {c!r} stands for sizes {here[c]} and {n} in operand {i}.")
             known = sizes.get(c, 1)
             if known != n and 1 not in (known, n):
-                raise ValueError(f"einsum {text!r}: size of label {c!r} for operand {i} ({n}) does not match that of "
-                                 f"the previous ones ({known}).")  # fmt: skip
+                raise ValueError(
+                    f"einsum {text!r}: size of label {c!r} for operand {i} ({n}) does not match that of "
+                    f"the previous ones ({known})."
+                )
             if n != 1 or c not in sizes:
                 sizes[c] = n
     if len(set(output)) != len(output) or not set(output) <= set(sizes):
@@ -278,8 +289,10 @@ class _Steps:
         if output is not None and "".join(batch) + right_free + left_free == output and left_free and right_free:
             x, left, left_free, y, right, right_free = y, right, right_free, x, left, left_free
         labels = "".join(batch) + left_free + right_free
-        numbers = (([left.index(c) for c in contracted], [right.index(c) for c in contracted]),
-                   ([left.index(c) for c in batch], [right.index(c) for c in batch]))  # fmt: skip
+        numbers = (
+            ([left.index(c) for c in contracted], [right.index(c) for c in contracted]),
+            ([left.index(c) for c in batch], [right.index(c) for c in batch]),
+        )
         extra: dict[str, Any] = {}
         if sharding is not None:
             extra["out_sharding"] = _permuted(sharding, output or labels, labels)

@@ -45,8 +45,9 @@ Bins = Any  # a number of bins, or their edges
 # -- integers --------------------------------------------------------------------------------------------------
 
 
-def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None,
-             out_sharding: Any = None) -> Array:  # fmt: skip
+def bincount(
+    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None
+) -> Array:
     """How often (or with which total of `weights`) each integer occurs in the 1-d `x`; negative ones count as 0.
 
     Args:
@@ -127,8 +128,9 @@ def _bins_of(x: Array, edges: Array) -> Array:
     return where_(lax.eq(x, lax.index_in_dim(edges, last, keepdims=False)), literal(last, found.dtype), found)
 
 
-def histogram(a: Any, bins: Bins = 10, range: Any = None, weights: Any = None,
-              density: bool | None = None) -> tuple[Array, Array]:  # fmt: skip
+def histogram(
+    a: Any, bins: Bins = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple[Array, Array]:
     """The counts of the values (or the totals of their `weights`) in each bin, and the bins' edges.
 
     `density`: divided by the total and by the bins' widths. ValueError if `weights` has another shape than `a`.
@@ -155,8 +157,9 @@ def histogram(a: Any, bins: Bins = 10, range: Any = None, weights: Any = None,
 # -- several variables -----------------------------------------------------------------------------------------
 
 
-def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None,
-                density: bool | None = None) -> tuple[Array, Array, Array]:  # fmt: skip
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple[Array, Array, Array]:
     """`histogramdd` of two variables: the counts, and the edges along each."""
     first, second = checked("histogram2d", x), checked("histogram2d", y, 1)
     if hasattr(bins, "__len__") and len(bins) not in (1, 2):
@@ -166,8 +169,9 @@ def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any 
     return counts, edges[0], edges[1]
 
 
-def histogramdd(sample: Any, bins: Any = 10, range: Sequence[Any] | None = None, weights: Any = None,
-                density: bool | None = None) -> tuple[Array, list[Array]]:  # fmt: skip
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Sequence[Any] | None = None, weights: Any = None, density: bool | None = None
+) -> tuple[Array, list[Array]]:
     """The counts of the rows of `sample` [n, d] in each bin of a d-dimensional grid, and the edges along each variable.
 
     Args:
@@ -188,8 +192,10 @@ def histogramdd(sample: Any, bins: Any = 10, range: Sequence[Any] | None = None,
     n, variables = rows.shape
     ranges: Sequence[Any] = [None] * variables if range is None else range
     if len(ranges) != variables or any(r is not None and np.shape(r)[0] != 2 for r in ranges):
-        raise ValueError(f"histogramdd: for sample.shape={(n, variables)}, range must be a sequence of {variables} pairs or "
-                         f"Nones; got range={range!r}.")  # fmt: skip
+        raise ValueError(
+            f"histogramdd: for sample.shape={(n, variables)}, range must be a sequence of {variables} pairs or "
+            f"Nones; got range={range!r}."
+        )
     one_for_all = not isinstance(bins, list | tuple) and not (hasattr(bins, "shape") and bins.ndim)
     given = [bins] * variables if one_for_all else list(bins)
     if len(given) != variables:

@@ -283,8 +283,13 @@ def cut(x: Array, items: Items) -> Array:
             sizes = [b - a for a, b in zip(starts, limits, strict=True)]
             return lax.dynamic_slice(x, starts, sizes, allow_negative_indices=False)
         if x.sharding.num_devices > 1:
-            return bind(window_p, x, start_indices=tuple(starts), limit_indices=tuple(limits),
-                        strides=None if steps == [1] * x.ndim else tuple(steps))  # fmt: skip
+            return bind(
+                window_p,
+                x,
+                start_indices=tuple(starts),
+                limit_indices=tuple(limits),
+                strides=None if steps == [1] * x.ndim else tuple(steps),
+            )
     return lax.slice(x, starts, limits, None if steps == [1] * x.ndim else steps)
 
 

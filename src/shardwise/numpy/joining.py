@@ -191,8 +191,10 @@ def _parts(name: str, ary: Any, indices_or_sections: Any, axis: Any, uneven: boo
     sections = int(concrete(given, f"the number of sections of {name}"))
     size, rest = divmod(n, sections)
     if rest and not uneven:
-        raise ValueError(f"array split does not result in an equal division: rest is {rest}. {n} elements do not split into "
-                         f"{sections} equal parts; use jnp.array_split.")  # fmt: skip
+        raise ValueError(
+            f"array split does not result in an equal division: rest is {rest}. {n} elements do not split into "
+            f"{sections} equal parts; use jnp.array_split."
+        )
     return _split(x, [size + 1] * rest + [size] * (sections - rest), d)
 
 

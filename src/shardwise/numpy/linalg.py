@@ -157,8 +157,10 @@ def solve(a: Any, b: Any) -> Array:
     if x.ndim < 2:
         raise ValueError(f"left hand array must be at least two dimensional; got a.shape={x.shape}")
     if y.ndim > 1 and x.ndim == y.ndim + 1 and x.shape[-1] == y.shape[-1] != y.shape[-2]:
-        raise ValueError(f"Invalid shapes for solve: {x.shape}, {y.shape}. For vectors in a batch use "
-                         "solve(a, b[..., None]).squeeze(-1).")  # fmt: skip
+        raise ValueError(
+            f"Invalid shapes for solve: {x.shape}, {y.shape}. For vectors in a batch use "
+            "solve(a, b[..., None]).squeeze(-1)."
+        )
     vector = y.ndim == 1
     if vector:
         y = lax.expand_dims(y, (1,))
@@ -185,8 +187,10 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
         raise ValueError(f"ind must be a positive integer; got ind={ind}")
     front, back = x.shape[:ind], x.shape[ind:]
     if prod(front) != prod(back):
-        raise ValueError("tensorinv is only possible when the product of the first `ind` dimensions equals that of the remaining "
-                         f"dimensions. got arr.shape={x.shape} with ind={ind}.")  # fmt: skip
+        raise ValueError(
+            "tensorinv is only possible when the product of the first `ind` dimensions equals that of the remaining "
+            f"dimensions. got arr.shape={x.shape} with ind={ind}."
+        )
     return lax.reshape(inv(lax.reshape(x, (prod(front), prod(back)))), (*back, *front))
 
 
@@ -202,11 +206,15 @@ def tensorsolve(a: Any, b: Any, axes: tuple[int, ...] | None = None) -> Array:
         x = lax.transpose(x, order)
     out = x.shape[y.ndim :]
     if x.shape[: y.ndim] != y.shape:
-        raise ValueError("After moving axes to end, leading shape of a must match shape of b. got "
-                         f"a.shape={x.shape}, b.shape={y.shape}")  # fmt: skip
+        raise ValueError(
+            "After moving axes to end, leading shape of a must match shape of b. got "
+            f"a.shape={x.shape}, b.shape={y.shape}"
+        )
     if y.size != prod(out):
-        raise ValueError(f"Input arrays must have prod(a.shape[:b.ndim]) == prod(a.shape[b.ndim:]); got a.shape={x.shape}, "
-                         f"b.ndim={y.ndim}.")  # fmt: skip
+        raise ValueError(
+            f"Input arrays must have prod(a.shape[:b.ndim]) == prod(a.shape[b.ndim:]); got a.shape={x.shape}, "
+            f"b.ndim={y.ndim}."
+        )
     flat = solve(lax.reshape(x, (y.size, prod(out))), lax.reshape(y, (y.size,)))
     return lax.reshape(flat, out)
 
@@ -283,11 +291,20 @@ def vecdot(
     return _vecdot(x1, x2, axis=axis, precision=precision, preferred_element_type=preferred_element_type)
 
 
-def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2, precision: PrecisionLike = None, preferred_element_type: Any = None,
-              out_sharding: Any = None) -> Array:  # fmt: skip
+def tensordot(
+    x1: Any,
+    x2: Any,
+    /,
+    *,
+    axes: Any = 2,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Array:
     """Sums of products over several dims; see `shardwise.numpy.tensordot`."""
-    return _tensordot(x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type,
-                      out_sharding=out_sharding)  # fmt: skip
+    return _tensordot(
+        x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type, out_sharding=out_sharding
+    )
 
 
 def outer(x1: Any, x2: Any, /) -> Array:
@@ -303,8 +320,10 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     x, y = array("jnp.linalg.cross", x1, 0), array("jnp.linalg.cross", x2, 1)
     a, b = canonical_axis(axis, x.ndim), canonical_axis(axis, y.ndim)
     if x.shape[a] != 3 or y.shape[b] != 3:
-        raise ValueError("Both input arrays must be (arrays of) 3-dimensional vectors, but they have "
-                         f"x1.shape[axis]={x.shape[a]} and x2.shape[axis]={y.shape[b]}")  # fmt: skip
+        raise ValueError(
+            "Both input arrays must be (arrays of) 3-dimensional vectors, but they have "
+            f"x1.shape[axis]={x.shape[a]} and x2.shape[axis]={y.shape[b]}"
+        )
     x, y = map(strong, promote_dtypes(x, y))
     x, y = align_ranks(_last(x, a), _last(y, b))  # type: ignore[assignment]
     end = x.ndim - 1
@@ -362,11 +381,15 @@ def multi_dot(arrays: Sequence[Any], *, precision: PrecisionLike = None) -> Arra
     if len(xs) < 2:
         raise ValueError(f"multi_dot requires at least two arrays; got len(arrays)={len(xs)}")
     if any(x.ndim != 2 for x in xs[1:-1]) or any(x.ndim not in (1, 2) for x in (xs[0], xs[-1])):
-        raise ValueError("multi_dot: input arrays must all be two-dimensional, except for the first and last array which may be 1 "
-                         f"or 2 dimensional. Got array shapes {shapes}")  # fmt: skip
+        raise ValueError(
+            "multi_dot: input arrays must all be two-dimensional, except for the first and last array which may be 1 "
+            f"or 2 dimensional. Got array shapes {shapes}"
+        )
     if any(a.shape[-1] != b.shape[0] for a, b in pairwise(xs)):
-        raise ValueError("multi_dot: last dimension of each array must match first dimension of following array. Got array shapes "
-                         f"{shapes}")  # fmt: skip
+        raise ValueError(
+            "multi_dot: last dimension of each array must match first dimension of following array. Got array shapes "
+            f"{shapes}"
+        )
     labels = [[i, i + 1] for i in range(len(xs))]
     if xs[0].ndim == 1:
         labels[0] = labels[0][1:]

@@ -84,8 +84,10 @@ def norm(
     if len(axes) == 1:
         return vector_norm(value, ord=2 if ord is None else ord, axis=axes, keepdims=keepdims)
     if len(axes) != 2:
-        raise ValueError(f"Improper number of axes for norm: axis={axes!r}. Pass one axis to compute a vector-norm, or two axes to "
-                         "compute a matrix-norm.")  # fmt: skip
+        raise ValueError(
+            f"Improper number of axes for norm: axis={axes!r}. Pass one axis to compute a vector-norm, or two axes to "
+            "compute a matrix-norm."
+        )
     return _matrix_norm(value, ord, axes, keepdims)
 
 

@@ -219,8 +219,15 @@ def _copy(self: Array) -> Array:
     return array(self, copy=True)
 
 
-def _compress(self: Array, condition: Any, axis: int | None = None, *, out: None = None, size: int | None = None,
-              fill_value: Any = 0) -> Array:  # fmt: skip
+def _compress(
+    self: Array,
+    condition: Any,
+    axis: int | None = None,
+    *,
+    out: None = None,
+    size: int | None = None,
+    fill_value: Any = 0,
+) -> Array:
     """The slices along `axis` where `condition` is true."""
     return _numpy().compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
 

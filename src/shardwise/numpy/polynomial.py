@@ -256,8 +256,9 @@ def _roots_with_zeros(p: Array) -> Array:
 # -- fits ------------------------------------------------------------------------------------------------------
 
 
-def polyfit(x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None,
-            cov: bool | str = False) -> Any:  # fmt: skip
+def polyfit(
+    x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: bool | str = False
+) -> Any:
     """The polynomial of degree `deg` with the least squared distance to the points (x, y); `y` may have several columns.
 
     Args:

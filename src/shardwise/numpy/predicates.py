@@ -80,8 +80,9 @@ less_equal = _order(
     "less_equal", two.le_p, two.lt_p, "Elementwise ``x <= y``; complex values by real, then imaginary part."
 )
 greater = _order("greater", two.gt_p, two.gt_p, "Elementwise ``x > y``; complex values by real, then imaginary part.")
-greater_equal = _order("greater_equal", two.ge_p, two.gt_p,
-                       "Elementwise ``x >= y``; complex values by real, then imaginary part.")  # fmt: skip
+greater_equal = _order(
+    "greater_equal", two.ge_p, two.gt_p, "Elementwise ``x >= y``; complex values by real, then imaginary part."
+)
 
 
 # -- logic -----------------------------------------------------------------------------------------------------

@@ -33,16 +33,18 @@ def _result(name: str, preferred: Any, *xs: Array) -> tuple[Any, bool]:
     return check_requested(preferred, name), False
 
 
-def _product(a: Array, b: Array, dims: DotDims, precision: PrecisionLike, result: tuple[Any, bool],
-             out_sharding: Any = None) -> Array:  # fmt: skip
+def _product(
+    a: Array, b: Array, dims: DotDims, precision: PrecisionLike, result: tuple[Any, bool], out_sharding: Any = None
+) -> Array:
     dtype, weak = result
     out = lax.dot_general(a, b, dims, precision=precision, preferred_element_type=dtype, out_sharding=out_sharding)
     return convert(out, dtype, weak)  # type: ignore[return-value]
 
 
 @composed(2)
-def dot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None,
-        out_sharding: Any = None) -> Array:  # fmt: skip
+def dot(
+    a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
+) -> Array:
     """The product of vectors or matrices: last dim of `a` by the last but one of `b` (its only one if `b` is a vector).
 
     Scalars multiply. TypeError unless the paired dims have one size.
@@ -55,8 +57,9 @@ def dot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_ty
 
 
 @composed(2)
-def matmul(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None,
-           out_sharding: Any = None) -> Array:  # fmt: skip
+def matmul(
+    a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
+) -> Array:
     """The matrix product: [..., n, k] x [..., k, m] -> [..., n, m], batch dims broadcasting; vectors are rows or columns.
 
     Raises ValueError for scalars and for batch dims that do not broadcast, TypeError if the contracted sizes differ.
@@ -96,8 +99,10 @@ def matmul(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element
             both.append(i)
             a_dims[i], b_dims[i] = d, e
         else:
-            raise ValueError(f"matmul: batch dims of {a.aval.str_short()} and {b.aval.str_short()} do not fit: they must be "
-                             "equal (and split alike) or 1.")  # fmt: skip
+            raise ValueError(
+                f"matmul: batch dims of {a.aval.str_short()} and {b.aval.str_short()} do not fit: they must be "
+                "equal (and split alike) or 1."
+            )
     x = lax.squeeze(a, a_drop) if a_drop else a
     y = lax.squeeze(b, b_drop) if b_drop else b
     moved = lambda d, dropped: d - sum(e < d for e in dropped)  # noqa: E731
@@ -121,8 +126,9 @@ def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_t
 
 
 @composed(2)
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None,
-           preferred_element_type: Any = None) -> Array:  # fmt: skip
+def vecdot(
+    x1: Any, x2: Any, /, *, axis: int = -1, precision: PrecisionLike = None, preferred_element_type: Any = None
+) -> Array:
     """Sums of products along `axis`, the first operand conjugated; the other dims broadcast.
 
     ValueError if the sizes along `axis` differ.
@@ -167,8 +173,10 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
 
 def _check_core(name: str, a: Array, a_rank: int, b: Array, b_rank: int, fits: bool) -> None:
     if a.ndim < a_rank or b.ndim < b_rank or not fits:
-        raise ValueError(f"{name} takes operands with at least {a_rank} and {b_rank} dims whose core sizes agree, got shapes "
-                         f"{a.shape} and {b.shape}.")  # fmt: skip
+        raise ValueError(
+            f"{name} takes operands with at least {a_rank} and {b_rank} dims whose core sizes agree, got shapes "
+            f"{a.shape} and {b.shape}."
+        )
 
 
 def _check_loops(name: str, a: Array, a_rank: int, b: Array, b_rank: int) -> None:
@@ -177,8 +185,15 @@ def _check_loops(name: str, a: Array, a_rank: int, b: Array, b_rank: int) -> Non
 
 
 @composed(2)
-def tensordot(a: Any, b: Any, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2, *, precision: PrecisionLike = None,
-              preferred_element_type: Any = None, out_sharding: Any = None) -> Array:  # fmt: skip
+def tensordot(
+    a: Any,
+    b: Any,
+    axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
+    *,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Array:
     """Sum products over the last `axes` dims of `a` and the first of `b`, or over pairs of dims ``(a_axes, b_axes)``.
 
     TypeError if the axes do not pair up or their sizes differ.

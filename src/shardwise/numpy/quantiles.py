@@ -34,8 +34,17 @@ from shardwise.transforms.manual.explicit import reshard
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
 
-def quantile(a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
-             keepdims: bool = False, *, weights: Any = None) -> Array:  # fmt: skip
+def quantile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Array:
     """The values below which the parts `q` (0 to 1, a scalar or 1-d) of the elements over `axis` lie; NaN if one is NaN.
 
     `method` says what to do between two elements: 'linear', 'lower', 'higher', 'midpoint', 'nearest', 'inverted_cdf';
@@ -44,14 +53,33 @@ def quantile(a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_inpu
     return _quantile("quantile", a, q, axis, out, overwrite_input, method, keepdims, weights, skip_nan=False)
 
 
-def nanquantile(a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
-                keepdims: bool = False, *, weights: Any = None) -> Array:  # fmt: skip
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Array:
     """`quantile` that skips NaN."""
     return _quantile("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, weights, skip_nan=True)
 
 
-def percentile(a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
-               keepdims: bool = False, *, weights: Any = None, out_sharding: Any = None) -> Array:  # fmt: skip
+def percentile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+    out_sharding: Any = None,
+) -> Array:
     """`quantile` with `q` from 0 to 100."""
     result = _quantile(
         "percentile", a, _hundredth(q), axis, out, overwrite_input, method, keepdims, weights, skip_nan=False
@@ -62,8 +90,17 @@ def percentile(a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_in
     return reshard(result, out_sharding)
 
 
-def nanpercentile(a: Any, q: Any, axis: Axis = None, out: None = None, overwrite_input: bool = False,
-                  method: str = "linear", keepdims: bool = False, *, weights: Any = None) -> Array:  # fmt: skip
+def nanpercentile(
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Array:
     """`nanquantile` with `q` from 0 to 100."""
     return _quantile(
         "nanpercentile", a, _hundredth(q), axis, out, overwrite_input, method, keepdims, weights, skip_nan=True
@@ -89,8 +126,18 @@ def _hundredth(q: Any) -> Any:
     return lax.div(v, constant(v, 100))
 
 
-def _quantile(name: str, a: Any, q: Any, axis: Axis, out: None, overwrite_input: bool, method: str, keepdims: bool,
-              weights: Any, skip_nan: bool) -> Array:  # fmt: skip
+def _quantile(
+    name: str,
+    a: Any,
+    q: Any,
+    axis: Axis,
+    out: None,
+    overwrite_input: bool,
+    method: str,
+    keepdims: bool,
+    weights: Any,
+    skip_nan: bool,
+) -> Array:
     if overwrite_input or out is not None:
         raise ValueError(f"{name}: arrays are immutable, so overwrite_input=True and out= are not supported.")
     if method not in _METHODS:

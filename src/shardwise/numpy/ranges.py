@@ -41,8 +41,9 @@ from shardwise.numpy.transcendental import i0
 from shardwise.transforms.jit.composed import composed
 
 
-def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
-           out_sharding: Any = None) -> Array:  # fmt: skip
+def arange(
+    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Array:
     """The numbers from `start` (default 0) to below `stop` in steps of `step`: ``ceil((stop - start) / step)`` of them.
 
     Bounds must be known while tracing. ValueError for complex ones, TypeError for what is no number.
@@ -74,8 +75,17 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
         return place_created(out, device) if out_sharding is None else on_its_mesh(out, out_sharding)
 
 
-def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
-             axis: int = 0, *, device: Any = None) -> Any:  # fmt: skip
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
     """`num` numbers at equal distances from `start` to `stop` (arrays broadcast; the numbers go along a new dim `axis`).
 
     Integers are rounded down. With `retstep` also the distance. ValueError for a negative `num`.
@@ -118,13 +128,20 @@ def _linspace(start: Any, stop: Any, wanted: Any, num: int, endpoint: bool, axis
     return as_array(astype(out, wanted)), delta
 
 
-def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None,
-             axis: int = 0) -> Array:  # fmt: skip
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
+) -> Array:
     """`base` to powers at equal distances from `start` to `stop`; see `linspace`."""
     wanted = requested("logspace", dtype) or to_inexact(result_type(*values("logspace", start, stop)))
     compute = canonicalize(to_inexact(wanted))
-    powers = linspace(astype(value("logspace", start), compute), astype(value("logspace", stop), compute), num, endpoint,
-                      dtype=compute, axis=axis)  # fmt: skip
+    powers = linspace(
+        astype(value("logspace", start), compute),
+        astype(value("logspace", stop), compute),
+        num,
+        endpoint,
+        dtype=compute,
+        axis=axis,
+    )
     b, powers = align_ranks(astype(value("logspace", base), compute), powers)
     return as_array(astype(lax.pow(broadcast_to_shape(b, powers.shape), powers), wanted))
 

@@ -33,8 +33,9 @@ _INT32 = np.dtype(np.int32)
 # -- repetition ------------------------------------------------------------------------------------------------
 
 
-def repeat(a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None,
-           out_sharding: Any = None) -> Array:  # fmt: skip
+def repeat(
+    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
+) -> Array:
     """Each slice of `a` along `axis` (None: each element of the flattened array) repeated.
 
     Args:
@@ -57,8 +58,10 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
         return switched(body)(x, as_array(times))
     split = x.aval.spec if axis is None else (x.aval.spec[canonical_axis(axis, x.ndim)],) if x.ndim else ()
     if any(split):
-        raise ValueError(f"repeat along a dim that is split, of {x.aval.str_short()}: please pass the sharding of the result to "
-                         "`jnp.repeat` via `out_sharding` parameter.")  # fmt: skip
+        raise ValueError(
+            f"repeat along a dim that is split, of {x.aval.str_short()}: please pass the sharding of the result to "
+            "`jnp.repeat` via `out_sharding` parameter."
+        )
     return _repeat(x, times, axis, total_repeat_length)
 
 

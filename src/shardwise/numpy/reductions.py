@@ -86,8 +86,20 @@ def _strong(x: Array) -> Array:
 # -- sums and products -----------------------------------------------------------------------------------------
 
 
-def _accumulating(name: str, a: Any, axis: Axis, dtype: Any, out: None, keepdims: bool, initial: Any, where: Any,
-                  promote_integers: bool, neutral: int, reduce: Reduce, combine: Any) -> Array:  # fmt: skip
+def _accumulating(
+    name: str,
+    a: Any,
+    axis: Axis,
+    dtype: Any,
+    out: None,
+    keepdims: bool,
+    initial: Any,
+    where: Any,
+    promote_integers: bool,
+    neutral: int,
+    reduce: Reduce,
+    combine: Any,
+) -> Array:
     if isinstance(axis, MAY_NAME) and (names := split_names(axis)[1]):
         if combine is not lax.add:
             refuse_names(name, axis)
@@ -124,8 +136,16 @@ def _scalar(name: str, x: Any) -> Value:
 
 
 @composed(1)
-def sum(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-        where: Any = None, promote_integers: bool = True) -> Array:  # fmt: skip
+def sum(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+    promote_integers: bool = True,
+) -> Array:
     """The sum over `axis`. Bools and small integers are added as int32 (or uint32) unless told not to."""
     return _accumulating(
         "sum", a, axis, dtype, out, keepdims, initial, where, promote_integers, 0, lax.reduce_sum, lax.add
@@ -133,8 +153,16 @@ def sum(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims
 
 
 @composed(1)
-def prod(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-         where: Any = None, promote_integers: bool = True) -> Array:  # fmt: skip
+def prod(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+    promote_integers: bool = True,
+) -> Array:
     """The product over `axis`. Bools and small integers are multiplied as int32 (or uint32) unless told not to."""
     return _accumulating(
         "prod", a, axis, dtype, out, keepdims, initial, where, promote_integers, 1, lax.reduce_prod, lax.mul
@@ -144,16 +172,18 @@ def prod(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdim
 # -- extrema ---------------------------------------------------------------------------------------------------
 
 
-def _extremum(name: str, a: Any, axis: Axis, out: None, keepdims: bool, initial: Any, where: Any, reduce: Reduce,
-              combine: Any) -> Array:  # fmt: skip
+def _extremum(
+    name: str, a: Any, axis: Axis, out: None, keepdims: bool, initial: Any, where: Any, reduce: Reduce, combine: Any
+) -> Array:
     no_out(name, out)
     x = array(name, a)
     if isinstance(axis, MAY_NAME) and (names := split_names(axis)[1]):
         here = _extremum(name, x, split_names(axis)[0], out, keepdims, initial, where, reduce, combine)
         return (lax.pmax if combine is lax.max else lax.pmin)(here, names)
     if where is not None and initial is None:
-        raise ValueError(f"reduction operation {name} does not have an identity, so to use a where mask one has to "
-                         "specify 'initial'")  # fmt: skip
+        raise ValueError(
+            f"reduction operation {name} does not have an identity, so to use a where mask one has to specify 'initial'"
+        )
     axes = canonical_axes(axis, x.ndim)
     x = _strong(x)
     if initial is None:
@@ -222,8 +252,15 @@ def count_nonzero(a: Any, axis: Axis = None, keepdims: bool = False) -> Array:
 def reduce_bits(name: str, reduce: Reduce, neutral: int) -> Callable[..., Array]:
     """A reduction over bits, for the `reduce` methods of `bitwise_and` and its like."""
 
-    def function(a: Any, axis: Axis = 0, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-                 where: Any = None) -> Array:  # fmt: skip
+    def function(
+        a: Any,
+        axis: Axis = 0,
+        dtype: Any = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Array:
         no_out(name, out)
         x = array(name, a)
         x = as_array(astype(x, requested(name, dtype) or x.dtype))
@@ -312,8 +349,9 @@ def _count(name: str, x: Array, axis: Axis, where: Any, dtype: Any, keepdims: bo
 
 
 @composed(1)
-def mean(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
-         where: Any = None) -> Array:  # fmt: skip
+def mean(
+    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+) -> Array:
     """The mean over `axis`; NaN of nothing."""
     no_out("mean", out)
     x = array("mean", a)
@@ -364,15 +402,26 @@ def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = Fal
 
 
 @composed(1)
-def var(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, *,
-        where: Any = None, mean: Any = None, correction: float | None = None) -> Array:  # fmt: skip
+def var(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: float | None = None,
+) -> Array:
     """The variance over `axis`: mean squared distance from the mean, dividing by the count less `correction` (or `ddof`)."""
     no_out("var", out)
     return _variance("var", a, axis, dtype, ddof, keepdims, where, mean, correction)
 
 
-def _variance(name: str, a: Any, axis: Axis, dtype: Any, ddof: Any, keepdims: bool, where: Any, center: Any,
-              correction: Any) -> Array:  # fmt: skip
+def _variance(
+    name: str, a: Any, axis: Axis, dtype: Any, ddof: Any, keepdims: bool, where: Any, center: Any, correction: Any
+) -> Array:
     if correction is not None:
         if not isinstance(ddof, int) or ddof != 0:
             raise ValueError(f"{name}: ddof and correction can't be provided simultaneously.")
@@ -417,8 +466,18 @@ def mean_of(x: Array, axis: Axis, where: Any) -> Array:
 
 
 @composed(1)
-def std(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, *,
-        where: Any = None, mean: Any = None, correction: float | None = None) -> Array:  # fmt: skip
+def std(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+    mean: Any = None,
+    correction: float | None = None,
+) -> Array:
     """The standard deviation over `axis`: the square root of `var`."""
     no_out("std", out)
     wanted = requested("std", dtype)
@@ -434,15 +493,29 @@ def _without_nan(x: Array, replacement: Any) -> Array:
     return where_(isnan(x), constant(x, replacement), x) if is_inexact(x.dtype) else x
 
 
-def nansum(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-           where: Any = None) -> Array:  # fmt: skip
+def nansum(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
     """`sum` with NaN as 0."""
     x = _without_nan(array("nansum", a), 0)
     return sum(x, axis, dtype, out, keepdims, initial, where)
 
 
-def nanprod(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-            where: Any = None) -> Array:  # fmt: skip
+def nanprod(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
     """`prod` with NaN as 1."""
     x = _without_nan(array("nanprod", a), 1)
     return prod(x, axis, dtype, out, keepdims, initial, where)
@@ -462,8 +535,9 @@ def nanmin(
     return _nan_extremum("nanmin", a, axis, out, keepdims, initial, where, np.inf, min)
 
 
-def _nan_extremum(name: str, a: Any, axis: Axis, out: None, keepdims: bool, initial: Any, where: Any, least: float,
-                  extremum: Any) -> Array:  # fmt: skip
+def _nan_extremum(
+    name: str, a: Any, axis: Axis, out: None, keepdims: bool, initial: Any, where: Any, least: float, extremum: Any
+) -> Array:
     x = array(name, a)
     result = extremum(_without_nan(x, least), axis, out, keepdims, initial, where)
     if not is_inexact(x.dtype) or initial is not None:
@@ -485,8 +559,16 @@ def nanmean(
     return lax.div(total, astype(count, wanted))
 
 
-def nanvar(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
-           where: Any = None, mean: Any = None) -> Array:  # fmt: skip
+def nanvar(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: Any = None,
+) -> Array:
     """`var` that skips NaN; NaN where fewer than `ddof` + 1 elements are left."""
     no_out("nanvar", out)
     x = array("nanvar", a)
@@ -499,8 +581,16 @@ def nanvar(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof:
     return _variance("nanvar", x, axis, dtype, ddof, keepdims, present, mean, None)
 
 
-def nanstd(a: Any, axis: Axis = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
-           where: Any = None, mean: Any = None) -> Array:  # fmt: skip
+def nanstd(
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: Any = None,
+) -> Array:
     """`std` that skips NaN."""
     return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 

@@ -205,8 +205,9 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Arra
     return lax.concatenate([lax.expand_dims(i, (1,)) for i in found], 1)
 
 
-def compress(condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0,
-             out: None = None) -> Array:  # fmt: skip
+def compress(
+    condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0, out: None = None
+) -> Array:
     """The slices along `axis` (None: elements of the flattened array) where the 1-d `condition` is true.
 
     With `size` that many slices: more are cut off, missing ones filled with `fill_value`.
@@ -242,8 +243,10 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     """`arr` with its elements where `mask` is true replaced by those of `vals`, repeated as needed. Needs inplace=False."""
     x, m, v = (array("place", y, i) for i, y in enumerate((arr, mask, vals)))
     if inplace:
-        raise ValueError("place cannot modify arrays in-place, because arrays are immutable. Pass inplace=False and use the "
-                         "returned array.")  # fmt: skip
+        raise ValueError(
+            "place cannot modify arrays in-place, because arrays are immutable. Pass inplace=False and use the "
+            "returned array."
+        )
     if m.size != x.size:
         raise ValueError(f"place: arr and mask must be the same size, got shapes {x.shape} and {m.shape}.")
     if not v.size:
@@ -271,12 +274,15 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
         x, _ = promote_dtypes(x, value("unravel_index", shape, 1))
     x = where_(lax.lt(x, constant(x, 0)), lax.add(x, constant(x, total)), x)
     x = lax.max(lax.min(x, constant(x, total - 1)), constant(x, 0))
-    return tuple(remainder(floor_divide(x, constant(x, stride)), constant(x, n))
-                 for stride, n in zip(_strides(sizes), sizes, strict=True))  # fmt: skip
+    return tuple(
+        remainder(floor_divide(x, constant(x, stride)), constant(x, n))
+        for stride, n in zip(_strides(sizes), sizes, strict=True)
+    )
 
 
-def ravel_multi_index(multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C", *,
-                      dtype: Any = None) -> Array:  # fmt: skip
+def ravel_multi_index(
+    multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C", *, dtype: Any = None
+) -> Array:
     """The indices into the flattened array for indices along each dim; those out of range raise, wrap or are clipped."""
     sizes = [int(n) for n in dims]
     parts = values("ravel_multi_index", *multi_index)

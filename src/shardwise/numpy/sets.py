@@ -52,8 +52,11 @@ def _size(name: str, size: int | None, *operands: Any) -> int | None:
         return concrete_int(size, f"size of {name}")
     for x in operands:
         if isinstance(x, Tracer):
-            raise not_concrete(x, f"the shape of {name}'s result depends on values",
-                               "Pass the static argument size=, or compute it outside of the transformed function.")  # fmt: skip
+            raise not_concrete(
+                x,
+                f"the shape of {name}'s result depends on values",
+                "Pass the static argument size=, or compute it outside of the transformed function.",
+            )
     return None
 
 
@@ -116,9 +119,18 @@ def _starts(rows: Array, equal_nan: bool) -> Array:
     return lax.concatenate([lax.full((1,), True, np.bool_), _differs(rows, equal_nan)], 0)
 
 
-def unique(ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
-           axis: int | None = None, *, equal_nan: bool = True, size: int | None = None, fill_value: Any = None,
-           sorted: bool = True) -> Any:  # fmt: skip
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    size: int | None = None,
+    fill_value: Any = None,
+    sorted: bool = True,
+) -> Any:
     """The distinct elements of `ar`, sorted; with `axis` the distinct slices.
 
     Args:
@@ -149,8 +161,15 @@ def unique(ar: Any, return_index: bool = False, return_inverse: bool = False, re
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _unique(rows: Array, return_index: bool, return_inverse: bool, return_counts: bool, equal_nan: bool,
-            size: int | None, fill_value: Any) -> list[Array]:  # fmt: skip
+def _unique(
+    rows: Array,
+    return_index: bool,
+    return_inverse: bool,
+    return_counts: bool,
+    equal_nan: bool,
+    size: int | None,
+    fill_value: Any,
+) -> list[Array]:
     if not rows.size:
         return _unique_of_nothing(rows, return_index, return_inverse, return_counts, size, fill_value)
     index = default_dtype("i")
@@ -178,8 +197,9 @@ def _unique(rows: Array, return_index: bool, return_inverse: bool, return_counts
     return results
 
 
-def _unique_of_nothing(rows: Array, return_index: bool, return_inverse: bool, return_counts: bool, size: int | None,
-                       fill_value: Any) -> list[Array]:  # fmt: skip
+def _unique_of_nothing(
+    rows: Array, return_index: bool, return_inverse: bool, return_counts: bool, size: int | None, fill_value: Any
+) -> list[Array]:
     """Of no slices, or of slices without elements, which are all alike."""
     index = default_dtype("i")
     n = rows.shape[0]
@@ -249,8 +269,9 @@ def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None)
 # -- two sets --------------------------------------------------------------------------------------------------
 
 
-def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *,
-         method: str = "auto") -> Array:  # fmt: skip
+def isin(
+    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"
+) -> Array:
     """Elementwise whether `element` is among `test_elements` (`invert`: is not); NaN never is.
 
     `assume_unique` and `method` have no effect on the result: there is one way, by binary search (on Explicit axes, where
@@ -283,8 +304,9 @@ def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = No
     return unique(both, size=size, fill_value=fill_value)
 
 
-def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None,
-              fill_value: Any = None) -> Array:  # fmt: skip
+def setdiff1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+) -> Array:
     """The elements of `ar1` that are not in `ar2`, sorted and distinct; with `assume_unique` as they stand in `ar1`.
 
     `size`: how many, needed under transformations; where there are fewer stands `fill_value`, by default 0.
@@ -330,8 +352,15 @@ def _merged(name: str, ar1: Any, ar2: Any) -> tuple[_Merged | None, Array, int]:
     return _Merged(values, order, second, first), both, n
 
 
-def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False, *,
-                size: int | None = None, fill_value: Any = None) -> Any:  # fmt: skip
+def intersect1d(
+    ar1: Any,
+    ar2: Any,
+    assume_unique: bool = False,
+    return_indices: bool = False,
+    *,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
     """The elements that are in both arrays, sorted and distinct; with `return_indices` also their first positions in each.
 
     `assume_unique` has no effect on the result. `size`: how many, needed under transformations; where there are fewer
@@ -360,8 +389,9 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices:
     return values, _filled(first, exists, n), _filled(second, exists, size_ - n)
 
 
-def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None,
-             fill_value: Any = None) -> Array:  # fmt: skip
+def setxor1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+) -> Array:
     """The elements that are in exactly one of the arrays, sorted and distinct.
 
     `assume_unique` has no effect on the result. `size`: how many, needed under transformations; where there are fewer

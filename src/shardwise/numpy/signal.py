@@ -45,9 +45,13 @@ def _slide(name: str, x: Array, y: Array, mode: str, flip: bool, precision: Any,
         raise ValueError(f"mode must be one of ['full', 'same', 'valid'], got {mode!r}")
     kernel = lax.rev(y, (0,)) if flip else y
     out = lax.conv_general_dilated(
-        lax.expand_dims(x, (0, 1)), lax.expand_dims(kernel, (0, 1)), (1,), [padding], precision=precision,
+        lax.expand_dims(x, (0, 1)),
+        lax.expand_dims(kernel, (0, 1)),
+        (1,),
+        [padding],
+        precision=precision,
         preferred_element_type=preferred_element_type,
-    )  # fmt: skip
+    )
     out = lax.squeeze(out, (0, 1))
     return lax.rev(out, (0,)) if longer_second and not flip else out
 

@@ -35,8 +35,13 @@ class SVDResult(NamedTuple):
     Vh: Array
 
 
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False,
-        subset_by_index: tuple[int, int] | None = None) -> Any:  # fmt: skip
+def svd(
+    a: Any,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> Any:
     """Singular values s (descending) and vectors: a = u s vh. Without `compute_uv` the values alone.
 
     `hermitian` goes by the eigenvalues of Hermitian matrices. `subset_by_index` keeps a range of the values.

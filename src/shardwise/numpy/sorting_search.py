@@ -50,16 +50,31 @@ def _operand(name: str, a: Any, axis: int | None, kind: Any, order: Any) -> tupl
 # -- order -----------------------------------------------------------------------------------------------------
 
 
-def sort(a: Any, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
-         descending: bool = False) -> Array:  # fmt: skip
+def sort(
+    a: Any,
+    axis: int | None = -1,
+    *,
+    kind: None = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
+) -> Array:
     """`a` sorted along `axis` (None: flattened), by `descending` from the greatest on."""
     x, d = _operand("sort", a, axis, kind, order)
     result = lax.sort(x, d, is_stable=stable)
     return lax.rev(result, (d,)) if descending else result
 
 
-def argsort(a: Any, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True,
-            descending: bool = False, dtype: Any = None) -> Array:  # fmt: skip
+def argsort(
+    a: Any,
+    axis: int | None = -1,
+    *,
+    kind: None = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
+    dtype: Any = None,
+) -> Array:
     """The indices along `axis` (None: of the flattened array) that sort `a`; equal elements keep their order."""
     x, d = _operand("argsort", a, axis, kind, order)
     wanted = default_dtype("i") if dtype is None else check_requested(dtype, "argsort")

@@ -33,8 +33,16 @@ def _matrix(name: str, x: Array, rowvar: bool) -> Array:
     return x if rowvar else lax.transpose(x, (1, 0))
 
 
-def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights: Any = None,
-        aweights: Any = None, dtype: Any = None) -> Array:  # fmt: skip
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    dtype: Any = None,
+) -> Array:
     """The covariances of the variables in `m`, and in `y` if that is given: [n, n], a scalar for one variable.
 
     Args:

@@ -225,5 +225,10 @@ class _Search:
         outputs = tuple(
             v for e in members for v in e.outputs if v in self.kept or not inside.issuperset(self.used.get(v, ()))
         )
-        return Equation(epilogue, inputs, outputs, {"program": Program(inputs, tuple(members), outputs, 0, "epilogue")},
-                        members[-1].source)  # fmt: skip
+        return Equation(
+            epilogue,
+            inputs,
+            outputs,
+            {"program": Program(inputs, tuple(members), outputs, 0, "epilogue")},
+            members[-1].source,
+        )

@@ -98,8 +98,9 @@ def _is_rearrangement(rule: Rule, sides: Sequence[tuple[bool, bool]]) -> bool:
     )
 
 
-def _levels(rule: Rule, slot_of: Sequence[Mapping[int, int]], pointwise: bool, identity: bool,
-            forward_first: bool, early: int) -> tuple[tuple[Movement, ...], ...]:  # fmt: skip
+def _levels(
+    rule: Rule, slot_of: Sequence[Mapping[int, int]], pointwise: bool, identity: bool, forward_first: bool, early: int
+) -> tuple[tuple[Movement, ...], ...]:
     n_in = len(rule.inputs)
     sides = [(any(f in t for t in slot_of[:n_in]), any(f in t for t in slot_of[n_in:])) for f in range(len(rule.sizes))]
     rearranges = pointwise or identity or (not forward_first and _is_rearrangement(rule, sides))
@@ -124,8 +125,11 @@ def _levels(rule: Rule, slot_of: Sequence[Mapping[int, int]], pointwise: bool, i
             forward, backward = (n <= level for n in start(kind))
             if f in rule.blocked or not (forward or backward):
                 continue
-            ins = tuple((t, slot_of[t][f]) for t in range(n_in)
-                        if f in slot_of[t] and (t not in stretched or level >= PASS_THROUGH))  # fmt: skip
+            ins = tuple(
+                (t, slot_of[t][f])
+                for t in range(n_in)
+                if f in slot_of[t] and (t not in stretched or level >= PASS_THROUGH)
+            )
             outs = tuple((t, slot_of[t][f]) for t in range(n_in, len(slot_of)) if f in slot_of[t])
             if len(ins) + len(outs) < 2:
                 continue
@@ -180,8 +184,9 @@ def agree(known: Axes, axes: Axes, grow: bool) -> tuple[Axes, bool]:
     return known[:same], False
 
 
-def _deal(tensor: tuple[Slot, ...], sizes: Sequence[int], dims: DimAxes,
-          mesh: Mapping[str, int]) -> tuple[list[Axes], list[Axes]]:  # fmt: skip
+def _deal(
+    tensor: tuple[Slot, ...], sizes: Sequence[int], dims: DimAxes, mesh: Mapping[str, int]
+) -> tuple[list[Axes], list[Axes]]:
     """The axes of each slot, major factors first, and those left over where an axis does not fit into its factor."""
     out: list[Axes] = []
     overflow: list[Axes] = []
@@ -207,8 +212,14 @@ def _deal(tensor: tuple[Slot, ...], sizes: Sequence[int], dims: DimAxes,
     return out, overflow
 
 
-def _join(tensor: tuple[Slot, ...], sizes: Sequence[int], axes: Sequence[Axes], overflow: Sequence[Axes],
-          rank: int, mesh: Mapping[str, int]) -> DimAxes:  # fmt: skip
+def _join(
+    tensor: tuple[Slot, ...],
+    sizes: Sequence[int],
+    axes: Sequence[Axes],
+    overflow: Sequence[Axes],
+    rank: int,
+    mesh: Mapping[str, int],
+) -> DimAxes:
     """The layout whose slots have these axes. A minor factor counts only if the more major ones of its dim are full."""
     dims: list[Axes] = [()] * rank
     full = True
@@ -226,8 +237,14 @@ def _join(tensor: tuple[Slot, ...], sizes: Sequence[int], axes: Sequence[Axes], 
 # -- the step --------------------------------------------------------------------------------------
 
 
-def extend(flow: Flow, level: int, dims: Sequence[DimAxes], closed: Sequence[tuple[bool, ...]],
-           banned: Sequence[frozenset[str]], mesh: Mapping[str, int]) -> list[tuple[int, DimAxes]]:  # fmt: skip
+def extend(
+    flow: Flow,
+    level: int,
+    dims: Sequence[DimAxes],
+    closed: Sequence[tuple[bool, ...]],
+    banned: Sequence[frozenset[str]],
+    mesh: Mapping[str, int],
+) -> list[tuple[int, DimAxes]]:
     """The tensors whose layout grows at this level, with the grown layout.
 
     `dims`, `closed` (per dim) and `banned` (axes the tensor may not gain) are per tensor, operands first.
@@ -264,8 +281,9 @@ def extend(flow: Flow, level: int, dims: Sequence[DimAxes], closed: Sequence[tup
     return _grow(flow, wanted, arrivals, slots, overflow, dims, closed, banned, mesh)
 
 
-def _precedence(flow: Flow, wanted: Mapping[int, Axes], slots: Sequence[Sequence[Axes]],
-                mesh: Mapping[str, int]) -> list[int]:  # fmt: skip
+def _precedence(
+    flow: Flow, wanted: Mapping[int, Axes], slots: Sequence[Sequence[Axes]], mesh: Mapping[str, int]
+) -> list[int]:
     """The factors in the order in which they may claim axes: those with the largest source tensor first."""
     keys: dict[int, tuple[int, int, int, int]] = {}
     for f, axes in wanted.items():
@@ -278,10 +296,17 @@ def _precedence(flow: Flow, wanted: Mapping[int, Axes], slots: Sequence[Sequence
     return sorted(wanted, key=keys.__getitem__)
 
 
-def _grow(flow: Flow, wanted: Mapping[int, Axes], arrivals: Mapping[int, tuple[Place, ...]],
-          slots: list[Sequence[Axes]], overflow: Mapping[int, list[Axes]], dims: Sequence[DimAxes],
-          closed: Sequence[tuple[bool, ...]], banned: Sequence[frozenset[str]],
-          mesh: Mapping[str, int]) -> list[tuple[int, DimAxes]]:  # fmt: skip
+def _grow(
+    flow: Flow,
+    wanted: Mapping[int, Axes],
+    arrivals: Mapping[int, tuple[Place, ...]],
+    slots: list[Sequence[Axes]],
+    overflow: Mapping[int, list[Axes]],
+    dims: Sequence[DimAxes],
+    closed: Sequence[tuple[bool, ...]],
+    banned: Sequence[frozenset[str]],
+    mesh: Mapping[str, int],
+) -> list[tuple[int, DimAxes]]:
     order = _precedence(flow, wanted, slots, mesh) if len(wanted) > 1 else list(wanted)
     n_in, n = flow.num_inputs, len(flow.slots)
     changed: list[tuple[int, DimAxes]] = []
@@ -319,8 +344,15 @@ def _grow(flow: Flow, wanted: Mapping[int, Axes], arrivals: Mapping[int, tuple[P
     return changed
 
 
-def _fitting(want: Axes, have: Axes, slots: Sequence[Axes], banned: frozenset[str], overflow: Sequence[Axes],
-             size: int, mesh: Mapping[str, int]) -> Axes:  # fmt: skip
+def _fitting(
+    want: Axes,
+    have: Axes,
+    slots: Sequence[Axes],
+    banned: frozenset[str],
+    overflow: Sequence[Axes],
+    size: int,
+    mesh: Mapping[str, int],
+) -> Axes:
     """As much of `want` beyond `have` as the tensor can take; `size` is the factor's, or 0 where any number fits."""
     ways = _product(mesh[a] for a in have) if size else 1
     for k in range(len(have), len(want)):

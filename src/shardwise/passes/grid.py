@@ -68,8 +68,10 @@ class Grid:
         if owners is None:
             return block_form(shape, positions, self.sizes)
         parts = owned_positions(positions, self.sizes, owners.coordinates)
-        local = tuple(n if p is None else n // math.prod(self.sizes[a] for a in axes) * len(p)
-                      for n, axes, p in zip(shape, positions, parts, strict=True))  # fmt: skip
+        local = tuple(
+            n if p is None else n // math.prod(self.sizes[a] for a in axes) * len(p)
+            for n, axes, p in zip(shape, positions, parts, strict=True)
+        )
         return block_form(local, positions, owners.extents)
 
     def whole_form(self, shape: tuple[int, ...], dims: DimAxes) -> BlockForm | PartForm:
@@ -119,12 +121,16 @@ def make_grid(devices: Sequence[Device], meshes: Iterable[MeshKey]) -> Grid:
     refined = common_refinement(*[sizes for _, sizes in distinct])
     if refined is None:
         shown = " and ".join(str(dict(zip(*m, strict=True))) for m in distinct)
-        raise ValueError(f"one computation uses the meshes {shown}, which cut the devices in incompatible ways. "
-                         "Reshard the arguments to one mesh with device_put first.")  # fmt: skip
+        raise ValueError(
+            f"one computation uses the meshes {shown}, which cut the devices in incompatible ways. "
+            "Reshard the arguments to one mesh with device_put first."
+        )
     sizes, parts = refined
     names = _refined_names(distinct[0], parts[0], len(sizes))
-    tables = {mesh: {axis: tuple(names[i] for i in positions) for axis, positions in zip(mesh[0], part, strict=True)}
-              for mesh, part in zip(distinct, parts, strict=True)}  # fmt: skip
+    tables = {
+        mesh: {axis: tuple(names[i] for i in positions) for axis, positions in zip(mesh[0], part, strict=True)}
+        for mesh, part in zip(distinct, parts, strict=True)
+    }
     return Grid(names, tuple(sizes), devices, tables)
 
 

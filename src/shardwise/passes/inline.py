@@ -20,8 +20,12 @@ def inline_calls(program: Program) -> Program:
 
 
 def _has_calls(program: Program) -> bool:
-    return any(eqn.op.inline is not None or eqn.op.static is not None or any(_has_calls(sub) for _, sub in subprograms(eqn.params))
-               for eqn in program.equations)  # fmt: skip
+    return any(
+        eqn.op.inline is not None
+        or eqn.op.static is not None
+        or any(_has_calls(sub) for _, sub in subprograms(eqn.params))
+        for eqn in program.equations
+    )
 
 
 def _splice(program: Program, names: dict[Var, Atom], equations: list[Equation]) -> None:

@@ -99,9 +99,15 @@ class Region:
 
     def sub(self, placements: Mapping[Var, DimAxes] | None = None, **changes: Any) -> Region:
         """A region for a nested program that shares this one's grid and records of transfers."""
-        return Region(self.grid, self.placements if placements is None else placements,
-                      changes.get("scope", self.scope), changes.get("manual", self.manual),
-                      equations=self.equations, transfers=self.transfers, current=self.current)  # fmt: skip
+        return Region(
+            self.grid,
+            self.placements if placements is None else placements,
+            changes.get("scope", self.scope),
+            changes.get("manual", self.manual),
+            equations=self.equations,
+            transfers=self.transfers,
+            current=self.current,
+        )
 
     def local_type(self, aval: ShapedArray, dims: DimAxes) -> ShapedArray:
         """The per-device type of a value with this layout."""
@@ -119,8 +125,16 @@ class Region:
         self.equations.append(Equation(op, tuple(atoms), variables, params, source))
         return variables
 
-    def collective(self, op: Op, atoms: Sequence[Atom], axes: Axes, aval: ShapedArray, params: dict[str, Any], *,
-                   nothing: bool = True) -> Var:  # fmt: skip
+    def collective(
+        self,
+        op: Op,
+        atoms: Sequence[Atom],
+        axes: Axes,
+        aval: ShapedArray,
+        params: dict[str, Any],
+        *,
+        nothing: bool = True,
+    ) -> Var:
         """Append a collective inserted by the partitioner, and record what it sends (also `nothing`); `aval` is the global type of what
         moves."""
         params = {"axes": axes, **params}
@@ -228,8 +242,14 @@ class Region:
         out = self.collective(halo_exchange, [atoms[0], fill], axes, aval, window, nothing=False)
         return [out, *atoms[1:]], dict(halo.params)
 
-    def _local(self, eqn: Equation, atoms: Sequence[Atom], in_dims: tuple[DimAxes, ...], out_dims: tuple[DimAxes, ...],
-               params: dict[str, Any]) -> None:  # fmt: skip
+    def _local(
+        self,
+        eqn: Equation,
+        atoms: Sequence[Atom],
+        in_dims: tuple[DimAxes, ...],
+        out_dims: tuple[DimAxes, ...],
+        params: dict[str, Any],
+    ) -> None:
         op = eqn.op
         if unwrapped(op, params)[0].collective is not None:
             params = self._on_grid(op, params)
@@ -237,8 +257,9 @@ class Region:
         if op.localize is not None or op.place is not None:
             types = tuple([a.aval for a in atoms])
             out_types = tuple([v.aval for v in eqn.outputs])
-            params = local_params(op, ExactParams(params), types, in_dims, out_dims, out_types, self.sizes,
-                                  tuple(self.scope.items()))  # fmt: skip
+            params = local_params(
+                op, ExactParams(params), types, in_dims, out_dims, out_types, self.sizes, tuple(self.scope.items())
+            )
         varying = frozenset([a for dims in out_dims for axes in dims for a in axes])
         outs = self.emit(op, atoms, params, varying)
         for var, out, dims in zip(eqn.outputs, outs, out_dims, strict=True):
@@ -291,8 +312,13 @@ def _takes_detours(steps: Sequence[Step], across: tuple[Env, frozenset[str]]) ->
     return steps[first].op is ppermute_op or any(s.op is all_slice or crossing.intersection(s.axes) for s in rest)
 
 
-def partition(program: Program, grid: Grid, placements: Mapping[Var, DimAxes], in_dims: Sequence[DimAxes],
-              out_dims: Sequence[DimAxes | None]) -> tuple[Program, tuple[DimAxes, ...], tuple[Transfer, ...]]:  # fmt: skip
+def partition(
+    program: Program,
+    grid: Grid,
+    placements: Mapping[Var, DimAxes],
+    in_dims: Sequence[DimAxes],
+    out_dims: Sequence[DimAxes | None],
+) -> tuple[Program, tuple[DimAxes, ...], tuple[Transfer, ...]]:
     """The per-device program, the layouts of its outputs (where `out_dims` is None, as they come), and every transfer."""
     region = Region(grid, placements)
     inputs = []

@@ -36,9 +36,16 @@ class Placement:
 Constrained = dict[Var, set[Placement]]  # what constraints and shard_maps want of their operands
 
 
-def propagate(program: Program, mesh_axes: Mapping[str, int], inputs: Sequence[Placement | None],
-              outputs: Sequence[Placement | None], *, fixed: Mapping[Var, Placement] | None = None,
-              grid: Grid | None = None, uneven_whole: Iterable[Atom] = ()) -> dict[Var, DimAxes]:  # fmt: skip
+def propagate(
+    program: Program,
+    mesh_axes: Mapping[str, int],
+    inputs: Sequence[Placement | None],
+    outputs: Sequence[Placement | None],
+    *,
+    fixed: Mapping[Var, Placement] | None = None,
+    grid: Grid | None = None,
+    uneven_whole: Iterable[Atom] = (),
+) -> dict[Var, DimAxes]:
     """The layout of every variable of `program` and of the programs inside ops that have `edges`.
 
     `inputs` and `outputs` are per input and output of the program; None leaves the value to propagation. An output's
@@ -62,8 +69,9 @@ def propagate(program: Program, mesh_axes: Mapping[str, int], inputs: Sequence[P
 class _Graph:
     """The values and ops of a program. Values that must have one layout (targets of a data-flow edge) share an id."""
 
-    def __init__(self, program: Program, mesh: Mapping[str, int], fixed: Mapping[Var, Placement],
-                 grid: Grid | None) -> None:  # fmt: skip
+    def __init__(
+        self, program: Program, mesh: Mapping[str, int], fixed: Mapping[Var, Placement], grid: Grid | None
+    ) -> None:
         self.mesh = mesh
         self.fixed = fixed
         self.grid = grid
@@ -345,8 +353,9 @@ class _Graph:
                 if not flow.levels[level] or not any([live[i] for i in ids]):
                     continue
                 before = [dims[i] for i in ids]
-                grown = extend(flow, level, before, [self.closed[i] for i in ids],
-                               [self.banned[i] for i in ids], self.mesh)  # fmt: skip
+                grown = extend(
+                    flow, level, before, [self.closed[i] for i in ids], [self.banned[i] for i in ids], self.mesh
+                )
                 again: list[int] = []
                 for t, layout in grown:
                     i = ids[t]

@@ -82,8 +82,9 @@ def local_shape(shape: tuple[int, ...], dims: DimAxes, mesh_axes: Mapping[str, i
     return tuple(out)
 
 
-def plan_reshard(source: DimAxes, target: DimAxes, shape: tuple[int, ...], itemsize: int,
-                 mesh_axes: Mapping[str, int]) -> tuple[Step, ...]:  # fmt: skip
+def plan_reshard(
+    source: DimAxes, target: DimAxes, shape: tuple[int, ...], itemsize: int, mesh_axes: Mapping[str, int]
+) -> tuple[Step, ...]:
     """The steps that turn layout `source` of a value of this shape into layout `target`; () if they are equal.
 
     Both layouts must divide the shape; every step's layout does too.
@@ -111,8 +112,9 @@ Move = tuple[Op, Axes, int, int | None, DimAxes]  # op, axes, dim, target dim, l
 
 
 @recent(4096)
-def _plan(source: DimAxes, target: DimAxes, shape: tuple[int, ...],
-          mesh: tuple[tuple[str, int], ...]) -> tuple[Step, ...]:  # fmt: skip
+def _plan(
+    source: DimAxes, target: DimAxes, shape: tuple[int, ...], mesh: tuple[tuple[str, int], ...]
+) -> tuple[Step, ...]:
     sizes = dict(mesh)
     moves = _only_slices(source, target) or _only_gathers(source, target) or _search(source, target, shape, sizes)
     steps: list[Step] = []
@@ -229,8 +231,9 @@ def _moves(layout: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Mapp
             yield ppermute_op, changed, -1, None, result
 
 
-def _rearranged(layout: DimAxes, target: DimAxes, home: Mapping[str, int], used: set[str],
-                sizes: Mapping[str, int]) -> Iterator[DimAxes]:  # fmt: skip
+def _rearranged(
+    layout: DimAxes, target: DimAxes, home: Mapping[str, int], used: set[str], sizes: Mapping[str, int]
+) -> Iterator[DimAxes]:
     """Layouts with the same local shape that one permute reaches."""
     parts = [ways(axes, sizes) for axes in layout]
     if parts == [ways(axes, sizes) for axes in target]:

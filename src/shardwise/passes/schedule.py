@@ -112,7 +112,7 @@ def _loops(members: Sequence[Equation], kind: Any, env: Env) -> tuple[Space | No
     types = {(e.outputs[0].aval.shape, e.outputs[0].aval.vma) for e in members}
     if len(types) > 1:
         return kind, True
-    (shape, _), = types  # fmt: skip
+    ((shape, _),) = types
     return None, math.prod(shape) * math.prod(env.axis_sizes) >= FEWEST
 
 
@@ -191,13 +191,15 @@ def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:
 # -- the new program -------------------------------------------------------------------------------------------------
 
 
-def _fuse(members: Sequence[Equation], numbers: set[int], kept: set[Var], used: dict[Var, list[int]],
-          space: Space | None) -> Equation:  # fmt: skip
+def _fuse(
+    members: Sequence[Equation], numbers: set[int], kept: set[Var], used: dict[Var, list[int]], space: Space | None
+) -> Equation:
     """One equation for a group: its inputs are the values from outside, its results those that are used outside."""
     inside = {e.outputs[0] for e in members}
     inputs = tuple(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in inside))
-    outputs = tuple(e.outputs[0] for e in members
-                    if e.outputs[0] in kept or not numbers.issuperset(used.get(e.outputs[0], ())))  # fmt: skip
+    outputs = tuple(
+        e.outputs[0] for e in members if e.outputs[0] in kept or not numbers.issuperset(used.get(e.outputs[0], ()))
+    )
     group = Program(inputs, tuple(members), outputs, 0, "fused")
     params = {"program": group} if space is None else {"program": group, "space": space}
     return Equation(fused, inputs, outputs, params, members[-1].source)

@@ -39,8 +39,14 @@ def _with_regions(program: Program, devices: int, fewest: int) -> Program:
     worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i]) for i in g) >= fewest}
     # What is not worth it stays where it is.
     groups = [part for g in groups for part in ((g,) if g in worth else [(i,) for i in g])]
-    inside = {i: with_inner_programs(equations[i], lambda p, in_loop: _with_regions(p, devices, _FEWEST_IN_LOOPS if in_loop else fewest))
-              for g in groups if g not in worth for i in g}  # fmt: skip
+    inside = {
+        i: with_inner_programs(
+            equations[i], lambda p, in_loop: _with_regions(p, devices, _FEWEST_IN_LOOPS if in_loop else fewest)
+        )
+        for g in groups
+        if g not in worth
+        for i in g
+    }
     if not worth and all(new is equations[i] for i, new in inside.items()):
         return program
     last = {a: i for i, e in enumerate(equations) for a in e.inputs if isinstance(a, Var)}
@@ -50,8 +56,12 @@ def _with_regions(program: Program, devices: int, fewest: int) -> Program:
     for part in ordered(program, [Part(g) for g in groups]):
         g = part.members
         if g in worth:
-            kept = {v for i in g for v in equations[i].outputs
-                    if last.get(v) == len(equations) or any(k not in g for k in used.get(v, ()))}  # fmt: skip
+            kept = {
+                v
+                for i in g
+                for v in equations[i].outputs
+                if last.get(v) == len(equations) or any(k not in g for k in used.get(v, ()))
+            }
             out.append(_region([equations[i] for i in g], kept))
         else:
             out.extend(inside[i] for i in g)

@@ -58,12 +58,13 @@ def split_of(op: Op, in_types: Types, out_types: Types, params: ExactParams, dim
     shapes = [t.shape for t in in_types + out_types]
     factors = choose_factors(rule, dims, shapes, ways, _windows(op, in_types, out_types, params, rule))
     return Split(
-        rule, factors,
+        rule,
+        factors,
         tuple(compose(t, factors) for t in rule.inputs),
         tuple(compose(t, factors) for t in rule.outputs),
         tuple(a for f in rule.factors_of(Kind.REDUCE) for a in factors.get(f, ())),
         tuple(f for f in rule.factors_of(Kind.PERMUTE) if factors.get(f)),
-    )  # fmt: skip
+    )
 
 
 def _windows(op: Op, in_types: Types, out_types: Types, params: Mapping[str, Any], rule: Rule) -> dict[int, int]:
@@ -97,8 +98,16 @@ def local_type(aval: ShapedArray, dims: DimAxes, sizes: Mapping[str, int], scope
 
 
 @remembered
-def local_params(op: Op, params: ExactParams, types: Types, in_dims: Dims, out_dims: Dims, out_types: Types, sizes: Items,
-                 scope: Items) -> dict[str, Any]:  # fmt: skip
+def local_params(
+    op: Op,
+    params: ExactParams,
+    types: Types,
+    in_dims: Dims,
+    out_dims: Dims,
+    out_types: Types,
+    sizes: Items,
+    scope: Items,
+) -> dict[str, Any]:
     """The params of an op on local operands of these types; its results have the layouts `out_dims` of their global types."""
     given: Any = dict(params)
     if op.localize is not None and any(map(any, (*in_dims, *out_dims))):

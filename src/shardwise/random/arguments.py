@@ -66,16 +66,20 @@ def check_shape(name: str, shape: Shape, *parameter_shapes: Shape) -> None:
     """ValueError unless parameters of these shapes broadcast to `shape`."""
     found = tuple(broadcast_shapes(shape, *parameter_shapes))
     if found != shape:
-        raise ValueError(f"{name}: parameter shapes must be broadcast-compatible with shape argument, and the result of broadcasting "
-                         f"the shapes must equal the shape argument, but got result {found} for shape argument {shape}.")  # fmt: skip
+        raise ValueError(
+            f"{name}: parameter shapes must be broadcast-compatible with shape argument, and the result of broadcasting "
+            f"the shapes must equal the shape argument, but got result {found} for shape argument {shape}."
+        )
 
 
 def check_safe(name: str, dtype: Any, *parameters: Any) -> None:
     """TypePromotionError for parameters whose dtype does not go into `dtype` unharmed."""
     for p in parameters:
         if not safe_to_cast(p, dtype):
-            raise TypePromotionError(f"In arguments to {name}, cannot safely cast argument of type {dtype_of(p).name} to {dtype.name}. "
-                                     "Cast it, or ask for a wider dtype.")  # fmt: skip
+            raise TypePromotionError(
+                f"In arguments to {name}, cannot safely cast argument of type {dtype_of(p).name} to {dtype.name}. "
+                "Cast it, or ask for a wider dtype."
+            )
 
 
 def parameter(x: Any, rank: int, dtype: Any) -> Any:
@@ -116,8 +120,18 @@ def sampler(draw: Callable[..., Array]) -> Callable[..., Array]:
     return compiled(on_typed)
 
 
-def drawn(draw: Callable[..., Array], name: str, key: Any, parameters: tuple[Any, ...], shape: Any, dtype: Any,
-          out_sharding: Any, *, safe: bool = True, complex: bool = False) -> Array:  # fmt: skip
+def drawn(
+    draw: Callable[..., Array],
+    name: str,
+    key: Any,
+    parameters: tuple[Any, ...],
+    shape: Any,
+    dtype: Any,
+    out_sharding: Any,
+    *,
+    safe: bool = True,
+    complex: bool = False,
+) -> Array:
     """A sample of floats: checks what all samplers check alike, then ``draw(key, *parameters, shape, dtype, sharding)``.
 
     With `safe` the parameters' dtypes must go into `dtype` unharmed.
@@ -127,8 +141,12 @@ def drawn(draw: Callable[..., Array], name: str, key: Any, parameters: tuple[Any
     wanted = sample_shape(name, shape, *parameters)
     if safe:
         check_safe(name, found, *parameters)
-    return sampled(name, out_sharding, len(wanted), lambda sharding: draw(
-        checked, *parameters, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip
+    return sampled(
+        name,
+        out_sharding,
+        len(wanted),
+        lambda sharding: draw(checked, *parameters, shape=wanted, dtype=found, sharding=sharding),
+    )
 
 
 # -- placing results ------------------------------------------------------------------------------------------------------------------

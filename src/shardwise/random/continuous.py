@@ -90,8 +90,9 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_
 
 
 @sampler
-def _triangular(key: Array, left: Any, mode: Any, right: Any, *, shape: Shape, dtype: Any,
-                sharding: NamedSharding | None) -> Array:  # fmt: skip
+def _triangular(
+    key: Array, left: Any, mode: Any, right: Any, *, shape: Shape, dtype: Any, sharding: NamedSharding | None
+) -> Array:
     left, mode, right = (parameter(x, len(shape), dtype) for x in (left, mode, right))
     floats = unit(key, shape, dtype, sharding)
     width, rise, fall = lax.sub(right, left), lax.sub(mode, left), lax.sub(right, mode)
@@ -100,8 +101,9 @@ def _triangular(key: Array, left: Any, mode: Any, right: Any, *, shape: Shape, d
     return choose(lax.lt(floats, lax.div(rise, width)), rising, falling)
 
 
-def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None, *,
-               out_sharding: Any = None) -> Array:  # fmt: skip
+def triangular(
+    key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Array:
     """Numbers whose density rises from `left` to `mode` and falls to `right`: f[*shape]."""
     return drawn(_triangular, "triangular", key, (left, mode, right), shape, dtype, out_sharding)
 
@@ -188,5 +190,9 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
     """
     checked, chosen = checked_key("gumbel", key), gumbel_mode(mode, "gumbel")
     found, wanted = float_dtype("gumbel", dtype), shape_tuple(shape, "gumbel")
-    return sampled("gumbel", out_sharding, len(wanted), lambda sharding: _gumbel(
-        checked, shape=wanted, dtype=found, mode=chosen, sharding=sharding))  # fmt: skip
+    return sampled(
+        "gumbel",
+        out_sharding,
+        len(wanted),
+        lambda sharding: _gumbel(checked, shape=wanted, dtype=found, mode=chosen, sharding=sharding),
+    )

@@ -124,8 +124,12 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sha
     """
     checked, found = checked_key("poisson", key), int_dtype("poisson", dtype, TypeError)
     wanted = sample_shape("poisson", shape, lam)
-    return sampled("poisson", out_sharding, len(wanted), lambda sharding: _poisson(
-        checked, lam, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip
+    return sampled(
+        "poisson",
+        out_sharding,
+        len(wanted),
+        lambda sharding: _poisson(checked, lam, shape=wanted, dtype=found, sharding=sharding),
+    )
 
 
 # -- binomial -----------------------------------------------------------------------------------------------------------
@@ -290,8 +294,9 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     wanted = p.shape if shape is None else shape_tuple(shape, "multinomial")
     check_shape("multinomial", wanted, p.shape)
     check_shape("multinomial", wanted[:-1], tuple(n.shape))
-    return _multinomial(checked, broadcast_to(convert(n, common), wanted[:-1]), broadcast_to(convert(p, common), wanted),
-                        dtype=found)  # fmt: skip
+    return _multinomial(
+        checked, broadcast_to(convert(n, common), wanted[:-1]), broadcast_to(convert(p, common), wanted), dtype=found
+    )
 
 
 # -- geometric -----------------------------------------------------------------------------------------------------------
@@ -311,5 +316,9 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sha
     checked, found = checked_key("geometric", key), int_dtype("geometric", dtype)
     wanted = sample_shape("geometric", shape, p)
     value = _probabilities(p)
-    return sampled("geometric", out_sharding, len(wanted), lambda sharding: _geometric(
-        checked, value, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip
+    return sampled(
+        "geometric",
+        out_sharding,
+        len(wanted),
+        lambda sharding: _geometric(checked, value, shape=wanted, dtype=found, sharding=sharding),
+    )

@@ -31,8 +31,9 @@ from shardwise.sharding import NamedSharding
 __all__ = ["ball", "beta", "chisquare", "dirichlet", "f", "gamma", "generalized_normal", "loggamma", "t"]
 
 
-def gamma_of(key: Array, a: Any, shape: Shape, dtype: Any, sharding: NamedSharding | None = None, *,
-             log_space: bool = False) -> Array:  # fmt: skip
+def gamma_of(
+    key: Array, a: Any, shape: Shape, dtype: Any, sharding: NamedSharding | None = None, *, log_space: bool = False
+) -> Array:
     """Gamma numbers (or their logarithms) from a typed key: every element has a key of its own."""
     alpha = broadcast_to(parameter(a, len(shape), dtype), shape, sharding)
     return random_gamma(random_split(key, shape, sharding), alpha, log_space=log_space)
@@ -100,8 +101,12 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *, out
         raise ValueError("dirichlet requires alpha.ndim >= 1, got alpha.ndim == 0.")
     wanted = own[:-1] if shape is None else shape_tuple(shape, "dirichlet")
     check_shape("dirichlet", wanted, own[:-1])
-    return sampled("dirichlet", out_sharding, len(wanted) + 1, lambda sharding: _dirichlet(
-        checked, alpha, shape=wanted + own[-1:], dtype=found, sharding=sharding))  # fmt: skip
+    return sampled(
+        "dirichlet",
+        out_sharding,
+        len(wanted) + 1,
+        lambda sharding: _dirichlet(checked, alpha, shape=wanted + own[-1:], dtype=found, sharding=sharding),
+    )
 
 
 def _chisquare_of(key: Array, df: Any, shape: Shape, dtype: Any, sharding: NamedSharding | None) -> Array:
@@ -162,8 +167,12 @@ def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None, *, 
     """Numbers with a density proportional to ``exp(-abs(x) ** p)``: f[*shape]."""
     checked, found = checked_key("generalized_normal", key), float_dtype("generalized_normal", dtype)
     wanted = shape_tuple(shape, "generalized_normal")
-    return sampled("generalized_normal", out_sharding, len(wanted), lambda sharding: _generalized_normal(
-        checked, p, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip
+    return sampled(
+        "generalized_normal",
+        out_sharding,
+        len(wanted),
+        lambda sharding: _generalized_normal(checked, p, shape=wanted, dtype=found, sharding=sharding),
+    )
 
 
 @sampler
@@ -184,5 +193,9 @@ def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None, *, ou
     """Uniform points of the unit ball of dimension `d` under the p-norm: f[*shape, d]."""
     checked, found = checked_key("ball", key), float_dtype("ball", dtype)
     wanted, size = shape_tuple(shape, "ball"), operator.index(d)
-    return sampled("ball", out_sharding, len(wanted) + 1, lambda sharding: _ball(
-        checked, p, d=size, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip
+    return sampled(
+        "ball",
+        out_sharding,
+        len(wanted) + 1,
+        lambda sharding: _ball(checked, p, d=size, shape=wanted, dtype=found, sharding=sharding),
+    )

@@ -81,13 +81,17 @@ def resolve_prng_impl(spec: PRNGSpec | KeyDtype | str | Hashable | None) -> PRNG
     elif isinstance(spec, str):
         name = spec
     else:
-        raise TypeError(f"unrecognized type {type(spec)} for specifying PRNG implementation; expected a name such as "
-                        f"{_THREEFRY!r}, a key dtype or a PRNGSpec.")  # fmt: skip
+        raise TypeError(
+            f"unrecognized type {type(spec)} for specifying PRNG implementation; expected a name such as "
+            f"{_THREEFRY!r}, a key dtype or a PRNGSpec."
+        )
     if name == _THREEFRY:
         return PRNGSpec(name)
     if name in _OTHERS:
-        raise NotImplementedError(f"the PRNG implementation {name!r} is not available: its bits depend on the backend or on how "
-                                  f"arrays are sharded. Use {_THREEFRY!r}, whose bits do not.")  # fmt: skip
+        raise NotImplementedError(
+            f"the PRNG implementation {name!r} is not available: its bits depend on the backend or on how "
+            f"arrays are sharded. Use {_THREEFRY!r}, whose bits do not."
+        )
     raise ValueError(f'unrecognized PRNG implementation "{name}". Did you mean "{_THREEFRY}"?')
 
 
@@ -114,8 +118,10 @@ def _seed_value(seed: Any, function: str) -> Array | Literal:
     if isinstance(value.dtype, KeyDtype):
         raise TypeError(f"{function} accepts a scalar seed, but was given a PRNG key.")
     if value.ndim:
-        raise TypeError(f"{function} accepts a scalar seed, but was given an array of shape {value.shape} != (). "
-                        "Use jax.vmap for batching.")  # fmt: skip
+        raise TypeError(
+            f"{function} accepts a scalar seed, but was given an array of shape {value.shape} != (). "
+            "Use jax.vmap for batching."
+        )
     return value
 
 
@@ -188,13 +194,17 @@ def typed(key: Array) -> Array:
 
 def _check_words(value: Any) -> None:
     if value.dtype != _UINT32 or value.shape[-1:] != (2,):
-        raise TypeError(f"JAX encountered invalid PRNG key data: expected uint32 with a shape that ends in (2,), got "
-                        f"{value.aval.str_short()}. Make keys with random.key or random.PRNGKey.")  # fmt: skip
+        raise TypeError(
+            f"JAX encountered invalid PRNG key data: expected uint32 with a shape that ends in (2,), got "
+            f"{value.aval.str_short()}. Make keys with random.key or random.PRNGKey."
+        )
 
 
 def _refuse_words(name: str) -> None:
-    said = (f"Legacy uint32 key array passed as key to random.{name}. Make keys with random.key(seed), or set "
-            'jax_legacy_prng_key="allow" where words are meant.')  # fmt: skip
+    said = (
+        f"Legacy uint32 key array passed as key to random.{name}. Make keys with random.key(seed), or set "
+        'jax_legacy_prng_key="allow" where words are meant.'
+    )
     if config.jax_legacy_prng_key == "error":
         raise ValueError(said)
     warnings.warn(said, UserWarning, stacklevel=4)
@@ -210,8 +220,10 @@ def checked_key(name: str, key: Any, *, batched: bool = False) -> Array:
     try:
         value = as_value(key)
     except TypeError:
-        raise TypeError(f"unexpected PRNG key type {type(key)} given to random.{name}; expected a key made by random.key or "
-                        "random.PRNGKey.") from None  # fmt: skip
+        raise TypeError(
+            f"unexpected PRNG key type {type(key)} given to random.{name}; expected a key made by random.key or "
+            "random.PRNGKey."
+        ) from None
     if isinstance(value.dtype, KeyDtype):
         shape = value.shape
     else:
@@ -220,11 +232,16 @@ def checked_key(name: str, key: Any, *, batched: bool = False) -> Array:
         if _words_allowed() != "allow":
             _refuse_words(name)
         elif config.jax_enable_custom_prng:
-            warnings.warn("Raw arrays as random keys to jax.random functions are deprecated. Assuming valid threefry2x32 key for "
-                          "now.", FutureWarning, stacklevel=3)  # fmt: skip
+            warnings.warn(
+                "Raw arrays as random keys to jax.random functions are deprecated. Assuming valid threefry2x32 key for "
+                "now.",
+                FutureWarning,
+                stacklevel=3,
+            )
     if shape and not batched:
-        raise ValueError(f"{name} accepts a single key, but was given a key array of shape {shape} != (). "
-                         "Use jax.vmap for batching.")  # fmt: skip
+        raise ValueError(
+            f"{name} accepts a single key, but was given a key array of shape {shape} != (). Use jax.vmap for batching."
+        )
     assert isinstance(value, Array)
     return value
 
@@ -264,6 +281,7 @@ def fold_in(key: Any, data: Any) -> Array:
         return _fold_in(checked, np.uint32(data))
     value = as_value(data)
     if value.ndim:
-        raise TypeError(f"fold_in accepts a scalar, but was given an array of shape {value.shape} != (). "
-                        "Use jax.vmap for batching.")  # fmt: skip
+        raise TypeError(
+            f"fold_in accepts a scalar, but was given an array of shape {value.shape} != (). Use jax.vmap for batching."
+        )
     return _fold_in(checked, convert(value, _UINT32))

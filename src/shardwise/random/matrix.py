@@ -25,8 +25,9 @@ _METHODS = ("cholesky", "eigh", "svd")
 
 
 @sampler
-def _multivariate_normal(key: Array, mean: Array, cov: Array, *, shape: Shape, dtype: Any, method: str,
-                         sharding: NamedSharding | None) -> Array:  # fmt: skip
+def _multivariate_normal(
+    key: Array, mean: Array, cov: Array, *, shape: Shape, dtype: Any, method: str, sharding: NamedSharding | None
+) -> Array:
     from shardwise.numpy import linalg  # start-up time
 
     if method == "cholesky":
@@ -46,8 +47,16 @@ def _add_last(samples: Array, mean: Array) -> Array:
     return lax.add(samples, parameter(mean, samples.ndim, samples.dtype))
 
 
-def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky", *,
-                        out_sharding: Any = None) -> Array:  # fmt: skip
+def multivariate_normal(
+    key: Any,
+    mean: Any,
+    cov: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    method: str = "cholesky",
+    *,
+    out_sharding: Any = None,
+) -> Array:
     """Normal vectors with this mean and covariance: f[*shape, n].
 
     Args:
@@ -69,13 +78,21 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
     mean, cov = convert(mean, common), convert(cov, common)
     found = float_dtype("multivariate_normal", common if dtype is None else dtype)
     if mean.ndim < 1 or cov.ndim < 2 or cov.shape[-2:] != mean.shape[-1:] * 2:
-        raise ValueError("multivariate_normal requires mean of shape (..., n) and cov of shape (..., n, n), got "
-                         f"{mean.shape} and {cov.shape}.")  # fmt: skip
+        raise ValueError(
+            "multivariate_normal requires mean of shape (..., n) and cov of shape (..., n, n), got "
+            f"{mean.shape} and {cov.shape}."
+        )
     batches = mean.shape[:-1], cov.shape[:-2]
     wanted = tuple(lax.broadcast_shapes(*batches)) if shape is None else shape_tuple(shape, "multivariate_normal")
     check_shape("multivariate_normal", wanted, *batches)
-    return sampled("multivariate_normal", out_sharding, len(wanted) + 1, lambda sharding: _multivariate_normal(
-        checked, mean, cov, shape=wanted, dtype=found, method=method, sharding=sharding))  # fmt: skip
+    return sampled(
+        "multivariate_normal",
+        out_sharding,
+        len(wanted) + 1,
+        lambda sharding: _multivariate_normal(
+            checked, mean, cov, shape=wanted, dtype=found, method=method, sharding=sharding
+        ),
+    )
 
 
 @sampler
@@ -93,8 +110,9 @@ def _orthogonal(
     return moved(x, sharding)
 
 
-def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None, *,
-               out_sharding: Any = None) -> Array:  # fmt: skip
+def orthogonal(
+    key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None, *, out_sharding: Any = None
+) -> Array:
     """Uniform orthogonal matrices (unitary for complex dtypes): f[*shape, n, m].
 
     With `m` other than `n` the rows, or else the columns, are orthonormal.
@@ -104,5 +122,9 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
     columns = rows if m is None else operator.index(m)
     found = float_dtype("orthogonal", dtype, complex=True)
     wanted = shape_tuple(shape, "orthogonal")
-    return sampled("orthogonal", out_sharding, len(wanted) + 2, lambda sharding: _orthogonal(
-        checked, rows=rows, columns=columns, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip
+    return sampled(
+        "orthogonal",
+        out_sharding,
+        len(wanted) + 2,
+        lambda sharding: _orthogonal(checked, rows=rows, columns=columns, shape=wanted, dtype=found, sharding=sharding),
+    )

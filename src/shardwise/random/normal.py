@@ -75,8 +75,9 @@ def _truncated_normal(
     return lax.min(lax.max(out, least), most)
 
 
-def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None, *,
-                     out_sharding: Any = None) -> Array:  # fmt: skip
+def truncated_normal(
+    key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
+) -> Array:
     """Standard normal numbers, those between `lower` and `upper` only: f[*shape].
 
     Args:
@@ -93,8 +94,14 @@ def _lognormal(key: Array, sigma: Any, *, shape: Shape, dtype: Any, sharding: Na
     )
 
 
-def lognormal(key: Any, sigma: Any = np.float32(1), shape: Any = None, dtype: Any = None, *,  # noqa: B008
-              out_sharding: Any = None) -> Array:  # fmt: skip
+def lognormal(
+    key: Any,
+    sigma: Any = np.float32(1),  # noqa: B008
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Array:
     """Numbers whose logarithm is normal with standard deviation `sigma`: f[*shape]."""
     if config.dialect.functions.lognormal_promotes:  # halves times the default float32 are float32
         found = float_dtype("lognormal", dtype, complex=True)
@@ -169,8 +176,13 @@ def _weibull_min(key: Array, scale: Any, concentration: Any, *, shape: Shape, dt
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Weibull numbers: f[...], of the shape to which `shape` and the parameters broadcast."""
-    return _weibull_min(checked_key("weibull_min", key), scale, concentration, shape=shape_tuple(shape, "weibull_min"),
-                        dtype=float_dtype("weibull_min", dtype))  # fmt: skip
+    return _weibull_min(
+        checked_key("weibull_min", key),
+        scale,
+        concentration,
+        shape=shape_tuple(shape, "weibull_min"),
+        dtype=float_dtype("weibull_min", dtype),
+    )
 
 
 __all__ = ["double_sided_maxwell", "lognormal", "maxwell", "normal", "truncated_normal", "wald", "weibull_min"]

@@ -81,8 +81,12 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, o
     value = as_value(x)
     axis = dim_index(axis, value.ndim or 1, "permutation")
     if value.ndim:
-        return sampled("permutation", out_sharding, value.ndim, lambda sharding: _permutation(
-            checked, value, axis=axis, independent=independent, sharding=sharding))  # fmt: skip
+        return sampled(
+            "permutation",
+            out_sharding,
+            value.ndim,
+            lambda sharding: _permutation(checked, value, axis=axis, independent=independent, sharding=sharding),
+        )
     if not issubdtype(value.dtype, np.integer):
         raise TypeError(f"permutation: x must be an integer or at least 1-dimensional, got {x!r}.")
     n = _count(x, "permutation")
@@ -127,8 +131,9 @@ def _weighted(key: Array, p: Array, shape: Shape, replace: bool, mode: str) -> A
     return as_array(convert(searchsorted(sums, position), index))
 
 
-def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0,
-           mode: str | None = None) -> Array:  # fmt: skip
+def choice(
+    key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str | None = None
+) -> Array:
     """Elements of `a` (or of the numbers below `a`, if it is an integer) drawn at random.
 
     Args:
@@ -154,27 +159,40 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
     if not draws:
         return lax.full(wanted, 0, value.dtype)
     if n <= 0:
-        raise ValueError(f"choice: there is nothing to draw from: a has {n} elements. It must have more than 0 unless no samples "
-                         "are taken.")  # fmt: skip
+        raise ValueError(
+            f"choice: there is nothing to draw from: a has {n} elements. It must have more than 0 unless no samples "
+            "are taken."
+        )
     if not replace and draws > n:
         raise ValueError(f"Cannot take a larger sample (size {draws}) than population (size {n}) when 'replace=False'.")
     arrays = [as_array(a)] if value.ndim else []
     if p is not None:
         weights = as_array(p)
         if weights.shape != (n,):
-            raise ValueError(f"choice: p must be None or a 1D vector with the same size as a.shape[axis]. p has shape "
-                             f"{weights.shape} and a.shape[axis] is {n}.")  # fmt: skip
+            raise ValueError(
+                f"choice: p must be None or a 1D vector with the same size as a.shape[axis]. p has shape "
+                f"{weights.shape} and a.shape[axis] is {n}."
+            )
         arrays.append(as_array(convert(weights, to_inexact(weights.dtype))))
-    return _choice(checked, *arrays, n=n, shape=wanted, replace=bool(replace), weighted=p is not None, axis=axis,
-                   mode=gumbel_mode(mode, "choice"))  # fmt: skip
+    return _choice(
+        checked,
+        *arrays,
+        n=n,
+        shape=wanted,
+        replace=bool(replace),
+        weighted=p is not None,
+        axis=axis,
+        mode=gumbel_mode(mode, "choice"),
+    )
 
 
 # -- categories -------------------------------------------------------------------------------------------------------------------------
 
 
 @sampler
-def _categorical(key: Array, logits: Array, *, shape: Shape, axis: int, replace: bool, mode: str,
-                 sharding: NamedSharding | None) -> Array:  # fmt: skip
+def _categorical(
+    key: Array, logits: Array, *, shape: Shape, axis: int, replace: bool, mode: str, sharding: NamedSharding | None
+) -> Array:
     index = default_dtype("i")
     batch = logits.shape[:axis] + logits.shape[axis + 1 :]
     prefix = shape[: len(shape) - len(batch)]
@@ -186,8 +204,10 @@ def _categorical(key: Array, logits: Array, *, shape: Shape, axis: int, replace:
         return moved(lax.argmax(total, len(prefix) + axis, index), sharding)
     draws = math.prod(prefix)
     if draws > logits.shape[axis]:
-        raise ValueError(f"categorical: number of samples without replacement ({draws}) cannot exceed number of categories "
-                         f"({logits.shape[axis]}).")  # fmt: skip
+        raise ValueError(
+            f"categorical: number of samples without replacement ({draws}) cannot exceed number of categories "
+            f"({logits.shape[axis]})."
+        )
     noisy = lax.add(logits, gumbel_of(key, logits.shape, logits.dtype, mode))
     last = transpose(noisy, (*(d for d in range(noisy.ndim) if d != axis), axis))
     _, indices = lax.top_k(last, draws)
@@ -195,8 +215,16 @@ def _categorical(key: Array, logits: Array, *, shape: Shape, axis: int, replace:
     return moved(lax.reshape(front, shape), sharding)
 
 
-def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str | None = None, *,
-                out_sharding: Any = None) -> Array:  # fmt: skip
+def categorical(
+    key: Any,
+    logits: Any,
+    axis: int = -1,
+    shape: Any = None,
+    replace: bool = True,
+    mode: str | None = None,
+    *,
+    out_sharding: Any = None,
+) -> Array:
     """Categories drawn with probabilities ``softmax(logits, axis)``: int[*shape].
 
     Args:
@@ -217,5 +245,11 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replac
     wanted = batch if shape is None else shape_tuple(shape, "categorical")
     check_shape("categorical", wanted, batch)
     floats = convert(value, to_inexact(value.dtype))
-    return sampled("categorical", out_sharding, len(wanted), lambda sharding: _categorical(
-        checked, floats, shape=wanted, axis=axis, replace=bool(replace), mode=chosen, sharding=sharding))  # fmt: skip
+    return sampled(
+        "categorical",
+        out_sharding,
+        len(wanted),
+        lambda sharding: _categorical(
+            checked, floats, shape=wanted, axis=axis, replace=bool(replace), mode=chosen, sharding=sharding
+        ),
+    )

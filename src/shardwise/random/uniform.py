@@ -61,8 +61,12 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
     if not issubdtype(found, np.unsignedinteger):
         raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {found.name}.")
     wanted = shape_tuple(shape, "bits")
-    return sampled("bits", out_sharding, len(wanted), lambda sharding: _bits(
-        checked, bit_width=8 * found.itemsize, shape=wanted, sharding=sharding))  # fmt: skip
+    return sampled(
+        "bits",
+        out_sharding,
+        len(wanted),
+        lambda sharding: _bits(checked, bit_width=8 * found.itemsize, shape=wanted, sharding=sharding),
+    )
 
 
 # -- floats --------------------------------------------------------------------------------------------------------------------------
@@ -108,8 +112,9 @@ def _uniform_between(
     return uniform_between(key, shape, dtype, low, high, sharding)
 
 
-def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *,
-            out_sharding: Any = None) -> Array:  # fmt: skip
+def uniform(
+    key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *, out_sharding: Any = None
+) -> Array:
     """Uniform floats in [minval, maxval): f[*shape].
 
     Args:
@@ -212,8 +217,12 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *
     checked = checked_key("randint", key)
     found = int_dtype("randint", dtype, TypeError)
     wanted = shape_tuple(shape, "randint")
-    return sampled("randint", out_sharding, len(wanted), lambda sharding: _randint(
-        checked, minval, maxval, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip
+    return sampled(
+        "randint",
+        out_sharding,
+        len(wanted),
+        lambda sharding: _randint(checked, minval, maxval, shape=wanted, dtype=found, sharding=sharding),
+    )
 
 
 # -- truth values ----------------------------------------------------------------------------------------------------------------------
@@ -250,8 +259,12 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, o
     if not issubdtype(value.dtype, np.floating):
         raise TypeError(f"bernoulli probability `p` must have a floating dtype, got {value.dtype.name}.")
     wanted = sample_shape("bernoulli", shape, value)
-    return sampled("bernoulli", out_sharding, len(wanted), lambda sharding: _bernoulli(
-        checked, convert(value, value.dtype), shape=wanted, mode=mode, sharding=sharding))  # fmt: skip
+    return sampled(
+        "bernoulli",
+        out_sharding,
+        len(wanted),
+        lambda sharding: _bernoulli(checked, convert(value, value.dtype), shape=wanted, mode=mode, sharding=sharding),
+    )
 
 
 @sampler
@@ -266,5 +279,9 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
     checked = checked_key("rademacher", key)
     found = check_requested(int if dtype is None else dtype, "rademacher")
     wanted = shape_tuple(shape, "rademacher")
-    return sampled("rademacher", out_sharding, len(wanted), lambda sharding: _rademacher(
-        checked, shape=wanted, dtype=found, sharding=sharding))  # fmt: skip
+    return sampled(
+        "rademacher",
+        out_sharding,
+        len(wanted),
+        lambda sharding: _rademacher(checked, shape=wanted, dtype=found, sharding=sharding),
+    )

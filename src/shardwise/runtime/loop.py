@@ -121,8 +121,14 @@ class _LoopWriter(Writer):
         inputs = set(self.program.inputs)
         lines: list[str] = []
         for i, eqn in enumerate(self.program.equations):
-            dead = [v for v in dict.fromkeys((*eqn.inputs, *eqn.outputs)) if isinstance(v, Var) and v not in outputs
-                    and (v not in inputs or v in self.replaced) and self.last_use.get(v, i) == i]  # fmt: skip
+            dead = [
+                v
+                for v in dict.fromkeys((*eqn.inputs, *eqn.outputs))
+                if isinstance(v, Var)
+                and v not in outputs
+                and (v not in inputs or v in self.replaced)
+                and self.last_use.get(v, i) == i
+            ]
             lines += [line.removeprefix("    ") for line in self._placed(eqn, dead)]
             if dead:
                 lines.append(f"del {', '.join(self.names[v] for v in dead)}")
@@ -153,8 +159,15 @@ class _LoopWriter(Writer):
             full = any(a.aval.shape == var.aval.shape for a in eqn.inputs if not isinstance(a, Literal))
             target = self.names[var] = f"r{self.ys.index(var)}" if full else name
         else:
-            dying = [a for a in eqn.inputs if isinstance(a, Var) and a in self.fresh and a in dead and self.uses[a] == 1
-                     and (a.aval.shape, a.aval.dtype) == (var.aval.shape, var.aval.dtype)]  # fmt: skip
+            dying = [
+                a
+                for a in eqn.inputs
+                if isinstance(a, Var)
+                and a in self.fresh
+                and a in dead
+                and self.uses[a] == 1
+                and (a.aval.shape, a.aval.dtype) == (var.aval.shape, var.aval.dtype)
+            ]
             target = self.names[dying[0]] if dying else name
         call = lines[0].partition(" = ")[2]
         if target == name:

@@ -38,9 +38,11 @@ class Call:
     def matches(self, other: Call) -> bool:
         """Whether both are the same collective on operands of the same type; source lines may differ."""
         return (
-            self.op is other.op and dict(self.params) == dict(other.params) and self.mapped == other.mapped
+            self.op is other.op
+            and dict(self.params) == dict(other.params)
+            and self.mapped == other.mapped
             and [(x.shape, x.dtype) for x in self.operands] == [(x.shape, x.dtype) for x in other.operands]
-        )  # fmt: skip
+        )
 
     def __str__(self) -> str:
         collective = self.op.collective
@@ -94,8 +96,11 @@ class Meeting:
         """Why nobody can go on: one device that waits, and one that it waits for."""
         first = min(self.waiting, key=self._order)
         call = self.waiting[first]
-        other = next(p for p in self.group(first, call.params["axes"])
-                     if p not in self.waiting or not self.waiting[p].matches(call))  # fmt: skip
+        other = next(
+            p
+            for p in self.group(first, call.params["axes"])
+            if p not in self.waiting or not self.waiting[p].matches(call)
+        )
         if other in self.waiting:
             does = f"is in {self.waiting[other]}"
         elif other in self.ended:

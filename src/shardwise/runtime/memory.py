@@ -172,8 +172,13 @@ class Pool:
         """Counts and bytes under the names of `Device.memory_stats()`; `pool_bytes` are those in use and those that wait."""
         with self._lock:
             self._drain()
-            return {"num_allocs": self.count, "bytes_in_use": self.used, "peak_bytes_in_use": self.peak,
-                    "pool_bytes": self.used + self.held, "bytes_limit": self.memory}  # fmt: skip
+            return {
+                "num_allocs": self.count,
+                "bytes_in_use": self.used,
+                "peak_bytes_in_use": self.peak,
+                "pool_bytes": self.used + self.held,
+                "bytes_limit": self.memory,
+            }
 
 
 def _aligned(size: int) -> Ndarray:
@@ -225,7 +230,7 @@ _COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the lock, 
 def alone(holder: list[Ndarray], i: int) -> bool:
     """Whether ``holder[i]`` fills a buffer, of the pool or of NumPy's, and nothing else reaches it: no array, view, memoryview or
     capsule sees what is written there. Nothing but the list may refer to the block.
-    """  # fmt: skip
+    """
     counts = _references(holder, i) if _COUNTED else []
     if not counts or counts[0] != _TOP or any(n != _BELOW for n in counts[1:]):
         return False

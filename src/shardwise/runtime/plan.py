@@ -86,8 +86,11 @@ class Writer:
             lines += [f"    {inputs}, = given", "    given.clear()"]
         for i, eqn in enumerate(program.equations):
             waited = self.owned if i == self.settled else ()
-            dead = [v for v in dict.fromkeys((*eqn.inputs, *eqn.outputs, *waited))
-                    if isinstance(v, Var) and v not in kept and self.last_use.get(v, i) == i]  # fmt: skip
+            dead = [
+                v
+                for v in dict.fromkeys((*eqn.inputs, *eqn.outputs, *waited))
+                if isinstance(v, Var) and v not in kept and self.last_use.get(v, i) == i
+            ]
             written = self.equation(eqn, dead)
             self.places |= dict.fromkeys(range(len(lines), len(lines) + len(written)), eqn.source)
             lines += written
@@ -139,8 +142,13 @@ class Writer:
         dead[:] = [v for v in dead if v not in handed]
         fn = self.constant(partial(over, tuple(free)), eqn.op.name)
         given = {k: self.names[v] for k, v in enumerate(eqn.inputs) if v in self.owned and v in handed}
-        return [f"    handed = [{operands}]", *([f"    held = {given}"] if given else ()),
-                f"    del {', '.join(self.names[v] for v in handed)}", f"    {targets} = {fn}(handed)", "    del handed"]  # fmt: skip
+        return [
+            f"    handed = [{operands}]",
+            *([f"    held = {given}"] if given else ()),
+            f"    del {', '.join(self.names[v] for v in handed)}",
+            f"    {targets} = {fn}(handed)",
+            "    del handed",
+        ]
 
     def elementwise(self, atom: Atom, ndim: int) -> str:
         """An operand of a broadcasting ufunc: a scalar that varies over devices gets the result's rank."""

@@ -222,8 +222,10 @@ class SteppedPlan:
                 np.ascontiguousarray(np.broadcast_to(first, block.shape)).tobytes()
                 != np.ascontiguousarray(block).tobytes()
             ):
-                raise JaxRuntimeError(f"{self.program.name}: output {number} ({atom.aval.str_short()}) should be the same on all devices "
-                                      f"along {axis!r}, but is not")  # fmt: skip
+                raise JaxRuntimeError(
+                    f"{self.program.name}: output {number} ({atom.aval.str_short()}) should be the same on all devices "
+                    f"along {axis!r}, but is not"
+                )
             block = first
         return block
 

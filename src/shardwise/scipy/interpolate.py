@@ -43,8 +43,9 @@ class RegularGridInterpolator:
     than dims and for a `fill_value` that the values' dtype does not hold.
     """
 
-    def __init__(self, points: Any, values: Any, method: str = "linear", bounds_error: bool = False,
-                 fill_value: Any = np.nan) -> None:  # fmt: skip
+    def __init__(
+        self, points: Any, values: Any, method: str = "linear", bounds_error: bool = False, fill_value: Any = np.nan
+    ) -> None:
         self.method = _check_method(method)
         self.bounds_error = bounds_error
         if bounds_error:
@@ -68,8 +69,10 @@ class RegularGridInterpolator:
         n = len(self.grid)
         points = _queries(xi, n)
         if points.shape[-1] != n:
-            raise ValueError(f"the requested sample points xi have dimension {points.shape[-1]}, but this "
-                             f"RegularGridInterpolator has dimension {n}")  # fmt: skip
+            raise ValueError(
+                f"the requested sample points xi have dimension {points.shape[-1]}, but this "
+                f"RegularGridInterpolator has dimension {n}"
+            )
         flat = jnp.reshape(points, (-1, n))
         cells, shares, outside = [], [], jnp.zeros(flat.shape[:1], bool)
         for d, grid in enumerate(self.grid):

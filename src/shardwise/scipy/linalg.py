@@ -82,8 +82,12 @@ def _system(name: str, a: Array, b: Array) -> tuple[Array, Array, bool]:
     """Matrices and right sides of one batch shape, and whether the right sides were vectors."""
     vector = b.ndim == 1
     if not vector and a.ndim == b.ndim + 1 and a.shape[-1] == b.shape[-1]:
-        warnings.warn(f"jax.scipy.linalg.{name}: batches of vectors as right sides will be read as matrices in future. Give "
-                      "b[..., None] and squeeze the result.", FutureWarning, stacklevel=3)  # fmt: skip
+        warnings.warn(
+            f"jax.scipy.linalg.{name}: batches of vectors as right sides will be read as matrices in future. Give "
+            "b[..., None] and squeeze the result.",
+            FutureWarning,
+            stacklevel=3,
+        )
         vector = True
     if vector:
         b = lax.expand_dims(b, (b.ndim,))
@@ -152,8 +156,14 @@ def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite:
     return (face.matmul(p, low), up) if permute_l else (p, low, up)
 
 
-def qr(a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full", pivoting: bool = False,
-       check_finite: bool = True) -> tuple[Array, ...]:  # fmt: skip
+def qr(
+    a: Any,
+    overwrite_a: bool = False,
+    lwork: Any = None,
+    mode: str = "full",
+    pivoting: bool = False,
+    check_finite: bool = True,
+) -> tuple[Array, ...]:
     """q, r and with `pivoting` the order of columns; 'economic' keeps min(m, n) columns of q, 'r' leaves q out."""
     if mode not in ("full", "economic", "r"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'; expected 'full', 'economic' or 'r'.")
@@ -162,8 +172,15 @@ def qr(a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full",
     return tuple(rest) if mode == "r" else (q, *rest)
 
 
-def qr_multiply(a: Any, c: Any, mode: str = "right", pivoting: bool = False, conjugate: bool = False,
-                overwrite_a: bool = False, overwrite_c: bool = False) -> tuple[Array, ...]:  # fmt: skip
+def qr_multiply(
+    a: Any,
+    c: Any,
+    mode: str = "right",
+    pivoting: bool = False,
+    conjugate: bool = False,
+    overwrite_a: bool = False,
+    overwrite_c: bool = False,
+) -> tuple[Array, ...]:
     """c q (or q c with `mode` 'left') and r, for the economic factors of a; `conjugate` takes those of q."""
     if mode not in ("left", "right"):
         raise ValueError(f"mode must be 'left' or 'right', got {mode!r}.")
@@ -178,27 +195,52 @@ def qr_multiply(a: Any, c: Any, mode: str = "right", pivoting: bool = False, con
     return lax.reshape(out, (out.size,)) if vector else out, *rest
 
 
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False, check_finite: bool = True,
-        lapack_driver: str = "gesdd") -> Any:  # fmt: skip
+def svd(
+    a: Any,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    lapack_driver: str = "gesdd",
+) -> Any:
     """u, s and vh, or s alone without `compute_uv`."""
     (x,) = _inexact_like(a)
     return ops.svd(x, full_matrices=full_matrices, compute_uv=compute_uv)
 
 
-def eigh(a: Any, b: Any = None, lower: bool = True, eigvals_only: bool = False, overwrite_a: bool = False,
-         overwrite_b: bool = False, turbo: bool = True, eigvals: None = None, type: int = 1,
-         check_finite: bool = True) -> Any:  # fmt: skip
+def eigh(
+    a: Any,
+    b: Any = None,
+    lower: bool = True,
+    eigvals_only: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: None = None,
+    type: int = 1,
+    check_finite: bool = True,
+) -> Any:
     """Ascending eigenvalues and eigenvectors of Hermitian matrices. NotImplementedError for generalised problems."""
     if b is not None or type != 1 or eigvals is not None:
-        raise NotImplementedError("eigh takes b=None, type=1 and eigvals=None. Reduce a generalised problem by cholesky(b), and "
-                                  "slice the eigenvalues.")  # fmt: skip
+        raise NotImplementedError(
+            "eigh takes b=None, type=1 and eigvals=None. Reduce a generalised problem by cholesky(b), and "
+            "slice the eigenvalues."
+        )
     (x,) = _inexact_like(a)
     vectors, values = ops.eigh(x, lower=lower)
     return values if eigvals_only else (values, vectors)
 
 
-def eigh_tridiagonal(d: Any, e: Any, *, eigvals_only: bool = False, select: str = "a", select_range: Any = None,
-                     tol: float | None = None, key: Any = None) -> Any:  # fmt: skip
+def eigh_tridiagonal(
+    d: Any,
+    e: Any,
+    *,
+    eigvals_only: bool = False,
+    select: str = "a",
+    select_range: Any = None,
+    tol: float | None = None,
+    key: Any = None,
+) -> Any:
     """Eigenvalues (and eigenvectors) of the symmetric tridiagonal matrix with diagonal d and off-diagonal e.
 
     `select` 'i' keeps the indices of `select_range`, both ends included. They are exact up to rounding, closer than any `tol` that
@@ -311,8 +353,16 @@ def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
 # -- systems -------------------------------------------------------------------------------------------------------------------
 
 
-def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False, debug: bool = False,
-          check_finite: bool = True, assume_a: str = "gen") -> Array:  # fmt: skip
+def solve(
+    a: Any,
+    b: Any,
+    lower: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    debug: bool = False,
+    check_finite: bool = True,
+    assume_a: str = "gen",
+) -> Array:
     """x with a x = b. `assume_a` 'pos' goes by the Cholesky factor of a, of which one triangle is read."""
     if assume_a not in ("gen", "sym", "her", "pos"):
         raise ValueError(f"Expected assume_a to be one of ['gen', 'sym', 'her', 'pos']; got {assume_a!r}")
@@ -333,8 +383,16 @@ def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwr
     )
 
 
-def solve_triangular(a: Any, b: Any, trans: int | str = 0, lower: bool = False, unit_diagonal: bool = False,
-                     overwrite_b: bool = False, debug: Any = None, check_finite: bool = True) -> Array:  # fmt: skip
+def solve_triangular(
+    a: Any,
+    b: Any,
+    trans: int | str = 0,
+    lower: bool = False,
+    unit_diagonal: bool = False,
+    overwrite_b: bool = False,
+    debug: Any = None,
+    check_finite: bool = True,
+) -> Array:
     """x with op(a) x = b for triangular a; op is the identity (0, 'N'), the transpose (1, 'T') or the adjoint (2, 'C')."""
     kinds = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
     if trans not in kinds:
@@ -342,8 +400,9 @@ def solve_triangular(a: Any, b: Any, trans: int | str = 0, lower: bool = False, 
     kind = kinds[trans]
     p, q = _inexact_like(a, b)
     p, q, vector = _system("solve_triangular", p, q)
-    x = ops.triangular_solve(p, q, left_side=True, lower=lower, transpose_a=kind > 0, conjugate_a=kind == 2,
-                             unit_diagonal=unit_diagonal)  # fmt: skip
+    x = ops.triangular_solve(
+        p, q, left_side=True, lower=lower, transpose_a=kind > 0, conjugate_a=kind == 2, unit_diagonal=unit_diagonal
+    )
     return lax.squeeze(x, (x.ndim - 1,)) if vector else x
 
 
@@ -402,8 +461,9 @@ def sqrtm(A: Any, blocksize: int = 1) -> Array:
     return matrix_functions.sqrtm(strong(*_inexact("sqrtm", A)))
 
 
-def polar(a: Any, side: str = "right", *, method: str = "qdwh", eps: float | None = None,
-          max_iterations: int | None = None) -> tuple[Array, Array]:  # fmt: skip
+def polar(
+    a: Any, side: str = "right", *, method: str = "qdwh", eps: float | None = None, max_iterations: int | None = None
+) -> tuple[Array, Array]:
     """u, p with a = u p (or p u for the 'left' `side`), u with orthonormal columns or rows and p positive semidefinite.
 
     Both methods ('qdwh', 'svd') go by singular values, unless `eps` or `max_iterations` ask 'qdwh' for its iterations (see
@@ -418,8 +478,10 @@ def polar(a: Any, side: str = "right", *, method: str = "qdwh", eps: float | Non
         raise ValueError("The input `a` must be at least a 2-D array.")
     m, n = x.shape[-2:]
     if method == "qdwh" and ((side == "right" and m < n) or (side == "left" and m > n)):
-        raise NotImplementedError(f"polar by 'qdwh' on side {side!r} takes {'tall' if side == 'right' else 'wide'} matrices, got shape "
-                                  f"{x.shape}; use method='svd'.")  # fmt: skip
+        raise NotImplementedError(
+            f"polar by 'qdwh' on side {side!r} takes {'tall' if side == 'right' else 'wide'} matrices, got shape "
+            f"{x.shape}; use method='svd'."
+        )
     if method == "svd" or (eps is None and max_iterations is None):
         return polar_by_svd(x, side)
     right = side == "right"

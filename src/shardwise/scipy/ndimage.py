@@ -65,8 +65,10 @@ def map_coordinates(
     if len(coordinates) != x.ndim:
         raise ValueError(f"coordinates must be a sequence of length input.ndim, but {len(coordinates)} != {x.ndim}")
     if mode not in _INSIDE:
-        raise NotImplementedError(f"jax.scipy.ndimage.map_coordinates does not yet support mode {mode}. Currently supported modes are "
-                                  f"{set(_INSIDE)}. Use scipy.ndimage through pure_callback.")  # fmt: skip
+        raise NotImplementedError(
+            f"jax.scipy.ndimage.map_coordinates does not yet support mode {mode}. Currently supported modes are "
+            f"{set(_INSIDE)}. Use scipy.ndimage through pure_callback."
+        )
     if order not in (0, 1):
         raise NotImplementedError(
             "map_coordinates requires order<=1; use scipy.ndimage through pure_callback for other splines."

@@ -313,12 +313,21 @@ def _times_log(logarithm: Any) -> Any:
 
 
 # Where x is 0 the derivative in x is the logarithm still: the function is linear in x.
-_xlogy = define_along("xlogy", _times_log(lax.log), lambda t, out, x, y: lax.mul(t, lax.log(y)),
-                      lambda t, out, x, y: lax.div(lax.mul(t, x), y))  # fmt: skip
-_xlog1py = define_along("xlog1py", _times_log(lax.log1p), lambda t, out, x, y: lax.mul(t, lax.log1p(y)),
-                        lambda t, out, x, y: lax.div(lax.mul(t, x), lax.add(lax.full_like(y, 1), y)))  # fmt: skip
-_xlogx = define_along("xlogx", lambda x: _times_log(lax.log)(x, x),
-                      lambda t, out, x: lax.mul(t, lax.add(lax.log(x), lax.full_like(x, 1))))  # fmt: skip
+_xlogy = define_along(
+    "xlogy",
+    _times_log(lax.log),
+    lambda t, out, x, y: lax.mul(t, lax.log(y)),
+    lambda t, out, x, y: lax.div(lax.mul(t, x), y),
+)
+_xlog1py = define_along(
+    "xlog1py",
+    _times_log(lax.log1p),
+    lambda t, out, x, y: lax.mul(t, lax.log1p(y)),
+    lambda t, out, x, y: lax.div(lax.mul(t, x), lax.add(lax.full_like(y, 1), y)),
+)
+_xlogx = define_along(
+    "xlogx", lambda x: _times_log(lax.log)(x, x), lambda t, out, x: lax.mul(t, lax.add(lax.log(x), lax.full_like(x, 1)))
+)
 
 
 def entr(x: Any) -> Array:
@@ -455,8 +464,9 @@ def owens_t(h: Any, a: Any) -> Array:
 # -- sums of exponentials ----------------------------------------------------------------------------------------------------------
 
 
-def logsumexp(a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False,
-              where: Any = None) -> Any:  # fmt: skip
+def logsumexp(
+    a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
+) -> Any:
     """log(sum(b exp(a))) along `axis` (default: all), without overflow; with `return_sign` of its magnitude, and the sign.
 
     `where` says which elements count. Negative sums give NaN unless the sign is asked for.

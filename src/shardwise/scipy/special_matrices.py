@@ -52,8 +52,10 @@ def toeplitz(c: Any, r: Any = None) -> Array:
     if not m or not n:
         return lax.full((*batch, m, n), 0, column.dtype)
     # The column upwards, then the row without its first element: entry (i, j) lies j - i from the column's first.
-    parts = [lax.rev(broadcast_to_shape(column, (*batch, m)), (len(batch),)),
-             lax.slice_in_dim(broadcast_to_shape(row, (*batch, n)), 1, n, axis=-1)]  # fmt: skip
+    parts = [
+        lax.rev(broadcast_to_shape(column, (*batch, m)), (len(batch),)),
+        lax.slice_in_dim(broadcast_to_shape(row, (*batch, n)), 1, n, axis=-1),
+    ]
     return _by_index(strong(lax.concatenate(parts, len(batch))), m - 1 - np.arange(m)[:, None] + np.arange(n))
 
 
@@ -86,8 +88,10 @@ def leslie(f: Any, s: Any) -> Array:
     first, below = _vectors("leslie", f), _vectors("leslie", s)
     n = first.shape[-1]
     if n < 2 or below.shape[-1] != n - 1:
-        raise ValueError(f"leslie takes f with at least 2 entries and s with one less along the last axis, got shapes {first.shape} and "
-                         f"{below.shape}.")  # fmt: skip
+        raise ValueError(
+            f"leslie takes f with at least 2 entries and s with one less along the last axis, got shapes {first.shape} and "
+            f"{below.shape}."
+        )
     first, below = promote_dtypes(first, below)  # type: ignore[assignment]
     return lax.add(_row(first, n), _below(below, n))
 

@@ -91,8 +91,22 @@ def _positive(name: str, n: Any) -> int | None:
     return None if n is None else operator.index(n)
 
 
-def _spectra(x: Any, y: Any, fs: Any, window: Any, nperseg: Any, noverlap: Any, nfft: Any, detrend: Any, return_onesided: bool,
-             scaling: str, axis: int, stft: bool, boundary: str | None, padded: bool) -> tuple[Any, Any, Any]:  # fmt: skip
+def _spectra(
+    x: Any,
+    y: Any,
+    fs: Any,
+    window: Any,
+    nperseg: Any,
+    noverlap: Any,
+    nfft: Any,
+    detrend: Any,
+    return_onesided: bool,
+    scaling: str,
+    axis: int,
+    stft: bool,
+    boundary: str | None,
+    padded: bool,
+) -> tuple[Any, Any, Any]:
     """Frequencies, times, and per window the transforms of x (`stft`) or the powers of x with y, windows last."""
     if boundary not in _BOUNDARIES:
         raise ValueError(f"Unknown boundary option '{boundary}', must be one of: {list(_BOUNDARIES)}")
@@ -153,9 +167,19 @@ def _spectra(x: Any, y: Any, fs: Any, window: Any, nperseg: Any, noverlap: Any, 
     return frequencies, times, jnp.moveaxis(jnp.swapaxes(result, -1, -2), -2, axis)
 
 
-def stft(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = 256, noverlap: int | None = None,
-         nfft: int | None = None, detrend: Any = False, return_onesided: bool = True, boundary: str | None = "zeros",
-         padded: bool = True, axis: int = -1) -> tuple[Array, Array, Array]:  # fmt: skip
+def stft(
+    x: Any,
+    fs: Any = 1.0,
+    window: Any = "hann",
+    nperseg: int | None = 256,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: Any = False,
+    return_onesided: bool = True,
+    boundary: str | None = "zeros",
+    padded: bool = True,
+    axis: int = -1,
+) -> tuple[Array, Array, Array]:
     """The Fourier transforms of overlapping windows of `x` along `axis`: frequencies, times, transforms with times last.
 
     `window` is a name or the weights themselves, `nperseg` their number, `noverlap` what neighbours share (half of it by
@@ -167,9 +191,20 @@ def stft(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = 256,
     )
 
 
-def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
-        nfft: int | None = None, detrend: Any = "constant", return_onesided: bool = True, scaling: str = "density",
-        axis: int = -1, average: str = "mean") -> tuple[Array, Array]:  # fmt: skip
+def csd(
+    x: Any,
+    y: Any,
+    fs: Any = 1.0,
+    window: Any = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: Any = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
+) -> tuple[Array, Array]:
     """The frequencies that `x` and `y` share: frequencies, and the average ('mean' or 'median') of the windows' powers.
 
     `scaling` is 'density' (per unit of frequency) or 'spectrum'; other arguments as of `stft`. With None for `y` the powers of x.
@@ -196,9 +231,19 @@ def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None
     return frequencies, middle / jnp.asarray(bias, middle.dtype)
 
 
-def welch(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
-          nfft: int | None = None, detrend: Any = "constant", return_onesided: bool = True, scaling: str = "density",
-          axis: int = -1, average: str = "mean") -> tuple[Array, Array]:  # fmt: skip
+def welch(
+    x: Any,
+    fs: Any = 1.0,
+    window: Any = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: Any = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
+) -> tuple[Array, Array]:
     """The power of `x` at each frequency, averaged over windows; arguments as of `csd`."""
     frequencies, power = csd(
         x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, average
@@ -206,9 +251,18 @@ def welch(x: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = Non
     return frequencies, jnp.real(power)
 
 
-def istft(Zxx: Any, fs: Any = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
-          nfft: int | None = None, input_onesided: bool = True, boundary: bool = True, time_axis: int = -1,
-          freq_axis: int = -2) -> tuple[Array, Array]:  # fmt: skip
+def istft(
+    Zxx: Any,
+    fs: Any = 1.0,
+    window: Any = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    input_onesided: bool = True,
+    boundary: bool = True,
+    time_axis: int = -1,
+    freq_axis: int = -2,
+) -> tuple[Array, Array]:
     """The signal whose `stft` is nearest to `Zxx`: times and samples. `boundary`: the ends were continued, and are cut off.
 
     ValueError for fewer than two dims, equal axes, and sizes that do not fit.

@@ -49,9 +49,16 @@ class SdyShardingRule:
     stand in compound dims only. Dims with a factor in `need_replication_factors` stay whole.
     """
 
-    def __init__(self, operand_mappings: Iterable[Any], result_mappings: Iterable[Any], *,
-                 reduction_factors: Iterable[str] = (), need_replication_factors: Iterable[str] = (),
-                 permutation_factors: Iterable[str] = (), **factor_sizes: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        operand_mappings: Iterable[Any],
+        result_mappings: Iterable[Any],
+        *,
+        reduction_factors: Iterable[str] = (),
+        need_replication_factors: Iterable[str] = (),
+        permutation_factors: Iterable[str] = (),
+        **factor_sizes: int,
+    ) -> None:
         self.operand_mappings = tuple(ArrayMapping(*m) for m in operand_mappings)
         self.result_mappings = tuple(ArrayMapping(*m) for m in result_mappings)
         self.reduction_factors = tuple(reduction_factors)

@@ -36,8 +36,12 @@ class Layout:
     tiling: tuple[tuple[int, ...], ...] | None = None
     sub_byte_element_size_in_bits: int = 0
 
-    def __init__(self, major_to_minor: Sequence[int], tiling: Sequence[Sequence[int]] | None = None,
-                 sub_byte_element_size_in_bits: int = 0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        major_to_minor: Sequence[int],
+        tiling: Sequence[Sequence[int]] | None = None,
+        sub_byte_element_size_in_bits: int = 0,
+    ) -> None:
         if isinstance(major_to_minor, Layout) or not hasattr(major_to_minor, "__iter__"):
             raise TypeError(
                 f"Layout takes the order of dims, such as (0, 1), got {major_to_minor!r}. A layout and a sharding together are a Format."

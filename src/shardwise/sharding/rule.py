@@ -104,16 +104,31 @@ def make_rule(
     (<Kind.PASS: 0>, <Kind.REDUCE: 1>, <Kind.PASS: 0>)
     """
     ins, outs = _parse(signature)
-    return rule_of_names(tuple(ins), tuple(outs), tuple(map(tuple, in_shapes)), tuple(map(tuple, out_shapes)),
-                  sizes or {}, frozenset(replicate), frozenset(permute), frozenset(blocked))  # fmt: skip
+    return rule_of_names(
+        tuple(ins),
+        tuple(outs),
+        tuple(map(tuple, in_shapes)),
+        tuple(map(tuple, out_shapes)),
+        sizes or {},
+        frozenset(replicate),
+        frozenset(permute),
+        frozenset(blocked),
+    )
 
 
 Names = tuple[tuple[tuple[str, ...], ...], ...]
 
 
-def rule_of_names(ins: Names, outs: Names, in_shapes: tuple[Shape, ...], out_shapes: tuple[Shape, ...],
-                  given: dict[str, int], replicate: frozenset[str] = frozenset(), permute: frozenset[str] = frozenset(),
-                  blocked: frozenset[str] = frozenset()) -> Rule:  # fmt: skip
+def rule_of_names(
+    ins: Names,
+    outs: Names,
+    in_shapes: tuple[Shape, ...],
+    out_shapes: tuple[Shape, ...],
+    given: dict[str, int],
+    replicate: frozenset[str] = frozenset(),
+    permute: frozenset[str] = frozenset(),
+    blocked: frozenset[str] = frozenset(),
+) -> Rule:
     """`make_rule` for dims that are tuples of factor names already; `given` are the sizes of factors in grouped dims."""
     if len(ins) != len(in_shapes) or len(outs) != len(out_shapes):
         raise ValueError(

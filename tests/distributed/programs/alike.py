@@ -128,8 +128,22 @@ def drawn():
     return (x * jax.random.normal(jax.random.PRNGKey(3), (16,))).sum()
 
 
-for case in (set_order_of_eager_ops, set_order_inside_of_jit, dict_order_of_arguments, other_lines, prints_on_one, names_of_files,
-             addresses, local_work, other_threads, forgotten_caches, manual, numbers_of_one_kind, constants, drawn):  # fmt: skip
+for case in (
+    set_order_of_eager_ops,
+    set_order_inside_of_jit,
+    dict_order_of_arguments,
+    other_lines,
+    prints_on_one,
+    names_of_files,
+    addresses,
+    local_work,
+    other_threads,
+    forgotten_caches,
+    manual,
+    numbers_of_one_kind,
+    constants,
+    drawn,
+):
     try:
         float(case())
         sync_global_devices(case.__name__)

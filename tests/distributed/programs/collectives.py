@@ -31,8 +31,7 @@ def lines(axis, blocks):
         return blocks, lambda b: b
     if axis == ("x", "y"):
         return blocks.reshape(1, X * Y, *rest), lambda b: b.reshape(X, Y, *b.shape[2:])
-    return (blocks.swapaxes(0, 1).reshape(1, X * Y, *rest),
-            lambda b: b.reshape(Y, X, *b.shape[2:]).swapaxes(0, 1))  # fmt: skip
+    return (blocks.swapaxes(0, 1).reshape(1, X * Y, *rest), lambda b: b.reshape(Y, X, *b.shape[2:]).swapaxes(0, 1))
 
 
 def whole(blocks):

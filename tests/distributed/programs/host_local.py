@@ -61,8 +61,11 @@ same(mixed, np.arange(8) + 1)
 
 # A local shape that the mesh does not divide is refused as in the guide
 with mesh:
-    raised(ValueError, lambda: pjit(lambda x: x, in_shardings=P(("data", "model")))(np.ones(4, np.float32)),
-           "should be divisible by 8, but it is equal to 4")  # fmt: skip
+    raised(
+        ValueError,
+        lambda: pjit(lambda x: x, in_shardings=P(("data", "model")))(np.ones(4, np.float32)),
+        "should be divisible by 8, but it is equal to 4",
+    )
 
 # Each process gives its own part
 split = NamedSharding(mesh, P("data"))

@@ -44,8 +44,10 @@ def check(mesh):
     same(jax.jit(lambda: jnp.arange(8.0), out_shardings=split)(), A)
     same(jax.jit(lambda x: x + 1, out_shardings=split)(A), A + 1)
     same(jax.device_put(a, whole), A)
-    same(jax.jit(shard_map(lambda v: lax.psum(v, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))(a),
-         A.reshape(mesh.size, -1).sum(0))  # fmt: skip
+    same(
+        jax.jit(shard_map(lambda v: lax.psum(v, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))(a),
+        A.reshape(mesh.size, -1).sum(0),
+    )
     same(jax.grad(lambda x: (x * x).sum())(a), 2 * A)
     same(lax.scan(lambda c, x: (c + x, c), 0.0, a)[0], A.sum())
     same(lax.while_loop(lambda c: c.sum() < 100, lambda c: c + 1, a), A + 9)
@@ -100,8 +102,11 @@ same(jax.device_put(first, NamedSharding(Mesh(np.array(devices), ("x",)), P("x")
 same(jax.device_put(first, devices[-1]), A)
 if count > 1:
     mixed = first if me else jax.device_put(A, devices[1])
-    raised(ValueError, lambda: jax.device_put(mixed, NamedSharding(Mesh(np.array(devices), ("x",)), P("x"))),
-           "do not mean the same array")  # fmt: skip
+    raised(
+        ValueError,
+        lambda: jax.device_put(mixed, NamedSharding(Mesh(np.array(devices), ("x",)), P("x"))),
+        "do not mean the same array",
+    )
 for device in devices:
     there = jax.device_put(A, device)
     same(there, A)

@@ -71,12 +71,16 @@ def told(x):
 same(mapped(told)(a), A * 2)
 assert sorted(seen) == sorted(
     (i, j, float(A[2 * i : 2 * i + 2, 4 * j : 4 * j + 4].sum()))
-    for i in range(4) for j in range(2) if mesh.devices[i, j].process_index == me
-)  # fmt: skip
+    for i in range(4)
+    for j in range(2)
+    if mesh.devices[i, j].process_index == me
+)
 result = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)  # noqa: E731
 same(mapped(lambda x: io_callback(lambda v: np.asarray(v) + 1, result(x), x))(a), A + 1)
-same(mapped(lambda x: jax.pure_callback(lambda v: np.asarray(v) + v.sum(), result(x), x))(a),
-     A + np.kron(A.reshape(4, 2, 2, 4).sum((1, 3)), np.ones((2, 4))))  # fmt: skip
+same(
+    mapped(lambda x: jax.pure_callback(lambda v: np.asarray(v) + v.sum(), result(x), x))(a),
+    A + np.kron(A.reshape(4, 2, 2, 4).sum((1, 3)), np.ones((2, 4))),
+)
 same(jax.jit(lambda x: jax.pure_callback(lambda v: np.asarray(v)[::-1], result(x), x))(a), A[::-1])
 same(jax.jit(lambda x: io_callback(lambda v: np.asarray(v)[::-1], result(x), x, ordered=True))(a), A[::-1])
 raised(

@@ -102,7 +102,7 @@ def test_keys_arrive_as_their_words(capsys):
         (lambda x: pure_callback(doubled, SHAPE, x, sharding=3), NotImplementedError, "SingleDeviceSharding"),
         (lambda x: sw.grad(lambda x: lax.reduce_sum(pure_callback(doubled, SHAPE, x), (0,)))(x), ValueError, "JVP"),
     ],
-)  # fmt: skip
+)
 def test_errors_say_what_is_wrong(call, error, text):
     with pytest.raises(error, match=text):
         call(np.arange(3, dtype=f32))

@@ -260,10 +260,16 @@ def test_weak_types_of_results_are_jaxs(jax, call):
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda: control.scan(lambda carry, x: (np.zeros(2, f32), x), 0, np.arange(3.0, dtype=f32)), TypeError,
-         r"carry has type .*f32\[\], the output f32\[2\], so the shapes"),
-        (lambda: control.scan(lambda c, x: ((c[0], f32(1)), x), (1, np.int32(1)), np.arange(3)), TypeError,
-         r"c\[1\] has type i32\[\], the output f32\[\], so the dtypes"),
+        (
+            lambda: control.scan(lambda carry, x: (np.zeros(2, f32), x), 0, np.arange(3.0, dtype=f32)),
+            TypeError,
+            r"carry has type .*f32\[\], the output f32\[2\], so the shapes",
+        ),
+        (
+            lambda: control.scan(lambda c, x: ((c[0], f32(1)), x), (1, np.int32(1)), np.arange(3)),
+            TypeError,
+            r"c\[1\] has type i32\[\], the output f32\[\], so the dtypes",
+        ),
         (lambda: control.scan(lambda c, x: ({"a": c}, x), (0,), np.arange(3)), TypeError, "same pytree structure"),
         (lambda: control.scan(lambda c, x: c, 0, np.arange(3)), TypeError, "must be a pair"),
         (lambda: control.scan(lambda c, x: (c, "y"), 0, np.arange(3)), TypeError, "must return arrays"),
@@ -276,7 +282,11 @@ def test_weak_types_of_results_are_jaxs(jax, call):
         (lambda: control.while_loop(lambda c: c, lambda c: c, 0), TypeError, "boolean scalar"),
         (lambda: control.while_loop(lambda c: (lax.lt(c, 1),), lambda c: c, 0), TypeError, "pytree"),
         (lambda: control.while_loop(lambda c: lax.lt(c, 1), lambda c: (c, c), 0), TypeError, "same pytree structure"),
-        (lambda: control.while_loop(1, lambda c: c, 0), TypeError, "body_fun and cond_fun arguments should be callable"),
+        (
+            lambda: control.while_loop(1, lambda c: c, 0),
+            TypeError,
+            "body_fun and cond_fun arguments should be callable",
+        ),
         (lambda: control.fori_loop(np.uint32(0), np.int32(3), lambda i, c: c, 0), TypeError, "equal types"),
         (lambda: control.fori_loop(0, 3, lambda i, c: (c, c), 0), TypeError, "same pytree structure"),
         (lambda: sw.jit(lambda n: control.fori_loop(0, n, lambda i, c: c, 0, unroll=2))(3), ValueError, "unroll"),
@@ -290,7 +300,7 @@ def test_weak_types_of_results_are_jaxs(jax, call):
         (lambda: control.associative_scan(lax.add, (np.arange(3), np.arange(4))), ValueError, "same first dimension"),
         (lambda: control.associative_scan(3, np.arange(3)), TypeError, "callable"),
     ],
-)  # fmt: skip
+)
 def test_errors_say_what_does_not_fit(call, error, text):
     with pytest.raises(error, match=text):
         call()

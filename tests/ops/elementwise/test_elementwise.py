@@ -28,23 +28,73 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [np.dtype(d) for d in ("bool", "int8", "int32", "uint8", "uint32", "float16", BF16, "float32", "complex64")]
 WIDE = [np.dtype(d) for d in ("int64", "uint64", "float64", "complex128")]
 
-UNARY = {op.name: (op, accepts) for op, accepts in [
-    (unary.neg_p, "iufc"), (unary.sign_p, "iufc"), (unary.floor_p, "f"), (unary.ceil_p, "f"), (unary.is_finite_p, "f"),
-    (unary.exp_p, "fc"), (unary.exp2_p, "fc"), (unary.expm1_p, "fc"), (unary.log_p, "fc"), (unary.log1p_p, "fc"),
-    (unary.sin_p, "fc"), (unary.cos_p, "fc"), (unary.tan_p, "fc"), (unary.tanh_p, "fc"), (unary.sinh_p, "fc"),
-    (unary.cosh_p, "fc"), (unary.asin_p, "fc"), (unary.acos_p, "fc"), (unary.atan_p, "fc"), (unary.asinh_p, "fc"),
-    (unary.acosh_p, "fc"), (unary.atanh_p, "fc"), (unary.sqrt_p, "fc"), (unary.rsqrt_p, "fc"), (unary.cbrt_p, "f"),
-    (unary.logistic_p, "fc"), (unary.abs_p, "ifc"), (unary.square_p, "iufc"), (unary.real_p, "c"), (unary.imag_p, "c"),
-    (unary.conj_p, "fc"), (unary.not_p, "biu"), (unary.population_count_p, "iu"), (unary.clz_p, "iu"),
-]}  # fmt: skip
-BINARY = {op.name: (op, accepts) for op, accepts in [
-    (binary.add_p, "iufc"), (binary.sub_p, "iufc"), (binary.mul_p, "iufc"), (binary.div_p, "iufc"), (binary.rem_p, "iuf"),
-    (binary.max_p, "biufc"), (binary.min_p, "biufc"), (binary.atan2_p, "f"), (binary.nextafter_p, "f"),
-    (binary.pow_p, "fc"), (binary.mulhi_p, "iu"), (binary.and_p, "biu"), (binary.or_p, "biu"), (binary.xor_p, "biu"),
-    (binary.shift_left_p, "iu"), (binary.shift_right_logical_p, "iu"), (binary.shift_right_arithmetic_p, "iu"),
-    (binary.eq_p, "biufc"), (binary.ne_p, "biufc"), (binary.lt_p, "biuf"), (binary.le_p, "biuf"), (binary.gt_p, "biuf"),
-    (binary.ge_p, "biuf"),
-]}  # fmt: skip
+UNARY = {
+    op.name: (op, accepts)
+    for op, accepts in [
+        (unary.neg_p, "iufc"),
+        (unary.sign_p, "iufc"),
+        (unary.floor_p, "f"),
+        (unary.ceil_p, "f"),
+        (unary.is_finite_p, "f"),
+        (unary.exp_p, "fc"),
+        (unary.exp2_p, "fc"),
+        (unary.expm1_p, "fc"),
+        (unary.log_p, "fc"),
+        (unary.log1p_p, "fc"),
+        (unary.sin_p, "fc"),
+        (unary.cos_p, "fc"),
+        (unary.tan_p, "fc"),
+        (unary.tanh_p, "fc"),
+        (unary.sinh_p, "fc"),
+        (unary.cosh_p, "fc"),
+        (unary.asin_p, "fc"),
+        (unary.acos_p, "fc"),
+        (unary.atan_p, "fc"),
+        (unary.asinh_p, "fc"),
+        (unary.acosh_p, "fc"),
+        (unary.atanh_p, "fc"),
+        (unary.sqrt_p, "fc"),
+        (unary.rsqrt_p, "fc"),
+        (unary.cbrt_p, "f"),
+        (unary.logistic_p, "fc"),
+        (unary.abs_p, "ifc"),
+        (unary.square_p, "iufc"),
+        (unary.real_p, "c"),
+        (unary.imag_p, "c"),
+        (unary.conj_p, "fc"),
+        (unary.not_p, "biu"),
+        (unary.population_count_p, "iu"),
+        (unary.clz_p, "iu"),
+    ]
+}
+BINARY = {
+    op.name: (op, accepts)
+    for op, accepts in [
+        (binary.add_p, "iufc"),
+        (binary.sub_p, "iufc"),
+        (binary.mul_p, "iufc"),
+        (binary.div_p, "iufc"),
+        (binary.rem_p, "iuf"),
+        (binary.max_p, "biufc"),
+        (binary.min_p, "biufc"),
+        (binary.atan2_p, "f"),
+        (binary.nextafter_p, "f"),
+        (binary.pow_p, "fc"),
+        (binary.mulhi_p, "iu"),
+        (binary.and_p, "biu"),
+        (binary.or_p, "biu"),
+        (binary.xor_p, "biu"),
+        (binary.shift_left_p, "iu"),
+        (binary.shift_right_logical_p, "iu"),
+        (binary.shift_right_arithmetic_p, "iu"),
+        (binary.eq_p, "biufc"),
+        (binary.ne_p, "biufc"),
+        (binary.lt_p, "biuf"),
+        (binary.le_p, "biuf"),
+        (binary.gt_p, "biuf"),
+        (binary.ge_p, "biuf"),
+    ]
+}
 PUBLIC = {"not": "bitwise_not", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
 
 
@@ -262,8 +312,14 @@ def test_wide_casts():
 def test_bitcasts():
     lax = pytest.importorskip("jax").lax
     f = np.array([1.0, -2.5, np.nan], np.float32)
-    for x, dtype in ((f, "int32"), (f, "int16"), (f, "uint8"), (np.arange(6, dtype=np.int16).reshape(3, 2), "int32"),
-                     (f.astype(BF16), "uint16"), (f.astype(np.float16), BF16)):  # fmt: skip
+    for x, dtype in (
+        (f, "int32"),
+        (f, "int16"),
+        (f, "uint8"),
+        (np.arange(6, dtype=np.int16).reshape(3, 2), "int32"),
+        (f.astype(BF16), "uint16"),
+        (f.astype(np.float16), BF16),
+    ):
         want = lax.bitcast_convert_type(x, dtype)
         got = run(casts.bitcast_convert_type_p, x, new_dtype=np.dtype(dtype))
         assert got.dtype == want.dtype
@@ -291,10 +347,13 @@ def test_reduce_precision(bits):
 
 # -- the loop law -------------------------------------------------------------------------------------------------------
 
-PARAMS = {"round": {"rounding_method": elementwise.RoundingMethod.AWAY_FROM_ZERO}, "integer_pow": {"y": 3},
-          "convert_element_type": {"new_dtype": np.dtype("int8"), "weak_type": False},
-          "bitcast_convert_type": {"new_dtype": np.dtype("uint8")},
-          "reduce_precision": {"exponent_bits": 5, "mantissa_bits": 4}}  # fmt: skip
+PARAMS = {
+    "round": {"rounding_method": elementwise.RoundingMethod.AWAY_FROM_ZERO},
+    "integer_pow": {"y": 3},
+    "convert_element_type": {"new_dtype": np.dtype("int8"), "weak_type": False},
+    "bitcast_convert_type": {"new_dtype": np.dtype("uint8")},
+    "reduce_precision": {"exponent_bits": 5, "mantissa_bits": 4},
+}
 
 
 def elementwise_ops():
@@ -349,28 +408,47 @@ def typed(shape=(3,), dtype="float32", weak=False, spec=None):
     return ShapedArray(shape, np.dtype(dtype), weak, mesh=MESH if spec is not None else None, spec=spec)
 
 
-@pytest.mark.parametrize(("call", "error", "text"), [
-    (lambda: binary.add_p.type_rule(typed(), typed(dtype="int32")), TypeError, "float32, int32"),
-    (lambda: binary.add_p.type_rule(typed(), typed((1, 3))), TypeError, "same number of dimensions"),
-    (lambda: binary.add_p.type_rule(typed(), typed((2,))), TypeError, r"incompatible shapes for broadcasting: \(3,\), \(2,\)"),
-    (lambda: binary.rem_p.type_rule(typed(dtype="complex64"), typed(dtype="complex64")), TypeError, "complex64 at position 0"),
-    (lambda: unary.sin_p.type_rule(typed(dtype="int32")), TypeError, "sin does not accept dtype int32"),
-    (lambda: unary.real_p.type_rule(typed()), TypeError, "complex floating"),
-    (lambda: unary.integer_pow_p.type_rule(typed(dtype="int32"), y=-1), TypeError, "negative"),
-    (lambda: binary.complex_p.type_rule(typed(dtype="int32"), typed(dtype="int32")), TypeError, "float32 or float64"),
-    (lambda: binary.pow_p.type_rule(typed(dtype="int32"), typed(dtype="int32")), TypeError, "pow"),
-    (lambda: select.select_n_p.type_rule(typed(), typed(), typed()), TypeError, "bool or integer"),
-    (lambda: select.select_n_p.type_rule(typed(dtype="bool"), typed(), typed(), typed()), TypeError, "at most 2"),
-    (lambda: casts.reduce_precision_p.type_rule(typed(), exponent_bits=0, mantissa_bits=1), ValueError, "exponent_bits"),
-    (lambda: casts.convert_element_type(1.0, None), ValueError, "dtype"),
-    (lambda: elementwise.neg("a"), TypeError, "lax.neg: argument 0 is str"),
-    (lambda: elementwise.add(1.0, [2.0]), TypeError, "lax.add: argument 1 is list"),
-    (lambda: elementwise.add(True, True), TypeError, "bool"),
-    (lambda: elementwise.add(1, 2.0), TypeError, "int32, float32"),
-    (lambda: elementwise.exp(1.0, accuracy="high"), TypeError, "accuracy"),
-    (lambda: elementwise.exp(1.0, accuracy=elementwise.Tolerance(ulps=1)), NotImplementedError, "ulps"),
-    (lambda: elementwise.integer_pow(1.0, 2.5), TypeError, "lax.pow"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: binary.add_p.type_rule(typed(), typed(dtype="int32")), TypeError, "float32, int32"),
+        (lambda: binary.add_p.type_rule(typed(), typed((1, 3))), TypeError, "same number of dimensions"),
+        (
+            lambda: binary.add_p.type_rule(typed(), typed((2,))),
+            TypeError,
+            r"incompatible shapes for broadcasting: \(3,\), \(2,\)",
+        ),
+        (
+            lambda: binary.rem_p.type_rule(typed(dtype="complex64"), typed(dtype="complex64")),
+            TypeError,
+            "complex64 at position 0",
+        ),
+        (lambda: unary.sin_p.type_rule(typed(dtype="int32")), TypeError, "sin does not accept dtype int32"),
+        (lambda: unary.real_p.type_rule(typed()), TypeError, "complex floating"),
+        (lambda: unary.integer_pow_p.type_rule(typed(dtype="int32"), y=-1), TypeError, "negative"),
+        (
+            lambda: binary.complex_p.type_rule(typed(dtype="int32"), typed(dtype="int32")),
+            TypeError,
+            "float32 or float64",
+        ),
+        (lambda: binary.pow_p.type_rule(typed(dtype="int32"), typed(dtype="int32")), TypeError, "pow"),
+        (lambda: select.select_n_p.type_rule(typed(), typed(), typed()), TypeError, "bool or integer"),
+        (lambda: select.select_n_p.type_rule(typed(dtype="bool"), typed(), typed(), typed()), TypeError, "at most 2"),
+        (
+            lambda: casts.reduce_precision_p.type_rule(typed(), exponent_bits=0, mantissa_bits=1),
+            ValueError,
+            "exponent_bits",
+        ),
+        (lambda: casts.convert_element_type(1.0, None), ValueError, "dtype"),
+        (lambda: elementwise.neg("a"), TypeError, "lax.neg: argument 0 is str"),
+        (lambda: elementwise.add(1.0, [2.0]), TypeError, "lax.add: argument 1 is list"),
+        (lambda: elementwise.add(True, True), TypeError, "bool"),
+        (lambda: elementwise.add(1, 2.0), TypeError, "int32, float32"),
+        (lambda: elementwise.exp(1.0, accuracy="high"), TypeError, "accuracy"),
+        (lambda: elementwise.exp(1.0, accuracy=elementwise.Tolerance(ulps=1)), NotImplementedError, "ulps"),
+        (lambda: elementwise.integer_pow(1.0, 2.5), TypeError, "lax.pow"),
+    ],
+)
 def test_errors(call, error, text):
     with pytest.raises(error, match=text):
         call()

@@ -304,8 +304,10 @@ def test_parts_are_put_together_before_they_are_read_or_written():
     table, rows = RNG.integers(-9, 9, (16, 8)).astype(np.float32), RNG.integers(-2, 3, (32, 8)).astype(np.float32)
     index = RNG.integers(-2, 18, 32)
     add = shardwise.jit(lambda t, i, u: t.at[i].add(u))
-    into = {out: shardwise.jit(lambda t, i, u: t.at[i].max(u), out_shardings=NamedSharding(mesh, PartitionSpec(*out)))
-            for out in [(), ("x",), ("y", "x")]}  # fmt: skip
+    into = {
+        out: shardwise.jit(lambda t, i, u: t.at[i].max(u), out_shardings=NamedSharding(mesh, PartitionSpec(*out)))
+        for out in [(), ("x",), ("y", "x")]
+    }
     take = shardwise.jit(lambda t, i: shardwise.numpy.take(t, i, axis=0, mode="fill", fill_value=7))
     split = [(), ("x",), ("y", "x"), (("x", "y"),), (("y", "x"),)]
     ordinary = [x if 0 <= x < 16 else x + 16 if x < 0 else 99 for x in index]

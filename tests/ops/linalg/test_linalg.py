@@ -151,8 +151,13 @@ def test_failures_are_nan_and_stay_with_their_matrix():
 def test_empty_and_small(shape):
     theirs = oracle()
     x = np.ones(shape, "f")
-    for call in (lambda m: m.lu(x), lambda m: m.qr(x), lambda m: m.qr(x, full_matrices=False), lambda m: m.svd(x),
-                 lambda m: m.svd(x, full_matrices=False)):  # fmt: skip
+    for call in (
+        lambda m: m.lu(x),
+        lambda m: m.qr(x),
+        lambda m: m.qr(x, full_matrices=False),
+        lambda m: m.svd(x),
+        lambda m: m.svd(x, full_matrices=False),
+    ):
         got, want = call(linalg), call(theirs)
         assert [(g.shape, g.dtype) for g in got] == [(w.shape, w.dtype) for w in want]
     if shape[-1] == shape[-2]:
@@ -183,8 +188,15 @@ KERNELS = [
 
 
 @pytest.mark.parametrize("case", KERNELS, ids=lambda c: c[0].name)
-@pytest.mark.parametrize("mix", [[(2, 1), (1, 3), (1, 1), (2, 3)], [(2, 3), (2, 1), (1, 3), (1, 1)], [(1, 1), (2, 3), (1, 1), (1, 3)],
-                                 [(2, 3), (2, 3), (2, 3), (2, 3)]])  # fmt: skip
+@pytest.mark.parametrize(
+    "mix",
+    [
+        [(2, 1), (1, 3), (1, 1), (2, 3)],
+        [(2, 3), (2, 1), (1, 3), (1, 1)],
+        [(1, 1), (2, 3), (1, 1), (1, 3)],
+        [(2, 3), (2, 3), (2, 3), (2, 3)],
+    ],
+)
 def test_loop_dims_are_independent(case, mix):
     op, shapes, params = case
     square = op in (ops.cholesky_p, ops.eigh_p)
@@ -273,8 +285,10 @@ def test_sharding_never_changes_values(spec):
     x = definite(4, n=8)
     split = sw.device_put(x, NamedSharding(mesh, PartitionSpec(*spec)))
     close(sw.jit(linalg.cholesky)(split), linalg.cholesky(x))
-    close(sw.jit(lambda a: linalg.triangular_solve(a, a, left_side=True, lower=True))(split),
-          linalg.triangular_solve(x, x, left_side=True, lower=True))  # fmt: skip
+    close(
+        sw.jit(lambda a: linalg.triangular_solve(a, a, left_side=True, lower=True))(split),
+        linalg.triangular_solve(x, x, left_side=True, lower=True),
+    )
     close(sw.jit(linalg.lu)(split), linalg.lu(x))
 
 

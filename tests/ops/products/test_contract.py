@@ -22,8 +22,17 @@ MESH = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
 
 
 def typed(lhs, rhs, dims=MATMUL, precision=None, preferred=None, out_sharding=None, **more):
-    (out,) = infer_types(dot_general_p, (lhs, rhs), dict(dimension_numbers=dims, precision=precision,
-                         preferred_element_type=preferred, out_sharding=out_sharding, **more))  # fmt: skip
+    (out,) = infer_types(
+        dot_general_p,
+        (lhs, rhs),
+        dict(
+            dimension_numbers=dims,
+            precision=precision,
+            preferred_element_type=preferred,
+            out_sharding=out_sharding,
+            **more,
+        ),
+    )
     return out
 
 
@@ -206,6 +215,7 @@ def test_precision():
     with pytest.raises(ValueError, match=r"lax\.Precision"):
         canonicalize_precision("sharp")
     a = np.full((1, 1), 1 + 2**-10, "f")
-    rounded = dot_general_p.kernel(SINGLE, a, a, dimension_numbers=MATMUL, precision=DotAlgorithmPreset.BF16_BF16_F32,
-                                   preferred_element_type=None)  # fmt: skip
+    rounded = dot_general_p.kernel(
+        SINGLE, a, a, dimension_numbers=MATMUL, precision=DotAlgorithmPreset.BF16_BF16_F32, preferred_element_type=None
+    )
     assert rounded.item() == 1 and rounded.dtype == np.float32

@@ -20,14 +20,31 @@ RNG = np.random.default_rng(0)
 LAYOUTS = {1: ("NCH", "OIH", "NCH"), 2: ("NCHW", "OIHW", "NCHW"), 3: ("NCHWD", "OIHWD", "NCHWD")}
 
 
-def params(space=2, strides=None, padding=None, lhs_dilation=None, rhs_dilation=None, dims=None, groups=1, batch_groups=1,
-           preferred=None, out_sharding=None):  # fmt: skip
+def params(
+    space=2,
+    strides=None,
+    padding=None,
+    lhs_dilation=None,
+    rhs_dilation=None,
+    dims=None,
+    groups=1,
+    batch_groups=1,
+    preferred=None,
+    out_sharding=None,
+):
     ones = (1,) * space
-    return dict(window_strides=strides or ones, padding=padding or ((0, 0),) * space, lhs_dilation=lhs_dilation or ones,
-                rhs_dilation=rhs_dilation or ones,
-                dimension_numbers=conv_dimension_numbers((1,) * (space + 2), (1,) * (space + 2), dims or LAYOUTS[space]),
-                feature_group_count=groups, batch_group_count=batch_groups, precision=None, preferred_element_type=preferred,
-                out_sharding=out_sharding)  # fmt: skip
+    return dict(
+        window_strides=strides or ones,
+        padding=padding or ((0, 0),) * space,
+        lhs_dilation=lhs_dilation or ones,
+        rhs_dilation=rhs_dilation or ones,
+        dimension_numbers=conv_dimension_numbers((1,) * (space + 2), (1,) * (space + 2), dims or LAYOUTS[space]),
+        feature_group_count=groups,
+        batch_group_count=batch_groups,
+        precision=None,
+        preferred_element_type=preferred,
+        out_sharding=out_sharding,
+    )
 
 
 CASES = {
@@ -181,8 +198,11 @@ def test_sizes_that_do_not_fit(left, right, options):
 
 def test_types_that_do_not_fit():
     with pytest.raises(TypeError, match="one dtype"):
-        infer_types(conv_general_dilated_p, (ShapedArray((2, 3, 9, 8), np.dtype("float32")),
-                                             ShapedArray((4, 3, 3, 3), np.dtype("int32"))), params())  # fmt: skip
+        infer_types(
+            conv_general_dilated_p,
+            (ShapedArray((2, 3, 9, 8), np.dtype("float32")), ShapedArray((4, 3, 3, 3), np.dtype("int32"))),
+            params(),
+        )
     with pytest.raises(TypeError, match="signedness"):
         typed((2, 3, 9, 8), (4, 3, 3, 3), "int8", preferred=np.dtype("uint8"))
     with pytest.raises(TypeError, match="narrower"):
@@ -250,8 +270,16 @@ def test_large_windows_at_few_places(monkeypatch, layout):
         np.testing.assert_array_equal(found[1], found[2])
 
 
-@pytest.mark.parametrize("n, t, c, o, k, stride, gap", [(3, 50, 4, 5, 5, 1, 1), (2, 41, 8, 3, 3, 2, 1), (1, 33, 5, 2, 4, 1, 2),
-                                                       (2, 9, 4, 4, 9, 1, 1), (2, 64, 1, 4, 6, 1, 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    "n, t, c, o, k, stride, gap",
+    [
+        (3, 50, 4, 5, 5, 1, 1),
+        (2, 41, 8, 3, 3, 2, 1),
+        (1, 33, 5, 2, 4, 1, 2),
+        (2, 9, 4, 4, 9, 1, 1),
+        (2, 64, 1, 4, 6, 1, 1),
+    ],
+)
 def test_windows_along_one_dim(n, t, c, o, k, stride, gap):
     """They overlap in memory, and nothing is copied."""
     x, w = RNG.normal(size=(n, t, c)), RNG.normal(size=(k, c, o))

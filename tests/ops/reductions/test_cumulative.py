@@ -28,8 +28,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the executo
 MESH = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
 RNG = np.random.default_rng(0)
 BF16 = np.dtype(ml_dtypes.bfloat16)
-OPS = {op.name: op for op in [cumulative.cumsum_p, cumulative.cumprod_p, cumulative.cummax_p, cumulative.cummin_p,
-                              cumulative.cumlogsumexp_p]}  # fmt: skip
+OPS = {
+    op.name: op
+    for op in [
+        cumulative.cumsum_p,
+        cumulative.cumprod_p,
+        cumulative.cummax_p,
+        cumulative.cummin_p,
+        cumulative.cumlogsumexp_p,
+    ]
+}
 
 
 def data(dtype):
@@ -88,12 +96,17 @@ def test_rules_and_explicit_types():
             infer_types(op, (t,), {"axis": 0, "reverse": False})
 
 
-@pytest.mark.parametrize(("call", "error"), [
-    (lambda x: cumulative.cumsum(x, 2), ValueError), (lambda x: cumulative.cumsum(x, -1), ValueError),
-    (lambda x: cumulative.cumsum(True), TypeError), (lambda x: cumulative.cumsum(1.0), ValueError),
-    (lambda x: cumulative.cummax(as_value(np.ones(3, bool))), TypeError),
-    (lambda x: cumulative.cumlogsumexp(as_value(np.ones(3, np.int32))), TypeError),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda x: cumulative.cumsum(x, 2), ValueError),
+        (lambda x: cumulative.cumsum(x, -1), ValueError),
+        (lambda x: cumulative.cumsum(True), TypeError),
+        (lambda x: cumulative.cumsum(1.0), ValueError),
+        (lambda x: cumulative.cummax(as_value(np.ones(3, bool))), TypeError),
+        (lambda x: cumulative.cumlogsumexp(as_value(np.ones(3, np.int32))), TypeError),
+    ],
+)
 def test_errors(call, error):
     with pytest.raises(error, match="cum"):
         call(as_value(np.ones((2, 3), np.float32)))

@@ -28,10 +28,18 @@ MESH = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
 RNG = np.random.default_rng(0)
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [np.dtype(d) for d in ("bool", "int8", "int32", "uint32", "float16", BF16, "float32", "complex64")]
-OPS = {op.name: (op, kinds) for op, kinds in [
-    (reduce.reduce_sum_p, "iufc"), (reduce.reduce_prod_p, "iufc"), (reduce.reduce_max_p, "biufc"),
-    (reduce.reduce_min_p, "biufc"), (reduce.reduce_and_p, "biu"), (reduce.reduce_or_p, "biu"), (reduce.reduce_xor_p, "biu"),
-]}  # fmt: skip
+OPS = {
+    op.name: (op, kinds)
+    for op, kinds in [
+        (reduce.reduce_sum_p, "iufc"),
+        (reduce.reduce_prod_p, "iufc"),
+        (reduce.reduce_max_p, "biufc"),
+        (reduce.reduce_min_p, "biufc"),
+        (reduce.reduce_and_p, "biu"),
+        (reduce.reduce_or_p, "biu"),
+        (reduce.reduce_xor_p, "biu"),
+    ]
+}
 AXES = [(0,), (1,), (0, 2), (0, 1, 2), ()]
 
 
@@ -213,23 +221,26 @@ def test_explicit_types():
         assert spec(reduce.reduce_sum_p, axes=(0,), out_sharding=NamedSharding(MESH, P(*want))) == want
 
 
-@pytest.mark.parametrize(("call", "error", "text"), [
-    (lambda x: reduce.reduce_sum(x, (0, 0)), ValueError, "duplicate value in 'axes'"),
-    (lambda x: reduce.reduce_sum(x, (2,)), ValueError, "out-of-bounds"),
-    (lambda x: reduce.reduce_sum(x, (-1,)), ValueError, "out-of-bounds"),
-    (lambda x: reduce.reduce_sum(x, 0), TypeError, "sequence of ints"),
-    (lambda x: reduce.reduce_sum(True, ()), TypeError, "bool"),
-    (lambda x: reduce.reduce_and(x, (0,)), TypeError, "float32"),
-    (lambda x: reduce.argmax(x, -1, np.int32), ValueError, "Invalid axis -1"),
-    (lambda x: reduce.argmax(x, 2, np.int32), ValueError, "Invalid axis 2"),
-    (lambda x: reduce.argmax(x, 0, np.float32), TypeError, "integer type"),
-    (lambda x: reduce.argmax(as_value(np.zeros((0, 2))), 0, np.int32), ValueError, "at least one element"),
-    (lambda x: reduce.argmax(as_value(np.zeros(2, np.complex64)), 0, np.int32), TypeError, "complex64"),
-    (lambda x: reduce.reduce(x, np.ones(2, np.float32), binary.add, (0,)), ValueError, "scalar initial"),
-    (lambda x: reduce.reduce(x, 0.0, binary.add, (5,)), ValueError, "out-of-bounds"),
-    (lambda x: reduce.reduce((x, x), 0.0, binary.add, (0,)), ValueError, "structure"),
-    (lambda x: reduce.reduce(x, 0.0, binary.max, (0,), out_sharding=P()), NotImplementedError, "reshard"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda x: reduce.reduce_sum(x, (0, 0)), ValueError, "duplicate value in 'axes'"),
+        (lambda x: reduce.reduce_sum(x, (2,)), ValueError, "out-of-bounds"),
+        (lambda x: reduce.reduce_sum(x, (-1,)), ValueError, "out-of-bounds"),
+        (lambda x: reduce.reduce_sum(x, 0), TypeError, "sequence of ints"),
+        (lambda x: reduce.reduce_sum(True, ()), TypeError, "bool"),
+        (lambda x: reduce.reduce_and(x, (0,)), TypeError, "float32"),
+        (lambda x: reduce.argmax(x, -1, np.int32), ValueError, "Invalid axis -1"),
+        (lambda x: reduce.argmax(x, 2, np.int32), ValueError, "Invalid axis 2"),
+        (lambda x: reduce.argmax(x, 0, np.float32), TypeError, "integer type"),
+        (lambda x: reduce.argmax(as_value(np.zeros((0, 2))), 0, np.int32), ValueError, "at least one element"),
+        (lambda x: reduce.argmax(as_value(np.zeros(2, np.complex64)), 0, np.int32), TypeError, "complex64"),
+        (lambda x: reduce.reduce(x, np.ones(2, np.float32), binary.add, (0,)), ValueError, "scalar initial"),
+        (lambda x: reduce.reduce(x, 0.0, binary.add, (5,)), ValueError, "out-of-bounds"),
+        (lambda x: reduce.reduce((x, x), 0.0, binary.add, (0,)), ValueError, "structure"),
+        (lambda x: reduce.reduce(x, 0.0, binary.max, (0,), out_sharding=P()), NotImplementedError, "reshard"),
+    ],
+)
 def test_errors(call, error, text):
     with pytest.raises(error, match=text):
         call(as_value(np.ones((3, 4), np.float32)))

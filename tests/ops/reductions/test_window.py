@@ -55,8 +55,16 @@ def test_values_are_those_of_the_oracle(case, name):
 
 def params(**case):
     x = ShapedArray(SHAPE, np.dtype("f"))
-    program_params = dict(window_dimensions=None, window_strides=(1, 1, 1), padding=((0, 0),) * 3, base_dilation=(1, 1, 1),
-                          window_dilation=(1, 1, 1)) | case  # fmt: skip
+    program_params = (
+        dict(
+            window_dimensions=None,
+            window_strides=(1, 1, 1),
+            padding=((0, 0),) * 3,
+            base_dilation=(1, 1, 1),
+            window_dilation=(1, 1, 1),
+        )
+        | case
+    )
     return x, program_params
 
 

@@ -250,8 +250,11 @@ def test_sums_over_grid_axes(rows):
     total = Var(ShapedArray((64,), np.dtype("float32"), vma=frozenset("a")))
     doubled = Var(x.aval)
     mul, add_up = (e.op for e in trace_program(lambda x: [lax.reduce_sum(lax.mul(x, x), (1,))], [x.aval])[0].equations)
-    program = Program((x,), (Equation(mul, (x, x), (doubled,)),
-                             Equation(add_up, (doubled,), (total,), {"axes": (1,), "sum_axes": ("b",)})), (total,))  # fmt: skip
+    program = Program(
+        (x,),
+        (Equation(mul, (x, x), (doubled,)), Equation(add_up, (doubled,), (total,), {"axes": (1,), "sum_axes": ("b",)})),
+        (total,),
+    )
     (eqn,) = schedule(program, env).equations
     run = FoldedKernel(env, eqn.params["program"], eqn.params["space"])
     rng = np.random.default_rng(9)
@@ -272,8 +275,14 @@ def test_extrema_over_grid_axes(fold, kind):
         Var(ShapedArray((64,), x.aval.dtype, vma=frozenset("a"))),
     )
     (extremum,) = (e.op for e in trace_program(lambda x: [fold(x, (1,))], [x.aval])[0].equations)
-    program = Program((x,), (Equation(extremum, (x,), (part,), {"axes": (1,)}),
-                             Equation(find_op("all_reduce"), (part,), (total,), {"axes": ("b",), "kind": kind})), (total,))  # fmt: skip
+    program = Program(
+        (x,),
+        (
+            Equation(extremum, (x,), (part,), {"axes": (1,)}),
+            Equation(find_op("all_reduce"), (part,), (total,), {"axes": ("b",), "kind": kind}),
+        ),
+        (total,),
+    )
     out = schedule(with_crossing_reductions(program, env), env)
     assert names(out) == ["fused"]
     run = FoldedKernel(env, out.equations[0].params["program"], out.equations[0].params["space"])

@@ -135,7 +135,7 @@ def test_rounded_functions_of_one_operand(name, x64):
 def test_sines_are_rounded_from_float64():
     x = values("float32", 3)
     for name in ("sin", "cos"):
-        (got, plain), = both(getattr(lax, name), x)  # fmt: skip
+        ((got, plain),) = both(getattr(lax, name), x)
         np.testing.assert_array_equal(got, plain)
 
 
@@ -147,8 +147,10 @@ def test_functions_of_two_operands(name, x64):
         for x, y in zip(xs, ys, strict=True):
             x[1000 + 50 * i : 1000 + 50 * i + 50] = x[i]
             y[1000 + 50 * i : 1000 + 50 * i + len(SPECIAL)] = y[: len(SPECIAL)]
-    for got, plain in both(lambda *a: [getattr(lax, name)(x, y) for x, y in zip(a[::2], a[1::2], strict=True)],
-                           *[v for pair in zip(xs, ys, strict=True) for v in pair]):  # fmt: skip
+    for got, plain in both(
+        lambda *a: [getattr(lax, name)(x, y) for x, y in zip(a[::2], a[1::2], strict=True)],
+        *[v for pair in zip(xs, ys, strict=True) for v in pair],
+    ):
         if name in ("max", "min"):  # which zero of two is the larger, NumPy's loops do not agree on
             got, plain = (np.where(y == 0, np.zeros_like(y), y) for y in (got, plain))
         assert_same(got, plain)
@@ -164,7 +166,7 @@ def test_rounded_functions_of_two_operands(name, x64):
         meetings = np.stack(np.meshgrid(special, special)).reshape(2, -1)
         x[: meetings.shape[1]], y[: meetings.shape[1]] = meetings
         x[2000:9000] = np.abs(x[2000:9000])
-        (got, plain), = both(getattr(lax, name), x, y)  # fmt: skip
+        ((got, plain),) = both(getattr(lax, name), x, y)
         assert_same(got, plain, ulps=3 if x.itemsize > 2 else 1)
         zero = plain == 0
         np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(plain[zero]))
@@ -184,10 +186,16 @@ def test_choices_powers_and_rounding(x64):
     def f(x, y, mask, index):
         away, even = lax.RoundingMethod
         return [
-            lax.select(mask, x, y), lax.select_n(index, x, y, x + y), lax.clamp(-1.0, x, y), lax.round(x, away), lax.round(x, even),
-            *[lax.integer_pow(x, p) for p in (-3, -1, 0, 1, 2, 5)], lax.integer_pow(index, 3),
-            lax.stop_gradient(x) + y, lax.clamp(0, index, 5),
-        ]  # fmt: skip
+            lax.select(mask, x, y),
+            lax.select_n(index, x, y, x + y),
+            lax.clamp(-1.0, x, y),
+            lax.round(x, away),
+            lax.round(x, even),
+            *[lax.integer_pow(x, p) for p in (-3, -1, 0, 1, 2, 5)],
+            lax.integer_pow(index, 3),
+            lax.stop_gradient(x) + y,
+            lax.clamp(0, index, 5),
+        ]
 
     for got, plain in both(f, x, y, mask, index):
         assert_same(got, plain)
@@ -204,10 +212,30 @@ def test_every_emitter_names_kinds_that_its_op_takes():
 
 def references() -> dict:
     special = pytest.importorskip("scipy.special")
-    return {"exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sin": np.sin, "cos": np.cos,
-            "tanh": np.tanh, "erf": special.erf, "logistic": special.expit, "erfc": special.erfc, "tan": np.tan, "sinh": np.sinh,
-            "cosh": np.cosh, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
-            "atanh": np.arctanh, "cbrt": np.cbrt, "erf_inv": special.erfinv}  # fmt: skip
+    return {
+        "exp": np.exp,
+        "exp2": np.exp2,
+        "expm1": np.expm1,
+        "log": np.log,
+        "log1p": np.log1p,
+        "sin": np.sin,
+        "cos": np.cos,
+        "tanh": np.tanh,
+        "erf": special.erf,
+        "logistic": special.expit,
+        "erfc": special.erfc,
+        "tan": np.tan,
+        "sinh": np.sinh,
+        "cosh": np.cosh,
+        "asin": np.arcsin,
+        "acos": np.arccos,
+        "atan": np.arctan,
+        "asinh": np.arcsinh,
+        "acosh": np.arccosh,
+        "atanh": np.arctanh,
+        "cbrt": np.cbrt,
+        "erf_inv": special.erfinv,
+    }
 
 
 @pytest.mark.parametrize("name", [n for n in ROUNDED_UNARY if n != "rsqrt"])
@@ -233,10 +261,15 @@ def test_float32_functions_over_the_whole_range(name):
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="nothing more exact to compare with")
 def test_float64_functions(name, x64):
     rng = np.random.default_rng(11)
-    x = np.concatenate([
-        rng.integers(0, 2**64, SIZE, dtype=np.uint64).view(np.float64), rng.normal(size=SIZE), rng.normal(size=SIZE) * 300,
-        np.arange(-4000, 4000) * (np.pi / 2), [0.0, -0.0, np.inf, -np.inf, 5e-324, -1, 709.782712893384, -745.2],
-    ])  # fmt: skip
+    x = np.concatenate(
+        [
+            rng.integers(0, 2**64, SIZE, dtype=np.uint64).view(np.float64),
+            rng.normal(size=SIZE),
+            rng.normal(size=SIZE) * 300,
+            np.arange(-4000, 4000) * (np.pi / 2),
+            [0.0, -0.0, np.inf, -np.inf, 5e-324, -1, 709.782712893384, -745.2],
+        ]
+    )
     got = np.asarray(jax.jit(getattr(lax, name))(jnp.asarray(x)))
     with np.errstate(all="ignore"):
         exact = references()[name](x.astype(np.longdouble))
@@ -291,8 +324,12 @@ def test_graphs_fused_or_not(graph, dtype, layout):
         inputs = [jax.device_put(v, NamedSharding(mesh, s)) for v, s in zip(inputs, specs, strict=True)]
     graph = [step for step in graph if step != ("swap", 0, 0)]
     for got, plain in both(functools.partial(run_graph, graph), *inputs):
-        np.testing.assert_allclose(got.astype(np.float64), plain.astype(np.float64), rtol=2e-5 if dtype == "float32" else 0.05,
-                                   atol=2e-5 if dtype == "float32" else 0.2)  # fmt: skip
+        np.testing.assert_allclose(
+            got.astype(np.float64),
+            plain.astype(np.float64),
+            rtol=2e-5 if dtype == "float32" else 0.05,
+            atol=2e-5 if dtype == "float32" else 0.2,
+        )
 
 
 # -- blocks ----------------------------------------------------------------------------------------------------------

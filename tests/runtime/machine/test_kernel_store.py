@@ -250,9 +250,13 @@ def test_damaged_libraries_are_removed(place, tmp_path, damage):
     kernel_store.keep_library("one", str(tmp_path / "one"))
     file = place / "one.so"
     at = len(content) - 7
-    file.write_bytes({
-        "flipped": content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :],
-        "short": content[:-1], "long": content + b"?", "other": bytes(len(content)),
-    }[damage])  # fmt: skip
+    file.write_bytes(
+        {
+            "flipped": content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :],
+            "short": content[:-1],
+            "long": content + b"?",
+            "other": bytes(len(content)),
+        }[damage]
+    )
     assert kernel_store.library("one", str(tmp_path / "one")) is None
     assert not file.exists()

@@ -42,8 +42,12 @@ LIBRARY = frozenset(
     "erf erfc erf_inv logistic lgamma digamma gelu silu softplus selu hypot logaddexp normal exponential gumbel gamma laplace "
     "truncated chain".split()
 )
-TINY = {"float16": ml_dtypes.finfo("float16"), "bfloat16": ml_dtypes.finfo("bfloat16"),
-        "float32": np.finfo(np.float32), "float64": np.finfo(np.float64)}  # fmt: skip
+TINY = {
+    "float16": ml_dtypes.finfo("float16"),
+    "bfloat16": ml_dtypes.finfo("bfloat16"),
+    "float32": np.finfo(np.float32),
+    "float64": np.finfo(np.float64),
+}
 
 
 def _hidden_from_numpy(level: str) -> str:

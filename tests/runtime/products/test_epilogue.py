@@ -112,8 +112,13 @@ def test_operands_of_every_layout(made):
         for right in ("jk", "kj"):
             a = jnp.asarray(x if left == "ij" else np.ascontiguousarray(x.T))
             b = jnp.asarray(w if right == "jk" else np.ascontiguousarray(w.T))
-            check(lambda a, b, f=f"{left},{right}->ik": jax.nn.softmax(jnp.einsum(f, a, b)),
-                  lambda a, b, f=f"{left},{right}->ik": softmax(np.einsum(f, a, b)), a, b, made=made)  # fmt: skip
+            check(
+                lambda a, b, f=f"{left},{right}->ik": jax.nn.softmax(jnp.einsum(f, a, b)),
+                lambda a, b, f=f"{left},{right}->ik": softmax(np.einsum(f, a, b)),
+                a,
+                b,
+                made=made,
+            )
 
 
 def test_several_results(made):
@@ -142,8 +147,13 @@ def test_what_needs_the_whole_result_waits(made):
 
 def test_results_for_columns(made):
     """Sums over the product's rows: panels are columns."""
-    check(lambda x, w: jnp.maximum(x @ w, 0).sum(0), lambda x, w: np.maximum(x @ w, 0).sum(0), normal(300, 20),
-          normal(20, 500), made=made)  # fmt: skip
+    check(
+        lambda x, w: jnp.maximum(x @ w, 0).sum(0),
+        lambda x, w: np.maximum(x @ w, 0).sum(0),
+        normal(300, 20),
+        normal(20, 500),
+        made=made,
+    )
     x, w = normal(64, 20), normal(20, 700)
     check(lambda x, w: jax.nn.softmax(x @ w, 0), lambda x, w: softmax(x @ w, 0), x, w, made=made)
 
@@ -182,15 +192,37 @@ def test_attention(made, shape):
 def test_views_in_between(made):
     """The group sees the product's dims in another order, or more of size 1."""
     x, y = normal(3, 70, 20), normal(3, 90, 20)
-    check(lambda x, y: jax.nn.softmax(jnp.einsum("bik,bjk->bij", x, y).transpose(1, 0, 2)[None]),
-          lambda x, y: softmax(np.einsum("bik,bjk->bij", x, y).transpose(1, 0, 2)[None]), x, y, made=made)  # fmt: skip
-    check(lambda x, y: jax.nn.softmax(jnp.einsum("bik,bjk->bij", x, y).transpose(2, 0, 1), 0) + 1,
-          lambda x, y: softmax(np.einsum("bik,bjk->bij", x, y).transpose(2, 0, 1), 0) + 1, x, y, made=made)  # fmt: skip
+    check(
+        lambda x, y: jax.nn.softmax(jnp.einsum("bik,bjk->bij", x, y).transpose(1, 0, 2)[None]),
+        lambda x, y: softmax(np.einsum("bik,bjk->bij", x, y).transpose(1, 0, 2)[None]),
+        x,
+        y,
+        made=made,
+    )
+    check(
+        lambda x, y: jax.nn.softmax(jnp.einsum("bik,bjk->bij", x, y).transpose(2, 0, 1), 0) + 1,
+        lambda x, y: softmax(np.einsum("bik,bjk->bij", x, y).transpose(2, 0, 1), 0) + 1,
+        x,
+        y,
+        made=made,
+    )
     q, k, v = (normal(2, 64, 3, 16) for _ in range(3))
-    check(lambda q, k, v: jax.nn.dot_product_attention(q, k, v, scale=1 / 8),
-          lambda q, k, v: attention(q, k, v, xp=np, f="bqhd,bkhd->bhqk", g="bhqk,bkhd->bqhd"), q, k, v, made=made)  # fmt: skip
-    check(lambda x, y: jnp.tanh(jnp.flip(jnp.einsum("bik,bjk->bij", x, y), 1)),
-          lambda x, y: np.tanh(np.einsum("bik,bjk->bij", x, y)[:, ::-1]), x, y, made=made, steps=0)  # fmt: skip
+    check(
+        lambda q, k, v: jax.nn.dot_product_attention(q, k, v, scale=1 / 8),
+        lambda q, k, v: attention(q, k, v, xp=np, f="bqhd,bkhd->bhqk", g="bhqk,bkhd->bqhd"),
+        q,
+        k,
+        v,
+        made=made,
+    )
+    check(
+        lambda x, y: jnp.tanh(jnp.flip(jnp.einsum("bik,bjk->bij", x, y), 1)),
+        lambda x, y: np.tanh(np.einsum("bik,bjk->bij", x, y)[:, ::-1]),
+        x,
+        y,
+        made=made,
+        steps=0,
+    )
 
 
 def test_attention_backwards(made):
@@ -243,8 +275,13 @@ def test_without_a_library_of_our_own(made, monkeypatch):
     assert made == [None]
 
 
-SPLITS = [(("x", None), (None, None)), ((None, None), (None, "x")), (("x", None), (None, "y")), ((None, "x"), ("x", None)),
-          (("y", "x"), ("x", None))]  # fmt: skip
+SPLITS = [
+    (("x", None), (None, None)),
+    ((None, None), (None, "x")),
+    (("x", None), (None, "y")),
+    ((None, "x"), ("x", None)),
+    (("y", "x"), ("x", None)),
+]
 
 
 @pytest.mark.parametrize("split", SPLITS, ids=str)
@@ -305,8 +342,16 @@ STEPS = {
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
-@given(st.lists(st.integers(1, 4), max_size=2), st.integers(1, 150), st.integers(2, 40), st.integers(40, 200),
-       st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=4), st.booleans(), st.booleans(), st.integers(12, 17))  # fmt: skip
+@given(
+    st.lists(st.integers(1, 4), max_size=2),
+    st.integers(1, 150),
+    st.integers(2, 40),
+    st.integers(40, 200),
+    st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=4),
+    st.booleans(),
+    st.booleans(),
+    st.integers(12, 17),
+)
 def test_any_chain(batch, m, k, n, names, follows, shows, size):
     """Steps, or the equations one after the other, whatever the group does."""
     a, b, c = normal(*batch, m, k), normal(*batch, k, n), normal(n, 7)

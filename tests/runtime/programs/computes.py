@@ -15,15 +15,17 @@ from shardwise.runtime.products import blas
 sw.config.update("shardwise_dialect", "latest")
 sw.config.update("jax_enable_x64", True)
 
-UNARY = {
-    name: getattr(jnp, name)
-    for name in (
-        "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh sqrt "
-        "cbrt square reciprocal floor rint sign abs negative"
-    ).split()
-} | {
-    name: getattr(lax, name) for name in "erf erfc erf_inv logistic rsqrt lgamma digamma".split()
-} | {name: getattr(nn, name) for name in "gelu silu softplus selu".split()}  # fmt: skip
+UNARY = (
+    {
+        name: getattr(jnp, name)
+        for name in (
+            "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh sqrt "
+            "cbrt square reciprocal floor rint sign abs negative"
+        ).split()
+    }
+    | {name: getattr(lax, name) for name in "erf erfc erf_inv logistic rsqrt lgamma digamma".split()}
+    | {name: getattr(nn, name) for name in "gelu silu softplus selu".split()}
+)
 BINARY = {
     "add": jnp.add, "multiply": jnp.multiply, "divide": jnp.divide, "power": jnp.power, "arctan2": jnp.arctan2,
     "remainder": jnp.remainder, "fmod": jnp.fmod, "maximum": jnp.maximum, "hypot": jnp.hypot, "logaddexp": jnp.logaddexp,

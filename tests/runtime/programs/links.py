@@ -21,8 +21,23 @@ assert isinstance(shared, SharedLink)
 ROOM = shared.room
 network = NetworkLink(world.mpi, world.group(everyone), crowded=False)
 crowded = NetworkLink(world.mpi, world.group(everyone), crowded=True)
-TYPES = [np.dtype(t) for t in ("f4", "f8", "f2", "c8", "c16", "i1", "u8", "i4", "?", ml_dtypes.bfloat16, ml_dtypes.int4,
-                               ml_dtypes.float8_e4m3fn)]  # fmt: skip
+TYPES = [
+    np.dtype(t)
+    for t in (
+        "f4",
+        "f8",
+        "f2",
+        "c8",
+        "c16",
+        "i1",
+        "u8",
+        "i4",
+        "?",
+        ml_dtypes.bfloat16,
+        ml_dtypes.int4,
+        ml_dtypes.float8_e4m3fn,
+    )
+]
 KINDS = {"f": ("sum", "max", "min", "prod"), "c": ("sum", "prod"), "i": tuple(MONOIDS), "u": tuple(MONOIDS),
          "b": ("and", "or", "xor", "max"),
          "V": ("sum", "max")}  # fmt: skip

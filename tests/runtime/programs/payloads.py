@@ -68,8 +68,14 @@ assert "sum_axes=('x',)" in str(product.lower(a, b).compile().as_text())
 assert f"sends {traffic.total_bytes} bytes in one run" in text and "dot_general and all_reduce over x" in text, text
 
 # a loop of three sums
-looped = jax.jit(shard_map(lambda v: lax.fori_loop(0, 3, lambda i, c: v * lax.psum(c, "x") * 0.0625, v), mesh=mesh,
-                           in_specs=P("x", "y"), out_specs=P("x", "y")))  # fmt: skip
+looped = jax.jit(
+    shard_map(
+        lambda v: lax.fori_loop(0, 3, lambda i, c: v * lax.psum(c, "x") * 0.0625, v),
+        mesh=mesh,
+        in_specs=P("x", "y"),
+        out_specs=P("x", "y"),
+    )
+)
 v = put(np.full((8, 8), 4, np.float32), P("x", "y"))
 with debug.count_traffic() as traffic:
     same(looped(v), np.full((8, 8), 4, np.float32))

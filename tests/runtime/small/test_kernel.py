@@ -20,8 +20,14 @@ from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
 pytestmark = pytest.mark.skipif(not available(), reason="nothing can be compiled here")
-drawn = settings(max_examples=12, deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate),
-                 suppress_health_check=list(HealthCheck))  # fmt: skip
+drawn = settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
 f32 = np.float32
 
 
@@ -265,8 +271,24 @@ def test_special_floats():
 
     def f(x):
         y = x[::-1]
-        return (x / y, x * y, jnp.maximum(x, y), jnp.minimum(x, y), x.max(), x.sum(), x.argmin(), jnp.sqrt(x), jnp.sign(x), x == y,
-                jnp.where(x > y, x, y), x.astype(jnp.int32), jnp.exp(x), jnp.log(x), jnp.floor(x), jnp.isfinite(x))  # fmt: skip
+        return (
+            x / y,
+            x * y,
+            jnp.maximum(x, y),
+            jnp.minimum(x, y),
+            x.max(),
+            x.sum(),
+            x.argmin(),
+            jnp.sqrt(x),
+            jnp.sign(x),
+            x == y,
+            jnp.where(x > y, x, y),
+            x.astype(jnp.int32),
+            jnp.exp(x),
+            jnp.log(x),
+            jnp.floor(x),
+            jnp.isfinite(x),
+        )
 
     agree(f, x)
 

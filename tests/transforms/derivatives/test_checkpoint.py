@@ -152,8 +152,10 @@ def test_closures_statics_and_trees() -> None:
 def test_what_would_be_offloaded_is_kept(capsys: Any) -> None:
     where = dict(offload_src="device", offload_dst="pinned_host")
     names: Any = dict(names_which_can_be_saved=[], names_which_can_be_offloaded=["hidden"], **where)
-    for policy, same in ((policies.offload_dot_with_no_batch_dims(**where), policies.dots_with_no_batch_dims_saveable),
-                         (policies.save_and_offload_only_these_names(**names), policies.save_only_these_names("hidden"))):  # fmt: skip
+    for policy, same in (
+        (policies.offload_dot_with_no_batch_dims(**where), policies.dots_with_no_batch_dims_saveable),
+        (policies.save_and_offload_only_these_names(**names), policies.save_only_these_names("hidden")),
+    ):
         texts = []
         for p in (policy, same):
             print_saved_residuals(sw.checkpoint(layer, policy=p), W, X)

@@ -70,8 +70,10 @@ def _equal(ours: Any, theirs: Any) -> None:
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("make, name", [(m, n) for m in (_jvp_function, _vjp_function) for n in COMPOSITIONS]
-                         + [(_jvp_function, n) for n in FORWARD])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, name",
+    [(m, n) for m in (_jvp_function, _vjp_function) for n in COMPOSITIONS] + [(_jvp_function, n) for n in FORWARD],
+)
 def test_rule_is_used_as_by_jax(make: Any, name: str) -> None:
     jax = pytest.importorskip("jax")
     program = {**COMPOSITIONS, **FORWARD}[name]

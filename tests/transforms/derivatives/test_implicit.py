@@ -65,8 +65,13 @@ def test_symmetric_trees_and_aux() -> None:
         return {"x": jnp.linalg.solve(s, b["x"])}, 7
 
     def f(scale: Any, b: Any) -> Any:
-        return lax.custom_linear_solve(lambda v: {"x": scale * (s @ v["x"])}, {"x": b}, lambda mv, r: (
-            {"x": solve(mv, r)[0]["x"] / sw.lax.stop_gradient(scale)}, 7), symmetric=True, has_aux=True)  # fmt: skip
+        return lax.custom_linear_solve(
+            lambda v: {"x": scale * (s @ v["x"])},
+            {"x": b},
+            lambda mv, r: ({"x": solve(mv, r)[0]["x"] / sw.lax.stop_gradient(scale)}, 7),
+            symmetric=True,
+            has_aux=True,
+        )
 
     x, aux = f(1.0, B)
     np.testing.assert_allclose(x["x"], np.linalg.solve(s, B))

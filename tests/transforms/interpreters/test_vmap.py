@@ -266,8 +266,13 @@ def test_jit_inside() -> None:
 
 def test_random() -> None:
     keys = sw.random.split(sw.random.key(0), 4)
-    for function in (lambda k: sw.random.normal(k, (3,)), lambda k: sw.random.uniform(k), lambda k: sw.random.bits(k, (2, 2)),
-                     lambda k: sw.random.key_data(sw.random.split(k)[0]), lambda k: sw.random.permutation(k, 5)):  # fmt: skip
+    for function in (
+        lambda k: sw.random.normal(k, (3,)),
+        lambda k: sw.random.uniform(k),
+        lambda k: sw.random.bits(k, (2, 2)),
+        lambda k: sw.random.key_data(sw.random.split(k)[0]),
+        lambda k: sw.random.permutation(k, 5),
+    ):
         expected = np.stack([np.asarray(function(keys[i])) for i in range(4)])
         np.testing.assert_array_equal(np.asarray(sw.vmap(function)(keys)), expected)
         np.testing.assert_array_equal(np.asarray(sw.jit(sw.vmap(function))(keys)), expected)

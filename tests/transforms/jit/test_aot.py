@@ -50,8 +50,9 @@ def matmul(a, b):
 
 
 def test_members_of_traced(traced):
-    assert str(traced.in_avals) == ("((ShapedArray(float32[8,8]), {'p': ShapedArray(float32[8,8])}), "
-                                    "{'k': ShapedArray(float32[], weak_type=True)})")  # fmt: skip
+    assert str(traced.in_avals) == (
+        "((ShapedArray(float32[8,8]), {'p': ShapedArray(float32[8,8])}), {'k': ShapedArray(float32[], weak_type=True)})"
+    )
     assert str(traced.out_avals) == "{'a': ShapedArray(float32[8,8]), 'b': ShapedArray(float32[8,8])}"
     assert traced.out_info["a"] == stages.OutInfo((8, 8), np.dtype(np.float32))
     assert traced.eval_shape()["a"] == sw.ShapeDtypeStruct((8, 8), np.float32)

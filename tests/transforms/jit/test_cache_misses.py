@@ -22,10 +22,14 @@ G = sw.jit(lambda x, n: x, static_argnums=1)
 MISSES = [
     (lambda: F(jnp.ones(3)), lambda: F(jnp.ones(4)), ["different input types", "at x, now f32[4] and before f32[3]"]),
     (lambda: F(jnp.ones(3)), lambda: F(2.0), ["at x, now f32[] (weak type)"]),
-    (lambda: F(jnp.ones(3)), lambda: F((jnp.ones(3),)), ["different input pytree", "now <class 'tuple'> and before pytree leaf"]),
+    (
+        lambda: F(jnp.ones(3)),
+        lambda: F((jnp.ones(3),)),
+        ["different input pytree", "now <class 'tuple'> and before pytree leaf"],
+    ),
     (lambda: F(jnp.ones(3)), lambda: F(jnp.ones(3), 2), ["different input pytree", "now tuple of length 2"]),
     (lambda: G(1.0, 1), lambda: G(1.0, "a"), ["different static arguments", "now 1='a' and before 1=1"]),
-]  # fmt: skip
+]
 
 
 def messages(call, caplog):

@@ -105,8 +105,9 @@ def test_names_and_documents():
     loss.weight = 4
     jitted = jax.jit(loss)
     assert jitted.weight == 4 and jitted.__annotations__ == loss.__annotations__
-    assert jax.grad(loss).__doc__ == ("Gradient of loss with respect to positional argument(s) 0.\n\n"
-                                      "Original documentation:\n\nFar off.")  # fmt: skip
+    assert jax.grad(loss).__doc__ == (
+        "Gradient of loss with respect to positional argument(s) 0.\n\nOriginal documentation:\n\nFar off."
+    )
     assert jax.vmap(lambda x: x).__doc__ == "Vectorized version of <lambda>."
     assert jax.make_jaxpr(loss).__name__ == "make_jaxpr(loss)" and jax.make_jaxpr(loss).__module__ == "jax"
     assert repr(jax.jit(Unprintable())) == "<PjitFunction>"

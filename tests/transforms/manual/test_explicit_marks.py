@@ -125,8 +125,12 @@ def test_marks_meet(left, right, added, multiplied, dot):
 def test_cotangents_of_reduced_values_are_partial_sums(state):
     """Of every function, at every target of a reshard: the type, and the sum."""
     functions = {k: f for k, f in (ALIKE | NONLINEAR).items() if k not in ("compare", "stop", "loop")}
-    functions |= {"slice": lambda x: x[:, 2:4], "reshard": lambda x: jax.reshard(x, P(None, "y")),
-                  "reshard to split": lambda x: jax.reshard(x, P("x", None)), "reduced": lambda x: x * x * jnp.sin(x)}  # fmt: skip
+    functions |= {
+        "slice": lambda x: x[:, 2:4],
+        "reshard": lambda x: jax.reshard(x, P(None, "y")),
+        "reshard to split": lambda x: jax.reshard(x, P("x", None)),
+        "reduced": lambda x: x * x * jnp.sin(x),
+    }
 
     def total(f, x):
         return jax.reshard(f(x), P()).sum() * 1.5

@@ -113,9 +113,17 @@ def test_gradients_from_outside(name: str, check: bool) -> None:
     points = tuple(args[i] for i in nums)
     assert float(sw.jvp(at, points, tuple(given))[1]) == pytest.approx(slope, rel=1e-7)
     curvature = sw.jvp(lambda *c: sw.grad(at, tuple(range(len(nums))))(*c), points, tuple(given))[1]
-    backward = sw.grad(lambda *c: sum(jnp.sum(g * t) for g, t in zip(
-        sw.tree_util.tree_leaves(sw.grad(at, tuple(range(len(nums))))(*c)), sw.tree_util.tree_leaves(given), strict=True)),
-        tuple(range(len(nums))))(*points)  # fmt: skip
+    backward = sw.grad(
+        lambda *c: sum(
+            jnp.sum(g * t)
+            for g, t in zip(
+                sw.tree_util.tree_leaves(sw.grad(at, tuple(range(len(nums))))(*c)),
+                sw.tree_util.tree_leaves(given),
+                strict=True,
+            )
+        ),
+        tuple(range(len(nums))),
+    )(*points)
     for forward, reverse in zip(sw.tree_util.tree_leaves(curvature), sw.tree_util.tree_leaves(backward), strict=True):
         np.testing.assert_allclose(np.asarray(forward), np.asarray(reverse), rtol=1e-8, atol=1e-8)
 
@@ -211,8 +219,9 @@ def test_linearize_and_linear_transpose() -> None:
 
 
 def test_some_axes_automatic() -> None:
-    f = sw.shard_map(lambda x, w: lax.psum(jnp.sin(x @ w), "x"), mesh=_mesh(), in_specs=(X, NONE), out_specs=NONE,
-                     axis_names={"x"})  # fmt: skip
+    f = sw.shard_map(
+        lambda x, w: lax.psum(jnp.sin(x @ w), "x"), mesh=_mesh(), in_specs=(X, NONE), out_specs=NONE, axis_names={"x"}
+    )
     loss = lambda f: lambda x, w: jnp.sum(f(x, w) ** 2)  # noqa: E731
     whole = lambda x, w: jnp.sum(jnp.sin(x @ w).reshape(2, 4, 8), 0)  # noqa: E731
     expected = sw.grad(loss(whole), (0, 1))(A, W)

@@ -63,8 +63,10 @@ def test_fsdp_by_reduced_gathers() -> None:
     gather = sw.shard_map(
         lambda w: lax.all_gather(w, "y", tiled=True, to="reduced"), out_specs=P(None, None, reduced={"x", "y"})
     )
-    _same(sw.jit(sw.grad(lambda x, w: jnp.sin(x @ gather(spread(w))).sum(), (0, 1)))(x, w),
-          sw.grad(lambda x, w: jnp.sin(x @ w).sum(), (0, 1))(A.T, B[:2]))  # fmt: skip
+    _same(
+        sw.jit(sw.grad(lambda x, w: jnp.sin(x @ gather(spread(w))).sum(), (0, 1)))(x, w),
+        sw.grad(lambda x, w: jnp.sin(x @ w).sum(), (0, 1))(A.T, B[:2]),
+    )
 
 
 def test_what_is_refused() -> None:

@@ -325,14 +325,21 @@ def test_different_collectives(mesh):
     def body(x):
         return parallel.psum(x, "x") if place()[0] == 0 else parallel.pmax(x, "x")
 
-    error = diverging(mesh, body, r"TFRT_CPU_0 at \(x=0, y=0\) waits in psum over 'x' of f32\[4,2\] at .*test_stepping.py:\d+, but "
-                                  r"TFRT_CPU_4 at \(x=1, y=0\) is in pmax over 'x' of f32\[4,2\] at .*test_stepping.py:\d+")  # fmt: skip
+    error = diverging(
+        mesh,
+        body,
+        r"TFRT_CPU_0 at \(x=0, y=0\) waits in psum over 'x' of f32\[4,2\] at .*test_stepping.py:\d+, but "
+        r"TFRT_CPU_4 at \(x=1, y=0\) is in pmax over 'x' of f32\[4,2\] at .*test_stepping.py:\d+",
+    )
     assert isinstance(error, RuntimeError)
 
 
 def test_collective_that_one_device_skips(mesh):
-    diverging(mesh, lambda x: parallel.psum(x, "y") if place() != (1, 2) else x,
-              r"waits in psum over 'y'.*TFRT_CPU_6 at \(x=1, y=2\) has returned from the function without calling it")  # fmt: skip
+    diverging(
+        mesh,
+        lambda x: parallel.psum(x, "y") if place() != (1, 2) else x,
+        r"waits in psum over 'y'.*TFRT_CPU_6 at \(x=1, y=2\) has returned from the function without calling it",
+    )
 
 
 def test_collectives_in_another_order(mesh):

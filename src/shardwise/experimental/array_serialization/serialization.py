@@ -25,6 +25,11 @@ class GlobalAsyncCheckpointManagerBase(abc.ABC):
         """Begin to write arrays."""
 
     @abc.abstractmethod
-    def deserialize(self, shardings: Sequence[Any], tensorstore_specs: Sequence[dict[str, Any]],
-                    global_shapes: Any = None, dtypes: Any = None) -> Any:  # fmt: skip
+    def deserialize(
+        self,
+        shardings: Sequence[Any],
+        tensorstore_specs: Sequence[dict[str, Any]],
+        global_shapes: Any = None,
+        dtypes: Any = None,
+    ) -> Any:
         """Read arrays."""

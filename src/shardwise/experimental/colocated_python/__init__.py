@@ -36,8 +36,13 @@ def _types(tree: Any) -> tuple[list[tuple[Any, Any]], PyTreeDef]:
 class ColocatedFunction:
     """A function of arrays that runs in this process; `specialize` says what it takes and gives, and where."""
 
-    def __init__(self, fun: Callable[..., Any], in_specs: Any = None, out_specs_fn: Callable[..., Any] | None = None,
-                 devices: Sequence[Device] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        in_specs: Any = None,
+        out_specs_fn: Callable[..., Any] | None = None,
+        devices: Sequence[Device] | None = None,
+    ) -> None:
         copy_identity(self, fun)
         self._fun = fun
         self._in_specs = in_specs
@@ -79,8 +84,11 @@ class ColocatedFunction:
             ValueError: one of them was given already.
             NotImplementedError: devices of other processes.
         """
-        for name, old, new in (("in_specs", self._in_specs, in_specs), ("out_specs_fn", self._out_specs_fn, out_specs_fn),
-                               ("devices", self._devices, devices)):  # fmt: skip
+        for name, old, new in (
+            ("in_specs", self._in_specs, in_specs),
+            ("out_specs_fn", self._out_specs_fn, out_specs_fn),
+            ("devices", self._devices, devices),
+        ):
             if old is not None and new is not None:
                 raise ValueError(f"{name} already specified.")
         return ColocatedFunction(

@@ -64,8 +64,14 @@ class Body:
 _bodies: weakref.WeakKeyDictionary[Any, dict[Any, Body]] = weakref.WeakKeyDictionary()
 
 
-def trace_body(fun: Callable[..., Any], in_tree: PyTreeDef, types: Sequence[ShapedArray], name: str, *,
-               known_as: tuple[Any, str] | None = None) -> Body:  # fmt: skip
+def trace_body(
+    fun: Callable[..., Any],
+    in_tree: PyTreeDef,
+    types: Sequence[ShapedArray],
+    name: str,
+    *,
+    known_as: tuple[Any, str] | None = None,
+) -> Body:
     """Trace ``fun(*args)`` for arguments of this structure and these types.
 
     `known_as` is the user's function and how it is used here: with it, a later call for the same types finds the body
@@ -231,9 +237,13 @@ def matches(carry: ShapedArray, out: ShapedArray, gained: frozenset[str] = froze
     """
     checked = config.dialect.types.vma_checked and CHECK_VMA.get()
     return (
-        carry.shape == out.shape and carry.dtype == out.dtype and carry.spec == out.spec and out.vma <= carry.vma
-        and not (checked and carry.vma - out.vma - gained) and carry.unreduced == out.unreduced
-    )  # fmt: skip
+        carry.shape == out.shape
+        and carry.dtype == out.dtype
+        and carry.spec == out.spec
+        and out.vma <= carry.vma
+        and not (checked and carry.vma - out.vma - gained)
+        and carry.unreduced == out.unreduced
+    )
 
 
 def final_types(carry: Sequence[ShapedArray], out: Sequence[ShapedArray]) -> tuple[ShapedArray, ...]:
@@ -250,27 +260,40 @@ def entered(value: Any, aval: ShapedArray) -> Any:
     return bind(pvary_op, as_array(value), axes=missing) if missing else value
 
 
-def check_carry(name: str, fun: Callable[..., Any], init: Any, types: Sequence[ShapedArray], out_tree: PyTreeDef,
-                out_types: Sequence[ShapedArray], gained: Sequence[frozenset[str]] | None = None) -> None:  # fmt: skip
+def check_carry(
+    name: str,
+    fun: Callable[..., Any],
+    init: Any,
+    types: Sequence[ShapedArray],
+    out_tree: PyTreeDef,
+    out_types: Sequence[ShapedArray],
+    gained: Sequence[frozenset[str]] | None = None,
+) -> None:
     """TypeError, leaf by leaf, unless what the body returns has the structure and the types of what it takes."""
     label = _first_parameter(fun)
     _, in_tree = tree_flatten(init)
     if in_tree != out_tree:
         out = tree_unflatten(out_tree, list(out_types))
         into = tree_unflatten(in_tree, list(types))
-        lines = [f"the input carry {label}{keystr(path)} is {a}, but the output has {b} there: {why}"
-                 for path, a, b, why in equality_errors(into, out)]  # fmt: skip
+        lines = [
+            f"the input carry {label}{keystr(path)} is {a}, but the output has {b} there: {why}"
+            for path, a, b, why in equality_errors(into, out)
+        ]
         if lines:
-            raise TypeError(f"{name} function carry input and carry output must have the same pytree structure, but they differ:\n"
-                            f"{_listed(lines)}\nLet the function return the structure that it takes.")  # fmt: skip
+            raise TypeError(
+                f"{name} function carry input and carry output must have the same pytree structure, but they differ:\n"
+                f"{_listed(lines)}\nLet the function return the structure that it takes."
+            )
     lines, casts = [], []
     gained = gained or [frozenset()] * len(types)
     for (path, _), a, b, extra in zip(tree_leaves_with_path(init), types, out_types, gained, strict=True):
         if matches(a, b, extra):
             continue
         where = f"{label}{keystr(path)}"
-        lines.append(f"the input carry {where} has type {a.str_short()}, the output {b.str_short()}, so the {difference(a, b)} do "
-                     "not match")  # fmt: skip
+        lines.append(
+            f"the input carry {where} has type {a.str_short()}, the output {b.str_short()}, so the {difference(a, b)} do "
+            "not match"
+        )
         more = b.vma - a.vma
         if more and difference(a, b) == "manual axis types":
             casts.append(
@@ -283,8 +306,10 @@ def check_carry(name: str, fun: Callable[..., Any], init: Any, types: Sequence[S
             )
     if lines:
         hint = f" This might be fixed by {', and by '.join(casts)}." if casts else ""
-        raise TypeError(f"{name} function carry input and carry output must have equal types, but they differ:\n{_listed(lines)}\n"
-                        f"Let the function return the types that it takes.{hint}")  # fmt: skip
+        raise TypeError(
+            f"{name} function carry input and carry output must have equal types, but they differ:\n{_listed(lines)}\n"
+            f"Let the function return the types that it takes.{hint}"
+        )
 
 
 def difference(a: ShapedArray, b: ShapedArray) -> str:

@@ -66,9 +66,13 @@ class Callback:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Callback) and self.fun is other.fun and self.in_tree == other.in_tree
-            and self.out_tree == other.out_tree and self.name == other.name and _same(self.fixed, other.fixed)
-        )  # fmt: skip
+            isinstance(other, Callback)
+            and self.fun is other.fun
+            and self.in_tree == other.in_tree
+            and self.out_tree == other.out_tree
+            and self.name == other.name
+            and _same(self.fixed, other.fixed)
+        )
 
 
 def _same(a: tuple[tuple[int, Any], ...], b: tuple[tuple[int, Any], ...]) -> bool:
@@ -80,8 +84,14 @@ def _same(a: tuple[tuple[int, Any], ...], b: tuple[tuple[int, Any], ...]) -> boo
 # -- the op ------------------------------------------------------------------------------------------------------------
 
 
-def _callback_type(*types: ShapedArray, result_types: tuple[ShapedArray, ...], kind: str, axes: tuple[str, ...],
-                   loops: tuple[tuple[int, tuple[bool, ...]], ...], **_: Any) -> tuple[ShapedArray, ...]:  # fmt: skip
+def _callback_type(
+    *types: ShapedArray,
+    result_types: tuple[ShapedArray, ...],
+    kind: str,
+    axes: tuple[str, ...],
+    loops: tuple[tuple[int, tuple[bool, ...]], ...],
+    **_: Any,
+) -> tuple[ShapedArray, ...]:
     vma = frozenset().union(*[t.vma for t in types])
     if kind == "io":  # each device's call may give something else
         vma |= frozenset(axes)
@@ -109,10 +119,18 @@ def _partition(region: Any, eqn: Equation) -> None:
         region.define(var, region.reshard(out, whole, placed, var.aval), placed)
 
 
-def _callback_kernel(env: Env, *blocks: Ndarray, callback: Callback, operand_dtypes: tuple[Any, ...],
-                     result_types: tuple[ShapedArray, ...], kind: str, axes: tuple[str, ...],
-                     loops: tuple[tuple[int, tuple[bool, ...]], ...], once: bool = False,
-                     **_: Any) -> tuple[Ndarray, ...]:  # fmt: skip
+def _callback_kernel(
+    env: Env,
+    *blocks: Ndarray,
+    callback: Callback,
+    operand_dtypes: tuple[Any, ...],
+    result_types: tuple[ShapedArray, ...],
+    kind: str,
+    axes: tuple[str, ...],
+    loops: tuple[tuple[int, tuple[bool, ...]], ...],
+    once: bool = False,
+    **_: Any,
+) -> tuple[Ndarray, ...]:
     lead = env.lead
     extents = _lead_extents(env, blocks, axes, every=kind != "pure" and not once)
     sizes = tuple(n for n, _ in loops)
@@ -136,9 +154,7 @@ def _lead_extents(env: Env, blocks: Sequence[Ndarray], axes: tuple[str, ...], ev
     extents = np.broadcast_shapes((1,) * env.lead, *[b.shape[: env.lead] for b in blocks])
     devices = range(env.lead - len(env.axis_names), env.lead)
     own = {env.dim(a): env.extent(a) for a in axes}
-    return tuple(
-        (own[d] if every else n) if d in own else 1 if d in devices else n for d, n in enumerate(extents)
-    )  # fmt: skip
+    return tuple((own[d] if every else n) if d in own else 1 if d in devices else n for d, n in enumerate(extents))
 
 
 def _places(extents: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -190,8 +206,9 @@ class StopDebugging(Exception):
     """Leave the program from a breakpoint."""
 
 
-def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
-           params: Params) -> tuple[list[Array], list[int]]:  # fmt: skip
+def _batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Array], list[int]]:
     method = params["vmap_method"]
     if params["kind"] == "pure" and method is None:
         method = config.dialect.functions.callback_vmap_method
@@ -212,8 +229,10 @@ def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int 
         )
     if method != "legacy_vectorized":
         n = size if method == "broadcast_all" else 1
-        fronts = [f if d is not None else broadcast_in_dim(f, (n, *f.shape), tuple(range(1, f.ndim + 1)))
-                  for f, d in zip(fronts, dims, strict=True)]  # fmt: skip
+        fronts = [
+            f if d is not None else broadcast_in_dim(f, (n, *f.shape), tuple(range(1, f.ndim + 1)))
+            for f, d in zip(fronts, dims, strict=True)
+        ]
     types = tuple(t.update(shape=(size, *t.shape)) for t in params["result_types"])
     outs = bind(callback_p, *fronts, **{**params, "result_types": types})
     return outs, [0] * len(outs)
@@ -233,9 +252,20 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tupl
     )
 
 
-callback_p = define_op("callback", type_rule=_callback_type, multiple_results=True, typed=True, kernel=_callback_kernel,
-                       rule=no_rule, partition=_partition, batch=_batch, jvp=_jvp, calls_user=True,
-                       effects=lambda params: params["kind"] != "pure", keys=LEAVES)  # fmt: skip
+callback_p = define_op(
+    "callback",
+    type_rule=_callback_type,
+    multiple_results=True,
+    typed=True,
+    kernel=_callback_kernel,
+    rule=no_rule,
+    partition=_partition,
+    batch=_batch,
+    jvp=_jvp,
+    calls_user=True,
+    effects=lambda params: params["kind"] != "pure",
+    keys=LEAVES,
+)
 
 
 # -- calling it ---------------------------------------------------------------------------------------------------------
@@ -245,11 +275,30 @@ def _manual_axes() -> tuple[str, ...]:
     return tuple(get_abstract_mesh().manual_axes)
 
 
-def _bound(callback: Callback, values: Sequence[Any], types: tuple[ShapedArray, ...], kind: str, *, ordered: bool = False,
-           vmap_method: str | None = None, partitioned: bool = False) -> list[Array]:  # fmt: skip
-    return bind(callback_p, *values, callback=callback, operand_dtypes=tuple(v.dtype for v in values), result_types=types,
-                kind=kind, ordered=ordered, vmap_method=vmap_method, partitioned=partitioned, axes=_manual_axes(),
-                loops=(), once=kind == "debug" and PRINTS_ONCE.get())  # fmt: skip
+def _bound(
+    callback: Callback,
+    values: Sequence[Any],
+    types: tuple[ShapedArray, ...],
+    kind: str,
+    *,
+    ordered: bool = False,
+    vmap_method: str | None = None,
+    partitioned: bool = False,
+) -> list[Array]:
+    return bind(
+        callback_p,
+        *values,
+        callback=callback,
+        operand_dtypes=tuple(v.dtype for v in values),
+        result_types=types,
+        kind=kind,
+        ordered=ordered,
+        vmap_method=vmap_method,
+        partitioned=partitioned,
+        axes=_manual_axes(),
+        loops=(),
+        once=kind == "debug" and PRINTS_ONCE.get(),
+    )
 
 
 def _result_types(result_shape_dtypes: Any) -> tuple[tuple[ShapedArray, ...], PyTreeDef]:
@@ -262,19 +311,30 @@ def _result_types(result_shape_dtypes: Any) -> tuple[tuple[ShapedArray, ...], Py
             )
         dtype = as_dtype(leaf.dtype)
         if canonicalize(dtype) != dtype:
-            raise ValueError("result_shape_dtypes cannot specify 64-bit types when `jax_enable_x64` is disabled; "
-                             f"got {dtype.name}.")  # fmt: skip
+            raise ValueError(
+                f"result_shape_dtypes cannot specify 64-bit types when `jax_enable_x64` is disabled; got {dtype.name}."
+            )
         types.append(ShapedArray(tuple(leaf.shape), dtype))
     return tuple(types), tree
 
 
-def _with_results(api: str, callback: Callable[..., Any], result_shape_dtypes: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
-                  sharding: Any, kind: str, **options: Any) -> Any:  # fmt: skip
+def _with_results(
+    api: str,
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    sharding: Any,
+    kind: str,
+    **options: Any,
+) -> Any:
     if not callable(callback):
         raise TypeError(f"{api} takes a function, got {callback!r}.")
     if sharding is not None and not isinstance(sharding, SingleDeviceSharding):
-        raise NotImplementedError(f"{api} only supports SingleDeviceSharding, but got {type(sharding)}. Drop sharding=: callbacks "
-                                  "run on the host.")  # fmt: skip
+        raise NotImplementedError(
+            f"{api} only supports SingleDeviceSharding, but got {type(sharding)}. Drop sharding=: callbacks "
+            "run on the host."
+        )
     types, out_tree = _result_types(result_shape_dtypes)
     leaves, in_tree = tree_flatten((args, kwargs))
     values = [as_value(leaf) for leaf in leaves]
@@ -286,8 +346,15 @@ def _name(fun: Callable[..., Any]) -> str:
     return getattr(fun, "__name__", repr(fun))
 
 
-def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None,
-                  vmap_method: str | None = None, vectorized: bool | None = ABSENT, **kwargs: Any) -> Any:  # fmt: skip
+def pure_callback(
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: Any = None,
+    vmap_method: str | None = None,
+    vectorized: bool | None = ABSENT,
+    **kwargs: Any,
+) -> Any:
     """The result of a Python function of arrays, called when the program runs.
 
     The function must have no effects: its calls may be merged, dropped or repeated.
@@ -319,8 +386,14 @@ def pure_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args:
     )
 
 
-def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None, ordered: bool = False,
-                **kwargs: Any) -> Any:  # fmt: skip
+def io_callback(
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: Any = None,
+    ordered: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Like `pure_callback` for functions with effects: called exactly as often as the program says, in its order.
 
     `ordered` asks for that order, which holds anyway; with it `vmap` raises ValueError, since elements have none.
@@ -330,8 +403,15 @@ def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: A
     )
 
 
-def debug_callback(callback: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, ordered: bool = False,
-                   partitioned: bool = False, name: str | None = None) -> None:  # fmt: skip
+def debug_callback(
+    callback: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    ordered: bool = False,
+    partitioned: bool = False,
+    name: str | None = None,
+) -> None:
     """Call `callback` for its effects when the program runs. Leaves that are no arrays or scalars are passed as they are.
 
     With `partitioned` it is called per device with the device's part of sharded operands, so that nothing is gathered.

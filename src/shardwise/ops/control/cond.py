@@ -107,10 +107,23 @@ def _cond_steps(eqn: Equation, operands: Sequence[Ndarray], run: Any) -> Any:
     return (yield from run(branch, operands[1:]))
 
 
-cond_p = define_op("cond", type_rule=_cond_type, multiple_results=True, typed=True, rule=no_rule, edges=_cond_edges,
-                   partition=_cond_partition, compile=_cond_compile, effects=program_effects, keys=cond_keys, steps=_cond_steps,
-                   **{rule: later("shardwise.transforms.bodies.branch_rules", f"cond_{rule}")
-                      for rule in ("jvp", "linearize", "transpose", "batch")})  # fmt: skip
+cond_p = define_op(
+    "cond",
+    type_rule=_cond_type,
+    multiple_results=True,
+    typed=True,
+    rule=no_rule,
+    edges=_cond_edges,
+    partition=_cond_partition,
+    compile=_cond_compile,
+    effects=program_effects,
+    keys=cond_keys,
+    steps=_cond_steps,
+    **{
+        rule: later("shardwise.transforms.bodies.branch_rules", f"cond_{rule}")
+        for rule in ("jvp", "linearize", "transpose", "batch")
+    },
+)
 
 
 # -- branches --------------------------------------------------------------------------------------------------------
@@ -148,17 +161,23 @@ def _check_branches(functions: Sequence[Callable[..., Any]], labels: Sequence[st
         pair, who = (labels[0], labels[i]), _names([functions[0], functions[i]], [labels[0], labels[i]])
         into, out = (tree_unflatten(b.out_tree, list(b.out_types)) for b in (first, body))
         if first.out_tree != body.out_tree:
-            lines = [f"{pair[0]} output{keystr(path)} is {a}, but {pair[1]} has {b} there: {why}"
-                     for path, a, b, why in equality_errors(into, out)]  # fmt: skip
+            lines = [
+                f"{pair[0]} output{keystr(path)} is {a}, but {pair[1]} has {b} there: {why}"
+                for path, a, b, why in equality_errors(into, out)
+            ]
             if lines:
-                raise TypeError(f"{name} branch outputs must have the same pytree structure, but they differ: "
-                                f"{'; '.join(lines)}. {who}.")  # fmt: skip
+                raise TypeError(
+                    f"{name} branch outputs must have the same pytree structure, but they differ: "
+                    f"{'; '.join(lines)}. {who}."
+                )
         lines = []
         for (path, a), b in zip(tree_leaves_with_path(into), body.out_types, strict=True):
             assert isinstance(a, ShapedArray)
             if not _alike(a, b):
-                lines.append(f"the output{keystr(path)} of {pair[0]} has type {a.str_short()}, that of {pair[1]} {b.str_short()}, so "
-                             f"the {difference(a, b)} do not match{_cast_hint(a, b)}")  # fmt: skip
+                lines.append(
+                    f"the output{keystr(path)} of {pair[0]} has type {a.str_short()}, that of {pair[1]} {b.str_short()}, so "
+                    f"the {difference(a, b)} do not match{_cast_hint(a, b)}"
+                )
         if lines:
             raise TypeError(f"{name} branches must have equal output types but they differ: {'; '.join(lines)}. {who}.")
 
@@ -166,9 +185,12 @@ def _check_branches(functions: Sequence[Callable[..., Any]], labels: Sequence[st
 def _alike(a: ShapedArray, b: ShapedArray) -> bool:
     strict = config.dialect.types.vma_checked and CHECK_VMA.get()
     return (
-        a.shape == b.shape and a.dtype == b.dtype and a.spec == b.spec and a.unreduced == b.unreduced
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and a.spec == b.spec
+        and a.unreduced == b.unreduced
         and (a.vma == b.vma or not strict)
-    )  # fmt: skip
+    )
 
 
 def _cast_hint(a: ShapedArray, b: ShapedArray) -> str:
@@ -217,8 +239,9 @@ _NO_OPERAND: Any = object()  # None is an operand, too
 
 
 @user_facing
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any,
-         operand: Any = _NO_OPERAND) -> Any:  # fmt: skip
+def cond(
+    pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any, operand: Any = _NO_OPERAND
+) -> Any:
     """``true_fun(*operands)`` if `pred` is true, else ``false_fun(*operands)``.
 
     Only one branch runs, unless `pred` differs between devices (inside shard_map) or elements (under vmap).
@@ -240,8 +263,9 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(true_fun):
         return _with_own_operands(pred, true_fun, false_fun, *operands)
     if not (callable(true_fun) and callable(false_fun)):
-        raise TypeError("lax.cond: true_fun and false_fun arguments should be callable, got "
-                        f"{true_fun!r} and {false_fun!r}.")  # fmt: skip
+        raise TypeError(
+            f"lax.cond: true_fun and false_fun arguments should be callable, got {true_fun!r} and {false_fun!r}."
+        )
     if config.jax_disable_jit:
         try:
             return true_fun(*operands) if bool(pred) else false_fun(*operands)
@@ -255,8 +279,7 @@ def _with_own_operands(pred: Any, true_operand: Any, true_fun: Any, false_operan
 
 
 @user_facing
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
-           operand: Any = _NO_OPERAND) -> Any:  # fmt: skip
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = _NO_OPERAND) -> Any:
     """``branches[index](*operands)``; an index out of range takes the nearest branch.
 
     Raises:
@@ -302,6 +325,8 @@ def platform_dependent(
     """
     fun = per_platform.get("cpu", default)
     if fun is None:
-        raise NotImplementedError(f"platform_dependent has functions for {', '.join(per_platform) or 'no platform'} only, and no "
-                                  "default; this platform is cpu. Pass cpu= or default=.")  # fmt: skip
+        raise NotImplementedError(
+            f"platform_dependent has functions for {', '.join(per_platform) or 'no platform'} only, and no "
+            "default; this platform is cpu. Pass cpu= or default=."
+        )
     return fun(*args)

@@ -21,8 +21,9 @@ __all__ = ["fori_loop"]
 
 
 @user_facing
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *,
-              unroll: int | bool | None = None) -> Any:  # fmt: skip
+def fori_loop(
+    lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
+) -> Any:
     """``val = body_fun(i, val)`` for i from `lower` up to but not including `upper`, beginning with `init_val`.
 
     Args:
@@ -82,8 +83,9 @@ def _counted(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_v
     if config.jax_disable_jit:
         return scan(step, (start, init_val), None, length)[0][1]
     _, tree = _no_arrays()
-    (_, value), _ = scan_body(step, (start, init_val), (), tree, length, False, "fori_loop body", known_as=(body_fun, "fori"),
-                              blame=step)  # fmt: skip
+    (_, value), _ = scan_body(
+        step, (start, init_val), (), tree, length, False, "fori_loop body", known_as=(body_fun, "fori"), blame=step
+    )
     return value
 
 

@@ -53,5 +53,14 @@ def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Any, params: 
     return [], []
 
 
-inspect_sharding = define_op("inspect_sharding", type_rule=lambda x, callback: (), multiple_results=True, typed=True,
-                             rule=no_rule, effects=True, partition=_partition, jvp=_jvp, batch=_batch)  # fmt: skip
+inspect_sharding = define_op(
+    "inspect_sharding",
+    type_rule=lambda x, callback: (),
+    multiple_results=True,
+    typed=True,
+    rule=no_rule,
+    effects=True,
+    partition=_partition,
+    jvp=_jvp,
+    batch=_batch,
+)

@@ -43,8 +43,9 @@ def moved(region: Any, operand: Atom, dims: DimAxes) -> Atom:
     return region.reshard(atom, have or ((),) * operand.aval.ndim, dims, operand.aval)
 
 
-def local_program(region: Any, program: Program, inputs: Sequence[tuple[DimAxes, frozenset[str]]],
-                  outputs: Sequence[DimAxes]) -> Program:  # fmt: skip
+def local_program(
+    region: Any, program: Program, inputs: Sequence[tuple[DimAxes, frozenset[str]]], outputs: Sequence[DimAxes]
+) -> Program:
     """The per-device form of a body: inputs in these layouts, varying over these axes at least; outputs in those."""
     body = region.sub()
     body.equations = []
@@ -59,8 +60,11 @@ def local_program(region: Any, program: Program, inputs: Sequence[tuple[DimAxes,
     return live_equations(Program(tuple(variables), tuple(body.equations), tuple(results), 0, program.name))
 
 
-def settled(region: Any, build: Callable[[list[frozenset[str]]], tuple[Any, list[frozenset[str]]]],
-            first: Sequence[frozenset[str]]) -> Any:  # fmt: skip
+def settled(
+    region: Any,
+    build: Callable[[list[frozenset[str]]], tuple[Any, list[frozenset[str]]]],
+    first: Sequence[frozenset[str]],
+) -> Any:
     """What `build(varying axes of each carry)` makes once the carries vary over no more axes than were assumed.
 
     `build` also gives the axes over which the carries vary after an iteration.
@@ -141,8 +145,9 @@ def _marked(program: Program) -> Program:
         return a if isinstance(a, Literal) else new(a)
 
     equations = tuple(
-        type(e)(e.op, tuple(map(atom, e.inputs)), tuple(map(new, e.outputs)), e.params, e.source) for e in program.equations
-    )  # fmt: skip
+        type(e)(e.op, tuple(map(atom, e.inputs)), tuple(map(new, e.outputs)), e.params, e.source)
+        for e in program.equations
+    )
     outputs = tuple(map(atom, program.outputs))
     return Program(tuple(map(new, program.inputs)), equations, outputs, program.num_consts, program.name)
 

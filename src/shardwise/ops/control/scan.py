@@ -41,8 +41,14 @@ from shardwise.runtime.loop import loop_of
 # Operands: the values that the body captured, the carry, the arrays scanned over. Results: the carry, the stacked outputs.
 
 
-def _scan_type(*types: ShapedArray, body: Program, num_consts: int, num_carry: int, length: int, reverse: bool,
-               ) -> tuple[ShapedArray, ...]:  # fmt: skip
+def _scan_type(
+    *types: ShapedArray,
+    body: Program,
+    num_consts: int,
+    num_carry: int,
+    length: int,
+    reverse: bool,
+) -> tuple[ShapedArray, ...]:
     carry = final_types(body.in_types[num_consts : num_consts + num_carry], body.out_types[:num_carry])
     return (*carry, *[stacked_type(t, length) for t in body.out_types[num_carry:]])
 
@@ -204,20 +210,40 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {"unroll": 1, **(more if config.dialect.jaxprs.scan_shows_linear else {}), **shown}
 
 
-scan_p = define_op("scan", type_rule=_scan_type, multiple_results=True, typed=True, rule=no_rule, edges=_scan_edges,
-                   partition=_scan_partition, compile=_scan_compile, effects=program_effects,
-                   rewrite=later("shardwise.transforms.bodies.scan_fission", "fissioned"),
-                   shown=Shown(renamed={"body": "jaxpr"}, change=_shown), keys=scan_keys, steps=_scan_steps,
-                   **{rule: later("shardwise.transforms.bodies.scan_rules", f"scan_{rule}")
-                      for rule in ("jvp", "linearize", "transpose", "batch")})  # fmt: skip
+scan_p = define_op(
+    "scan",
+    type_rule=_scan_type,
+    multiple_results=True,
+    typed=True,
+    rule=no_rule,
+    edges=_scan_edges,
+    partition=_scan_partition,
+    compile=_scan_compile,
+    effects=program_effects,
+    rewrite=later("shardwise.transforms.bodies.scan_fission", "fissioned"),
+    shown=Shown(renamed={"body": "jaxpr"}, change=_shown),
+    keys=scan_keys,
+    steps=_scan_steps,
+    **{
+        rule: later("shardwise.transforms.bodies.scan_rules", f"scan_{rule}")
+        for rule in ("jvp", "linearize", "transpose", "batch")
+    },
+)
 
 
 # -- public ----------------------------------------------------------------------------------------------------------
 
 
 @user_facing
-def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None, reverse: bool = False,
-         unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Any, Any]:  # fmt: skip
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+    _split_transpose: bool = False,
+) -> tuple[Any, Any]:
     """Carry a value through the entries of `xs` along their first dim: ``carry, y = f(carry, x)`` for each.
 
     Args:
@@ -248,8 +274,18 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, le
     return scan_body(f, init, x_values, x_tree, n, reverse, "scan body", known_as=(f, "scan"), blame=f)
 
 
-def scan_body(f: Callable[..., Any], init: Any, x_values: Sequence[Any], x_tree: Any, length: int, reverse: bool, name: str, *,
-              known_as: tuple[Any, str], blame: Callable[..., Any]) -> tuple[Any, Any]:  # fmt: skip
+def scan_body(
+    f: Callable[..., Any],
+    init: Any,
+    x_values: Sequence[Any],
+    x_tree: Any,
+    length: int,
+    reverse: bool,
+    name: str,
+    *,
+    known_as: tuple[Any, str],
+    blame: Callable[..., Any],
+) -> tuple[Any, Any]:
     """`scan` after its checks. `blame` is the user's function, whose parameter names errors show."""
     values, tree = flat_values(init)
     types = [v.aval for v in values]
@@ -268,8 +304,17 @@ def scan_body(f: Callable[..., Any], init: Any, x_values: Sequence[Any], x_tree:
     if not all(map(matches, types, out_types)):
         check_carry(name, blame, init, types, carry_tree, out_types)
     entering = [entered(v, t) for v, t in zip(values, types, strict=True)]
-    outs = bind(scan_p, *body.consts, *entering, *x_values, body=separate(body.program), num_consts=len(body.consts),
-                num_carry=len(types), length=length, reverse=bool(reverse))  # fmt: skip
+    outs = bind(
+        scan_p,
+        *body.consts,
+        *entering,
+        *x_values,
+        body=separate(body.program),
+        num_consts=len(body.consts),
+        num_carry=len(types),
+        length=length,
+        reverse=bool(reverse),
+    )
     return tree_unflatten(tree, outs[: len(types)]), tree_unflatten(y_tree, outs[len(types) :])
 
 
@@ -278,8 +323,10 @@ def _pair(body: Body, name: str) -> tuple[Any, Any]:
     children = treedef_children(body.out_tree)
     is_pair = len(children) == 2 and isinstance(tree_unflatten(body.out_tree, list(body.out_types)), (tuple, list))
     if not is_pair:
-        raise TypeError(f"{name} output must be a pair, got {tree_unflatten(body.out_tree, list(body.out_types))}. "
-                        "Return (carry, output).")  # fmt: skip
+        raise TypeError(
+            f"{name} output must be a pair, got {tree_unflatten(body.out_tree, list(body.out_types))}. "
+            "Return (carry, output)."
+        )
     return children[0], children[1]
 
 
@@ -321,8 +368,9 @@ def _scan_length(values: Sequence[Any], length: Any) -> int:
     return lengths[0]
 
 
-def _in_python(f: Callable[..., Any], init: Any, x_values: Sequence[Any], x_tree: Any, length: int,
-               reverse: bool) -> tuple[Any, Any]:  # fmt: skip
+def _in_python(
+    f: Callable[..., Any], init: Any, x_values: Sequence[Any], x_tree: Any, length: int, reverse: bool
+) -> tuple[Any, Any]:
     """The loop as Python runs it, for `disable_jit`."""
     if not length:
         raise ValueError("zero-length scan is not supported in disable_jit() mode because the output type is unknown.")

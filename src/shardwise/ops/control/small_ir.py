@@ -274,8 +274,10 @@ def _running_writable(eqn: Equation, devices: int) -> bool:
 def _mapped_writable(eqn: Equation, devices: int) -> bool:
     inner, params = eqn.params["op"], dict(eqn.params["inner"])
     if _is_later(inner):
-        inputs = [Var(a.aval.update(shape=a.aval.shape[1:]) if m else a.aval)
-                  for a, m in zip(eqn.inputs, eqn.params["mapped"], strict=True)]  # fmt: skip
+        inputs = [
+            Var(a.aval.update(shape=a.aval.shape[1:]) if m else a.aval)
+            for a, m in zip(eqn.inputs, eqn.params["mapped"], strict=True)
+        ]
         outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
         return writable(Equation(inner, tuple(inputs), outputs, params, eqn.source), devices * eqn.params["size"])
     if inner not in (dynamic_slice_p, dynamic_update_slice_p):

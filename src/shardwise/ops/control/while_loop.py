@@ -142,12 +142,31 @@ def _while_steps(eqn: Equation, operands: Sequence[Ndarray], run: Any) -> Any:
         carry = yield from run(params["body"], [*for_body, *carry])
 
 
-while_p = define_op("while", type_rule=_while_type, multiple_results=True, typed=True, rule=no_rule, edges=_while_edges,
-                    partition=_while_partition, compile=_while_compile, effects=program_effects,
-                    shown=Shown(renamed={"cond": "cond_jaxpr", "body": "body_jaxpr", "cond_consts": "cond_nconsts",
-                                         "body_consts": "body_nconsts"}), keys=while_keys, steps=_while_steps,
-                   **{rule: later("shardwise.transforms.bodies.while_rules", f"while_{rule}")
-                      for rule in ("jvp", "linearize", "transpose", "batch")})  # fmt: skip
+while_p = define_op(
+    "while",
+    type_rule=_while_type,
+    multiple_results=True,
+    typed=True,
+    rule=no_rule,
+    edges=_while_edges,
+    partition=_while_partition,
+    compile=_while_compile,
+    effects=program_effects,
+    shown=Shown(
+        renamed={
+            "cond": "cond_jaxpr",
+            "body": "body_jaxpr",
+            "cond_consts": "cond_nconsts",
+            "body_consts": "body_nconsts",
+        }
+    ),
+    keys=while_keys,
+    steps=_while_steps,
+    **{
+        rule: later("shardwise.transforms.bodies.while_rules", f"while_{rule}")
+        for rule in ("jvp", "linearize", "transpose", "batch")
+    },
+)
 
 
 # -- public ----------------------------------------------------------------------------------------------------------
@@ -192,8 +211,16 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     if not all(map(matches, types, body.out_types, gained)):
         check_carry("while_loop body", body_fun, init_val, types, body.out_tree, body.out_types, gained)
     init = [entered(v, t) for v, t in zip(values, types, strict=True)]
-    outs = bind(while_p, *cond.consts, *body.consts, *init, cond=separate(cond.program), body=separate(body.program),
-                cond_consts=len(cond.consts), body_consts=len(body.consts))  # fmt: skip
+    outs = bind(
+        while_p,
+        *cond.consts,
+        *body.consts,
+        *init,
+        cond=separate(cond.program),
+        body=separate(body.program),
+        cond_consts=len(cond.consts),
+        body_consts=len(body.consts),
+    )
     return tree_unflatten(tree, outs)
 
 

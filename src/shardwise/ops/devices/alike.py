@@ -39,10 +39,16 @@ def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int 
 
 
 shard_alike_p = define_op(
-    "shard_alike", type_rule=_type, kernel=_kernel, rule=_rule, multiple_results=True, typed=True, batch=_batch,
+    "shard_alike",
+    type_rule=_type,
+    kernel=_kernel,
+    rule=_rule,
+    multiple_results=True,
+    typed=True,
+    batch=_batch,
     jvp=lambda primals, tangents: (do.shard_alike(*primals), _pair(*tangents)),
     transpose=lambda cts, x, y: _pair(*cts),
-)  # fmt: skip
+)
 
 
 def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:

@@ -33,8 +33,16 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 
 
-def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
-                 groups: Groups | None = None, invariant: bool = False) -> ShapedArray:  # fmt: skip
+def _type(
+    x: ShapedArray,
+    *,
+    axes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    dim: int,
+    tiled: bool,
+    groups: Groups | None = None,
+    invariant: bool = False,
+) -> ShapedArray:
     n = len(groups[0]) if groups else math.prod(sizes)
     shape = list(x.shape)
     if tiled:
@@ -45,8 +53,17 @@ def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim:
     return ShapedArray(shape, x.dtype, x.weak_type, vma=vma)
 
 
-def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
-                   groups: Groups | None = None, invariant: bool = False) -> Ndarray:  # fmt: skip
+def _kernel(
+    env: Env,
+    x: Ndarray,
+    *,
+    axes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    dim: int,
+    tiled: bool,
+    groups: Groups | None = None,
+    invariant: bool = False,
+) -> Ndarray:
     front, _, dims = joined(env, x, axes)
     lead = env.lead - len(dims)
 
@@ -138,10 +155,20 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
 
 
 all_gather_op = define_collective(
-    "all_gather", type_rule=_type, kernel=_kernel, rule=moved_dim_rule(lambda p: (p["dim"],)), jvp="linear", transpose=_transpose,
-    batch=_batch, across=_across,
-    collective=Collective("all_gather", sent=lambda nbytes, n: (n - 1) * nbytes, moves=True, exchange=_exchange,
-                          told=("dim", "groups")),
-    shown=Shown(renamed={"dim": "all_gather_dimension", "axes": "axis_name"}, hidden=frozenset({"sizes", "invariant", "groups"}),
-                change=_shown),
-)  # fmt: skip
+    "all_gather",
+    type_rule=_type,
+    kernel=_kernel,
+    rule=moved_dim_rule(lambda p: (p["dim"],)),
+    jvp="linear",
+    transpose=_transpose,
+    batch=_batch,
+    across=_across,
+    collective=Collective(
+        "all_gather", sent=lambda nbytes, n: (n - 1) * nbytes, moves=True, exchange=_exchange, told=("dim", "groups")
+    ),
+    shown=Shown(
+        renamed={"dim": "all_gather_dimension", "axes": "axis_name"},
+        hidden=frozenset({"sizes", "invariant", "groups"}),
+        change=_shown,
+    ),
+)

@@ -84,8 +84,10 @@ def _compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Ker
 
 def _jvp(primals: Any, tangents: Any, *, kind: str, **params: Any) -> tuple[Any, Any]:
     if not MONOIDS[kind].linear:
-        raise NotImplementedError(f"p{kind} over mesh axes has no derivative rule. Use stop_gradient on its operand, or all_gather "
-                                  "and reduce.")  # fmt: skip
+        raise NotImplementedError(
+            f"p{kind} over mesh axes has no derivative rule. Use stop_gradient on its operand, or all_gather "
+            "and reduce."
+        )
     return do.all_reduce(*primals, kind=kind, **params), do.all_reduce(*tangents, kind=kind, **params)
 
 
@@ -270,10 +272,29 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
 
 
 all_reduce = define_collective(
-    "all_reduce", type_rule=_type, kernel=_kernel, rule=same_dims, jvp=_jvp, transpose=_transpose, batch=_batch, across=_across,
+    "all_reduce",
+    type_rule=_type,
+    kernel=_kernel,
+    rule=same_dims,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+    across=_across,
     compile=_compile,
-    collective=Collective("all_reduce", sent=_sent, computes=True, absorbed=_absorbed, exchange=_exchange, called=_called,
-                          told=("groups",)),
-    shown=Shown(name_of=_name, aliases=("psum", "pmax", "pmin", "psum2", "psum_invariant"), change=_shown,
-                hidden=frozenset({"kind", "groups"})), makes_nan=True,
-)  # fmt: skip
+    collective=Collective(
+        "all_reduce",
+        sent=_sent,
+        computes=True,
+        absorbed=_absorbed,
+        exchange=_exchange,
+        called=_called,
+        told=("groups",),
+    ),
+    shown=Shown(
+        name_of=_name,
+        aliases=("psum", "pmax", "pmin", "psum2", "psum_invariant"),
+        change=_shown,
+        hidden=frozenset({"kind", "groups"}),
+    ),
+    makes_nan=True,
+)

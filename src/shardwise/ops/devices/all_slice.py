@@ -66,6 +66,13 @@ def _alone(position: int, operands: Sequence[Ndarray], params: Params) -> Ndarra
 
 
 all_slice = define_collective(
-    "all_slice", type_rule=_type, kernel=_kernel, view=True, rule=moved_dim_rule(lambda p: (p["dim"],)), jvp="linear",
-    transpose=_transpose, batch=_batch, collective=Collective("slice", alone=_alone),
-)  # fmt: skip
+    "all_slice",
+    type_rule=_type,
+    kernel=_kernel,
+    view=True,
+    rule=moved_dim_rule(lambda p: (p["dim"],)),
+    jvp="linear",
+    transpose=_transpose,
+    batch=_batch,
+    collective=Collective("slice", alone=_alone),
+)

@@ -33,8 +33,16 @@ from shardwise.runtime.memory import pool
 from shardwise.runtime.processes.comm import the_world
 
 
-def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], split: int, concat: int,
-                     tiled: bool, groups: Groups | None = None) -> ShapedArray:  # fmt: skip
+def _type(
+    x: ShapedArray,
+    *,
+    axes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    split: int,
+    concat: int,
+    tiled: bool,
+    groups: Groups | None = None,
+) -> ShapedArray:
     n = len(groups[0]) if groups else math.prod(sizes)
     shape = list(x.shape)
     if tiled:
@@ -63,8 +71,17 @@ def _swapped(front: Ndarray, lead: int, split: int, concat: int, tiled: bool) ->
     return front
 
 
-def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], split: int, concat: int,
-                       tiled: bool, groups: Groups | None = None) -> Ndarray:  # fmt: skip
+def _kernel(
+    env: Env,
+    x: Ndarray,
+    *,
+    axes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    split: int,
+    concat: int,
+    tiled: bool,
+    groups: Groups | None = None,
+) -> Ndarray:
     front, n, dims = joined(env, x, axes)
     lead = env.lead - len(dims)
     if groups is None:
@@ -151,10 +168,24 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
 
 
 all_to_all_op = define_collective(
-    "all_to_all", type_rule=_type, kernel=_kernel, rule=moved_dim_rule(lambda p: (p["split"], p["concat"])), jvp="linear",
-    transpose=_transpose, batch=_batch, across=_across,
-    collective=Collective("all_to_all", sent=lambda nbytes, n: (n - 1) * nbytes // n, moves=True, exchange=_exchange,
-                          told=("split", "concat", "groups")),
-    shown=Shown(renamed={"split": "split_axis", "concat": "concat_axis", "axes": "axis_name"}, hidden=frozenset({"sizes", "groups"}),
-                change=_shown),
-)  # fmt: skip
+    "all_to_all",
+    type_rule=_type,
+    kernel=_kernel,
+    rule=moved_dim_rule(lambda p: (p["split"], p["concat"])),
+    jvp="linear",
+    transpose=_transpose,
+    batch=_batch,
+    across=_across,
+    collective=Collective(
+        "all_to_all",
+        sent=lambda nbytes, n: (n - 1) * nbytes // n,
+        moves=True,
+        exchange=_exchange,
+        told=("split", "concat", "groups"),
+    ),
+    shown=Shown(
+        renamed={"split": "split_axis", "concat": "concat_axis", "axes": "axis_name"},
+        hidden=frozenset({"sizes", "groups"}),
+        change=_shown,
+    ),
+)

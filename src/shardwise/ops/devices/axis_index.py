@@ -48,8 +48,11 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
 
 
 axis_index_op = define_collective(
-    "axis_index", type_rule=_type, kernel=lambda env, axes: env.index(axes), rule=lambda ins, outs, params: Rule((), ((),), (), ()),
+    "axis_index",
+    type_rule=_type,
+    kernel=lambda env, axes: env.index(axes),
+    rule=lambda ins, outs, params: Rule((), ((),), (), ()),
     batch=_batch,
     collective=Collective("axis_index", alone=lambda position, operands, params: np.asarray(position, np.int32)),
     shown=Shown(renamed={"axes": "axis_name"}, change=_shown),
-)  # fmt: skip
+)

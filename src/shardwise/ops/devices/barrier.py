@@ -55,9 +55,17 @@ def _barrier_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
 
 
 optimization_barrier_p = define_op(
-    "optimization_barrier", type_rule=_barrier_type, kernel=_barrier_kernel, rule=_rule, multiple_results=True, typed=True,
-    jvp=_barrier_jvp, transpose=_barrier_transpose, batch=_barrier_batch, keys=_barrier_keys,
-)  # fmt: skip
+    "optimization_barrier",
+    type_rule=_barrier_type,
+    kernel=_barrier_kernel,
+    rule=_rule,
+    multiple_results=True,
+    typed=True,
+    jvp=_barrier_jvp,
+    transpose=_barrier_transpose,
+    batch=_barrier_batch,
+    keys=_barrier_keys,
+)
 
 
 def optimization_barrier(operand: Any, /) -> Any:
@@ -74,8 +82,13 @@ def _name_kernel(env: Env, x: Block, *, name: str) -> Block:
     return x
 
 
-name_p = define_op("name", type_rule=_name_type, kernel=_name_kernel, jvp=along("name", lambda t, y, x, name: t),
-                   transpose=back(lambda ct, x, name: ct))  # fmt: skip
+name_p = define_op(
+    "name",
+    type_rule=_name_type,
+    kernel=_name_kernel,
+    jvp=along("name", lambda t, y, x, name: t),
+    transpose=back(lambda ct, x, name: ct),
+)
 
 
 def checkpoint_name(x: Any, name: str) -> Any:

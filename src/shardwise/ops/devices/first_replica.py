@@ -65,7 +65,16 @@ def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
 
 
 first_replica = define_collective(
-    "first_replica", type_rule=_type, kernel=_kernel, rule=same_dims, view=True, jvp="linear", batch=pointwise("first_replica"),
-    transpose=lambda ct, x, axes: [on_first(ct, axes)], across=_across,
-    collective=Collective("first_replica", exchange=_exchange, called=lambda params: "the end of the function (one value for all)"),
-)  # fmt: skip
+    "first_replica",
+    type_rule=_type,
+    kernel=_kernel,
+    rule=same_dims,
+    view=True,
+    jvp="linear",
+    batch=pointwise("first_replica"),
+    transpose=lambda ct, x, axes: [on_first(ct, axes)],
+    across=_across,
+    collective=Collective(
+        "first_replica", exchange=_exchange, called=lambda params: "the end of the function (one value for all)"
+    ),
+)

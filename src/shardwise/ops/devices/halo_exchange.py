@@ -163,8 +163,10 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         dense = moved.reshape(len(rims.own), *rest)
         every = pool.empty((len(rims.needed), *rest), front.dtype)
         every[kept] = dense[keeps]
-        got = [(k, place, every[to] if isinstance(to, slice) else pool.empty((count, *rest), front.dtype))
-               for k, place, to, count in takes]  # fmt: skip
+        got = [
+            (k, place, every[to] if isinstance(to, slice) else pool.empty((count, *rest), front.dtype))
+            for k, place, to, count in takes
+        ]
         shapes = [(count, *rest) for count in rims.counts]
         sent: list[tuple[int, Ndarray]] = [(k, dense[of]) for k, of in sends]
         the_world().link(line.ranks).swap(sent, got, rims.fan, shapes, front.itemsize, tag)
@@ -213,6 +215,10 @@ def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
 
 
 halo_exchange = define_collective(
-    "halo_exchange", type_rule=_type, kernel=_kernel, rule=moved_dim_rule(lambda p: (p["dim"],)), across=_across,
+    "halo_exchange",
+    type_rule=_type,
+    kernel=_kernel,
+    rule=moved_dim_rule(lambda p: (p["dim"],)),
+    across=_across,
     collective=Collective("permute", sent_of=_sent, moves=True, exchange=_exchange, told=("dim",)),
-)  # fmt: skip
+)

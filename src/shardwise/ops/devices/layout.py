@@ -88,11 +88,19 @@ def _constraint_batch(size: int, axis_name: Any, values: Any, dims: Any, params:
 
 
 sharding_constraint = define_op(
-    "sharding_constraint", type_rule=_constraint_type, kernel=lambda env, x, **_: x, rule=same_dims,
-    to_grid=_layout_on_grid, partition=_partition, constrains=lambda eqn: (eqn.params["dims"], eqn.params["open"]),
-    typed=True, jvp="linear", transpose=_constraint_transpose,
-    batch=_constraint_batch, keys=HANDS_ON,
-)  # fmt: skip
+    "sharding_constraint",
+    type_rule=_constraint_type,
+    kernel=lambda env, x, **_: x,
+    rule=same_dims,
+    to_grid=_layout_on_grid,
+    partition=_partition,
+    constrains=lambda eqn: (eqn.params["dims"], eqn.params["open"]),
+    typed=True,
+    jvp="linear",
+    transpose=_constraint_transpose,
+    batch=_constraint_batch,
+    keys=HANDS_ON,
+)
 
 
 def _reshard_type(
@@ -130,9 +138,15 @@ def _enter_auto_batch(size: int, axis_name: Any, values: Any, dims: Any, params:
 
 
 enter_auto_op = define_op(
-    "enter_auto", type_rule=_enter_auto_type, kernel=lambda env, x, axes: x, rule=same_dims, typed=True, jvp="linear",
-    transpose=_enter_auto_transpose, batch=_enter_auto_batch,
-)  # fmt: skip
+    "enter_auto",
+    type_rule=_enter_auto_type,
+    kernel=lambda env, x, axes: x,
+    rule=same_dims,
+    typed=True,
+    jvp="linear",
+    transpose=_enter_auto_transpose,
+    batch=_enter_auto_batch,
+)
 
 
 def _reshard_transpose(ct: Any, x: Any, *, sharding: NamedSharding, concrete: Sharding | None = None) -> list[Any]:
@@ -164,10 +178,19 @@ def _reshard_layout(eqn: Equation) -> tuple[tuple[tuple[str, ...], ...], tuple[b
 
 
 reshard_op = define_op(
-    "reshard", type_rule=_reshard_type, kernel=lambda env, x, **_: x, rule=same_dims, to_grid=_layout_on_grid,
-    partition=_partition, constrains=_reshard_layout, typed=True, jvp="linear", transpose=_reshard_transpose,
-    batch=_reshard_batch, keys=HANDS_ON,
-)  # fmt: skip
+    "reshard",
+    type_rule=_reshard_type,
+    kernel=lambda env, x, **_: x,
+    rule=same_dims,
+    to_grid=_layout_on_grid,
+    partition=_partition,
+    constrains=_reshard_layout,
+    typed=True,
+    jvp="linear",
+    transpose=_reshard_transpose,
+    batch=_reshard_batch,
+    keys=HANDS_ON,
+)
 
 
 def _device_put_jvp(primals: Any, tangents: Any, *, target: Any, src: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -189,6 +212,13 @@ def _device_put_batch(size: int, axis_name: Any, values: Any, dims: Any, params:
 # propagation's choice. A bare Device says nothing there. `src` is none or one place, in a tuple, so that it is not taken
 # for one of the program's shardings. `eager` is set by `shardwise.engine.device_put`.
 device_put_op = define_op(
-    "device_put", type_rule=lambda x, *, target, src: x, kernel=lambda env, x, **_: x, rule=same_dims, typed=True,
-    jvp=_device_put_jvp, transpose=_device_put_transpose, batch=_device_put_batch, keys=HANDS_ON,
-)  # fmt: skip
+    "device_put",
+    type_rule=lambda x, *, target, src: x,
+    kernel=lambda env, x, **_: x,
+    rule=same_dims,
+    typed=True,
+    jvp=_device_put_jvp,
+    transpose=_device_put_transpose,
+    batch=_device_put_batch,
+    keys=HANDS_ON,
+)

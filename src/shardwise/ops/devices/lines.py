@@ -95,8 +95,10 @@ def whole_env(env: Env, axes: tuple[str, ...]) -> Env:
     owners = env.processes
     assert owners is not None
     dims = {env.dim(a) for a in axes}
-    mine = tuple(tuple(range(n)) if d in dims else c
-                 for d, (n, c) in enumerate(zip(owners.shape, owners.coordinates, strict=True)))  # fmt: skip
+    mine = tuple(
+        tuple(range(n)) if d in dims else c
+        for d, (n, c) in enumerate(zip(owners.shape, owners.coordinates, strict=True))
+    )
     return replace(env, processes=replace(owners, owned={**owners.owned, owners.me: mine}))
 
 
@@ -126,8 +128,11 @@ def settling(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> Callable[[Nd
 
     Blocks that go to other processes need that: there extents must be the same.
     """
-    wanted = [(d, env.extent(a) if a in varying_axes(aval) else 1) for d, a in enumerate(env.axis_names)
-              if a not in axes and env.extent(a) != 1]  # fmt: skip
+    wanted = [
+        (d, env.extent(a) if a in varying_axes(aval) else 1)
+        for d, a in enumerate(env.axis_names)
+        if a not in axes and env.extent(a) != 1
+    ]
 
     def settled(block: Ndarray) -> Ndarray:
         for d, n in wanted:

@@ -182,8 +182,9 @@ def _dim(dim: int, ndim: int, api: str, name: str) -> int:
     return dim % ndim
 
 
-def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False,
-               to: str = "varying") -> Any:  # fmt: skip
+def all_gather(
+    x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying"
+) -> Any:
     """Every device gets all blocks: joined along `axis` if `tiled`, else stacked as a new dim `axis` of size n."""
     if to not in ("varying", "invarying", "reduced"):
         raise ValueError(f"all_gather: to must be 'varying', 'invarying' or 'reduced', got {to!r}.")
@@ -193,15 +194,24 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
     def one(leaf: Any) -> Any:
         value = _varying(_operand(leaf, "all_gather"), names, "all_gather")
         dim = _dim(axis, value.ndim if tiled else value.ndim + 1, "all_gather", "axis")
-        out = bind(all_gather_op, value, axes=names, sizes=sizes, dim=dim, tiled=tiled, groups=groups,
-                   invariant=to != "varying")  # fmt: skip
+        out = bind(
+            all_gather_op,
+            value,
+            axes=names,
+            sizes=sizes,
+            dim=dim,
+            tiled=tiled,
+            groups=groups,
+            invariant=to != "varying",
+        )
         return bind(pcast_op, out, axes=names, to="reduced") if to == "reduced" else out
 
     return tree_map(one, x)
 
 
-def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Any = None,
-                 tiled: bool = False) -> Any:  # fmt: skip
+def psum_scatter(
+    x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
+) -> Any:
     """The sum over an axis, of which each device keeps its part along `scatter_dimension`."""
     names, sizes = checked_axes(axis_name, "psum_scatter")
     groups = _groups(axis_index_groups, math.prod(sizes), "psum_scatter", equal=True)
@@ -212,8 +222,10 @@ def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_ind
         dim = _dim(scatter_dimension, value.ndim, "psum_scatter", "scatter_dimension")
         size = value.shape[dim]
         if not tiled and size != n:
-            raise ValueError(f"reduce_scatter operand scatter dimension size {size} must match shard count {n}; "
-                             "pass tiled=True to keep several rows per device.")  # fmt: skip
+            raise ValueError(
+                f"reduce_scatter operand scatter dimension size {size} must match shard count {n}; "
+                "pass tiled=True to keep several rows per device."
+            )
         if tiled and size % n:
             raise ValueError(
                 f"tiled reduce_scatter operand scatter dimension size {size} must be divisible by shard_count {n}."
@@ -225,8 +237,9 @@ def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_ind
     return tree_map(one, x)
 
 
-def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None,
-               tiled: bool = False) -> Any:  # fmt: skip
+def all_to_all(
+    x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None, tiled: bool = False
+) -> Any:
     """Device i's j-th part along `split_axis` goes to device j, which joins what it gets along `concat_axis`."""
     names, sizes = checked_axes(axis_name, "all_to_all")
     groups = _groups(axis_index_groups, math.prod(sizes), "all_to_all", equal=True)
@@ -242,8 +255,10 @@ def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axi
                 f"all_to_all with tiled=True requires the split dim to be divisible by the axis size: {size} over {n}."
             )
         if not tiled and size != n:
-            raise ValueError(f"all_to_all requires the size of the mapped axis axis_name to equal x.shape[split_axis], but they are "
-                             f"{n} and {size} respectively; pass tiled=True to split larger dims.")  # fmt: skip
+            raise ValueError(
+                f"all_to_all requires the size of the mapped axis axis_name to equal x.shape[split_axis], but they are "
+                f"{n} and {size} respectively; pass tiled=True to split larger dims."
+            )
         return bind(
             all_to_all_op, value, axes=names, sizes=sizes, split=split, concat=concat, tiled=tiled, groups=groups
         )
@@ -261,8 +276,10 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
             raise ValueError(f"ppermute: pair {(s, d)} is out of range for axis {axis_name!r} of size {n}.")
     if len({s for s, _ in pairs}) != len(pairs) or len({d for _, d in pairs}) != len(pairs):
         raise ValueError(f"ppermute sources and destinations must be unique, got {pairs}.")
-    return tree_map(lambda leaf: bind(ppermute_op, _varying(_operand(leaf, "ppermute"), names, "ppermute"), axes=names,
-                                      perm=pairs), x)  # fmt: skip
+    return tree_map(
+        lambda leaf: bind(ppermute_op, _varying(_operand(leaf, "ppermute"), names, "ppermute"), axes=names, perm=pairs),
+        x,
+    )
 
 
 def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
@@ -323,9 +340,11 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
         state = states.pop() if len(states) == 1 else f"mixed ({', '.join(f'{a}: {_state(aval, a)}' for a in names)})"
         allowed = {("invarying", "varying"), ("varying", "unreduced"), ("invarying", "reduced"), ("reduced", "varying")}
         if (state, to) not in allowed:
-            raise ValueError(f"jax.lax.pcast can only accept axis_name which is in one state, the right one: unsupported pcast "
-                             f"from={state}, to={to!r} for {aval} over {names}. "
-                             f"Allowed: {', '.join(f'{a} -> {b}' for a, b in sorted(allowed))}.")  # fmt: skip
+            raise ValueError(
+                f"jax.lax.pcast can only accept axis_name which is in one state, the right one: unsupported pcast "
+                f"from={state}, to={to!r} for {aval} over {names}. "
+                f"Allowed: {', '.join(f'{a} -> {b}' for a, b in sorted(allowed))}."
+            )
         if to == "varying":
             return bind(pvary_op, value, axes=names)
         return bind(pcast_op, value, axes=names, to=to)

@@ -108,8 +108,10 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
         out = pool.empty(front.shape, front.dtype)
         if not filled:
             out[...] = np.zeros((), front.dtype)
-        got = [(k, place, out[to] if isinstance(to, slice) else pool.empty((n, *rest), out.dtype))
-               for k, place, to, n in takes]  # fmt: skip
+        got = [
+            (k, place, out[to] if isinstance(to, slice) else pool.empty((n, *rest), out.dtype))
+            for k, place, to, n in takes
+        ]
         shapes = [(n, *rest) for n in lengths]
         the_world().link(line.ranks).swap([(q, front[of]) for q, of in sends], got, fan, shapes, front.itemsize, tag)
         if own_to:
@@ -132,7 +134,14 @@ def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
 
 
 ppermute_op = define_collective(
-    "ppermute", type_rule=_type, kernel=_kernel, rule=same_dims, jvp="linear", transpose=_transpose, batch=_batch, across=_across,
+    "ppermute",
+    type_rule=_type,
+    kernel=_kernel,
+    rule=same_dims,
+    jvp="linear",
+    transpose=_transpose,
+    batch=_batch,
+    across=_across,
     collective=Collective("permute", sent=lambda nbytes, n: nbytes, moves=True, exchange=_exchange, told=("perm",)),
     shown=Shown(renamed={"axes": "axis_name"}),
-)  # fmt: skip
+)

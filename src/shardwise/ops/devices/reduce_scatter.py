@@ -35,8 +35,16 @@ from shardwise.runtime.monoids import MONOIDS
 from shardwise.runtime.processes.comm import the_world
 
 
-def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
-                  groups: Groups | None = None, kind: str = "sum") -> ShapedArray:  # fmt: skip
+def _type(
+    x: ShapedArray,
+    *,
+    axes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    dim: int,
+    tiled: bool,
+    groups: Groups | None = None,
+    kind: str = "sum",
+) -> ShapedArray:
     n = len(groups[0]) if groups else math.prod(sizes)
     shape = list(x.shape)
     if tiled:
@@ -46,8 +54,17 @@ def _type(x: ShapedArray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim:
     return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | set(axes), unreduced=x.unreduced - set(axes))
 
 
-def _kernel(env: Env, x: Ndarray, *, axes: tuple[str, ...], sizes: tuple[int, ...], dim: int, tiled: bool,
-                    groups: Groups | None = None, kind: str = "sum") -> Ndarray:  # fmt: skip
+def _kernel(
+    env: Env,
+    x: Ndarray,
+    *,
+    axes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    dim: int,
+    tiled: bool,
+    groups: Groups | None = None,
+    kind: str = "sum",
+) -> Ndarray:
     monoid = MONOIDS[kind]
     front, n, dims = joined(env, x, axes)
     lead = env.lead - len(dims)
@@ -131,10 +148,26 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
 
 
 psum_scatter_op = define_collective(
-    "reduce_scatter", type_rule=_type, kernel=_kernel, rule=moved_dim_rule(lambda p: (p["dim"],)), jvp="linear",
-    transpose=_transpose, batch=_batch, across=_across,
-    collective=Collective("reduce_scatter", sent=lambda nbytes, n: (n - 1) * nbytes // n, computes=True, absorbed=_absorbed,
-                          exchange=_exchange, called=lambda params: "psum_scatter", told=("dim", "groups")),
-    shown=Shown(renamed={"dim": "scatter_dimension", "axes": "axis_name"}, hidden=frozenset({"sizes", "kind", "groups"}),
-                change=_shown),
-)  # fmt: skip
+    "reduce_scatter",
+    type_rule=_type,
+    kernel=_kernel,
+    rule=moved_dim_rule(lambda p: (p["dim"],)),
+    jvp="linear",
+    transpose=_transpose,
+    batch=_batch,
+    across=_across,
+    collective=Collective(
+        "reduce_scatter",
+        sent=lambda nbytes, n: (n - 1) * nbytes // n,
+        computes=True,
+        absorbed=_absorbed,
+        exchange=_exchange,
+        called=lambda params: "psum_scatter",
+        told=("dim", "groups"),
+    ),
+    shown=Shown(
+        renamed={"dim": "scatter_dimension", "axes": "axis_name"},
+        hidden=frozenset({"sizes", "kind", "groups"}),
+        change=_shown,
+    ),
+)

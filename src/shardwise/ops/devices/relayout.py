@@ -123,8 +123,10 @@ def _taken(x: Ndarray, parts: Parts, within: Parts, carried: int) -> Ndarray:
 
 def _put(out: Ndarray, value: Ndarray, parts: Parts, within: Parts, carried: int) -> None:
     """Write units that are not evenly spaced."""
-    lists = [[{n: i for i, n in enumerate(all_numbers)}[n] for n in numbers]
-             for numbers, all_numbers in zip(parts, within, strict=True)]  # fmt: skip
+    lists = [
+        [{n: i for i, n in enumerate(all_numbers)}[n] for n in numbers]
+        for numbers, all_numbers in zip(parts, within, strict=True)
+    ]
     for at in itertools.product(*[range(len(numbers)) for numbers in lists]):
         index: list[Any] = [slice(None)] * carried
         of: list[Any] = [slice(None)] * carried
@@ -259,6 +261,9 @@ def _sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
 
 
 relayout_op = define_collective(
-    "relayout", type_rule=_type, rule=_nothing_splits, across=_across,
+    "relayout",
+    type_rule=_type,
+    rule=_nothing_splits,
+    across=_across,
     collective=Collective("relayout", sent_of=_sent, moves=True),
-)  # fmt: skip
+)

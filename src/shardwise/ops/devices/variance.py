@@ -32,10 +32,18 @@ def _unchanged(position: int, operands: Any, params: Any) -> Any:
 
 
 pvary_op = define_collective(
-    "pvary", type_rule=_pvary_type, kernel=lambda env, x, axes: x, rule=same_dims, view=True, jvp="linear",
-    transpose=_pvary_transpose, batch=pointwise("pvary"), collective=Collective("pvary", alone=_unchanged),
-    shown=Shown(name=lambda: config.dialect.jaxprs.pvary), keys=HANDS_ON,
-)  # fmt: skip
+    "pvary",
+    type_rule=_pvary_type,
+    kernel=lambda env, x, axes: x,
+    rule=same_dims,
+    view=True,
+    jvp="linear",
+    transpose=_pvary_transpose,
+    batch=pointwise("pvary"),
+    collective=Collective("pvary", alone=_unchanged),
+    shown=Shown(name=lambda: config.dialect.jaxprs.pvary),
+    keys=HANDS_ON,
+)
 
 
 def _pcast_type(x: ShapedArray, *, axes: tuple[str, ...], to: str) -> ShapedArray:
@@ -53,6 +61,13 @@ def _pcast_transpose(ct: Any, x: Any, *, axes: tuple[str, ...], to: str) -> list
 
 
 pcast_op = define_collective(
-    "pcast", type_rule=_pcast_type, kernel=lambda env, x, axes, to: x, rule=same_dims, jvp="linear", transpose=_pcast_transpose,
-    batch=pointwise("pcast"), collective=Collective("pcast", alone=_unchanged), keys=HANDS_ON,
-)  # fmt: skip
+    "pcast",
+    type_rule=_pcast_type,
+    kernel=lambda env, x, axes, to: x,
+    rule=same_dims,
+    jvp="linear",
+    transpose=_pcast_transpose,
+    batch=pointwise("pcast"),
+    collective=Collective("pcast", alone=_unchanged),
+    keys=HANDS_ON,
+)

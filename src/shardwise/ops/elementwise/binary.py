@@ -146,30 +146,102 @@ def _pow_power(t: Any, z: Any, x: Any, y: Any) -> Any:
 
 # -- ops -------------------------------------------------------------------------------------------------------------
 
-add_p = elementwise_op("add", np.add, "biufc", "biufc", emit=ir.ADD, additive=True, shown=Shown(aliases=("add_jaxvals",)),
-                       push=(lambda t, z, x, y: t, lambda t, z, x, y: t),
-                       pull=(lambda ct, x, y: ct, lambda ct, x, y: ct), makes_nan=True)  # fmt: skip
-sub_p = elementwise_op("sub", np.subtract, "iufc", "iufc", emit=ir.SUB, additive=True,
-                       push=(lambda t, z, x, y: t, lambda t, z, x, y: do.neg(t)),
-                       pull=(lambda ct, x, y: ct, lambda ct, x, y: do.neg(ct)), makes_nan=True)  # fmt: skip
-mul_p = elementwise_op("mul", np.multiply, "biufc", "biufc", emit=ir.MUL, scales=2,
-                       push=(lambda t, z, x, y: do.mul(t, y), lambda t, z, x, y: do.mul(x, t)),
-                       pull=(lambda ct, x, y: do.mul(ct, y), lambda ct, x, y: do.mul(x, ct)), makes_nan=True)  # fmt: skip
-div_p = elementwise_op("div", _div, "iufc", "iufc", emit=ir.DIV, scales=1,
-                       ufunc_of=lambda x, y: _div if dtype_kind(x) in "iuc" else np.true_divide,
-                       push=(lambda t, z, x, y: do.div(t, y), lambda t, z, x, y: do.mul(t, do.neg(do.div(z, y)))),
-                       pull=(lambda ct, x, y: do.div(ct, y), None), makes_nan=True, divisor=1)  # fmt: skip
-rem_p = elementwise_op("rem", _rem, "iuf", "iuf", emit=ir.REM, push=(lambda t, z, x, y: t, _rem_push),
-                       ufunc_of=lambda x, y: _rem if dtype_kind(x) in "iu" else np.fmod, makes_nan=True)  # fmt: skip
-max_p = elementwise_op("max", extrema.maximum, "biufc", "biufc", emit=ir.MAX, push=(_chosen_left, _chosen_right),
-                       ufunc_of=lambda x, y: extrema.function("max", x))  # fmt: skip
-min_p = elementwise_op("min", extrema.minimum, "biufc", "biufc", emit=ir.MIN, push=(_chosen_left, _chosen_right),
-                       ufunc_of=lambda x, y: extrema.function("min", x))  # fmt: skip
-atan2_p = elementwise_op("atan2", _atan2, "fc", "fc", emit=ir.ATAN2, ufunc_of=lambda x, y: _atan2 if x.kind == "c" else np.arctan2,
-                         push=(lambda t, z, x, y: do.mul(t, do.div(y, _squares(x, y))),
-                               lambda t, z, x, y: do.mul(t, do.div(do.neg(x), _squares(x, y)))), transcendental=True)  # fmt: skip
-nextafter_p = elementwise_op("nextafter", np.nextafter, "f", "f", emit=ir.NEXTAFTER,
-                             push=(unknown("nextafter", "x1"), unknown("nextafter", "x2")))  # fmt: skip
+add_p = elementwise_op(
+    "add",
+    np.add,
+    "biufc",
+    "biufc",
+    emit=ir.ADD,
+    additive=True,
+    shown=Shown(aliases=("add_jaxvals",)),
+    push=(lambda t, z, x, y: t, lambda t, z, x, y: t),
+    pull=(lambda ct, x, y: ct, lambda ct, x, y: ct),
+    makes_nan=True,
+)
+sub_p = elementwise_op(
+    "sub",
+    np.subtract,
+    "iufc",
+    "iufc",
+    emit=ir.SUB,
+    additive=True,
+    push=(lambda t, z, x, y: t, lambda t, z, x, y: do.neg(t)),
+    pull=(lambda ct, x, y: ct, lambda ct, x, y: do.neg(ct)),
+    makes_nan=True,
+)
+mul_p = elementwise_op(
+    "mul",
+    np.multiply,
+    "biufc",
+    "biufc",
+    emit=ir.MUL,
+    scales=2,
+    push=(lambda t, z, x, y: do.mul(t, y), lambda t, z, x, y: do.mul(x, t)),
+    pull=(lambda ct, x, y: do.mul(ct, y), lambda ct, x, y: do.mul(x, ct)),
+    makes_nan=True,
+)
+div_p = elementwise_op(
+    "div",
+    _div,
+    "iufc",
+    "iufc",
+    emit=ir.DIV,
+    scales=1,
+    ufunc_of=lambda x, y: _div if dtype_kind(x) in "iuc" else np.true_divide,
+    push=(lambda t, z, x, y: do.div(t, y), lambda t, z, x, y: do.mul(t, do.neg(do.div(z, y)))),
+    pull=(lambda ct, x, y: do.div(ct, y), None),
+    makes_nan=True,
+    divisor=1,
+)
+rem_p = elementwise_op(
+    "rem",
+    _rem,
+    "iuf",
+    "iuf",
+    emit=ir.REM,
+    push=(lambda t, z, x, y: t, _rem_push),
+    ufunc_of=lambda x, y: _rem if dtype_kind(x) in "iu" else np.fmod,
+    makes_nan=True,
+)
+max_p = elementwise_op(
+    "max",
+    extrema.maximum,
+    "biufc",
+    "biufc",
+    emit=ir.MAX,
+    push=(_chosen_left, _chosen_right),
+    ufunc_of=lambda x, y: extrema.function("max", x),
+)
+min_p = elementwise_op(
+    "min",
+    extrema.minimum,
+    "biufc",
+    "biufc",
+    emit=ir.MIN,
+    push=(_chosen_left, _chosen_right),
+    ufunc_of=lambda x, y: extrema.function("min", x),
+)
+atan2_p = elementwise_op(
+    "atan2",
+    _atan2,
+    "fc",
+    "fc",
+    emit=ir.ATAN2,
+    ufunc_of=lambda x, y: _atan2 if x.kind == "c" else np.arctan2,
+    push=(
+        lambda t, z, x, y: do.mul(t, do.div(y, _squares(x, y))),
+        lambda t, z, x, y: do.mul(t, do.div(do.neg(x), _squares(x, y))),
+    ),
+    transcendental=True,
+)
+nextafter_p = elementwise_op(
+    "nextafter",
+    np.nextafter,
+    "f",
+    "f",
+    emit=ir.NEXTAFTER,
+    push=(unknown("nextafter", "x1"), unknown("nextafter", "x2")),
+)
 mulhi_p = elementwise_op("mulhi", _mulhi, "iu", "iu", emit=ir.MULHI)
 and_p = elementwise_op("and", np.bitwise_and, "biu", "biu", emit=ir.AND)
 or_p = elementwise_op("or", np.bitwise_or, "biu", "biu", emit=ir.OR)
@@ -205,16 +277,23 @@ def _complex_kernel(env: Env, x: Block, y: Block) -> Block:
     return _complex(*aligned(env, (x, y)))
 
 
-complex_p = define_op("complex", type_rule=_complex_type, kernel=_complex_kernel, ufunc=_complex,
-                      jvp=along("complex", (lambda t, z, x, y: do.complex(t, 0), lambda t, z, x, y: do.complex(0, t))),
-                      transpose=back((lambda ct, x, y: do.real(ct), lambda ct, x, y: do.neg(do.imag(ct)))))  # fmt: skip
+complex_p = define_op(
+    "complex",
+    type_rule=_complex_type,
+    kernel=_complex_kernel,
+    ufunc=_complex,
+    jvp=along("complex", (lambda t, z, x, y: do.complex(t, 0), lambda t, z, x, y: do.complex(0, t))),
+    transpose=back((lambda ct, x, y: do.real(ct), lambda ct, x, y: do.neg(do.imag(ct)))),
+)
 
 
 def _pow_type(x: ShapedArray, y: ShapedArray) -> ShapedArray:
     check_kind("pow", x, "fc", 0)
     if dtype_kind(y.dtype) not in "iu" and x.dtype != y.dtype:
-        raise TypeError(f"lax.pow takes a power of the base's dtype or of an integer dtype, got {x.dtype.name} to the power "
-                        f"{y.dtype.name}. Cast one of them.")  # fmt: skip
+        raise TypeError(
+            f"lax.pow takes a power of the base's dtype or of an integer dtype, got {x.dtype.name} to the power "
+            f"{y.dtype.name}. Cast one of them."
+        )
     return ShapedArray(broadcast_shape("pow", (x.shape, y.shape)), x.dtype, x.weak_type and y.weak_type)
 
 
@@ -229,9 +308,16 @@ def _pow_kernel(env: Env, x: Block, y: Block) -> Block:
     return _pow(*aligned(env, (x, y)))
 
 
-pow_p = define_op("pow", type_rule=_pow_type, kernel=_pow_kernel, ufunc=_pow, emit=ir.POW,
-                  jvp=along("pow", (_pow_base, _pow_power)),
-                  ufunc_of=lambda x, y: np.power if x == y and x.kind != "f" else _pow, transcendental=True)  # fmt: skip
+pow_p = define_op(
+    "pow",
+    type_rule=_pow_type,
+    kernel=_pow_kernel,
+    ufunc=_pow,
+    emit=ir.POW,
+    jvp=along("pow", (_pow_base, _pow_power)),
+    ufunc_of=lambda x, y: np.power if x == y and x.kind != "f" else _pow,
+    transcendental=True,
+)
 
 
 # -- functions -------------------------------------------------------------------------------------------------------
@@ -240,8 +326,10 @@ pow_p = define_op("pow", type_rule=_pow_type, kernel=_pow_kernel, ufunc=_pow, em
 def _no_bool(name: str, x: Any, y: Any) -> None:
     for i, v in enumerate((x, y)):
         if v.dtype is _BOOL:
-            raise TypeError(f"lax.{name} does not accept dtype bool at position {i}; expected integer, floating or complex "
-                            "floating. Use lax.bitwise_or or lax.bitwise_and on bools.")  # fmt: skip
+            raise TypeError(
+                f"lax.{name} does not accept dtype bool at position {i}; expected integer, floating or complex "
+                "floating. Use lax.bitwise_or or lax.bitwise_and on bools."
+            )
 
 
 def add(x: Any, y: Any) -> Array:

@@ -28,8 +28,10 @@ __all__ = ["bitcast_convert_type", "convert_element_type", "reduce_precision", "
 
 def _convert_type(x: ShapedArray, *, new_dtype: Any, weak_type: bool) -> ShapedArray:
     if new_dtype != x.dtype and (isinstance(new_dtype, KeyDtype) or isinstance(x.dtype, KeyDtype)):
-        raise ValueError(f"Cannot convert_element_type from {x.dtype.name} to {new_dtype.name}: PRNG keys convert to nothing else. "
-                        "Use random.key_data and random.wrap_key_data.")  # fmt: skip
+        raise ValueError(
+            f"Cannot convert_element_type from {x.dtype.name} to {new_dtype.name}: PRNG keys convert to nothing else. "
+            "Use random.key_data and random.wrap_key_data."
+        )
     return ShapedArray(x.shape, new_dtype, weak_type)
 
 
@@ -49,11 +51,16 @@ def _typed_as(ct: Any, aval: ShapedArray) -> Any:
 
 
 convert_element_type_p = define_op(
-    "convert_element_type", type_rule=_convert_type, kernel=_convert_kernel, compile=_convert_compile, emit=ir.CONVERT,
+    "convert_element_type",
+    type_rule=_convert_type,
+    kernel=_convert_kernel,
+    compile=_convert_compile,
+    emit=ir.CONVERT,
     additive=True,
     jvp=along("convert_element_type", lambda t, y, x, **params: do.convert_element_type(t, **params)),
-    transpose=back(lambda ct, x, **params: _typed_as(ct, x.aval)), keys=HANDS_ON,
-)  # fmt: skip
+    transpose=back(lambda ct, x, **params: _typed_as(ct, x.aval)),
+    keys=HANDS_ON,
+)
 
 
 def cast(x: Block, dtype: Any) -> Block:
@@ -150,16 +157,20 @@ def _bitcast_type(x: ShapedArray, *, new_dtype: Any) -> ShapedArray:
     if x.dtype == new_dtype:
         return x
     if set("bck") & set(kinds):
-        raise TypeError(f"bitcast_convert_type casts integers and floats, got {x.dtype.name} -> {new_dtype.name}. "
-                        "For bool and complex values use arr.view(dtype).")  # fmt: skip
+        raise TypeError(
+            f"bitcast_convert_type casts integers and floats, got {x.dtype.name} -> {new_dtype.name}. "
+            "For bool and complex values use arr.view(dtype)."
+        )
     old, new = itemsize_bits(x.dtype), itemsize_bits(new_dtype)
     if old == new:
         return ShapedArray(x.shape, new_dtype, False)
     if old > new:
         return ShapedArray((*x.shape, old // new), new_dtype, False)
     if not x.shape or x.shape[-1] * old != new:
-        raise ValueError(f"bitcast_convert_type from {x.dtype.name} ({old} bits) to {new_dtype.name} ({new} bits) takes away "
-                         f"a last dim of size {new // old}, but the shape is {x.shape}.")  # fmt: skip
+        raise ValueError(
+            f"bitcast_convert_type from {x.dtype.name} ({old} bits) to {new_dtype.name} ({new} bits) takes away "
+            f"a last dim of size {new // old}, but the shape is {x.shape}."
+        )
     return ShapedArray(x.shape[:-1], new_dtype, False)
 
 
@@ -187,9 +198,12 @@ def _bitcast_kernel(env: Env, x: Block, *, new_dtype: Any) -> Block:
 
 
 bitcast_convert_type_p = define_op(
-    "bitcast_convert_type", type_rule=_bitcast_type, kernel=_bitcast_kernel, rule=_bitcast_rule,
+    "bitcast_convert_type",
+    type_rule=_bitcast_type,
+    kernel=_bitcast_kernel,
+    rule=_bitcast_rule,
     jvp=along("bitcast_convert_type", ()),
-)  # fmt: skip
+)
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
@@ -236,16 +250,22 @@ def _reduce_precision_kernel(env: Env, x: Block, *, exponent_bits: int, mantissa
 
 
 reduce_precision_p = define_op(
-    "reduce_precision", type_rule=_reduce_precision_type, kernel=_reduce_precision_kernel,
+    "reduce_precision",
+    type_rule=_reduce_precision_type,
+    kernel=_reduce_precision_kernel,
     jvp=along("reduce_precision", lambda t, y, x, **params: do.reduce_precision(t, **params)),
     transpose=back(lambda ct, x, **params: do.reduce_precision(ct, **params)),
-)  # fmt: skip
+)
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
     """`operand` rounded to a float format with these numbers of bits, kept in its own dtype."""
-    return bind(reduce_precision_p, _operand("reduce_precision", operand), exponent_bits=int(exponent_bits),
-                mantissa_bits=int(mantissa_bits))  # fmt: skip
+    return bind(
+        reduce_precision_p,
+        _operand("reduce_precision", operand),
+        exponent_bits=int(exponent_bits),
+        mantissa_bits=int(mantissa_bits),
+    )
 
 
 # -- identities ------------------------------------------------------------------------------------------------------
@@ -259,8 +279,16 @@ def _identity(env: Env, x: Block) -> Block:
     return x
 
 
-copy_p = define_op("copy", type_rule=_same_type, kernel=_identity, emit=ir.IDENTITY, additive=True,
-                   jvp=along("copy", lambda t, y, x: do.copy(t)), transpose=back(lambda ct, x: ct), keys=HANDS_ON)  # fmt: skip
+copy_p = define_op(
+    "copy",
+    type_rule=_same_type,
+    kernel=_identity,
+    emit=ir.IDENTITY,
+    additive=True,
+    jvp=along("copy", lambda t, y, x: do.copy(t)),
+    transpose=back(lambda ct, x: ct),
+    keys=HANDS_ON,
+)
 
 
 stop_gradient_p = define_op(

@@ -64,8 +64,10 @@ def _loop_of(write: Callable[..., Parts], count: int) -> Loop:
             operands = []
             for name in names:
                 raw = w.value(f"load {full}, ptr {w.place(f'%{name}', at, 'float32')}, align 1")
-                parts = [w.let(f"shufflevector {full} {raw}, {full} poison, <{w.width} x i32> <{take}>", "float32")
-                         for take in (first, second)]  # fmt: skip
+                parts = [
+                    w.let(f"shufflevector {full} {raw}, {full} poison, <{w.width} x i32> <{take}>", "float32")
+                    for take in (first, second)
+                ]
                 operands.append(tuple(w.convert(p, "float64") for p in parts))
             real, imag = (w.convert(p, "float32") for p in write(w, *operands))
             out = w.value(f"shufflevector {half} {real.ref}, {half} {imag.ref}, <{2 * w.width} x i32> <{both}>")

@@ -123,9 +123,12 @@ _PUSHES: dict[str, Pushes] = {
 }  # fmt: skip
 
 _OWN = {"hyp1f1": _hyp1f1, "owens_t": _owens_t}
-OPS: dict[str, Op] = {name: elementwise_op(f"scipy_{name}", _OWN.get(name) or _function(name), *(kinds,) * arity, push=_PUSHES.get(name),
-                                           makes_nan=True)
-                      for name, (arity, kinds) in _TABLE.items()}  # fmt: skip
+OPS: dict[str, Op] = {
+    name: elementwise_op(
+        f"scipy_{name}", _OWN.get(name) or _function(name), *(kinds,) * arity, push=_PUSHES.get(name), makes_nan=True
+    )
+    for name, (arity, kinds) in _TABLE.items()
+}
 
 
 def apply(name: str, *values: Any) -> Array:

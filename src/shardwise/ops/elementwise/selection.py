@@ -52,8 +52,10 @@ def _select_explicit(in_types: Types, out_types: Types, params: Params, rule: Ru
         shown = ", ".join(str(t.sharding.spec) for t in in_types[1:])
         raise elementwise_error(f"select_n takes cases of one sharding, got [{shown}]. Reshard one of them.")
     if not _agree(in_types):
-        raise elementwise_error("select_n: `which` must be a scalar or have the sharding of the cases, got "
-                         f"{in_types[0].sharding.spec} for cases with {in_types[1].sharding.spec}. Reshard it.")  # fmt: skip
+        raise elementwise_error(
+            "select_n: `which` must be a scalar or have the sharding of the cases, got "
+            f"{in_types[0].sharding.spec} for cases with {in_types[1].sharding.spec}. Reshard it."
+        )
     return specs_from_rule("select_n", in_types, out_types, rule)
 
 

@@ -40,9 +40,13 @@ def _odd(name: str) -> Callable[[Block], Block]:
 
 
 def _define(
-    name: str, function: Callable[..., Block], arity: int, push: Pushes | None = None, emit: Emit | None = None,
+    name: str,
+    function: Callable[..., Block],
+    arity: int,
+    push: Pushes | None = None,
+    emit: Emit | None = None,
     **fields: Any,
-) -> Op:  # fmt: skip
+) -> Op:
     return elementwise_op(name, function, *("f",) * arity, push=push, emit=emit, **fields)
 
 
@@ -156,34 +160,66 @@ def _i1e_push(t: Any, y: Any, x: Any) -> Any:
 
 erf_p = _define("erf", _scipy("erf"), 1, lambda t, y, x: do.mul(t, _bell(x)), ir.ERF, transcendental=True)
 erfc_p = _define("erfc", _scipy("erfc"), 1, lambda t, y, x: do.mul(t, do.neg(_bell(x))), ir.ERFC, transcendental=True)
-erf_inv_p = _define("erf_inv", _erf_inv, 1,
-                    lambda t, y, x: do.mul(t, do.mul(1 / _TWO_OVER_ROOT_PI, do.exp(do.square(y)))), ir.ERF_INV,
-                    transcendental=True)  # fmt: skip
+erf_inv_p = _define(
+    "erf_inv",
+    _erf_inv,
+    1,
+    lambda t, y, x: do.mul(t, do.mul(1 / _TWO_OVER_ROOT_PI, do.exp(do.square(y)))),
+    ir.ERF_INV,
+    transcendental=True,
+)
 lgamma_p = _define("lgamma", _lgamma, 1, lambda t, y, x: do.mul(t, do.digamma(x)), transcendental=True)
 digamma_p = _define(
     "digamma", _digamma, 1, lambda t, y, x: do.mul(t, do.polygamma(scalar(1, x.dtype), x)), transcendental=True
 )
-polygamma_p = _define("polygamma", _polygamma, 2,
-                      (unknown("polygamma", "its order"), lambda t, y, m, x: do.mul(t, do.polygamma(do.add(m, 1), x))),
-                      makes_nan=True)  # fmt: skip
-igamma_p = _define("igamma", _igamma, 2,
-                   (lambda t, y, a, x: do.mul(t, do.igamma_grad_a(a, x)),
-                    lambda t, y, a, x: do.mul(t, _gamma_density(a, x))), makes_nan=True)  # fmt: skip
-igammac_p = _define("igammac", _igammac, 2,
-                    (lambda t, y, a, x: do.mul(t, do.neg(do.igamma_grad_a(a, x))),
-                     lambda t, y, a, x: do.mul(t, do.neg(_gamma_density(a, x)))), makes_nan=True)  # fmt: skip
+polygamma_p = _define(
+    "polygamma",
+    _polygamma,
+    2,
+    (unknown("polygamma", "its order"), lambda t, y, m, x: do.mul(t, do.polygamma(do.add(m, 1), x))),
+    makes_nan=True,
+)
+igamma_p = _define(
+    "igamma",
+    _igamma,
+    2,
+    (lambda t, y, a, x: do.mul(t, do.igamma_grad_a(a, x)), lambda t, y, a, x: do.mul(t, _gamma_density(a, x))),
+    makes_nan=True,
+)
+igammac_p = _define(
+    "igammac",
+    _igammac,
+    2,
+    (
+        lambda t, y, a, x: do.mul(t, do.neg(do.igamma_grad_a(a, x))),
+        lambda t, y, a, x: do.mul(t, do.neg(_gamma_density(a, x))),
+    ),
+    makes_nan=True,
+)
 igamma_grad_a_p = _define("igamma_grad_a", _igamma_grad_a, 2, makes_nan=True)
 random_gamma_grad_p = _define("random_gamma_grad", _random_gamma_grad, 2)
-bessel_i0e_p = _define("bessel_i0e", _scipy("i0e"), 1,
-                       lambda t, y, x: do.mul(t, do.sub(do.bessel_i1e(x), do.mul(do.sign(x), y))), makes_nan=True)  # fmt: skip
+bessel_i0e_p = _define(
+    "bessel_i0e",
+    _scipy("i0e"),
+    1,
+    lambda t, y, x: do.mul(t, do.sub(do.bessel_i1e(x), do.mul(do.sign(x), y))),
+    makes_nan=True,
+)
 bessel_i1e_p = _define("bessel_i1e", _odd("i1e"), 1, _i1e_push, makes_nan=True)
-zeta_p = _define("zeta", _zeta, 2,
-                 (unknown("zeta", "its exponent"),
-                  lambda t, y, x, q: do.mul(t, do.mul(do.neg(x), do.zeta(do.add(x, 1), q)))), makes_nan=True)  # fmt: skip
+zeta_p = _define(
+    "zeta",
+    _zeta,
+    2,
+    (unknown("zeta", "its exponent"), lambda t, y, x, q: do.mul(t, do.mul(do.neg(x), do.zeta(do.add(x, 1), q)))),
+    makes_nan=True,
+)
 regularized_incomplete_beta_p = _define(
-    "regularized_incomplete_beta", _scipy("betainc", np.float64), 3,  # SciPy's in float32 is wrong by hundreds of ulps
-    (unknown("betainc", "a"), unknown("betainc", "b"), _beta_density), makes_nan=True,
-)  # fmt: skip
+    "regularized_incomplete_beta",
+    _scipy("betainc", np.float64),
+    3,  # SciPy's in float32 is wrong by hundreds of ulps
+    (unknown("betainc", "a"), unknown("betainc", "b"), _beta_density),
+    makes_nan=True,
+)
 
 
 def erf(x: Any) -> Array:

@@ -194,8 +194,15 @@ def _transcendental(name: str, *args: Any, **fields: Any) -> Op:
     return elementwise_op(name, *args, transcendental=True, **fields)
 
 
-neg_p = elementwise_op("neg", np.negative, "iufc", emit=ir.NEG, additive=True,
-                     push=lambda t, y, x: do.neg(t), pull=lambda ct, x: do.neg(ct))  # fmt: skip
+neg_p = elementwise_op(
+    "neg",
+    np.negative,
+    "iufc",
+    emit=ir.NEG,
+    additive=True,
+    push=lambda t, y, x: do.neg(t),
+    pull=lambda ct, x: do.neg(ct),
+)
 sign_p = elementwise_op("sign", _sign, "iufc", emit=ir.SIGN, push=())
 floor_p = elementwise_op("floor", np.floor, "f", emit=ir.FLOOR, push=())
 ceil_p = elementwise_op("ceil", np.ceil, "f", emit=ir.CEIL, push=())
@@ -212,8 +219,9 @@ log1p_p = _transcendental(
     "log1p", _log1p, "fc", ufunc_of=_log1p_of, emit=ir.LOG1P, push=lambda t, y, x: do.div(t, do.add(x, 1))
 )
 sin_p = _transcendental("sin", _sin, "fc", ufunc_of=_sin_of, emit=ir.SIN, push=lambda t, y, x: do.mul(t, do.cos(x)))
-cos_p = _transcendental("cos", _cos, "fc", ufunc_of=_cos_of, emit=ir.COS,
-                     push=lambda t, y, x: do.mul(t, do.neg(do.sin(x))))  # fmt: skip
+cos_p = _transcendental(
+    "cos", _cos, "fc", ufunc_of=_cos_of, emit=ir.COS, push=lambda t, y, x: do.mul(t, do.neg(do.sin(x)))
+)
 tan_p = _transcendental(
     "tan", _tan, "fc", ufunc_of=_tan_of, emit=ir.TAN, push=lambda t, y, x: do.mul(t, do.add(do.square(y), 1))
 )
@@ -226,36 +234,77 @@ sinh_p = _transcendental(
 cosh_p = _transcendental(
     "cosh", _cosh, "fc", ufunc_of=_cosh_of, emit=ir.COSH, push=lambda t, y, x: do.mul(t, do.sinh(x))
 )
-asin_p = _transcendental("asin", _asin, "fc", ufunc_of=_asin_of, emit=ir.ASIN,
-                      push=lambda t, y, x: do.mul(t, do.rsqrt(do.sub(1, do.square(x)))))  # fmt: skip
-acos_p = _transcendental("acos", _acos, "fc", ufunc_of=_acos_of, emit=ir.ACOS,
-                      push=lambda t, y, x: do.mul(t, do.neg(do.rsqrt(do.sub(1, do.square(x))))))  # fmt: skip
+asin_p = _transcendental(
+    "asin",
+    _asin,
+    "fc",
+    ufunc_of=_asin_of,
+    emit=ir.ASIN,
+    push=lambda t, y, x: do.mul(t, do.rsqrt(do.sub(1, do.square(x)))),
+)
+acos_p = _transcendental(
+    "acos",
+    _acos,
+    "fc",
+    ufunc_of=_acos_of,
+    emit=ir.ACOS,
+    push=lambda t, y, x: do.mul(t, do.neg(do.rsqrt(do.sub(1, do.square(x))))),
+)
 atan_p = _transcendental("atan", np.arctan, "fc", emit=ir.ATAN, push=lambda t, y, x: do.div(t, do.add(do.square(x), 1)))
-asinh_p = _transcendental("asinh", _asinh, "fc", ufunc_of=_asinh_of, emit=ir.ASINH,
-                       push=lambda t, y, x: do.mul(t, do.rsqrt(do.add(do.square(x), 1))))  # fmt: skip
-acosh_p = _transcendental("acosh", _acosh, "fc", ufunc_of=_acosh_of, emit=ir.ACOSH,
-                       push=lambda t, y, x: do.mul(t, do.rsqrt(do.mul(do.sub(x, 1), do.add(x, 1)))))  # fmt: skip
-atanh_p = _transcendental("atanh", np.arctanh, "fc", emit=ir.ATANH,
-                       push=lambda t, y, x: do.div(t, do.mul(do.add(x, 1), do.sub(1, x))))  # fmt: skip
-sqrt_p = _transcendental("sqrt", _sqrt, "fc", ufunc_of=_sqrt_of, emit=ir.SQRT,
-                      push=lambda t, y, x: do.mul(t, do.div(0.5, y)))  # fmt: skip
+asinh_p = _transcendental(
+    "asinh",
+    _asinh,
+    "fc",
+    ufunc_of=_asinh_of,
+    emit=ir.ASINH,
+    push=lambda t, y, x: do.mul(t, do.rsqrt(do.add(do.square(x), 1))),
+)
+acosh_p = _transcendental(
+    "acosh",
+    _acosh,
+    "fc",
+    ufunc_of=_acosh_of,
+    emit=ir.ACOSH,
+    push=lambda t, y, x: do.mul(t, do.rsqrt(do.mul(do.sub(x, 1), do.add(x, 1)))),
+)
+atanh_p = _transcendental(
+    "atanh", np.arctanh, "fc", emit=ir.ATANH, push=lambda t, y, x: do.div(t, do.mul(do.add(x, 1), do.sub(1, x)))
+)
+sqrt_p = _transcendental(
+    "sqrt", _sqrt, "fc", ufunc_of=_sqrt_of, emit=ir.SQRT, push=lambda t, y, x: do.mul(t, do.div(0.5, y))
+)
 rsqrt_p = _transcendental(
     "rsqrt", _rsqrt, "fc", emit=ir.RSQRT, push=lambda t, y, x: do.mul(t, do.mul(-0.5, do.div(y, x)))
 )
 cbrt_p = _transcendental(
     "cbrt", np.cbrt, "f", emit=ir.CBRT, push=lambda t, y, x: do.mul(t, do.div(1 / 3, do.square(y)))
 )
-logistic_p = _transcendental("logistic", _logistic, "fc", emit=ir.LOGISTIC,
-                          push=lambda t, y, x: do.mul(t, do.mul(y, do.sub(1, y))))  # fmt: skip
+logistic_p = _transcendental(
+    "logistic", _logistic, "fc", emit=ir.LOGISTIC, push=lambda t, y, x: do.mul(t, do.mul(y, do.sub(1, y)))
+)
 abs_p = elementwise_op("abs", _abs, "ifc", ufunc_of=_abs_of, emit=ir.ABS, result=real_part_dtype, push=_abs_push)
-square_p = elementwise_op("square", _square, "iufc", ufunc_of=_square_of, emit=ir.SQUARE,
-                        push=lambda t, y, x: do.mul(t, do.add(x, x)))  # fmt: skip
-real_p = elementwise_op("real", np.real, "c", result=real_part_dtype,
-                      push=lambda t, y, x: do.real(t), pull=lambda ct, x: do.complex(ct, 0))  # fmt: skip
-imag_p = elementwise_op("imag", np.imag, "c", result=real_part_dtype,
-                      push=lambda t, y, x: do.imag(t), pull=lambda ct, x: do.complex(0, do.neg(ct)))  # fmt: skip
-conj_p = define_op("conj", type_rule=_conj_type, kernel=lambda env, x: _conj(x), ufunc=_conj,
-                   jvp=along("conj", lambda t, y, x: do.conj(t)), transpose=back(_conj_pull))  # fmt: skip
+square_p = elementwise_op(
+    "square", _square, "iufc", ufunc_of=_square_of, emit=ir.SQUARE, push=lambda t, y, x: do.mul(t, do.add(x, x))
+)
+real_p = elementwise_op(
+    "real", np.real, "c", result=real_part_dtype, push=lambda t, y, x: do.real(t), pull=lambda ct, x: do.complex(ct, 0)
+)
+imag_p = elementwise_op(
+    "imag",
+    np.imag,
+    "c",
+    result=real_part_dtype,
+    push=lambda t, y, x: do.imag(t),
+    pull=lambda ct, x: do.complex(0, do.neg(ct)),
+)
+conj_p = define_op(
+    "conj",
+    type_rule=_conj_type,
+    kernel=lambda env, x: _conj(x),
+    ufunc=_conj,
+    jvp=along("conj", lambda t, y, x: do.conj(t)),
+    transpose=back(_conj_pull),
+)
 not_p = elementwise_op("not", np.invert, "biu", emit=ir.NOT)
 population_count_p = elementwise_op("population_count", _population_count, "iu", emit=ir.POPULATION_COUNT)
 clz_p = elementwise_op("clz", _clz, "iu", emit=ir.CLZ)
@@ -306,8 +355,14 @@ def _integer_pow_kernel(env: Env, x: Block, *, y: int) -> Block:
         x = np.multiply(x, x)
 
 
-integer_pow_p = define_op("integer_pow", type_rule=_integer_pow_type, kernel=_integer_pow_kernel, emit=ir.INTEGER_POW,
-                          jvp=along("integer_pow", _integer_pow_push), makes_nan=True)  # fmt: skip
+integer_pow_p = define_op(
+    "integer_pow",
+    type_rule=_integer_pow_type,
+    kernel=_integer_pow_kernel,
+    emit=ir.INTEGER_POW,
+    jvp=along("integer_pow", _integer_pow_push),
+    makes_nan=True,
+)
 
 
 # -- functions -------------------------------------------------------------------------------------------------------

@@ -194,17 +194,37 @@ def _gather_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) 
     return do.gather(operand, indices, **params), do.gather(tangents[0], indices, **{**params, "fill_value": fill})
 
 
-def _gather_transpose(ct: Any, operand: Any, indices: Any, *, dimension_numbers: GatherDimensionNumbers,
-                      mode: GatherScatterMode, **params: Any) -> list[Any]:  # fmt: skip
+def _gather_transpose(
+    ct: Any,
+    operand: Any,
+    indices: Any,
+    *,
+    dimension_numbers: GatherDimensionNumbers,
+    mode: GatherScatterMode,
+    **params: Any,
+) -> list[Any]:
     """Every window is added where it was read."""
     n = dimension_numbers
-    numbers = ScatterDimensionNumbers(n.offset_dims, n.collapsed_slice_dims, n.start_index_map, n.operand_batching_dims,
-                                      n.start_indices_batching_dims)  # fmt: skip
+    numbers = ScatterDimensionNumbers(
+        n.offset_dims, n.collapsed_slice_dims, n.start_index_map, n.operand_batching_dims, n.start_indices_batching_dims
+    )
     mode = GatherScatterMode.CLIP if mode is GatherScatterMode.PROMISE_IN_BOUNDS else mode
     kept = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "wrap_negative")}
     zeros = filled(operand.aval.update(weak_type=False))
-    return [do.scatter_add(zeros, indices, ct, dimension_numbers=numbers, mode=mode, operand_axes=None, update_axes=(),
-                           combine="add", **kept), None]  # fmt: skip
+    return [
+        do.scatter_add(
+            zeros,
+            indices,
+            ct,
+            dimension_numbers=numbers,
+            mode=mode,
+            operand_axes=None,
+            update_axes=(),
+            combine="add",
+            **kept,
+        ),
+        None,
+    ]
 
 
 def _gather_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params) -> Any:
@@ -274,8 +294,16 @@ def gather(
     too; `fill_value` (default NaN, the least or greatest integer, True) is what they hold. Raises TypeError where
     shapes and numbers do not fit.
     """
-    return gather_windows(operand, start_indices, dimension_numbers, slice_sizes, unique_indices=unique_indices,
-                          indices_are_sorted=indices_are_sorted, mode=mode, fill_value=fill_value)  # fmt: skip
+    return gather_windows(
+        operand,
+        start_indices,
+        dimension_numbers,
+        slice_sizes,
+        unique_indices=unique_indices,
+        indices_are_sorted=indices_are_sorted,
+        mode=mode,
+        fill_value=fill_value,
+    )
 
 
 def gather_windows(

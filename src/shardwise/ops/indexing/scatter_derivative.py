@@ -34,14 +34,25 @@ def _read(x: Any, indices: Any, updates: ShapedArray, params: Params) -> Any:
     clips = params["mode"] is GatherScatterMode.CLIP
     mode = GatherScatterMode.CLIP if clips else GatherScatterMode.FILL_OR_DROP
     kept = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "wrap_negative")}
-    return do.gather(x, indices, dimension_numbers=numbers, slice_sizes=tuple(sizes), mode=mode,
-                     fill_value=None if clips else 0, operand_axes=None, **kept)  # fmt: skip
+    return do.gather(
+        x,
+        indices,
+        dimension_numbers=numbers,
+        slice_sizes=tuple(sizes),
+        mode=mode,
+        fill_value=None if clips else 0,
+        operand_axes=None,
+        **kept,
+    )
 
 
 def _last_written(x: ShapedArray, indices: Any, updates: ShapedArray, params: Params) -> Any:
     """True for the elements of the updates that no later one overwrites."""
-    order = do.reshape(do.iota(dtype=np.dtype(np.int32), shape=(updates.size,), dimension=0, out_sharding=None),
-                       new_sizes=updates.shape, out_sharding=None)  # fmt: skip
+    order = do.reshape(
+        do.iota(dtype=np.dtype(np.int32), shape=(updates.size,), dimension=0, out_sharding=None),
+        new_sizes=updates.shape,
+        out_sharding=None,
+    )
     numbered = do.scatter(filled(ShapedArray(x.shape, np.dtype(np.int32)), -1), indices, order, **params)
     return do.eq(_read(numbered, indices, updates, params), order)
 

@@ -35,8 +35,13 @@ def _search_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     a, v = in_types[0].shape, in_types[1].shape
     last = len(v)
     factors = dim_factors(v)
-    return Rule((((last,) if a[0] != 1 else (),), factors), (factors,), (*v, *a), (Kind.PASS,) * last + (Kind.REPLICATE,),
-                frozenset({last}))  # fmt: skip
+    return Rule(
+        (((last,) if a[0] != 1 else (),), factors),
+        (factors,),
+        (*v, *a),
+        (Kind.PASS,) * last + (Kind.REPLICATE,),
+        frozenset({last}),
+    )
 
 
 def _search_kernel(env: Env, a: Block, v: Block, *, right: bool) -> Block:

@@ -44,9 +44,19 @@ Result = tuple[Ints, str]  # dims of one matrix, and its element type: 'same', '
 # -- defining ops ------------------------------------------------------------------------------------------------------------
 
 
-def define_matrix_op(name: str, ranks: Ints, results: Callable[..., list[Result]], kernel: Callable[..., Any], *,
-            accepts: str = "fc", multiple: bool = True, broadcasts: bool = False, rules: Sequence[str] = (),
-            derivatives: str = "linalg_derivative", makes_nan: bool = False) -> Op:  # fmt: skip
+def define_matrix_op(
+    name: str,
+    ranks: Ints,
+    results: Callable[..., list[Result]],
+    kernel: Callable[..., Any],
+    *,
+    accepts: str = "fc",
+    multiple: bool = True,
+    broadcasts: bool = False,
+    rules: Sequence[str] = (),
+    derivatives: str = "linalg_derivative",
+    makes_nan: bool = False,
+) -> Op:
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
     raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
     `broadcasts`. Its derivative `rules` ('jvp', 'transpose') are in the module `derivatives` of this package."""
@@ -93,16 +103,20 @@ def define_matrix_op(name: str, ranks: Ints, results: Callable[..., list[Result]
     def explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
         for i, (t, r) in enumerate(zip(in_types, ranks, strict=True)):
             if any(t.spec[t.ndim - r :]):
-                raise type_error(f"Input {i} to {name} must be unsharded on non-batch dimensions, but got {t.sharding.spec}. "
-                                 "Reshard these dims to None first.")  # fmt: skip
+                raise type_error(
+                    f"Input {i} to {name} must be unsharded on non-batch dimensions, but got {t.sharding.spec}. "
+                    "Reshard these dims to None first."
+                )
         batch = in_types[0].spec[: in_types[0].ndim - ranks[0]]
         for t in in_types[1:]:
             if broadcasts:
                 batch = tuple(a or b for a, b in zip(batch, t.spec, strict=False))
         for t in in_types:
             if any(a != b and (n != 1 or not broadcasts) for a, b, n in zip(t.spec, batch, t.shape, strict=False)):
-                raise type_error(f"All inputs to {name} must have the same batch sharding, but got "
-                                 f"{', '.join(str(u.sharding.spec) for u in in_types)}.")  # fmt: skip
+                raise type_error(
+                    f"All inputs to {name} must have the same batch sharding, but got "
+                    f"{', '.join(str(u.sharding.spec) for u in in_types)}."
+                )
         return tuple(batch + ((),) * (out.ndim - len(batch)) for out in out_types)
 
     derivative = {r: later(f"shardwise.ops.linalg.{derivatives}", f"{name}_{r}") for r in rules}
@@ -230,9 +244,15 @@ eig_p = define_matrix_op(
 )
 
 
-def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True,
-        enable_eigvec_derivs: bool = False, implementation: EigImplementation | None = None,
-        use_magma: bool | None = None) -> list[Array]:  # fmt: skip
+def eig(
+    x: Any,
+    *,
+    compute_left_eigenvectors: bool = True,
+    compute_right_eigenvectors: bool = True,
+    enable_eigvec_derivs: bool = False,
+    implementation: EigImplementation | None = None,
+    use_magma: bool | None = None,
+) -> list[Array]:
     """Eigenvalues c[..., n] of general matrices, then left and right eigenvectors c[..., n, n] as columns, if wanted.
 
     Eigenvectors have length 1 and a real largest component. `enable_eigvec_derivs` gives them derivatives, which hold where all
@@ -241,8 +261,13 @@ def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenve
     """
     if use_magma or implementation not in (None, EigImplementation.LAPACK):
         raise NotImplementedError("eig on CPUs is computed by LAPACK; leave out implementation= and use_magma=.")
-    return bind(eig_p, as_array(x), left=bool(compute_left_eigenvectors), right=bool(compute_right_eigenvectors),
-                vector_derivatives=bool(enable_eigvec_derivs))  # fmt: skip
+    return bind(
+        eig_p,
+        as_array(x),
+        left=bool(compute_left_eigenvectors),
+        right=bool(compute_right_eigenvectors),
+        vector_derivatives=bool(enable_eigvec_derivs),
+    )
 
 
 def _eigh_results(shape: Ints, *, lower: bool) -> list[Result]:
@@ -254,9 +279,15 @@ def _eigh_results(shape: Ints, *, lower: bool) -> list[Result]:
 eigh_p = define_matrix_op("eigh", (2,), _eigh_results, lapack.eigh, rules=("jvp",), derivatives="spectral_derivative")
 
 
-def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, sort_eigenvalues: bool = True,
-         subset_by_index: tuple[int, int] | None = None,
-         implementation: EighImplementation | None = None) -> tuple[Array, Array]:  # fmt: skip
+def eigh(
+    x: Any,
+    *,
+    lower: bool = True,
+    symmetrize_input: bool = True,
+    sort_eigenvalues: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    implementation: EighImplementation | None = None,
+) -> tuple[Array, Array]:
     """Eigenvectors f[..., n, n] (columns) and ascending real eigenvalues [..., n] of Hermitian matrices.
 
     Without `symmetrize_input` only the `lower` (else upper) triangle counts. `subset_by_index` keeps a range of them. They
@@ -301,8 +332,13 @@ def _schur_results(shape: Ints, *, vectors: bool) -> list[Result]:
 schur_p = define_matrix_op("schur", (2,), _schur_results, lapack.schur)
 
 
-def schur(x: Any, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
-          select_callable: Callable[..., Any] | None = None) -> list[Array]:  # fmt: skip
+def schur(
+    x: Any,
+    *,
+    compute_schur_vectors: bool = True,
+    sort_eig_vals: bool = False,
+    select_callable: Callable[..., Any] | None = None,
+) -> list[Array]:
     """The Schur form t and, if wanted, vectors z: x = z t z^H. Real matrices get 2 by 2 blocks for complex pairs."""
     if sort_eig_vals or select_callable is not None:
         raise NotImplementedError("schur does not sort eigenvalues; take them from eig and order the results yourself.")
@@ -361,15 +397,21 @@ def lu(x: Any) -> list[Array]:
 
 def _permutation_results(shape: Ints, *, permutation_size: int) -> list[Result]:
     if permutation_size < shape[0]:
-        raise ValueError(f"Output permutation size {permutation_size} has to exceed the trailing dimension of the pivots. Got "
-                         f"pivots size {shape[0]}")  # fmt: skip
+        raise ValueError(
+            f"Output permutation size {permutation_size} has to exceed the trailing dimension of the pivots. Got "
+            f"pivots size {shape[0]}"
+        )
     return [((permutation_size,), "int32")]
 
 
 lu_pivots_to_permutation_p = define_matrix_op(
-    "lu_pivots_to_permutation", (1,), _permutation_results,
-    lambda pivots, permutation_size: lapack.pivots_to_permutation(pivots, permutation_size), accepts="iu", multiple=False,
-)  # fmt: skip
+    "lu_pivots_to_permutation",
+    (1,),
+    _permutation_results,
+    lambda pivots, permutation_size: lapack.pivots_to_permutation(pivots, permutation_size),
+    accepts="iu",
+    multiple=False,
+)
 
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
@@ -420,8 +462,14 @@ def _svd_results(shape: Ints, *, full: bool, vectors: bool) -> list[Result]:
 svd_p = define_matrix_op("svd", (2,), _svd_results, lapack.svd, rules=("jvp",), derivatives="spectral_derivative")
 
 
-def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True, subset_by_index: tuple[int, int] | None = None,
-        algorithm: SvdAlgorithm | None = None) -> Any:  # fmt: skip
+def svd(
+    x: Any,
+    *,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    algorithm: SvdAlgorithm | None = None,
+) -> Any:
     """u, s, vh with x = u s vh and s descending, or s alone without `compute_uv`.
 
     `subset_by_index` keeps a range of the singular values; ValueError together with `full_matrices`.
@@ -456,8 +504,16 @@ triangular_solve_p = define_matrix_op(
 )
 
 
-def triangular_solve(a: Any, b: Any, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False,
-                     conjugate_a: bool = False, unit_diagonal: bool = False) -> Array:  # fmt: skip
+def triangular_solve(
+    a: Any,
+    b: Any,
+    *,
+    left_side: bool = False,
+    lower: bool = False,
+    transpose_a: bool = False,
+    conjugate_a: bool = False,
+    unit_diagonal: bool = False,
+) -> Array:
     """x with x op(a) = b, or op(a) x = b with `left_side`, for triangular `a`; op transposes and conjugates as asked.
 
     Only the `lower` (else upper) triangle counts, and with `unit_diagonal` not its diagonal. `b` may be vectors.
@@ -466,8 +522,16 @@ def triangular_solve(a: Any, b: Any, *, left_side: bool = False, lower: bool = F
     vectors = q.ndim == p.ndim - 1
     if vectors:
         q = expand_dims(q, (q.ndim if left_side else q.ndim - 1,))
-    x = bind(triangular_solve_p, p, q, left=bool(left_side), lower=bool(lower), transpose=bool(transpose_a),
-             conjugate=bool(conjugate_a) and p.dtype.kind == "c", unit=bool(unit_diagonal))  # fmt: skip
+    x = bind(
+        triangular_solve_p,
+        p,
+        q,
+        left=bool(left_side),
+        lower=bool(lower),
+        transpose=bool(transpose_a),
+        conjugate=bool(conjugate_a) and p.dtype.kind == "c",
+        unit=bool(unit_diagonal),
+    )
     return squeeze(x, (x.ndim - 1 if left_side else x.ndim - 2,)) if vectors else x
 
 
@@ -483,8 +547,15 @@ def _tridiagonal_solve_results(dl: Ints, d: Ints, du: Ints, b: Ints, *, perturb:
     return [(b, "same")]
 
 
-tridiagonal_solve_p = define_matrix_op("tridiagonal_solve", (1, 1, 1, 2), _tridiagonal_solve_results, lapack.tridiagonal_solve,
-                              multiple=False, rules=("jvp", "transpose"), makes_nan=True)  # fmt: skip
+tridiagonal_solve_p = define_matrix_op(
+    "tridiagonal_solve",
+    (1, 1, 1, 2),
+    _tridiagonal_solve_results,
+    lapack.tridiagonal_solve,
+    multiple=False,
+    rules=("jvp", "transpose"),
+    makes_nan=True,
+)
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
@@ -502,8 +573,16 @@ def _solve_results(a: Ints, b: Ints, *, transposed: bool) -> list[Result]:
     return [(b, "same")]
 
 
-solve_p = define_matrix_op("solve", (2, 2), _solve_results, lapack.solve, multiple=False, broadcasts=True,
-                           rules=("jvp", "transpose"), makes_nan=True)  # fmt: skip
+solve_p = define_matrix_op(
+    "solve",
+    (2, 2),
+    _solve_results,
+    lapack.solve,
+    multiple=False,
+    broadcasts=True,
+    rules=("jvp", "transpose"),
+    makes_nan=True,
+)
 
 
 def solve(a: Any, b: Any) -> Array:
@@ -543,8 +622,9 @@ def det(x: Any) -> Array:
     return bind(det_p, as_array(x))
 
 
-def symmetric_product(a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0,
-                      symmetrize_output: bool = False) -> Array:  # fmt: skip
+def symmetric_product(
+    a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False
+) -> Array:
     """alpha a a^T + beta c, of which only the lower triangle counts; `symmetrize_output` copies it to the upper one."""
     a, c = as_array(a_matrix), as_array(c_matrix)
     for i, x in enumerate((a, c)):

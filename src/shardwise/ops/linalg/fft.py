@@ -56,8 +56,10 @@ def _fft_type(x: ShapedArray, *, fft_type: FftType, fft_lengths: tuple[int, ...]
         dtype = to_floating(x.dtype) if fft_type is FftType.IRFFT else x.dtype
     checked = k - 1 if fft_type is FftType.IRFFT else k
     if last[:checked] != fft_lengths[:checked]:
-        raise ValueError(f"{name} input of shape {x.shape} must end in the dims {fft_lengths[:checked]} that fft_lengths="
-                         f"{fft_lengths} names. Pad or slice it first, or use jnp.fft.")  # fmt: skip
+        raise ValueError(
+            f"{name} input of shape {x.shape} must end in the dims {fft_lengths[:checked]} that fft_lengths="
+            f"{fft_lengths} names. Pad or slice it first, or use jnp.fft."
+        )
     shape = x.shape[: x.ndim - k] + fft_lengths
     if fft_type is FftType.RFFT:
         shape = (*shape[:-1], fft_lengths[-1] // 2 + 1)
@@ -131,8 +133,16 @@ def _fft_transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: tuple[int
     return [do.pad(out, 0, padding_config=edges(missing)) if missing else out]
 
 
-fft_p = define_op("fft", type_rule=_fft_type, kernel=_fft_kernel, rule=_fft_rule, explicit=_fft_explicit, jvp="linear",
-                  transpose=_fft_transpose, makes_nan=True)  # fmt: skip
+fft_p = define_op(
+    "fft",
+    type_rule=_fft_type,
+    kernel=_fft_kernel,
+    rule=_fft_rule,
+    explicit=_fft_explicit,
+    jvp="linear",
+    transpose=_fft_transpose,
+    makes_nan=True,
+)
 
 
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:

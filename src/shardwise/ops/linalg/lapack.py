@@ -333,9 +333,14 @@ def triangular_solve(
     if b.size == rows * columns and a.size == n * n and b.size and b.ndim == a.ndim:
         # BLAS thinks in columns, so it is given the transposes: x.T op(a).T = b.T, read from row-major memory as it is.
         x = blas_routine("trsm", b.dtype)(
-            1, conjugated.reshape(n, n).T, b.reshape(rows, columns).T, side=int(left), lower=int(not lower),
-            trans_a=(2 if conjugate else 1) if transpose else 0, diag=int(unit)
-        ).T.reshape(b.shape)  # fmt: skip
+            1,
+            conjugated.reshape(n, n).T,
+            b.reshape(rows, columns).T,
+            side=int(left),
+            lower=int(not lower),
+            trans_a=(2 if conjugate else 1) if transpose else 0,
+            diag=int(unit),
+        ).T.reshape(b.shape)
     else:
         x = _stacked_triangular(a.conj() if conjugate else a, b, left, lower, transpose, unit)
     return x if _finite(x) else _like_lapack(x, *given, unit)
@@ -368,16 +373,18 @@ def _triangular(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray:
     return each(one, (2, 2), (a, b), [((n, k), b.dtype)])[0]
 
 
-def _like_lapack(x: NDArray, a: NDArray, b: NDArray, left: bool, lower: bool, transpose: bool, conjugate: bool,
-                 unit: bool) -> NDArray:  # fmt: skip
+def _like_lapack(
+    x: NDArray, a: NDArray, b: NDArray, left: bool, lower: bool, transpose: bool, conjugate: bool, unit: bool
+) -> NDArray:
     """`x` with its matrices that have infinities or NaNs computed again in column-major order.
 
     How far these spread depends on the order of the operations; this is LAPACK's.
     """
     trsm = blas_routine("trsm", x.dtype)
     a = a.conj() if conjugate and not transpose else a
-    options = dict(side=int(not left), lower=int(lower), diag=int(unit),
-                   trans_a=2 if transpose and conjugate else int(transpose))  # fmt: skip
+    options = dict(
+        side=int(not left), lower=int(lower), diag=int(unit), trans_a=2 if transpose and conjugate else int(transpose)
+    )
     out, loops = np.array(x), x.shape[:-2]
     matrices, sides = (np.broadcast_to(v, loops + v.shape[-2:]) for v in (a, b))
     for at in map(tuple, np.argwhere(~np.isfinite(x).all(axis=(-2, -1)))):

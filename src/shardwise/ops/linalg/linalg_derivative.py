@@ -27,8 +27,16 @@ def cholesky_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, 
     return factor, terms.triangle(terms.times(factor, halved), lower=True)
 
 
-def triangular_solve_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, left: bool, lower: bool, transpose: bool,
-                         conjugate: bool, unit: bool) -> tuple[Any, Any]:  # fmt: skip
+def triangular_solve_jvp(
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    left: bool,
+    lower: bool,
+    transpose: bool,
+    conjugate: bool,
+    unit: bool,
+) -> tuple[Any, Any]:
     """x' = op(a)^-1 (b' - op(a') x), or its mirror image; of a' only the triangle counts."""
     a, b = primals
     t, s = tangents
@@ -268,8 +276,12 @@ def _adjugate_times(a: Any, b: Any) -> Any:
         diagonal, start_indices=(0,) * diagonal.ndim, limit_indices=(*diagonal.shape[:-1], n - 1), strides=None
     )
     most = do.mul(sign, do.reduce_prod(head, axes=(head.ndim - 1,)))  # the determinant without the last pivot
-    last = do.squeeze(do.slice(diagonal, start_indices=(*(0,) * (diagonal.ndim - 1), n - 1), limit_indices=diagonal.shape, strides=None),
-                      dimensions=(diagonal.ndim - 1,))  # fmt: skip
+    last = do.squeeze(
+        do.slice(
+            diagonal, start_indices=(*(0,) * (diagonal.ndim - 1), n - 1), limit_indices=diagonal.shape, strides=None
+        ),
+        dimensions=(diagonal.ndim - 1,),
+    )
     whole = do.mul(most, last)
     none = do.eq(most, literal(0, a.dtype))  # two zero pivots: the adjugate vanishes
     pivot = do.div(literal(1, a.dtype), do.select_n(none, most, 1))

@@ -12,8 +12,14 @@ from shardwise.ops.rules.derivative import do, positions
 def times(x: Any, y: Any) -> Any:
     """Matrix products of stacks."""
     batch = tuple(range(x.ndim - 2))
-    return do.dot_general(x, y, dimension_numbers=(((x.ndim - 1,), (x.ndim - 2,)), (batch, batch)), precision=None,
-                          preferred_element_type=None, out_sharding=None)  # fmt: skip
+    return do.dot_general(
+        x,
+        y,
+        dimension_numbers=(((x.ndim - 1,), (x.ndim - 2,)), (batch, batch)),
+        precision=None,
+        preferred_element_type=None,
+        out_sharding=None,
+    )
 
 
 def flip(x: Any) -> Any:

@@ -85,8 +85,10 @@ def svd_jvp(
     (x,), (t,) = primals, tangents
     m, n = x.shape[-2:]
     if full and vectors and m != n:
-        raise NotImplementedError("the derivative of svd is that of the thin decomposition: call it with full_matrices=False; got "
-                                  f"matrices {m} by {n}.")  # fmt: skip
+        raise NotImplementedError(
+            "the derivative of svd is that of the thin decomposition: call it with full_matrices=False; got "
+            f"matrices {m} by {n}."
+        )
     outs = do.svd(x, full=full, vectors=vectors)
     s, u, vh = outs if vectors else do.svd(x, full=False, vectors=True)
     inner = terms.times(terms.adjoint(u), terms.times(t, terms.adjoint(vh)))

@@ -45,15 +45,26 @@ DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[
 # -- types ---------------------------------------------------------------------------------------------------------------
 
 
-def _dot_type(lhs: ShapedArray, rhs: ShapedArray, *, dimension_numbers: DotDims, precision: CanonicalPrecision,
-              preferred_element_type: np.dtype[Any] | None, out_sharding: NamedSharding | None = None,
-              sum_axes: Axes = (), rhs_first: bool = False) -> ShapedArray:  # fmt: skip
+def _dot_type(
+    lhs: ShapedArray,
+    rhs: ShapedArray,
+    *,
+    dimension_numbers: DotDims,
+    precision: CanonicalPrecision,
+    preferred_element_type: np.dtype[Any] | None,
+    out_sharding: NamedSharding | None = None,
+    sum_axes: Axes = (),
+    rhs_first: bool = False,
+) -> ShapedArray:
     _check_dims(lhs, rhs, dimension_numbers)
     check_algorithm(precision, lhs.dtype, rhs.dtype)
     dtype = _dot_dtype(lhs.dtype, rhs.dtype, precision, preferred_element_type)
     lhs_free, rhs_free = free_dims(dimension_numbers, lhs.ndim, rhs.ndim)
-    shape = (*(lhs.shape[d] for d in dimension_numbers[1][0]), *(lhs.shape[d] for d in lhs_free),
-             *(rhs.shape[d] for d in rhs_free))  # fmt: skip
+    shape = (
+        *(lhs.shape[d] for d in dimension_numbers[1][0]),
+        *(lhs.shape[d] for d in lhs_free),
+        *(rhs.shape[d] for d in rhs_free),
+    )
     out = ShapedArray(shape, dtype, lhs.weak_type and rhs.weak_type)
     params = dict(dimension_numbers=dimension_numbers, out_sharding=out_sharding)
     (out,) = complete_types(dot_general_p, (lhs, rhs), (out,), params)
@@ -66,8 +77,10 @@ def _dot_type(lhs: ShapedArray, rhs: ShapedArray, *, dimension_numbers: DotDims,
 def free_dims(dims: DotDims, lhs_ndim: int, rhs_ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The dims of lhs and of rhs that are neither contracted nor batch dims."""
     (lhs_con, rhs_con), (lhs_batch, rhs_batch) = dims
-    return (tuple(d for d in range(lhs_ndim) if d not in lhs_con and d not in lhs_batch),
-            tuple(d for d in range(rhs_ndim) if d not in rhs_con and d not in rhs_batch))  # fmt: skip
+    return (
+        tuple(d for d in range(lhs_ndim) if d not in lhs_con and d not in lhs_batch),
+        tuple(d for d in range(rhs_ndim) if d not in rhs_con and d not in rhs_batch),
+    )
 
 
 def _check_dims(lhs: ShapedArray, rhs: ShapedArray, dims: DotDims) -> None:
@@ -75,37 +88,47 @@ def _check_dims(lhs: ShapedArray, rhs: ShapedArray, dims: DotDims) -> None:
     for side, t, con, batch in (("lhs", lhs, lhs_con, lhs_batch), ("rhs", rhs, rhs_con, rhs_batch)):
         named = (*con, *batch)
         if any(not 0 <= d < t.ndim for d in named):
-            raise TypeError(f"dot_general contracts dims {con} of {side} and batches over its dims {batch}, but {side} has "
-                            f"rank {t.ndim}: dims must be nonnegative and less than the rank.")  # fmt: skip
+            raise TypeError(
+                f"dot_general contracts dims {con} of {side} and batches over its dims {batch}, but {side} has "
+                f"rank {t.ndim}: dims must be nonnegative and less than the rank."
+            )
         if len(set(con)) != len(con) or len(set(batch)) != len(batch):
             raise TypeError(
                 f"dot_general needs distinct dims, got {side} contracting dims {con} and batch dims {batch}."
             )
         if set(con) & set(batch):
-            raise TypeError(f"dot_general cannot both contract a dim and batch over it: {side} contracts {con} and batches "
-                            f"over {batch}.")  # fmt: skip
+            raise TypeError(
+                f"dot_general cannot both contract a dim and batch over it: {side} contracts {con} and batches "
+                f"over {batch}."
+            )
     for what, left, right in (("batch", lhs_batch, rhs_batch), ("contracting", lhs_con, rhs_con)):
         if len(left) != len(right):
             raise TypeError(f"dot_general pairs {what} dims of lhs and rhs, got {left} and {right}.")
         left_sizes, right_sizes = tuple(lhs.shape[d] for d in left), tuple(rhs.shape[d] for d in right)
         if left_sizes != right_sizes:
-            raise TypeError(f"dot_general requires {what} dimensions to have the same shape, got {left_sizes} (dims {left} of lhs "
-                            f"{lhs.str_short()}) and {right_sizes} (dims {right} of rhs {rhs.str_short()}).")  # fmt: skip
+            raise TypeError(
+                f"dot_general requires {what} dimensions to have the same shape, got {left_sizes} (dims {left} of lhs "
+                f"{lhs.str_short()}) and {right_sizes} (dims {right} of rhs {rhs.str_short()})."
+            )
 
 
-def _dot_dtype(lhs: np.dtype[Any], rhs: np.dtype[Any], precision: CanonicalPrecision,
-               preferred: np.dtype[Any] | None) -> np.dtype[Any]:  # fmt: skip
+def _dot_dtype(
+    lhs: np.dtype[Any], rhs: np.dtype[Any], precision: CanonicalPrecision, preferred: np.dtype[Any] | None
+) -> np.dtype[Any]:
     left, right = _width(lhs), _width(rhs)
     if left == right and lhs != rhs:
-        raise TypeError(f"dot_general cannot choose a result type for operands of types {lhs} and {rhs}; "
-                        "convert one of them first.")  # fmt: skip
+        raise TypeError(
+            f"dot_general cannot choose a result type for operands of types {lhs} and {rhs}; convert one of them first."
+        )
     result = lhs if left >= right else rhs
     if preferred is None or preferred == result:
         return result
     by_algorithm = isinstance(precision, (DotAlgorithm, DotAlgorithmPreset))
     if not by_algorithm and not issubdtype(result, np.floating) and _width(preferred)[3] < _width(result)[3]:
-        raise TypeError(f"preferred_element_type must not be narrower than the type of the operands, got {preferred} for a "
-                        f"product of type {result}.")  # fmt: skip
+        raise TypeError(
+            f"preferred_element_type must not be narrower than the type of the operands, got {preferred} for a "
+            f"product of type {result}."
+        )
     return preferred
 
 
@@ -171,8 +194,10 @@ def _dot_explicit(in_types: Types, out_types: Types, params: Any, rule: Rule) ->
     for what, left, right in (("batch", lhs_batch, rhs_batch), ("contracting", lhs_con, rhs_con)):
         specs = tuple(_names(lhs, left)), tuple(_names(rhs, right))
         if any(a and b and a != b for a, b in zip(*specs, strict=True)):
-            raise elementwise_error(f"dot_general requires lhs and rhs {what} dimensions to have consistent sharding, got "
-                             f"{specs[0]} and {specs[1]}. Reshard one operand, or give out_sharding=.")  # fmt: skip
+            raise elementwise_error(
+                f"dot_general requires lhs and rhs {what} dimensions to have consistent sharding, got "
+                f"{specs[0]} and {specs[1]}. Reshard one operand, or give out_sharding=."
+            )
     specs = tuple(_names(lhs, lhs_con)), tuple(_names(rhs, rhs_con))
     if any(a and b for a, b in zip(*specs, strict=True)):
         raise type_error(
@@ -211,16 +236,32 @@ def _check_unreduced(sharding: NamedSharding, lhs: ShapedArray, rhs: ShapedArray
 # -- kernel --------------------------------------------------------------------------------------------------------------
 
 
-def _dot_kernel(env: Env, lhs: NDArray, rhs: NDArray, *, dimension_numbers: DotDims, precision: CanonicalPrecision,
-                preferred_element_type: np.dtype[Any] | None, out_sharding: NamedSharding | None = None,
-                sum_axes: Axes = (), rhs_first: bool = False) -> NDArray:  # fmt: skip
+def _dot_kernel(
+    env: Env,
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    dimension_numbers: DotDims,
+    precision: CanonicalPrecision,
+    preferred_element_type: np.dtype[Any] | None,
+    out_sharding: NamedSharding | None = None,
+    sum_axes: Axes = (),
+    rhs_first: bool = False,
+) -> NDArray:
     """One matrix product for all devices; loop dims of `sum_axes` are contracted, too (a psum in the same product)."""
     dtype = _dot_dtype(lhs.dtype, rhs.dtype, precision, preferred_element_type)
     return _dot(env, lhs, rhs, dtype, dimension_numbers, precision, sum_axes)
 
 
-def _dot(env: Env, lhs: NDArray, rhs: NDArray, dtype: np.dtype[Any], dims: DotDims, precision: CanonicalPrecision,
-         sum_axes: Axes) -> NDArray:  # fmt: skip
+def _dot(
+    env: Env,
+    lhs: NDArray,
+    rhs: NDArray,
+    dtype: np.dtype[Any],
+    dims: DotDims,
+    precision: CanonicalPrecision,
+    sum_axes: Axes,
+) -> NDArray:
     sum_dims = tuple(env.dim(a) for a in sum_axes)
     alike = 1
     for a, d in zip(sum_axes, sum_dims, strict=True):
@@ -282,8 +323,15 @@ def _dot_transpose(ct: Array, lhs: Any, rhs: Any, *, dimension_numbers: DotDims,
     return [None, back]
 
 
-def _dot_back(x: Any, y: Any, dims: DotDims, order: tuple[int, ...], aval: ShapedArray, params: dict[str, Any],
-              first: dict[str, bool]) -> Any:  # fmt: skip
+def _dot_back(
+    x: Any,
+    y: Any,
+    dims: DotDims,
+    order: tuple[int, ...],
+    aval: ShapedArray,
+    params: dict[str, Any],
+    first: dict[str, bool],
+) -> Any:
     """The product, whose dim i is dim ``order[i]`` of the operand of type `aval`. Axes that both factors want go to the cotangent's."""
     sharding = dims_sharding(cotangent_sharding(aval), order)
     kept = {k: v for k, v in params.items() if k != "rhs_first"}
@@ -326,19 +374,41 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {**shown, "dimension_numbers": str(numbers)}
 
 
-dot_general_p = define_op("dot_general", type_rule=_dot_type, kernel=_dot_kernel, rule=_dot_rule, explicit=_dot_explicit,
-                          ahead=_dot_ahead, compile=_dot_compile, workspace=_dot_workspace,
-                          localize=_dot_localize, typed=True, absorbs=all_reduce, contraction=_dot_computes_in,
-                          across=summing(_dot_kernel, _dot_compile),
-                          jvp=multilinear_jvp("dot_general", (0, 1)), transpose=_dot_transpose, batch=_dot_batch,
-                          shown=Shown(hidden=frozenset({"rhs_first"}), change=_shown), makes_nan=True, product=True)  # fmt: skip
+dot_general_p = define_op(
+    "dot_general",
+    type_rule=_dot_type,
+    kernel=_dot_kernel,
+    rule=_dot_rule,
+    explicit=_dot_explicit,
+    ahead=_dot_ahead,
+    compile=_dot_compile,
+    workspace=_dot_workspace,
+    localize=_dot_localize,
+    typed=True,
+    absorbs=all_reduce,
+    contraction=_dot_computes_in,
+    across=summing(_dot_kernel, _dot_compile),
+    jvp=multilinear_jvp("dot_general", (0, 1)),
+    transpose=_dot_transpose,
+    batch=_dot_batch,
+    shown=Shown(hidden=frozenset({"rhs_first"}), change=_shown),
+    makes_nan=True,
+    product=True,
+)
 
 
 # -- public --------------------------------------------------------------------------------------------------------------
 
 
-def dot_general(lhs: Any, rhs: Any, dimension_numbers: DotDimensionNumbers, precision: PrecisionLike = None,
-                preferred_element_type: Any = None, *, out_sharding: Any = None) -> Array:  # fmt: skip
+def dot_general(
+    lhs: Any,
+    rhs: Any,
+    dimension_numbers: DotDimensionNumbers,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    *,
+    out_sharding: Any = None,
+) -> Array:
     """Sum products of `lhs` and `rhs` over paired dims.
 
     ``dimension_numbers = ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))``. The result has the batch dims,
@@ -354,16 +424,30 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: DotDimensionNumbers, prec
     x, y = as_array(lhs), as_array(rhs)
     ndim = x.ndim + y.ndim - 2 * len(dims[0][0]) - len(dims[1][0])
     sharding = resolve_out_sharding(out_sharding, "dot_general", ndim)
-    return bind(dot_general_p, x, y, dimension_numbers=dims, precision=canonicalize_precision(precision),
-                preferred_element_type=dtype, out_sharding=sharding)  # fmt: skip
+    return bind(
+        dot_general_p,
+        x,
+        y,
+        dimension_numbers=dims,
+        precision=canonicalize_precision(precision),
+        preferred_element_type=dtype,
+        out_sharding=sharding,
+    )
 
 
 def _ints(dims: Any) -> tuple[int, ...]:
     return (index(dims),) if hasattr(dims, "__index__") else tuple(index(d) for d in dims)
 
 
-def dot(lhs: Any, rhs: Any, *args: Any, dimension_numbers: DotDimensionNumbers | None = None, precision: PrecisionLike = None,
-        preferred_element_type: Any = None, out_sharding: Any = None) -> Array:  # fmt: skip
+def dot(
+    lhs: Any,
+    rhs: Any,
+    *args: Any,
+    dimension_numbers: DotDimensionNumbers | None = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Array:
     """`dot_general`, or without `dimension_numbers` a product of vectors and matrices: last dim of lhs by first of rhs.
 
     Precision and preferred_element_type may also be given by position, as the seed dialect does.
@@ -379,8 +463,10 @@ def dot(lhs: Any, rhs: Any, *args: Any, dimension_numbers: DotDimensionNumbers |
         fits = 1 <= x.ndim <= 2 and 1 <= y.ndim <= 2 and x.shape[-1] == y.shape[0]
         if not fits:
             kind = config.dialect.functions.dot_shape_error
-            raise kind(f"dot without dimension_numbers takes vectors and matrices whose inner sizes agree, got shapes {x.shape} "
-                       f"and {y.shape}. Give dimension_numbers, or use jnp.matmul for batches.")  # fmt: skip
+            raise kind(
+                f"dot without dimension_numbers takes vectors and matrices whose inner sizes agree, got shapes {x.shape} "
+                f"and {y.shape}. Give dimension_numbers, or use jnp.matmul for batches."
+            )
         dimension_numbers = (((x.ndim - 1,), (0,)), ((), ()))
     return dot_general(x, y, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding)
 

@@ -53,10 +53,21 @@ Ints = tuple[int, ...]
 # -- type ------------------------------------------------------------------------------------------------------------------
 
 
-def _conv_type(lhs: ShapedArray, rhs: ShapedArray, *, window_strides: Ints, padding: Pads, lhs_dilation: Ints,
-               rhs_dilation: Ints, dimension_numbers: ConvDimensionNumbers, feature_group_count: int, batch_group_count: int,
-               precision: CanonicalPrecision, preferred_element_type: np.dtype[Any] | None,
-               out_sharding: NamedSharding | None = None) -> ShapedArray:  # fmt: skip
+def _conv_type(
+    lhs: ShapedArray,
+    rhs: ShapedArray,
+    *,
+    window_strides: Ints,
+    padding: Pads,
+    lhs_dilation: Ints,
+    rhs_dilation: Ints,
+    dimension_numbers: ConvDimensionNumbers,
+    feature_group_count: int,
+    batch_group_count: int,
+    precision: CanonicalPrecision,
+    preferred_element_type: np.dtype[Any] | None,
+    out_sharding: NamedSharding | None = None,
+) -> ShapedArray:
     check_algorithm(precision, lhs.dtype, rhs.dtype)
     dims = dimension_numbers
     if lhs.ndim != rhs.ndim:
@@ -69,8 +80,10 @@ def _conv_type(lhs: ShapedArray, rhs: ShapedArray, *, window_strides: Ints, padd
         ("rhs_dilation", rhs_dilation),
     ):
         if len(entries) != lhs.ndim - 2:
-            raise ValueError(f"conv_general_dilated window and {name} must have the same number of dimensions, but got "
-                             f"{lhs.ndim - 2} and {len(entries)}.")  # fmt: skip
+            raise ValueError(
+                f"conv_general_dilated window and {name} must have the same number of dimensions, but got "
+                f"{lhs.ndim - 2} and {len(entries)}."
+            )
         if any(n < 1 for n in entries):
             raise ValueError(f"conv_general_dilated {name} must be positive, got {entries}.")
     left[2:] = map(dilated, left[2:], lhs_dilation)
@@ -78,9 +91,16 @@ def _conv_type(lhs: ShapedArray, rhs: ShapedArray, *, window_strides: Ints, padd
     shape = placed(conv_shape_tuple(left, right, window_strides, padding, batch_group_count), dims.out_spec)
     dtype = _conv_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
     out = ShapedArray(shape, dtype, lhs.weak_type and rhs.weak_type)
-    params = dict(dimension_numbers=dims, out_sharding=out_sharding, window_strides=window_strides, padding=padding,
-                  lhs_dilation=lhs_dilation, rhs_dilation=rhs_dilation, feature_group_count=feature_group_count,
-                  batch_group_count=batch_group_count)  # fmt: skip
+    params = dict(
+        dimension_numbers=dims,
+        out_sharding=out_sharding,
+        window_strides=window_strides,
+        padding=padding,
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=rhs_dilation,
+        feature_group_count=feature_group_count,
+        batch_group_count=batch_group_count,
+    )
     (out,) = complete_types(conv_general_dilated_p, (lhs, rhs), (out,), params)
     return with_out_sharding(out, out_sharding)
 
@@ -92,39 +112,57 @@ def _check_groups(left: list[int], right: list[int], feature_groups: int, batch_
         if groups < 1:
             raise ValueError(f"{name} {what} must be a positive integer, got {groups}.")
         if right[0] % groups:
-            raise ValueError(f"{name} rhs output feature dimension size must be a multiple of {what}, but {right[0]} is not "
-                             f"a multiple of {groups}.")  # fmt: skip
+            raise ValueError(
+                f"{name} rhs output feature dimension size must be a multiple of {what}, but {right[0]} is not "
+                f"a multiple of {groups}."
+            )
     if left[1] % feature_groups:
-        raise ValueError(f"{name} feature_group_count must divide lhs feature dimension size, but {feature_groups} does not "
-                         f"divide {left[1]}.")  # fmt: skip
+        raise ValueError(
+            f"{name} feature_group_count must divide lhs feature dimension size, but {feature_groups} does not "
+            f"divide {left[1]}."
+        )
     if left[1] // feature_groups != right[1]:
-        raise ValueError(f"{name} lhs feature dimension size divided by feature_group_count must equal the rhs input feature "
-                         f"dimension size, but {left[1]} // {feature_groups} != {right[1]}.")  # fmt: skip
+        raise ValueError(
+            f"{name} lhs feature dimension size divided by feature_group_count must equal the rhs input feature "
+            f"dimension size, but {left[1]} // {feature_groups} != {right[1]}."
+        )
     if left[0] % batch_groups:
-        raise ValueError(f"{name} batch_group_count must divide lhs batch dimension size, but {batch_groups} does not divide "
-                         f"{left[0]}.")  # fmt: skip
+        raise ValueError(
+            f"{name} batch_group_count must divide lhs batch dimension size, but {batch_groups} does not divide "
+            f"{left[0]}."
+        )
     if batch_groups > 1 and feature_groups > 1:
-        raise ValueError(f"At most one of batch_group_count and feature_group_count may be > 1, got {batch_groups} and "
-                         f"{feature_groups}.")  # fmt: skip
+        raise ValueError(
+            f"At most one of batch_group_count and feature_group_count may be > 1, got {batch_groups} and "
+            f"{feature_groups}."
+        )
 
 
 def _conv_dtype(lhs: np.dtype[Any], rhs: np.dtype[Any], preferred: np.dtype[Any] | None) -> np.dtype[Any]:
     if lhs != rhs:
-        raise TypeError(f"conv_general_dilated requires operands of one dtype, got {lhs.name} and {rhs.name}. "
-                        "Cast one with lax.convert_element_type.")  # fmt: skip
+        raise TypeError(
+            f"conv_general_dilated requires operands of one dtype, got {lhs.name} and {rhs.name}. "
+            "Cast one with lax.convert_element_type."
+        )
     if preferred is None or preferred == lhs:
         return lhs
     to_float = issubdtype(lhs, np.integer) and issubdtype(preferred, np.floating)
     for kind in (np.integer, np.floating, np.complexfloating):
         if issubdtype(lhs, kind) and not issubdtype(preferred, kind) and not to_float:
-            raise TypeError(f"conv_general_dilated of {lhs.name} cannot give preferred_element_type {preferred.name}: integers "
-                            "give integers or floats, floats floats, complex complex.")  # fmt: skip
+            raise TypeError(
+                f"conv_general_dilated of {lhs.name} cannot give preferred_element_type {preferred.name}: integers "
+                "give integers or floats, floats floats, complex complex."
+            )
     if issubdtype(lhs, np.signedinteger) and not issubdtype(preferred, np.signedinteger) and not to_float:
-        raise TypeError(f"preferred_element_type must have the same signedness as the operands, got {preferred.name} for "
-                        f"{lhs.name}.")  # fmt: skip
+        raise TypeError(
+            f"preferred_element_type must have the same signedness as the operands, got {preferred.name} for "
+            f"{lhs.name}."
+        )
     if preferred.itemsize < lhs.itemsize:
-        raise TypeError(f"preferred_element_type must not be narrower than the type of the operands, got {preferred.name} for "
-                        f"{lhs.name}.")  # fmt: skip
+        raise TypeError(
+            f"preferred_element_type must not be narrower than the type of the operands, got {preferred.name} for "
+            f"{lhs.name}."
+        )
     return preferred
 
 
@@ -144,8 +182,12 @@ def _conv_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
     if batch_groups > 1:
         left[0], right[0], result[1] = "(g n)", "(g o)", "(g o)"
     total = max(groups, batch_groups)
-    sizes = {"g": total, "n": lhs.shape[dims.lhs_spec[0]] // batch_groups, "c": rhs.shape[dims.rhs_spec[1]],
-             "o": rhs.shape[dims.rhs_spec[0]] // total}  # fmt: skip
+    sizes = {
+        "g": total,
+        "n": lhs.shape[dims.lhs_spec[0]] // batch_groups,
+        "c": rhs.shape[dims.rhs_spec[1]],
+        "o": rhs.shape[dims.rhs_spec[0]] // total,
+    }
     permute, replicate = [], []
     for i in range(lhs.ndim - 2):
         size, window = lhs.shape[dims.lhs_spec[2 + i]], rhs.shape[dims.rhs_spec[2 + i]]
@@ -183,9 +225,11 @@ def _conv_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule
         return (((),) * out.ndim,)
     dims: ConvDimensionNumbers = params["dimension_numbers"]
     if not is_whole(rhs) or lhs.spec[dims.lhs_spec[1]]:
-        raise type_error(f"conv_general_dilated of {lhs.str_short()} and {rhs.str_short()}: the kernel and the features of lhs "
-                         "must not be split for the result's sharding to be clear. Please specify it via the `out_sharding` "
-                         "parameter, or reshard.")  # fmt: skip
+        raise type_error(
+            f"conv_general_dilated of {lhs.str_short()} and {rhs.str_short()}: the kernel and the features of lhs "
+            "must not be split for the result's sharding to be clear. Please specify it via the `out_sharding` "
+            "parameter, or reshard."
+        )
     spec = placed([lhs.spec[dims.lhs_spec[0]], (), *(lhs.spec[d] for d in dims.lhs_spec[2:])], dims.out_spec)
     for d, axes in enumerate(spec):
         if axes:
@@ -208,13 +252,26 @@ def _conv_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Hal
 # -- kernel ----------------------------------------------------------------------------------------------------------------
 
 
-def _conv_kernel(env: Env, lhs: NDArray, rhs: NDArray, *, window_strides: Ints, padding: Pads, lhs_dilation: Ints,
-                 rhs_dilation: Ints, dimension_numbers: ConvDimensionNumbers, feature_group_count: int, batch_group_count: int,
-                 precision: CanonicalPrecision, preferred_element_type: np.dtype[Any] | None,
-                 out_sharding: NamedSharding | None = None) -> NDArray:  # fmt: skip
+def _conv_kernel(
+    env: Env,
+    lhs: NDArray,
+    rhs: NDArray,
+    *,
+    window_strides: Ints,
+    padding: Pads,
+    lhs_dilation: Ints,
+    rhs_dilation: Ints,
+    dimension_numbers: ConvDimensionNumbers,
+    feature_group_count: int,
+    batch_group_count: int,
+    precision: CanonicalPrecision,
+    preferred_element_type: np.dtype[Any] | None,
+    out_sharding: NamedSharding | None = None,
+) -> NDArray:
     dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
-    window = Window(window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count,
-                    batch_group_count)  # fmt: skip
+    window = Window(
+        window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count, batch_group_count
+    )
     return by_algorithm(precision, lambda x, y, to: convolve(x, y, env.lead, window, to), lhs, rhs, dtype)
 
 
@@ -270,56 +327,114 @@ def _sides(
     return zip(*(map(dilated, s, g) for s, g in zip(sizes, (lhs_gaps, rhs_gaps, strides), strict=True)), strict=True)
 
 
-def _conv_back_lhs(ct: Array, aval: ShapedArray, rhs: Any, *, window_strides: Ints, padding: Pads, lhs_dilation: Ints,
-                   rhs_dilation: Ints, dimension_numbers: ConvDimensionNumbers, feature_group_count: int,
-                   batch_group_count: int, precision: CanonicalPrecision, **_: Any) -> Any:  # fmt: skip
+def _conv_back_lhs(
+    ct: Array,
+    aval: ShapedArray,
+    rhs: Any,
+    *,
+    window_strides: Ints,
+    padding: Pads,
+    lhs_dilation: Ints,
+    rhs_dilation: Ints,
+    dimension_numbers: ConvDimensionNumbers,
+    feature_group_count: int,
+    batch_group_count: int,
+    precision: CanonicalPrecision,
+    **_: Any,
+) -> Any:
     dims = dimension_numbers
     lhs_spec, rhs_spec, out_spec = dims
     sides = _sides(dims, aval.shape, rhs.shape, ct.shape, window_strides, lhs_dilation, rhs_dilation)
     pads = [(k - 1 - low, n + low - m) for (n, k, m), (low, _) in zip(sides, padding, strict=True)]
     kernel = _grouped(rhs, rhs_spec[0], rhs_spec[1], max(feature_group_count, batch_group_count))
     out = do.conv_general_dilated(
-        ct, with_dtype(do.rev(kernel, dimensions=tuple(rhs_spec[2:])), ct.aval), window_strides=lhs_dilation,
-        padding=tuple(pads), lhs_dilation=window_strides, rhs_dilation=rhs_dilation,
+        ct,
+        with_dtype(do.rev(kernel, dimensions=tuple(rhs_spec[2:])), ct.aval),
+        window_strides=lhs_dilation,
+        padding=tuple(pads),
+        lhs_dilation=window_strides,
+        rhs_dilation=rhs_dilation,
         dimension_numbers=ConvDimensionNumbers(out_spec, _swapped(rhs_spec), lhs_spec),
-        feature_group_count=max(feature_group_count, batch_group_count), batch_group_count=1, precision=precision,
-        preferred_element_type=None, out_sharding=None if batch_group_count > 1 else cotangent_sharding(aval),
-    )  # fmt: skip
+        feature_group_count=max(feature_group_count, batch_group_count),
+        batch_group_count=1,
+        precision=precision,
+        preferred_element_type=None,
+        out_sharding=None if batch_group_count > 1 else cotangent_sharding(aval),
+    )
     return with_dtype(_grouped(out, lhs_spec[1], lhs_spec[0], batch_group_count), aval)
 
 
-def _conv_back_rhs(ct: Array, lhs: Any, aval: ShapedArray, *, window_strides: Ints, padding: Pads, lhs_dilation: Ints,
-                   rhs_dilation: Ints, dimension_numbers: ConvDimensionNumbers, feature_group_count: int,
-                   batch_group_count: int, precision: CanonicalPrecision, **_: Any) -> Any:  # fmt: skip
+def _conv_back_rhs(
+    ct: Array,
+    lhs: Any,
+    aval: ShapedArray,
+    *,
+    window_strides: Ints,
+    padding: Pads,
+    lhs_dilation: Ints,
+    rhs_dilation: Ints,
+    dimension_numbers: ConvDimensionNumbers,
+    feature_group_count: int,
+    batch_group_count: int,
+    precision: CanonicalPrecision,
+    **_: Any,
+) -> Any:
     """Features are the batch here, and the batch is what is summed over."""
     dims = dimension_numbers
     sides = _sides(dims, lhs.shape, aval.shape, ct.shape, window_strides, lhs_dilation, rhs_dilation)
     pads = [(low, k + m - 1 - n - low) for (n, k, m), (low, _) in zip(sides, padding, strict=True)]
     lhs_spec, rhs_spec, out_spec = map(_swapped, dims)
     out = do.conv_general_dilated(
-        with_dtype(lhs, ct.aval), ct, window_strides=rhs_dilation, padding=tuple(pads), lhs_dilation=lhs_dilation,
-        rhs_dilation=window_strides, dimension_numbers=ConvDimensionNumbers(lhs_spec, out_spec, rhs_spec),
-        feature_group_count=batch_group_count, batch_group_count=feature_group_count, precision=precision,
-        preferred_element_type=None, out_sharding=cotangent_sharding(aval),
-    )  # fmt: skip
+        with_dtype(lhs, ct.aval),
+        ct,
+        window_strides=rhs_dilation,
+        padding=tuple(pads),
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=window_strides,
+        dimension_numbers=ConvDimensionNumbers(lhs_spec, out_spec, rhs_spec),
+        feature_group_count=batch_group_count,
+        batch_group_count=feature_group_count,
+        precision=precision,
+        preferred_element_type=None,
+        out_sharding=cotangent_sharding(aval),
+    )
     return with_dtype(out, aval)
 
 
-conv_general_dilated_p = define_op("conv_general_dilated", type_rule=_conv_type, kernel=_conv_kernel, rule=_conv_rule,
-                                   workspace=_conv_workspace,
-                                   explicit=_conv_explicit, localize=_conv_localize, halo=_conv_halo, typed=True,
-                                   jvp=multilinear_jvp("conv_general_dilated", (0, 1)), transpose=_conv_transpose,
-                                   makes_nan=True, product=True)  # fmt: skip
+conv_general_dilated_p = define_op(
+    "conv_general_dilated",
+    type_rule=_conv_type,
+    kernel=_conv_kernel,
+    rule=_conv_rule,
+    workspace=_conv_workspace,
+    explicit=_conv_explicit,
+    localize=_conv_localize,
+    halo=_conv_halo,
+    typed=True,
+    jvp=multilinear_jvp("conv_general_dilated", (0, 1)),
+    transpose=_conv_transpose,
+    makes_nan=True,
+    product=True,
+)
 
 
 # -- public ------------------------------------------------------------------------------------------------------------------
 
 
-def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
-                         lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
-                         dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, feature_group_count: int = 1,
-                         batch_group_count: int = 1, precision: PrecisionLike = None, preferred_element_type: Any = None,
-                         out_sharding: Any = None) -> Array:  # fmt: skip
+def conv_general_dilated(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Array:
     """The n-dimensional convolution (a correlation: the kernel is not flipped) of `lhs` with the kernel `rhs`.
 
     `dimension_numbers` are layouts such as ``('NHWC', 'HWIO', 'NHWC')``; by default batch and features come first. `padding`
@@ -337,46 +452,95 @@ def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Sequence[int], padd
     spread = (1,) * space if rhs_dilation is None else tuple(index(d) for d in rhs_dilation)
     if isinstance(padding, str):
         if any(d != 1 for d in gaps):
-            raise ValueError("String padding is not implemented for transposed convolution using this op. Give (low, high) pairs, "
-                             "or use conv_transpose.")  # fmt: skip
+            raise ValueError(
+                "String padding is not implemented for transposed convolution using this op. Give (low, high) pairs, "
+                "or use conv_transpose."
+            )
         if len(strides) != space:
-            raise ValueError(f"conv_general_dilated window and window_strides must have the same number of dimensions, but got "
-                             f"{space} and {len(strides)}.")  # fmt: skip
+            raise ValueError(
+                f"conv_general_dilated window and window_strides must have the same number of dimensions, but got "
+                f"{space} and {len(strides)}."
+            )
         window = [dilated(w.shape[d], r) for d, r in zip(dims.rhs_spec[2:], spread, strict=True)]
         pads: Pads = tuple(padtype_to_pads([x.shape[d] for d in dims.lhs_spec[2:]], window, strides, padding))
     else:
         pads = explicit_pads("conv_general_dilated", padding)
     dtype = None if preferred_element_type is None else check_requested(preferred_element_type, "conv_general_dilated")
     sharding = resolve_out_sharding(out_sharding, "conv_general_dilated", x.ndim)
-    return bind(conv_general_dilated_p, x, w, window_strides=strides, padding=pads, lhs_dilation=gaps, rhs_dilation=spread,
-                dimension_numbers=dims, feature_group_count=index(feature_group_count),
-                batch_group_count=index(batch_group_count), precision=canonicalize_precision(precision),
-                preferred_element_type=dtype, out_sharding=sharding)  # fmt: skip
+    return bind(
+        conv_general_dilated_p,
+        x,
+        w,
+        window_strides=strides,
+        padding=pads,
+        lhs_dilation=gaps,
+        rhs_dilation=spread,
+        dimension_numbers=dims,
+        feature_group_count=index(feature_group_count),
+        batch_group_count=index(batch_group_count),
+        precision=canonicalize_precision(precision),
+        preferred_element_type=dtype,
+        out_sharding=sharding,
+    )
 
 
-def conv(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str, precision: PrecisionLike = None,
-         preferred_element_type: Any = None) -> Array:  # fmt: skip
+def conv(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """`conv_general_dilated` of (N, C, space...) with (O, I, space...), without dilations."""
-    return conv_general_dilated(lhs, rhs, window_strides, padding, precision=precision,
-                                preferred_element_type=preferred_element_type)  # fmt: skip
+    return conv_general_dilated(
+        lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
+    )
 
 
-def conv_with_general_padding(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
-                              lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None,
-                              precision: PrecisionLike = None, preferred_element_type: Any = None) -> Array:  # fmt: skip
+def conv_with_general_padding(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None,
+    rhs_dilation: Sequence[int] | None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """`conv_general_dilated` of (N, C, space...) with (O, I, space...)."""
-    return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation=lhs_dilation, rhs_dilation=rhs_dilation,
-                                precision=precision, preferred_element_type=preferred_element_type)  # fmt: skip
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=rhs_dilation,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
 
 
-_TRANSPOSE_LAYOUTS = {2: ("NC", "IO", "NC"), 3: ("NHC", "HIO", "NHC"), 4: ("NHWC", "HWIO", "NHWC"),
-                      5: ("NHWDC", "HWDIO", "NHWDC")}  # fmt: skip
+_TRANSPOSE_LAYOUTS = {
+    2: ("NC", "IO", "NC"),
+    3: ("NHC", "HIO", "NHC"),
+    4: ("NHWC", "HWIO", "NHWC"),
+    5: ("NHWDC", "HWDIO", "NHWDC"),
+}
 
 
-def conv_transpose(lhs: Any, rhs: Any, strides: Sequence[int], padding: str | Sequence[tuple[int, int]],
-                   rhs_dilation: Sequence[int] | None = None, dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
-                   transpose_kernel: bool = False, precision: PrecisionLike = None, preferred_element_type: Any = None,
-                   use_consistent_padding: bool = False) -> Array:  # fmt: skip
+def conv_transpose(
+    lhs: Any,
+    rhs: Any,
+    strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    transpose_kernel: bool = False,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+    use_consistent_padding: bool = False,
+) -> Array:
     """The transposed convolution: `lhs` spread out by `strides`, then convolved. Features are last by default.
 
     'SAME' and 'VALID' name the padding of the forward convolution; pairs are applied as they are unless
@@ -402,15 +566,30 @@ def conv_transpose(lhs: Any, rhs: Any, strides: Sequence[int], padding: str | Se
         perm = list(range(w.ndim))
         perm[dims.rhs_spec[0]], perm[dims.rhs_spec[1]] = dims.rhs_spec[1], dims.rhs_spec[0]
         w = transpose(rev(w, dims.rhs_spec[2:]), perm)
-    return conv_general_dilated(x, w, (1,) * space, pads, strides, spread, dims, precision=precision,
-                                preferred_element_type=preferred_element_type)  # fmt: skip
+    return conv_general_dilated(
+        x,
+        w,
+        (1,) * space,
+        pads,
+        strides,
+        spread,
+        dims,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
 
 
-def conv_general_dilated_patches(lhs: Any, filter_shape: Sequence[int], window_strides: Sequence[int],
-                                 padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None = None,
-                                 rhs_dilation: Sequence[int] | None = None,
-                                 dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: PrecisionLike = None,
-                                 preferred_element_type: Any = None) -> Array:  # fmt: skip
+def conv_general_dilated_patches(
+    lhs: Any,
+    filter_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: Any = None,
+) -> Array:
     """The windows of `lhs` as features: the result has ``C * prod(filter_shape)`` of them, channels major."""
     x = as_array(lhs)
     filter_shape = tuple(filter_shape)
@@ -420,5 +599,15 @@ def conv_general_dilated_patches(lhs: Any, filter_shape: Sequence[int], window_s
     # A convolution per channel with every kernel that picks one element.
     picks = np.eye(size, dtype=x.dtype).reshape(size, 1, *filter_shape)
     kernel = np.tile(picks, (channels, 1, *(1,) * len(filter_shape))).transpose(np.argsort(dims.rhs_spec))
-    return conv_general_dilated(x, kernel, window_strides, padding, lhs_dilation, rhs_dilation, dims, channels,
-                                precision=precision, preferred_element_type=preferred_element_type)  # fmt: skip
+    return conv_general_dilated(
+        x,
+        kernel,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        dims,
+        channels,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )

@@ -37,8 +37,9 @@ class PaddingType(enum.Enum):
     SAME_LOWER = 3
 
 
-def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int],
-                    padding: str | PaddingType) -> list[tuple[int, int]]:  # fmt: skip
+def padtype_to_pads(
+    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: str | PaddingType
+) -> list[tuple[int, int]]:
     """The (low, high) pads that a padding mode means.
 
     RuntimeError for an unknown name, TypeError for what is neither a name nor a `PaddingType`.
@@ -64,8 +65,10 @@ def explicit_pads(name: str, padding: Any) -> Pads:
     try:
         return tuple((index(low), index(high)) for low, high in padding)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{name}: padding should be a mode ('SAME', 'SAME_LOWER', 'VALID') or a sequence of (low, high) "
-                         f"pairs of ints, got {padding!r}.") from error  # fmt: skip
+        raise ValueError(
+            f"{name}: padding should be a mode ('SAME', 'SAME_LOWER', 'VALID') or a sequence of (low, high) "
+            f"pairs of ints, got {padding!r}."
+        ) from error
 
 
 def dilated(size: int, dilation: int) -> int:
@@ -97,13 +100,15 @@ def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Ints, I
             f"convolution dimension_numbers must share one set of spatial letters, got {dimension_numbers}."
         )
     order = [c for c in dimension_numbers[1] if c not in "OI"]
-    lhs, rhs, out = (tuple(layout.index(c) for c in (*pair, *order))
-                     for layout, pair in zip(dimension_numbers, pairs, strict=True))  # fmt: skip
+    lhs, rhs, out = (
+        tuple(layout.index(c) for c in (*pair, *order)) for layout, pair in zip(dimension_numbers, pairs, strict=True)
+    )
     return lhs, rhs, out
 
 
-def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
-                           dimension_numbers: Any) -> ConvDimensionNumbers:  # fmt: skip
+def conv_dimension_numbers(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any
+) -> ConvDimensionNumbers:
     """Layouts, or None for batch, feature and spatial dims in this order, as `ConvDimensionNumbers`; TypeError if unfit."""
     if isinstance(dimension_numbers, ConvDimensionNumbers):
         return dimension_numbers
@@ -119,17 +124,22 @@ def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
     if not isinstance(dimension_numbers, list | tuple):
         raise TypeError(f"convolution dimension_numbers must be a tuple or None, got {type(dimension_numbers)}.")
     if len(dimension_numbers) != 3 or not all(isinstance(x, str) for x in dimension_numbers):
-        raise TypeError("convolution dimension_numbers are three strings such as ('NCHW', 'OIHW', 'NCHW'), got "
-                        f"{dimension_numbers!r}.")  # fmt: skip
+        raise TypeError(
+            "convolution dimension_numbers are three strings such as ('NCHW', 'OIHW', 'NCHW'), got "
+            f"{dimension_numbers!r}."
+        )
     for i, layout in enumerate(dimension_numbers):
         if len(layout) != len(lhs_shape):
-            raise TypeError(f"convolution dimension_numbers[{i}] is {layout!r}, but lhs and rhs have {len(lhs_shape)} dims "
-                            f"(shapes {lhs_shape} and {rhs_shape}).")  # fmt: skip
+            raise TypeError(
+                f"convolution dimension_numbers[{i}] is {layout!r}, but lhs and rhs have {len(lhs_shape)} dims "
+                f"(shapes {lhs_shape} and {rhs_shape})."
+            )
     return ConvDimensionNumbers(*conv_general_permutations(dimension_numbers))
 
 
-def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int], pads: Any,
-                     batch_group_count: int = 1) -> Ints:  # fmt: skip
+def conv_shape_tuple(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int], pads: Any, batch_group_count: int = 1
+) -> Ints:
     """The result's shape for operands in canonical order, (N, C, spatial) and (O, I, spatial), dilations applied."""
     if isinstance(pads, str):
         pads = padtype_to_pads(lhs_shape[2:], rhs_shape[2:], strides, pads)
@@ -146,23 +156,34 @@ def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides
     return (lhs_shape[0] // batch_group_count, rhs_shape[0], *space)
 
 
-def conv_general_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int], padding: Any,
-                             dimension_numbers: Sequence[str]) -> Ints:  # fmt: skip
+def conv_general_shape_tuple(
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Any,
+    dimension_numbers: Sequence[str],
+) -> Ints:
     """The result's shape of a convolution without dilations, in its layout."""
     lhs, rhs, out = conv_general_permutations(dimension_numbers)
     shape = conv_shape_tuple([lhs_shape[d] for d in lhs], [rhs_shape[d] for d in rhs], window_strides, padding)
     return placed(shape, out)
 
 
-def conv_transpose_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int], padding: Any,
-                               dimension_numbers: Sequence[str]) -> Ints:  # fmt: skip
+def conv_transpose_shape_tuple(
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Any,
+    dimension_numbers: Sequence[str],
+) -> Ints:
     """The result's shape of `conv_transpose`, in its layout."""
     lhs, rhs, out = conv_general_permutations(dimension_numbers)
     left, right = [lhs_shape[d] for d in lhs], [rhs_shape[d] for d in rhs]
     if isinstance(padding, str):
         padding = [transpose_pads(k, s, padding) for k, s in zip(right[2:], window_strides, strict=True)]
-    space = ((n - 1) * s - k + 2 + sum(p)
-             for n, k, s, p in zip(left[2:], right[2:], window_strides, padding, strict=True))  # fmt: skip
+    space = (
+        (n - 1) * s - k + 2 + sum(p) for n, k, s, p in zip(left[2:], right[2:], window_strides, padding, strict=True)
+    )
     return placed((left[0], right[0], *space), out)
 
 

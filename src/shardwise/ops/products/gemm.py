@@ -18,8 +18,9 @@ from shardwise.runtime.products.amx import granted
 from shardwise.runtime.products.contraction import DotDims, Ints, NDArray, contract, gemm_plan
 
 
-def contract_as(dtype: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, sum_dims: Ints = (),
-                sum_size: int = 1) -> NDArray:  # fmt: skip
+def contract_as(
+    dtype: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, sum_dims: Ints = (), sum_size: int = 1
+) -> NDArray:
     """`contract` for operands of any element types, with a result of type `dtype`.
 
     16-bit and 8-bit floats are multiplied and added in float32. Integers wrap around as the type of the result does.
@@ -42,8 +43,12 @@ def contract_as(dtype: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dim
 
 # Element types that some processors multiply as they are, and the types in which products are wanted.
 _NARROW = {("bfloat16", "bfloat16", "float32")} | {
-    (f"{u}int8", f"{v}int8", f"{w}int{bits}") for u in ("", "u") for v in ("", "u") for w in ("", "u") for bits in (8, 16, 32)
-}  # fmt: skip
+    (f"{u}int8", f"{v}int8", f"{w}int{bits}")
+    for u in ("", "u")
+    for v in ("", "u")
+    for w in ("", "u")
+    for bits in (8, 16, 32)
+}
 
 
 def _contract_narrow(lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, compute: np.dtype[Any]) -> NDArray | None:
@@ -98,8 +103,9 @@ def _cast_loop(shape: Ints, source: np.dtype[Any], target: np.dtype[Any]) -> Fus
     )
 
 
-def _contract_ints(out: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, sum_dims: Ints,
-                   sum_size: int) -> NDArray:  # fmt: skip
+def _contract_ints(
+    out: np.dtype[Any], lhs: NDArray, rhs: NDArray, lead: int, dims: DotDims, sum_dims: Ints, sum_size: int
+) -> NDArray:
     """Integer products by floating-point BLAS wherever no rounding can occur."""
     sums = [max(lhs.shape[d], rhs.shape[d]) for d in sum_dims]
     depth = prod(lhs.shape[d + lead] for d in dims[0][0]) * prod(sums) * sum_size

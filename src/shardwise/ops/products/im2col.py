@@ -96,8 +96,11 @@ def convolve(lhs: NDArray, rhs: NDArray, lead: int, window: Window, dtype: np.dt
     position = {i: p for p, i in enumerate(both)} | {i: nb + p for p, i in enumerate(left)}
     position |= {i: at_group + 1 + p for p, i in enumerate(right)}
     dims: list[Ints] = [()] * (space + 2)
-    for where, d in zip([(at_n,), (at_group, at_group + 1 + nr), *((at_space + i,) for i in range(space))],
-                        window.dims.out_spec, strict=True):  # fmt: skip
+    for where, d in zip(
+        [(at_n,), (at_group, at_group + 1 + nr), *((at_space + i,) for i in range(space))],
+        window.dims.out_spec,
+        strict=True,
+    ):
         dims[d] = where
     shape = [max(lhs.shape[i], rhs.shape[i]) for i in range(lead)] + [prod(out.shape[p] for p in d) for d in dims]
     order = [*(position[i] for i in range(lead) if i in position), *(p for d in dims for p in d)]
@@ -143,8 +146,10 @@ def _padded(x: NDArray, nb: int, nl: int, window: Window, features_last: bool, d
 
 def _counts(sizes: Ints, taps: Ints, window: Window) -> Ints:
     """The places of the window in space of these sizes, pads and gaps included."""
-    return tuple(window_count(s, dilated(k, r), t)
-                 for s, k, r, t in zip(sizes, taps, window.rhs_dilation, window.strides, strict=True))  # fmt: skip
+    return tuple(
+        window_count(s, dilated(k, r), t)
+        for s, k, r, t in zip(sizes, taps, window.rhs_dilation, window.strides, strict=True)
+    )
 
 
 def _few(sizes: Ints, taps: Ints, window: Window) -> bool:

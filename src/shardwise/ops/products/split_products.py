@@ -62,12 +62,16 @@ def check_algorithm(precision: CanonicalPrecision, lhs: np.dtype[Any], rhs: np.d
     if steps is None:
         return
     if steps is _ANY and not all(t.name.startswith("float8") for t in (lhs, rhs)):
-        raise ValueError(f"The dot algorithm '{precision}' requires both inputs to have float8 dtypes. Got {lhs.name} and {rhs.name} "
-                         "instead: cast them, or choose an algorithm by the types of the inputs.")  # fmt: skip
+        raise ValueError(
+            f"The dot algorithm '{precision}' requires both inputs to have float8 dtypes. Got {lhs.name} and {rhs.name} "
+            "instead: cast them, or choose an algorithm by the types of the inputs."
+        )
     if min(steps[3:]) < 1 or steps.products > steps.lhs_parts * steps.rhs_parts:
-        raise ValueError(f"A dot algorithm takes one or more parts of each operand, and of their products as many as there are at most; "
-                         f"got lhs_component_count={steps.lhs_parts}, rhs_component_count={steps.rhs_parts} and "
-                         f"num_primitive_operations={steps.products}.")  # fmt: skip
+        raise ValueError(
+            f"A dot algorithm takes one or more parts of each operand, and of their products as many as there are at most; "
+            f"got lhs_component_count={steps.lhs_parts}, rhs_component_count={steps.rhs_parts} and "
+            f"num_primitive_operations={steps.products}."
+        )
 
 
 def by_algorithm(

@@ -58,8 +58,10 @@ _BITS = {bits: np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
 
 def _check_keys(name: str, t: ShapedArray) -> None:
     if not isinstance(t.dtype, KeyDtype):
-        raise TypeError(f"{name} takes an array of PRNG keys, got {t.str_short()}. Make one with random.key, or from uint32 words "
-                        "with random.wrap_key_data.")  # fmt: skip
+        raise TypeError(
+            f"{name} takes an array of PRNG keys, got {t.str_short()}. Make one with random.key, or from uint32 words "
+            "with random.wrap_key_data."
+        )
 
 
 # -- between integers, words and keys -----------------------------------------------------------------------------------------
@@ -96,15 +98,20 @@ def _word_rule(words: Shape, keys: Shape, into_words: bool) -> Rule:
 
 def _wrap_type(words: ShapedArray) -> ShapedArray:
     if words.dtype != _UINT32 or words.shape[-1:] != (2,):
-        raise TypeError(f"the data of threefry keys is uint32 with a last dim of size 2, got {words.str_short()}. "
-                        "Use random.key or random.PRNGKey to make keys.")  # fmt: skip
+        raise TypeError(
+            f"the data of threefry keys is uint32 with a last dim of size 2, got {words.str_short()}. "
+            "Use random.key or random.PRNGKey to make keys."
+        )
     return ShapedArray(words.shape[:-1], key_dtype)
 
 
 random_wrap_p = define_op(
-    "random_wrap", type_rule=_wrap_type, kernel=lambda env, words: threefry.key_from_words(words),
-    rule=lambda ins, outs, params: _word_rule(ins[0].shape, outs[0].shape, into_words=False), keys=MAKES,
-)  # fmt: skip
+    "random_wrap",
+    type_rule=_wrap_type,
+    kernel=lambda env, words: threefry.key_from_words(words),
+    rule=lambda ins, outs, params: _word_rule(ins[0].shape, outs[0].shape, into_words=False),
+    keys=MAKES,
+)
 
 
 def random_wrap(words: Any) -> Array:
@@ -118,9 +125,12 @@ def _unwrap_type(keys: ShapedArray) -> ShapedArray:
 
 
 random_unwrap_p = define_op(
-    "random_unwrap", type_rule=_unwrap_type, kernel=lambda env, keys: threefry.key_words(keys),
-    rule=lambda ins, outs, params: _word_rule(outs[0].shape, ins[0].shape, into_words=True), keys=LEAVES,
-)  # fmt: skip
+    "random_unwrap",
+    type_rule=_unwrap_type,
+    kernel=lambda env, keys: threefry.key_words(keys),
+    rule=lambda ins, outs, params: _word_rule(outs[0].shape, ins[0].shape, into_words=True),
+    keys=LEAVES,
+)
 
 
 def random_unwrap(keys: Any) -> Array:
@@ -205,8 +215,15 @@ def _appended_type(keys: ShapedArray, dtype: Any, params: dict[str, Any]) -> Sha
     return in_context(out) if keys.mesh is None else out
 
 
-def _made(env: Env, keys: Block, shape: Shape, block_shape: Shape, shard_axes: ShardAxes, whole: Callable[..., Block],
-          part: Callable[..., Block]) -> Block:  # fmt: skip
+def _made(
+    env: Env,
+    keys: Block,
+    shape: Shape,
+    block_shape: Shape,
+    shard_axes: ShardAxes,
+    whole: Callable[..., Block],
+    part: Callable[..., Block],
+) -> Block:
     """The blocks that the devices along `shard_axes` make.
 
     Where they share a key, their blocks are views of the whole, which is made in one go and in its own memory order.
@@ -230,8 +247,15 @@ def _split_type(keys: ShapedArray, **params: Any) -> ShapedArray:
     return _appended_type(keys, key_dtype, params)
 
 
-def _split_kernel(env: Env, keys: Block, *, shape: Shape, out_sharding: Any, block_shape: Shape | None = None,
-                  shard_axes: ShardAxes = ()) -> Block:  # fmt: skip
+def _split_kernel(
+    env: Env,
+    keys: Block,
+    *,
+    shape: Shape,
+    out_sharding: Any,
+    block_shape: Shape | None = None,
+    shard_axes: ShardAxes = (),
+) -> Block:
     if not shard_axes:
         return threefry.split(keys, shape)
     assert block_shape is not None
@@ -240,9 +264,15 @@ def _split_kernel(env: Env, keys: Block, *, shape: Shape, out_sharding: Any, blo
 
 # `shape` is the global shape; `block_shape` and `shard_axes` say which part of it a device makes.
 random_split_p = define_op(
-    "random_split", type_rule=_split_type, kernel=_split_kernel, rule=_appended_rule, localize=_appended_localize,
-    place=_appended_place, explicit=_appended_explicit, keys=SPLITS,
-)  # fmt: skip
+    "random_split",
+    type_rule=_split_type,
+    kernel=_split_kernel,
+    rule=_appended_rule,
+    localize=_appended_localize,
+    place=_appended_place,
+    explicit=_appended_explicit,
+    keys=SPLITS,
+)
 
 
 def random_split(keys: Any, shape: Shape, out_sharding: NamedSharding | None = None) -> Array:
@@ -259,23 +289,40 @@ def _bits_type(keys: ShapedArray, *, bit_width: int, **params: Any) -> ShapedArr
     return _appended_type(keys, _BITS[bit_width], params)
 
 
-def _bits_kernel(env: Env, keys: Block, *, bit_width: int, shape: Shape, out_sharding: Any,
-                 block_shape: Shape | None = None, shard_axes: ShardAxes = ()) -> Block:  # fmt: skip
+def _bits_kernel(
+    env: Env,
+    keys: Block,
+    *,
+    bit_width: int,
+    shape: Shape,
+    out_sharding: Any,
+    block_shape: Shape | None = None,
+    shard_axes: ShardAxes = (),
+) -> Block:
     if not shard_axes:
         return threefry.random_bits(keys, bit_width, shape)
     assert block_shape is not None
     return _made(
-        env, keys, shape, block_shape, shard_axes,
+        env,
+        keys,
+        shape,
+        block_shape,
+        shard_axes,
         lambda keys, shape: threefry.random_bits(keys, bit_width, shape),
         lambda keys, *place: threefry.random_bits_block(keys, bit_width, *place),
-    )  # fmt: skip
+    )
 
 
 # The kernel makes all bits itself; where a fused loop can make them among what is done with them, see `_by_counters`.
 random_block_p = define_op(
-    "random_block", type_rule=_bits_type, kernel=_bits_kernel, rule=_appended_rule, localize=_appended_localize,
-    place=_appended_place, explicit=_appended_explicit,
-)  # fmt: skip
+    "random_block",
+    type_rule=_bits_type,
+    kernel=_bits_kernel,
+    rule=_appended_rule,
+    localize=_appended_localize,
+    place=_appended_place,
+    explicit=_appended_explicit,
+)
 
 
 def _bits_inline(eqn: Equation) -> Program:
@@ -311,8 +358,15 @@ def _bits_batch(size: int, axis_name: Any, values: Any, dims: Any, params: Param
     return [bind(random_bits_p, keys, **{**params, "out_sharding": sharding})], [0]
 
 
-random_bits_p = define_op("random_bits", type_rule=_bits_type, rule=_appended_rule, explicit=_appended_explicit,
-                          inline=_bits_inline, batch=_bits_batch, keys=DRAWS)  # fmt: skip
+random_bits_p = define_op(
+    "random_bits",
+    type_rule=_bits_type,
+    rule=_appended_rule,
+    explicit=_appended_explicit,
+    inline=_bits_inline,
+    batch=_bits_batch,
+    keys=DRAWS,
+)
 
 
 def random_bits(keys: Any, bit_width: int, shape: Shape, out_sharding: NamedSharding | None = None) -> Array:
@@ -338,9 +392,12 @@ def _split_halves_type(keys: ShapedArray, *, shape: Shape) -> ShapedArray:
 
 
 random_split_halves_p = define_op(
-    "random_split_halves", type_rule=_split_halves_type, rule=_whole_rule,
-    kernel=lambda env, keys, *, shape: threefry_halves.split(keys, shape), keys=SPLITS,
-)  # fmt: skip
+    "random_split_halves",
+    type_rule=_split_halves_type,
+    rule=_whole_rule,
+    kernel=lambda env, keys, *, shape: threefry_halves.split(keys, shape),
+    keys=SPLITS,
+)
 
 
 def _bits_halves_type(keys: ShapedArray, *, bit_width: int, shape: Shape) -> ShapedArray:
@@ -351,9 +408,11 @@ def _bits_halves_type(keys: ShapedArray, *, bit_width: int, shape: Shape) -> Sha
 
 
 random_bits_halves_p = define_op(
-    "random_bits_halves", type_rule=_bits_halves_type, rule=_whole_rule,
+    "random_bits_halves",
+    type_rule=_bits_halves_type,
+    rule=_whole_rule,
     kernel=lambda env, keys, *, bit_width, shape: threefry_halves.random_bits(keys, bit_width, shape),
-)  # fmt: skip
+)
 
 
 def _laid_out(x: Array, out_sharding: NamedSharding | None) -> Array:
@@ -406,15 +465,17 @@ def _counted(n: int) -> Block:
     return _kept[:n]
 
 
-def _counters_type(*, shape: Shape, mesh: Any, spec: Spec, block_shape: Shape | None = None,
-                   shard_axes: ShardAxes = ()) -> ShapedArray:  # fmt: skip
+def _counters_type(
+    *, shape: Shape, mesh: Any, spec: Spec, block_shape: Shape | None = None, shard_axes: ShardAxes = ()
+) -> ShapedArray:
     if block_shape is not None:
         return ShapedArray(block_shape, _UINT32, vma=frozenset(a for axes in shard_axes for a in axes))
     return ShapedArray(shape, _UINT32, mesh=mesh, spec=spec)
 
 
-def _counters_kernel(env: Env, *, shape: Shape, mesh: Any, spec: Spec, block_shape: Shape | None = None,
-                     shard_axes: ShardAxes = ()) -> Block:  # fmt: skip
+def _counters_kernel(
+    env: Env, *, shape: Shape, mesh: Any, spec: Spec, block_shape: Shape | None = None, shard_axes: ShardAxes = ()
+) -> Block:
     out, cut = _counted(math.prod(shape)).reshape((1,) * env.lead + shape), all_slice.kernel
     assert cut is not None
     for d, axes in enumerate(shard_axes):
@@ -434,9 +495,14 @@ def _counters_place(params: Params, in_dims: Any, out_dims: tuple[ShardAxes, ...
 
 # The low words of an array's row-major indices.
 random_counters_p = define_op(
-    "random_counters", type_rule=_counters_type, kernel=_counters_kernel, rule=_counters_rule, typed=True,
-    localize=lambda params, in_types, out_types: {**params, "block_shape": out_types[0].shape}, place=_counters_place,
-)  # fmt: skip
+    "random_counters",
+    type_rule=_counters_type,
+    kernel=_counters_kernel,
+    rule=_counters_rule,
+    typed=True,
+    localize=lambda params, in_types, out_types: {**params, "block_shape": out_types[0].shape},
+    place=_counters_place,
+)
 
 
 def _threefry_type(word0: ShapedArray, word1: ShapedArray, counters: ShapedArray, *, bit_width: int) -> ShapedArray:
@@ -463,5 +529,9 @@ def _threefry_lanes(w: Lanes, word0: Lane, word1: Lane, counter: Lane, *, bit_wi
     return w.convert(w.binary("xor", x0, x1), f"uint{bit_width}")
 
 
-threefry_bits_p = define_op("threefry_bits", type_rule=_threefry_type, kernel=_threefry_kernel,
-                            emit=Emit(_threefry_lanes, "u", exact=True, cost=80))  # fmt: skip
+threefry_bits_p = define_op(
+    "threefry_bits",
+    type_rule=_threefry_type,
+    kernel=_threefry_kernel,
+    emit=Emit(_threefry_lanes, "u", exact=True, cost=80),
+)

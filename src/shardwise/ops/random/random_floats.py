@@ -82,9 +82,12 @@ def _unit_floats_lanes(w: Lanes, bits: Lane, *, dtype: Any) -> Lane:
     return w.mul(floats, w.like(2.0**-mantissa, floats))
 
 
-unit_floats_p = define_op("unit_floats", type_rule=_unit_floats_type,
-                          kernel=lambda env, bits, dtype: unit_floats_block(bits, dtype),
-                          emit=Emit(_unit_floats_lanes, "u", exact=True, cost=3))  # fmt: skip
+unit_floats_p = define_op(
+    "unit_floats",
+    type_rule=_unit_floats_type,
+    kernel=lambda env, bits, dtype: unit_floats_block(bits, dtype),
+    emit=Emit(_unit_floats_lanes, "u", exact=True, cost=3),
+)
 
 
 def unit_floats(bits: Any, dtype: Any) -> Array:
@@ -154,8 +157,9 @@ def _mul_add_lanes(w: Lanes, x: Lane, y: Lane, z: Lane) -> Lane:
     return w.fma(x, y, z)
 
 
-mul_add_p = define_op("mul_add", type_rule=_mul_add_type, jvp=_mul_add_jvp, kernel=_mul_add_kernel,
-                      emit=Emit(_mul_add_lanes, "f"))  # fmt: skip
+mul_add_p = define_op(
+    "mul_add", type_rule=_mul_add_type, jvp=_mul_add_jvp, kernel=_mul_add_kernel, emit=Emit(_mul_add_lanes, "f")
+)
 
 
 def mul_add(x: Any, y: Any, z: Any) -> Array:
@@ -166,12 +170,34 @@ def mul_add(x: Any, y: Any, z: Any) -> Array:
 # -- uniform to normal ------------------------------------------------------------------------------------------------------------------
 
 # M. Giles, "Approximating the erfinv function" (2010): polynomials in w = -log(1 - x*x), about 2.5 and, for sqrt(w), about 3.
-_CENTRE: tuple[Any, ...] = tuple(np.float32(c) for c in (
-    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727,
-    1.50140941))  # fmt: skip
-_TAILS: tuple[Any, ...] = tuple(np.float32(c) for c in (
-    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406,
-    2.83297682))  # fmt: skip
+_CENTRE: tuple[Any, ...] = tuple(
+    np.float32(c)
+    for c in (
+        2.81022636e-08,
+        3.43273939e-07,
+        -3.5233877e-06,
+        -4.39150654e-06,
+        0.00021858087,
+        -0.00125372503,
+        -0.00417768164,
+        0.246640727,
+        1.50140941,
+    )
+)
+_TAILS: tuple[Any, ...] = tuple(
+    np.float32(c)
+    for c in (
+        -0.000200214257,
+        0.000100950558,
+        0.00134934322,
+        -0.00367342844,
+        0.00573950773,
+        -0.0076224613,
+        0.00943887047,
+        1.00167406,
+        2.83297682,
+    )
+)
 
 
 def _horner(coefficients: tuple[Any, ...], w: Block, out: Block) -> None:
@@ -234,8 +260,13 @@ def _erf_inv_lanes(w: Lanes, x: Lane) -> Lane:
     return w.mul(w.select(w.compare("lt", v, w.like(5, v)), centre, tails), x)
 
 
-erf_inv_p = define_op("erf_inv_giles", type_rule=_erf_inv_type, kernel=lambda env, x: erf_inv_block(x), jvp=_erf_inv_jvp,
-                      emit=Emit(_erf_inv_lanes, "f", cost=40))  # fmt: skip
+erf_inv_p = define_op(
+    "erf_inv_giles",
+    type_rule=_erf_inv_type,
+    kernel=lambda env, x: erf_inv_block(x),
+    jvp=_erf_inv_jvp,
+    emit=Emit(_erf_inv_lanes, "f", cost=40),
+)
 
 
 def erf_inv(x: Any) -> Array:

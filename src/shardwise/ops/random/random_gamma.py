@@ -106,8 +106,9 @@ def _sample(draws: Draws, keys: Block, alpha: Block, log_space: bool) -> Block:
         return d * v * np.where(large, one, np.power(one - u, one / alpha))
 
 
-def _random_gamma_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...], *, log_space: bool,
-                      partitionable: bool) -> tuple[Any, Any]:  # fmt: skip
+def _random_gamma_jvp(
+    primals: tuple[Any, ...], tangents: tuple[Any, ...], *, log_space: bool, partitionable: bool
+) -> tuple[Any, Any]:
     from shardwise.ops.elementwise.binary import div, max, mul
 
     out = bind(random_gamma_p, *primals, log_space=log_space, partitionable=partitionable)

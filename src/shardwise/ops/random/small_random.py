@@ -142,12 +142,14 @@ def random_writable(eqn: Equation) -> bool:
     return not any(eqn.params.get("shard_axes", ()))
 
 
-WRITERS.update({
-    random_split_p: _split,
-    random_block_p: _block,
-    random_fold_in_p: _fold_in,
-    random_wrap_p: _wrap,
-    random_unwrap_p: _unwrap,
-    random_words_p: _words,
-    random_clone_p: lambda body, eqn, values, wanted: [values[0]],
-})  # fmt: skip
+WRITERS.update(
+    {
+        random_split_p: _split,
+        random_block_p: _block,
+        random_fold_in_p: _fold_in,
+        random_wrap_p: _wrap,
+        random_unwrap_p: _unwrap,
+        random_words_p: _words,
+        random_clone_p: lambda body, eqn, values, wanted: [values[0]],
+    }
+)

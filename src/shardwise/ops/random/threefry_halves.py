@@ -46,8 +46,10 @@ def random_bits(keys: Any, bit_width: int, shape: Sequence[int]) -> Any:
 def _hashed(keys: Any, count: int) -> Any:
     """`count` words from each key: u64[...] -> u32[..., count]."""
     if count > _MOST:
-        raise NotImplementedError(f"{count} random words in one array need counters of more than 32 bits: draw them in parts, or turn "
-                                  "jax_threefry_partitionable on.")  # fmt: skip
+        raise NotImplementedError(
+            f"{count} random words in one array need counters of more than 32 bits: draw them in parts, or turn "
+            "jax_threefry_partitionable on."
+        )
     words = threefry.key_words(keys)
     half = -(-count // 2)
     second = np.arange(half, 2 * half, dtype=np.uint32)

@@ -188,16 +188,47 @@ def _define(name: str, running: Running, accepts: str, **derivative: Any) -> Op:
     )
 
 
-cumsum_p = _define("cumsum", SUM, "iufc", jvp="linear", transpose=_sum_transpose,
-                   partition=_partition(add_p, lambda dtype: 0), makes_nan=True)  # fmt: skip
-cumprod_p = _define("cumprod", PRODUCT, "iufc", jvp=_scan_jvp("cumprod", _product),
-                    partition=_partition(mul_p, lambda dtype: 1), makes_nan=True)  # fmt: skip
-cummax_p = _define("cummax", MAXIMUM, "iufc", jvp=_tree_jvp("cummax", _extremum("max")),
-                   partition=_partition(max_p, _least), makes_nan=True)  # fmt: skip
-cummin_p = _define("cummin", MINIMUM, "iufc", jvp=_tree_jvp("cummin", _extremum("min")),
-                   partition=_partition(min_p, _greatest), makes_nan=True)  # fmt: skip
-cumlogsumexp_p = _define("cumlogsumexp", LOG_SUM, "f", jvp=_scan_jvp("cumlogsumexp", _log_sum),
-                         partition=_partition(_log_add, _least), makes_nan=True)  # fmt: skip
+cumsum_p = _define(
+    "cumsum",
+    SUM,
+    "iufc",
+    jvp="linear",
+    transpose=_sum_transpose,
+    partition=_partition(add_p, lambda dtype: 0),
+    makes_nan=True,
+)
+cumprod_p = _define(
+    "cumprod",
+    PRODUCT,
+    "iufc",
+    jvp=_scan_jvp("cumprod", _product),
+    partition=_partition(mul_p, lambda dtype: 1),
+    makes_nan=True,
+)
+cummax_p = _define(
+    "cummax",
+    MAXIMUM,
+    "iufc",
+    jvp=_tree_jvp("cummax", _extremum("max")),
+    partition=_partition(max_p, _least),
+    makes_nan=True,
+)
+cummin_p = _define(
+    "cummin",
+    MINIMUM,
+    "iufc",
+    jvp=_tree_jvp("cummin", _extremum("min")),
+    partition=_partition(min_p, _greatest),
+    makes_nan=True,
+)
+cumlogsumexp_p = _define(
+    "cumlogsumexp",
+    LOG_SUM,
+    "f",
+    jvp=_scan_jvp("cumlogsumexp", _log_sum),
+    partition=_partition(_log_add, _least),
+    makes_nan=True,
+)
 
 
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:

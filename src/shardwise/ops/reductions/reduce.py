@@ -192,11 +192,21 @@ def _define(name: str, reduction: str, accepts: str, **fields: Any) -> Op:
     is_sum = reduction == "sum"
     monoid = MONOIDS[reduction]
     kernel = _sum_kernel if is_sum else _folding_kernel(reduction)
-    return define_op(name, type_rule=_reduce_type(name, accepts), rule=reduce_rule, reduction=reduction,
-                     fold=monoid.fold, kernel=kernel, compile=_folding_compile(monoid, kernel),
-                     absorbs=all_reduce if is_sum else None,
-                     explicit=_reduce_explicit, localize=_localize if is_sum else None,
-                     rewrite=_of_single_elements, batch=shifting(name, "axes"), **fields)  # fmt: skip
+    return define_op(
+        name,
+        type_rule=_reduce_type(name, accepts),
+        rule=reduce_rule,
+        reduction=reduction,
+        fold=monoid.fold,
+        kernel=kernel,
+        compile=_folding_compile(monoid, kernel),
+        absorbs=all_reduce if is_sum else None,
+        explicit=_reduce_explicit,
+        localize=_localize if is_sum else None,
+        rewrite=_of_single_elements,
+        batch=shifting(name, "axes"),
+        **fields,
+    )
 
 
 def _sum_transpose(ct: Any, x: Any, *, axes: Dims, **_: Any) -> list[Any]:
@@ -338,12 +348,28 @@ def _arg_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule)
     return ((*spec[:axis], *spec[axis + 1 :]),)
 
 
-argmax_p = define_op("argmax", type_rule=_arg_type("argmax"), kernel=_arg_kernel(largest=True), rule=_arg_rule,
-                     fold=folds.ARGMAX, partition=along_split_dims(reduce_max_p, "max"),
-                     explicit=_arg_explicit, batch=shifting("argmax", "axes"), shown=_WITH_SHARDING)  # fmt: skip
-argmin_p = define_op("argmin", type_rule=_arg_type("argmin"), kernel=_arg_kernel(largest=False), rule=_arg_rule,
-                     fold=folds.ARGMIN, partition=along_split_dims(reduce_min_p, "min"),
-                     explicit=_arg_explicit, batch=shifting("argmin", "axes"), shown=_WITH_SHARDING)  # fmt: skip
+argmax_p = define_op(
+    "argmax",
+    type_rule=_arg_type("argmax"),
+    kernel=_arg_kernel(largest=True),
+    rule=_arg_rule,
+    fold=folds.ARGMAX,
+    partition=along_split_dims(reduce_max_p, "max"),
+    explicit=_arg_explicit,
+    batch=shifting("argmax", "axes"),
+    shown=_WITH_SHARDING,
+)
+argmin_p = define_op(
+    "argmin",
+    type_rule=_arg_type("argmin"),
+    kernel=_arg_kernel(largest=False),
+    rule=_arg_rule,
+    fold=folds.ARGMIN,
+    partition=along_split_dims(reduce_min_p, "min"),
+    explicit=_arg_explicit,
+    batch=shifting("argmin", "axes"),
+    shown=_WITH_SHARDING,
+)
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:

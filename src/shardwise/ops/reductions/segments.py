@@ -19,9 +19,16 @@ __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
 
 def _segment(name: str, reduction: str, scatter: Callable[..., Array]) -> Callable[..., Array]:
-    def segment(data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
-                unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
-                out_sharding: Any = None) -> Array:  # fmt: skip
+    def segment(
+        data: Any,
+        segment_ids: Any,
+        num_segments: int | None = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        bucket_size: int | None = None,
+        mode: Any = None,
+        out_sharding: Any = None,
+    ) -> Array:
         if bucket_size is not None:
             raise NotImplementedError(
                 f"{name}: bucket_size is not supported; sums are exact enough without. Leave it out."
@@ -41,8 +48,15 @@ def _segment(name: str, reduction: str, scatter: Callable[..., Array]) -> Callab
         out = full((num_segments, *values.shape[ids.ndim :]), MONOIDS[reduction].identity(values.dtype), values.dtype)
         window = tuple(range(ids.ndim, values.ndim))
         numbers = ScatterDimensionNumbers(window, (0,), (0,))
-        return scatter(out, expand_dims(ids, (ids.ndim,)), values, numbers, indices_are_sorted=indices_are_sorted,
-                       unique_indices=unique_indices, mode=mode)  # fmt: skip
+        return scatter(
+            out,
+            expand_dims(ids, (ids.ndim,)),
+            values,
+            numbers,
+            indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices,
+            mode=mode,
+        )
 
     segment.__name__ = segment.__qualname__ = name
     segment.__doc__ = (

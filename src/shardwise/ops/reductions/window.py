@@ -40,8 +40,13 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.monoids import MONOIDS
 from shardwise.sharding.rule import Kind, Rule
 
-__all__ = ["reduce_window", "reduce_window_max_p", "reduce_window_min_p", "reduce_window_shape_tuple",
-           "reduce_window_sum_p"]  # fmt: skip
+__all__ = [
+    "reduce_window",
+    "reduce_window_max_p",
+    "reduce_window_min_p",
+    "reduce_window_shape_tuple",
+    "reduce_window_sum_p",
+]
 
 Ints = tuple[int, ...]
 
@@ -49,9 +54,14 @@ Ints = tuple[int, ...]
 # -- types and rules -------------------------------------------------------------------------------------------------------
 
 
-def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: Sequence[int], window_strides: Sequence[int],
-                              padding: Sequence[tuple[int, int]], base_dilation: Sequence[int] | None = None,
-                              window_dilation: Sequence[int] | None = None) -> Ints:  # fmt: skip
+def reduce_window_shape_tuple(
+    operand_shape: Sequence[int],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> Ints:
     """How many windows there are along each dim."""
     sizes = list(operand_shape) if base_dilation is None else map(dilated, operand_shape, base_dilation)
     windows = list(window_dimensions) if window_dilation is None else map(dilated, window_dimensions, window_dilation)
@@ -62,23 +72,40 @@ def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: S
 def _check_window(x: ShapedArray, window_dimensions: Ints, **others: Sequence[Any]) -> None:
     """TypeError unless the window has an entry per dim of the operand, all of them sensible."""
     if len(window_dimensions) != x.ndim:
-        raise TypeError(f"reduce_window got the wrong number of window_dimensions for operand: operand shape {x.shape} with "
-                        f"window_dimensions {window_dimensions}.")  # fmt: skip
+        raise TypeError(
+            f"reduce_window got the wrong number of window_dimensions for operand: operand shape {x.shape} with "
+            f"window_dimensions {window_dimensions}."
+        )
     for name, entries in others.items():
         if len(entries) != x.ndim:
-            raise TypeError(f"reduce_window got inconsistent {name} and window_dimensions: {name} {entries} and "
-                            f"window_dimensions {window_dimensions}.")  # fmt: skip
+            raise TypeError(
+                f"reduce_window got inconsistent {name} and window_dimensions: {name} {entries} and "
+                f"window_dimensions {window_dimensions}."
+            )
     for name, entries in {"window_dimensions": window_dimensions, **others}.items():
         if name != "padding" and any(n < 1 for n in entries):
             raise TypeError(f"reduce_window {name} must be positive, got {entries}.")
 
 
 def _window_type(name: str, accepts: str) -> Callable[..., ShapedArray]:
-    def rule(x: ShapedArray, *, window_dimensions: Ints, window_strides: Ints, padding: Pads, base_dilation: Ints,
-             window_dilation: Ints) -> ShapedArray:  # fmt: skip
+    def rule(
+        x: ShapedArray,
+        *,
+        window_dimensions: Ints,
+        window_strides: Ints,
+        padding: Pads,
+        base_dilation: Ints,
+        window_dilation: Ints,
+    ) -> ShapedArray:
         check_kind(name, x, accepts)
-        _check_window(x, window_dimensions, window_strides=window_strides, padding=padding, base_dilation=base_dilation,
-                      window_dilation=window_dilation)  # fmt: skip
+        _check_window(
+            x,
+            window_dimensions,
+            window_strides=window_strides,
+            padding=padding,
+            base_dilation=base_dilation,
+            window_dilation=window_dilation,
+        )
         shape = reduce_window_shape_tuple(
             x.shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
         )
@@ -113,10 +140,14 @@ def _window_specs(in_types: Types, out_types: Types, params: Params, rule: Rule)
 def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
     """A window over a whole dim covers the local part of it."""
     (x,), (out,) = in_types, out_types
-    shape = reduce_window_shape_tuple(x.shape, *(params[k] for k in ("window_dimensions", "window_strides", "padding",
-                                                                    "base_dilation", "window_dilation")))  # fmt: skip
-    windows = tuple(x.shape[d] if n != out.shape[d] else w
-                    for d, (n, w) in enumerate(zip(shape, params["window_dimensions"], strict=True)))  # fmt: skip
+    shape = reduce_window_shape_tuple(
+        x.shape,
+        *(params[k] for k in ("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation")),
+    )
+    windows = tuple(
+        x.shape[d] if n != out.shape[d] else w
+        for d, (n, w) in enumerate(zip(shape, params["window_dimensions"], strict=True))
+    )
     return {**params, "window_dimensions": windows}
 
 
@@ -124,8 +155,16 @@ def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
 
 
 def _window_kernel(reduction: str) -> Callable[..., Block]:
-    def kernel(env: Env, x: Block, *, window_dimensions: Ints, window_strides: Ints, padding: Pads, base_dilation: Ints,
-               window_dilation: Ints) -> Block:  # fmt: skip
+    def kernel(
+        env: Env,
+        x: Block,
+        *,
+        window_dimensions: Ints,
+        window_strides: Ints,
+        padding: Pads,
+        base_dilation: Ints,
+        window_dilation: Ints,
+    ) -> Block:
         dtype = x.dtype
         narrow = reduction in ("sum", "prod") and dtype.itemsize < 4 and dtype_kind(dtype) == "f"
         fill = MONOIDS[reduction].identity(dtype)
@@ -193,18 +232,35 @@ def _window_halo(reduction: str) -> Callable[..., Halo | None]:
 # -- derivatives ---------------------------------------------------------------------------------------------------------------
 
 
-def _sum_transpose(ct: Any, x: Any, *, window_dimensions: Ints, window_strides: Ints, padding: Pads, base_dilation: Ints,
-                   window_dilation: Ints) -> list[Any]:  # fmt: skip
+def _sum_transpose(
+    ct: Any,
+    x: Any,
+    *,
+    window_dimensions: Ints,
+    window_strides: Ints,
+    padding: Pads,
+    base_dilation: Ints,
+    window_dilation: Ints,
+) -> list[Any]:
     """Each element gets the cotangents of the windows that it lies in: those of the windows of the spread cotangent."""
     edges = []
-    for n, m, window, stride, (low, _), base, gap in zip(x.aval.shape, ct.shape, window_dimensions, window_strides, padding,
-                                                        base_dilation, window_dilation, strict=True):  # fmt: skip
+    for n, m, window, stride, (low, _), base, gap in zip(
+        x.aval.shape, ct.shape, window_dimensions, window_strides, padding, base_dilation, window_dilation, strict=True
+    ):
         reach = dilated(window, gap) - 1
         edges.append((reach - low, dilated(n, base) + low - dilated(m, stride), stride - 1))
     ones = (1,) * ct.ndim
     spread = do.pad(ct, 0, padding_config=tuple(edges))
-    return [do.reduce_window_sum(spread, window_dimensions=window_dimensions, window_strides=base_dilation,
-                                 padding=((0, 0),) * ct.ndim, base_dilation=ones, window_dilation=window_dilation)]  # fmt: skip
+    return [
+        do.reduce_window_sum(
+            spread,
+            window_dimensions=window_dimensions,
+            window_strides=base_dilation,
+            padding=((0, 0),) * ct.ndim,
+            base_dilation=ones,
+            window_dilation=window_dilation,
+        )
+    ]
 
 
 def _window_jvp(reduction: str) -> Callable[..., Any]:
@@ -222,8 +278,10 @@ def _window_jvp(reduction: str) -> Callable[..., Any]:
         edges = tuple(
             (low, high, gap - 1) for (low, high), gap in zip(params["padding"], params["base_dilation"], strict=True)
         )
-        pair = [do.pad(*primals, MONOIDS[reduction].identity(out.dtype).item(), padding_config=edges),
-                do.pad(*tangents, 0, padding_config=edges)]  # fmt: skip
+        pair = [
+            do.pad(*primals, MONOIDS[reduction].identity(out.dtype).item(), padding_config=edges),
+            do.pad(*tangents, 0, padding_config=edges),
+        ]
         steps = zip(params["window_dimensions"], params["window_strides"], params["window_dilation"], strict=True)
         for d, step in enumerate(steps):
             first, *others = [[do.slice(v, **part) for v in pair] for part in _taps(pair[0].shape, d, *step)]
@@ -249,9 +307,17 @@ def _taps(shape: Ints, dim: int, size: int, stride: int, gap: int) -> list[dict[
 
 def _define(reduction: str, accepts: str, **derivative: Any) -> Op:
     name = f"reduce_window_{reduction}"
-    return define_op(name, type_rule=_window_type(name, accepts), kernel=_window_kernel(reduction), rule=_window_rule,
-                     explicit=_window_specs, reduction=reduction, localize=_localize, halo=_window_halo(reduction),
-                     **derivative)  # fmt: skip
+    return define_op(
+        name,
+        type_rule=_window_type(name, accepts),
+        kernel=_window_kernel(reduction),
+        rule=_window_rule,
+        explicit=_window_specs,
+        reduction=reduction,
+        localize=_localize,
+        halo=_window_halo(reduction),
+        **derivative,
+    )
 
 
 reduce_window_sum_p = _define("sum", "iufc", makes_nan=True, jvp="linear", transpose=_sum_transpose)
@@ -269,9 +335,16 @@ _MONOIDS = {add_p: reduce_window_sum_p, mul_p: reduce_window_prod_p, max_p: redu
 # -- public --------------------------------------------------------------------------------------------------------------------
 
 
-def reduce_window(operand: Any, init_value: Any, computation: Callable[..., Any], window_dimensions: Sequence[int],
-                  window_strides: Sequence[int] | None = None, padding: str | Sequence[tuple[int, int]] = "VALID",
-                  base_dilation: Sequence[int] | None = None, window_dilation: Sequence[int] | None = None) -> Any:  # fmt: skip
+def reduce_window(
+    operand: Any,
+    init_value: Any,
+    computation: Callable[..., Any],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int] | None = None,
+    padding: str | Sequence[tuple[int, int]] = "VALID",
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> Any:
     """Reduce every window of `operand` (an array or a pytree of them) with `computation`, starting from `init_value`.
 
     There is an entry of `window_dimensions`, and of the options, per dim. `computation` takes two values (pytrees like the
@@ -320,8 +393,9 @@ def _initial(value: Any, x: Value) -> Value:
     if isinstance(init, Literal) and init.dtype != x.dtype and isinstance(value, bool | int | float | complex):
         return Literal(init.value.astype(x.dtype), init.aval.update(dtype=x.dtype))
     if init.dtype != x.dtype:
-        raise TypeError(f"reduce_window got inconsistent dtypes for operands and init_values: {x.dtype.name} and "
-                        f"{init.dtype.name}.")  # fmt: skip
+        raise TypeError(
+            f"reduce_window got inconsistent dtypes for operands and init_values: {x.dtype.name} and {init.dtype.name}."
+        )
     return init
 
 
@@ -375,8 +449,12 @@ def _typed_slices(
     specs = [
         varying_specs("reduce_window", (x.aval,), (x.aval.update(shape=shape, spec=((),) * x.ndim),))[0] for x in xs
     ]
-    passes = [n == step == gap == 1 and edge == (0, 0) for n, step, gap, edge in
-              zip(*(params[k] for k in ("window_dimensions", "window_strides", "base_dilation", "padding")), strict=True)]  # fmt: skip
+    passes = [
+        n == step == gap == 1 and edge == (0, 0)
+        for n, step, gap, edge in zip(
+            *(params[k] for k in ("window_dimensions", "window_strides", "base_dilation", "padding")), strict=True
+        )
+    ]
     whole = [tuple(axes if p else () for axes, p in zip(spec, passes, strict=True)) for spec in specs]
     out = _by_slices(program, consts, [_resplit(x, s) for x, s in zip(xs, whole, strict=True)], inits, params)
     return [_resplit(x, s) for x, s in zip(out, specs, strict=True)]

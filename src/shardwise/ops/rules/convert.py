@@ -46,8 +46,10 @@ def as_value(x: Any) -> Array | Literal:
     convert = getattr(x, "__jax_array__", None)
     if convert is not None:
         return as_value(convert())
-    raise TypeError(f"Argument {x!r} of type {type(x)} is not a valid JAX type: expected an array or a scalar. Wrap lists with "
-                    "jnp.asarray first.")  # fmt: skip
+    raise TypeError(
+        f"Argument {x!r} of type {type(x)} is not a valid JAX type: expected an array or a scalar. Wrap lists with "
+        "jnp.asarray first."
+    )
 
 
 def as_array(x: Any) -> Array:

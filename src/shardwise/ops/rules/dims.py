@@ -16,8 +16,10 @@ def shape_tuple(shape: Any, name: str = "shape") -> tuple[int, ...]:
             items = (shape,) if not hasattr(shape, "__iter__") or getattr(shape, "ndim", 1) == 0 else tuple(shape)
             sizes = tuple(operator.index(n) for n in items)
         except TypeError as error:
-            raise TypeError(f"{name}: Shapes must be 1D sequences of concrete values of integer type, got {shape!r}. A traced value "
-                            "cannot set a shape: mark the argument static.") from error  # fmt: skip
+            raise TypeError(
+                f"{name}: Shapes must be 1D sequences of concrete values of integer type, got {shape!r}. A traced value "
+                "cannot set a shape: mark the argument static."
+            ) from error
     if any(n < 0 for n in sizes):
         raise TypeError(f"{name} must have every element be nonnegative, got {sizes} as sizes of dims.")
     return sizes

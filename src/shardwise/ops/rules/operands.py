@@ -55,8 +55,10 @@ def operand(name: str, x: Any, position: int = 0) -> Value:
     try:
         return as_value(x)
     except TypeError as error:
-        raise TypeError(f"lax.{name}: argument {position} is {type(x).__name__}, not an array or a scalar ({x!r}). "
-                        "Wrap lists with jnp.asarray first.") from error  # fmt: skip
+        raise TypeError(
+            f"lax.{name}: argument {position} is {type(x).__name__}, not an array or a scalar ({x!r}). "
+            "Wrap lists with jnp.asarray first."
+        ) from error
 
 
 def operands(name: str, *xs: Any) -> Sequence[Value]:
@@ -132,8 +134,10 @@ def check_kind(name: str, t: ShapedArray, accepts: str, position: int | None = N
     if dtype_kind(t.dtype) not in accepts:
         where = "" if position is None else f" at position {position}"
         expected = ", ".join(KIND_NAMES[k] for k in accepts)
-        raise TypeError(f"{name} does not accept dtype {t.dtype.name}{where}; expected one of these kinds: {expected}. "
-                        "Cast with lax.convert_element_type.")  # fmt: skip
+        raise TypeError(
+            f"{name} does not accept dtype {t.dtype.name}{where}; expected one of these kinds: {expected}. "
+            "Cast with lax.convert_element_type."
+        )
 
 
 def check_same_dtype(name: str, types: Sequence[ShapedArray]) -> None:
@@ -141,8 +145,10 @@ def check_same_dtype(name: str, types: Sequence[ShapedArray]) -> None:
     first = types[0].dtype
     for t in types:
         if t.dtype != first:
-            raise TypeError(f"lax.{name} requires arguments to have the same dtypes, got {', '.join(t.dtype.name for t in types)}. "
-                            "Cast them, or use the shardwise.numpy function, which promotes.")  # fmt: skip
+            raise TypeError(
+                f"lax.{name} requires arguments to have the same dtypes, got {', '.join(t.dtype.name for t in types)}. "
+                "Cast them, or use the shardwise.numpy function, which promotes."
+            )
 
 
 def broadcast_shape(name: str, shapes: Sequence[Shape]) -> Shape:
@@ -155,14 +161,18 @@ def broadcast_shape(name: str, shapes: Sequence[Shape]) -> Shape:
         return first
     ranks = sorted({len(s) for s in ranked})
     if len(ranks) > 1:
-        raise TypeError(f"{name} takes arrays of the same number of dimensions (or scalars), got shapes "
-                        f"{', '.join(map(str, shapes))}. Use lax.broadcast_in_dim or the shardwise.numpy function.")  # fmt: skip
+        raise TypeError(
+            f"{name} takes arrays of the same number of dimensions (or scalars), got shapes "
+            f"{', '.join(map(str, shapes))}. Use lax.broadcast_in_dim or the shardwise.numpy function."
+        )
     out = []
     for sizes in zip(*ranked, strict=True):
         wide = {n for n in sizes if n != 1}
         if len(wide) > 1:
-            raise TypeError(f"{name} got incompatible shapes for broadcasting: {', '.join(map(str, shapes))}. "
-                            "Dims must be equal or 1.")  # fmt: skip
+            raise TypeError(
+                f"{name} got incompatible shapes for broadcasting: {', '.join(map(str, shapes))}. "
+                "Dims must be equal or 1."
+            )
         out.append(wide.pop() if wide else 1)
     return tuple(out)
 
@@ -201,9 +211,15 @@ def aligned(env: Env, blocks: Sequence[Block]) -> Sequence[Block]:
     return [b if b.ndim == ndim else b.reshape(b.shape + (1,) * (ndim - b.ndim)) for b in blocks]
 
 
-def elementwise_op(name: str, ufunc: Callable[..., Any], *accepts: str, result: DTypeMap | None = None,
-                   push: Pushes | None = None, pull: Pushes | None = None,
-                   **fields: Any) -> Op:  # fmt: skip
+def elementwise_op(
+    name: str,
+    ufunc: Callable[..., Any],
+    *accepts: str,
+    result: DTypeMap | None = None,
+    push: Pushes | None = None,
+    pull: Pushes | None = None,
+    **fields: Any,
+) -> Op:
     """Define an elementwise op without params that computes `ufunc`; `push` and `pull` make its derivative (see `derivative`).
 
     `fields` are others of `Op`.
@@ -213,6 +229,11 @@ def elementwise_op(name: str, ufunc: Callable[..., Any], *accepts: str, result: 
         return ufunc(*aligned(env, blocks))
 
     return define_op(
-        name, type_rule=elementwise_type(name, *accepts, result=result), kernel=kernel, ufunc=ufunc,
-        jvp=None if push is None else along(name, push), transpose=None if pull is None else back(pull), **fields,
-    )  # fmt: skip
+        name,
+        type_rule=elementwise_type(name, *accepts, result=result),
+        kernel=kernel,
+        ufunc=ufunc,
+        jvp=None if push is None else along(name, push),
+        transpose=None if pull is None else back(pull),
+        **fields,
+    )

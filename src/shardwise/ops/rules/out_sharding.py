@@ -34,8 +34,10 @@ def resolve_out_sharding(out_sharding: Any, api_name: str, ndim: int) -> NamedSh
         mesh, spec = given.abstract_mesh if isinstance(given, Mesh) else given, out_sharding.spec
         _check_context(mesh, out_sharding, api_name)
     else:
-        raise TypeError(f"out_sharding= of {api_name} takes a NamedSharding or a PartitionSpec, got {out_sharding!r} of type "
-                        f"{type(out_sharding).__name__}.")  # fmt: skip
+        raise TypeError(
+            f"out_sharding= of {api_name} takes a NamedSharding or a PartitionSpec, got {out_sharding!r} of type "
+            f"{type(out_sharding).__name__}."
+        )
     if len(spec) > ndim and any(entry is not None for entry in spec[ndim:]):
         raise ValueError(f"out_sharding={spec} of {api_name} has {len(spec)} entries, but the result has {ndim} dims.")
     spec = spec.padded(ndim) if len(spec) <= ndim else spec.update(partitions=spec[:ndim])
@@ -59,8 +61,10 @@ def _check_explicit(sharding: NamedSharding, api_name: str) -> None:
     mesh = sharding.mesh
     for entry in sharding.spec:
         if entry is PartitionSpec.UNCONSTRAINED:
-            raise ValueError(f"PartitionSpec passed to {api_name} cannot contain P.UNCONSTRAINED: the type of the result says "
-                             f"how it is split. Got {sharding.spec}.")  # fmt: skip
+            raise ValueError(
+                f"PartitionSpec passed to {api_name} cannot contain P.UNCONSTRAINED: the type of the result says "
+                f"how it is split. Got {sharding.spec}."
+            )
         for axis in () if entry is None else (entry,) if isinstance(entry, str) else entry:
             if mesh.axis_type(axis) is not AxisType.Explicit:
                 raise ValueError(

@@ -39,27 +39,38 @@ Shape = tuple[int, ...]
 _operand = operand  # functions below have a parameter of that name
 
 
-def _broadcast_type(x: ShapedArray, *, shape: Shape, broadcast_dimensions: tuple[int, ...],
-                    out_sharding: NamedSharding | None = None) -> ShapedArray:  # fmt: skip
+def _broadcast_type(
+    x: ShapedArray, *, shape: Shape, broadcast_dimensions: tuple[int, ...], out_sharding: NamedSharding | None = None
+) -> ShapedArray:
     name, dims = "broadcast_in_dim", broadcast_dimensions
     if len(dims) != x.ndim:
-        raise TypeError(f"{name}: broadcast_dimensions must have length equal to operand ndim, {x.ndim}: one dim of the result for each, "
-                        f"got {dims}.")  # fmt: skip
+        raise TypeError(
+            f"{name}: broadcast_dimensions must have length equal to operand ndim, {x.ndim}: one dim of the result for each, "
+            f"got {dims}."
+        )
     if len(shape) < x.ndim:
         raise TypeError(f"{name}: the target shape {shape} has fewer dims than the operand, whose shape is {x.shape}.")
     if any(not 0 <= d < len(shape) for d in dims):
         raise TypeError(f"{name}: broadcast_dimensions {dims} must be dims of the result, whose shape is {shape}.")
     if any(n not in (1, shape[d]) for n, d in zip(x.shape, dims, strict=True)):
-        raise TypeError(f"{name}: each dim of the operand must be 1 or equal its dim of the target; got operand shape {x.shape}, "
-                        f"target shape {shape}, broadcast_dimensions {dims}.")  # fmt: skip
+        raise TypeError(
+            f"{name}: each dim of the operand must be 1 or equal its dim of the target; got operand shape {x.shape}, "
+            f"target shape {shape}, broadcast_dimensions {dims}."
+        )
     if any(b <= a for a, b in itertools.pairwise(dims)):
         raise TypeError(f"{name}: broadcast_dimensions must increase, got {dims}. Use transpose first.")
     out = with_out_sharding(ShapedArray(shape, x.dtype, x.weak_type), out_sharding)
     return in_context(out) if x.mesh is None else out
 
 
-def _broadcast_kernel(env: Env, x: Block, *, shape: Shape, broadcast_dimensions: tuple[int, ...],
-                      out_sharding: NamedSharding | None = None) -> Block:  # fmt: skip
+def _broadcast_kernel(
+    env: Env,
+    x: Block,
+    *,
+    shape: Shape,
+    broadcast_dimensions: tuple[int, ...],
+    out_sharding: NamedSharding | None = None,
+) -> Block:
     lead = x.shape[: env.lead]
     return stretched(x.reshape(lead + _spread(x.shape[env.lead :], shape, broadcast_dimensions)), lead + shape)
 
@@ -134,11 +145,23 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in shown.items() if k != "shape" and v != ()}
 
 
-broadcast_in_dim_p = define_op("broadcast_in_dim", type_rule=_broadcast_type, kernel=_broadcast_kernel, compile=_broadcast_compile,
-                               rule=_broadcast_rule, emit=elementwise_ir.MOVE, view=True, additive=True,
-                               localize=_broadcast_localize, explicit=_broadcast_explicit, jvp="linear",
-                               transpose=_broadcast_transpose, batch=in_front("broadcast_in_dim", _broadcast_mapped),
-                               shown=Shown(change=_shown), keys=HANDS_ON)  # fmt: skip
+broadcast_in_dim_p = define_op(
+    "broadcast_in_dim",
+    type_rule=_broadcast_type,
+    kernel=_broadcast_kernel,
+    compile=_broadcast_compile,
+    rule=_broadcast_rule,
+    emit=elementwise_ir.MOVE,
+    view=True,
+    additive=True,
+    localize=_broadcast_localize,
+    explicit=_broadcast_explicit,
+    jvp="linear",
+    transpose=_broadcast_transpose,
+    batch=in_front("broadcast_in_dim", _broadcast_mapped),
+    shown=Shown(change=_shown),
+    keys=HANDS_ON,
+)
 
 
 def broadcast_in_dim(

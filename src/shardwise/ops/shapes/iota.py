@@ -21,8 +21,14 @@ from shardwise.sharding.rule import Kind, Rule
 __all__ = ["broadcasted_iota", "iota"]
 
 
-def _iota_type(*, dtype: Any, shape: tuple[int, ...], dimension: int, out_sharding: NamedSharding | None = None,
-               shard_axes: tuple[str, ...] = ()) -> ShapedArray:  # fmt: skip
+def _iota_type(
+    *,
+    dtype: Any,
+    shape: tuple[int, ...],
+    dimension: int,
+    out_sharding: NamedSharding | None = None,
+    shard_axes: tuple[str, ...] = (),
+) -> ShapedArray:
     out = ShapedArray(shape, dtype)
     check_kind("iota", out, "iufc")
     if not 0 <= dimension < len(shape):
@@ -32,8 +38,15 @@ def _iota_type(*, dtype: Any, shape: tuple[int, ...], dimension: int, out_shardi
     return in_context(with_out_sharding(out, out_sharding))
 
 
-def _iota_kernel(env: Env, *, dtype: Any, shape: tuple[int, ...], dimension: int, out_sharding: NamedSharding | None = None,
-                 shard_axes: tuple[str, ...] = ()) -> Block:  # fmt: skip
+def _iota_kernel(
+    env: Env,
+    *,
+    dtype: Any,
+    shape: tuple[int, ...],
+    dimension: int,
+    out_sharding: NamedSharding | None = None,
+    shard_axes: tuple[str, ...] = (),
+) -> Block:
     n = shape[dimension]
     core = [1] * len(shape)
     core[dimension] = n
@@ -63,8 +76,15 @@ def _iota_place(params: Params, in_dims: tuple[Spec, ...], out_dims: tuple[Spec,
     return {**params, "shard_axes": out_dims[0][params["dimension"]]}
 
 
-iota_p = define_op("iota", type_rule=_iota_type, kernel=_iota_kernel, rule=_iota_rule, localize=_iota_localize,
-                   place=_iota_place, shown=Shown(empty=("sharding",)))  # fmt: skip
+iota_p = define_op(
+    "iota",
+    type_rule=_iota_type,
+    kernel=_iota_kernel,
+    rule=_iota_rule,
+    localize=_iota_localize,
+    place=_iota_place,
+    shown=Shown(empty=("sharding",)),
+)
 
 
 def iota(dtype: Any, size: int) -> Array:

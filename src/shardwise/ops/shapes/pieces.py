@@ -43,8 +43,10 @@ def _slice_type(
     if any(step < 1 for step in steps):
         raise TypeError(f"slice strides must be positive, got {steps}. Reverse dims with lax.rev.")
     if any(not 0 <= a <= b <= n for a, b, n in zip(start_indices, limit_indices, x.shape, strict=True)):
-        raise TypeError(f"slice takes 0 <= start <= limit <= size in each dim, got start_indices {start_indices} and "
-                        f"limit_indices {limit_indices} for operand shape {x.shape}.")  # fmt: skip
+        raise TypeError(
+            f"slice takes 0 <= start <= limit <= size in each dim, got start_indices {start_indices} and "
+            f"limit_indices {limit_indices} for operand shape {x.shape}."
+        )
     sizes = [-(-(b - a) // s) for a, b, s in zip(start_indices, limit_indices, steps, strict=True)]
     return ShapedArray(sizes, x.dtype, x.weak_type)
 
@@ -121,14 +123,28 @@ def _slice_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
     return KeyUses({0: mask}, frozenset({0}))
 
 
-slice_p = define_op("slice", type_rule=_slice_type, kernel=_slice_kernel, rule=cut_rule, explicit=_cut_specs,
-                    localize=_slice_localize, halo=_slice_halo, view=True, additive=True, jvp="linear", transpose=_slice_transpose,
-                    batch=batching.in_front("slice", _slice_mapped), shown=Shown(empty=("strides",)), keys=_slice_keys)  # fmt: skip
+slice_p = define_op(
+    "slice",
+    type_rule=_slice_type,
+    kernel=_slice_kernel,
+    rule=cut_rule,
+    explicit=_cut_specs,
+    localize=_slice_localize,
+    halo=_slice_halo,
+    view=True,
+    additive=True,
+    jvp="linear",
+    transpose=_slice_transpose,
+    batch=batching.in_front("slice", _slice_mapped),
+    shown=Shown(empty=("strides",)),
+    keys=_slice_keys,
+)
 window_p = replace(slice_p, rule=_whole_rule, halo=None)  # x[...] outside of jit
 
 
-def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int],
-          strides: Sequence[int] | None = None) -> Array:  # fmt: skip
+def slice(
+    operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
+) -> Array:
     """The elements from `start_indices` up to `limit_indices`, every ``strides[d]``-th along each dim.
 
     TypeError unless 0 <= start <= limit <= size in each dim; nothing is clipped and nothing counts from the end.
@@ -193,9 +209,20 @@ def _split_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
     return KeyUses({0: True}, frozenset(range(len(eqn.outputs))))
 
 
-split_p = define_op("split", type_rule=_split_type, kernel=_split_kernel, rule=cut_rule, explicit=_cut_specs, multiple_results=True,
-                    localize=_split_localize, additive=True, jvp="linear", transpose=_split_transpose,
-                    batch=batching.shifting("split", "axis"), keys=_split_keys)  # fmt: skip
+split_p = define_op(
+    "split",
+    type_rule=_split_type,
+    kernel=_split_kernel,
+    rule=cut_rule,
+    explicit=_cut_specs,
+    multiple_results=True,
+    localize=_split_localize,
+    additive=True,
+    jvp="linear",
+    transpose=_split_transpose,
+    batch=batching.shifting("split", "axis"),
+    keys=_split_keys,
+)
 
 
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
@@ -212,8 +239,10 @@ PadConfig = tuple[tuple[int, int, int], ...]
 
 def _pad_type(x: ShapedArray, value: ShapedArray, *, padding_config: PadConfig) -> ShapedArray:
     if len(padding_config) != x.ndim:
-        raise ValueError(f"pad takes one (low, high, interior) for each dim, got padding_config {padding_config} for operand "
-                         f"shape {x.shape}.")  # fmt: skip
+        raise ValueError(
+            f"pad takes one (low, high, interior) for each dim, got padding_config {padding_config} for operand "
+            f"shape {x.shape}."
+        )
     if x.dtype != value.dtype:
         raise TypeError(f"pad takes a padding_value of the operand's dtype, got {x.dtype.name} and {value.dtype.name}.")
     if value.shape:
@@ -222,8 +251,10 @@ def _pad_type(x: ShapedArray, value: ShapedArray, *, padding_config: PadConfig) 
         raise ValueError(f"pad: interior padding cannot be negative, got padding_config {padding_config}.")
     sizes = [lo + hi + _dilated(n, i) for n, (lo, hi, i) in zip(x.shape, padding_config, strict=True)]
     if any(n < 0 for n in sizes):
-        raise ValueError(f"pad: padding_config {padding_config} takes away more than there is: the result's shape would be "
-                         f"{tuple(sizes)} for operand shape {x.shape}.")  # fmt: skip
+        raise ValueError(
+            f"pad: padding_config {padding_config} takes away more than there is: the result's shape would be "
+            f"{tuple(sizes)} for operand shape {x.shape}."
+        )
     return ShapedArray(sizes, x.dtype, x.weak_type and value.weak_type)
 
 
@@ -291,8 +322,12 @@ def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: PadConfig) ->
     inside = do.pad(ct, 0, padding_config=tuple((-lo, -hi, 0) for lo, hi, _ in padding_config))
     if any(i for _, _, i in padding_config):
         shape = inside.shape
-        inside = do.slice(inside, start_indices=(0,) * len(shape), limit_indices=shape,
-                          strides=tuple(i + 1 for _, _, i in padding_config))  # fmt: skip
+        inside = do.slice(
+            inside,
+            start_indices=(0,) * len(shape),
+            limit_indices=shape,
+            strides=tuple(i + 1 for _, _, i in padding_config),
+        )
     outside = None
     if is_linear(value):
         dims = tuple(range(ct.ndim))
@@ -300,8 +335,18 @@ def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: PadConfig) ->
     return [inside if is_linear(x) else None, outside]
 
 
-pad_p = define_op("pad", type_rule=_pad_type, kernel=_pad_kernel, rule=_pad_rule, halo=_pad_halo, additive=(0, 1), jvp=_pad_jvp,
-                  transpose=_pad_transpose, batch=batching.pad, makes_nan=True)  # fmt: skip
+pad_p = define_op(
+    "pad",
+    type_rule=_pad_type,
+    kernel=_pad_kernel,
+    rule=_pad_rule,
+    halo=_pad_halo,
+    additive=(0, 1),
+    jvp=_pad_jvp,
+    transpose=_pad_transpose,
+    batch=batching.pad,
+    makes_nan=True,
+)
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
@@ -371,9 +416,18 @@ def _concatenate_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
     return KeyUses(dict.fromkeys(range(len(eqn.inputs)), True), frozenset({0}))
 
 
-concatenate_p = define_op("concatenate", type_rule=_concatenate_type, kernel=_concatenate_kernel, rule=_concatenate_rule,
-                          explicit=_concatenate_explicit, additive=True, jvp="linear", transpose=_concatenate_transpose,
-                          batch=batching.concatenate, keys=_concatenate_keys)  # fmt: skip
+concatenate_p = define_op(
+    "concatenate",
+    type_rule=_concatenate_type,
+    kernel=_concatenate_kernel,
+    rule=_concatenate_rule,
+    explicit=_concatenate_explicit,
+    additive=True,
+    jvp="linear",
+    transpose=_concatenate_transpose,
+    batch=batching.concatenate,
+    keys=_concatenate_keys,
+)
 
 
 def concatenate(operands: Any, dimension: int) -> Array:
@@ -407,6 +461,8 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
         raise ValueError("unstack takes an array of at least one dim, got a scalar.")
     d = dim_index(axis, value.ndim, "unstack")
     if value.aval.spec[d]:
-        raise type_error(f"unstack operand cannot be sharded on the unstacking axis {d}. Got {value.aval.str_short()}; reshard "
-                         "that dim to None first.")  # fmt: skip
+        raise type_error(
+            f"unstack operand cannot be sharded on the unstacking axis {d}. Got {value.aval.str_short()}; reshard "
+            "that dim to None first."
+        )
     return tuple(squeeze(part, (d,)) for part in split(value, (1,) * value.shape[d], d))

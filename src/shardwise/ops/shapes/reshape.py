@@ -31,8 +31,10 @@ Shape = tuple[int, ...]
 
 def _reshape_type(x: ShapedArray, *, new_sizes: Shape, out_sharding: NamedSharding | None = None) -> ShapedArray:
     if math.prod(new_sizes) != x.size:
-        raise ReshapeError(f"reshape keeps the number of elements: shape {x.shape} has {x.size}, new_sizes {new_sizes} have "
-                        f"{math.prod(new_sizes)}.")  # fmt: skip
+        raise ReshapeError(
+            f"reshape keeps the number of elements: shape {x.shape} has {x.size}, new_sizes {new_sizes} have "
+            f"{math.prod(new_sizes)}."
+        )
     return with_out_sharding(ShapedArray(new_sizes, x.dtype, x.weak_type), out_sharding)
 
 
@@ -59,8 +61,10 @@ def _reshape_explicit(in_types: Types, out_types: Types, params: Params, rule: R
     assert x.mesh is not None
     spec = reshaped_spec(x.shape, x.spec, new_sizes, x.mesh)
     if spec is None:
-        raise type_error("This reshape is not supported. Please specify the sharding of the output via the `out_sharding` "
-                         f"argument of lax.reshape. Got operand type: {x.str_short(False)}, new sizes: {new_sizes}")  # fmt: skip
+        raise type_error(
+            "This reshape is not supported. Please specify the sharding of the output via the `out_sharding` "
+            f"argument of lax.reshape. Got operand type: {x.str_short(False)}, new sizes: {new_sizes}"
+        )
     return (spec,)
 
 
@@ -135,11 +139,22 @@ def _reshape_transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
     return [do.reshape(ct, new_sizes=x.aval.shape, out_sharding=cotangent_sharding(x.aval))]
 
 
-reshape_p = define_op("reshape", type_rule=_reshape_type, kernel=_reshape_kernel, rule=_reshape_rule, localize=_reshape_localize,
-                      emit=elementwise_ir.MOVE, view=True, additive=True,
-                      explicit=_reshape_explicit, jvp="linear", transpose=_reshape_transpose,
-                      batch=in_front("reshape", lambda size, new_sizes, **_: {"new_sizes": (size, *new_sizes)}),
-                      shown=Shown(empty=("dimensions", "sharding")), keys=HANDS_ON)  # fmt: skip
+reshape_p = define_op(
+    "reshape",
+    type_rule=_reshape_type,
+    kernel=_reshape_kernel,
+    rule=_reshape_rule,
+    localize=_reshape_localize,
+    emit=elementwise_ir.MOVE,
+    view=True,
+    additive=True,
+    explicit=_reshape_explicit,
+    jvp="linear",
+    transpose=_reshape_transpose,
+    batch=in_front("reshape", lambda size, new_sizes, **_: {"new_sizes": (size, *new_sizes)}),
+    shown=Shown(empty=("dimensions", "sharding")),
+    keys=HANDS_ON,
+)
 
 
 def reshape(

@@ -50,10 +50,18 @@ def _transpose_transpose(ct: Any, x: Any, *, permutation: tuple[int, ...]) -> li
     return [do.transpose(ct, permutation=back)]
 
 
-transpose_p = define_op("transpose", type_rule=_transpose_type, kernel=_transpose_kernel, rule=_transpose_rule, jvp="linear",
-                        transpose=_transpose_transpose, view=True, additive=True,
-                        batch=in_front("transpose", lambda size, permutation: {"permutation": (0, *up(permutation))}),
-                        keys=HANDS_ON)  # fmt: skip
+transpose_p = define_op(
+    "transpose",
+    type_rule=_transpose_type,
+    kernel=_transpose_kernel,
+    rule=_transpose_rule,
+    jvp="linear",
+    transpose=_transpose_transpose,
+    view=True,
+    additive=True,
+    batch=in_front("transpose", lambda size, permutation: {"permutation": (0, *up(permutation))}),
+    keys=HANDS_ON,
+)
 
 
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
@@ -91,9 +99,19 @@ def _squeeze_transpose(ct: Any, x: Any, *, dimensions: tuple[int, ...]) -> list[
     return [do.broadcast_in_dim(ct, shape=x.aval.shape, broadcast_dimensions=kept, out_sharding=None)]
 
 
-squeeze_p = define_op("squeeze", type_rule=_squeeze_type, kernel=_squeeze_kernel, rule=_squeeze_rule, jvp="linear",
-                      emit=elementwise_ir.MOVE, view=True, additive=True,
-                      transpose=_squeeze_transpose, batch=shifting("squeeze", "dimensions"), keys=HANDS_ON)  # fmt: skip
+squeeze_p = define_op(
+    "squeeze",
+    type_rule=_squeeze_type,
+    kernel=_squeeze_kernel,
+    rule=_squeeze_rule,
+    jvp="linear",
+    emit=elementwise_ir.MOVE,
+    view=True,
+    additive=True,
+    transpose=_squeeze_transpose,
+    batch=shifting("squeeze", "dimensions"),
+    keys=HANDS_ON,
+)
 
 
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
@@ -132,8 +150,18 @@ def _rev_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo
     return Halo(-out_local, in_types[0].shape[dim] - out_local, out_local, params)
 
 
-rev_p = define_op("rev", type_rule=_rev_type, kernel=_rev_kernel, rule=_rev_rule, halo=_rev_halo, view=True, jvp="linear",
-                  transpose=lambda ct, x, **params: [do.rev(ct, **params)], batch=shifting("rev", "dimensions"), keys=HANDS_ON)  # fmt: skip
+rev_p = define_op(
+    "rev",
+    type_rule=_rev_type,
+    kernel=_rev_kernel,
+    rule=_rev_rule,
+    halo=_rev_halo,
+    view=True,
+    jvp="linear",
+    transpose=lambda ct, x, **params: [do.rev(ct, **params)],
+    batch=shifting("rev", "dimensions"),
+    keys=HANDS_ON,
+)
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:

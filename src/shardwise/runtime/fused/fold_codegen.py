@@ -187,8 +187,11 @@ class FoldWriter(Frame):
         """The loops of pass p over elements [low, high) of rounds [first, rounds): the accumulators of its reductions."""
         w, form, graph = self.w, self.form, self.graph
         folds = graph.folds[p]
-        starts = [[fold.start(w, self._name(e.inputs[0])) for _ in range(self.copies)]
-                  for e in folds if (fold := e.op.fold) is not None]  # fmt: skip
+        starts = [
+            [fold.start(w, self._name(e.inputs[0])) for _ in range(self.copies)]
+            for e in folds
+            if (fold := e.op.fold) is not None
+        ]
         flat = [lane for copies in starts for held in copies for lane in held]
         tag = f"p{p}"
         if form.reduced:
@@ -282,8 +285,10 @@ class FoldWriter(Frame):
         w.line(f"%{tag}.again = icmp slt i64 %{tag}.i_next, {high}")
         w.line(f"br i1 %{tag}.again, label %{tag}.loop, label %{tag}.after")
         phis = [f"  {i} = phi i64 [ {low}, %{tag}.pre ], [ %{tag}.i_next, %{tag}.latch ]"]
-        phis += [f"  {x.ref} = phi {w.vector(x.type)} [ {a.ref}, %{tag}.pre ], [ {b.ref}, %{tag}.latch ]"
-                 for x, a, b in zip(inner, begin, after, strict=True)]  # fmt: skip
+        phis += [
+            f"  {x.ref} = phi {w.vector(x.type)} [ {a.ref}, %{tag}.pre ], [ {b.ref}, %{tag}.latch ]"
+            for x, a, b in zip(inner, begin, after, strict=True)
+        ]
         w.lines[at:at] = phis
         w.start(f"{tag}.after")
         if form.reduced:
@@ -291,8 +296,10 @@ class FoldWriter(Frame):
             w.line(f"%{tag}.rounds_left = icmp slt i64 %{tag}.q_next, {rounds}")
             w.line(f"br i1 %{tag}.rounds_left, label %{tag}.round, label %{tag}.done")
             phis = [f"  %{tag}.q = phi i64 [ {first}, %{outside} ], [ %{tag}.q_next, %{tag}.after ]"]
-            phis += [f"  {x.ref} = phi {w.vector(x.type)} [ {a.ref}, %{outside} ], [ {b.ref}, %{tag}.after ]"
-                     for x, a, b in zip(outer, flat, after, strict=True)]  # fmt: skip
+            phis += [
+                f"  {x.ref} = phi {w.vector(x.type)} [ {a.ref}, %{outside} ], [ {b.ref}, %{tag}.after ]"
+                for x, a, b in zip(outer, flat, after, strict=True)
+            ]
             w.lines[outer_at:outer_at] = phis
             w.start(f"{tag}.done")
         out = []

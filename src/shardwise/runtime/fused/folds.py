@@ -206,8 +206,11 @@ class FoldedKernel:
         sizes = [graph.program.inputs[a.number].aval.dtype.itemsize for a in graph.accesses]
         sizes += [v.aval.dtype.itemsize for v in graph.outputs]
         last = n - 1
-        if (not loops.reduced[last] and 4 <= loops.extents[last] < width
-                and all(own[last] in (0, size) for own, size in zip(loops.strides, sizes, strict=True))):  # fmt: skip
+        if (
+            not loops.reduced[last]
+            and 4 <= loops.extents[last] < width
+            and all(own[last] in (0, size) for own, size in zip(loops.strides, sizes, strict=True))
+        ):
             width = 1 << (loops.extents[last].bit_length() - 1)  # short columns are shorter vectors
         lane = next((d for d in reversed(range(n)) if loops.extents[d] >= width), None)
         if lane is None:
@@ -234,8 +237,13 @@ class FoldedKernel:
         for k, (result, var) in enumerate(zip(results, graph.outputs, strict=True), len(graph.accesses)):
             nbytes, own = math.prod(result.shape) * result.dtype.itemsize, loops.strides[k]
             around = [s for d, s in enumerate(own) if d != lane]
-            if (met.streaming and var in graph.full and access[k] == CONTIGUOUS and loops.extents[lane] % width == 0
-                    and streams(nbytes, around, loops.extents[lane], result.dtype.itemsize)):  # fmt: skip
+            if (
+                met.streaming
+                and var in graph.full
+                and access[k] == CONTIGUOUS
+                and loops.extents[lane] % width == 0
+                and streams(nbytes, around, loops.extents[lane], result.dtype.itemsize)
+            ):
                 access[k] = STREAMED
         strips = 1 if along else -(-loops.extents[lane] // width)
         units = strips * math.prod(loops.extents[d] for d in kept)
@@ -247,8 +255,16 @@ class FoldedKernel:
         if split and graph.passes > 1:
             graph = self._graph(False)
         cut = "inner" if count >= rounds else "outer"
-        form = Form(width, along, len(kept), len(outer), tuple(access), along and count % width != 0, cut,
-                    wide=llvm.target().wide)  # fmt: skip
+        form = Form(
+            width,
+            along,
+            len(kept),
+            len(outer),
+            tuple(access),
+            along and count % width != 0,
+            cut,
+            wide=llvm.target().wide,
+        )
         each = (rounds if cut == "inner" else count) * (1 if along else width)
         piece = max(1, _PIECE // each)
         if along and cut == "inner":

@@ -131,8 +131,16 @@ class FusedKernel:
         if not scalars or not lead:
             return Plan(program, self._env).run
         ranked = {program.inputs[i]: Var(program.inputs[i].aval.update(shape=(1,) * rank)) for i in scalars}
-        equations = tuple(Equation(e.op, tuple(a if isinstance(a, Literal) else ranked.get(a, a) for a in e.inputs), e.outputs,
-                                   e.params, e.source) for e in program.equations)  # fmt: skip
+        equations = tuple(
+            Equation(
+                e.op,
+                tuple(a if isinstance(a, Literal) else ranked.get(a, a) for a in e.inputs),
+                e.outputs,
+                e.params,
+                e.source,
+            )
+            for e in program.equations
+        )
         inputs = tuple(ranked.get(v, v) for v in program.inputs)
         run = Plan(Program(inputs, equations, program.outputs, 0, program.name), self._env).run
 
@@ -202,10 +210,18 @@ class FusedKernel:
             return None
         threads = thread_count() if elements * self._cost >= _THREADED and elements > 2 * _CHUNK else 1
         # The last vector of a row goes back over what was done, unless it ends with the row: then it would read results.
-        over = () if work.job[4] % width_of(self.program) else tuple(
-            (j, i) for j, r in enumerate(met.results) for i, b in enumerate(blocks)
-            if met.strides[i] == met.strides[len(blocks) + j] and r.block == met.full == b.shape
-            and r.dtype.itemsize == b.itemsize)  # fmt: skip
+        over = (
+            ()
+            if work.job[4] % width_of(self.program)
+            else tuple(
+                (j, i)
+                for j, r in enumerate(met.results)
+                for i, b in enumerate(blocks)
+                if met.strides[i] == met.strides[len(blocks) + j]
+                and r.block == met.full == b.shape
+                and r.dtype.itemsize == b.itemsize
+            )
+        )
         pointers = ctypes.c_void_p * (len(blocks) + len(met.results))
 
         @cache

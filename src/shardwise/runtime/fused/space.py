@@ -162,12 +162,21 @@ class Graph:
         sinks = [e.inputs[0] for e in program.equations if e.op.fold is not None]
         last = max([self.ready[v] for v in self.outputs if v in self.full] + [self._known(v) for v in sinks] + [0])
         self.passes = last + 1
-        self.folds = [[e for e in program.equations if e.op.fold is not None and self._known(e.inputs[0]) == p]
-                      for p in range(self.passes)]  # fmt: skip
-        self.rows = [[e for e in program.equations if e.op.fold is None and e.outputs[0] not in self.full
-                      and self.ready[e.outputs[0]] == r] for r in range(self.passes + 1)]  # fmt: skip
-        self.stores = [[k for k, v in enumerate(self.outputs) if v in self.full and self.ready[v] == p]
-                       for p in range(self.passes)]  # fmt: skip
+        self.folds = [
+            [e for e in program.equations if e.op.fold is not None and self._known(e.inputs[0]) == p]
+            for p in range(self.passes)
+        ]
+        self.rows = [
+            [
+                e
+                for e in program.equations
+                if e.op.fold is None and e.outputs[0] not in self.full and self.ready[e.outputs[0]] == r
+            ]
+            for r in range(self.passes + 1)
+        ]
+        self.stores = [
+            [k for k, v in enumerate(self.outputs) if v in self.full and self.ready[v] == p] for p in range(self.passes)
+        ]
         self.saved: list[list[Var]] = [[] for _ in range(self.passes)]
         if keeps:
             self._save()

@@ -289,8 +289,10 @@ class Lanes:
         while len(parts) > 1:
             v = f"<{lanes} x {x.type}>"
             places = ", ".join(f"i32 {i}" for i in range(2 * lanes))
-            parts = [self.let(f"shufflevector {v} {a}, {v} {b}, <{2 * lanes} x i32> <{places}>", x.dtype).ref
-                     for a, b in zip(parts[::2], parts[1::2], strict=True)]  # fmt: skip
+            parts = [
+                self.let(f"shufflevector {v} {a}, {v} {b}, <{2 * lanes} x i32> <{places}>", x.dtype).ref
+                for a, b in zip(parts[::2], parts[1::2], strict=True)
+            ]
             lanes *= 2
         return Lane(parts[0], x.dtype)
 

@@ -136,8 +136,11 @@ def cbrt(w: Lanes, x: Lane) -> Lane:
         y = w.mul(y, w.div(w.add(cube, w.add(a, a)), w.add(w.add(cube, cube), a)))
     y = w.mul(y, w.select(tiny, w.like(2.0**-8, y), w.like(1, y)))
     root = w.copysign(w.convert(y, "float32"), Lane(x.ref, "float32"))
-    same = w.binary("or", w.compare("eq", x, w.like(0, x)), w.binary("xor", w.compare("lt", size, w.like(math.inf, x)),
-                    w.constant(True, "bool")))  # fmt: skip
+    same = w.binary(
+        "or",
+        w.compare("eq", x, w.like(0, x)),
+        w.binary("xor", w.compare("lt", size, w.like(math.inf, x)), w.constant(True, "bool")),
+    )
     return w.select(same, Lane(x.ref, "float32"), root)
 
 

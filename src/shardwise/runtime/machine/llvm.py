@@ -125,8 +125,10 @@ class _Host:
         if self._compiler is None:
             found = _find_compiler()
             if found is None or found.target != self.target:
-                raise RuntimeError("llvmlite cannot be loaded any more, or not for this processor: install it anew, or "
-                                   "set SHARDWISE_LLVM=0")  # fmt: skip
+                raise RuntimeError(
+                    "llvmlite cannot be loaded any more, or not for this processor: install it anew, or "
+                    "set SHARDWISE_LLVM=0"
+                )
             self._compiler, self.version = found, found.version
         return self._compiler
 

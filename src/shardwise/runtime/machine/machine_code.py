@@ -133,8 +133,14 @@ def _placed(sections: list[tuple[int, ...]]) -> tuple[dict[int, int], list[tuple
     return starts, pages, at
 
 
-def _symbols(code: bytes, table: tuple[int, ...], sections: list[tuple[int, ...]], bases: dict[int, int],
-             outside: Callable[[str], int], addresses: dict[str, int]) -> list[int]:  # fmt: skip
+def _symbols(
+    code: bytes,
+    table: tuple[int, ...],
+    sections: list[tuple[int, ...]],
+    bases: dict[int, int],
+    outside: Callable[[str], int],
+    addresses: dict[str, int],
+) -> list[int]:
     """The values of a table's symbols; those with names that are defined here enter `addresses`."""
     texts = sections[table[6]]
     strings = _part(code, texts[4], texts[5])

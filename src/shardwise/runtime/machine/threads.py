@@ -17,7 +17,7 @@ Work = Callable[[], object]
 def thread_count(*variables: str) -> int:
     """How many threads a call may use: the first of `variables` that is set, else OMP_NUM_THREADS; at most the processors
     that this process may run on.
-    """  # fmt: skip
+    """
     try:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system

@@ -39,7 +39,7 @@ class Vectors(Lanes):
     ) -> Lane | None:
         """``for i in range(begin, end, step)``: `body` is given the register of i and, if there is one, the `state`, whose next
         value it returns. Goes out: the last one.
-        """  # fmt: skip
+        """
         head, inside, after = self.name("head"), self.name("inside"), self.name("after")
         i, following, before = "%" + self.name("i"), "%" + self.name("next"), self.label
         self.line(f"br label %{head}")
@@ -80,8 +80,10 @@ class Vectors(Lanes):
         if mask is None:
             return self.loaded(self.value(f"load {v}, ptr {place}, align 1"), dtype)
         kept = "zeroinitializer" if other is None else self.storable(other)
-        self.declare("llvm.masked.load." + self.suffix(dtype),
-                     f"declare {v} @llvm.masked.load.{self.suffix(dtype)}(ptr, i32, {self.vector('i1')}, {v})")  # fmt: skip
+        self.declare(
+            "llvm.masked.load." + self.suffix(dtype),
+            f"declare {v} @llvm.masked.load.{self.suffix(dtype)}(ptr, i32, {self.vector('i1')}, {v})",
+        )
         call = f"call {v} @llvm.masked.load.{self.suffix(dtype)}(ptr {place}, i32 1, {self.vector('i1')} {mask}, {v} {kept})"
         return self.loaded(self.value(call), dtype)
 

@@ -73,8 +73,16 @@ class Announced:
     brings itself, and they must be equal. `layouts` says how the results lie.
     """
 
-    def __init__(self, plan: Any, program: Program, name: str, labels: Sequence[str], constants: int, hosts: Sequence[int],
-                 layouts: str) -> None:  # fmt: skip
+    def __init__(
+        self,
+        plan: Any,
+        program: Program,
+        name: str,
+        labels: Sequence[str],
+        constants: int,
+        hosts: Sequence[int],
+        layouts: str,
+    ) -> None:
         if not isinstance(plan, Plan):
             raise NotImplementedError(
                 "stepped execution runs the devices of one process one after the other; with several processes switch "

@@ -316,11 +316,14 @@ class World:
         ends = not busy or len(told) < len(others) or time.monotonic() - since > self.patience
         waits = [f"process {r} {told[r][1] if r in told else 'does not answer'}" for r in others]
         after = "the whole job ends" if ends else f"it will wait until {self.patience:g} s"
-        text = "\n  ".join([
-            f"shardwise: process {self.rank} of {self.size} has waited longer than {self.limit:g} s for other processes; {after}.",
-            f"process {self.rank} {mine}", *waits,
-            "The limits are heartbeat_timeout_seconds and shutdown_timeout_seconds of distributed.initialize.",
-        ])  # fmt: skip
+        text = "\n  ".join(
+            [
+                f"shardwise: process {self.rank} of {self.size} has waited longer than {self.limit:g} s for other processes; {after}.",
+                f"process {self.rank} {mine}",
+                *waits,
+                "The limits are heartbeat_timeout_seconds and shutdown_timeout_seconds of distributed.initialize.",
+            ]
+        )
         print(text, file=sys.stderr, flush=True)
         self._reported = time.monotonic()
         if ends:
@@ -337,8 +340,15 @@ class Meeting:
 
     __slots__ = ("_describe", "_early", "_evidence", "_link", "number", "ranks", "world")
 
-    def __init__(self, world: World, ranks: tuple[int, ...], number: int, describe: Callable[[], str], early: bool = False,
-                 evidence: Callable[[], Evidence] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        world: World,
+        ranks: tuple[int, ...],
+        number: int,
+        describe: Callable[[], str],
+        early: bool = False,
+        evidence: Callable[[], Evidence] | None = None,
+    ) -> None:
         self.world = world
         self.ranks = ranks
         self.number = number

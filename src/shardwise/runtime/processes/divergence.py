@@ -41,8 +41,10 @@ def reasons(told: Sequence[Evidence | None]) -> list[str]:
     for arguments in zip(*[c.arguments for c in calls], strict=True):
         if len({number for number, _, _ in arguments}) > 1:
             made = first_of_its_own([c.recent[:-1] for c in calls])
-            return [f"{text} was made otherwise" + (f", by {how}" if how else "")
-                    for (_, text, _), how in zip(arguments, made, strict=True)]  # fmt: skip
+            return [
+                f"{text} was made otherwise" + (f", by {how}" if how else "")
+                for (_, text, _), how in zip(arguments, made, strict=True)
+            ]
     return [""] * len(told)
 
 

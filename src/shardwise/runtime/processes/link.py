@@ -42,8 +42,15 @@ class Link(Protocol):
         """Into ``takes[k]`` the `x` of process k."""
         ...
 
-    def swap(self, sends: Sequence[tuple[int, Ndarray]], takes: Sequence[tuple[int, int, Ndarray]], fan: int,
-             largest: Sequence[tuple[int, ...]], itemsize: int, tag: int) -> None:  # fmt: skip
+    def swap(
+        self,
+        sends: Sequence[tuple[int, Ndarray]],
+        takes: Sequence[tuple[int, int, Ndarray]],
+        fan: int,
+        largest: Sequence[tuple[int, ...]],
+        itemsize: int,
+        tag: int,
+    ) -> None:
         """Messages between pairs of processes.
 
         Args:

@@ -118,8 +118,15 @@ class NetworkLink:
                 np.copyto(take, buffer[at : at + take.nbytes].view(take.dtype).reshape(take.shape))
                 at += take.nbytes
 
-    def swap(self, sends: Sequence[tuple[int, Ndarray]], takes: Sequence[tuple[int, int, Ndarray]], fan: int,
-             largest: Sequence[tuple[int, ...]], itemsize: int, tag: int) -> None:  # fmt: skip
+    def swap(
+        self,
+        sends: Sequence[tuple[int, Ndarray]],
+        takes: Sequence[tuple[int, int, Ndarray]],
+        fan: int,
+        largest: Sequence[tuple[int, ...]],
+        itemsize: int,
+        tag: int,
+    ) -> None:
         """Messages between pairs of processes."""
         everything.add("exchange", sum(x.nbytes for _, x in sends))
         comm = self.comm

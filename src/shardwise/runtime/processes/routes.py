@@ -72,8 +72,15 @@ class Route:
         self.fan = max(map(len, sent.values()), default=0)
         self.shared = list(dict.fromkeys(m.shared for row in sent.values() for m in row))
 
-    def exchange(self, link: Link, part: Callable[[Message], Ndarray], into: Callable[[Message], Ndarray],
-                 shapes: Sequence[tuple[int, ...]], itemsize: int, tag: int) -> None:  # fmt: skip
+    def exchange(
+        self,
+        link: Link,
+        part: Callable[[Message], Ndarray],
+        into: Callable[[Message], Ndarray],
+        shapes: Sequence[tuple[int, ...]],
+        itemsize: int,
+        tag: int,
+    ) -> None:
         """Send and take: `part` gives what a message carries, `into` where it arrives; `shapes` are those of all of `shared`."""
         sends = [(m.receiver, part(m)) for m in self.sends]
         takes = [(m.sender, m.place, into(m)) for m in self.takes]

@@ -238,11 +238,16 @@ class SharedLink:
                 step, slot = shown[j - 1]
                 self._wait(step)
                 into = out[low:high]
-                sources = [
-                    x[low:high] if k == me and x is not None
-                    else self._slot(k, slot, (high - low,), dtype, (low - start) * dtype.itemsize)
-                    for k in range(n)
-                ] if low < high else []  # fmt: skip
+                sources = (
+                    [
+                        x[low:high]
+                        if k == me and x is not None
+                        else self._slot(k, slot, (high - low,), dtype, (low - start) * dtype.itemsize)
+                        for k in range(n)
+                    ]
+                    if low < high
+                    else []
+                )
                 if sources:
                     combined(combine, sources, into)
                 slot = self._begin()
@@ -302,8 +307,15 @@ class SharedLink:
                     into[...] = self._slot(k, slot, into.shape, dtype)
         self._broken = False
 
-    def swap(self, sends: Sequence[tuple[int, Ndarray]], takes: Sequence[tuple[int, int, Ndarray]], fan: int,
-             largest: Sequence[tuple[int, ...]], itemsize: int, tag: int) -> None:  # fmt: skip
+    def swap(
+        self,
+        sends: Sequence[tuple[int, Ndarray]],
+        takes: Sequence[tuple[int, int, Ndarray]],
+        fan: int,
+        largest: Sequence[tuple[int, ...]],
+        itemsize: int,
+        tag: int,
+    ) -> None:
         """Messages between pairs of processes."""
         everything.add("exchange", sum(x.nbytes for _, x in sends))
         self._enter()

@@ -92,8 +92,10 @@ class Watch:
             if late:
                 told = [f"process {r} {found[0]}" for r, found in sorted((here or {}).items()) if r != rank]
                 known = f": {'; '.join(told)}" if told else ""
-                self._end(f"has waited {self.seconds:g} s (initialization_timeout) for all processes to come to "
-                          f"distributed.initialize{known}")  # fmt: skip
+                self._end(
+                    f"has waited {self.seconds:g} s (initialization_timeout) for all processes to come to "
+                    f"distributed.initialize{known}"
+                )
 
     def _end(self, why: str) -> None:
         if self._done.is_set():

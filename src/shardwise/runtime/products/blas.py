@@ -250,13 +250,39 @@ def _computes(mine: Library) -> bool:
             expected = np.einsum("ij,jk->ik", a, b)
             for left, lda, lhs in ((PLAIN, k, a), (TRANSPOSED, m, np.ascontiguousarray(a.T))):
                 for right, ldb, rhs in ((PLAIN, n, b), (TRANSPOSED, k, np.ascontiguousarray(b.T))):
-                    gemm(ROW_MAJOR, left, right, m, n, k, mine.one[char], lhs.ctypes.data, lda, rhs.ctypes.data, ldb,
-                         mine.zero[char], out.ctypes.data, n)  # fmt: skip
+                    gemm(
+                        ROW_MAJOR,
+                        left,
+                        right,
+                        m,
+                        n,
+                        k,
+                        mine.one[char],
+                        lhs.ctypes.data,
+                        lda,
+                        rhs.ctypes.data,
+                        ldb,
+                        mine.zero[char],
+                        out.ctypes.data,
+                        n,
+                    )
                     if not np.allclose(out, expected, rtol=1e-4, atol=1e-4):
                         return False
             line, vector = np.empty(m, char), np.ascontiguousarray(b[:, 0])
-            mine.gemv[char](ROW_MAJOR, PLAIN, m, k, mine.one[char], a.ctypes.data, k, vector.ctypes.data, 1, mine.zero[char],
-                            line.ctypes.data, 1)  # fmt: skip
+            mine.gemv[char](
+                ROW_MAJOR,
+                PLAIN,
+                m,
+                k,
+                mine.one[char],
+                a.ctypes.data,
+                k,
+                vector.ctypes.data,
+                1,
+                mine.zero[char],
+                line.ctypes.data,
+                1,
+            )
             if not np.allclose(line, expected[:, 0], rtol=1e-4, atol=1e-4):
                 return False
     return True

@@ -92,8 +92,11 @@ class GemmPlan:
         """Whether `np.matmul(a, b)` alone does it."""
         moved = (self.a_perm, self.a_shape, self.b_perm, self.b_shape, self.out_view, self.out_perm, self.result_dims,
                  self.result_perm, self.result_shape)  # fmt: skip
-        return a.ndim == b.ndim == 2 and not any(m is not None for m in moved) and not (
-            self.a_copy or self.b_copy or self.elementwise)  # fmt: skip
+        return (
+            a.ndim == b.ndim == 2
+            and not any(m is not None for m in moved)
+            and not (self.a_copy or self.b_copy or self.elementwise)
+        )
 
     def run(self, a: NDArray, b: NDArray) -> NDArray:
         """The product of blocks that have the shapes and strides of the plan, in their common dtype."""
@@ -217,8 +220,17 @@ def _multiply(a: NDArray, b: NDArray, out: NDArray) -> None:
 
 
 @recent(4096)
-def gemm_plan(lead: int, dims: DotDims, sum_dims: Ints, a_shape: Ints, a_strides: Ints, b_shape: Ints, b_strides: Ints,
-              itemsize: int, blas: bool) -> GemmPlan:  # fmt: skip
+def gemm_plan(
+    lead: int,
+    dims: DotDims,
+    sum_dims: Ints,
+    a_shape: Ints,
+    a_strides: Ints,
+    b_shape: Ints,
+    b_strides: Ints,
+    itemsize: int,
+    blas: bool,
+) -> GemmPlan:
     """The plan for blocks of these shapes and strides; loop dims in `sum_dims` (equal on both sides) are contracted."""
     (a_con, b_con), (a_batch, b_batch) = dims
     a, b = _Side(a_shape, a_strides), _Side(b_shape, b_strides)
@@ -278,10 +290,18 @@ def gemm_plan(lead: int, dims: DotDims, sum_dims: Ints, a_shape: Ints, a_strides
     plan.elementwise = n_depth == 1
     a_merged = a.merges(row_dims) and a.merges(a_depth)
     b_merged = b.merges(column_dims) and b.merges(b_depth)
-    plan.a_copy = blas and not plan.elementwise and a_merged and not _fits_blas(
-        n_rows, a.stride(row_dims, itemsize), n_depth, a.stride(a_depth, itemsize), itemsize)  # fmt: skip
-    plan.b_copy = blas and not plan.elementwise and b_merged and not _fits_blas(
-        n_depth, b.stride(b_depth, itemsize), n_columns, b.stride(column_dims, itemsize), itemsize)  # fmt: skip
+    plan.a_copy = (
+        blas
+        and not plan.elementwise
+        and a_merged
+        and not _fits_blas(n_rows, a.stride(row_dims, itemsize), n_depth, a.stride(a_depth, itemsize), itemsize)
+    )
+    plan.b_copy = (
+        blas
+        and not plan.elementwise
+        and b_merged
+        and not _fits_blas(n_depth, b.stride(b_depth, itemsize), n_columns, b.stride(column_dims, itemsize), itemsize)
+    )
 
     # The buffer: batch, rows, columns, row-major. Column loops stand before the rows in matmul's eyes.
     plan.out_alloc = (*batch_sizes, *row_sizes, n_rows, *column_sizes, n_columns)
@@ -293,8 +313,12 @@ def gemm_plan(lead: int, dims: DotDims, sum_dims: Ints, a_shape: Ints, a_strides
     memory = [("batch", i) for i, _ in batch] + [("row", d) for d in rows] + [("column", d) for d in columns]
     sizes = (*batch_sizes, *(a_shape[d] for d in rows), *(b_shape[d] for d in columns))
     plan.result_dims = sizes if sizes != plan.out_alloc else None
-    wanted = [*(entry for entry in out_lead if entry[0] != "one"), *(("batch", i) for i, _ in own_batch),
-              *(("row", d) for d in a_own), *(("column", d) for d in b_own)]  # fmt: skip
+    wanted = [
+        *(entry for entry in out_lead if entry[0] != "one"),
+        *(("batch", i) for i, _ in own_batch),
+        *(("row", d) for d in a_own),
+        *(("column", d) for d in b_own),
+    ]
     position = {entry: p for p, entry in enumerate(memory)}
     plan.result_perm = _unless_identity(tuple(position[entry] for entry in wanted))
     lead_sizes = tuple({"one": 1, "batch": a_shape[i], "row": a_shape[i], "column": b_shape[i]}[g] for g, i in out_lead)

@@ -214,8 +214,9 @@ class _Maker:
 
     # -- records ---------------------------------------------------------------------------------------------------------
 
-    def _written(self, mine: blas.Library, plan: GemmPlan, second: GemmPlan | None, met: Met,
-                 found: list[Panel]) -> _Layout | None:  # fmt: skip
+    def _written(
+        self, mine: blas.Library, plan: GemmPlan, second: GemmPlan | None, met: Met, found: list[Panel]
+    ) -> _Layout | None:
         left, right = (_factor(x, plan.batch) for x in plan.operands(*_read(self.product, self.given)))
         later = None
         if second is not None and self.after is not None:
@@ -374,5 +375,11 @@ def _epilogue_workspace(in_types: Types, out_types: Types, params: Params) -> in
     return threads * sum(size * v.aval.itemsize // out.aval.itemsize for v in own if v.aval.size == out.aval.size)
 
 
-epilogue = define_op("epilogue", type_rule=_epilogue_type, compile=_epilogue_compile, workspace=_epilogue_workspace,
-                     multiple_results=True, local=True)  # fmt: skip
+epilogue = define_op(
+    "epilogue",
+    type_rule=_epilogue_type,
+    compile=_epilogue_compile,
+    workspace=_epilogue_workspace,
+    multiple_results=True,
+    local=True,
+)

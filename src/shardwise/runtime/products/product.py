@@ -64,7 +64,7 @@ def expect(work: int) -> None:
 def product_for(a: NDArray, b: NDArray, out: NDArray, limit: int | None = None) -> Product:
     """The fastest way to compute ``out[...] = a @ b`` for arrays of these shapes and strides, all of one dtype, with at most
     `limit` threads.
-    """  # fmt: skip
+    """
     return _plan(a, b, out, limit) or by_numpy
 
 
@@ -334,12 +334,16 @@ def _walker(char: str, line: bool, integer_size: int) -> Callable[..., None] | N
     order = blas.ROW_MAJOR
     if line:
         types = f"i32, i32, {n}, {n}, {number}, ptr, {n}, ptr, {n}, {number}, ptr, {n}"
-        call = (f"i32 {order}, i32 %left, {n} %s3, {n} %s4, {number} {alpha}, ptr %at0, {n} %n8, ptr %at1, {n} %n9, "
-                f"{number} {beta}, ptr %at2, {n} %n10")  # fmt: skip
+        call = (
+            f"i32 {order}, i32 %left, {n} %s3, {n} %s4, {number} {alpha}, ptr %at0, {n} %n8, ptr %at1, {n} %n9, "
+            f"{number} {beta}, ptr %at2, {n} %n10"
+        )
     else:
         types = f"i32, i32, i32, {n}, {n}, {n}, {number}, ptr, {n}, ptr, {n}, {number}, ptr, {n}"
-        call = (f"i32 {order}, i32 %left, i32 %right, {n} %s3, {n} %s4, {n} %n7, {number} {alpha}, ptr %at0, {n} %n8, "
-                f"ptr %at1, {n} %n9, {number} {beta}, ptr %at2, {n} %n10")  # fmt: skip
+        call = (
+            f"i32 {order}, i32 %left, i32 %right, {n} %s3, {n} %s4, {n} %n7, {number} {alpha}, ptr %at0, {n} %n8, "
+            f"ptr %at1, {n} %n9, {number} {beta}, ptr %at2, {n} %n10"
+        )
     text = f"""
 define void @walk(ptr %job, ptr %pointers, ptr %counter) {{
   {head}

@@ -143,8 +143,10 @@ attributes #0 = {{ nounwind "prefer-vector-width"="{wide}" "min-legal-vector-wid
         for v in range(_ACROSS):
             self._at(f"p.from{v}", "%p.from", str(v * self.lanes))
             self._at(f"p.to{v}", "%p.to", str(v * self.lanes))
-            self._add(f"%p.is{v} = load {self.vector}, ptr %p.from{v}, align {self.size}",
-                      f"store {self.vector} %p.is{v}, ptr %p.to{v}, align 16")  # fmt: skip
+            self._add(
+                f"%p.is{v} = load {self.vector}, ptr %p.from{v}, align {self.size}",
+                f"store {self.vector} %p.is{v}, ptr %p.to{v}, align 16",
+            )
         self._add(
             "%p.next = add i64 %p, 1",
             "%p.more = icmp slt i64 %p.next, %k",
@@ -156,8 +158,13 @@ attributes #0 = {{ nounwind "prefer-vector-width"="{wide}" "min-legal-vector-wid
         lanes, v = self.lanes, self.vector
         self._add("%j.line = mul i64 %j, %ldb")
         self._at("bj", "%b", "%j.line")
-        self._add(f"%k.last = sub i64 %k, {lanes}", "br label %pack", "pack:", "%p0 = phi i64 [ 0, %strips ], [ %p.next, %pack ]",
-                  "%p = call i64 @llvm.smin.i64(i64 %p0, i64 %k.last)")  # fmt: skip
+        self._add(
+            f"%k.last = sub i64 %k, {lanes}",
+            "br label %pack",
+            "pack:",
+            "%p0 = phi i64 [ 0, %strips ], [ %p.next, %pack ]",
+            "%p = call i64 @llvm.smin.i64(i64 %p0, i64 %k.last)",
+        )
         self._at("p.from", "%bj", "%p")
         self._add(f"%p.row = mul i64 %p, {self.strip}")
         self._at("p.to", "%strip", "%p.row")
@@ -172,26 +179,38 @@ attributes #0 = {{ nounwind "prefer-vector-width"="{wide}" "min-legal-vector-wid
             while by < lanes:
                 turned = list(lines)
                 for i in (i for i in range(lanes) if not i & by):
-                    halves = [f"i32 {e if not e & by else e - by + lanes}" for e in range(lanes)], [
-                        f"i32 {e + by if not e & by else e + lanes}" for e in range(lanes)]  # fmt: skip
+                    halves = (
+                        [f"i32 {e if not e & by else e - by + lanes}" for e in range(lanes)],
+                        [f"i32 {e + by if not e & by else e + lanes}" for e in range(lanes)],
+                    )
                     for k, order in zip((i, i + by), halves, strict=True):
                         turned[k] = f"%q{part}.{k}.by{by}"
-                        self._add(f"{turned[k]} = shufflevector {v} {lines[i]}, {v} {lines[i + by]}, "
-                                  f"<{lanes} x i32> <{', '.join(order)}>")  # fmt: skip
+                        self._add(
+                            f"{turned[k]} = shufflevector {v} {lines[i]}, {v} {lines[i + by]}, "
+                            f"<{lanes} x i32> <{', '.join(order)}>"
+                        )
                 lines, by = turned, 2 * by
             for i, line in enumerate(lines):
                 self._at(f"q{part}.{i}.to", "%p.to", str(i * self.strip + part * lanes))
                 self._add(f"store {v} {line}, ptr %q{part}.{i}.to, align 16")
-        self._add(f"%p.next = add i64 %p0, {lanes}", "%p.more = icmp slt i64 %p.next, %k",
-                  "br i1 %p.more, label %pack, label %rows.begin")  # fmt: skip
+        self._add(
+            f"%p.next = add i64 %p0, {lanes}",
+            "%p.more = icmp slt i64 %p.next, %k",
+            "br i1 %p.more, label %pack, label %rows.begin",
+        )
 
     def _rows(self) -> None:
         """Rows of `a` past the strip; the last ones of a block end with it."""
         v, rows = self.vector, range(self.rows)
         self._add("rows.begin:")
         self._at("cj", "%c", "%j")
-        self._add("br label %rows", "rows:", "%i0 = phi i64 [ %from, %rows.begin ], [ %i.next, %rows.end ]",
-                  "%i.end = call i64 @llvm.smin.i64(i64 %i0, i64 %i.last)", "%i = call i64 @llvm.smax.i64(i64 %i.end, i64 0)")  # fmt: skip
+        self._add(
+            "br label %rows",
+            "rows:",
+            "%i0 = phi i64 [ %from, %rows.begin ], [ %i.next, %rows.end ]",
+            "%i.end = call i64 @llvm.smin.i64(i64 %i0, i64 %i.last)",
+            "%i = call i64 @llvm.smax.i64(i64 %i.end, i64 0)",
+        )
         for r in rows:
             self._add(f"%i.{r} = add i64 %i, {r}")
             self._add(f"%a.{r}.line = mul i64 %i.{r}, {1 if self.left else '%lda'}")
@@ -206,26 +225,40 @@ attributes #0 = {{ nounwind "prefer-vector-width"="{wide}" "min-legal-vector-wid
             self._add(f"%d.is{x} = load {v}, ptr %d.at{x}, align 16")
         for r in rows:
             self._at(f"e{r}.at", f"%a.{r}", "%d.step")
-            self._add(f"%e{r} = load {self.type}, ptr %e{r}.at, align {self.size}",
-                      f"%e{r}.one = insertelement {v} poison, {self.type} %e{r}, i64 0",
-                      f"%e{r}.all = shufflevector {v} %e{r}.one, {v} poison, <{self.lanes} x i32> zeroinitializer")  # fmt: skip
+            self._add(
+                f"%e{r} = load {self.type}, ptr %e{r}.at, align {self.size}",
+                f"%e{r}.one = insertelement {v} poison, {self.type} %e{r}, i64 0",
+                f"%e{r}.all = shufflevector {v} %e{r}.one, {v} poison, <{self.lanes} x i32> zeroinitializer",
+            )
             self._add(
                 *(
                     f"%y{r}.{x} = call {v} {self.fma}({v} %d.is{x}, {v} %e{r}.all, {v} %x{r}.{x})"
                     for x in range(_ACROSS)
                 )
             )
-        self._add("%d.next = add i64 %d, 1", "%d.more = icmp slt i64 %d.next, %k", "br i1 %d.more, label %depth, label %rows.end",
-                  "rows.end:")  # fmt: skip
+        self._add(
+            "%d.next = add i64 %d, 1",
+            "%d.more = icmp slt i64 %d.next, %k",
+            "br i1 %d.more, label %depth, label %rows.end",
+            "rows.end:",
+        )
         for r in rows:
             self._add(f"%c.{r}.line = mul i64 %i.{r}, %ldc")
             self._at(f"c.{r}", "%cj", f"%c.{r}.line")
             for x in range(_ACROSS):
                 self._at(f"c.{r}.{x}", f"%c.{r}", str(x * self.lanes))
                 self._add(f"store {v} %y{r}.{x}, ptr %c.{r}.{x}, align {self.size}")
-        self._add(f"%i.next = add i64 %i0, {self.rows}", "%i.more = icmp slt i64 %i.next, %to",
-                  "br i1 %i.more, label %rows, label %strips.end",
-                  "strips.end:", f"%j.next = add i64 %j0, {self.strip}", "%j.more = icmp slt i64 %j.next, %n",
-                  "br i1 %j.more, label %strips, label %blocks.end",
-                  "blocks.end:", "%blocks.more = icmp slt i64 %to, %m", "br i1 %blocks.more, label %blocks, label %exit",
-                  "exit:", "ret void")  # fmt: skip
+        self._add(
+            f"%i.next = add i64 %i0, {self.rows}",
+            "%i.more = icmp slt i64 %i.next, %to",
+            "br i1 %i.more, label %rows, label %strips.end",
+            "strips.end:",
+            f"%j.next = add i64 %j0, {self.strip}",
+            "%j.more = icmp slt i64 %j.next, %n",
+            "br i1 %j.more, label %strips, label %blocks.end",
+            "blocks.end:",
+            "%blocks.more = icmp slt i64 %to, %m",
+            "br i1 %blocks.more, label %blocks, label %exit",
+            "exit:",
+            "ret void",
+        )

@@ -39,8 +39,16 @@ class Records:
         self._lists: list[int] = []
         self._longest = 0
 
-    def product(self, function: int, flags: Sequence[int], sizes: Sequence[int], a: Place, b: Place, out: Place,
-                steps: Sequence[int]) -> None:  # fmt: skip
+    def product(
+        self,
+        function: int,
+        flags: Sequence[int],
+        sizes: Sequence[int],
+        a: Place,
+        b: Place,
+        out: Place,
+        steps: Sequence[int],
+    ) -> None:
         """``out = a @ b``; `flags` and `steps` as OpenBLAS takes them, `sizes` are m, n, k."""
         self._records.append([_PRODUCT, function, *flags, *sizes, *a, steps[0], *b, steps[1], *out, steps[2]])
 
@@ -96,8 +104,10 @@ def walker(char: str, integer_size: int) -> Kernel:
     cast = "trunc i64 %r{0} to " + n if integer_size < 8 else "add i64 %r{0}, 0"
     whole = "\n  ".join(f"%n{i} = {cast.format(i)}" for i in sizes)
     types = f"i32, i32, i32, {n}, {n}, {n}, {number}, ptr, {n}, ptr, {n}, {number}, ptr, {n}"
-    call = (f"i32 {blas.ROW_MAJOR}, i32 %left, i32 %right, {n} %n4, {n} %n5, {n} %n6, {number} 1.0, ptr %a, {n} %n9, "
-            f"ptr %b, {n} %n12, {number} 0.0, ptr %c, {n} %n15")  # fmt: skip
+    call = (
+        f"i32 {blas.ROW_MAJOR}, i32 %left, i32 %right, {n} %n4, {n} %n5, {n} %n6, {number} 1.0, ptr %a, {n} %n9, "
+        f"ptr %b, {n} %n12, {number} 0.0, ptr %c, {n} %n15"
+    )
     text = f"""
 define void @walk(ptr %job, ptr %pointers, ptr %counters) {{
 entry:

@@ -39,8 +39,14 @@ def has_form(eqn: Equation) -> bool:
 class Body:
     """Writes one program. `stable`: how many inputs are the same in each round of the loop around; `places`: memory of values."""
 
-    def __init__(self, code: Code, program: Program, inputs: Sequence[Value], stable: int = 0,
-                 places: Mapping[Var, Value] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        code: Code,
+        program: Program,
+        inputs: Sequence[Value],
+        stable: int = 0,
+        places: Mapping[Var, Value] | None = None,
+    ) -> None:
         self.code = code
         self.program = program
         self.values: dict[Var, Value] = {}

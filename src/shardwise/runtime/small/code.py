@@ -175,8 +175,12 @@ class Code(Lanes):
         self.start(f"{tag}.exit")
         return nexts
 
-    def repeat(self, carried: Sequence[tuple[str, str]], test: Callable[[list[str]], str],
-               body: Callable[[list[str]], Sequence[str]]) -> list[str]:  # fmt: skip
+    def repeat(
+        self,
+        carried: Sequence[tuple[str, str]],
+        test: Callable[[list[str]], str],
+        body: Callable[[list[str]], Sequence[str]],
+    ) -> list[str]:
         """Rounds of `body(carried values) -> next values` while the i1 `test(carried values)` holds. -> the last values."""
         tag = self.name("while")
         self.jump(f"{tag}.before")

@@ -100,8 +100,11 @@ def scan(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
     shapes = carry_shapes(
         inner, [v.shape[:lead] for v in values[:a]], values[a:b], [v.shape[:lead] for v in values[b:]], lead
     )
-    outs = out_leads(inner, [v.shape[:lead] for v in values[:a]] + [s[:lead] for s in shapes] + [v.shape[:lead] for v in values[b:]],
-                     lead)  # fmt: skip
+    outs = out_leads(
+        inner,
+        [v.shape[:lead] for v in values[:a]] + [s[:lead] for s in shapes] + [v.shape[:lead] for v in values[b:]],
+        lead,
+    )
     loop = _Loop(code, inner, a, values[a:b], shapes, wanted)
     xs = [x if x.even else code.in_memory(x) for x in values[b:]]
     ys = []
@@ -171,15 +174,24 @@ def _row(code: Code, x: Value, i: str) -> Value:
 class _Loop:
     """The carries of a loop; those that no round changes do not go round."""
 
-    def __init__(self, code: Code, body: Program, consts: int, values: Sequence[Value], shapes: Sequence[Shape],
-                 wanted: Sequence[Value | None]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        code: Code,
+        body: Program,
+        consts: int,
+        values: Sequence[Value],
+        shapes: Sequence[Shape],
+        wanted: Sequence[Value | None],
+    ) -> None:
         self.code = code
         before, after = body.inputs[consts : consts + len(values)], body.outputs[: len(values)]
         self.fixed = [v if b is a else None for b, a, v in zip(before, after, values, strict=True)]
         leads = math.prod(max((s[: code.lead] for s in shapes), key=math.prod, default=()))
         chains = updates(body, before, after, leads)
-        self.carries = [None if f is not None else _carry(code, v, s, c, w)
-                        for f, v, s, c, w in zip(self.fixed, values, shapes, chains, wanted, strict=False)]  # fmt: skip
+        self.carries = [
+            None if f is not None else _carry(code, v, s, c, w)
+            for f, v, s, c, w in zip(self.fixed, values, shapes, chains, wanted, strict=False)
+        ]
 
     def places(self) -> dict[Var, Value]:
         """Where values of the body lie that are updated in place."""
@@ -212,8 +224,12 @@ class _Loop:
         return [None if c is None else c.target(own) for c, own in zip(self.carries, self._cut(refs), strict=True)]
 
     def nexts(self, refs: Sequence[str], results: Sequence[Value]) -> list[str]:
-        return [ref for c, own, v in zip(self.carries, self._cut(refs), results, strict=False) if c is not None
-                for ref in c.nexts(self.code, own, v)]  # fmt: skip
+        return [
+            ref
+            for c, own, v in zip(self.carries, self._cut(refs), results, strict=False)
+            if c is not None
+            for ref in c.nexts(self.code, own, v)
+        ]
 
 
 # -- while ---------------------------------------------------------------------------------------------------------------
@@ -261,8 +277,10 @@ def cond(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
         chosen = min(max(int(index.constant.item()), 0), len(branches) - 1)
         return Body(code, branches[chosen], operands).run()
     leads = [v.shape[:lead] for v in operands]
-    shapes = [np.broadcast_shapes(*each_lead) + v.aval.shape for v, *each_lead in
-              zip(eqn.outputs, *[out_leads(b, leads, lead) for b in branches], strict=True)]  # fmt: skip
+    shapes = [
+        np.broadcast_shapes(*each_lead) + v.aval.shape
+        for v, *each_lead in zip(eqn.outputs, *[out_leads(b, leads, lead) for b in branches], strict=True)
+    ]
     made: list[Value | None] = []
     for shape, v, into in zip(shapes, eqn.outputs, wanted, strict=True):
         if math.prod(shape) <= SMALL:
@@ -281,8 +299,11 @@ def cond(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
         if k != last:
             code.start(f"{tag}.{k}")
         results = Body(code, branches[k], operands).run(made)
-        refs = [code.lane_of(code.aligned(code.settled(r), len(s)), s).ref for r, s, m in zip(results, shapes, made, strict=True)
-                if m is None]  # fmt: skip
+        refs = [
+            code.lane_of(code.aligned(code.settled(r), len(s)), s).ref
+            for r, s, m in zip(results, shapes, made, strict=True)
+            if m is None
+        ]
         ends.append((code.label, refs))
         code.line(f"br label %{tag}.end")
     code.start(f"{tag}.end")

@@ -27,8 +27,15 @@ def updates(body: Program, before: Sequence[Var], after: Sequence[object], devic
     return [_chain(body, b, a, made, used, outputs, devices) for b, a in zip(before, after, strict=True)]
 
 
-def _chain(body: Program, before: Var, after: object, made: dict[Var, int], used: dict[Var, list[int]],
-           outputs: list[Var], devices: int) -> tuple[Var, ...]:  # fmt: skip
+def _chain(
+    body: Program,
+    before: Var,
+    after: object,
+    made: dict[Var, int],
+    used: dict[Var, list[int]],
+    outputs: list[Var],
+    devices: int,
+) -> tuple[Var, ...]:
     if not isinstance(after, Var) or after is before:
         return ()
     chain = [after]

@@ -36,8 +36,12 @@ _TYPE, _FLAGS, _ORDER = _DATA + 40, _DATA + 48, object.__basicsize__ + 10
 _FIT = 0x101
 _SWAPPED = ord(">" if np.little_endian else "<")
 
-_TOOLS = (ctypes.c_void_p * 3)(*[ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in
-                                 ("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")])  # fmt: skip
+_TOOLS = (ctypes.c_void_p * 3)(
+    *[
+        ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+        for name in ("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")
+    ]
+)
 _CALL = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
 _tools = ctypes.addressof(_TOOLS)
 
@@ -57,8 +61,10 @@ def _understood() -> bool:
     grid = np.zeros((4, 6), np.float32)
     samples = [grid, grid[1:], grid.T, grid[:, ::2], np.zeros((), np.int8), np.zeros(3, np.dtype("i4").newbyteorder()),
                np.ndarray((2,), np.float64, np.zeros(24, np.uint8), 1)]  # fmt: skip
-    return all(_fits(x) == (x.__array_interface__["data"][0],
-                            x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative) for x in samples)  # fmt: skip
+    return all(
+        _fits(x) == (x.__array_interface__["data"][0], x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative)
+        for x in samples
+    )
 
 
 def available() -> bool:
@@ -114,8 +120,11 @@ def compiled(program: Program, leads: Sequence[Shape], lead: int) -> Callable[..
                              "tools": _tools, "asarray": np.asarray, "byte": np.dtype(np.uint8)}  # fmt: skip
     lines = [f"def run({', '.join(names)}):"]
     if not lead:  # NumPy's functions of 0-d arrays give scalars
-        lines += [f"    if type({n}) is not ndarray: {n} = asarray({n})" for n, v in zip(names, program.inputs, strict=True)
-                  if not v.aval.ndim]  # fmt: skip
+        lines += [
+            f"    if type({n}) is not ndarray: {n} = asarray({n})"
+            for n, v in zip(names, program.inputs, strict=True)
+            if not v.aval.ndim
+        ]
         space["ndarray"] = np.ndarray
     for r, shape, v in zip(results, outs, program.outputs, strict=True):
         dtype = space[f"t{r}"] = physical(v.aval.dtype)
@@ -157,10 +166,16 @@ def module(program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], 
         code.line("%save = load ptr, ptr %tools, align 8")
         code.line("%state = call ptr %save()")
         code.line("store ptr %state, ptr %held, align 8")
-    values = [code.settled(Value(shape, name_of(v.aval), place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize)))
-              for k, (shape, v) in enumerate(zip(inputs, program.inputs, strict=True))]  # fmt: skip
-    wanted = [Value(shape, name_of(v.aval), place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize))
-              for k, (shape, v) in enumerate(zip(outputs, program.outputs, strict=True), len(inputs))]  # fmt: skip
+    values = [
+        code.settled(
+            Value(shape, name_of(v.aval), place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize))
+        )
+        for k, (shape, v) in enumerate(zip(inputs, program.inputs, strict=True))
+    ]
+    wanted = [
+        Value(shape, name_of(v.aval), place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize))
+        for k, (shape, v) in enumerate(zip(outputs, program.outputs, strict=True), len(inputs))
+    ]
     Body(code, program, values).run(wanted)
     if long:
         code.line("%back.at = getelementptr ptr, ptr %tools, i64 1")
@@ -173,10 +188,12 @@ def module(program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], 
         code.line("ret i32 2")
         code.declare("interrupted", _INTERRUPTED)
     if code.scratch:
-        memory += [f"  %arena.item = getelementptr i8, ptr %given, i64 {_ITEMS + 8 * arrays}",
-                   "  %arena.array = load ptr, ptr %arena.item, align 8",
-                   f"  %arena.field = getelementptr i8, ptr %arena.array, i64 {_DATA}",
-                   "  %arena = load ptr, ptr %arena.field, align 8"]  # fmt: skip
+        memory += [
+            f"  %arena.item = getelementptr i8, ptr %given, i64 {_ITEMS + 8 * arrays}",
+            "  %arena.array = load ptr, ptr %arena.item, align 8",
+            f"  %arena.field = getelementptr i8, ptr %arena.array, i64 {_DATA}",
+            "  %arena = load ptr, ptr %arena.field, align 8",
+        ]
     elif code.arena:
         memory.append(f"  %arena = alloca [{code.arena} x i8], align 64")
     if long or code.polls:

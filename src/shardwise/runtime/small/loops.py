@@ -157,8 +157,14 @@ def dense(code: Code, value: Value) -> Value:
     return into
 
 
-def _nest(code: Code, extents: Sequence[int], walks: Sequence[_Walk], places: list[str], inner: Callable[[list[str]], None],
-          d: int = 0) -> None:  # fmt: skip
+def _nest(
+    code: Code,
+    extents: Sequence[int],
+    walks: Sequence[_Walk],
+    places: list[str],
+    inner: Callable[[list[str]], None],
+    d: int = 0,
+) -> None:
     """Loops of these extents around `inner(addresses)`."""
     if d == len(extents):
         inner(places)
@@ -286,8 +292,10 @@ class _Reduction:
     def write(self) -> None:
         x, code = self.x, self.code
         extents = [x.shape[d] for d in self.rows]
-        walks = [_Walk(x.place, tuple(x.steps[d] for d in self.rows), x.dtype),
-                 _Walk(self.into.place, tuple(self.out_step[d] for d in self.rows), self.into.dtype)]  # fmt: skip
+        walks = [
+            _Walk(x.place, tuple(x.steps[d] for d in self.rows), x.dtype),
+            _Walk(self.into.place, tuple(self.out_step[d] for d in self.rows), self.into.dtype),
+        ]
         _nest(code, extents, walks, [w.place for w in walks], self._row)
 
     def _row(self, places: list[str]) -> None:

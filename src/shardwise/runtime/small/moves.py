@@ -101,8 +101,8 @@ def joined(
     if all(p.constant is not None for p in parts):
         array = np.empty(shape, np.asarray(parts[0].constant).dtype)
         for part, cut in zip(parts, places, strict=True):
-            cut(array)[...] = part.constant if part.constant is not None and part.constant.size == 1 else np.reshape(
-                part.constant, part.shape)  # type: ignore[arg-type]  # fmt: skip
+            constant = np.asarray(part.constant)
+            cut(array)[...] = constant if constant.size == 1 else np.reshape(constant, part.shape)
         return code.known(array, dtype)
     n, out, held = math.prod(shape), "poison", [-1] * math.prod(shape)
     for part, cut in zip(parts, places, strict=True):

@@ -51,8 +51,10 @@ def product(
     m, n = math.prod(kept[0]), math.prod(kept[1])
     k = math.prod(values[0].shape[d] for d in turned[0][2])
     if math.prod(loops) == 1 and max(m * k, k * n, m * n) <= SMALL:
-        rows = [np.arange(v.size).reshape(v.shape).transpose([*b, *f, *c]).reshape(-1, k)
-                for v, (b, f, c) in zip(values, turned, strict=True)]  # fmt: skip
+        rows = [
+            np.arange(v.size).reshape(v.shape).transpose([*b, *f, *c]).reshape(-1, k)
+            for v, (b, f, c) in zip(values, turned, strict=True)
+        ]
         return [code.of_lane(_in_registers(code, values, rows, dtype), shape, dtype, m * n)]
     target = code.buffer(shape, dtype) if into is None or into.shape != shape or math.prod(shape) <= SMALL else into
     steps = _result_steps(target, len(loops), len(kept[0]))
@@ -180,8 +182,15 @@ class _Tiles:
 
         def step(c: str, sums: list[str]) -> list[str]:
             code.at(width)
-            b = [code.read(code.moved(code.moved(right, c, self.right.con), "1", v * width * self.right.free), (width,),
-                           (self.right.free,), self.dtype) for v in range(self.vectors)]  # fmt: skip
+            b = [
+                code.read(
+                    code.moved(code.moved(right, c, self.right.con), "1", v * width * self.right.free),
+                    (width,),
+                    (self.right.free,),
+                    self.dtype,
+                )
+                for v in range(self.vectors)
+            ]
             out = []
             for r in range(self.rows):
                 place = code.moved(code.moved(left, c, self.left.con), "1", r * self.left.free)

@@ -152,8 +152,16 @@ def _each_vector(code: Code, indices: Value, batch: Shape, one: Callable[[list[s
     at([], source.place)
 
 
-def _placed(code: Code, starts: list[str], sizes: Sequence[int], limits: Sequence[int], wrap: bool, clips: bool,
-            inside: Callable[[list[str]], None], outside: Callable[[], None]) -> None:  # fmt: skip
+def _placed(
+    code: Code,
+    starts: list[str],
+    sizes: Sequence[int],
+    limits: Sequence[int],
+    wrap: bool,
+    clips: bool,
+    inside: Callable[[list[str]], None],
+    outside: Callable[[], None],
+) -> None:
     """`inside(clamped starts)` if all starts lie within their limits, or always if it `clips`; else `outside()`."""
     clamped, good = [], "true"
     for start, n, limit in zip(starts, sizes, limits, strict=True):

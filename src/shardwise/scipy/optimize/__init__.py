@@ -29,8 +29,15 @@ class OptimizeResults(NamedTuple):
     nit: Any
 
 
-def minimize(fun: Callable[..., Any], x0: Any, args: tuple[Any, ...] = (), *, method: str, tol: float | None = None,
-             options: Mapping[str, Any] | None = None) -> OptimizeResults:  # fmt: skip
+def minimize(
+    fun: Callable[..., Any],
+    x0: Any,
+    args: tuple[Any, ...] = (),
+    *,
+    method: str,
+    tol: float | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> OptimizeResults:
     """A minimum of `fun(x, *args) -> scalar` near the vector `x0` [n]; it may be jitted.
 
     `method` is "BFGS". `options`: maxiter, norm (order of the gradient's norm), gtol (that norm to reach),

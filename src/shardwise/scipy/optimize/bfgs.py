@@ -23,8 +23,14 @@ def _dot(x: Any, y: Any) -> Any:
     return jnp.dot(x, y, precision=lax.Precision.HIGHEST)
 
 
-def bfgs(fun: Callable[[Any], Any], x0: Any, maxiter: int | None = None, norm: Any = np.inf, gtol: float = 1e-5,
-         line_search_maxiter: int = 10) -> dict[str, Any]:  # fmt: skip
+def bfgs(
+    fun: Callable[[Any], Any],
+    x0: Any,
+    maxiter: int | None = None,
+    norm: Any = np.inf,
+    gtol: float = 1e-5,
+    line_search_maxiter: int = 10,
+) -> dict[str, Any]:
     """The fields of `OptimizeResults` for a minimum of `fun` near `x0` [n]."""
     limit = np.size(x0) * 200 if maxiter is None else maxiter
     n = x0.shape[0]
@@ -48,11 +54,18 @@ def bfgs(fun: Callable[[Any], Any], x0: Any, maxiter: int | None = None, norm: A
         w = jnp.eye(n, dtype=rho.dtype) - rho * jnp.outer(moved, change)
         improved = _dot(_dot(w, s["hess_inv"]), w.T) + rho * jnp.outer(moved, moved)
         return {
-            "x": s["x"] + moved, "fun": found.phi, "jac": found.g,
-            "hess_inv": jnp.where(jnp.isfinite(rho), improved, s["hess_inv"]), "before": s["fun"],
-            "converged": small(found.g), "failed": found.failed, "search": found.status,
-            "nfev": s["nfev"] + found.evaluations, "njev": s["njev"] + found.evaluations, "nit": s["nit"] + 1,
-        }  # fmt: skip
+            "x": s["x"] + moved,
+            "fun": found.phi,
+            "jac": found.g,
+            "hess_inv": jnp.where(jnp.isfinite(rho), improved, s["hess_inv"]),
+            "before": s["fun"],
+            "converged": small(found.g),
+            "failed": found.failed,
+            "search": found.status,
+            "nfev": s["nfev"] + found.evaluations,
+            "njev": s["njev"] + found.evaluations,
+            "nit": s["nit"] + 1,
+        }
 
     typed = lambda s: {k: v if v.dtype == start[k].dtype else v.astype(start[k].dtype) for k, v in s.items()}  # noqa: E731
     end = lax.while_loop(unfinished, lambda s: typed(step(s)), {k: jnp.asarray(v) for k, v in start.items()})

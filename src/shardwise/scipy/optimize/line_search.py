@@ -56,8 +56,12 @@ class _Zoom(NamedTuple):
 
 def _pick(condition: Any, yes: Any, no: Any) -> Any:
     """Every field from one of two tuples of equal fields."""
-    return type(no)(*(_pick(condition, y, n) if isinstance(n, tuple) else jnp.where(condition, y, n)
-                      for y, n in zip(yes, no, strict=True)))  # fmt: skip
+    return type(no)(
+        *(
+            _pick(condition, y, n) if isinstance(n, tuple) else jnp.where(condition, y, n)
+            for y, n in zip(yes, no, strict=True)
+        )
+    )
 
 
 def _cubic(low: Point, high: Point, old_a: Any, old_phi: Any) -> Any:

@@ -184,14 +184,25 @@ def cg(
     return tree_map(strong, x), info
 
 
-def bicgstab(A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, maxiter: int | None = None,
-             M: Any = None) -> tuple[Any, None]:  # fmt: skip
+def bicgstab(
+    A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, maxiter: int | None = None, M: Any = None
+) -> tuple[Any, None]:
     """``(x, None)`` with A x = b by stabilized biconjugate gradients, for any A; arguments as of `cg`."""
     return _solved(_bicgstab, False, A, b, x0, tol, atol, maxiter, M)
 
 
-def gmres(A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, restart: int = 20, maxiter: int | None = None,
-          M: Any = None, solve_method: str = "batched") -> tuple[Any, Array]:  # fmt: skip
+def gmres(
+    A: Any,
+    b: Any,
+    x0: Any = None,
+    *,
+    tol: Any = 1e-5,
+    atol: Any = 0.0,
+    restart: int = 20,
+    maxiter: int | None = None,
+    M: Any = None,
+    solve_method: str = "batched",
+) -> tuple[Any, Array]:
     """``(x, info)`` with A x = b by generalized minimal residuals, for any A; `info` is 0, or -1 where x has a NaN.
 
     `restart` is the size of the Krylov space before it starts anew, `maxiter` how often it may. Both of JAX's ways

@@ -220,8 +220,10 @@ class Rotation(NamedTuple):
         if w.ndim != 1:
             raise ValueError(f"Expected `weights` to be 1 dimensional, got shape {w.shape}.")
         if w.shape[0] != n:
-            raise ValueError("Expected `weights` to have number of values equal to number of rotations, "
-                             f"got {w.shape[0]} values and {n} rotations.")  # fmt: skip
+            raise ValueError(
+                "Expected `weights` to have number of values equal to number of rotations, "
+                f"got {w.shape[0]} values and {n} rotations."
+            )
         return Rotation(jnp.linalg.eigh(jnp.dot(w * self.quat.T, self.quat))[1][:, -1])
 
     @property
@@ -249,8 +251,10 @@ class Slerp(NamedTuple):
         if at.ndim != 1:
             raise ValueError(f"Expected times to be specified in a 1 dimensional array, got {at.ndim} dimensions.")
         if at.shape[0] != len(rotations):
-            raise ValueError("Expected number of rotations to be equal to number of timestamps given, "
-                             f"got {len(rotations)} rotations and {at.shape[0]} timestamps.")  # fmt: skip
+            raise ValueError(
+                "Expected number of rotations to be equal to number of timestamps given, "
+                f"got {len(rotations)} rotations and {at.shape[0]} timestamps."
+            )
         starts = Rotation(rotations.quat[:-1])
         return cls(at, jnp.diff(at), starts, (starts.inv() * Rotation(rotations.quat[1:])).as_rotvec())
 

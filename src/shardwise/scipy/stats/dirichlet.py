@@ -19,8 +19,10 @@ def logpdf(x: Any, alpha: Any) -> Array:
     if alpha.ndim != 1:
         raise ValueError(f"`alpha` must be one-dimensional; got alpha.shape={alpha.shape}")
     if x.shape[0] not in (alpha.shape[0], alpha.shape[0] - 1):
-        raise ValueError("`x` must have either the same number of entries as `alpha` or one entry fewer; "
-                         f"got x.shape={x.shape}, alpha.shape={alpha.shape}")  # fmt: skip
+        raise ValueError(
+            "`x` must have either the same number of entries as `alpha` or one entry fewer; "
+            f"got x.shape={x.shape}, alpha.shape={alpha.shape}"
+        )
     if x.shape[0] != alpha.shape[0]:
         x = jnp.concatenate([x, 1 - jnp.sum(x, 0, keepdims=True)])
     powers = alpha.reshape(alpha.shape + (1,) * (x.ndim - 1)) - 1

@@ -196,8 +196,9 @@ def cond_transpose(cts: Sequence[Any], index: Any, *args: Any, branches: Program
 # -- batching ------------------------------------------------------------------------------------------------------------
 
 
-def cond_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
-               params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+def cond_batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Any], list[int | None]]:
     """One cond of batched branches; where the index is batched too, all branches and a selection."""
     branches = _interned(params["branches"])
     index, *args = values
@@ -214,8 +215,10 @@ def cond_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[
         return _bind(index, both, args), out_dims
     which = move_to_front(index, index_dim)
     cases = [eval_program(m.program, [*m.consts, *(map(shared, args) if i else args)]) for i, m in enumerate(made)]
-    outs = [selected(which, [in_front(size, c, None) if isinstance(c, Literal) else c for c in column])
-            for column in zip(*cases, strict=True)]  # fmt: skip
+    outs = [
+        selected(which, [in_front(size, c, None) if isinstance(c, Literal) else c for c in column])
+        for column in zip(*cases, strict=True)
+    ]
     return outs, out_dims
 
 

@@ -171,8 +171,15 @@ def cotangent_like(ct: Any, aval: ShapedArray) -> Any:
 
 
 @remembered
-def batched_body(program: Program, size: int, axis_name: Any, dims: tuple[int | None, ...], types: tuple[ShapedArray, ...],
-                 spmd: tuple[str, ...], forced: Mask) -> Made:  # fmt: skip
+def batched_body(
+    program: Program,
+    size: int,
+    axis_name: Any,
+    dims: tuple[int | None, ...],
+    types: tuple[ShapedArray, ...],
+    spmd: tuple[str, ...],
+    forced: Mask,
+) -> Made:
     """The body for values of these types with mapped dims; `results` are the mapped dims of its outputs, 0 or None."""
     found: list[int | None] = []
 

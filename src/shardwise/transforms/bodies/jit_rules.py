@@ -73,8 +73,15 @@ def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
 def _call(
     params: Params, made: Any, args: Sequence[Any], ins: Sequence[Sharding | None], outs: Sequence[Sharding | None]
 ) -> list[Any]:
-    return bind(find_op("jit"), *made.consts, *args, program=made.program, name=params["name"],
-                in_shardings=(*[None] * len(made.consts), *ins), out_shardings=tuple(outs))  # fmt: skip
+    return bind(
+        find_op("jit"),
+        *made.consts,
+        *args,
+        program=made.program,
+        name=params["name"],
+        in_shardings=(*[None] * len(made.consts), *ins),
+        out_shardings=tuple(outs),
+    )
 
 
 # -- forward mode --------------------------------------------------------------------------------------------------------
@@ -102,8 +109,13 @@ def jit_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> t
     ins, shardings = params["in_shardings"], params["out_shardings"]
     live = [i for i, t in enumerate(tangents) if t is not None]
     made: Made = _with_tangents(params["program"], tuple(t is not None for t in tangents))
-    outs = _call(params, made, [*primals, *[tangents[i] for i in live]], [*ins, *[ins[i] for i in live]],
-                 [*shardings, *[shardings[i] for i in made.results]])  # fmt: skip
+    outs = _call(
+        params,
+        made,
+        [*primals, *[tangents[i] for i in live]],
+        [*ins, *[ins[i] for i in live]],
+        [*shardings, *[shardings[i] for i in made.results]],
+    )
     found = dict(zip(made.results, outs[len(shardings) :], strict=True))
     return outs[: len(shardings)], [found.get(i) for i in range(len(shardings))]
 
@@ -166,14 +178,25 @@ def jit_linearize(
     residuals = [
         results[count + v] if kind == "saved" else primals[v] if kind == "argument" else v for kind, v in made.sources
     ]
-    touts = _call(params, Made(made.linear, (), ()), [*residuals, *[tangents[i] for i in made.ins]],
-                  [*[None] * len(residuals), *[ins[i] for i in made.ins]], [outs[i] for i in made.outs])  # fmt: skip
+    touts = _call(
+        params,
+        Made(made.linear, (), ()),
+        [*residuals, *[tangents[i] for i in made.ins]],
+        [*[None] * len(residuals), *[ins[i] for i in made.ins]],
+        [outs[i] for i in made.outs],
+    )
     found = dict(zip(made.outs, touts, strict=True))
     return results[:count], [found.get(i) for i in range(count)]
 
 
-def transposed(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...],
-               forced: Mask, finished: Callable[[Any, ShapedArray], Any]) -> Made:  # fmt: skip
+def transposed(
+    program: Program,
+    known: Mask,
+    live: Mask,
+    ct_types: tuple[ShapedArray, ...],
+    forced: Mask,
+    finished: Callable[[Any, ShapedArray], Any],
+) -> Made:
     """Inputs: captured, the known ones, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`.
 
     Those are the inputs that get one, and the `forced`; each cotangent is `finished` for its input's type.
@@ -221,8 +244,14 @@ def jit_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
 
 
 @remembered
-def _batched(program: Program, size: int, axis_name: Any, dims: tuple[int | None, ...], types: tuple[ShapedArray, ...],
-             spmd: tuple[str, ...]) -> Made:  # fmt: skip
+def _batched(
+    program: Program,
+    size: int,
+    axis_name: Any,
+    dims: tuple[int | None, ...],
+    types: tuple[ShapedArray, ...],
+    spmd: tuple[str, ...],
+) -> Made:
     found: list[int | None] = []
 
     def mapped(*values: Any) -> list[Any]:
@@ -234,14 +263,17 @@ def _batched(program: Program, size: int, axis_name: Any, dims: tuple[int | None
     return Made(body, tuple(consts), tuple(found))
 
 
-def jit_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
-              params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+def jit_batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Any], list[int | None]]:
     """One call for all elements."""
     spmd = SPMD_AXES.get()
     made: Made = _batched(params["program"], size, axis_name, tuple(dims), tuple(v.aval for v in values), spmd)
     ins = [_with_dim(s, v.ndim, d, spmd) for s, v, d in zip(params["in_shardings"], values, dims, strict=True)]
-    outs = [_with_dim(s, t.ndim, d, spmd) for s, t, d in
-            zip(params["out_shardings"], made.program.out_types, made.results, strict=True)]  # fmt: skip
+    outs = [
+        _with_dim(s, t.ndim, d, spmd)
+        for s, t, d in zip(params["out_shardings"], made.program.out_types, made.results, strict=True)
+    ]
     return _call(params, made, values, ins, outs), list(made.results)
 
 

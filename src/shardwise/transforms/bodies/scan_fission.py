@@ -96,8 +96,9 @@ class _Cut:
         wanted = {a for e in self.loop for a in e.inputs} | {
             a for i, a in enumerate(body.outputs[:num_carry]) if i not in self.sums
         }
-        self.given = tuple(v for v in (*self.xs, *[v for e in self.before for v in e.outputs])
-                           if v in wanted and v not in steady)  # fmt: skip
+        self.given = tuple(
+            v for v in (*self.xs, *[v for e in self.before for v in e.outputs]) if v in wanted and v not in steady
+        )
         self.fixed = tuple(v for e in self.before for v in e.outputs if v in wanted and v in steady)
 
     def _sums(self) -> dict[int, Any]:
@@ -209,8 +210,11 @@ class _Run:
         cut = self.cut
         parts = (*cut.before, *cut.loop, *cut.after)
         uses = [a for e in parts for a in e.inputs] + list(cut.ys) + list(cut.sums.values())
-        return {e.outputs[0]: e for e in (*cut.before, *cut.after) if e.op is dot_general_p
-                and e.outputs[0] in cut.sums.values() and uses.count(e.outputs[0]) == 1}  # fmt: skip
+        return {
+            e.outputs[0]: e
+            for e in (*cut.before, *cut.after)
+            if e.op is dot_general_p and e.outputs[0] in cut.sums.values() and uses.count(e.outputs[0]) == 1
+        }
 
     def _product(self, e: Equation, values: dict[Any, Any]) -> Any:
         """The sum over all steps of a matrix product: the steps are one more contracted dim."""

@@ -45,10 +45,26 @@ def _parts(items: Sequence[Any], num_consts: int, num_carry: int) -> tuple[Seque
     return items[:num_consts], items[num_consts:end], items[end:]
 
 
-def _bind(params: Params, body: Program, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], *,
-          reverse: bool | None = None) -> list[Any]:  # fmt: skip
-    return bind(scan_p, *consts, *carry, *xs, body=separate(body), num_consts=len(consts), num_carry=len(carry),
-                length=params["length"], reverse=params["reverse"] if reverse is None else reverse)  # fmt: skip
+def _bind(
+    params: Params,
+    body: Program,
+    consts: Sequence[Any],
+    carry: Sequence[Any],
+    xs: Sequence[Any],
+    *,
+    reverse: bool | None = None,
+) -> list[Any]:
+    return bind(
+        scan_p,
+        *consts,
+        *carry,
+        *xs,
+        body=separate(body),
+        num_consts=len(consts),
+        num_carry=len(carry),
+        length=params["length"],
+        reverse=params["reverse"] if reverse is None else reverse,
+    )
 
 
 # -- what no step changes ------------------------------------------------------------------------------------------------
@@ -107,13 +123,18 @@ def _with_tangents(body: Program, num_consts: int, num_carry: int, live: Mask) -
         *[i for v, t in zip(values, tangents, strict=True) for i in (*v, *[j for j in t if j is not None])],
     ]
     moved = len([i for i in made.results if i < num_carry])
-    outs = [*range(num_carry), *range(outputs, outputs + moved), *range(num_carry, outputs),
-            *range(outputs + moved, len(made.program.outputs))]  # fmt: skip
+    outs = [
+        *range(num_carry),
+        *range(outputs, outputs + moved),
+        *range(num_carry, outputs),
+        *range(outputs + moved, len(made.program.outputs)),
+    ]
     return Made(arranged(made.program, first, inputs, outs), made.consts, (c, after[num_carry:]))
 
 
-def scan_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, body: Program, num_consts: int, num_carry: int,
-             **params: Any) -> tuple[list[Any], list[Any]]:  # fmt: skip
+def scan_jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, body: Program, num_consts: int, num_carry: int, **params: Any
+) -> tuple[list[Any], list[Any]]:
     """One scan of values and tangents."""
     live = alive(tangents, primals)
     made: Made = _with_tangents(interned(body), num_consts, num_carry, live)
@@ -121,11 +142,12 @@ def scan_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, body: Program, 
     p, t, on = (_parts(items, num_consts, num_carry) for items in (primals, tangents, live))
     types = _parts(body.in_types, num_consts, num_carry)
     outs = _bind(
-        params, made.program,
+        params,
+        made.program,
         [*made.consts, *p[0], *picked(t[0], on[0])],
         [*p[1], *[tangent_like(ti, ty) for ti, ty in picked(list(zip(t[1], types[1], strict=True)), carried)]],
         [*p[2], *picked(t[2], on[2])],
-    )  # fmt: skip
+    )
     return _with_zeros(outs, num_carry, carried, moving)
 
 
@@ -216,11 +238,12 @@ def scan_linearize(
     find = {"saved": lambda v: results[v], "argument": lambda v: primals[v], "captured": lambda v: v}
     types = body.in_types[num_consts : num_consts + num_carry]
     touts = _bind(
-        params, split.linear,
+        params,
+        split.linear,
         [*[find[kind](v) for kind, v in split.steady], *picked(ts[0], on[0])],
         [tangent_like(t, ty) for t, ty in picked(list(zip(ts[1], types, strict=True)), split.carried)],
         [*[find[kind](v) for kind, v in split.stacked], *picked(ts[2], on[2])],
-    )  # fmt: skip
+    )
     source = iter(touts)
     return results[:outputs], [next(source) if m else None for m in (*split.carried, *split.moving)]
 
@@ -236,8 +259,9 @@ class _Back:
 
 
 @remembered
-def _backwards(body: Program, num_consts: int, num_carry: int, known: Mask, live: Mask,
-               ct_types: tuple[ShapedArray, ...]) -> _Back:  # fmt: skip
+def _backwards(
+    body: Program, num_consts: int, num_carry: int, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...]
+) -> _Back:
     """`ct_types` of the live outputs behind the carries."""
     carry, y_live = live[:num_carry], live[num_carry:]
     end, types = num_consts + num_carry, body.in_types
@@ -266,9 +290,13 @@ def _backwards(body: Program, num_consts: int, num_carry: int, known: Mask, live
 
     avals = made.program.in_types
     split = first + known_a
-    step_types = [*avals[:split], *[cotangent_type(types[i]) for i in summed],
-                  *avals[split + known_x : split + known_x + sum(carry)], *avals[split : split + known_x],
-                  *avals[split + known_x + sum(carry) :]]  # fmt: skip
+    step_types = [
+        *avals[:split],
+        *[cotangent_type(types[i]) for i in summed],
+        *avals[split + known_x : split + known_x + sum(carry)],
+        *avals[split : split + known_x],
+        *avals[split + known_x + sum(carry) :],
+    ]
     final = traced(step, step_types, body.name)
     return _Back(arranged(final.program, len(final.consts), None), (*final.consts, *made.consts), carry, found)
 
@@ -287,19 +315,34 @@ def scan_transpose(
     end = num_consts + num_carry
     known = (*known[:num_consts], *[False] * num_carry, *known[end:])
     y_cts = [c for c in cts[num_carry:] if c is not None]
-    back: _Back = _backwards(interned(body), num_consts, num_carry, known, tuple(c is not None for c in cts),
-                             tuple(slice_type(c.aval) for c in y_cts))  # fmt: skip
+    back: _Back = _backwards(
+        interned(body),
+        num_consts,
+        num_carry,
+        known,
+        tuple(c is not None for c in cts),
+        tuple(slice_type(c.aval) for c in y_cts),
+    )
     types = body.in_types
     summed = where(back.found[:num_consts])
     outs = _bind(
-        params, back.program,
+        params,
+        back.program,
         [*back.consts, *picked(args[:num_consts], known[:num_consts])],
-        [*[cotangent_like(None, types[i]) for i in summed],
-         *[cotangent_like(cts[i], types[num_consts + i]) for i in where(back.carried)]],
-        [*picked(args[end:], known[end:]), *y_cts], reverse=not params["reverse"],
-    )  # fmt: skip
-    found = dict(zip([*summed, *[num_consts + i for i in where(back.carried)], *[i for i in where(back.found) if i >= end]],
-                     outs, strict=True))  # fmt: skip
+        [
+            *[cotangent_like(None, types[i]) for i in summed],
+            *[cotangent_like(cts[i], types[num_consts + i]) for i in where(back.carried)],
+        ],
+        [*picked(args[end:], known[end:]), *y_cts],
+        reverse=not params["reverse"],
+    )
+    found = dict(
+        zip(
+            [*summed, *[num_consts + i for i in where(back.carried)], *[i for i in where(back.found) if i >= end]],
+            outs,
+            strict=True,
+        )
+    )
     return [found.get(i) if isinstance(a, UndefinedPrimal) else None for i, a in enumerate(args)]
 
 
@@ -324,8 +367,15 @@ def _linear_carries(body: Program, known: Mask, num_consts: int, num_carry: int)
         mask = (*mask[:num_consts], *carry, *mask[end:])
 
 
-def _with_known_carries(linear: Mask, cts: Sequence[Any], args: Sequence[Any], body: Program, num_consts: int, num_carry: int,
-                        params: Params) -> list[Any]:  # fmt: skip
+def _with_known_carries(
+    linear: Mask,
+    cts: Sequence[Any],
+    args: Sequence[Any],
+    body: Program,
+    num_consts: int,
+    num_carry: int,
+    params: Params,
+) -> list[Any]:
     """Carries that are no part of what is linear (counters) are computed first, and become scanned arrays."""
     end = num_consts + num_carry
     steady = [i for i in range(num_carry) if not linear[i]]
@@ -342,8 +392,14 @@ def _with_known_carries(linear: Mask, cts: Sequence[Any], args: Sequence[Any], b
     order = [*range(num_consts), *[num_consts + i for i in moving], *carried, *range(end, len(args))]
     inner = arranged(body, 0, order, [*moving, *range(num_carry, len(body.outputs))])
     new_args = [*args[:num_consts], *[args[num_consts + i] for i in moving], *outs[len(steady) :], *args[end:]]
-    found = scan_transpose([*[cts[i] for i in moving], *cts[num_carry:]], *new_args, body=inner, num_consts=num_consts,
-                           num_carry=len(moving), **params)  # fmt: skip
+    found = scan_transpose(
+        [*[cts[i] for i in moving], *cts[num_carry:]],
+        *new_args,
+        body=inner,
+        num_consts=num_consts,
+        num_carry=len(moving),
+        **params,
+    )
     by_position = dict(zip(order, found, strict=True))
     return [by_position[i] for i in range(len(args))]
 
@@ -351,8 +407,9 @@ def _with_known_carries(linear: Mask, cts: Sequence[Any], args: Sequence[Any], b
 # -- batching ------------------------------------------------------------------------------------------------------------
 
 
-def scan_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
-               params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+def scan_batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Any], list[int | None]]:
     """One scan whose steps work on all elements; the mapped dim stays behind the scanned one."""
     body, num_consts, num_carry = interned(params["body"]), params["num_consts"], params["num_carry"]
     values, dims = list(values), list(dims)
@@ -378,13 +435,17 @@ def scan_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[
         forced = (*batched, *[False] * (outputs - num_carry))
         made: Made = batched_body(body, size, axis_name, tuple(entry_dims), tuple(types), spmd, forced)
         after = tuple(d is not None for d in made.results[:num_carry])
-        wider = [carry_joined(types[num_consts + i], made.program.out_types[i]) if batched[i] else types[num_consts + i]
-                 for i in range(num_carry)]  # fmt: skip
+        wider = [
+            carry_joined(types[num_consts + i], made.program.out_types[i]) if batched[i] else types[num_consts + i]
+            for i in range(num_carry)
+        ]
         if after == batched and wider == types[num_consts:end]:
             break
         types[num_consts:end], batched = wider, after
-    carry = [conformed(in_front(size, v, d), t) if b else v
-             for v, d, t, b in zip(values[num_consts:end], dims[num_consts:end], types[num_consts:end], batched, strict=True)]  # fmt: skip
+    carry = [
+        conformed(in_front(size, v, d), t) if b else v
+        for v, d, t, b in zip(values[num_consts:end], dims[num_consts:end], types[num_consts:end], batched, strict=True)
+    ]
     outs = _bind(params, made.program, [*made.consts, *values[:num_consts]], carry, values[end:])
     return outs, [*made.results[:num_carry], *[None if d is None else d + 1 for d in made.results[num_carry:]]]
 

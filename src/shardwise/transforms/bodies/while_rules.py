@@ -39,8 +39,16 @@ def _parts(items: Sequence[Any], params: Params) -> tuple[Sequence[Any], Sequenc
 def _bind(
     cond: Program, body: Program, cond_args: Sequence[Any], body_args: Sequence[Any], init: Sequence[Any]
 ) -> list[Any]:
-    return bind(while_p, *cond_args, *body_args, *init, cond=separate(cond), body=separate(body), cond_consts=len(cond_args),
-                body_consts=len(body_args))  # fmt: skip
+    return bind(
+        while_p,
+        *cond_args,
+        *body_args,
+        *init,
+        cond=separate(cond),
+        body=separate(body),
+        cond_consts=len(cond_args),
+        body_consts=len(body_args),
+    )
 
 
 # -- derivatives ---------------------------------------------------------------------------------------------------------
@@ -111,15 +119,18 @@ def while_linearize(
 
 def while_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
     """Raises ValueError: the number of steps, and the values on the way, are not known."""
-    raise ValueError("Reverse-mode differentiation does not work for lax.while_loop, nor for lax.fori_loop with bounds that are traced. "
-                     "Use lax.scan or lax.fori_loop with static bounds, or forward mode (jvp, jacfwd).")  # fmt: skip
+    raise ValueError(
+        "Reverse-mode differentiation does not work for lax.while_loop, nor for lax.fori_loop with bounds that are traced. "
+        "Use lax.scan or lax.fori_loop with static bounds, or forward mode (jvp, jacfwd)."
+    )
 
 
 # -- batching ------------------------------------------------------------------------------------------------------------
 
 
-def while_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
-                params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+def while_batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Any], list[int | None]]:
     """One loop whose steps work on all elements. Where they stop at different times it goes on until the last has stopped, and
     those that have stopped keep their values."""
     cond, body = interned(params["cond"]), interned(params["body"])
@@ -150,8 +161,10 @@ def while_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence
         if after == batched and types_after == types:
             break
         batched, types = after, types_after
-    carry = [conformed(in_front(size, v, d), t) if b else v for v, d, t, b in
-             zip(init, [None if d is None else 0 for d in init_dims], types, batched, strict=True)]  # fmt: skip
+    carry = [
+        conformed(in_front(size, v, d), t) if b else v
+        for v, d, t, b in zip(init, [None if d is None else 0 for d in init_dims], types, batched, strict=True)
+    ]
     cond_values, body_values = [*test.consts, *cond_args], [*step.consts, *body_args]
     if not differs:
         return _bind(test.program, step.program, cond_values, body_values, carry), list(after_dims(batched))

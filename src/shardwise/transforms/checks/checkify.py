@@ -196,10 +196,17 @@ def _called(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked:
 def _jit(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
     made = _checked(params["program"], enabled)
     _, _, count = _shape(made)
-    outs = bind(jit_op, *made.consts, *values, **{
-        **params, "program": made.program,
-        "in_shardings": (*[None] * len(made.consts), *params["in_shardings"]),
-        "out_shardings": (*[None] * count, *params["out_shardings"])})  # fmt: skip
+    outs = bind(
+        jit_op,
+        *made.consts,
+        *values,
+        **{
+            **params,
+            "program": made.program,
+            "in_shardings": (*[None] * len(made.consts), *params["in_shardings"]),
+            "out_shardings": (*[None] * count, *params["out_shardings"]),
+        },
+    )
     return _apart(made, outs)
 
 
@@ -262,9 +269,18 @@ def _scan(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
     own = made.program.in_types
     body = traced(step, [*own[: k + n], *types, *own[k + n :]], made.program.name)
     consts = [*body.consts, *made.consts, *values[:n]]
-    outs = bind(scan_p, *consts, *_start(types), *values[n:], **{
-        **params, "body": separate(interned(body.program)), "num_consts": len(consts),
-        "num_carry": params["num_carry"] + count})  # fmt: skip
+    outs = bind(
+        scan_p,
+        *consts,
+        *_start(types),
+        *values[n:],
+        **{
+            **params,
+            "body": separate(interned(body.program)),
+            "num_consts": len(consts),
+            "num_carry": params["num_carry"] + count,
+        },
+    )
     return _strong(_apart(made, outs))
 
 
@@ -312,9 +328,19 @@ def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
 
     looped = traced(step, [*[c.aval for c in consts], *types, *carry_types], params["body"].name)
     tested = traced(going, [*[c.aval for c in cond_args], *types, *carry_types], params["cond"].name)
-    outs = bind(while_p, *tested.consts, *cond_args, *looped.consts, *consts, *_start(types), *init,
-                cond=separate(interned(tested.program)), body=separate(interned(looped.program)),
-                cond_consts=len(tested.consts) + a, body_consts=len(looped.consts) + size)  # fmt: skip
+    outs = bind(
+        while_p,
+        *tested.consts,
+        *cond_args,
+        *looped.consts,
+        *consts,
+        *_start(types),
+        *init,
+        cond=separate(interned(tested.program)),
+        body=separate(interned(looped.program)),
+        cond_consts=len(tested.consts) + a,
+        body_consts=len(looped.consts) + size,
+    )
     return joined(first, strong(error_of(outs, sites, sizes))), list(outs[count:])
 
 
@@ -338,13 +364,25 @@ def _shard_map(params: Params, values: Sequence[Any], enabled: Enabled) -> Check
     _, _, count = _shape(made)
     axes = tuple(a for a in mesh.axis_names if a in manual)
     error_dims = [(axes, *[()] * (t.ndim - 1)) for t in body.out_types[:count]]
-    outs = bind(shard_map_op, *consts, *values, **{
-        **params, "program": body, "in_dims": (*[((),) * c.aval.ndim for c in consts], *params["in_dims"]),
-        "out_dims": (*error_dims, *params["out_dims"]),
-        "out_marks": (*[Marks()] * count, *params["out_marks"])})  # fmt: skip
+    outs = bind(
+        shard_map_op,
+        *consts,
+        *values,
+        **{
+            **params,
+            "program": body,
+            "in_dims": (*[((),) * c.aval.ndim for c in consts], *params["in_dims"]),
+            "out_dims": (*error_dims, *params["out_dims"]),
+            "out_marks": (*[Marks()] * count, *params["out_marks"]),
+        },
+    )
     return _apart(made, outs)
 
 
 _RULES: dict[Any, Callable[[Params, Sequence[Any], Enabled], Checked]] = {
-    jit_op: _jit, cond_p: _cond, scan_p: _scan, while_p: _while, shard_map_op: _shard_map,
-}  # fmt: skip
+    jit_op: _jit,
+    cond_p: _cond,
+    scan_p: _scan,
+    while_p: _while,
+    shard_map_op: _shard_map,
+}

@@ -264,8 +264,9 @@ def _check_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -
     return [], []
 
 
-def _check_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
-                 params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+def _check_batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Any], list[int | None]]:
     mapped = [full_in_front(size, v, d) for v, d in zip(values, dims, strict=True)]
     error = whole(error_of(mapped, params["sites"], params["sizes"]))
     bind(check_p, *flat_error(error), **params)
@@ -276,8 +277,17 @@ def _check_type(*types: ShapedArray, **_: Any) -> tuple[ShapedArray, ...]:
     return ()
 
 
-check_p = define_op("check", type_rule=_check_type, multiple_results=True, typed=True, effects=True, eager=_raise_now,
-                    inline=_refused, jvp=_check_jvp, batch=_check_batch)  # fmt: skip
+check_p = define_op(
+    "check",
+    type_rule=_check_type,
+    multiple_results=True,
+    typed=True,
+    effects=True,
+    eager=_raise_now,
+    inline=_refused,
+    jvp=_check_jvp,
+    batch=_check_batch,
+)
 
 
 def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs: Any) -> None:
@@ -298,8 +308,10 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
     leaves, tree = tree_flatten((fmt_args, fmt_kwargs))
     for leaf in leaves:
         if not isinstance(leaf, (Array, np.ndarray)):
-            raise TypeError(f"Formatting arguments to checkify.check need to be PyTrees of arrays, but got {leaf!r} of type "
-                            f"{type(leaf)}.")  # fmt: skip
+            raise TypeError(
+                f"Formatting arguments to checkify.check need to be PyTrees of arrays, but got {leaf!r} of type "
+                f"{type(leaf)}."
+            )
 
     def explain(payload: Sequence[Any]) -> str:
         args, kwargs = tree_unflatten(tree, payload)

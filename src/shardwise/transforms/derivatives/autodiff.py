@@ -55,8 +55,9 @@ def _flat_function(
 
 def _untouched(found: Sequence[tuple[int | None, Any]], given: Sequence[Any], results: Sequence[Any]) -> list[Any]:
     """The results, but an argument that `fun` only hands on as the caller gave it, and what is no array as `fun` gave it."""
-    return [given[i] if i is not None else out if own is None else own
-            for (i, own), out in zip(found, results, strict=True)]  # fmt: skip
+    return [
+        given[i] if i is not None else out if own is None else own for (i, own), out in zip(found, results, strict=True)
+    ]
 
 
 def _with_aux(out: Any) -> tuple[Any, Any]:
@@ -72,13 +73,17 @@ def _with_aux(out: Any) -> tuple[Any, Any]:
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """``(fun(*primals), directional derivative along tangents)``; with `has_aux` also the aux output."""
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
-        raise TypeError(f"primal and tangent arguments to jax.jvp must be tuples or lists; found {type(primals).__name__} and "
-                        f"{type(tangents).__name__}.")  # fmt: skip
+        raise TypeError(
+            f"primal and tangent arguments to jax.jvp must be tuples or lists; found {type(primals).__name__} and "
+            f"{type(tangents).__name__}."
+        )
     ps, structure = _values(tuple(primals))
     tangent_leaves, t_structure = tree_flatten(tuple(tangents))
     if structure != t_structure or isinstance(primals, tuple) != isinstance(tangents, tuple):
-        raise TypeError("primal and tangent arguments to jax.jvp must have the same tree structure; primals have "
-                        f"{tree_structure(primals)} whereas tangents have {tree_structure(tangents)}.")  # fmt: skip
+        raise TypeError(
+            "primal and tangent arguments to jax.jvp must have the same tree structure; primals have "
+            f"{tree_structure(primals)} whereas tangents have {tree_structure(tangents)}."
+        )
     ts = [tangent_in(p.aval, t, "jax.jvp") for p, t in zip(ps, tangent_leaves, strict=True)]
     flat, notes = _flat_function(fun, structure, has_aux)
     trace = JVPTrace()
@@ -159,8 +164,10 @@ def _check_argnums(argnums: Any, args: tuple[Any, ...], name: str) -> tuple[int,
     from_beginning(nums, len(args))
     for n in nums:
         if n >= len(args):
-            raise short(f"differentiating with respect to argnums={argnums} requires at least {n + 1} positional arguments to be "
-                        f"passed by the caller, but got only {len(args)} positional arguments.")  # fmt: skip
+            raise short(
+                f"differentiating with respect to argnums={argnums} requires at least {n + 1} positional arguments to be "
+                f"passed by the caller, but got only {len(args)} positional arguments."
+            )
     chosen = tuple(n % len(args) for n in nums)
     if len(set(chosen)) != len(chosen):
         raise TypeError(f"argnums={argnums} names an argument twice.")
@@ -173,12 +180,16 @@ def _check_input(x: Any, holomorphic: bool, allow_int: bool, name: str) -> None:
         if not issubdtype(dtype, np.complexfloating):
             raise TypeError(f"{name} with holomorphic=True requires inputs with complex dtype, but got {dtype.name}.")
     elif name == "jacfwd" and issubdtype(dtype, np.complexfloating):
-        raise TypeError(f"{name} requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got {dtype.name}. For "
-                        "holomorphic differentiation, pass holomorphic=True; for complex functions use vjp.")  # fmt: skip
+        raise TypeError(
+            f"{name} requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got {dtype.name}. For "
+            "holomorphic differentiation, pass holomorphic=True; for complex functions use vjp."
+        )
     elif not allow_int and not issubdtype(dtype, np.inexact):
-        raise TypeError(f"{name} requires real- or complex-valued inputs (input dtype that is a sub-dtype of "
-                        f"np.inexact), but got {dtype.name}. "
-                        "If you want to use Boolean- or integer-valued inputs, use vjp or set allow_int to True.")  # fmt: skip
+        raise TypeError(
+            f"{name} requires real- or complex-valued inputs (input dtype that is a sub-dtype of "
+            f"np.inexact), but got {dtype.name}. "
+            "If you want to use Boolean- or integer-valued inputs, use vjp or set allow_int to True."
+        )
 
 
 def _check_scalar(out: Any, holomorphic: bool, name: str) -> Any:
@@ -198,12 +209,20 @@ def _check_output(value: Any, holomorphic: bool, name: str) -> None:
             f"{name} with holomorphic=True requires outputs with complex dtype, but got {value.dtype.name}."
         )
     if not holomorphic and not issubdtype(value.dtype, np.floating):
-        raise TypeError(f"{name} requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
-                        f"{value.dtype.name}.")  # fmt: skip
+        raise TypeError(
+            f"{name} requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
+            f"{value.dtype.name}."
+        )
 
 
-def value_and_grad(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False,
-                   reduce_axes: Any = ()) -> Callable[..., Any]:  # fmt: skip
+def value_and_grad(
+    fun: Callable[..., Any],
+    argnums: Any = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Any = (),
+) -> Callable[..., Any]:
     """A function that gives ``(fun(...), gradient)``; with `has_aux` ``((value, aux), gradient)``."""
     if not callable(fun):
         raise TypeError(f"grad: Expected a callable value, got {fun!r}")
@@ -233,8 +252,14 @@ def value_and_grad(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = Fa
     return described(wrapped, f"Value and gradient of {{}} with respect to positional argument(s) {argnums}.")
 
 
-def grad(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False,
-         reduce_axes: Any = ()) -> Callable[..., Any]:  # fmt: skip
+def grad(
+    fun: Callable[..., Any],
+    argnums: Any = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Any = (),
+) -> Callable[..., Any]:
     """A function that gives the gradient of the scalar function `fun` in its arguments `argnums`."""
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
 
@@ -315,8 +340,9 @@ def _argument_tree(parts: list[Any], structure: PyTreeDef, argnums: Any) -> Any:
     return tree if isinstance(argnums, Iterable) else tree[0]
 
 
-def jacrev(fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False,
-           allow_int: bool = False) -> Callable[..., Any]:  # fmt: skip
+def jacrev(
+    fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False
+) -> Callable[..., Any]:
     """The Jacobian by reverse mode, one row per output element: for wide Jacobians."""
 
     @functools.wraps(fun)
@@ -357,8 +383,9 @@ def hessian(
     return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
 
 
-def fwd_and_bwd(fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False,
-                jitted: bool = True) -> tuple[Callable[..., Any], Callable[..., Any]]:  # fmt: skip
+def fwd_and_bwd(
+    fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False, jitted: bool = True
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The two passes of reverse mode as functions: ``fwd(*args) -> (out, residuals)`` and ``bwd(residuals, ct) -> cotangents``.
 
     `bwd` gives a tuple of cotangents of the arguments `argnums`, or the one of an int. With `has_aux`, `fun` returns a

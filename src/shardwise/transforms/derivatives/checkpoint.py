@@ -46,9 +46,15 @@ Policy = Callable[..., Any]
 # -- public ------------------------------------------------------------------------------------------------------------------
 
 
-def checkpoint(fun: Callable[..., Any], *, prevent_cse: bool = True, policy: Policy | None = None,
-               static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
-               concrete: bool = False) -> Any:  # fmt: skip
+def checkpoint(
+    fun: Callable[..., Any],
+    *,
+    prevent_cse: bool = True,
+    policy: Policy | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    concrete: bool = False,
+) -> Any:
     """`fun`, but reverse mode keeps only its arguments and computes the rest again.
 
     Args:
@@ -60,9 +66,11 @@ def checkpoint(fun: Callable[..., Any], *, prevent_cse: bool = True, policy: Pol
         concrete: not supported any more; use static_argnums.
     """
     if concrete:
-        raise NotImplementedError("the concrete option of checkpoint does not exist any more: mark arguments static "
-                                  "with static_argnums, or "
-                                  "compute what Python branches on outside.")  # fmt: skip
+        raise NotImplementedError(
+            "the concrete option of checkpoint does not exist any more: mark arguments static "
+            "with static_argnums, or "
+            "compute what Python branches on outside."
+        )
     static_names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
@@ -71,10 +79,12 @@ def checkpoint(fun: Callable[..., Any], *, prevent_cse: bool = True, policy: Pol
     def remat(*args: Any, **kwargs: Any) -> Any:
         for n in static:
             if not -len(args) <= n < len(args):
-                raise ValueError(f"the `static_argnums` argument to `jax.checkpoint` can only take integer values greater than or equal to "
-                                 f"`-len(args)` and less than `len(args)`, where `args` is the tuple of positional "
-                                 f"arguments; got {static} for "
-                                 f"{len(args)} arguments.")  # fmt: skip
+                raise ValueError(
+                    f"the `static_argnums` argument to `jax.checkpoint` can only take integer values greater than or equal to "
+                    f"`-len(args)` and less than `len(args)`, where `args` is the tuple of positional "
+                    f"arguments; got {static} for "
+                    f"{len(args)} arguments."
+                )
         fixed = {n % len(args): args[n] for n in static}
         dynamic = tuple(a for i, a in enumerate(args) if i not in fixed)
         named = {k: v for k, v in kwargs.items() if k in static_names}
@@ -94,8 +104,10 @@ def checkpoint(fun: Callable[..., Any], *, prevent_cse: bool = True, policy: Pol
         try:
             program, consts = trace_program(flat, [v.aval for v in values], getattr(fun, "__name__", "checkpoint"))
         except ConcretizationTypeError as error:
-            error.add_note("It happened inside a checkpointed function; arguments that Python code branches on can be marked static "
-                           "with the static_argnums parameter of checkpoint.")  # fmt: skip
+            error.add_note(
+                "It happened inside a checkpointed function; arguments that Python code branches on can be marked static "
+                "with the static_argnums parameter of checkpoint."
+            )
             raise
         assert out_tree is not None
         if is_eager():
@@ -106,8 +118,14 @@ def checkpoint(fun: Callable[..., Any], *, prevent_cse: bool = True, policy: Pol
     return remat
 
 
-def remat(fun: Callable[..., Any], *, prevent_cse: bool = True, policy: Policy | None = None,
-          static_argnums: int | Sequence[int] = (), concrete: bool = False) -> Any:  # fmt: skip
+def remat(
+    fun: Callable[..., Any],
+    *,
+    prevent_cse: bool = True,
+    policy: Policy | None = None,
+    static_argnums: int | Sequence[int] = (),
+    concrete: bool = False,
+) -> Any:
     """The older name of `checkpoint`, and its arguments; those by keyword cannot be static."""
     return checkpoint(fun, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums, concrete=concrete)
 
@@ -141,8 +159,9 @@ def _jvp(
     return outs[:count], [found.get(i) for i in range(count)]
 
 
-def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
-           params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+def _batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Any], list[int | None]]:
     found: list[int | None] = []
 
     def mapped(*xs: Any) -> list[Any]:
@@ -162,8 +181,11 @@ def _linearize(
     kept: tuple[int, ...] = ()
     if policy is not None:
         program = without_jit(program)
-        kept = tuple(i for i, e in enumerate(program.equations)
-                     if _keeps(policy, e) and not all(v in program.outputs for v in e.outputs))  # fmt: skip
+        kept = tuple(
+            i
+            for i, e in enumerate(program.equations)
+            if _keeps(policy, e) and not all(v in program.outputs for v in e.outputs)
+        )
     saved = [v for i in kept for v in program.equations[i].outputs]
     forward = Program(program.inputs, program.equations, (*program.outputs, *saved), program.num_consts, program.name)
     with tracing(trace.parent):
@@ -171,8 +193,16 @@ def _linearize(
         outs = eval_program(forward, primals) if is_eager() else bind(checkpoint_op, *primals, **again)
     count = len(program.outputs)
     live = tuple(t is not None for t in tangents)
-    touts = bind(remat_op, *primals, *outs[count:], *[t for t in tangents if t is not None], program=program, kept=kept, live=live,
-                 prevent_cse=params["prevent_cse"])  # fmt: skip
+    touts = bind(
+        remat_op,
+        *primals,
+        *outs[count:],
+        *[t for t in tangents if t is not None],
+        program=program,
+        kept=kept,
+        live=live,
+        prevent_cse=params["prevent_cse"],
+    )
     moving = iter(touts)
     return outs[:count], [next(moving) if has_tangent(t) else None for t in program.out_types]
 
@@ -215,11 +245,20 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {"differentiated": False, "policy": None, **shown}
 
 
-checkpoint_op = define_op("checkpoint", type_rule=_type, multiple_results=True, typed=True, jvp=_jvp, linearize=_linearize,
-                          transpose=_transpose, batch=_batch, inline=lambda eqn: eqn.params["program"],
-                          effects=lambda params: any(e.op.has_effects(e.params) for e in params["program"].equations),
-                          shown=Shown("remat2", aliases=("remat",), renamed={"program": "jaxpr"}, change=_shown),
-                          keys=called_uses)  # fmt: skip
+checkpoint_op = define_op(
+    "checkpoint",
+    type_rule=_type,
+    multiple_results=True,
+    typed=True,
+    jvp=_jvp,
+    linearize=_linearize,
+    transpose=_transpose,
+    batch=_batch,
+    inline=lambda eqn: eqn.params["program"],
+    effects=lambda params: any(e.op.has_effects(e.params) for e in params["program"].equations),
+    shown=Shown("remat2", aliases=("remat",), renamed={"program": "jaxpr"}, change=_shown),
+    keys=called_uses,
+)
 
 
 # -- tangents of a checkpointed call, for the backward pass -----------------------------------------------------------------
@@ -254,8 +293,9 @@ def _run_again(program: Program, known: dict[Var, Any], values: Sequence[Any]) -
     return [a if isinstance(a, Literal) else env[a] for a in program.outputs]
 
 
-def _remat_transpose(cts: Sequence[Any], *args: Any, program: Program, kept: tuple[int, ...], live: tuple[bool, ...],
-                     prevent_cse: bool) -> list[Any]:  # fmt: skip
+def _remat_transpose(
+    cts: Sequence[Any], *args: Any, program: Program, kept: tuple[int, ...], live: tuple[bool, ...], prevent_cse: bool
+) -> list[Any]:
     """The second run of the program, linearized and transposed at once."""
     primals, known, tangents = _given(args, program, kept, live)
     primals = [shared(x) for x in primals]  # the second run uses the keys of the first one
@@ -284,8 +324,15 @@ def _remat_inline(eqn: Equation) -> Program:
     return body
 
 
-remat_op = define_op("remat", type_rule=_remat_type, multiple_results=True, typed=True, transpose=_remat_transpose,
-                     inline=_remat_inline, keys=LEAVES)  # fmt: skip
+remat_op = define_op(
+    "remat",
+    type_rule=_remat_type,
+    multiple_results=True,
+    typed=True,
+    transpose=_remat_transpose,
+    inline=_remat_inline,
+    keys=LEAVES,
+)
 
 
 # -- policies ------------------------------------------------------------------------------------------------------------------
@@ -344,8 +391,13 @@ def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy
     return dots_with_no_batch_dims_saveable
 
 
-def save_and_offload_only_these_names(*, names_which_can_be_saved: Sequence[str], names_which_can_be_offloaded: Sequence[str],
-                                      offload_src: str, offload_dst: str) -> Policy:  # fmt: skip
+def save_and_offload_only_these_names(
+    *,
+    names_which_can_be_saved: Sequence[str],
+    names_which_can_be_offloaded: Sequence[str],
+    offload_src: str,
+    offload_dst: str,
+) -> Policy:
     """Keep the values that `checkpoint_name` gave these names.
 
     Offloading from `offload_src` to `offload_dst` is keeping: a CPU has one memory.

@@ -99,8 +99,10 @@ class _Rule:
         out, out_batched = pair
         outs, tree = tree_flatten(out)
         if tree != self.out_tree:
-            raise ValueError(f"structure of output value: the vmap rule of {name} must return the structure "
-                             f"that {name} returns, {self.out_tree}, got {tree}.")  # fmt: skip
+            raise ValueError(
+                f"structure of output value: the vmap rule of {name} must return the structure "
+                f"that {name} returns, {self.out_tree}, got {tree}."
+            )
         flags = broadcast_prefix(out_batched, out)
         results = [as_array(as_value(o)) for o in outs]
         for result, flag in zip(results, flags, strict=True):
@@ -111,8 +113,9 @@ class _Rule:
         return results, [0 if flag else None for flag in flags]
 
 
-def _batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
-           params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+def _batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Any], list[int | None]]:
     count = params["count"]
     if any(d is not None for d in dims[:count]):
         raise NotImplementedError(
@@ -127,8 +130,15 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tupl
     return jvp_program(params["program"], primals, tangents)
 
 
-custom_vmap_op = define_op("custom_vmap_call", type_rule=called_type, multiple_results=True, typed=True, jvp=_jvp, batch=_batch,
-                           inline=lambda eqn: eqn.params["program"])  # fmt: skip
+custom_vmap_op = define_op(
+    "custom_vmap_call",
+    type_rule=called_type,
+    multiple_results=True,
+    typed=True,
+    jvp=_jvp,
+    batch=_batch,
+    inline=lambda eqn: eqn.params["program"],
+)
 
 
 def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:

@@ -139,8 +139,16 @@ def linear_call(
 
     program, consts = trace_program(flat, [x.aval for x in (*residuals, *values)], function_name(fun))
     assert out_tree is not None
-    outs = bind(linear_call_op, *consts, *residuals, *values, program=program, known=len(consts) + len(residuals),
-                first=len(consts), transposed=transposed)  # fmt: skip
+    outs = bind(
+        linear_call_op,
+        *consts,
+        *residuals,
+        *values,
+        program=program,
+        known=len(consts) + len(residuals),
+        first=len(consts),
+        transposed=transposed,
+    )
     return tree_unflatten(out_tree, outs)
 
 
@@ -152,8 +160,9 @@ def _linear_call_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, known: 
     return bind(linear_call_op, *primals, **params), bind(linear_call_op, *primals[:known], *given, **params)
 
 
-def _linear_call_transpose(cts: Sequence[Any], *args: Any, program: Program, known: int, first: int,
-                           transposed: Callable[..., Any]) -> list[Any]:  # fmt: skip
+def _linear_call_transpose(
+    cts: Sequence[Any], *args: Any, program: Program, known: int, first: int, transposed: Callable[..., Any]
+) -> list[Any]:
     given = [zeros(t) if c is None else c for c, t in zip(cts, program.out_types, strict=True)]
     found = transposed(args[first:known], given)
     return [None] * known + [
@@ -161,6 +170,12 @@ def _linear_call_transpose(cts: Sequence[Any], *args: Any, program: Program, kno
     ]
 
 
-linear_call_op = define_op("linear_call", type_rule=called_type, multiple_results=True, typed=True,
-                           inline=lambda eqn: eqn.params["program"], jvp=_linear_call_jvp,
-                           transpose=_linear_call_transpose)  # fmt: skip
+linear_call_op = define_op(
+    "linear_call",
+    type_rule=called_type,
+    multiple_results=True,
+    typed=True,
+    inline=lambda eqn: eqn.params["program"],
+    jvp=_linear_call_jvp,
+    transpose=_linear_call_transpose,
+)

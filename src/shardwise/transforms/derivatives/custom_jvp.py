@@ -64,8 +64,11 @@ class custom_jvp(Custom):
         def jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
             out = self(*primals)
             parts = [rule(t, out, *primals) for rule, t in zip(jvps, tangents, strict=True) if rule]
-            tangent = functools.reduce(lambda a, b: tree_map(do.add, a, b), parts) if parts else tree_map(
-                lambda v: zero_tangent(as_array(v)), out)  # fmt: skip
+            tangent = (
+                functools.reduce(lambda a, b: tree_map(do.add, a, b), parts)
+                if parts
+                else tree_map(lambda v: zero_tangent(as_array(v)), out)
+            )
             return out, tangent
 
         self.defjvp(jvp)
@@ -90,13 +93,26 @@ class custom_jvp(Custom):
             return tree_unflatten(*call_under_jvp(trace, leaves, flat, note, lambda ps, ts: rule(note, ps, ts)))
         program, consts = trace_program(flat, [x.aval for x in leaves], function_name(self.fun))
         out_tree = note[0]
-        outs = bind(custom_jvp_op, *consts, *leaves, program=program, name=function_name(self.fun), count=len(consts),
-                    rule=functools.partial(rule, [out_tree]))  # fmt: skip
+        outs = bind(
+            custom_jvp_op,
+            *consts,
+            *leaves,
+            program=program,
+            name=function_name(self.fun),
+            count=len(consts),
+            rule=functools.partial(rule, [out_tree]),
+        )
         return tree_unflatten(out_tree, outs)
 
 
-def _jvp_rule(custom: custom_jvp, constant: tuple[Any, ...], structure: PyTreeDef, note: list[Any], primals: Sequence[Any],
-              tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:  # fmt: skip
+def _jvp_rule(
+    custom: custom_jvp,
+    constant: tuple[Any, ...],
+    structure: PyTreeDef,
+    note: list[Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+) -> tuple[list[Any], list[Any]]:
     """The user's rule on flat values; results and tangents, None where zero. `note` holds or gets the results' tree."""
     assert custom.jvp is not None
     if custom.symbolic_zeros:
@@ -106,16 +122,22 @@ def _jvp_rule(custom: custom_jvp, constant: tuple[Any, ...], structure: PyTreeDe
     pair = custom.jvp(*constant, tree_unflatten(structure, primals), tree_unflatten(structure, given))
     name, rule = function_name(custom.fun), function_name(custom.jvp)
     if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-        raise TypeError(f"Custom JVP rule {rule} for function {name} must produce a pair (list or tuple of length two) representing primal "
-                        f"and tangent outputs, but got {pair}.")  # fmt: skip
+        raise TypeError(
+            f"Custom JVP rule {rule} for function {name} must produce a pair (list or tuple of length two) representing primal "
+            f"and tangent outputs, but got {pair}."
+        )
     outs, out_tree = flat_values(pair[0])
     touts, tangent_tree = tree_flatten(pair[1], is_leaf=lambda x: isinstance(x, SymbolicZero))
     if out_tree != tangent_tree:
-        raise TypeError(f"Custom JVP rule {rule} for function {name} must produce primal and tangent outputs with equal container (pytree) "
-                        f"structures, but got {out_tree} and {tangent_tree} respectively.")  # fmt: skip
+        raise TypeError(
+            f"Custom JVP rule {rule} for function {name} must produce primal and tangent outputs with equal container (pytree) "
+            f"structures, but got {out_tree} and {tangent_tree} respectively."
+        )
     if note and note[0] != out_tree:
-        raise TypeError(f"Custom JVP rule {rule} for function {name} must produce a pair whose first element has the structure that "
-                        f"{name} returns, {note[0]}, but got {out_tree}.")  # fmt: skip
+        raise TypeError(
+            f"Custom JVP rule {rule} for function {name} must produce a pair whose first element has the structure that "
+            f"{name} returns, {note[0]}, but got {out_tree}."
+        )
     note[:] = [out_tree]
     return outs, [_checked_tangent(o, t, rule, name) for o, t in zip(outs, touts, strict=True)]
 
@@ -125,22 +147,26 @@ def _checked_tangent(out: Any, tangent: Any, rule: str, name: str) -> Any:
         return None
     value = as_array(as_value(tangent))
     if value.shape != out.shape or value.dtype != out.dtype:
-        raise TypeError(f"Custom JVP rule must produce primal and tangent outputs with corresponding shapes and dtypes. Expected "
-                        f"{out.aval.str_short()} (tangent type of {out.aval.str_short()}) but got {value.aval.str_short()} from {rule} for "
-                        f"function {name}.")  # fmt: skip
+        raise TypeError(
+            f"Custom JVP rule must produce primal and tangent outputs with corresponding shapes and dtypes. Expected "
+            f"{out.aval.str_short()} (tangent type of {out.aval.str_short()}) but got {value.aval.str_short()} from {rule} for "
+            f"function {name}."
+        )
     return value
 
 
-def _custom_jvp_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, count: int,
-                    rule: Callable[..., Any], **_: Any) -> tuple[list[Any], list[Any]]:  # fmt: skip
+def _custom_jvp_jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, count: int, rule: Callable[..., Any], **_: Any
+) -> tuple[list[Any], list[Any]]:
     if all(t is None for t in tangents[count:]):
         outs = bind(custom_jvp_op, *primals, program=program, count=count, rule=rule, **_)
         return outs, [None] * len(outs)
     return rule(primals[count:], tangents[count:])
 
 
-def _custom_jvp_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
-                      params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+def _custom_jvp_batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Any], list[int | None]]:
     """Function and rule mapped alike, all results with their mapped dim first."""
     count, rule = params["count"], params["rule"]
     own = tuple(dims[count:])
@@ -153,8 +179,10 @@ def _custom_jvp_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Se
         trace = BatchTrace(size, axis_name)
         enter = lambda x, d: x if d is None or x is None else BatchTracer(trace, x, d)  # noqa: E731
         with tracing(trace):
-            outs, touts = rule([enter(p, d) for p, d in zip(primals, own, strict=True)],
-                               [enter(t, d) for t, d in zip(tangents, own, strict=True)])  # fmt: skip
+            outs, touts = rule(
+                [enter(p, d) for p, d in zip(primals, own, strict=True)],
+                [enter(t, d) for t, d in zip(tangents, own, strict=True)],
+            )
         return [lifted(trace, o) for o in outs], [None if t is None else lifted(trace, t) for t in touts]
 
     program, consts = trace_program(mapped, [v.aval for v in values], params["program"].name)
@@ -175,7 +203,14 @@ def _custom_jvp_transpose(cts: Sequence[Any], *args: Any, program: Program, **_:
     return transpose_linear(program, args, cts)
 
 
-custom_jvp_op = define_op("custom_jvp_call", type_rule=called_type, multiple_results=True, typed=True, jvp=_custom_jvp_jvp,
-                          transpose=_custom_jvp_transpose,
-                          inline=lambda eqn: eqn.params["program"], batch=_custom_jvp_batch,
-                          shown=Shown(renamed={"program": "call_jaxpr"}))  # fmt: skip
+custom_jvp_op = define_op(
+    "custom_jvp_call",
+    type_rule=called_type,
+    multiple_results=True,
+    typed=True,
+    jvp=_custom_jvp_jvp,
+    transpose=_custom_jvp_transpose,
+    inline=lambda eqn: eqn.params["program"],
+    batch=_custom_jvp_batch,
+    shown=Shown(renamed={"program": "call_jaxpr"}),
+)

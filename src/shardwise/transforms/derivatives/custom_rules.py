@@ -39,8 +39,10 @@ def positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         return args
     bound.apply_defaults()
     if bound.kwargs:
-        raise TypeError("The following keyword arguments could not be resolved to positions: "
-                        f"{', '.join(bound.kwargs)}. Functions with custom derivatives take arguments by position.")  # fmt: skip
+        raise TypeError(
+            "The following keyword arguments could not be resolved to positions: "
+            f"{', '.join(bound.kwargs)}. Functions with custom derivatives take arguments by position."
+        )
     return bound.args
 
 
@@ -135,8 +137,9 @@ class Custom:
         return constant, smooth, joined
 
 
-def flat_call(fun: Callable[..., Any], structure: PyTreeDef, joined: Callable[[Sequence[Any]], tuple[Any, ...]],
-               note: list[Any]) -> Flat:  # fmt: skip
+def flat_call(
+    fun: Callable[..., Any], structure: PyTreeDef, joined: Callable[[Sequence[Any]], tuple[Any, ...]], note: list[Any]
+) -> Flat:
     """`fun` from flat values to flat values; `note` gets the tree of the result."""
 
     def flat(*leaves: Any) -> list[Any]:

@@ -103,8 +103,16 @@ class custom_vjp(Custom):
             )
         program, consts = trace_program(flat, [x.aval for x in leaves], function_name(self.fun))
         out_tree = note[0]
-        outs = bind(custom_vjp_op, *consts, *leaves, program=program, name=function_name(self.fun), count=len(consts),
-                    rules=rules, out_tree=out_tree)  # fmt: skip
+        outs = bind(
+            custom_vjp_op,
+            *consts,
+            *leaves,
+            program=program,
+            name=function_name(self.fun),
+            count=len(consts),
+            rules=rules,
+            out_tree=out_tree,
+        )
         return tree_unflatten(out_tree, outs)
 
 
@@ -123,8 +131,14 @@ register_pytree_node(_Constant, lambda c: ((), (type(c.value), c.value)), lambda
 class _VjpRules:
     """The user's two rules, on flat values."""
 
-    def __init__(self, custom: custom_vjp, constant: tuple[Any, ...], structure: PyTreeDef,
-                 joined: Callable[[Sequence[Any]], tuple[Any, ...]], count: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        custom: custom_vjp,
+        constant: tuple[Any, ...],
+        structure: PyTreeDef,
+        joined: Callable[[Sequence[Any]], tuple[Any, ...]],
+        count: int,
+    ) -> None:
         self.custom = custom
         self.constant = constant
         self.structure = structure
@@ -145,22 +159,33 @@ class _VjpRules:
         pair = custom.fwd(*self.joined(tree_unflatten(self.structure, given)))
         name, rule = function_name(custom.fun), function_name(custom.fwd)
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise TypeError(f"Custom VJP fwd rule {rule} for function {name} must produce a pair (list or tuple of "
-                            f"length two) where the first "
-                            f"element represents the primal output and the second element represents residuals, but "
-                            f"got {pair}.")  # fmt: skip
+            raise TypeError(
+                f"Custom VJP fwd rule {rule} for function {name} must produce a pair (list or tuple of "
+                f"length two) where the first "
+                f"element represents the primal output and the second element represents residuals, but "
+                f"got {pair}."
+            )
         outs, out_tree = flat_values(pair[0])
         if note and note[0] != out_tree:
-            raise TypeError(f"Custom VJP fwd rule {rule} for function {name} must produce a pair whose first element "
-                            f"has the structure that "
-                            f"{name} returns, {note[0]}, but got {out_tree}.")  # fmt: skip
+            raise TypeError(
+                f"Custom VJP fwd rule {rule} for function {name} must produce a pair whose first element "
+                f"has the structure that "
+                f"{name} returns, {note[0]}, but got {out_tree}."
+            )
         note[:] = [out_tree]
         kept = tree_map(lambda x: _Constant(x) if isinstance(x, (bool, int, float, complex)) else x, pair[1])
         residuals, residual_tree = flat_values(kept)
         return outs, residuals, residual_tree
 
-    def backward(self, residuals: Sequence[Any], residual_tree: PyTreeDef, cts: Sequence[Any], out_tree: PyTreeDef,
-                 types: Sequence[ShapedArray], ct_types: Sequence[ShapedArray]) -> list[Any]:  # fmt: skip
+    def backward(
+        self,
+        residuals: Sequence[Any],
+        residual_tree: PyTreeDef,
+        cts: Sequence[Any],
+        out_tree: PyTreeDef,
+        types: Sequence[ShapedArray],
+        ct_types: Sequence[ShapedArray],
+    ) -> list[Any]:
         """A cotangent or None per flat input."""
         custom = self.custom
         assert custom.bwd is not None
@@ -177,13 +202,15 @@ class _VjpRules:
         if isinstance(found, list):
             found = tuple(found)
         if not isinstance(found, tuple) or len(found) != self.count:
-            raise TypeError(f"Custom VJP bwd rule {rule} must produce an output with the same container (pytree) "
-                            f"structure as the args tuple of "
-                            f"the primal function, and in particular must produce a tuple of length equal to the "
-                            f"number of arguments to the "
-                            f"primal function, but got "
-                            f"{'a tuple of length ' + str(len(found)) if isinstance(found, tuple) else type(found)} "
-                            f"for {self.count} differentiable arguments of {name}.")  # fmt: skip
+            raise TypeError(
+                f"Custom VJP bwd rule {rule} must produce an output with the same container (pytree) "
+                f"structure as the args tuple of "
+                f"the primal function, and in particular must produce a tuple of length equal to the "
+                f"number of arguments to the "
+                f"primal function, but got "
+                f"{'a tuple of length ' + str(len(found)) if isinstance(found, tuple) else type(found)} "
+                f"for {self.count} differentiable arguments of {name}."
+            )
         empty = lambda x: x is None or isinstance(x, SymbolicZero)  # noqa: E731
         arguments = tree_unflatten(self.structure, list(types))
         flat: list[Any] = []
@@ -210,9 +237,11 @@ class _VjpRules:
         if value.shape == aval.shape and (issubdtype(aval.dtype, np.complexfloating) or value.dtype.kind != "c"):
             return convert(value, aval.dtype, value.weak_type and value.dtype == aval.dtype)
         if value.shape != aval.shape or value.dtype != aval.dtype:
-            raise ValueError(f"Custom VJP bwd rule {function_name(self.custom.bwd)} for function "
-                             f"{function_name(self.custom.fun)} must produce cotangents with the "
-                             f"shapes and dtypes of the arguments: expected {aval.str_short()}, got {value.aval.str_short()}.")  # fmt: skip
+            raise ValueError(
+                f"Custom VJP bwd rule {function_name(self.custom.bwd)} for function "
+                f"{function_name(self.custom.fun)} must produce cotangents with the "
+                f"shapes and dtypes of the arguments: expected {aval.str_short()}, got {value.aval.str_short()}."
+            )
         return value
 
 
@@ -229,8 +258,18 @@ def _linear_tangents(
     live = tuple(t is not None for t in tangents)
     out_types = tuple(o.aval for o in outs)
     moving = [i for i, o in enumerate(outs) if has_tangent(o.aval)]
-    touts = bind(custom_lin_op, *residuals, *[t for t in tangents if t is not None], rules=rules, residual_tree=residual_tree,
-                 count=len(residuals), types=types, live=live, out_tree=note[0], out_types=out_types)  # fmt: skip
+    touts = bind(
+        custom_lin_op,
+        *residuals,
+        *[t for t in tangents if t is not None],
+        rules=rules,
+        residual_tree=residual_tree,
+        count=len(residuals),
+        types=types,
+        live=live,
+        out_tree=note[0],
+        out_types=out_types,
+    )
     found = dict(zip(moving, touts, strict=True))
     return outs, [found.get(i) for i in range(len(outs))]
 
@@ -239,9 +278,17 @@ def _lin_type(*types: ShapedArray, out_types: tuple[ShapedArray, ...], **_: Any)
     return tuple(tangent_type(t) for t in out_types if has_tangent(t))
 
 
-def _lin_transpose(cts: Sequence[Any], *args: Any, rules: Any, residual_tree: PyTreeDef, count: int,
-                   types: tuple[ShapedArray, ...], live: tuple[bool, ...], out_tree: PyTreeDef,
-                   out_types: tuple[ShapedArray, ...]) -> list[Any]:  # fmt: skip
+def _lin_transpose(
+    cts: Sequence[Any],
+    *args: Any,
+    rules: Any,
+    residual_tree: PyTreeDef,
+    count: int,
+    types: tuple[ShapedArray, ...],
+    live: tuple[bool, ...],
+    out_tree: PyTreeDef,
+    out_types: tuple[ShapedArray, ...],
+) -> list[Any]:
     given = iter(cts)
     full = [next(given) if has_tangent(t) else None for t in out_types]
     found = rules.backward(args[:count], residual_tree, full, out_tree, types, out_types)
@@ -249,12 +296,15 @@ def _lin_transpose(cts: Sequence[Any], *args: Any, rules: Any, residual_tree: Py
 
 
 def _forward_mode(*args: Any, **params: Any) -> Any:
-    raise TypeError("can't apply forward-mode differentiation (jvp) to a custom_vjp function. Use reverse mode (grad, vjp), or "
-                    "give the derivative with custom_jvp.")  # fmt: skip
+    raise TypeError(
+        "can't apply forward-mode differentiation (jvp) to a custom_vjp function. Use reverse mode (grad, vjp), or "
+        "give the derivative with custom_jvp."
+    )
 
 
-def _lin_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
-               params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+def _lin_batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Any], list[int | None]]:
     """The backward rule mapped; what is not mapped gets the sum of its cotangents."""
     count, live, types = params["count"], params["live"], params["types"]
     tangent_dims = iter(dims[count:])
@@ -283,10 +333,16 @@ class _MappedRules:
         self.axis_name = axis_name
         self.dims = dims
         self.residual_dims = residual_dims  # None: all first
-        self.types = () if inner_types is None else tuple(
-            t if d is None else t.update(shape=(*t.shape[:d], size, *t.shape[d:]), spec=(*t.spec[:d], (), *t.spec[d:]))
-            for t, d in zip(inner_types, dims, strict=True)
-        )  # fmt: skip
+        self.types = (
+            ()
+            if inner_types is None
+            else tuple(
+                t
+                if d is None
+                else t.update(shape=(*t.shape[:d], size, *t.shape[d:]), spec=(*t.spec[:d], (), *t.spec[d:]))
+                for t, d in zip(inner_types, dims, strict=True)
+            )
+        )
 
     def _enter(self, trace: BatchTrace, x: Any, dim: int | None) -> Any:
         return x if dim is None or x is None else BatchTracer(trace, x, dim)
@@ -297,11 +353,19 @@ class _MappedRules:
         trace = BatchTrace(self.size, self.axis_name)
         with tracing(trace):
             outs, residuals, tree = self.rules.forward(
-                [self._enter(trace, p, d) for p, d in zip(primals, self.dims, strict=True)], perturbed, note)  # fmt: skip
+                [self._enter(trace, p, d) for p, d in zip(primals, self.dims, strict=True)], perturbed, note
+            )
         return [lifted(trace, o) for o in outs], [lifted(trace, r) for r in residuals], tree
 
-    def backward(self, residuals: Sequence[Any], residual_tree: PyTreeDef, cts: Sequence[Any], out_tree: PyTreeDef,
-                 types: Sequence[ShapedArray], ct_types: Sequence[ShapedArray]) -> list[Any]:  # fmt: skip
+    def backward(
+        self,
+        residuals: Sequence[Any],
+        residual_tree: PyTreeDef,
+        cts: Sequence[Any],
+        out_tree: PyTreeDef,
+        types: Sequence[ShapedArray],
+        ct_types: Sequence[ShapedArray],
+    ) -> list[Any]:
         trace = BatchTrace(self.size, self.axis_name)
         at = self.residual_dims or (0,) * len(residuals)
 
@@ -312,9 +376,14 @@ class _MappedRules:
 
         inner = [drop(t, d) for t, d in zip(types, self.dims, strict=True)]
         with tracing(trace):
-            found = self.rules.backward([self._enter(trace, r, d) for r, d in zip(residuals, at, strict=True)], residual_tree,
-                                        [self._enter(trace, c, 0) for c in cts], out_tree, inner,
-                                        [drop(t, 0) for t in ct_types])  # fmt: skip
+            found = self.rules.backward(
+                [self._enter(trace, r, d) for r, d in zip(residuals, at, strict=True)],
+                residual_tree,
+                [self._enter(trace, c, 0) for c in cts],
+                out_tree,
+                inner,
+                [drop(t, 0) for t in ct_types],
+            )
         return [None if ct is None else _left(trace, ct, d) for ct, d in zip(found, self.dims, strict=True)]
 
 
@@ -328,20 +397,30 @@ def _left(trace: BatchTrace, ct: Any, dim: int | None) -> Any:
     return full if dim == 0 else do.transpose(full, permutation=tuple(order))
 
 
-custom_lin_op = define_op("custom_lin", type_rule=_lin_type, multiple_results=True, typed=True, jvp=_forward_mode,
-                          transpose=_lin_transpose, inline=_forward_mode, batch=_lin_batch)  # fmt: skip
+custom_lin_op = define_op(
+    "custom_lin",
+    type_rule=_lin_type,
+    multiple_results=True,
+    typed=True,
+    jvp=_forward_mode,
+    transpose=_lin_transpose,
+    inline=_forward_mode,
+    batch=_lin_batch,
+)
 
 
-def _custom_vjp_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, count: int, rules: Any, out_tree: PyTreeDef,
-                    **params: Any) -> tuple[list[Any], list[Any]]:  # fmt: skip
+def _custom_vjp_jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, count: int, rules: Any, out_tree: PyTreeDef, **params: Any
+) -> tuple[list[Any], list[Any]]:
     if all(t is None for t in tangents[count:]):
         outs = bind(custom_vjp_op, *primals, count=count, rules=rules, out_tree=out_tree, **params)
         return outs, [None] * len(outs)
     return _linear_tangents(rules, [out_tree], primals[count:], tangents[count:])
 
 
-def _custom_vjp_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
-                      params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+def _custom_vjp_batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Any], list[int | None]]:
     count = params["count"]
 
     def mapped(*xs: Any) -> list[Any]:
@@ -350,11 +429,26 @@ def _custom_vjp_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Se
 
     program, consts = trace_program(mapped, [v.aval for v in values], params["program"].name)
     rules = _MappedRules(params["rules"], size, axis_name, tuple(dims[count:]))
-    outs = bind(custom_vjp_op, *consts, *values, program=program, name=params["name"], count=len(consts) + count, rules=rules,
-                out_tree=params["out_tree"])  # fmt: skip
+    outs = bind(
+        custom_vjp_op,
+        *consts,
+        *values,
+        program=program,
+        name=params["name"],
+        count=len(consts) + count,
+        rules=rules,
+        out_tree=params["out_tree"],
+    )
     return outs, [0] * len(outs)
 
 
-custom_vjp_op = define_op("custom_vjp_call", type_rule=called_type, multiple_results=True, typed=True, jvp=_custom_vjp_jvp,
-                          inline=lambda eqn: eqn.params["program"], batch=_custom_vjp_batch,
-                          shown=Shown(renamed={"program": "call_jaxpr"}))  # fmt: skip
+custom_vjp_op = define_op(
+    "custom_vjp_call",
+    type_rule=called_type,
+    multiple_results=True,
+    typed=True,
+    jvp=_custom_vjp_jvp,
+    inline=lambda eqn: eqn.params["program"],
+    batch=_custom_vjp_batch,
+    shown=Shown(renamed={"program": "call_jaxpr"}),
+)

@@ -24,9 +24,14 @@ Traced = tuple[Program, list[Any]]  # a program, and what it closes over
 # -- linear systems ----------------------------------------------------------------------------------------------------------
 
 
-def custom_linear_solve(matvec: Callable[[Any], Any], b: Any, solve: Callable[..., Any],
-                        transpose_solve: Callable[..., Any] | None = None, symmetric: bool = False,
-                        has_aux: bool = False) -> Any:  # fmt: skip
+def custom_linear_solve(
+    matvec: Callable[[Any], Any],
+    b: Any,
+    solve: Callable[..., Any],
+    transpose_solve: Callable[..., Any] | None = None,
+    symmetric: bool = False,
+    has_aux: bool = False,
+) -> Any:
     """x with ``matvec(x) == b``, found by ``solve(matvec, b)``, with the derivatives of an exact solution.
 
     Args:
@@ -98,8 +103,9 @@ def _bound(
     return _bound_programs([*consts, *vectors], 0, n, solve, back, matvec, vecmat)
 
 
-def _bound_programs(operands: Sequence[Any], first: int, known: int, solve: Traced, back: Traced | None, matvec: Flat,
-                    vecmat: Flat) -> list[Any]:  # fmt: skip
+def _bound_programs(
+    operands: Sequence[Any], first: int, known: int, solve: Traced, back: Traced | None, matvec: Flat, vecmat: Flat
+) -> list[Any]:
     """Bind the op with two traced programs of the operands; what these close over becomes operands in front of all others."""
     program, own = solve
     transposed, others = back or (None, [])
@@ -107,8 +113,18 @@ def _bound_programs(operands: Sequence[Any], first: int, known: int, solve: Trac
         transposed = _with_inputs(transposed, [x.aval for x in own], 0)
     program = _with_inputs(program, [x.aval for x in others], len(own))
     more = len(own) + len(others)
-    return bind(linear_solve_op, *own, *others, *operands, program=program, back=transposed, first=more + first,
-                known=more + known, matvec=matvec, vecmat=vecmat)  # fmt: skip
+    return bind(
+        linear_solve_op,
+        *own,
+        *others,
+        *operands,
+        program=program,
+        back=transposed,
+        first=more + first,
+        known=more + known,
+        matvec=matvec,
+        vecmat=vecmat,
+    )
 
 
 def _with_inputs(program: Program, types: Sequence[ShapedArray], at: int) -> Program:
@@ -146,23 +162,43 @@ def _solve_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -
     return outs, [*touts, *[None] * (len(outs) - len(vectors))]
 
 
-def _solve_transpose(cts: Sequence[Any], *args: Any, program: Program, back: Program | None, matvec: Flat, vecmat: Flat,
-                     first: int, known: int) -> list[Any]:  # fmt: skip
+def _solve_transpose(
+    cts: Sequence[Any],
+    *args: Any,
+    program: Program,
+    back: Program | None,
+    matvec: Flat,
+    vecmat: Flat,
+    first: int,
+    known: int,
+) -> list[Any]:
     """The transposed system: matrix and solvers change places."""
     if back is None:
-        raise TypeError("transpose_solve required for backwards mode automatic differentiation of custom_linear_solve; or say "
-                        "symmetric=True.")  # fmt: skip
+        raise TypeError(
+            "transpose_solve required for backwards mode automatic differentiation of custom_linear_solve; or say "
+            "symmetric=True."
+        )
     vectors = args[known:]
     given = [zeros(v.aval) if c is None else c for c, v in zip(cts, vectors, strict=False)]
-    found = bind(linear_solve_op, *args[:known], *given, program=back, back=program, matvec=vecmat, vecmat=matvec, first=first,
-                 known=known)  # fmt: skip
+    found = bind(
+        linear_solve_op,
+        *args[:known],
+        *given,
+        program=back,
+        back=program,
+        matvec=vecmat,
+        vecmat=matvec,
+        first=first,
+        known=known,
+    )
     return [None] * known + [
         c if isinstance(v, UndefinedPrimal) else None for c, v in zip(found, vectors, strict=False)
     ]
 
 
-def _solve_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
-                 params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+def _solve_batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Any], list[int | None]]:
     """All functions mapped; every vector has its mapped dim in front."""
     first, known = params["first"], params["known"]
     const_dims = tuple(dims[first:known])
@@ -187,16 +223,29 @@ def _solve_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequenc
     return outs, [0] * len(outs)
 
 
-linear_solve_op = define_op("custom_linear_solve", type_rule=called_type, multiple_results=True, typed=True,
-                            inline=lambda eqn: eqn.params["program"], jvp=_solve_jvp, transpose=_solve_transpose,
-                            batch=_solve_batch, shown=Shown(aliases=("linear_solve",)))  # fmt: skip
+linear_solve_op = define_op(
+    "custom_linear_solve",
+    type_rule=called_type,
+    multiple_results=True,
+    typed=True,
+    inline=lambda eqn: eqn.params["program"],
+    jvp=_solve_jvp,
+    transpose=_solve_transpose,
+    batch=_solve_batch,
+    shown=Shown(aliases=("linear_solve",)),
+)
 
 
 # -- roots ---------------------------------------------------------------------------------------------------------------------
 
 
-def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[..., Any], tangent_solve: Callable[..., Any],
-                has_aux: bool = False) -> Any:  # fmt: skip
+def custom_root(
+    f: Callable[[Any], Any],
+    initial_guess: Any,
+    solve: Callable[..., Any],
+    tangent_solve: Callable[..., Any],
+    has_aux: bool = False,
+) -> Any:
     """x with ``f(x) == 0``, found by ``solve(f, initial_guess)``, with derivatives by the implicit function theorem.
 
     Args:
@@ -233,6 +282,8 @@ def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[...
 
     x, aux = root(*own, *solver_values, *tangent_values)
     if tree_flatten(x)[1] != tree:
-        raise TypeError(f"custom_root: {function_name(solve)} must give the structure of the initial guess, {tree}, got "
-                        f"{tree_flatten(x)[1]}.")  # fmt: skip
+        raise TypeError(
+            f"custom_root: {function_name(solve)} must give the structure of the initial guess, {tree}, got "
+            f"{tree_flatten(x)[1]}."
+        )
     return (x, aux) if has_aux else x

@@ -135,18 +135,24 @@ def tangent_in(aval: ShapedArray, tangent: Any, what: str) -> Any:
     if not is_differentiable(aval):
         if getattr(tangent, "dtype", None) != float0:
             kind = TypeError if what == "jax.jvp" else ValueError
-            raise kind(f"primal and tangent arguments to {what} do not match; values of type {aval.str_short()} have tangents of "
-                            f"dtype float0 only, such as np.zeros({aval.shape}, float0), but got {tangent!r}.")  # fmt: skip
+            raise kind(
+                f"primal and tangent arguments to {what} do not match; values of type {aval.str_short()} have tangents of "
+                f"dtype float0 only, such as np.zeros({aval.shape}, float0), but got {tangent!r}."
+            )
         return None
     value = as_array(as_value(tangent))
     if value.shape != aval.shape:
-        raise ValueError(f"{what} called with different primal and tangent shapes; got primal shape {aval.shape} and tangent shape "
-                         f"{value.shape}.")  # fmt: skip
+        raise ValueError(
+            f"{what} called with different primal and tangent shapes; got primal shape {aval.shape} and tangent shape "
+            f"{value.shape}."
+        )
     if value.dtype != aval.dtype:
         kind = config.dialect.functions.linearized_dtype_error if what == "the linearized function" else TypeError
-        raise kind(f"primal and tangent arguments to {what} do not match; dtypes must be equal, or in case of int/bool primal dtype the "
-                   f"tangent dtype must be float0. Got primal dtype {aval.dtype} and so expected tangent dtype {aval.dtype}, but got "
-                   f"tangent dtype {value.dtype} instead.")  # fmt: skip
+        raise kind(
+            f"primal and tangent arguments to {what} do not match; dtypes must be equal, or in case of int/bool primal dtype the "
+            f"tangent dtype must be float0. Got primal dtype {aval.dtype} and so expected tangent dtype {aval.dtype}, but got "
+            f"tangent dtype {value.dtype} instead."
+        )
     return value
 
 
@@ -162,14 +168,20 @@ def _cotangent_in(aval: ShapedArray, ct: Any) -> Any:
         return None
     value = as_array(as_value(ct))
     if value.shape != aval.shape:
-        raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got {value.aval.str_short()}, but "
-                         f"expected {aval.str_short()}, the type of the corresponding result.")  # fmt: skip
+        raise ValueError(
+            f"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got {value.aval.str_short()}, but "
+            f"expected {aval.str_short()}, the type of the corresponding result."
+        )
     if value.dtype != aval.dtype:
-        raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got {value.aval.str_short()}, but expected "
-                         f"{aval.str_short()} because the corresponding output of the differentiated function had that type.")  # fmt: skip
+        raise ValueError(
+            f"unexpected JAX type (e.g. shape/dtype) for argument to VJP function: got {value.aval.str_short()}, but expected "
+            f"{aval.str_short()} because the corresponding output of the differentiated function had that type."
+        )
     if aval.mesh is not None and value.aval.mesh is not None and value.aval.spec != aval.spec:
-        raise ValueError(f"the cotangent {value.aval.str_short()} is laid out otherwise than the result {aval.str_short()}; "
-                         "reshard it first.")  # fmt: skip
+        raise ValueError(
+            f"the cotangent {value.aval.str_short()} is laid out otherwise than the result {aval.str_short()}; "
+            "reshard it first."
+        )
     return value
 
 

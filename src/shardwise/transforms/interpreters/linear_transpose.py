@@ -37,8 +37,10 @@ class _Transposed:
         cts = [as_array(as_value(c)) for c in leaves]
         for ct, want in zip(cts, self.program.out_types, strict=True):
             if (ct.shape, ct.dtype) != (want.shape, want.dtype):
-                raise TypeError(f"cotangent type does not match function output, expected {want.str_short()} but got "
-                                f"{ct.aval.str_short()}")  # fmt: skip
+                raise TypeError(
+                    f"cotangent type does not match function output, expected {want.str_short()} but got "
+                    f"{ct.aval.str_short()}"
+                )
         found = pull_back(self.program, consts, cts)
         outs = [zeros(t) if c is None else c for c, t in zip(found, self.in_types, strict=True)]
         return tree_unflatten(self.in_tree, outs)
@@ -58,7 +60,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     shape and a dtype). The result takes a cotangent of `fun`'s result and gives a tuple of cotangents of the arguments.
 
     TypeError unless all dtypes at both ends are floating, or all are integer.
-    """  # fmt: skip
+    """
     if reduce_axes:
         raise NotImplementedError("reduce_axes is not supported; sum with psum inside shard_map instead.")
     leaves, in_tree = tree_flatten(primals)
@@ -74,6 +76,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     assert out_tree is not None
     dtypes = [t.dtype for t in (*types, *program.out_types)]
     if not any(all(issubdtype(d, kind) for d in dtypes) for kind in (np.inexact, np.integer)):
-        raise TypeError("linear_transpose only supports functions whose inputs and outputs are all floating or all integer; "
-                        f"inputs and outputs are {[d.name for d in dtypes]}.")  # fmt: skip
+        raise TypeError(
+            "linear_transpose only supports functions whose inputs and outputs are all floating or all integer; "
+            f"inputs and outputs are {[d.name for d in dtypes]}."
+        )
     return Partial(_Transposed(program, types, in_tree, out_tree), list(consts))

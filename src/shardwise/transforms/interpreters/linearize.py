@@ -60,8 +60,12 @@ class Linearized:
     outs: tuple[int, ...]
 
 
-def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any], active: Sequence[bool] | None = None,
-                   parent: Trace | None = None) -> Linearized:  # fmt: skip
+def linearize_flat(
+    fun: Callable[..., Sequence[Any]],
+    primals: Sequence[Any],
+    active: Sequence[bool] | None = None,
+    parent: Trace | None = None,
+) -> Linearized:
     """Run `fun` (flat values to flat values) on `primals`, recording its linear part at `active` inputs."""
     parent = parent or current_trace()
     with tracing(parent):
@@ -133,8 +137,10 @@ def transpose_linear(program: Program, args: Sequence[Any], cotangents: Sequence
 def apply_transpose(op: Op, cts: Sequence[Any], args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
     """The op's transpose rule, as a list with one cotangent or None per operand."""
     if op.transpose is None:
-        raise NotImplementedError(f"op {op.name} has no transpose rule, so reverse mode cannot pass through it. Use jvp or jacfwd, or "
-                                  "wrap it in custom_vjp.")  # fmt: skip
+        raise NotImplementedError(
+            f"op {op.name} has no transpose rule, so reverse mode cannot pass through it. Use jvp or jacfwd, or "
+            "wrap it in custom_vjp."
+        )
     if op.multiple_results:
         return list(op.transpose(cts, *args, **params))
     return list(op.transpose(cts[0], *args, **params))

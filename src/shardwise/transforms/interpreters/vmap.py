@@ -131,8 +131,9 @@ def _general(op: Op, size: int, values: Sequence[Any], dims: Sequence[int | None
     )
 
 
-def batch_program(program: Program, size: int, axis_name: Any, values: Sequence[Any],
-                  dims: Sequence[int | None]) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+def batch_program(
+    program: Program, size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None]
+) -> tuple[list[Any], list[int | None]]:
     """Results of a program on values with a mapped dim each (or None), and the results' mapped dims, moved to the front."""
     trace = BatchTrace(size, axis_name, SPMD_AXES.get())
     with tracing(trace):
@@ -240,8 +241,15 @@ def _place(params: Params, in_dims: Any, out_dims: Any) -> Params:
     return {**params, "inner": tuple(inner.items())}
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, op: Op, size: int, mapped: tuple[bool, ...],
-         inner: tuple[Any, ...]) -> tuple[Any, Any]:  # fmt: skip
+def _jvp(
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    op: Op,
+    size: int,
+    mapped: tuple[bool, ...],
+    inner: tuple[Any, ...],
+) -> tuple[Any, Any]:
     """The map of the op's own rule."""
     from shardwise.transforms.interpreters.jvp import apply_jvp  # start-up time
 
@@ -285,8 +293,12 @@ def _transpose(
         return BatchTracer(trace, x, 0) if m else x
 
     with tracing(trace):
-        results = apply_transpose(op, [None if c is None else BatchTracer(trace, c, 0) for c in cts],
-                                  [enter(a, m) for a, m in zip(args, mapped, strict=True)], dict(inner))  # fmt: skip
+        results = apply_transpose(
+            op,
+            [None if c is None else BatchTracer(trace, c, 0) for c in cts],
+            [enter(a, m) for a, m in zip(args, mapped, strict=True)],
+            dict(inner),
+        )
     outs = []
     for ct, m in zip(results, mapped, strict=True):
         full = None if ct is None else lifted(trace, ct)
@@ -309,17 +321,36 @@ def _keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
 
 
 vmapped_op = define_op(
-    "vmapped", type_rule=_type, multiple_results=True, typed=True, numeric=True, compile=_kernel, rule=_rule, localize=_localize,
-    place=_place, reduction=lambda params: params["op"].reduction_of(dict(params["inner"])), jvp=_jvp, transpose=_transpose,
-    effects=lambda params: params["op"].has_effects(dict(params["inner"])), keys=_keys, extracts="copies",
-)  # fmt: skip
+    "vmapped",
+    type_rule=_type,
+    multiple_results=True,
+    typed=True,
+    numeric=True,
+    compile=_kernel,
+    rule=_rule,
+    localize=_localize,
+    place=_place,
+    reduction=lambda params: params["op"].reduction_of(dict(params["inner"])),
+    jvp=_jvp,
+    transpose=_transpose,
+    effects=lambda params: params["op"].has_effects(dict(params["inner"])),
+    keys=_keys,
+    extracts="copies",
+)
 
 
 # -- public ----------------------------------------------------------------------------------------------------------------------
 
 
-def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None, axis_size: int | None = None,
-         spmd_axis_name: Any = None, sum_match: bool = False) -> Callable[..., Any]:  # fmt: skip
+def vmap(
+    fun: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Any = None,
+    axis_size: int | None = None,
+    spmd_axis_name: Any = None,
+    sum_match: bool = False,
+) -> Callable[..., Any]:
     """`fun` mapped over dim `in_axes` of its arguments, results stacked along `out_axes`.
 
     `in_axes` and `out_axes` are ints, None (not mapped) or prefix trees of them. Inside, `axis_name` may be used by
@@ -358,9 +389,11 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name
     @user_facing
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-            raise ValueError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
-                             f"positional arguments passed to "
-                             f"the function, but got len(in_axes)={len(in_axes)}, len(args)={len(args)}")  # fmt: skip
+            raise ValueError(
+                f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
+                f"positional arguments passed to "
+                f"the function, but got len(in_axes)={len(in_axes)}, len(args)={len(args)}"
+            )
         leaves, tree = tree_flatten((args, kwargs))
         axes = _flat_axes(in_axes, args, kwargs)
         values = [x if a is None else as_value(x) for x, a in zip(leaves, axes, strict=True)]
@@ -416,8 +449,10 @@ def _checked_axis(value: Any, axis: Any) -> int | None:
     if not isinstance(axis, int) or isinstance(axis, bool):
         raise TypeError(f"vmap in_axes must be an int, None, or a tree of them: ints or None, got {axis!r}.")
     if isinstance(value, Literal) or not -value.ndim <= axis < value.ndim:
-        raise ValueError(f"vmap was requested to map its argument along axis {axis}, which implies that its rank should be at least "
-                         f"{axis + 1 if axis >= 0 else -axis}, but is only {value.ndim} (its shape is {value.shape})")  # fmt: skip
+        raise ValueError(
+            f"vmap was requested to map its argument along axis {axis}, which implies that its rank should be at least "
+            f"{axis + 1 if axis >= 0 else -axis}, but is only {value.ndim} (its shape is {value.shape})"
+        )
     return axis % value.ndim
 
 
@@ -430,8 +465,11 @@ def _map_size(values: Sequence[Any], dims: Sequence[int | None], axis_size: int 
     if not sizes:
         raise ValueError("vmap must have at least one non-None value in in_axes, or axis_size=.")
     if len(sizes) > 1:
-        shown = ", ".join(f"argument {i} has size {v.shape[d]} along dim {d}" for i, (v, d) in enumerate(zip(values, dims, strict=True))
-                          if d is not None)  # fmt: skip
+        shown = ", ".join(
+            f"argument {i} has size {v.shape[d]} along dim {d}"
+            for i, (v, d) in enumerate(zip(values, dims, strict=True))
+            if d is not None
+        )
         raise ValueError(f"vmap got inconsistent sizes for array axes to be mapped: {shown}.")
     return sizes.pop()
 

@@ -25,7 +25,7 @@ from shardwise.sharding import (
     SingleDeviceSharding,
     Tiling,
     sharding_like,
-)  # fmt: skip
+)
 from shardwise.sharding.device import default_device
 from shardwise.sharding.formats import row_major
 from shardwise.transforms.jit.entry import Entry, as_array_impl
@@ -112,8 +112,16 @@ def trace_call(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any
 class Stage:
     """What the three stages have in common: the signature of the call."""
 
-    def __init__(self, call: BoundCall, avals: Sequence[ShapedArray], donated: Sequence[int], out_tree: PyTreeDef,
-                 out_avals: Sequence[ShapedArray], name: str, chosen: Sequence[Sharding | None]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        call: BoundCall,
+        avals: Sequence[ShapedArray],
+        donated: Sequence[int],
+        out_tree: PyTreeDef,
+        out_avals: Sequence[ShapedArray],
+        name: str,
+        chosen: Sequence[Sharding | None],
+    ) -> None:
         self._call = call
         self._avals = tuple(avals)
         self._out_avals = tuple(out_avals)
@@ -152,10 +160,24 @@ class Stage:
 class Traced(Stage):
     """A function traced for one signature: its program is in `jaxpr`."""
 
-    def __init__(self, wrapped: JitWrapped, call: BoundCall, sigs: list[Signature], placed: list[Signature],
-                 traced: TracedCall, outs: Sequence[Sharding | None]) -> None:  # fmt: skip
-        super().__init__(call, [s.aval for s in placed], call.donated(wrapped._options.args), traced.out_tree,
-                         traced.program.out_types, traced.program.name, outs)  # fmt: skip
+    def __init__(
+        self,
+        wrapped: JitWrapped,
+        call: BoundCall,
+        sigs: list[Signature],
+        placed: list[Signature],
+        traced: TracedCall,
+        outs: Sequence[Sharding | None],
+    ) -> None:
+        super().__init__(
+            call,
+            [s.aval for s in placed],
+            call.donated(wrapped._options.args),
+            traced.out_tree,
+            traced.program.out_types,
+            traced.program.name,
+            outs,
+        )
         self._wrapped = wrapped
         self._sigs = sigs
         self._traced = traced
@@ -194,9 +216,14 @@ class Lowered(Stage):
 
     def __init__(self, traced: Traced, entry: Entry) -> None:
         super().__init__(
-            traced._call, traced._avals, traced.donate_argnums, traced.out_tree, traced._out_avals, traced.fun_name,
+            traced._call,
+            traced._avals,
+            traced.donate_argnums,
+            traced.out_tree,
+            traced._out_avals,
+            traced.fun_name,
             traced._chosen,
-        )  # fmt: skip
+        )
         self._entry = entry
         self._names = traced._traced.names
 
@@ -213,8 +240,9 @@ class Lowered(Stage):
 
     def _check_dialect(self, dialect: str | None) -> None:
         if dialect in ("stablehlo", "hlo", "mhlo"):
-            raise NotImplementedError(f"there is no {dialect} here: nothing passes through XLA. Leave dialect out for the "
-                                      "program's own text.")  # fmt: skip
+            raise NotImplementedError(
+                f"there is no {dialect} here: nothing passes through XLA. Leave dialect out for the program's own text."
+            )
         if dialect not in (None, "shardwise"):
             raise ValueError(f"unknown dialect: {dialect!r}. Leave it out, or say 'shardwise'.")
 
@@ -246,8 +274,15 @@ class Compiled(Stage):
     """
 
     def __init__(self, lowered: Lowered) -> None:
-        super().__init__(lowered._call, lowered._avals, lowered.donate_argnums, lowered.out_tree, lowered._out_avals,
-                         lowered.fun_name, lowered._chosen)  # fmt: skip
+        super().__init__(
+            lowered._call,
+            lowered._avals,
+            lowered.donate_argnums,
+            lowered.out_tree,
+            lowered._out_avals,
+            lowered.fun_name,
+            lowered._chosen,
+        )
         self._entry = lowered._entry
         self._names = lowered._names
         self._lowered = lowered
@@ -360,15 +395,21 @@ class Compiled(Stage):
     def _tree_error(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
         expected_args, expected_kwargs = tree_unflatten(self.in_tree, [0] * self.in_tree.num_leaves)
         zeros_args, zeros_kwargs = tree_map(lambda _: 0, (args, kwargs))
-        problems = [f"at args{keystr(p)}, compiled for {a} but called with {b}, so {why}"
-                    for p, a, b, why in equality_errors(expected_args, zeros_args)]  # fmt: skip
-        problems += [f"at kwargs{keystr(p)}, compiled for {a} but called with {b}, so {why}"
-                     for p, a, b, why in equality_errors(expected_kwargs, zeros_kwargs)]  # fmt: skip
+        problems = [
+            f"at args{keystr(p)}, compiled for {a} but called with {b}, so {why}"
+            for p, a, b, why in equality_errors(expected_args, zeros_args)
+        ]
+        problems += [
+            f"at kwargs{keystr(p)}, compiled for {a} but called with {b}, so {why}"
+            for p, a, b, why in equality_errors(expected_kwargs, zeros_kwargs)
+        ]
         listed = "\n".join(f"    * {p}" for p in problems)
         more = self._call.statics.given and len(args) + len(kwargs) > len(expected_args) + len(expected_kwargs)
         hint = "\nStatic arguments must be left out of the call." if more else ""
-        return TypeError("Function compiled with input pytree does not match the input pytree it was called with. "
-                         f"There are {len(problems)} mismatches, including:\n{listed}{hint}")  # fmt: skip
+        return TypeError(
+            "Function compiled with input pytree does not match the input pytree it was called with. "
+            f"There are {len(problems)} mismatches, including:\n{listed}{hint}"
+        )
 
     def _check_types(self, values: Sequence[Any]) -> None:
         lines = []
@@ -376,8 +417,10 @@ class Compiled(Stage):
             if want.shape != x.aval.shape or want.dtype != x.aval.dtype:
                 lines.append(f"Argument '{name}' compiled with {_plain(want)} and called with {_plain(x.aval)}")
         if lines:
-            raise TypeError("Argument types differ from the types for which this computation was compiled. Was enable_x64 set "
-                            "otherwise then? The mismatches are:\n" + "\n".join(lines))  # fmt: skip
+            raise TypeError(
+                "Argument types differ from the types for which this computation was compiled. Was enable_x64 set "
+                "otherwise then? The mismatches are:\n" + "\n".join(lines)
+            )
 
     def _check_shardings(self, values: Sequence[Any]) -> None:
         lines = []
@@ -385,12 +428,17 @@ class Compiled(Stage):
             if want is None or not isinstance(x, ArrayImpl) or not x.committed or x.sharding is want:
                 continue
             if not want.is_equivalent_to(x.sharding, x.ndim):
-                lines.append(f"Argument {name} with shape {_plain(x.aval)}:\n  Passed sharding: {x.sharding}\n"
-                             f"  Required sharding: {want}")  # fmt: skip
+                lines.append(
+                    f"Argument {name} with shape {_plain(x.aval)}:\n  Passed sharding: {x.sharding}\n"
+                    f"  Required sharding: {want}"
+                )
         if lines:
             head = config.dialect.jit.compiled_for_others_text
-            raise ValueError(f"{head} Here are the {len(lines)} mismatches:\n" + "\n".join(lines) +
-                             "\nMove the arguments with device_put, or compile for their shardings.")  # fmt: skip
+            raise ValueError(
+                f"{head} Here are the {len(lines)} mismatches:\n"
+                + "\n".join(lines)
+                + "\nMove the arguments with device_put, or compile for their shardings."
+            )
 
 
 def _plain(aval: ShapedArray) -> str:

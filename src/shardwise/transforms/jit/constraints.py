@@ -24,7 +24,7 @@ from shardwise.sharding import (
     get_abstract_mesh,
     get_concrete_mesh,
     legacy_mesh,
-)  # fmt: skip
+)
 from shardwise.transforms.jit.jit_shardings import Unspecified, check_nameable
 
 
@@ -53,8 +53,10 @@ def _constrain(given: Any, target: Any) -> Array:
     if isinstance(target, Unspecified):
         return x
     if target is None:
-        raise ValueError("One of the shardings of with_sharding_constraint is None, which is not allowed: pass a Sharding or a "
-                         "PartitionSpec for each value, P.UNCONSTRAINED for dims that are left open.")  # fmt: skip
+        raise ValueError(
+            "One of the shardings of with_sharding_constraint is None, which is not allowed: pass a Sharding or a "
+            "PartitionSpec for each value, P.UNCONSTRAINED for dims that are left open."
+        )
     sharding = _resolved(target)
     sharding.check_compatible_aval(x.shape)
     if isinstance(sharding, NamedSharding) and _explicit(sharding, x):
@@ -76,8 +78,13 @@ def _at_once(x: ArrayImpl, sharding: Sharding) -> Array:
     check_placeable(sharding, x.aval, "with_sharding_constraint arguments")
     if x.committed and x._sig.devices != sharding.device_list:
         shape = f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
-        raise incompatible_devices("with_sharding_constraint", f"argument x of with_sharding_constraint with shape {shape}",
-                                   x._sig.devices, "explicit output sharding", sharding.device_list)  # fmt: skip
+        raise incompatible_devices(
+            "with_sharding_constraint",
+            f"argument x of with_sharding_constraint with shape {shape}",
+            x._sig.devices,
+            "explicit output sharding",
+            sharding.device_list,
+        )
     guard_moves("with_sharding_constraint", [x], sharding.device_list)
     if not _open(sharding):
         return x if x.sharding == sharding and x.committed else place(x, sharding)
@@ -124,8 +131,10 @@ def _resolved(target: Any) -> Sharding:
     if mesh is concrete and not mesh.empty and abstract != mesh.abstract_mesh:  # inside of auto_axes, use_abstract_mesh
         mesh = Mesh(mesh.devices.reshape(abstract.axis_sizes), abstract.axis_names, axis_types=abstract.axis_types)
     if mesh.empty:
-        raise RuntimeError(f"with_sharding_constraint requires a non-empty mesh in context if you are passing `PartitionSpec`s, but got "
-                           f"{target} without one. Use `with mesh:`, set a mesh, or pass NamedSharding(mesh, {target}).")  # fmt: skip
+        raise RuntimeError(
+            f"with_sharding_constraint requires a non-empty mesh in context if you are passing `PartitionSpec`s, but got "
+            f"{target} without one. Use `with mesh:`, set a mesh, or pass NamedSharding(mesh, {target})."
+        )
     return NamedSharding(mesh, target)
 
 
@@ -148,14 +157,18 @@ def _explicit(sharding: NamedSharding, x: Array) -> bool:
     asserts = config.dialect.explicit.constraint_asserts_type
     if asserts and mesh.axis_names and all(t is AxisType.Explicit for t in mesh.axis_types):
         if x.aval.spec != dims:
-            raise AssertionError(f"with_sharding_constraint on explicit axes asserts the type, but the value is "
-                                 f"{x.aval.str_short()} and the "
-                                 f"constraint {sharding.spec}. Use reshard to move it.")  # fmt: skip
+            raise AssertionError(
+                f"with_sharding_constraint on explicit axes asserts the type, but the value is "
+                f"{x.aval.str_short()} and the "
+                f"constraint {sharding.spec}. Use reshard to move it."
+            )
         return True
     if bad:
-        raise ValueError(f"The spec of NamedSharding passed to with_sharding_constraint can only refer to Auto axes of the mesh. Got spec="
-                         f"{sharding.spec} and mesh={mesh}: axis {bad[0]!r} is {types[bad[0]].name}. Use reshard for "
-                         f"Explicit axes.")  # fmt: skip
+        raise ValueError(
+            f"The spec of NamedSharding passed to with_sharding_constraint can only refer to Auto axes of the mesh. Got spec="
+            f"{sharding.spec} and mesh={mesh}: axis {bad[0]!r} is {types[bad[0]].name}. Use reshard for "
+            f"Explicit axes."
+        )
     return False
 
 
@@ -165,9 +178,13 @@ def _even(x: Array, sharding: NamedSharding) -> NamedSharding:
     for d, (n, axes, free) in enumerate(zip(x.shape, dims, opened, strict=True)):
         ways = math.prod(sharding.mesh.shape[a] for a in axes)
         if n % ways:
-            warnings.warn(f"with_sharding_constraint: dim {d} of {x.aval.str_short()} (size {n}) is not divisible by the {ways} devices of "
-                          f"{axes}, so it stays whole on each. Pad it to {-(-n // ways) * ways} to split "
-                          f"it.", UserWarning, stacklevel=4)  # fmt: skip
+            warnings.warn(
+                f"with_sharding_constraint: dim {d} of {x.aval.str_short()} (size {n}) is not divisible by the {ways} devices of "
+                f"{axes}, so it stays whole on each. Pad it to {-(-n // ways) * ways} to split "
+                f"it.",
+                UserWarning,
+                stacklevel=4,
+            )
             axes = ()
         entries.append(
             PartitionSpec.UNCONSTRAINED if free else None if not axes else axes[0] if len(axes) == 1 else axes

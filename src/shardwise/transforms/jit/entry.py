@@ -35,8 +35,16 @@ class Entry:
         "placed",
     )
 
-    def __init__(self, executable: Executable, consts: list[Any], kept: list[int], placed: list[tuple[int, Signature]],
-                 donated: list[tuple[int, bool]], out_tree: PyTreeDef, leaves: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        executable: Executable,
+        consts: list[Any],
+        kept: list[int],
+        placed: list[tuple[int, Signature]],
+        donated: list[tuple[int, bool]],
+        out_tree: PyTreeDef,
+        leaves: int,
+    ) -> None:
         self.executable = executable
         self.consts = consts
         self.kept = kept  # leaves that the program uses
@@ -76,7 +84,7 @@ class Entry:
     def elsewhere(self, moved: Sequence[int]) -> list[int]:
         """Donated leaves that the program's call does not delete, as it gets another array for them (`moved`, positions among
         the kept), or none.
-        """  # fmt: skip
+        """
         direct = {leaf for k, leaf in enumerate(self.kept) if k not in moved}
         return [i for i, usable in self.donated if usable and i not in direct]
 
@@ -91,14 +99,21 @@ def as_array_impl(x: Any) -> ArrayImpl:
     return from_literal(x) if isinstance(x, Literal) else x
 
 
-def usable_donations(leaves: Sequence[Any], donated: Sequence[int], sigs: Sequence[Signature], outs: Sequence[Signature],
-                     many: bool, used: Sequence[int], placed_by_user: bool) -> tuple[list[tuple[int, bool]], str]:  # fmt: skip
+def usable_donations(
+    leaves: Sequence[Any],
+    donated: Sequence[int],
+    sigs: Sequence[Signature],
+    outs: Sequence[Signature],
+    many: bool,
+    used: Sequence[int],
+    placed_by_user: bool,
+) -> tuple[list[tuple[int, bool]], str]:
     """For each donated leaf whether an output takes its buffer (each output serves once), and a warning of those that nothing
     could take.
 
     On several devices (`many`) a shard's bytes must fit an output's, and nobody is warned if propagation chose the outputs'
     layouts. On one device the dialect asks for the same shape and dtype, or for as many elements, of the same bytes.
-    """  # fmt: skip
+    """
     free = list(outs)
     takers: dict[int, Signature] = {}
     any_shape = config.dialect.jit.donates_equal_bytes
@@ -117,8 +132,10 @@ def usable_donations(leaves: Sequence[Any], donated: Sequence[int], sigs: Sequen
             warned.append(f"{sigs[i].aval.dtype.name}[{','.join(map(str, shard))}]")
     warning = ""
     if warned:
-        warning = (f"Some donated buffers were not usable: {', '.join(warned)}. No output has their shard shape and dtype; they stay "
-                   "alive.")  # fmt: skip
+        warning = (
+            f"Some donated buffers were not usable: {', '.join(warned)}. No output has their shard shape and dtype; they stay "
+            "alive."
+        )
     return [(i, i in takers) for i in donated], warning
 
 

@@ -82,8 +82,13 @@ def bind_abstract(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, 
 ClosedProgram = ClosedJaxpr
 
 
-def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Sequence[tuple[str, int]] | None = None,
-               return_shape: bool = False, abstracted_axes: Any = ABSENT) -> Callable[..., Any]:  # fmt: skip
+def make_jaxpr(
+    fun: Callable[..., Any],
+    static_argnums: Any = (),
+    axis_env: Sequence[tuple[str, int]] | None = None,
+    return_shape: bool = False,
+    abstracted_axes: Any = ABSENT,
+) -> Callable[..., Any]:
     """A function that takes `fun`'s arguments and gives the program that they make `fun` into.
 
     `axis_env` lists (name, size) of mesh axes that collectives in `fun` may use. With `return_shape` the result is a

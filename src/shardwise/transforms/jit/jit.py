@@ -47,7 +47,7 @@ from shardwise.ir import (
     is_eager,
     kept_equations,
     trace_program,
-)  # fmt: skip
+)
 from shardwise.ops.rules.convert import as_value
 from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding, devices
 from shardwise.transforms.jit.cache_misses import explained
@@ -60,7 +60,7 @@ from shardwise.transforms.jit.jit_shardings import (
     context_mesh,
     flat_shardings,
     placed_signature,
-)  # fmt: skip
+)
 from shardwise.transforms.tracing.arguments import (
     ArgSelection,
     StaticValue,
@@ -295,8 +295,15 @@ class JitWrapped:
             outs = eval_program(traced.program, [*traced.consts, *call.leaves])
         else:
             ins, outs_wanted = self._shardings(call, traced)
-            outs = bind(jit_op, *traced.consts, *call.leaves, program=traced.program, name=traced.program.name,
-                        in_shardings=(None,) * len(traced.consts) + tuple(ins), out_shardings=tuple(outs_wanted))  # fmt: skip
+            outs = bind(
+                jit_op,
+                *traced.consts,
+                *call.leaves,
+                program=traced.program,
+                name=traced.program.name,
+                in_shardings=(None,) * len(traced.consts) + tuple(ins),
+                out_shardings=tuple(outs_wanted),
+            )
         return tree_unflatten(traced.out_tree, outs)
 
     # -- compiling ---------------------------------------------------------------------------------------------------------------
@@ -364,8 +371,9 @@ class JitWrapped:
             donated, warning = usable_donations(call.leaves, given, placed, out_sigs, many, used, decided)
             return [len(used_consts) + used.index(i) for i, usable in donated if usable and i in used]
 
-        executable = compile_program(program, in_sigs, outs, names=names, default_mesh=mesh, legacy=legacy,
-                                     owned=owned if given else None)  # fmt: skip
+        executable = compile_program(
+            program, in_sigs, outs, names=names, default_mesh=mesh, legacy=legacy, owned=owned if given else None
+        )
         if warning:
             warnings.warn(warning, UserWarning, stacklevel=4)
         changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]
@@ -449,49 +457,111 @@ def _log(message: str) -> None:
 # -- public ----------------------------------------------------------------------------------------------------------------------
 
 
-def jit(fun: Any = None, /, *, in_shardings: Any = UNSPECIFIED, out_shardings: Any = UNSPECIFIED, static_argnums: Any = None,
-        static_argnames: Any = None, donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
-        device: Any = None, backend: str | None = None, inline: bool = False, abstracted_axes: Any = ABSENT,
-        compiler_options: Any = None) -> Any:  # fmt: skip
+def jit(
+    fun: Any = None,
+    /,
+    *,
+    in_shardings: Any = UNSPECIFIED,
+    out_shardings: Any = UNSPECIFIED,
+    static_argnums: Any = None,
+    static_argnames: Any = None,
+    donate_argnums: Any = None,
+    donate_argnames: Any = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    abstracted_axes: Any = ABSENT,
+    compiler_options: Any = None,
+) -> Any:
     """Compile `fun` per signature, partitioned automatically over the devices of its arguments.
 
     Parameters are those of jax.jit; docs/what-differs-from-jax.md tells what differs. Returns a callable with `lower`, `trace`,
     `eval_shape`, `clear_cache`. Without `fun` returns a decorator.
     """
     options: dict[str, Any] = dict(
-        in_shardings=in_shardings, out_shardings=out_shardings, static_argnums=static_argnums, static_argnames=static_argnames,
-        donate_argnums=donate_argnums, donate_argnames=donate_argnames, keep_unused=keep_unused, device=device, backend=backend,
-        inline=inline, abstracted_axes=abstracted_axes, compiler_options=compiler_options,
-    )  # fmt: skip
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+        donate_argnums=donate_argnums,
+        donate_argnames=donate_argnames,
+        keep_unused=keep_unused,
+        device=device,
+        backend=backend,
+        inline=inline,
+        abstracted_axes=abstracted_axes,
+        compiler_options=compiler_options,
+    )
     if fun is None:
         return lambda f: make_jit(f, "jit", **options)
     return make_jit(fun, "jit", **options)
 
 
-def pjit(fun: Any, in_shardings: Any = UNSPECIFIED, out_shardings: Any = UNSPECIFIED, static_argnums: Any = None,
-         static_argnames: Any = None, donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
-         device: Any = None, backend: str | None = None, inline: bool = False, abstracted_axes: Any = ABSENT,
-         compiler_options: Any = None, **old: Any) -> JitWrapped:  # fmt: skip
+def pjit(
+    fun: Any,
+    in_shardings: Any = UNSPECIFIED,
+    out_shardings: Any = UNSPECIFIED,
+    static_argnums: Any = None,
+    static_argnames: Any = None,
+    donate_argnums: Any = None,
+    donate_argnames: Any = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    abstracted_axes: Any = ABSENT,
+    compiler_options: Any = None,
+    **old: Any,
+) -> JitWrapped:
     """`jit` under its old name: bare PartitionSpecs and None resolve in the mesh of `with mesh:` at each call."""
     for name in ("in_axis_resources", "out_axis_resources"):
         if name in old:
             raise TypeError(f"pjit no longer takes {name}; its name is {name.replace('axis_resources', 'shardings')}.")
     if old:
         raise TypeError(f"pjit got an unexpected keyword argument {next(iter(old))!r}")
-    return make_jit(fun, "pjit", in_shardings=in_shardings, out_shardings=out_shardings, static_argnums=static_argnums,
-                    static_argnames=static_argnames, donate_argnums=donate_argnums, donate_argnames=donate_argnames,
-                    keep_unused=keep_unused, device=device, backend=backend, inline=inline, abstracted_axes=abstracted_axes,
-                    compiler_options=compiler_options)  # fmt: skip
+    return make_jit(
+        fun,
+        "pjit",
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+        donate_argnums=donate_argnums,
+        donate_argnames=donate_argnames,
+        keep_unused=keep_unused,
+        device=device,
+        backend=backend,
+        inline=inline,
+        abstracted_axes=abstracted_axes,
+        compiler_options=compiler_options,
+    )
 
 
-def make_jit(fun: Callable[..., Any], api: str, *, in_shardings: Any, out_shardings: Any, static_argnums: Any,
-             static_argnames: Any, donate_argnums: Any, donate_argnames: Any, keep_unused: bool, device: Any,
-             backend: str | None, inline: bool, abstracted_axes: Any, compiler_options: Any) -> JitWrapped:  # fmt: skip
+def make_jit(
+    fun: Callable[..., Any],
+    api: str,
+    *,
+    in_shardings: Any,
+    out_shardings: Any,
+    static_argnums: Any,
+    static_argnames: Any,
+    donate_argnums: Any,
+    donate_argnames: Any,
+    keep_unused: bool,
+    device: Any,
+    backend: str | None,
+    inline: bool,
+    abstracted_axes: Any,
+    compiler_options: Any,
+) -> JitWrapped:
     """Check the options and wrap `fun`."""
     check_function(fun)
     if old_argument(api, "abstracted_axes", abstracted_axes, "every shape is compiled on its own") is not None:
-        raise NotImplementedError("abstracted_axes (shape polymorphism) is not supported: every shape is compiled on its own, "
-                                  "in milliseconds. Drop the argument.")  # fmt: skip
+        raise NotImplementedError(
+            "abstracted_axes (shape polymorphism) is not supported: every shape is compiled on its own, "
+            "in milliseconds. Drop the argument."
+        )
     check_compiler_options(compiler_options)
     for tree, option in ((in_shardings, "in_shardings"), (out_shardings, "out_shardings")):
         if tree is not UNSPECIFIED:
@@ -506,11 +576,17 @@ def make_jit(fun: Callable[..., Any], api: str, *, in_shardings: Any, out_shardi
 def _deprecated_target(device: Any, backend: str | None, in_shardings: Any, out_shardings: Any) -> Device | None:
     if device is None and backend is None:
         return None
-    warnings.warn("backend and device argument on jit is deprecated. Put the arguments on the device with "
-                  "device_put(x, device) instead.", DeprecationWarning, stacklevel=4)  # fmt: skip
+    warnings.warn(
+        "backend and device argument on jit is deprecated. Put the arguments on the device with "
+        "device_put(x, device) instead.",
+        DeprecationWarning,
+        stacklevel=4,
+    )
     if device is not None and backend is not None:
         raise ValueError(f"can't specify both a device and a backend for jit, got {device=} and {backend=}.")
     if in_shardings is not UNSPECIFIED or out_shardings is not UNSPECIFIED:
-        raise ValueError("If backend or device is specified on jit, then in_shardings and out_shardings should not be specified. "
-                         "Use one of the two ways.")  # fmt: skip
+        raise ValueError(
+            "If backend or device is specified on jit, then in_shardings and out_shardings should not be specified. "
+            "Use one of the two ways."
+        )
     return device if device is not None else devices(backend)[0]

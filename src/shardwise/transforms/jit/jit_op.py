@@ -30,8 +30,15 @@ def _jit_inline(eqn: Equation) -> Program:
 
     entered = tuple(constrained(v, s) for v, s in zip(inputs, ins, strict=True))
     results = tuple(Var(t) for t in program.out_types)
-    equations.append(Equation(jit_op, entered, results, {**eqn.params, "in_shardings": (None,) * len(ins),
-                                                         "out_shardings": (None,) * len(outs)}, eqn.source))  # fmt: skip
+    equations.append(
+        Equation(
+            jit_op,
+            entered,
+            results,
+            {**eqn.params, "in_shardings": (None,) * len(ins), "out_shardings": (None,) * len(outs)},
+            eqn.source,
+        )
+    )
     left = tuple(constrained(v, s) for v, s in zip(results, outs, strict=True))
     return Program(inputs, tuple(equations), left, 0, program.name)
 
@@ -50,9 +57,19 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in shown.items() if not plain(v)}
 
 
-_SHOWN = Shown(lambda: config.dialect.jit.name, aliases=("jit", "pjit"), renamed={"program": "jaxpr"},
-               change=_shown)  # fmt: skip
-jit_op = define_op("jit", type_rule=_jit_type, multiple_results=True, typed=True, inline=_jit_inline, effects=_jit_effects,
-                   shown=_SHOWN, keys=called_uses, call=True, **{
-    rule: later("shardwise.transforms.bodies.jit_rules", f"jit_{rule}") for rule in ("jvp", "linearize", "transpose", "batch")
-})  # fmt: skip
+_SHOWN = Shown(lambda: config.dialect.jit.name, aliases=("jit", "pjit"), renamed={"program": "jaxpr"}, change=_shown)
+jit_op = define_op(
+    "jit",
+    type_rule=_jit_type,
+    multiple_results=True,
+    typed=True,
+    inline=_jit_inline,
+    effects=_jit_effects,
+    shown=_SHOWN,
+    keys=called_uses,
+    call=True,
+    **{
+        rule: later("shardwise.transforms.bodies.jit_rules", f"jit_{rule}")
+        for rule in ("jvp", "linearize", "transpose", "batch")
+    },
+)

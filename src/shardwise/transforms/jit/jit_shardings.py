@@ -56,24 +56,34 @@ def check_leaves(tree: Any, option: str) -> None:
             )
         check_nameable(leaf, option)
         if isinstance(leaf, PartitionSpec):
-            axes = [a for entry in leaf if entry is not None and entry is not PartitionSpec.UNCONSTRAINED
-                    for a in ((entry,) if isinstance(entry, str) else entry)]  # fmt: skip
+            axes = [
+                a
+                for entry in leaf
+                if entry is not None and entry is not PartitionSpec.UNCONSTRAINED
+                for a in ((entry,) if isinstance(entry, str) else entry)
+            ]
             twice = [a for i, a in enumerate(axes) if a in axes[:i]]
             if twice:
-                raise DuplicateSpecError(f"A single {option} specification can map every mesh axis to at most one positional "
-                                         f"dimension, but {leaf} has duplicate entries for `{twice[0]}`")  # fmt: skip
+                raise DuplicateSpecError(
+                    f"A single {option} specification can map every mesh axis to at most one positional "
+                    f"dimension, but {leaf} has duplicate entries for `{twice[0]}`"
+                )
         refused = config.dialect.jit.refuses_unconstrained_shardings
         spec = getattr(leaf, "spec", None) if refused and not isinstance(leaf, PartitionSpec) else leaf
         if isinstance(spec, PartitionSpec) and any(entry is PartitionSpec.UNCONSTRAINED for entry in spec):
-            raise ValueError(f"Unconstrained dims are not allowed when passed to {option}: {leaf}. "
-                             "Use with_sharding_constraint inside the function.")  # fmt: skip
+            raise ValueError(
+                f"Unconstrained dims are not allowed when passed to {option}: {leaf}. "
+                "Use with_sharding_constraint inside the function."
+            )
 
 
 def check_nameable(sharding: Any, option: str) -> None:
     """Raise ValueError for what results of pmap have: other programs take these as data."""
     if isinstance(sharding, PmapSharding):
-        raise ValueError(f"One of {option} leaf specifications got sharding {sharding} which is not allowed. Name the same split with "
-                         "NamedSharding(mesh, PartitionSpec(...)).")  # fmt: skip
+        raise ValueError(
+            f"One of {option} leaf specifications got sharding {sharding} which is not allowed. Name the same split with "
+            "NamedSharding(mesh, PartitionSpec(...))."
+        )
 
 
 def resolve_leaf(leaf: Any, option: str, api: str) -> Sharding | None:
@@ -116,11 +126,15 @@ def _check_args_prefix(tree: Any, args: Any) -> None:
         "pjit in_shardings specification must be a tree prefix of the positional arguments tuple passed to the function"
     )
     if not isinstance(tree, (tuple, list)):
-        raise ValueError(f"{general}, but it is not a tuple: got {type(tree)} instead. For a function of one argument it might "
-                         "need to be wrapped in a singleton tuple.")  # fmt: skip
+        raise ValueError(
+            f"{general}, but it is not a tuple: got {type(tree)} instead. For a function of one argument it might "
+            "need to be wrapped in a singleton tuple."
+        )
     if len(tree) != len(args):
-        raise ValueError(f"{general}, but it is the wrong length: got a tuple or list of length {len(tree)} for an args tuple "
-                         f"of length {len(args)}.")  # fmt: skip
+        raise ValueError(
+            f"{general}, but it is the wrong length: got a tuple or list of length {len(tree)} for an args tuple "
+            f"of length {len(args)}."
+        )
 
 
 def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: str) -> Signature:

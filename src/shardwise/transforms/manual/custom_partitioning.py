@@ -50,11 +50,19 @@ class custom_partitioning:
         self.rule: Any = None
         self.name: str = getattr(fun, "__name__", type(fun).__name__)
 
-    def def_partition(self, partition: Callable[..., Any], infer_sharding_from_operands: Callable[..., Any] | None = None,
-                      propagate_user_sharding: Callable[..., Any] | None = None, decode_shardings: bool = True,
-                      sharding_rule: Any = None, *, reduction_factors: Sequence[str] | None = None,
-                      need_replication_factors: Sequence[str] | None = None,
-                      permutation_factors: Sequence[str] | None = None, **factor_sizes: int) -> Callable[..., Any]:  # fmt: skip
+    def def_partition(
+        self,
+        partition: Callable[..., Any],
+        infer_sharding_from_operands: Callable[..., Any] | None = None,
+        propagate_user_sharding: Callable[..., Any] | None = None,
+        decode_shardings: bool = True,
+        sharding_rule: Any = None,
+        *,
+        reduction_factors: Sequence[str] | None = None,
+        need_replication_factors: Sequence[str] | None = None,
+        permutation_factors: Sequence[str] | None = None,
+        **factor_sizes: int,
+    ) -> Callable[..., Any]:
         """Define where results lie and what devices run.
 
         Args:
@@ -79,8 +87,11 @@ class custom_partitioning:
         self.infer = infer_sharding_from_operands
         self.follow = propagate_user_sharding
         self.decode = decode_shardings
-        special = dict(reduction_factors=reduction_factors, need_replication_factors=need_replication_factors,
-                       permutation_factors=permutation_factors)  # fmt: skip
+        special = dict(
+            reduction_factors=reduction_factors,
+            need_replication_factors=need_replication_factors,
+            permutation_factors=permutation_factors,
+        )
         self.options = {k: v for k, v in special.items() if v is not None} | factor_sizes
         if self.options and not isinstance(sharding_rule, str):
             raise ValueError(
@@ -270,8 +281,13 @@ def _lowered(region: Any, call: _Call, mesh: Mesh, lower: Callable[..., Any], ty
     return program
 
 
-def _inlined(region: Any, eqn: Equation, program: Program, inputs: Sequence[tuple[Any, DimAxes]],
-             out_dims: Sequence[DimAxes] | None = None) -> None:  # fmt: skip
+def _inlined(
+    region: Any,
+    eqn: Equation,
+    program: Program,
+    inputs: Sequence[tuple[Any, DimAxes]],
+    out_dims: Sequence[DimAxes] | None = None,
+) -> None:
     """The equations of `program`, on values that are whole or parts for it, and its outputs as the results of `eqn`."""
     names = frozenset(region.grid.names)
     body = region.sub({}, scope={**region.scope, **{a: (a,) for a in names}}, manual=names)
@@ -299,6 +315,13 @@ def _kernel(env: Env, *blocks: Any, **params: Any) -> Any:
 
 
 custom_partitioning_op = define_op(
-    "custom_partitioning", type_rule=_type, kernel=_kernel, rule=_rule, multiple_results=True, typed=True, to_grid=_to_grid,
-    partition=_partition, batch=_no_batching,
-)  # fmt: skip
+    "custom_partitioning",
+    type_rule=_type,
+    kernel=_kernel,
+    rule=_rule,
+    multiple_results=True,
+    typed=True,
+    to_grid=_to_grid,
+    partition=_partition,
+    batch=_no_batching,
+)

@@ -24,7 +24,7 @@ from shardwise.sharding import (
     get_abstract_mesh,
     get_concrete_mesh,
     use_abstract_mesh,
-)  # fmt: skip
+)
 from shardwise.transforms.jit.jit import jit
 
 _MISSING: Any = object()
@@ -51,8 +51,10 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
 def _reshard_leaf(x: Any, target: Any) -> Array:
     value = as_array(x)
     if not isinstance(target, (NamedSharding, PartitionSpec)):
-        raise ValueError(f"`reshard` should only be used with out_shardings which are non-None and doesn't contain `AxisType.Auto`; got "
-                         f"{target!r} for a value of type {value.aval.str_short()}. Pass a PartitionSpec or a NamedSharding.")  # fmt: skip
+        raise ValueError(
+            f"`reshard` should only be used with out_shardings which are non-None and doesn't contain `AxisType.Auto`; got "
+            f"{target!r} for a value of type {value.aval.str_short()}. Pass a PartitionSpec or a NamedSharding."
+        )
     sharding = resolve_out_sharding(target, "reshard", value.ndim)
     assert sharding is not None
     given = sharding.spec
@@ -90,8 +92,10 @@ def _check_devices(value: ArrayImpl, target: NamedSharding | None, named: bool, 
             "reshard", f"argument x of reshard with shape {shape}", value._sig.devices, "its target", target.device_list
         )
     if value.aval.mesh is not None and value.aval.mesh != typed.mesh:
-        raise ValueError(f"Mesh of the input {value.aval.mesh} does not equal the mesh of the target sharding {typed.mesh} for shape "
-                         f"{shape}. Move it with device_put.")  # fmt: skip
+        raise ValueError(
+            f"Mesh of the input {value.aval.mesh} does not equal the mesh of the target sharding {typed.mesh} for shape "
+            f"{shape}. Move it with device_put."
+        )
 
 
 def _axes_of(axes: Any, mesh: AbstractMesh, api: str) -> tuple[str, ...]:
@@ -150,8 +154,10 @@ def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = _MISSIN
         if mesh.empty:
             return f(*args, **kwargs)
         if wanted is _MISSING or wanted is None:
-            raise TypeError(f"Missing required keyword argument: '{spellings[-1]}'. auto_axes needs it to type the results: give it to "
-                            "auto_axes or to the call.")  # fmt: skip
+            raise TypeError(
+                f"Missing required keyword argument: '{spellings[-1]}'. auto_axes needs it to type the results: give it to "
+                "auto_axes or to the call."
+            )
         names = _axes_of(axes, mesh, "auto_axes")
         nothing_to_switch = bool(names) and set(names) <= set(mesh.auto_axes)
         if nothing_to_switch and config.dialect.explicit.auto_axes_of_auto_is_call:
@@ -174,8 +180,10 @@ def _reshard_results(out: Any, wanted: Any, mesh: AbstractMesh) -> Any:
     results = []
     for leaf, target in zip(leaves, targets, strict=True):
         if isinstance(target, PartitionSpec) and get_abstract_mesh().empty:
-            raise ValueError("Using PartitionSpec when you are not under a mesh context is not allowed. Pass a NamedSharding as "
-                             f"out_sharding, or enter a mesh. Got {target}")  # fmt: skip
+            raise ValueError(
+                "Using PartitionSpec when you are not under a mesh context is not allowed. Pass a NamedSharding as "
+                f"out_sharding, or enter a mesh. Got {target}"
+            )
         with use_abstract_mesh(mesh):
             results.append(_reshard_leaf(leaf, target))
     return tree_unflatten(tree, results)
@@ -196,8 +204,9 @@ def explicit_axes(f: Any = None, /, *, axes: Any = None, in_sharding: Any = _MIS
                 wanted = kwargs.pop(name)
         mesh = get_abstract_mesh()
         if mesh.empty:
-            raise ValueError("explicit_axes needs a mesh in context: call it under "
-                             f"{config.dialect.meshes.entered_by}(mesh).")  # fmt: skip
+            raise ValueError(
+                f"explicit_axes needs a mesh in context: call it under {config.dialect.meshes.entered_by}(mesh)."
+            )
         if wanted is _MISSING:
             raise TypeError(
                 f"Missing required keyword argument: '{spellings[-1]}'. explicit_axes needs it to type the arguments."
@@ -222,8 +231,12 @@ def explicit_axes(f: Any = None, /, *, axes: Any = None, in_sharding: Any = _MIS
 
 def _typed(leaf: Any, target: Any, mesh: AbstractMesh) -> Array:
     spec = target.spec if isinstance(target, NamedSharding) else target
-    return bind(reshard_op, as_array(leaf), sharding=resolve_out_sharding(NamedSharding(mesh, spec), "explicit_axes", as_array(leaf).ndim),
-                concrete=None)  # fmt: skip
+    return bind(
+        reshard_op,
+        as_array(leaf),
+        sharding=resolve_out_sharding(NamedSharding(mesh, spec), "explicit_axes", as_array(leaf).ndim),
+        concrete=None,
+    )
 
 
 def _run(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -161,8 +161,10 @@ class PmapWrapped:
         nums = {i for i, _ in statics}
         leaves = [_shaped(x) for x in tree_leaves((dynamic, kwargs))]
         if not leaves:
-            raise ValueError("pmap wrapped function must be passed at least one argument containing an array, got only "
-                             f"args={dynamic} and kwargs={kwargs}.")  # fmt: skip
+            raise ValueError(
+                "pmap wrapped function must be passed at least one argument containing an array, got only "
+                f"args={dynamic} and kwargs={kwargs}."
+            )
         axes = self._flat_in_axes(dynamic, kwargs, nums)
         names = argument_names(self._fun, args, kwargs, tuple(nums))
         size = self._axis_size(leaves, axes, names)
@@ -198,8 +200,10 @@ class PmapWrapped:
 
     def _axis_size(self, leaves: Sequence[Any], axes: Sequence[Axis], names: Sequence[str]) -> int:
         if all(a is None for a in axes):
-            raise ValueError("pmap must have at least one non-None value in in_axes: it requires at least one argument with a mapped "
-                             "axis. For values that are the same everywhere use jit.")  # fmt: skip
+            raise ValueError(
+                "pmap must have at least one non-None value in in_axes: it requires at least one argument with a mapped "
+                "axis. For values that are the same everywhere use jit."
+            )
         sizes: dict[int, list[str]] = {}
         for x, axis, name in zip(leaves, axes, names, strict=True):
             if axis is None:
@@ -213,8 +217,12 @@ class PmapWrapped:
             shown = f"axis {axis} of argument {name} of type {x.dtype.name}[{','.join(map(str, x.shape))}]"
             sizes.setdefault(x.shape[axis], []).append(shown)
         if len(sizes) > 1:
-            listed = ";\n".join(f"  * one axis had size {n}: {where[0]}" if len(where) == 1 else
-                                f"  * {len(where)} axes had size {n}, as {where[0]}" for n, where in sizes.items())  # fmt: skip
+            listed = ";\n".join(
+                f"  * one axis had size {n}: {where[0]}"
+                if len(where) == 1
+                else f"  * {len(where)} axes had size {n}, as {where[0]}"
+                for n, where in sizes.items()
+            )
             raise ValueError(f"pmap got inconsistent sizes for array axes to be mapped:\n{listed}")
         (size,) = sizes
         wanted = self._options.axis_size
@@ -330,8 +338,10 @@ class PmapWrapped:
             value = as_array(x)
             if axis is not None:
                 if not -value.ndim - 1 <= axis <= value.ndim:
-                    raise ValueError(f"pmap out_axes: axis {axis} is out of bounds for array of dimension {value.ndim + 1}, the rank "
-                                     "that the result has with its mapped axis.")  # fmt: skip
+                    raise ValueError(
+                        f"pmap out_axes: axis {axis} is out of bounds for array of dimension {value.ndim + 1}, the rank "
+                        "that the result has with its mapped axis."
+                    )
                 axis %= value.ndim + 1
                 value = expand_dims(value, (axis,))
             blocks.append(value)
@@ -423,9 +433,19 @@ def _checked_axes(tree: Any, option: str) -> Any:
     return tree_map(lambda a: a if a is None else int(a), tree, is_leaf=_is_none)
 
 
-def pmap(fun: Callable[..., Any], axis_name: Any = None, *, in_axes: Any = 0, out_axes: Any = 0,
-         static_broadcasted_argnums: Any = (), devices: Sequence[Device] | None = None, backend: str | None = None,
-         axis_size: int | None = None, donate_argnums: Any = (), global_arg_shapes: Any = ABSENT) -> PmapWrapped:  # fmt: skip
+def pmap(
+    fun: Callable[..., Any],
+    axis_name: Any = None,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    static_broadcasted_argnums: Any = (),
+    devices: Sequence[Device] | None = None,
+    backend: str | None = None,
+    axis_size: int | None = None,
+    donate_argnums: Any = (),
+    global_arg_shapes: Any = ABSENT,
+) -> PmapWrapped:
     """Map `fun` over the first dim of its arguments, one slice per device.
 
     `in_axes` says per argument which dim to take apart (None: the whole value goes everywhere; keyword arguments are

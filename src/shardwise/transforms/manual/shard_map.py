@@ -20,7 +20,7 @@ from shardwise.base.tree import (
     tree_flatten_with_path,
     tree_map,
     tree_unflatten,
-)  # fmt: skip
+)
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import signature
 from shardwise.ir import Array, Equation, Program, ShapedArray, Shown, bind, define_op, is_eager, trace_program
@@ -39,7 +39,7 @@ from shardwise.sharding import (
     PartitionSpec,
     get_abstract_mesh,
     get_concrete_mesh,
-)  # fmt: skip
+)
 from shardwise.sharding.rule import Rule
 from shardwise.transforms.manual import shard_map_errors as errors
 from shardwise.transforms.manual.explicit import reshard
@@ -69,8 +69,11 @@ def spec_dims(spec: PartitionSpec, ndim: int) -> DimAxes:
 def typed_spec(aval: ShapedArray, manual: frozenset[str]) -> PartitionSpec:
     """The spec that a type has over the manual axes."""
     dims = [tuple(a for a in axes if a in manual) for axes in aval.spec]
-    return PartitionSpec(*[None if not axes else axes[0] if len(axes) == 1 else axes for axes in dims],
-                         unreduced=aval.unreduced & manual, reduced=aval.reduced & manual)  # fmt: skip
+    return PartitionSpec(
+        *[None if not axes else axes[0] if len(axes) == 1 else axes for axes in dims],
+        unreduced=aval.unreduced & manual,
+        reduced=aval.reduced & manual,
+    )
 
 
 def moved_to(x: Array, dims: DimAxes, manual: frozenset[str]) -> Array:
@@ -78,8 +81,10 @@ def moved_to(x: Array, dims: DimAxes, manual: frozenset[str]) -> Array:
     if x.aval.mesh is None:
         return x
     typed = x.aval.mesh.explicit_axes
-    wanted = tuple(tuple(a for a in own if a in typed) + tuple(a for a in axes if a not in manual)
-                   for own, axes in zip(dims, x.aval.spec, strict=True))  # fmt: skip
+    wanted = tuple(
+        tuple(a for a in own if a in typed) + tuple(a for a in axes if a not in manual)
+        for own, axes in zip(dims, x.aval.spec, strict=True)
+    )
     if wanted == x.aval.spec:
         return x
 
@@ -200,8 +205,18 @@ class ShardMap:
         if self.check:
             errors.check_replication(self, mesh, manual, out_specs, out_dims, program.out_types)
         captured = tuple(((),) * c.aval.ndim for c in consts)
-        outs = bind(shard_map_op, *consts, *values, program=program, mesh=mesh, manual=manual, in_dims=(*captured, *in_dims),
-                    out_dims=out_dims, out_marks=tuple(marks_of(s) for s in out_specs), check=self.check)  # fmt: skip
+        outs = bind(
+            shard_map_op,
+            *consts,
+            *values,
+            program=program,
+            mesh=mesh,
+            manual=manual,
+            in_dims=(*captured, *in_dims),
+            out_dims=out_dims,
+            out_marks=tuple(marks_of(s) for s in out_specs),
+            check=self.check,
+        )
         if eager:
             outs = [wearing(x, mesh, spec) for x, spec in zip(outs, out_specs, strict=True)]
         return tree_unflatten(out_tree, outs)
@@ -212,15 +227,19 @@ class ShardMap:
         mesh = self.mesh
         if mesh is None:
             if context.empty:
-                raise ValueError("The context mesh cannot be empty. Pass mesh= to shard_map, or call it under "
-                                 f"{config.dialect.meshes.entered_by}(mesh).")  # fmt: skip
+                raise ValueError(
+                    "The context mesh cannot be empty. Pass mesh= to shard_map, or call it under "
+                    f"{config.dialect.meshes.entered_by}(mesh)."
+                )
             concrete = get_concrete_mesh()
             return concrete if not concrete.empty and not context.manual_axes else context
         if not context.empty and config.dialect.shard_map.mesh_must_match_context:
             same = mesh.axis_names == context.axis_names and mesh.axis_sizes == context.axis_sizes
             if not same or (context.manual_axes and isinstance(mesh, Mesh)):
-                raise ValueError(f"The context mesh {context} should match the mesh passed to shard_map {mesh}. Leave mesh= out, "
-                                 "or pass get_abstract_mesh().")  # fmt: skip
+                raise ValueError(
+                    f"The context mesh {context} should match the mesh passed to shard_map {mesh}. Leave mesh= out, "
+                    "or pass get_abstract_mesh()."
+                )
         return mesh
 
     def flat_out_specs(self, out_tree: Any) -> list[PartitionSpec]:
@@ -237,10 +256,19 @@ class ShardMap:
 # -- the op --------------------------------------------------------------------------------------------------------------------
 
 
-def _type(*types: ShapedArray, program: Program, mesh: Any, manual: frozenset[str], out_dims: tuple[DimAxes, ...],
-          out_marks: tuple[Marks, ...], **_: Any) -> tuple[ShapedArray, ...]:  # fmt: skip
-    return tuple(marks.on(global_type(t, d, mesh, manual))
-                 for t, d, marks in zip(program.out_types, out_dims, out_marks, strict=True))  # fmt: skip
+def _type(
+    *types: ShapedArray,
+    program: Program,
+    mesh: Any,
+    manual: frozenset[str],
+    out_dims: tuple[DimAxes, ...],
+    out_marks: tuple[Marks, ...],
+    **_: Any,
+) -> tuple[ShapedArray, ...]:
+    return tuple(
+        marks.on(global_type(t, d, mesh, manual))
+        for t, d, marks in zip(program.out_types, out_dims, out_marks, strict=True)
+    )
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
@@ -254,10 +282,14 @@ def _to_grid(params: Params, grid: Any, in_types: Types, out_types: Types) -> Pa
     table = grid.axes_of(names, sizes) if grid.names else {a: () for a in names}
     manual = params["manual"]
     every = frozenset(g for a in manual for g in table[a])
-    return {**params, "grid_in_dims": tuple(grid.rename(names, sizes, d) for d in params["in_dims"]),
-            "grid_out_dims": tuple(grid.rename(names, sizes, d) for d in params["out_dims"]),
-            "scope": {a: table[a] for a in manual}, "grid_manual": every,
-            "auto": tuple(g for g in grid.names if g not in every)}  # fmt: skip
+    return {
+        **params,
+        "grid_in_dims": tuple(grid.rename(names, sizes, d) for d in params["in_dims"]),
+        "grid_out_dims": tuple(grid.rename(names, sizes, d) for d in params["out_dims"]),
+        "scope": {a: table[a] for a in manual},
+        "grid_manual": every,
+        "auto": tuple(g for g in grid.names if g not in every),
+    }
 
 
 def joined_dims(manual: DimAxes, auto: DimAxes) -> DimAxes:
@@ -280,8 +312,14 @@ def _partition(region: Any, eqn: Equation) -> None:
     placements: dict[Any, DimAxes] = {}
     if auto:
         inputs = [Placement(d, (False,) * len(d)) for d in auto_dims]
-        wanted = [Placement(tuple(tuple(a for a in axes if a in auto) for axes in region.placements[v]), (True,) * v.aval.ndim)
-                  if v in region.placements else None for v in eqn.outputs]  # fmt: skip
+        wanted = [
+            Placement(
+                tuple(tuple(a for a in axes if a in auto) for axes in region.placements[v]), (True,) * v.aval.ndim
+            )
+            if v in region.placements
+            else None
+            for v in eqn.outputs
+        ]
         placements = propagate(program, auto, inputs, wanted, grid=region.grid)
     body = region.sub(placements, scope={**region.scope, **params["scope"]}, manual=region.manual | manual)
     for var, atom, dims in zip(program.inputs, atoms, auto_dims, strict=True):
@@ -300,24 +338,47 @@ def _partition(region: Any, eqn: Equation) -> None:
         region.define(var, atom, layout)
 
 
-shard_map_op = define_op("shard_map", type_rule=_type, multiple_results=True, typed=True, rule=_rule, to_grid=_to_grid,
-                         partition=_partition, boundary=True, effects=program_effects,
-                         shown=Shown(renamed={"program": "jaxpr"}, whole=shard_map_params), keys=called_uses, **{
-    rule: later("shardwise.transforms.manual.shard_map_rules", f"shard_map_{rule}") for rule in ("jvp", "linearize", "transpose", "batch")
-})  # fmt: skip
+shard_map_op = define_op(
+    "shard_map",
+    type_rule=_type,
+    multiple_results=True,
+    typed=True,
+    rule=_rule,
+    to_grid=_to_grid,
+    partition=_partition,
+    boundary=True,
+    effects=program_effects,
+    shown=Shown(renamed={"program": "jaxpr"}, whole=shard_map_params),
+    keys=called_uses,
+    **{
+        rule: later("shardwise.transforms.manual.shard_map_rules", f"shard_map_{rule}")
+        for rule in ("jvp", "linearize", "transpose", "batch")
+    },
+)
 
 
 # -- public --------------------------------------------------------------------------------------------------------------------
 
 
-def make_shard_map(f: Callable[..., Any], *, mesh: Any, in_specs: Any, out_specs: Any, manual: frozenset[str] | None,
-                   check: bool, own_derivatives: bool = False, moves: bool = False) -> Callable[..., Any]:  # fmt: skip
+def make_shard_map(
+    f: Callable[..., Any],
+    *,
+    mesh: Any,
+    in_specs: Any,
+    out_specs: Any,
+    manual: frozenset[str] | None,
+    check: bool,
+    own_derivatives: bool = False,
+    moves: bool = False,
+) -> Callable[..., Any]:
     """Check the options and wrap `f`."""
     if not callable(f):
         raise TypeError(f"shard_map requires a callable for its first argument, but got {f!r}")
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
-        raise TypeError(f"shard_map requires a `jax.sharding.Mesh` or a `jax.sharding.AbstractMesh` instance for its second argument, "
-                        f"but got {mesh} of type {type(mesh)}.")  # fmt: skip
+        raise TypeError(
+            f"shard_map requires a `jax.sharding.Mesh` or a `jax.sharding.AbstractMesh` instance for its second argument, "
+            f"but got {mesh} of type {type(mesh)}."
+        )
     mapped = ShardMap(f, mesh, in_specs, out_specs, manual, check, own_derivatives=own_derivatives, moves=moves)
 
     @functools.wraps(f)
@@ -327,8 +388,16 @@ def make_shard_map(f: Callable[..., Any], *, mesh: Any, in_specs: Any, out_specs
     return wrapped
 
 
-def shard_map(f: Any = None, /, *, out_specs: Any, in_specs: Any = INFER, mesh: Any = None, axis_names: Any = frozenset(),
-              check_vma: bool = True) -> Any:  # fmt: skip
+def shard_map(
+    f: Any = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = INFER,
+    mesh: Any = None,
+    axis_names: Any = frozenset(),
+    check_vma: bool = True,
+) -> Any:
     """Map `f` over the blocks of its arguments: one call per device, all at once.
 
     `axis_names` are the mesh axes that are manual in the body (all of them if empty). Without `f` returns a decorator.
@@ -346,8 +415,15 @@ def shard_map(f: Any = None, /, *, out_specs: Any, in_specs: Any = INFER, mesh: 
     return make_shard_map(f, **options)
 
 
-def experimental_shard_map(f: Any, mesh: Any = None, in_specs: Any = None, out_specs: Any = None, check_rep: bool = True,
-                           auto: frozenset[str] = frozenset(), **new: Any) -> Any:  # fmt: skip
+def experimental_shard_map(
+    f: Any,
+    mesh: Any = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
+    check_rep: bool = True,
+    auto: frozenset[str] = frozenset(),
+    **new: Any,
+) -> Any:
     """`shard_map` as the seed era spells it: `check_rep`, and `auto` for the axes that stay automatic.
 
     In the seed dialect derivatives that `f` itself takes are those of each device: the gradient of a loss at parameters that
@@ -369,8 +445,9 @@ def experimental_shard_map(f: Any, mesh: Any = None, in_specs: Any = None, out_s
         manual = frozenset(mesh.axis_names) - frozenset(auto)
     elif axis_names:
         manual = frozenset(axis_names)
-    return make_shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, manual=manual, check=check,
-                          own_derivatives=own)  # fmt: skip
+    return make_shard_map(
+        f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, manual=manual, check=check, own_derivatives=own
+    )
 
 
 def smap(f: Any = None, /, *, in_axes: Any = INFER, out_axes: Any, axis_name: str) -> Any:
@@ -394,5 +471,12 @@ def smap(f: Any = None, /, *, in_axes: Any = INFER, out_axes: Any, axis_name: st
         return tree_map(spec, axes, is_leaf=lambda x: x is None)
 
     in_specs = in_axes if isinstance(in_axes, Infer) else specs(in_axes)
-    return make_shard_map(f, mesh=None, in_specs=in_specs, out_specs=specs(out_axes), manual=frozenset({axis_name}),
-                          check=True, moves=True)  # fmt: skip
+    return make_shard_map(
+        f,
+        mesh=None,
+        in_specs=in_specs,
+        out_specs=specs(out_axes),
+        manual=frozenset({axis_name}),
+        check=True,
+        moves=True,
+    )

@@ -73,8 +73,9 @@ class BlockTrace(ProgramTrace):
 
     __slots__ = ("call", "check", "in_dims", "mesh", "values")
 
-    def __init__(self, name: str, mesh: Mesh, values: Sequence[Array], in_dims: Sequence[DimAxes], call: Any,
-                 check: bool) -> None:  # fmt: skip
+    def __init__(
+        self, name: str, mesh: Mesh, values: Sequence[Array], in_dims: Sequence[DimAxes], call: Any, check: bool
+    ) -> None:
         super().__init__(name)
         self.check = check
         self.mesh = mesh
@@ -121,16 +122,33 @@ class BlockTrace(ProgramTrace):
             captured = tuple(((),) * c.aval.ndim for c in self.captured)
             dims = (*((a,) for a in axes), *((),) * x.aval.ndim)
         with eagerly():
-            out = bind(self.call, *self.captured, *self.values, program=body, mesh=self.mesh, manual=manual,
-                       in_dims=(*captured, *self.in_dims), out_dims=(dims,), out_marks=(Marks(),), check=False)[0]  # fmt: skip
+            out = bind(
+                self.call,
+                *self.captured,
+                *self.values,
+                program=body,
+                mesh=self.mesh,
+                manual=manual,
+                in_dims=(*captured, *self.in_dims),
+                out_dims=(dims,),
+                out_marks=(Marks(),),
+                check=False,
+            )[0]
         first = (0,) * len(axes)
         found = {tuple(s.start or 0 for s in shard.index[: len(axes)]): shard for shard in out.addressable_shards}
         for at in sorted(found):
             yield at, np.asarray(found[at].data)[first]
 
 
-def block_trace(name: str, mesh: Any, manual: frozenset[str], values: Sequence[Array], in_dims: Sequence[DimAxes],
-                call: Any, check: bool) -> ProgramTrace:  # fmt: skip
+def block_trace(
+    name: str,
+    mesh: Any,
+    manual: frozenset[str],
+    values: Sequence[Array],
+    in_dims: Sequence[DimAxes],
+    call: Any,
+    check: bool,
+) -> ProgramTrace:
     """The trace of a body: one whose blocks have values if the arguments are at hand and every axis is manual."""
     shows = isinstance(mesh, Mesh) and manual == set(mesh.axis_names) and all(type(v) is ArrayImpl for v in values)
     if not shows or config.jax_disable_jit:

@@ -19,15 +19,20 @@ DimAxes = tuple[tuple[str, ...], ...]
 def check_leaves(call: Any, specs: Any, option: str) -> None:
     """Spec trees hold PartitionSpecs; None is an empty tree, in in_specs also for arguments that stay as they are."""
     if specs is None and option == "in_specs" and not config.dialect.shard_map.in_specs_may_be_none:
-        raise TypeError(f"shard_map {option} argument must be a pytree of `jax.sharding.PartitionSpec` instances, but it was None. "
-                        "Use P() for a value that is whole on every device.")  # fmt: skip
+        raise TypeError(
+            f"shard_map {option} argument must be a pytree of `jax.sharding.PartitionSpec` instances, but it was None. "
+            "Use P() for a value that is whole on every device."
+        )
     bad = []
     for path, leaf in tree_flatten_with_path(specs, is_leaf=lambda x: isinstance(x, PartitionSpec))[0]:
         if not isinstance(leaf, PartitionSpec):
             bad.append(f"  {option}{keystr(path)} is {leaf} of type {type(leaf).__name__}")
     if bad:
-        raise TypeError(f"shard_map {option} argument must be a pytree of `jax.sharding.PartitionSpec` instances, but:\n\n"
-                        + ",\n".join(bad) + "\n\nUse P(...) for each value, P() for one that is whole on every device.")  # fmt: skip
+        raise TypeError(
+            f"shard_map {option} argument must be a pytree of `jax.sharding.PartitionSpec` instances, but:\n\n"
+            + ",\n".join(bad)
+            + "\n\nUse P(...) for each value, P() for one that is whole on every device."
+        )
 
 
 def check_devices(mesh: Any, values: Sequence[Array]) -> None:
@@ -62,29 +67,40 @@ def check_specs(call: Any, mesh: Any, manual: frozenset[str], side: str, specs: 
     """Specs name manual axes of the mesh, each once."""
     for spec in specs:
         if any(e is PartitionSpec.UNCONSTRAINED for e in spec):
-            raise ValueError(f"shard_map {side}_specs must refer to an axis marked as manual ({set(manual)}), but: {side}_specs has "
-                             f"P.UNCONSTRAINED in {spec}, which only with_sharding_constraint takes.")  # fmt: skip
+            raise ValueError(
+                f"shard_map {side}_specs must refer to an axis marked as manual ({set(manual)}), but: {side}_specs has "
+                f"P.UNCONSTRAINED in {spec}, which only with_sharding_constraint takes."
+            )
         axes = [a for e in spec if e is not None for a in ((e,) if isinstance(e, str) else e)]
         for i, a in enumerate(axes):
             if a in axes[:i]:
-                raise DuplicateSpecError(f"A single {side}_specs entry can use every mesh axis once, but {spec} has duplicate entries "
-                                         f"for `{a}`")  # fmt: skip
+                raise DuplicateSpecError(
+                    f"A single {side}_specs entry can use every mesh axis once, but {spec} has duplicate entries "
+                    f"for `{a}`"
+                )
             if a not in mesh.axis_names or a not in manual:
                 kind = ValueError if a in mesh.axis_names else config.dialect.shard_map.missing_axis_error
-                raise kind(f"shard_map {side}_specs must refer to an axis marked as manual ({set(manual)}), but: {side}_specs refers "
-                           f"to {a!r} in {spec}; the mesh has axes {mesh.axis_names}.")  # fmt: skip
+                raise kind(
+                    f"shard_map {side}_specs must refer to an axis marked as manual ({set(manual)}), but: {side}_specs refers "
+                    f"to {a!r} in {spec}; the mesh has axes {mesh.axis_names}."
+                )
 
 
 def _too_long(call: Any, side: str, lines: Sequence[str], scalar: bool) -> ValueError:
-    text = (f"shard_map applied to the function '{call.name}' was given an {side}_specs entry which is too long to be compatible "
-            f"with the corresponding {side}put value from the function:\n\n" + "\n\n".join(lines) +
-            f"\n\nEntries in {side}_specs must be of length no greater than the number of axes in the corresponding "
-            f"{side}put value.")  # fmt: skip
+    text = (
+        f"shard_map applied to the function '{call.name}' was given an {side}_specs entry which is too long to be compatible "
+        f"with the corresponding {side}put value from the function:\n\n"
+        + "\n\n".join(lines)
+        + f"\n\nEntries in {side}_specs must be of length no greater than the number of axes in the corresponding "
+        f"{side}put value."
+    )
     text += " Either revise the spec to be shorter, or modify the function so that the value has enough dims."
     if scalar and side == "out":
-        text += ("\n\nFor a scalar value (rank 0), consider using an out_specs entry of `P()`; if it differs between devices, add "
-                 "a singleton axis, for instance with keepdims=True or jnp.expand_dims, so that the blocks have a dim to be "
-                 "joined along.")  # fmt: skip
+        text += (
+            "\n\nFor a scalar value (rank 0), consider using an out_specs entry of `P()`; if it differs between devices, add "
+            "a singleton axis, for instance with keepdims=True or jnp.expand_dims, so that the blocks have a dim to be "
+            "joined along."
+        )
     elif scalar:
         text += "\n\nFor a scalar value (rank 0), use an in_specs entry of `P()`."
     return ValueError(text)
@@ -122,8 +138,14 @@ def _plain(aval: ShapedArray) -> str:
     return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"
 
 
-def check_divisible(call: Any, mesh: Any, specs: Sequence[PartitionSpec], dims: Sequence[DimAxes], values: Sequence[Array],
-                    paths: Sequence[str]) -> None:  # fmt: skip
+def check_divisible(
+    call: Any,
+    mesh: Any,
+    specs: Sequence[PartitionSpec],
+    dims: Sequence[DimAxes],
+    values: Sequence[Array],
+    paths: Sequence[str],
+) -> None:
     """Every split dim is a multiple of its axes' sizes."""
     lines = []
     for spec, axes_of, value, path in zip(specs, dims, values, paths, strict=True):
@@ -132,13 +154,18 @@ def check_divisible(call: Any, mesh: Any, specs: Sequence[PartitionSpec], dims: 
             if value.shape[d] % ways:
                 size = value.shape[d]
                 named = axes[0] if len(axes) == 1 else axes
-                lines.append(f"* args{path} of shape {_plain(value.aval)} corresponds to in_specs {spec}, which maps array axis {d} (of "
-                             f"size {size}) to mesh axis {named!r} (of size {ways}), but {ways} does not evenly divide {size}; the "
-                             f"next size that works is {-(-size // ways) * ways}")  # fmt: skip
+                lines.append(
+                    f"* args{path} of shape {_plain(value.aval)} corresponds to in_specs {spec}, which maps array axis {d} (of "
+                    f"size {size}) to mesh axis {named!r} (of size {ways}), but {ways} does not evenly divide {size}; the "
+                    f"next size that works is {-(-size // ways) * ways}"
+                )
     if lines:
-        raise ValueError(f"shard_map applied to the function '{call.name}' was given argument arrays with axis sizes that are not evenly "
-                         "divisible by the corresponding mesh axis sizes:\n\n" + "\n".join(lines) +
-                         "\n\nPad the arrays, or change in_specs.")  # fmt: skip
+        raise ValueError(
+            f"shard_map applied to the function '{call.name}' was given argument arrays with axis sizes that are not evenly "
+            "divisible by the corresponding mesh axis sizes:\n\n"
+            + "\n".join(lines)
+            + "\n\nPad the arrays, or change in_specs."
+        )
 
 
 def check_explicit_inputs(specs: Sequence[PartitionSpec], dims: Sequence[DimAxes], values: Sequence[Array]) -> None:
@@ -147,8 +174,10 @@ def check_explicit_inputs(specs: Sequence[PartitionSpec], dims: Sequence[DimAxes
     """
     for spec, axes_of, value in zip(specs, dims, values, strict=True):
         if value.aval.spec != axes_of or (value.aval.unreduced, value.aval.reduced) != (spec.unreduced, spec.reduced):
-            raise ValueError(f"in_specs passed to shard_map: {spec} does not match the specs of the input: {value.aval.sharding.spec} for "
-                             f"{value.aval.str_short()}. Reshard the input first, or leave in_specs out.")  # fmt: skip
+            raise ValueError(
+                f"in_specs passed to shard_map: {spec} does not match the specs of the input: {value.aval.sharding.spec} for "
+                f"{value.aval.str_short()}. Reshard the input first, or leave in_specs out."
+            )
 
 
 def check_output_type(call: Any, leaf: Any) -> None:
@@ -156,8 +185,10 @@ def check_output_type(call: Any, leaf: Any) -> None:
     try:
         as_value(leaf)
     except TypeError:
-        raise TypeError(f"shard_map applied to the function '{call.name}' returned a value of type {type(leaf)}, which is no array. "
-                        "Return arrays, scalars and containers of them.") from None  # fmt: skip
+        raise TypeError(
+            f"shard_map applied to the function '{call.name}' returned a value of type {type(leaf)}, which is no array. "
+            "Return arrays, scalars and containers of them."
+        ) from None
 
 
 def check_captured(call: Any, consts: Sequence[Any], mesh: Any) -> None:
@@ -167,12 +198,20 @@ def check_captured(call: Any, consts: Sequence[Any], mesh: Any) -> None:
             continue
         sharding = getattr(c, "sharding", None) if hasattr(c, "_sig") else None
         if c.aval.mesh is not None and any(c.aval.spec) and isinstance(sharding, NamedSharding):
-            raise NotImplementedError(f"shard_map's function '{call.name}' closes over an explicitly sharded array "
-                                      f"({c.aval.str_short()}). Pass it as an argument with its own in_specs entry.")  # fmt: skip
+            raise NotImplementedError(
+                f"shard_map's function '{call.name}' closes over an explicitly sharded array "
+                f"({c.aval.str_short()}). Pass it as an argument with its own in_specs entry."
+            )
 
 
-def check_replication(call: Any, mesh: Any, manual: frozenset[str], specs: Sequence[PartitionSpec], dims: Sequence[DimAxes],
-                      types: Sequence[ShapedArray]) -> None:  # fmt: skip
+def check_replication(
+    call: Any,
+    mesh: Any,
+    manual: frozenset[str],
+    specs: Sequence[PartitionSpec],
+    dims: Sequence[DimAxes],
+    types: Sequence[ShapedArray],
+) -> None:
     """A result that may vary over an axis must mention the axis in its out_spec."""
     lines = []
     for spec, axes_of, aval in zip(specs, dims, types, strict=True):
@@ -183,16 +222,20 @@ def check_replication(call: Any, mesh: Any, manual: frozenset[str], specs: Seque
             continue
         text = f"* out_specs is {spec} which implies that the corresponding output value is "
         if config.dialect.shard_map.errors_speak_of_vma:
-            text += (f"only varying across mesh axes {{{','.join(sorted(mentioned))}}} and not "
-                     f"{{{','.join(varying)}}}, but it was inferred "
-                     f"to be possibly varying over {{{','.join(sorted(aval.vma & manual))}}}")  # fmt: skip
+            text += (
+                f"only varying across mesh axes {{{','.join(sorted(mentioned))}}} and not "
+                f"{{{','.join(varying)}}}, but it was inferred "
+                f"to be possibly varying over {{{','.join(sorted(aval.vma & manual))}}}"
+            )
         elif len(unmentioned) > 1:
             known = [a for a in unmentioned if a not in aval.vma]
             inferred = (
                 f"only infer replication over {{{','.join(known)}}}" if known else "not infer replication over any axes"
             )
-            text += (f"replicated across mesh axes {{{','.join(unmentioned)}}}, but could {inferred}, which is missing the required axes "
-                     f"{{{','.join(varying)}}}")  # fmt: skip
+            text += (
+                f"replicated across mesh axes {{{','.join(unmentioned)}}}, but could {inferred}, which is missing the required axes "
+                f"{{{','.join(varying)}}}"
+            )
         else:
             text += f"replicated across mesh axis '{unmentioned[0]}', but could not infer replication over any axes"
         lines.append(text)

@@ -38,12 +38,29 @@ def _whole(ndim: int) -> DimAxes:
     return ((),) * ndim
 
 
-def _bind(params: Params, program: Program, consts: Sequence[Any], args: Sequence[Any], in_dims: Sequence[DimAxes],
-          out_dims: Sequence[DimAxes], out_marks: Sequence[Marks]) -> list[Any]:  # fmt: skip
+def _bind(
+    params: Params,
+    program: Program,
+    consts: Sequence[Any],
+    args: Sequence[Any],
+    in_dims: Sequence[DimAxes],
+    out_dims: Sequence[DimAxes],
+    out_marks: Sequence[Marks],
+) -> list[Any]:
     """A shard_map of another body, which may have captured values from around it."""
     captured = tuple(_whole(c.aval.ndim) for c in consts)
-    return bind(find_op("shard_map"), *consts, *args, **{**params, "program": program, "in_dims": (*captured, *in_dims),
-                                                         "out_dims": tuple(out_dims), "out_marks": tuple(out_marks)})  # fmt: skip
+    return bind(
+        find_op("shard_map"),
+        *consts,
+        *args,
+        **{
+            **params,
+            "program": program,
+            "in_dims": (*captured, *in_dims),
+            "out_dims": tuple(out_dims),
+            "out_marks": tuple(out_marks),
+        },
+    )
 
 
 def _scope(params: Params) -> Any:
@@ -77,8 +94,15 @@ def shard_map_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any
 
     types = [*program.in_types, *[program.in_types[i] for i in live]]
     body, consts = _retraced(params, both, types)
-    outs = _bind(params, body, consts, [*primals, *[tangents[i] for i in live]], [*in_dims, *[in_dims[i] for i in live]],
-                 [*out_dims, *[out_dims[i] for i in moving]], [*marks, *[marks[i] for i in moving]])  # fmt: skip
+    outs = _bind(
+        params,
+        body,
+        consts,
+        [*primals, *[tangents[i] for i in live]],
+        [*in_dims, *[in_dims[i] for i in live]],
+        [*out_dims, *[out_dims[i] for i in moving]],
+        [*marks, *[marks[i] for i in moving]],
+    )
     results: list[Any] = [None] * len(out_dims)
     for i, t in zip(moving, outs[len(out_dims) :], strict=True):
         results[i] = t
@@ -107,8 +131,12 @@ def shard_map_linearize(
         )
         given = {id(b): i for i, b in enumerate(blocks)}
         inner = [r for r in lin.residuals if isinstance(r, ProgramTracer) and r.owner is forward and id(r) not in given]
-        stacked = [do.broadcast_in_dim(r, shape=(1, *r.shape), broadcast_dimensions=tuple(range(1, r.ndim + 1)), out_sharding=None)
-                   for r in inner]  # fmt: skip
+        stacked = [
+            do.broadcast_in_dim(
+                r, shape=(1, *r.shape), broadcast_dimensions=tuple(range(1, r.ndim + 1)), out_sharding=None
+            )
+            for r in inner
+        ]
         body, consts = forward.finish([*lin.results, *stacked])
     inner_dims = [stacking(r.aval, mesh, manual) for r in inner]
     marks = params["out_marks"]
@@ -137,8 +165,15 @@ def shard_map_linearize(
 
     ts = [tangents[i] for i in lin.ins]
     body, consts = _retraced(params, linear, [*types, *[program.in_types[i] for i in lin.ins]])
-    touts = _bind(params, body, consts, [*values, *ts], [*dims, *[in_dims[i] for i in lin.ins]],
-                  [out_dims[i] for i in lin.outs], [marks[i] for i in lin.outs])  # fmt: skip
+    touts = _bind(
+        params,
+        body,
+        consts,
+        [*values, *ts],
+        [*dims, *[in_dims[i] for i in lin.ins]],
+        [out_dims[i] for i in lin.outs],
+        [marks[i] for i in lin.outs],
+    )
     by_position = dict(zip(lin.outs, touts, strict=True))
     return results, [by_position.get(i) for i in range(len(out_dims))]
 
@@ -168,9 +203,15 @@ def shard_map_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[A
     types = [local_type(args[i].aval, in_dims[i], mesh, manual) for i in known]
     types += [local_type(cts[i].aval, out_dims[i], mesh, manual) for i in live]
     body, consts = _retraced(params, pulled, types)
-    outs = _bind(params, body, consts, [*[args[i] for i in known], *[cts[i] for i in live]],
-                 [*[in_dims[i] for i in known], *[out_dims[i] for i in live]], [in_dims[i] for i in found],
-                 [marks_of(args[i].aval).dual for i in found])  # fmt: skip
+    outs = _bind(
+        params,
+        body,
+        consts,
+        [*[args[i] for i in known], *[cts[i] for i in live]],
+        [*[in_dims[i] for i in known], *[out_dims[i] for i in live]],
+        [in_dims[i] for i in found],
+        [marks_of(args[i].aval).dual for i in found],
+    )
     by_position = dict(zip(found, outs, strict=True))
     return [by_position.get(i) for i in range(len(args))]
 
@@ -204,8 +245,9 @@ def _total(ct: Any, dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[
 # -- batching ------------------------------------------------------------------------------------------------------------
 
 
-def shard_map_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None],
-                    params: Params) -> tuple[list[Any], list[int | None]]:  # fmt: skip
+def shard_map_batch(
+    size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
+) -> tuple[list[Any], list[int | None]]:
     """A shard_map of blocks with one more dim, split over the axes of `spmd_axis_name` if vmap names some."""
     program, in_dims, out_dims, manual = (params[k] for k in ("program", "in_dims", "out_dims", "manual"))
     spmd = SPMD_AXES.get() or _split_already(values, dims)
@@ -219,8 +261,10 @@ def shard_map_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequ
     local = size // math.prod(params["mesh"].shape[a] for a in split)
     with_dim = lambda axes, d: axes if d is None else (*axes[:d], split, *axes[d:])  # noqa: E731
     new_dims = tuple(with_dim(a, d) for a, d in zip(in_dims, dims, strict=True))
-    types = [t if d is None else _with_size(t, d, local, frozenset(split), v) for t, d, v in
-             zip(program.in_types, dims, values, strict=True)]  # fmt: skip
+    types = [
+        t if d is None else _with_size(t, d, local, frozenset(split), v)
+        for t, d, v in zip(program.in_types, dims, values, strict=True)
+    ]
     found: list[int | None] = []
 
     def mapped(*blocks: Any) -> list[Any]:
@@ -228,8 +272,15 @@ def shard_map_batch(size: int, axis_name: Any, values: Sequence[Any], dims: Sequ
         return outs
 
     body, consts = _retraced(params, mapped, types)
-    outs = _bind(params, body, consts, values, new_dims, [with_dim(a, d) for a, d in zip(out_dims, found, strict=True)],
-                 params["out_marks"])  # fmt: skip
+    outs = _bind(
+        params,
+        body,
+        consts,
+        values,
+        new_dims,
+        [with_dim(a, d) for a, d in zip(out_dims, found, strict=True)],
+        params["out_marks"],
+    )
     return outs, found
 
 

@@ -81,8 +81,9 @@ def wanted() -> bool:
 class Worker(Runner):
     """One device (or, where some mesh axes stay automatic, one sub-mesh of devices) and its thread."""
 
-    def __init__(self, call: ShardMap, crew: Crew, group: Group, number: int, place: Place, mesh: Mesh,
-                 body: Callable[[], Any]) -> None:  # fmt: skip
+    def __init__(
+        self, call: ShardMap, crew: Crew, group: Group, number: int, place: Place, mesh: Mesh, body: Callable[[], Any]
+    ) -> None:
         super().__init__()
         self.call = call
         self.crew = crew
@@ -289,8 +290,15 @@ def _needs_others(params: Mapping[str, Any]) -> bool:
 # -- one call of shard_map ---------------------------------------------------------------------------------------------------
 
 
-def step(call: ShardMap, mesh: Mesh | AbstractMesh, manual: frozenset[str], values: Sequence[Array], in_tree: PyTreeDef,
-         in_dims: Sequence[DimAxes], types: Sequence[ShapedArray]) -> Any:  # fmt: skip
+def step(
+    call: ShardMap,
+    mesh: Mesh | AbstractMesh,
+    manual: frozenset[str],
+    values: Sequence[Array],
+    in_tree: PyTreeDef,
+    in_dims: Sequence[DimAxes],
+    types: Sequence[ShapedArray],
+) -> Any:
     """Run the body once per device and join what the devices return. The arguments are checked already."""
     whole = _concrete(mesh)
     if spans_processes(whole.device_list):
@@ -427,8 +435,16 @@ def _agreed(call: ShardMap, group: Group, workers: Sequence[Worker]) -> tuple[li
     return [[worker_leaves[i] for worker_leaves, _ in results] for i in range(len(leaves))], tree  # type: ignore[misc]
 
 
-def _joined(call: ShardMap, mesh: Mesh, manual: frozenset[str], axes: tuple[str, ...], sizes: tuple[int, ...], out_tree: PyTreeDef,
-            leaves: Sequence[Sequence[ArrayImpl]], outer: Worker | None) -> list[ArrayImpl]:  # fmt: skip
+def _joined(
+    call: ShardMap,
+    mesh: Mesh,
+    manual: frozenset[str],
+    axes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    out_tree: PyTreeDef,
+    leaves: Sequence[Sequence[ArrayImpl]],
+    outer: Worker | None,
+) -> list[ArrayImpl]:
     """The results as arrays over the whole mesh, after the checks that the traced form has as well."""
     specs = call.flat_out_specs(out_tree)
     errors.check_specs(call, mesh, manual, "out", specs)
@@ -455,8 +471,16 @@ def _differing(block: Ndarray, axes: tuple[str, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _result(first: ArrayImpl, block: Ndarray, aval: ShapedArray, dims: DimAxes, mesh: Mesh, axes: tuple[str, ...],
-            sizes: tuple[int, ...], outer: Worker | None) -> ArrayImpl:  # fmt: skip
+def _result(
+    first: ArrayImpl,
+    block: Ndarray,
+    aval: ShapedArray,
+    dims: DimAxes,
+    mesh: Mesh,
+    axes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    outer: Worker | None,
+) -> ArrayImpl:
     ways = [int(np.prod([mesh.shape[a] for a in split], dtype=int)) for split in dims]
     shape = tuple(n * w for n, w in zip(aval.shape, ways, strict=True))
     positions = tuple(tuple(axes.index(a) for a in split) for split in dims)

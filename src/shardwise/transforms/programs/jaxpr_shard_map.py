@@ -13,11 +13,24 @@ def shard_map_params(params: Params) -> dict[str, Any]:
     """Specs, the mesh and the body under the names of the dialect."""
     mesh, manual, check = params["mesh"], params["manual"], params["check"]
     if not config.dialect.jaxprs.shard_map_shows_specs:
-        return {"auto": frozenset(mesh.axis_names) - manual, "check_rep": check, "in_names": _names(params["in_dims"]),
-                "jaxpr": params["program"], "mesh": mesh, "out_names": _names(params["out_dims"]), "rewrite": check}  # fmt: skip
+        return {
+            "auto": frozenset(mesh.axis_names) - manual,
+            "check_rep": check,
+            "in_names": _names(params["in_dims"]),
+            "jaxpr": params["program"],
+            "mesh": mesh,
+            "out_names": _names(params["out_dims"]),
+            "rewrite": check,
+        }
     none = ((frozenset(), frozenset()),) * len(params["in_dims"])
-    return {"check_vma": check, "in_specs": _specs(params["in_dims"], none), "jaxpr": params["program"], "mesh": mesh,
-            "newly_manual_axes": manual, "out_specs": _specs(params["out_dims"], params["out_marks"])}  # fmt: skip
+    return {
+        "check_vma": check,
+        "in_specs": _specs(params["in_dims"], none),
+        "jaxpr": params["program"],
+        "mesh": mesh,
+        "newly_manual_axes": manual,
+        "out_specs": _specs(params["out_dims"], params["out_marks"]),
+    }
 
 
 def _names(dims: Any) -> tuple[dict[int, tuple[str, ...]], ...]:

@@ -81,8 +81,14 @@ class JaxprEqn:
                 params[key] = as_jaxpr(value)
         return params
 
-    def replace(self, *, invars: Sequence[Atom] | None = None, outvars: Sequence[Var] | None = None, primitive: Primitive | None = None,
-                params: dict[str, Any] | None = None) -> JaxprEqn:  # fmt: skip
+    def replace(
+        self,
+        *,
+        invars: Sequence[Atom] | None = None,
+        outvars: Sequence[Var] | None = None,
+        primitive: Primitive | None = None,
+        params: dict[str, Any] | None = None,
+    ) -> JaxprEqn:
         """The equation with some parts changed."""
         old = self.equation
         return new_jaxpr_eqn(
@@ -101,8 +107,15 @@ def _shown_primitive(eqn: Equation) -> Primitive:
     return primitive_of(eqn.op, primitive_name(eqn))
 
 
-def new_jaxpr_eqn(invars: Iterable[Atom], outvars: Iterable[Var], primitive: Primitive, params: dict[str, Any], effects: Any = (),
-                  source_info: Any = None, ctx: Any = None) -> JaxprEqn:  # fmt: skip
+def new_jaxpr_eqn(
+    invars: Iterable[Atom],
+    outvars: Iterable[Var],
+    primitive: Primitive,
+    params: dict[str, Any],
+    effects: Any = (),
+    source_info: Any = None,
+    ctx: Any = None,
+) -> JaxprEqn:
     """An equation; `effects` and `ctx` follow from the primitive here and are not read."""
     if primitive.op is None:
         raise TypeError(f"the primitive {primitive} has no op: bind it in a traced function instead.")
@@ -119,8 +132,16 @@ def _as_program(value: Any) -> Any:
 class Jaxpr:
     """A program: ``Jaxpr(constvars, invars, outvars, eqns)``."""
 
-    def __init__(self, constvars: Iterable[Var], invars: Iterable[Var], outvars: Iterable[Atom], eqns: Iterable[JaxprEqn],
-                 effects: Any = (), debug_info: Any = None, is_high: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        constvars: Iterable[Var],
+        invars: Iterable[Var],
+        outvars: Iterable[Atom],
+        eqns: Iterable[JaxprEqn],
+        effects: Any = (),
+        debug_info: Any = None,
+        is_high: bool = False,
+    ) -> None:
         consts = tuple(constvars)
         equations = tuple(e.equation for e in eqns)
         self.program = Program((*consts, *invars), equations, tuple(outvars), len(consts))
@@ -147,9 +168,15 @@ class Jaxpr:
         return frozenset(e.op.name for e in self.program.equations if e.op.has_effects(e.params))
 
     def replace(
-        self, *, constvars: Any = None, invars: Any = None, outvars: Any = None, eqns: Any = None, effects: Any = None,
+        self,
+        *,
+        constvars: Any = None,
+        invars: Any = None,
+        outvars: Any = None,
+        eqns: Any = None,
+        effects: Any = None,
         debug_info: Any = None,
-    ) -> Jaxpr:  # fmt: skip
+    ) -> Jaxpr:
         """The program with some parts changed. `effects` follow from the equations; `debug_info` is not kept."""
         del effects, debug_info
         pick = lambda given, own: own if given is None else given  # noqa: E731
@@ -160,8 +187,16 @@ class Jaxpr:
             pick(eqns, self.eqns),
         )
 
-    def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True, custom_pp_eqn_rules: bool = True,
-                     name_stack: bool = False, print_effects: bool = False, use_color: bool | None = None) -> str:  # fmt: skip
+    def pretty_print(
+        self,
+        *,
+        source_info: bool = False,
+        print_shapes: bool = True,
+        custom_pp_eqn_rules: bool = True,
+        name_stack: bool = False,
+        print_effects: bool = False,
+        use_color: bool | None = None,
+    ) -> str:
         """The text; `source_info` adds the user's line to each equation.
 
         There is one form besides: `print_shapes`, `custom_pp_eqn_rules`, `name_stack`, `print_effects` and `use_color` change nothing.
@@ -230,8 +265,7 @@ def subjaxprs(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
         yield from jaxprs_in_params(eqn.params)
 
 
-def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any,
-               propagate_source_info: bool = True) -> list[Any]:  # fmt: skip
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, propagate_source_info: bool = True) -> list[Any]:
     """The results of a program on these captured values and arguments, as a flat list.
 
     Without `propagate_source_info` JAX forgets the lines of the program; here equations that are traced anew have the caller's.
@@ -239,8 +273,10 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any,
     del propagate_source_info
     values = [x if isinstance(x, Array) else as_array(as_value(x)) for x in (*consts, *args)]
     if len(values) != len(jaxpr.program.inputs):
-        raise ValueError(f"the program takes {len(jaxpr.invars)} arguments and {len(jaxpr.constvars)} captured values, got {len(args)} "
-                         f"and {len(consts)}.")  # fmt: skip
+        raise ValueError(
+            f"the program takes {len(jaxpr.invars)} arguments and {len(jaxpr.constvars)} captured values, got {len(args)} "
+            f"and {len(consts)}."
+        )
     return [as_array(x) if isinstance(x, Literal) else x for x in eval_program(jaxpr.program, values)]
 
 

@@ -166,10 +166,13 @@ class _Held:
 
 
 _constant_op = define_op(
-    "captured_constant", type_rule=lambda held, aval: aval,
+    "captured_constant",
+    type_rule=lambda held, aval: aval,
     kernel=lambda env, held, aval: held.value.reshape((1,) * env.lead + held.value.shape),
-    rule=lambda ins, outs, params: Rule((), (dim_factors(outs[0].shape),), outs[0].shape, (Kind.REPLICATE,) * outs[0].ndim),
-)  # fmt: skip
+    rule=lambda ins, outs, params: Rule(
+        (), (dim_factors(outs[0].shape),), outs[0].shape, (Kind.REPLICATE,) * outs[0].ndim
+    ),
+)
 
 
 def with_constants(program: Program, consts: Sequence[Any], name: str) -> Program:
@@ -358,8 +361,9 @@ class LowerFun:
         return self.fun(*args, **params)
 
 
-def register_lowering(primitive: Primitive, rule: Any, platform: str | None = None, inline: bool = True,
-                      cacheable: bool = True) -> Any:  # fmt: skip
+def register_lowering(
+    primitive: Primitive, rule: Any, platform: str | None = None, inline: bool = True, cacheable: bool = True
+) -> Any:
     """Say what compiled programs run for a primitive: ``lower_fun(function)``. It is always spliced in, whatever `inline` and
     `cacheable` say.
 
@@ -369,8 +373,10 @@ def register_lowering(primitive: Primitive, rule: Any, platform: str | None = No
     if platform not in (None, "cpu") or (primitive.impl is not None and not isinstance(rule, LowerFun)):
         return rule
     if not isinstance(rule, LowerFun):
-        raise NotImplementedError("lowering rules write MLIR, which programs here are not made of; pass mlir.lower_fun(function, "
-                                  "multiple_results=...) instead.")  # fmt: skip
+        raise NotImplementedError(
+            "lowering rules write MLIR, which programs here are not made of; pass mlir.lower_fun(function, "
+            "multiple_results=...) instead."
+        )
     primitive._new("register_lowering")
     primitive.lowering = rule
     return rule

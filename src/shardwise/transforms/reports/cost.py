@@ -90,8 +90,11 @@ def _sent(op: Op, types: Types, params: Params, sizes: Mapping[str, int]) -> int
 def cost_of(program: Program, sizes: Mapping[str, int] | None = None) -> dict[str, float]:
     """'flops', 'transcendentals', 'bytes accessed' and, given the sizes of mesh axes, 'collective bytes' sent per device."""
     work = program_work(program, sizes or {})
-    cost = {"flops": float(work.flops), "transcendentals": float(work.transcendentals),
-            "bytes accessed": float(work.bytes_accessed)}  # fmt: skip
+    cost = {
+        "flops": float(work.flops),
+        "transcendentals": float(work.transcendentals),
+        "bytes accessed": float(work.bytes_accessed),
+    }
     if sizes is not None:
         cost["collective bytes"] = float(work.bytes_sent)
     return cost

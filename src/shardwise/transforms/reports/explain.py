@@ -143,6 +143,8 @@ def _collectives(transfers: Sequence[Transfer]) -> list[str]:
         by = f"inserted for {t.cause}" if t.implicit else "written by the program"
         lines.append(f"  {t.kind} over {over} of {t.value}: {t.bytes} bytes, {by}{where}")
     if any(t.unasked for t in transfers):
-        lines.append("  Lay the operands out alike (in_shardings, device_put) to save the inserted moves; "
-                     "shardwise_on_reshard='raise' refuses them.")  # fmt: skip
+        lines.append(
+            "  Lay the operands out alike (in_shardings, device_put) to save the inserted moves; "
+            "shardwise_on_reshard='raise' refuses them."
+        )
     return lines

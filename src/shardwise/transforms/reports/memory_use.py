@@ -132,8 +132,14 @@ def _overwritten(eqn: Equation, dying: Collection[Var]) -> list[Var]:
     takes_over = eqn.op.takes_over is not None and eqn.op.takes_over(eqn.params)
     for out in eqn.outputs if takes_over else ():
         same = (v for v in eqn.inputs if v in dying and v not in found)
-        taken = next((v for v in same if isinstance(v, Var) and v.aval.shape == out.aval.shape
-                      and v.aval.itemsize == out.aval.itemsize), None)  # fmt: skip
+        taken = next(
+            (
+                v
+                for v in same
+                if isinstance(v, Var) and v.aval.shape == out.aval.shape and v.aval.itemsize == out.aval.itemsize
+            ),
+            None,
+        )
         if taken is not None:
             found.append(taken)
     return found

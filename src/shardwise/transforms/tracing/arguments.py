@@ -92,8 +92,9 @@ def as_names(value: Any, option: str) -> Names:
     return items
 
 
-def select_arguments(fun: Callable[..., Any], static_argnums: Any, static_argnames: Any, donate_argnums: Any,
-                     donate_argnames: Any) -> ArgSelection:  # fmt: skip
+def select_arguments(
+    fun: Callable[..., Any], static_argnums: Any, static_argnames: Any, donate_argnums: Any, donate_argnames: Any
+) -> ArgSelection:
     """Check the four options against the function's signature and infer the missing half of each pair.
 
     Raises ValueError for positions or names that the function does not have, and for static arguments that are donated.
@@ -105,8 +106,10 @@ def select_arguments(fun: Callable[..., Any], static_argnums: Any, static_argnam
     donate_nums, donate_names = _pair(sig, donate_argnums, donate_argnames, "donate")
     both = set(static_nums) & set(donate_nums) or set(static_names) & set(donate_names)
     if both:
-        raise ValueError(f"static_argnames and donate_argnames cannot intersect: {sorted(both, key=str)} are in "
-                         "static_argnums/static_argnames and in donate_argnums/donate_argnames. Remove them from one.")  # fmt: skip
+        raise ValueError(
+            f"static_argnames and donate_argnames cannot intersect: {sorted(both, key=str)} are in "
+            "static_argnums/static_argnames and in donate_argnums/donate_argnames. Remove them from one."
+        )
     return ArgSelection(static_nums, static_names, donate_nums, donate_names)
 
 
@@ -133,12 +136,16 @@ def _pair(sig: inspect.Signature | None, nums: Any, names: Any, what: str) -> tu
         known = {p.name for p in params if p.kind is not p.VAR_POSITIONAL and p.kind is not p.POSITIONAL_ONLY}
         unknown = set(keywords) - known
         if unknown:
-            raise ValueError(f"Jitted function has invalid argnames {unknown} in {what}_argnames. "
-                             f"Function does not take these args; it takes {sorted(known)}.")  # fmt: skip
+            raise ValueError(
+                f"Jitted function has invalid argnames {unknown} in {what}_argnames. "
+                f"Function does not take these args; it takes {sorted(known)}."
+            )
     nameless = {p.name for p in params if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)} & set(keywords)
     if nameless:
-        raise ValueError(f"Jitted function has invalid argnames {nameless} in {what}_argnames. These are positional-only; "
-                         f"give their positions in {what}_argnums.")  # fmt: skip
+        raise ValueError(
+            f"Jitted function has invalid argnames {nameless} in {what}_argnames. These are positional-only; "
+            f"give their positions in {what}_argnums."
+        )
     if nums_given and not names_given:
         keywords = tuple(order[n] for n in positions if 0 <= n < len(order))
     elif names_given and not nums_given:

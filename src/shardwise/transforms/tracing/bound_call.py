@@ -148,8 +148,9 @@ def check_donation(leaves: Sequence[Any], donated: Sequence[int]) -> None:
         if known is not None and (known or i in donated):
             both = known and i in donated
             raise JaxRuntimeError(
-                "Attempt to donate the same buffer twice in one call. Pass a copy for one of the arguments." if both else
-                "Attempt to use a buffer that was previously donated in the same call to Execute(). Pass a copy for one of "
+                "Attempt to donate the same buffer twice in one call. Pass a copy for one of the arguments."
+                if both
+                else "Attempt to use a buffer that was previously donated in the same call to Execute(). Pass a copy for one of "
                 "the arguments."
-            )  # fmt: skip
+            )
         seen[id(leaf)] = i in donated

@@ -35,8 +35,10 @@ def check_output(leaf: Any, name: str, path: Any) -> None:
         as_result(leaf)
     except (TypeError, InvalidInputException):
         at = f" at output component {keystr(path)}" if path else ""
-        raise TypeError(f"function {name} to be compiled returned a value of type {type(leaf)}{at}, which is not a valid JAX type. "
-                        "Return arrays, scalars, and containers of them.") from None  # fmt: skip
+        raise TypeError(
+            f"function {name} to be compiled returned a value of type {type(leaf)}{at}, which is not a valid JAX type. "
+            "Return arrays, scalars, and containers of them."
+        ) from None
 
 
 def typed_mesh(program: Program, sigs: Sequence[Signature]) -> Mesh | None:
