@@ -13,10 +13,12 @@ import numpy as np
 
 from shardwise.ops.elementwise import complex_points
 from shardwise.ops.rules.operands import Block
+from shardwise.runtime.loops.call import Loop
+from shardwise.runtime.loops.function import Function, lanes_of
 from shardwise.runtime.machine import libm
-from shardwise.runtime.machine.lanes import Lane
+from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.machine.threads import thread_count
-from shardwise.runtime.machine.units import Loop, Vectors, available, lanes_of
 from shardwise.runtime.memory import pool
 
 FEWEST = 1 << 10  # elements from which a compiled loop pays
@@ -26,12 +28,12 @@ _SHARED = 1 << 15  # from which a second thread pays
 Parts = tuple[Lane, Lane]
 
 
-def _exp(w: Vectors, x: Parts) -> Parts:
+def _exp(w: Lanes, x: Parts) -> Parts:
     size = libm.exp(w, x[0])
     return w.mul(size, libm.cos(w, x[1])), w.mul(size, libm.sin(w, x[1]))
 
 
-def _sqrt(w: Vectors, x: Parts) -> Parts:
+def _sqrt(w: Lanes, x: Parts) -> Parts:
     real, imag = x
     zero, half = w.like(0, real), w.like(0.5, real)
     size = w.call("sqrt", w.fma(real, real, w.mul(imag, imag)))
@@ -42,7 +44,7 @@ def _sqrt(w: Vectors, x: Parts) -> Parts:
     return w.select(right, t, u), w.copysign(w.select(right, u, t), side)
 
 
-def _divided(w: Vectors, x: Parts, y: Parts) -> Parts:
+def _divided(w: Lanes, x: Parts, y: Parts) -> Parts:
     size = w.fma(y[0], y[0], w.mul(y[1], y[1]))
     real = w.fma(x[0], y[0], w.mul(x[1], y[1]))
     imag = w.sub(w.mul(x[1], y[0]), w.mul(x[0], y[1]))
@@ -52,18 +54,18 @@ def _divided(w: Vectors, x: Parts, y: Parts) -> Parts:
 def _loop_of(write: Callable[..., Parts], count: int) -> Loop:
     names = [f"x{i}" for i in range(count)]
 
-    def body(w: Vectors) -> None:
-        begin = w.value("mul i64 %u, %chunk")
-        end = w.least("%size", w.value(f"add i64 {begin}, %chunk"))
+    def body(w: Function, unit: str) -> None:
+        begin = w.integer("mul", unit, "%chunk")
+        end = w.least("%size", w.integer("add", begin, "%chunk"))
         half, full = w.vector("float"), f"<{2 * w.width} x float>"
         first, second = (", ".join(f"i32 {2 * i + k}" for i in range(w.width)) for k in (0, 1))
         both = ", ".join(f"i32 {i // 2 + i % 2 * w.width}" for i in range(2 * w.width))
 
-        def step(i: str) -> None:
-            at = w.value(f"mul i64 {i}, 2")
+        def step(i: str, _: list[str]) -> None:
+            at = w.integer("mul", i, "2")
             operands = []
             for name in names:
-                raw = w.value(f"load {full}, ptr {w.place(f'%{name}', at, 'float32')}, align 1")
+                raw = w.value(f"load {full}, ptr {w.element(f'%{name}', at, 'float32')}, align 1")
                 parts = [
                     w.let(f"shufflevector {full} {raw}, {full} poison, <{w.width} x i32> <{take}>", "float32")
                     for take in (first, second)
@@ -71,9 +73,9 @@ def _loop_of(write: Callable[..., Parts], count: int) -> Loop:
                 operands.append(tuple(w.convert(p, "float64") for p in parts))
             real, imag = (w.convert(p, "float32") for p in write(w, *operands))
             out = w.value(f"shufflevector {half} {real.ref}, {half} {imag.ref}, <{2 * w.width} x i32> <{both}>")
-            w.line(f"store {full} {out}, ptr {w.place('%out', at, 'float32')}, align 1")
+            w.line(f"store {full} {out}, ptr {w.element('%out', at, 'float32')}, align 1")
 
-        w.count(begin, end, w.width, step)
+        w.loop(begin, end, step, step=w.width)
 
     return Loop(("size", "chunk"), (*names, "out"), lanes_of("float64"), body)
 

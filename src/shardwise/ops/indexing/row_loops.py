@@ -12,9 +12,11 @@ import numpy as np
 
 from shardwise.base.caches import recent
 from shardwise.ops.elementwise import elementwise_ir as ir
+from shardwise.runtime.loops.call import Loop
+from shardwise.runtime.loops.function import Function, lanes_of
 from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes
+from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.machine.threads import in_runs, thread_count
-from shardwise.runtime.machine.units import Loop, Vectors, available, lanes_of
 from shardwise.runtime.memory import pool
 
 Block = np.ndarray[Any, Any]
@@ -146,48 +148,47 @@ def _handles(position: Block) -> bool:
     return position.dtype.kind in "iu" and position.dtype.isnative and position.dtype.name != "uint64"
 
 
-def _row(w: Vectors, i: str, position: str, wrap: bool, clip: bool) -> tuple[str, str]:
-    """The register of position i, and an i64 that says whether it lies in the table of `%size` rows."""
-    at = w.value(f"load {TYPES[position]}, ptr {w.place('%position', i, position)}, align 1")
+def _row(w: Function, i: str, position: str, wrap: bool, clip: bool) -> tuple[str, str]:
+    """The register of position i, and an i1 that says whether it lies in the table of `%size` rows."""
+    at = w.value(f"load {TYPES[position]}, ptr {w.element('%position', i, position)}, align 1")
     if TYPES[position] != "i64":
         at = w.value(f"{'sext' if position.startswith('int') else 'zext'} {TYPES[position]} {at} to i64")
     if wrap:
-        negative = w.value(f"icmp slt i64 {at}, 0")
-        at = w.value(f"select i1 {negative}, i64 {w.value(f'add i64 {at}, %size')}, i64 {at}")
+        negative = w.test("slt", at, 0)
+        at = w.pick(negative, w.integer("add", at, "%size"), at)
     if clip:
-        at = w.least(at, w.value("sub i64 %size, 1"))
-        negative = w.value(f"icmp slt i64 {at}, 0")
-        return w.value(f"select i1 {negative}, i64 0, i64 {at}"), "1"
-    inside = w.value(f"icmp ult i64 {at}, %size")
-    return at, w.value(f"zext i1 {inside} to i64")
+        at = w.least(at, w.integer("sub", "%size", "1"))
+        negative = w.test("slt", at, 0)
+        return w.pick(negative, 0, at), "true"
+    return at, w.test("ult", at, "%size")
 
 
 @recent(128)
 def _combining(ufunc: Any, dtype: str, position: str, single: bool, wrap: bool, clip: bool) -> Loop:
     """Unit: some columns of all rows."""
 
-    def body(w: Vectors) -> None:
-        begin = w.value("mul i64 %u, %width")
-        columns = w.least("%width", w.value(f"sub i64 %columns, {begin}"))
-        table, rows = w.place("%table", begin, dtype), w.place("%rows", begin, dtype)
+    def body(w: Function, unit: str) -> None:
+        begin = w.integer("mul", unit, "%width")
+        columns = w.least("%width", w.integer("sub", "%columns", begin))
+        table, rows = w.element("%table", begin, dtype), w.element("%rows", begin, dtype)
 
-        def row(i: str) -> None:
+        def row(i: str, _: list[str]) -> None:
             at, inside = _row(w, i, position, wrap, clip)
 
             def move() -> None:
-                there = w.place(table, w.value(f"mul i64 {at}, %columns"), dtype)
-                here = w.place(rows, w.value(f"mul i64 {i}, %columns"), dtype)
-                w.vectors(columns, lambda j, mask: step(there, here, j, mask))
+                there = w.element(table, w.integer("mul", at, "%columns"), dtype)
+                here = w.element(rows, w.integer("mul", i, "%columns"), dtype)
+                w.parts(columns, lambda j, mask: step(there, here, j, mask))
 
-            w.when(inside, move)
+            w.branch(inside, move)
 
         def step(there: str, here: str, j: str, mask: str | None) -> None:
-            target = w.place(there, j, dtype)
-            new = w.load(w.place(here, j, dtype), dtype, mask)
+            target = w.element(there, j, dtype)
+            new = w.load(w.element(here, j, dtype), dtype, mask)
             old = new if ufunc is None else w.load(target, dtype, mask)
             w.store(w.narrowed(_WRITERS[ufunc](w, old, new)), target, mask)
 
-        w.count("0", "%count", 1, row)
+        w.loop(0, "%count", row, occurs=False)
 
     width = 1 if single else lanes_of(dtype)
     return Loop(("count", "columns", "width", "size"), ("table", "position", "rows"), width, body)
@@ -197,25 +198,25 @@ def _combining(ufunc: Any, dtype: str, position: str, single: bool, wrap: bool, 
 def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> Loop:
     """Unit: a run of rows."""
 
-    def body(w: Vectors) -> None:
-        begin = w.value("mul i64 %u, %chunk")
-        end = w.least("%count", w.value(f"add i64 {begin}, %chunk"))
+    def body(w: Function, unit: str) -> None:
+        begin = w.integer("mul", unit, "%chunk")
+        end = w.least("%count", w.integer("add", begin, "%chunk"))
 
-        def row(i: str) -> None:
-            table = w.place("%table", w.value(f"mul i64 {i}, %size"), dtype)
-            first = w.value(f"mul i64 {i}, %columns")
+        def row(i: str, _: list[str]) -> None:
+            table = w.element("%table", w.integer("mul", i, "%size"), dtype)
+            first = w.integer("mul", i, "%columns")
 
-            def element(j: str) -> None:
-                k = w.value(f"add i64 {first}, {j}")
+            def element(j: str, _: list[str]) -> None:
+                k = w.integer("add", first, j)
                 at, inside = _row(w, k, position, wrap, clip)
-                here = w.place(table, at, dtype)
+                here = w.element(table, at, dtype)
                 if not clip:
-                    here = w.value(f"select i1 {w.value(f'icmp ne i64 {inside}, 0')}, ptr {here}, ptr %fills")
-                w.store(w.load(here, dtype), w.place("%out", k, dtype))
+                    here = w.value(f"select i1 {inside}, ptr {here}, ptr %fills")
+                w.store(w.load(here, dtype), w.element("%out", k, dtype))
 
-            w.count("0", "%columns", 1, element)
+            w.loop(0, "%columns", element, occurs=False)
 
-        w.count(begin, end, 1, row)
+        w.loop(begin, end, row)
 
     return Loop(("count", "columns", "chunk", "size"), ("table", "position", "out", "fills"), 1, body)
 
@@ -224,22 +225,24 @@ def _taking_along(dtype: str, position: str, wrap: bool, clip: bool) -> Loop:
 def _taking(dtype: str, position: str, single: bool, wrap: bool, clip: bool) -> Loop:
     """Unit: a run of positions."""
 
-    def body(w: Vectors) -> None:
-        begin = w.value("mul i64 %u, %chunk")
-        end = w.least("%count", w.value(f"add i64 {begin}, %chunk"))
+    def body(w: Function, unit: str) -> None:
+        begin = w.integer("mul", unit, "%chunk")
+        end = w.least("%count", w.integer("add", begin, "%chunk"))
 
-        def row(i: str) -> None:
+        def row(i: str, _: list[str]) -> None:
             at, inside = _row(w, i, position, wrap, clip)
-            here = w.place("%table", w.value(f"mul i64 {at}, %columns"), dtype)
+            here = w.element("%table", w.integer("mul", at, "%columns"), dtype)
             if not clip:
-                here = w.value(f"select i1 {w.value(f'icmp ne i64 {inside}, 0')}, ptr {here}, ptr %fills")
-            there = w.place("%out", w.value(f"mul i64 {i}, %columns"), dtype)
-            w.vectors(
+                here = w.value(f"select i1 {inside}, ptr {here}, ptr %fills")
+            there = w.element("%out", w.integer("mul", i, "%columns"), dtype)
+            w.parts(
                 "%columns",
-                lambda j, mask: w.store(w.load(w.place(here, j, dtype), dtype, mask), w.place(there, j, dtype), mask),
+                lambda j, mask: w.store(
+                    w.load(w.element(here, j, dtype), dtype, mask), w.element(there, j, dtype), mask
+                ),
             )
 
-        w.count(begin, end, 1, row)
+        w.loop(begin, end, row)
 
     width = 1 if single else lanes_of(dtype)
     return Loop(("count", "columns", "chunk", "size"), ("table", "position", "out", "fills"), width, body)

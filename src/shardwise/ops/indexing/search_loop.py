@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.runtime.machine.lanes import STORED, Lane
+from shardwise.runtime.loops.call import Loop
+from shardwise.runtime.loops.function import Function, lanes_of
+from shardwise.runtime.machine.lanes import Lane
+from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.machine.threads import thread_count
-from shardwise.runtime.machine.units import Loop, Vectors, available, lanes_of
 from shardwise.runtime.memory import pool
 
 Block = np.ndarray[Any, Any]
@@ -38,21 +40,10 @@ def searched(a: Block, v: Block, right: bool) -> Block | None:
 def _loop(dtype: str, right: bool) -> Loop:
     """Unit: a run of values. The position is ``base``, plus one if the element there comes before the value."""
 
-    def body(w: Vectors) -> None:
-        begin = w.value("mul i64 %u, %chunk")
-        count = w.least("%chunk", w.value(f"sub i64 %values, {begin}"))
-        values, out = w.place("%v", begin, dtype), w.place("%out", begin, "int32")
-        ones, pointers = w.vector("i1"), f"<{w.width} x ptr>"
-        stored = w.vector(STORED[dtype])
-        name = f"llvm.masked.gather.{w.suffix(dtype)[:-3]}.v{w.width}p0"
-        w.declare(name, f"declare {stored} @{name}({pointers}, i32, {ones}, {stored})")
-        whole = "<" + ", ".join(["i1 true"] * w.width) + ">"
-
-        def element(at: Lane) -> Lane:
-            places = w.value(f"getelementptr {STORED[dtype]}, ptr %a, {w.vector('i64')} {at.ref}")
-            return Lane(
-                w.value(f"call {stored} @{name}({pointers} {places}, i32 1, {ones} {whole}, {stored} poison)"), dtype
-            )
+    def body(w: Function, unit: str) -> None:
+        begin = w.integer("mul", unit, "%chunk")
+        count = w.least("%chunk", w.integer("sub", "%values", begin))
+        values, out = w.element("%v", begin, dtype), w.element("%out", begin, "int32")
 
         def comes_before(x: Lane, y: Lane) -> Lane:
             """Whether element `x` stands before the place of value `y`; NaN is the greatest of all, and equal to itself."""
@@ -64,31 +55,25 @@ def _loop(dtype: str, right: bool) -> Loop:
             return w.binary("xor", less, w.constant(True, "bool")) if right else less
 
         def step(i: str, mask: str | None) -> None:
-            y = w.load(w.place(values, i, dtype), dtype, mask, w.constant(0, dtype))
-            head, inside, after, before = w.name("head"), w.name("halve"), w.name("found"), w.label
-            left, base = "%" + w.name("left"), Lane("%" + w.name("base"), "int64")
-            w.line(f"br label %{head}")
-            w.start(head)
-            at = len(w.lines)
-            w.lines += ["", ""]
-            w.line(f"br i1 {w.value(f'icmp ugt i64 {left}, 1')}, label %{inside}, label %{after}")
-            w.start(inside)
-            half = w.value(f"lshr i64 {left}, 1")
-            middle = w.add(base, w.splat(half, "int64"))
-            # The element before the middle decides; the half that is left may be one longer than needed.
-            one = w.constant(1, "int64")
-            further = comes_before(element(w.sub(middle, one)), y)
-            next_base = w.select(further, middle, base)
-            next_left = w.value(f"sub i64 {left}, {half}")
-            w.lines[at] = f"  {left} = phi i64 [ %size, %{before} ], [ {next_left}, %{w.label} ]"
-            w.lines[at + 1] = (
-                f"  {base.ref} = phi {w.vector('i64')} [ zeroinitializer, %{before} ], [ {next_base.ref}, %{w.label} ]"
-            )
-            w.line(f"br label %{head}")
-            w.start(after)
-            last = w.convert(comes_before(element(base), y), "int64")
-            w.store(w.convert(w.add(base, last), "int32"), w.place(out, i, "int32"), mask)
+            y = w.load(w.element(values, i, dtype), dtype, mask, w.constant(0, dtype))
 
-        w.vectors(count, step)
+            def long(held: list[str]) -> str:
+                return w.test("ugt", held[0], 1)
+
+            def halve(held: list[str]) -> list[str]:
+                left, base = held[0], Lane(held[1], "int64")
+                half = w.value(f"lshr i64 {left}, 1")
+                middle = w.add(base, w.splat(half, "int64"))
+                # The element before the middle decides; the half that is left may be one longer than needed.
+                before = w.gather("%a", w.sub(middle, w.constant(1, "int64")), dtype)
+                next_base = w.select(comes_before(before, y), middle, base)
+                return [w.integer("sub", left, half), next_base.ref]
+
+            carried = [("i64", "%size"), (w.vector("i64"), "zeroinitializer")]
+            base = Lane(w.repeat(carried, long, halve)[1], "int64")
+            last = w.convert(comes_before(w.gather("%a", base, dtype), y), "int64")
+            w.store(w.convert(w.add(base, last), "int32"), w.element(out, i, "int32"), mask)
+
+        w.parts(count, step)
 
     return Loop(("size", "values", "chunk"), ("a", "v", "out"), lanes_of(dtype), body)

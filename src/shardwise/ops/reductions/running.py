@@ -18,10 +18,12 @@ from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.rules.operands import Block
 from shardwise.runtime import extrema
 from shardwise.runtime.copies import row_major
+from shardwise.runtime.loops.call import Loop
+from shardwise.runtime.loops.function import Function, lanes_of
 from shardwise.runtime.machine import libm
 from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes
+from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.machine.threads import thread_count
-from shardwise.runtime.machine.units import Loop, Vectors, available, lanes_of
 from shardwise.runtime.memory import pool
 
 FEWEST = 1 << 13  # elements from which a compiled loop pays
@@ -136,40 +138,39 @@ def _along_rows(running: Running, x: Block, out: Block, rows: int, n: int, rever
 def _row_loop(running: Running, dtype: str, reverse: bool, writes: bool) -> Loop:
     """Unit: a piece of a contiguous row, begun from `begins`; with `writes` it is written to `out`, else `totals` gets its end."""
 
-    def body(w: Vectors) -> None:
+    def body(w: Function, unit: str) -> None:
         identity = w.constant(running.identity(np.dtype(dtype)), dtype)
-        row, part = w.value("udiv i64 %u, %pieces"), w.value("urem i64 %u, %pieces")
-        begin = w.value(f"mul i64 {part}, %size")
-        count = w.least("%size", w.value(f"sub i64 %n, {begin}"))
-        first = w.value(f"add i64 {w.value(f'mul i64 {row}, %n')}, {begin}")
-        source, target = w.place("%x", first, dtype), w.place("%out", first, dtype)
+        row, part = w.integer("udiv", unit, "%pieces"), w.integer("urem", unit, "%pieces")
+        begin = w.integer("mul", part, "%size")
+        count = w.least("%size", w.integer("sub", "%n", begin))
+        first = w.integer("add", w.integer("mul", row, "%n"), begin)
+        source, target = w.element("%x", first, dtype), w.element("%out", first, dtype)
         v = w.vector(TYPES[dtype])
-        start = w.scalar(w.place("%begins", "%u", dtype), dtype)
+        start = w.scalar(w.element("%begins", unit, dtype), dtype)
 
         def step(i: str, mask: str | None, carry: Lane) -> Lane:
-            x = w.load(w.place(source, i, dtype), dtype, mask, identity)
+            x = w.load(w.element(source, i, dtype), dtype, mask, identity)
             reach = 1
             while reach < w.width:
                 x = running.write(w, _shifted(w, x, identity, -reach if reverse else reach), x)
                 reach *= 2
             if writes:
-                w.store(running.write(w, carry, x), w.place(target, i, dtype), mask)
+                w.store(running.write(w, carry, x), w.element(target, i, dtype), mask)
             return running.write(w, carry, w.first(x if reverse else w.turned(x, w.width - 1)))
 
-        rest = w.value(f"urem i64 {count}, {w.width}")
-        whole = w.value(f"sub i64 {count}, {rest}")
-        if reverse:  # the last vector first; what is left over lies in front
-            last = w.value(f"sub i64 {count}, {w.width}")
-            end = w.count(
-                "0", whole, w.width, lambda i, carry: step(w.value(f"sub i64 {last}, {i}"), None, carry), start
-            )
-            end = w.when(rest, lambda carry: step("0", w.below(rest), carry), end)
-        else:
-            end = w.count("0", whole, w.width, lambda i, carry: step(i, None, carry), start)
-            end = w.when(rest, lambda carry: step(whole, w.below(rest), carry), end)
-        if not writes and end is not None:
-            one = w.value(f"extractelement {v} {end.ref}, i64 0")
-            w.line(f"store {TYPES[dtype]} {one}, ptr {w.place('%totals', '%u', dtype)}, align 1")
+        rest = w.integer("urem", count, w.width)
+        whole = w.integer("sub", count, rest)
+        last = w.integer("sub", count, w.width)  # reversed, the last vector is first; what is left over lies in front
+
+        def vector(i: str, held: list[Lane]) -> list[Lane]:
+            return [step(w.integer("sub", last, i) if reverse else i, None, held[0])]
+
+        (end,) = w.accumulate(0, whole, vector, [start], w.width, occurs=False)
+        some = w.test("ne", rest, 0)
+        (ref,) = w.branch(some, lambda: [step("0" if reverse else whole, w.below(rest), end).ref], [end.ref], [v])
+        if not writes:
+            one = w.value(f"extractelement {v} {ref}, i64 0")
+            w.line(f"store {TYPES[dtype]} {one}, ptr {w.element('%totals', unit, dtype)}, align 1")
 
     return Loop(("n", "pieces", "size"), ("x", "out", "begins", "totals"), lanes_of(dtype), body)
 
@@ -186,39 +187,39 @@ def _shifted(w: Lanes, x: Lane, other: Lane, by: int) -> Lane:
 def _column_loop(running: Running, dtype: str, reverse: bool) -> Loop:
     """Unit: some columns of one of the ``(n, inner)`` matrices, row after row."""
 
-    def body(w: Vectors) -> None:
-        matrix, part = w.value("udiv i64 %u, %blocks"), w.value("urem i64 %u, %blocks")
-        begin = w.value(f"mul i64 {part}, %width")
-        columns = w.least("%width", w.value(f"sub i64 %inner, {begin}"))
-        size = w.value("mul i64 %n, %inner")
-        first = w.value(f"add i64 {w.value(f'mul i64 {matrix}, {size}')}, {begin}")
+    def body(w: Function, unit: str) -> None:
+        matrix, part = w.integer("udiv", unit, "%blocks"), w.integer("urem", unit, "%blocks")
+        begin = w.integer("mul", part, "%width")
+        columns = w.least("%width", w.integer("sub", "%inner", begin))
+        size = w.integer("mul", "%n", "%inner")
+        first = w.integer("add", w.integer("mul", matrix, size), begin)
         if reverse:
-            first = w.value(f"add i64 {first}, {w.value(f'sub i64 {size}, %inner')}")
-        source, target = w.place("%x", first, dtype), w.place("%out", first, dtype)
-        back = w.value("sub i64 0, %inner") if not reverse else "%inner"
+            first = w.value(f"add i64 {first}, {w.integer('sub', size, '%inner')}")
+        source, target = w.element("%x", first, dtype), w.element("%out", first, dtype)
+        back = w.integer("sub", "0", "%inner") if not reverse else "%inner"
 
         def first_row(j: str, mask: str | None) -> None:
-            x = w.load(w.place(source, j, dtype), dtype, mask)
+            x = w.load(w.element(source, j, dtype), dtype, mask)
             if running.begin is not None and x.floating:
                 x = running.write(w, w.like(running.begin, x), x)
-            w.store(x, w.place(target, j, dtype), mask)
+            w.store(x, w.element(target, j, dtype), mask)
 
-        w.vectors(columns, first_row)
+        w.parts(columns, first_row)
 
-        def row(i: str) -> None:
-            at = w.value(f"mul i64 {i}, %inner")
+        def row(i: str, _: list[str]) -> None:
+            at = w.integer("mul", i, "%inner")
             if reverse:
-                at = w.value(f"sub i64 0, {at}")
-            here, there = w.place(source, at, dtype), w.place(target, at, dtype)
-            before = w.place(there, back, dtype)
+                at = w.integer("sub", "0", at)
+            here, there = w.element(source, at, dtype), w.element(target, at, dtype)
+            before = w.element(there, back, dtype)
 
             def step(j: str, mask: str | None) -> None:
-                sum_ = w.load(w.place(before, j, dtype), dtype, mask)
-                x = w.load(w.place(here, j, dtype), dtype, mask)
-                w.store(running.write(w, sum_, x), w.place(there, j, dtype), mask)
+                sum_ = w.load(w.element(before, j, dtype), dtype, mask)
+                x = w.load(w.element(here, j, dtype), dtype, mask)
+                w.store(running.write(w, sum_, x), w.element(there, j, dtype), mask)
 
-            w.vectors(columns, step)
+            w.parts(columns, step)
 
-        w.count("1", "%n", 1, row)
+        w.loop(1, "%n", row, occurs=False)
 
     return Loop(("n", "inner", "blocks", "width"), ("x", "out"), lanes_of(dtype), body)

@@ -7,13 +7,16 @@ single bits.
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+
+from shardwise.runtime.machine.flow import RARE, Flow
 
 TYPES = {
     "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
@@ -51,49 +54,34 @@ class Lane:
         return {"float": 32, "double": 64}.get(self.type) or int(self.type[1:])
 
 
-class Lanes:
-    """Writes the body of one function, `width` lanes per vector; `wide`: for a processor with AVX-512."""
+class Lanes(Flow):
+    """Writes the body of one function, `width` lanes per vector at present; `wide`: for a processor with AVX-512."""
 
     def __init__(self, width: int, wide: bool = False) -> None:
+        super().__init__()
         self.width = width
         self.wide = wide
-        self.lines: list[str] = []
-        self.declared: dict[str, str] = {}
-        self.label = "entry"
-        self._count = 0
         self._constants: dict[tuple[Any, str], Lane] = {}
+        self._by_width = {width: self._constants}
         self._numbers: dict[str, float] = {}  # float constants by their text
 
-    # -- text ------------------------------------------------------------------------------------------------------------
+    def at(self, width: int) -> Self:
+        """Write vectors of that many lanes from here on."""
+        self.width = width
+        self._constants = self._by_width.setdefault(width, {})
+        return self
 
-    def name(self, hint: str = "v") -> str:
-        """A name that nothing else has."""
-        self._count += 1
-        return f"{hint}{self._count}"
+    # -- text ------------------------------------------------------------------------------------------------------------
 
     def vector(self, type: str) -> str:
         """The LLVM type of a vector of `type`."""
         return f"<{self.width} x {type}>"
-
-    def line(self, text: str) -> None:
-        """Append an instruction."""
-        self.lines.append("  " + text)
 
     def let(self, text: str, dtype: str) -> Lane:
         """Append an instruction with a result."""
         name = "%" + self.name()
         self.lines.append(f"  {name} = {text}")
         return Lane(name, dtype)
-
-    def start(self, label: str) -> None:
-        """Begin a block."""
-        self.lines.append(f"{label}:")
-        self.label = label
-
-    def declare(self, name: str, text: str) -> str:
-        """Name an outside function (or one whose definition is `text`), once."""
-        self.declared.setdefault(name, text)
-        return name
 
     # -- values ----------------------------------------------------------------------------------------------------------
 
@@ -408,7 +396,7 @@ class Lanes:
             one, next = "%" + self.name("one"), "%" + self.name("raw")
             self.line(f"{one} = load {stored}, ptr {place}, align 1")
             self.line(f"{next} = insertelement {self.vector(stored)} {raw}, {stored} {one}, i64 {lane}")
-            raw, place = next, self._next(place, step)
+            raw, place = next, self.moved(place, 1, step)
         return raw
 
     def scattered(self, raw: str, place: str, step: str, stored: str) -> None:
@@ -417,12 +405,7 @@ class Lanes:
             one = "%" + self.name("one")
             self.line(f"{one} = extractelement {self.vector(stored)} {raw}, i64 {lane}")
             self.line(f"store {stored} {one}, ptr {place}, align 1")
-            place = self._next(place, step)
-
-    def _next(self, place: str, step: str) -> str:
-        moved = "%" + self.name("p")
-        self.line(f"{moved} = getelementptr i8, ptr {place}, i64 {step}")
-        return moved
+            place = self.moved(place, 1, step)
 
     # -- per lane --------------------------------------------------------------------------------------------------------
 
@@ -433,24 +416,17 @@ class Lanes:
         self.declare(function, f"declare {t} @{function}({', '.join([t] * len(args))})")
         name = f"each.{function}.{n}"  # one module may have vectors of several widths
         takes = ", ".join(f"{v} %x{i}" for i in range(len(args)))
-        lanes = "\n".join(f"  %lane{i} = extractelement {v} %x{i}, i64 %i" for i in range(len(args)))
-        given = ", ".join(f"{t} %lane{i}" for i in range(len(args)))
-        body = f"""define internal {v} @{name}({takes}) noinline {{
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %out = phi {v} [ poison, %entry ], [ %more, %loop ]
-{lanes}
-  %y = call {t} @{function}({given})
-  %more = insertelement {v} %out, {t} %y, i64 %i
-  %next = add i64 %i, 1
-  %done = icmp eq i64 %next, {n}
-  br i1 %done, label %exit, label %loop
-exit:
-  ret {v} %more
-}}"""
-        self.declare(name, body)
+        w = Lanes(n, self.wide)
+        w.start("entry")
+
+        def lane(i: str, out: list[str]) -> list[str]:
+            given = [w.value(f"extractelement {v} %x{k}, i64 {i}") for k in range(len(args))]
+            y = w.value(f"call {t} @{function}({', '.join(f'{t} {one}' for one in given)})")
+            return [w.value(f"insertelement {v} {out[0]}, {t} {y}, i64 {i}")]
+
+        (out,) = w.loop(0, n, lane, [(v, "poison")])
+        w.line(f"ret {v} {out}")
+        self.declare(name, f"define internal {v} @{name}({takes}) noinline {{\n{w.body()}\n}}")
         return self.let(f"call {v} @{name}({', '.join(f'{v} {a.ref}' for a in args)})", x.dtype)
 
     def some(self, mask: Lane) -> Lane:
@@ -466,13 +442,12 @@ exit:
         name = f"llvm.vector.reduce.or.v{self.width}i1"
         self.declare(name, f"declare i1 @{name}({mask})")
         some = self.let(f"call i1 @{name}({mask} {rare.ref})", "bool")
-        before, slow, after = self.label, self.name("slow"), self.name("after")
-        self.line(f"br i1 {some.ref}, label %{slow}, label %{after}, !prof !0")
-        self.start(slow)
-        exact = self.each(function, x)
-        self.line(f"br label %{after}")
-        self.start(after)
-        return self.let(f"phi {v} [ {usual.ref}, %{before} ], [ {exact.ref}, %{slow} ]", usual.dtype)
+
+        def exact() -> list[str]:
+            return [self.each(function, x).ref]
+
+        (ref,) = self.branch(some.ref, exact, [usual.ref], [v], RARE)
+        return Lane(ref, usual.dtype)
 
 
 def scalar_text(item: Any, type: str) -> str:
@@ -486,3 +461,10 @@ def scalar_text(item: Any, type: str) -> str:
         return f"0x{struct.unpack('>Q', struct.pack('>d', float(item)))[0]:016X}"
     half = 1 << (int(type[1:]) - 1)
     return str((int(item) + half) % (2 * half) - half)
+
+
+@functools.cache
+def itemsize(dtype: str) -> int:
+    """Bytes of an element in memory."""
+    stored = STORED[dtype]
+    return {"half": 2, "float": 4, "double": 8}.get(stored, 0) or int(stored[1:]) // 8

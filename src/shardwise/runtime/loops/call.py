@@ -1,0 +1,65 @@
+"""`Call`: a compiled function with its job, run on addresses by as many threads as pay; `Loop`: one that is called with arrays."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.runtime.address import address
+from shardwise.runtime.loops.function import Function, Kernel
+from shardwise.runtime.machine.standby import standby
+from shardwise.runtime.machine.threads import thread_count
+
+_COUNTERS = ctypes.c_int64 * 2  # units that were taken, and threads that came
+
+
+class Call:
+    """A kernel, its job (64-bit integers), how many pointers it takes, and by how many threads it is run."""
+
+    __slots__ = ("_job_at", "_pointers", "job", "kernel", "threads")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        job: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]],
+        pointers: int,
+        threads: int = 1,
+    ) -> None:
+        self.kernel = kernel
+        self.job = (ctypes.c_int64 * len(job))(*job)
+        self.threads = threads
+        self._job_at = ctypes.addressof(self.job)
+        self._pointers = ctypes.c_void_p * pointers
+
+    @property
+    def job_at(self) -> int:
+        """The job's address."""
+        return self._job_at
+
+    def __call__(self, *addresses: int, rouse: bool = True) -> None:
+        """Run it on what lies at these addresses, and wait."""
+        pointers, counters = self._pointers(*addresses), _COUNTERS()
+        standby.run(
+            self.kernel, self._job_at, ctypes.addressof(pointers), ctypes.addressof(counters), self.threads, rouse
+        )
+
+
+class Loop:
+    """A function with named `numbers` and `arrays`, and a body per unit of work: `body(writer, unit)`."""
+
+    def __init__(
+        self, numbers: Sequence[str], arrays: Sequence[str], width: int, body: Callable[[Function, str], object]
+    ) -> None:
+        w = Function(width, ("units", *numbers), arrays)
+        w.units("%units", lambda unit: body(w, unit))
+        self._kernel = w.compiled()
+
+    def __call__(
+        self, units: int, numbers: Sequence[int], arrays: Sequence[np.ndarray[Any, Any]], threads: int | None = None
+    ) -> None:
+        """Run it for the units below `units`; by as many threads as a call may use, if it is not said how many."""
+        threads = min(units, thread_count() if threads is None else threads)
+        Call(self._kernel, (units, *numbers), len(arrays), threads)(*[address(a) for a in arrays])

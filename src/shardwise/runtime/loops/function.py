@@ -1,0 +1,59 @@
+"""`Function`: an LLVM function that threads run together, with its module.
+
+``void name(i64 *job, void **pointers, i64 *counter)``: the job's numbers and the pointers have names, which are registers in the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from shardwise.runtime.loops.write import Writer
+from shardwise.runtime.machine import llvm
+from shardwise.runtime.machine.lanes import TYPES
+
+Kernel = Callable[..., None]  # (job, pointers, counter): addresses
+
+
+def lanes_of(*dtypes: str) -> int:
+    """Lanes of a register of 32-bit values; fewer where all these types are wider. Narrow types are computed 32 bits wide."""
+    return llvm.target().bytes // (8 if {TYPES[d] for d in dtypes} <= {"double", "i64"} else 4)
+
+
+class Function(Writer):
+    """The body of one function. `numbers` name the job's first words, `pointers` the first pointers."""
+
+    def __init__(
+        self, width: int, numbers: Sequence[str] = (), pointers: Sequence[str] = (), wide: bool | None = None
+    ) -> None:
+        super().__init__(width, llvm.target().wide if wide is None else wide)
+        self.start("entry")
+        for i, name in enumerate(numbers):
+            self.field(name, "%job", i, "i64")
+        for i, name in enumerate(pointers):
+            self.field(name, "%pointers", i, "ptr")
+
+    def field(self, name: str, table: str, index: int, kind: str) -> str:
+        """The register `name` with word `index` of a table of i64 or of pointers."""
+        self.line(f"%at.{name} = getelementptr {kind}, ptr {table}, i64 {index}")
+        self.line(f"%{name} = load {kind}, ptr %at.{name}, align 8")
+        return f"%{name}"
+
+    def text(self, name: str = "kernel") -> str:
+        """The module; the body is complete."""
+        signature = f"define void @{name}(ptr noalias %job, ptr noalias %pointers, ptr %counter)"
+        return module(self, f"{signature} #0 {{\n{self.body()}\n  ret void\n}}")
+
+    def compiled(self) -> Kernel:
+        """The function in machine code."""
+        return llvm.compile_kernel("kernel", self.text())
+
+
+def module(w: Writer, definition: str) -> str:
+    """A module with a function, all that it names, the vectors that it may use, and the marks of branches and stores."""
+    bits = 512 if w.wide else 256
+    declared = "\n".join(w.declared.values())
+    return (
+        f"{declared}\n{definition}\n"
+        f'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" }}\n'
+        '!0 = !{!"branch_weights", i32 1, i32 100000}\n!1 = !{i32 1}\n'
+    )

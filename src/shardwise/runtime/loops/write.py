@@ -1,0 +1,215 @@
+"""`Writer`: vectors in memory, beside the instructions of `Lanes` and the loops of `Flow`.
+
+Fused loops, small programs, products and the ops' own kernels read and write vectors with it, row by row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from shardwise.runtime.machine.flow import is_known
+from shardwise.runtime.machine.lanes import STORED, Lane, Lanes, itemsize
+
+Shape = tuple[int, ...]
+Steps = Sequence[int | str]  # bytes between neighbours along each dim: a number, or a register
+
+STREAMED = "nontemporal"  # stores that bypass the cache; the address is a multiple of the vector's bytes
+
+
+class Writer(Lanes):
+    """Writes one function, `width` lanes per vector at present."""
+
+    # -- addresses -------------------------------------------------------------------------------------------------------
+
+    def element(self, place: str, index: int | str, dtype: str) -> str:
+        """The address of element `index` of a dense row."""
+        return self.value(f"getelementptr {STORED[dtype]}, ptr {place}, i64 {index}", "p")
+
+    def prefetch(self, place: str, writes: bool, locality: int = 3) -> None:
+        """Ask for the cache line at an address."""
+        self.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 {int(writes)}, i32 {locality}, i32 1)")
+
+    # -- loops ----------------------------------------------------------------------------------------------------------
+
+    def accumulate(
+        self,
+        begin: int | str,
+        end: int | str,
+        body: Callable[[str, list[Lane]], Sequence[Lane]],
+        start: Sequence[Lane],
+        step: int | str = 1,
+        *,
+        occurs: bool = True,
+    ) -> list[Lane]:
+        """`loop` with vectors of the present width for values."""
+
+        def lanes(refs: Sequence[str]) -> list[Lane]:
+            return [Lane(ref, x.dtype) for ref, x in zip(refs, start, strict=True)]
+
+        def round_(i: str, refs: list[str]) -> list[str]:
+            return [x.ref for x in body(i, lanes(refs))]
+
+        carried = [(self.vector(x.type), x.ref) for x in start]
+        return lanes(self.loop(begin, end, round_, carried, step, occurs=occurs))
+
+    # -- rows of elements ------------------------------------------------------------------------------------------------
+
+    def row(self, count: int | str, body: Callable[[str], object], *, occurs: bool = True) -> None:
+        """`body(first element)` for the vectors of a row of at least `width` elements; the last one ends with the row.
+
+        Some elements are computed twice where the width does not divide the row.
+        """
+
+        def vector(i: str, _: list[str]) -> None:
+            body(self.last_fits(i, count))
+
+        self.loop(0, count, vector, step=self.width, occurs=occurs)
+
+    def last_fits(self, first: str, count: int | str) -> str:
+        """Where a vector at element `first` begins so that it ends with the row of `count` elements at the latest."""
+        if is_known(str(count)) and int(count) % self.width == 0:
+            return first
+        return self.least(first, self.integer("sub", count, self.width))
+
+    def parts(self, count: int | str, body: Callable[[str, str | None], object]) -> None:
+        """`body(first element, mask)` for the vectors of a row of any length; the last, incomplete one has a mask."""
+
+        def vector(i: str, _: list[str]) -> None:
+            body(i, None)
+
+        if self.width == 1:
+            self.loop(0, count, vector, occurs=False)
+            return
+        rest = self.integer("urem", count, self.width)
+        whole = self.integer("sub", count, rest)
+        self.loop(0, whole, vector, step=self.width, occurs=False)
+
+        def last() -> None:
+            body(whole, self.below(rest))
+
+        self.branch(self.test("ne", rest, 0), last)
+
+    def below(self, count: str) -> str:
+        """The mask of the first `count` lanes."""
+        few = self.splat(self.value(f"trunc i64 {count} to i32"), "int32")
+        return self.compare("lt", self.sequence("int32"), few).ref
+
+    # -- memory ----------------------------------------------------------------------------------------------------------
+
+    def read(
+        self, place: str, shape: Shape, steps: Steps, dtype: str, mask: str | None = None, other: Lane | None = None
+    ) -> Lane:
+        """The elements at `place` in one register of the present width, ``prod(shape)`` lanes.
+
+        With a `mask`, which dense elements may have, `other` (or 0) is in the lanes that it leaves out.
+        """
+        stored, n = STORED[dtype], math.prod(shape)
+        if _packed(shape, steps, itemsize(dtype)):
+            text = f"load {self.vector(stored)}, ptr {place}, align 1"
+            return self.loaded(
+                self.value(text if mask is None else self._masked(place, dtype, mask, other), "raw"), dtype
+            )
+        if all(m == 1 or s == 0 for m, s in zip(shape, steps, strict=True)):
+            return self.scalar(place, dtype)
+        assert mask is None
+        if len(shape) == 1:
+            return self.loaded(self.gathered(place, str(steps[0]), stored), dtype)
+        if len(shape) == 2 and 0 in steps and 1 not in shape:  # rows that are equal, or rows of equal elements
+            d = list(steps).index(0)
+            part = self.at(shape[1 - d]).read(place, (shape[1 - d],), (steps[1 - d],), dtype)
+            return self.shuffled(part, shape[1 - d], [i // shape[1] if d else i % shape[1] for i in range(n)])
+        raw, read = "poison", dict[int, str]()
+        for lane, offset in enumerate(_offsets(shape, steps)):
+            if offset not in read:
+                at = self.moved(place, 1, offset)
+                read[offset] = self.value(f"load {stored}, ptr {at}, align 1", "one")
+            raw = self.value(f"insertelement <{n} x {stored}> {raw}, {stored} {read[offset]}, i64 {lane}", "raw")
+        return self.loaded(raw, dtype)
+
+    def write(self, x: Lane, place: str, shape: Shape, steps: Steps, mask: str | None = None, hint: str = "") -> None:
+        """Store a register of the present width; with a `mask`, only its lanes; `hint` may be STREAMED."""
+        stored, raw = STORED[x.dtype], self.storable(x)
+        if _packed(shape, steps, itemsize(x.dtype)):
+            if mask is not None:
+                v, name = self.vector(stored), f"llvm.masked.store.{self._suffix(stored)}"
+                self.declare(name, f"declare void @{name}({v}, ptr, i32, {self.vector('i1')})")
+                self.line(f"call void @{name}({v} {raw}, ptr {place}, i32 1, {self.vector('i1')} {mask})")
+                return
+            how = f"align {self.bytes_of(stored)}, !nontemporal !1" if hint == STREAMED else "align 1"
+            self.line(f"store {self.vector(stored)} {raw}, ptr {place}, {how}")
+            return
+        assert mask is None
+        if all(m == 1 or s == 0 for m, s in zip(shape, steps, strict=True)):
+            one = self.value(f"extractelement {self.vector(stored)} {raw}, i64 0", "one")
+            self.line(f"store {stored} {one}, ptr {place}, align 1")
+        elif len(shape) == 1:
+            self.scattered(raw, place, str(steps[0]), stored)
+        else:
+            for lane, offset in enumerate(_offsets(shape, steps)):
+                one = self.value(f"extractelement {self.vector(stored)} {raw}, i64 {lane}", "one")
+                self.line(f"store {stored} {one}, ptr {self.moved(place, 1, offset)}, align 1")
+
+    def load(self, place: str, dtype: str, mask: str | None = None, other: Lane | None = None) -> Lane:
+        """The vector at `place`; `mask` and `other` as in `read`."""
+        return self.read(place, (self.width,), (itemsize(dtype),), dtype, mask, other)
+
+    def store(self, x: Lane, place: str, mask: str | None = None) -> None:
+        """Write a vector; with a `mask`, only its lanes."""
+        self.write(x, place, (self.width,), (itemsize(x.dtype),), mask)
+
+    def gather(self, base: str, indices: Lane, dtype: str) -> Lane:
+        """The elements of a dense row that a vector of int64 names."""
+        stored = STORED[dtype]
+        v, pointers, ones = self.vector(stored), self.vector("ptr"), self.vector("i1")
+        name = f"llvm.masked.gather.{self._suffix(stored)[:-3]}.v{self.width}p0"
+        self.declare(name, f"declare {v} @{name}({pointers}, i32, {ones}, {v})")
+        places = self.value(f"getelementptr {stored}, ptr {base}, {self.vector('i64')} {indices.ref}")
+        whole = "<" + ", ".join(["i1 true"] * self.width) + ">"
+        return self.loaded(
+            self.value(f"call {v} @{name}({pointers} {places}, i32 1, {ones} {whole}, {v} poison)"), dtype
+        )
+
+    def scalar(self, place: str, dtype: str) -> Lane:
+        """One element in all lanes."""
+        return self.loaded(self.value(f"load {STORED[dtype]}, ptr {place}, align 1", "one"), dtype, scalar=True)
+
+    def _masked(self, place: str, dtype: str, mask: str, other: Lane | None) -> str:
+        stored = STORED[dtype]
+        v, name = self.vector(stored), f"llvm.masked.load.{self._suffix(stored)}"
+        kept = "zeroinitializer" if other is None else self.storable(other)
+        self.declare(name, f"declare {v} @{name}(ptr, i32, {self.vector('i1')}, {v})")
+        return f"call {v} @{name}(ptr {place}, i32 1, {self.vector('i1')} {mask}, {v} {kept})"
+
+    def _suffix(self, stored: str) -> str:
+        """How the names of intrinsics on vectors in memory end."""
+        kind = {"half": "f16", "float": "f32", "double": "f64"}.get(stored, stored)
+        return f"v{self.width}{kind}.p0"
+
+    def shuffled(self, lane: Lane, width: int, places: Sequence[int]) -> Lane:
+        """Lanes `places` of a register of `width` lanes, in one of ``len(places)``."""
+        if width == len(places) and all(i == p for i, p in enumerate(places)):
+            return lane
+        self.at(len(places))
+        kind = f"<{width} x {lane.type}>"
+        mask = ", ".join(f"i32 {p}" for p in places)
+        return self.let(f"shufflevector {kind} {lane.ref}, {kind} poison, <{len(places)} x i32> <{mask}>", lane.dtype)
+
+
+def _packed(shape: Shape, steps: Steps, size: int) -> bool:
+    """Whether elements follow each other in memory."""
+    for n, step in zip(reversed(shape), reversed(steps), strict=True):
+        if n != 1 and step != size:
+            return False
+        size *= n
+    return True
+
+
+def _offsets(shape: Shape, steps: Steps) -> list[int]:
+    out = [0]
+    for n, step in zip(shape, steps, strict=True):
+        if n != 1 and not isinstance(step, int):
+            raise TypeError(f"elements of {len(shape)} dims {shape} lie at known distances only, not {step}")
+        out = [o + i * int(step) for o in out for i in range(n)]
+    return out
