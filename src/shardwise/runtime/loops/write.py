@@ -56,22 +56,42 @@ class Writer(Lanes):
 
     # -- rows of elements ------------------------------------------------------------------------------------------------
 
-    def row(self, count: int | str, body: Callable[[str], object], *, occurs: bool = True) -> None:
-        """`body(first element)` for the vectors of a row of at least `width` elements; the last one ends with the row.
+    def nest(
+        self,
+        extents: Sequence[int | str],
+        places: Sequence[str],
+        steps: Sequence[Steps],
+        inner: Callable[[list[str]], object],
+    ) -> None:
+        """Loops of these extents around `inner(addresses)`; each place moves by its own steps, in bytes, per round of each loop."""
+        if not extents:
+            inner(list(places))
+            return
+
+        def body(i: str, _: list[str]) -> None:
+            here = [self.moved(p, i, own[0]) for p, own in zip(places, steps, strict=True)]
+            self.nest(extents[1:], here, [own[1:] for own in steps], inner)
+
+        self.loop(0, extents[0], body)
+
+    def row(self, count: int | str, body: Callable[[str], object], step: int = 0) -> None:
+        """`body(first element)` for the vectors of a row of at least `step` elements, else `width`; the last one ends with the row.
 
         Some elements are computed twice where the width does not divide the row.
         """
 
         def vector(i: str, _: list[str]) -> None:
-            body(self.last_fits(i, count))
+            body(self.last_fits(i, count, step))
 
-        self.loop(0, count, vector, step=self.width, occurs=occurs)
+        step = step or self.width
+        self.loop(0, count, vector, step=step)
 
-    def last_fits(self, first: str, count: int | str) -> str:
+    def last_fits(self, first: str, count: int | str, width: int = 0) -> str:
         """Where a vector at element `first` begins so that it ends with the row of `count` elements at the latest."""
-        if is_known(str(count)) and int(count) % self.width == 0:
+        width = width or self.width
+        if is_known(str(count)) and int(count) % width == 0:
             return first
-        return self.least(first, self.integer("sub", count, self.width))
+        return self.least(first, self.integer("sub", count, width))
 
     def parts(self, count: int | str, body: Callable[[str, str | None], object]) -> None:
         """`body(first element, mask)` for the vectors of a row of any length; the last, incomplete one has a mask."""

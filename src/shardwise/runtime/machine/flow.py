@@ -93,6 +93,15 @@ class Flow:
             return str(min(int(x), int(y)))
         return self.pick(self.test("slt" if signed else "ult", x, y), x, y)
 
+    def clamp(self, x: str, low: int, high: int | str) -> str:
+        """An i64 moved to the nearest one within bounds."""
+        x = self.pick(self.test("slt", x, low), low, x)
+        return self.pick(self.test("sgt", x, high), high, x)
+
+    def from_end(self, x: str, n: int | str) -> str:
+        """A position of which a negative one counts from the end of `n` elements."""
+        return self.pick(self.test("slt", x, 0), self.integer("add", x, n), x)
+
     def split(self, number: str, extents: Sequence[int | str]) -> list[str]:
         """The index per loop of the element `number` of nested loops with these extents; the first counts on without end."""
         found: list[str] = []
@@ -132,7 +141,8 @@ class Flow:
         begin, end = str(begin), str(end)
         if is_known(begin) and is_known(end) and is_known(str(step)):
             rounds = len(range(int(begin), int(end), int(step)))
-            occurs = rounds > 0
+            if rounds == 0:
+                return [first for _, first in carried]
             if rounds == 1:
                 return list(body(begin, [first for _, first in carried]) or ())
         if not occurs:
@@ -222,6 +232,21 @@ class Flow:
             self.value(f"phi {kind} " + ", ".join(f"[ {values[k]}, %{label} ]" for values, label in ways), "if")
             for k, kind in enumerate(kinds)
         ]
+
+    def choose(
+        self, number: str, ways: Sequence[Callable[[], Sequence[str]]], kinds: Sequence[str] = (), first: int = 0
+    ) -> list[str]:
+        """The values, of these LLVM types, of the way whose place among `ways`, counted from `first`, is nearest to an i64."""
+        if len(ways) == 1:
+            return list(ways[0]())
+        half = len(ways) // 2
+        low, high = ways[:half], ways[half:]
+        return self.branch(
+            self.test("slt", number, first + half),
+            lambda: self.choose(number, low, kinds, first),
+            lambda: self.choose(number, high, kinds, first + half),
+            kinds,
+        )
 
     def returns(self, condition: str, value: str = "void", mark: str = RARE) -> None:
         """Leave the function with a value where an i1 is set."""

@@ -17,14 +17,15 @@ import numpy as np
 from shardwise.base.dtypes import physical
 from shardwise.ir import ShapedArray, exact_items
 from shardwise.ir.op import Emit
-from shardwise.runtime.machine.lanes import STORED, TYPES, Lane, Lanes, scalar_text
+from shardwise.runtime.loops.write import Writer
+from shardwise.runtime.machine.flow import RARE
+from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes, itemsize, scalar_text
 
 SMALL = 16  # elements that a register holds at most
 _STACK = 1 << 15  # bytes of scratch memory that may lie on the stack
 _OUTLINED = 10  # cost from which on an op that is met often becomes a function
 
 Shape = tuple[int, ...]
-Body = Callable[[str, list[str]], Sequence[str]]
 
 
 class Unwritable(Exception):
@@ -83,13 +84,6 @@ def _dtype_name(dtype: Any) -> str:
     return physical(dtype).name  # NumPy puts it together each time
 
 
-@functools.cache
-def itemsize(dtype: str) -> int:
-    """Bytes of an element in memory."""
-    stored = STORED[dtype]
-    return {"half": 2, "float": 4, "double": 8}.get(stored, 0) or int(stored[1:]) // 8
-
-
 def dense_steps(shape: Shape, size: int) -> Shape:
     """Bytes between neighbours of an array in C order."""
     steps = []
@@ -99,7 +93,7 @@ def dense_steps(shape: Shape, size: int) -> Shape:
     return tuple(reversed(steps))
 
 
-class Code(Lanes):
+class Code(Writer):
     """Writes one function for values with `lead` leading dims; `vector` is the bytes of a register."""
 
     def __init__(self, lead: int, vector: int, wide: bool) -> None:
@@ -109,110 +103,27 @@ class Code(Lanes):
         self.arena = 0  # bytes of scratch memory
         self.polls = False
         self.met: dict[Any, int] = {}  # how often the program has an op
-        self._by_width = {1: self._constants}
         self._functions: dict[Any, str] = {}
         self._free: dict[int, list[int]] = {}
         self._recent: list[Buffer] = []
-        self._outer: list[tuple[list[Any], list[str]]] = []  # per loop around: where code before it goes, and its label
         self.start("entry")
-
-    def at(self, width: int) -> Code:
-        """Write vectors of that many lanes from here on."""
-        self.width = width
-        self._constants = self._by_width.setdefault(width, {})
-        return self
 
     def lanes_per_vector(self, dtypes: Iterable[str]) -> int:
         """Lanes of a register of 32-bit values, fewer where all are wider."""
         return self.register // (8 if {TYPES[d] for d in dtypes} <= {"double", "i64"} else 4)
 
-    def new(self, text: str, hint: str = "t") -> str:
-        """Append an instruction with a scalar result: its name."""
-        name = f"%{self.name(hint)}"
-        self.line(f"{name} = {text}")
-        return name
-
-    def text(self) -> str:
-        """All that was written."""
-        return "\n".join(_flat(self.lines))
-
     # -- control -----------------------------------------------------------------------------------------------------------
-
-    def slot(self) -> list[Any]:
-        """A place among the lines that is filled later."""
-        made: list[Any] = []
-        self.lines.append(made)  # type: ignore[arg-type]
-        return made
-
-    def jump(self, label: str) -> None:
-        """Go on in a new block."""
-        self.line(f"br label %{label}")
-        self.start(label)
-
-    def loop(self, n: int, carried: Sequence[tuple[str, str]], body: Body) -> list[str]:
-        """`n` (at least 1) rounds of `body(number, carried values) -> next values`; carried are (type, first value). -> the last values."""
-        if n == 1:
-            return list(body("0", [first for _, first in carried]))
-        tag = self.name("loop")
-        self.jump(f"{tag}.before")
-        before, label = self.slot(), [self.label]
-        self.line(f"br label %{tag}.enter")
-        self.start(f"{tag}.enter")
-        self.line(f"br label %{tag}")
-        self.start(tag)
-        phis = self.slot()
-        names = [f"%{tag}.c{k}" for k in range(len(carried))]
-        self._outer.append((before, label))
-        nexts = list(body(f"%{tag}.i", names))
-        self._outer.pop()
-        self.line(f"%{tag}.next = add i64 %{tag}.i, 1")
-        self.line(f"%{tag}.again = icmp ult i64 %{tag}.next, {n}")
-        self.line(f"br i1 %{tag}.again, label %{tag}, label %{tag}.exit")
-        first = f"%{tag}.enter"
-        phis.append(f"  %{tag}.i = phi i64 [ 0, {first} ], [ %{tag}.next, %{self.label} ]")
-        for (kind, start), name, after in zip(carried, names, nexts, strict=True):
-            phis.append(f"  {name} = phi {kind} [ {start}, {first} ], [ {after}, %{self.label} ]")
-        self.start(f"{tag}.exit")
-        return nexts
-
-    def repeat(
-        self,
-        carried: Sequence[tuple[str, str]],
-        test: Callable[[list[str]], str],
-        body: Callable[[list[str]], Sequence[str]],
-    ) -> list[str]:
-        """Rounds of `body(carried values) -> next values` while the i1 `test(carried values)` holds. -> the last values."""
-        tag = self.name("while")
-        self.jump(f"{tag}.before")
-        before, label = self.slot(), [self.label]
-        self.line(f"br label %{tag}.enter")
-        self.start(f"{tag}.enter")
-        self.line(f"br label %{tag}")
-        self.start(tag)
-        phis = self.slot()
-        names = [f"%{tag}.c{k}" for k in range(len(carried))]
-        self._outer.append((before, label))
-        going = test(names)
-        self.line(f"br i1 {going}, label %{tag}.body, label %{tag}.exit")
-        self.start(f"{tag}.body")
-        nexts = body(names)
-        self._outer.pop()
-        for (kind, start), name, after in zip(carried, names, nexts, strict=True):
-            phis.append(f"  {name} = phi {kind} [ {start}, %{tag}.enter ], [ {after}, %{self.label} ]")
-        self.line(f"br label %{tag}")
-        self.start(f"{tag}.exit")
-        return names
 
     def outside(self, write: Callable[[], Value]) -> Value:
         """What `write` makes of values that are there before the loop around, made there; its scratch memory is its own."""
-        if not self._outer:
+        if not self._around:
             return write()
-        slot, label = self._outer[-1]
-        kept = self.lines, self.label, self._free, self._outer
-        self.lines, self.label, self._free, self._outer = slot, label[0], {}, self._outer[:-1]
+        slot, label = self._around[-1]
+        kept = self.lines, self.label, self._free, self._around
+        self.lines, self.label, self._free, self._around = slot, label[0], {}, self._around[:-1]
         made = write()
         label[0] = self.label
-        self.lines, self.label, self._free, self._outer = kept
+        self.lines, self.label, self._free, self._around = kept
         for buffer in made.owners:
             buffer.uses += 1  # for ever
         return made
@@ -220,14 +131,14 @@ class Code(Lanes):
     def polled(self, counter: str, every: int) -> None:
         """Look, in every `every`-th round (a power of two), whether Python has a signal to handle; if that raised, return."""
         self.polls = True
-        tag = self.name("poll")
-        low = self.new(f"and i64 {counter}, {every - 1}")
-        due = self.new(f"icmp eq i64 {low}, {every - 1}")
-        self.line(f"br i1 {due}, label %{tag}, label %{tag}.go, !prof !0")
-        self.start(tag)
-        raised = self.new("call i1 @interrupted(ptr %tools, ptr %held)")
-        self.line(f"br i1 {raised}, label %stopped, label %{tag}.go")
-        self.start(f"{tag}.go")
+        low = self.value(f"and i64 {counter}, {every - 1}")
+        due = self.test("eq", low, every - 1)
+
+        def look() -> list[str]:
+            return [self.value("call i1 @interrupted(ptr %tools, ptr %held)")]
+
+        (raised,) = self.branch(due, look, ["false"], ["i1"], RARE)
+        self.returns(raised, "i32 2")
 
     # -- scratch memory ----------------------------------------------------------------------------------------------------
 
@@ -241,7 +152,7 @@ class Code(Lanes):
             offset, self.arena = self.arena, self.arena + size
         owner = Buffer(offset, size)
         self._recent.append(owner)
-        place = self.new(f"getelementptr i8, ptr %arena, i64 {offset}", "a")
+        place = self.value(f"getelementptr i8, ptr %arena, i64 {offset}", "a")
         return Value(shape, dtype, place=place, steps=dense_steps(shape, itemsize(dtype)), owners=(owner,))
 
     def hold(self, value: Value) -> None:
@@ -313,46 +224,6 @@ class Code(Lanes):
         kind = TYPES[dtype]
         return Lane("<" + ", ".join(f"{kind} {scalar_text(x.item(), kind)}" for x in array.ravel()) + ">", dtype)
 
-    def shuffled(self, lane: Lane, width: int, places: Sequence[int]) -> Lane:
-        """Lanes `places` of a register of `width` lanes, in one of ``len(places)``."""
-        if width == len(places) and all(i == p for i, p in enumerate(places)):
-            return lane
-        self.at(len(places))
-        kind = f"<{width} x {lane.type}>"
-        mask = ", ".join(f"i32 {p}" for p in places)
-        return self.let(f"shufflevector {kind} {lane.ref}, {kind} poison, <{len(places)} x i32> <{mask}>", lane.dtype)
-
-    def read(self, place: str, shape: Shape, steps: Shape, dtype: str) -> Lane:
-        """The elements at `place`, in one register of the present width."""
-        stored, n = STORED[dtype], math.prod(shape)
-        if _packed(shape, steps, itemsize(dtype)):
-            return self.loaded(self.new(f"load {self.vector(stored)}, ptr {place}, align 1", "raw"), dtype)
-        if not any(s for m, s in zip(shape, steps, strict=True) if m != 1):
-            return self.loaded(self.new(f"load {stored}, ptr {place}, align 1", "one"), dtype, scalar=True)
-        if len(shape) == 2 and 0 in steps and 1 not in shape:  # rows that are equal, or rows of equal elements
-            d = steps.index(0)
-            part = self.at(shape[1 - d]).read(place, (shape[1 - d],), (steps[1 - d],), dtype)
-            return self.shuffled(part, shape[1 - d], [i // shape[1] if d else i % shape[1] for i in range(n)])
-        offsets = _offsets(shape, steps)
-        raw, read = "poison", dict[int, str]()
-        for lane, offset in enumerate(offsets):
-            if offset not in read:
-                at = self.new(f"getelementptr i8, ptr {place}, i64 {offset}", "p")
-                read[offset] = self.new(f"load {stored}, ptr {at}, align 1", "one")
-            raw = self.new(f"insertelement <{n} x {stored}> {raw}, {stored} {read[offset]}, i64 {lane}", "raw")
-        return self.loaded(raw, dtype)
-
-    def write(self, lane: Lane, place: str, shape: Shape, steps: Shape) -> None:
-        """Store a register of the present width."""
-        stored, raw = STORED[lane.dtype], self.storable(lane)
-        if _packed(shape, steps, itemsize(lane.dtype)):
-            self.line(f"store {self.vector(stored)} {raw}, ptr {place}, align 1")
-            return
-        for k, offset in enumerate(_offsets(shape, steps)):
-            one = self.new(f"extractelement {self.vector(stored)} {raw}, i64 {k}", "one")
-            at = self.new(f"getelementptr i8, ptr {place}, i64 {offset}", "p")
-            self.line(f"store {stored} {one}, ptr {at}, align 1")
-
     def settled(self, value: Value) -> Value:
         """`value` in a register if it is small and in memory."""
         if value.place and value.size <= SMALL:
@@ -373,15 +244,6 @@ class Code(Lanes):
         into = self.buffer(one.shape, value.dtype)
         self.write(self.lane_of(one), into.place, into.shape, into.steps)
         return into if one is value else replace(into, shape=value.shape, steps=(0,) * len(value.shape))
-
-    def moved(self, place: str, index: str, step: int) -> str:
-        """The address `index` times `step` bytes on."""
-        if index == "0" or not step:
-            return place
-        if index.lstrip("-").isdigit():
-            return self.new(f"getelementptr i8, ptr {place}, i64 {int(index) * step}", "p")
-        offset = self.new(f"mul i64 {index}, {step}", "o") if step != 1 else index
-        return self.new(f"getelementptr i8, ptr {place}, i64 {offset}", "p")
 
     # -- ops -----------------------------------------------------------------------------------------------------------------
 
@@ -411,27 +273,3 @@ class Code(Lanes):
             body = "\n".join(w.lines)
             self.declare(name, f"define internal {result} @{name}({takes}) noinline #0 {{\n{body}\n}}")
         return name
-
-
-def _flat(lines: Iterable[Any]) -> Iterable[str]:
-    for line in lines:
-        if isinstance(line, str):
-            yield line
-        else:
-            yield from _flat(line)
-
-
-def _packed(shape: Shape, steps: Shape, size: int) -> bool:
-    """Whether elements follow each other in memory."""
-    for n, step in zip(reversed(shape), reversed(steps), strict=True):
-        if n != 1 and step != size:
-            return False
-        size *= n
-    return True
-
-
-def _offsets(shape: Shape, steps: Shape) -> list[int]:
-    out = [0]
-    for n, step in zip(shape, steps, strict=True):
-        out = [o + i * step for o in out for i in range(n)]
-    return out

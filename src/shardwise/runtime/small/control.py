@@ -8,7 +8,7 @@ written where they are stacked.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -117,7 +117,7 @@ def scan(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
     def step(i: str, refs: list[str]) -> list[str]:
         row = i
         if params["reverse"] and length > 1:
-            row = code.new(f"sub i64 {length - 1}, {i}", "r")
+            row = code.integer("sub", length - 1, i)
         given = [*values[:a], *loop.values(refs), *[code.settled(_row(code, x, row)) for x in xs]]
         results = Body(code, inner, given, stable, loop.places()).run(
             [*loop.targets(refs), *[_row(code, y, row) for y in ys]]
@@ -130,7 +130,7 @@ def scan(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
     with_held = [*loop.memory(), *xs, *ys]
     for v in with_held:
         code.hold(v)
-    last = code.loop(length, loop.carried(), step)
+    last = code.loop(0, length, step, loop.carried())
     results = [*loop.values(last), *[code.settled(y) for y in ys]]
     for v in with_held:
         code.release(v)
@@ -156,7 +156,7 @@ def mapped(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | 
             store(code, value, _row(code, out, i))
         return []
 
-    code.loop(params["size"], [], step)
+    code.loop(0, params["size"], step)
     for v in held:
         code.release(v)
     return [code.settled(v) for v in made]
@@ -248,14 +248,14 @@ def while_loop(body: Body, eqn: Equation, values: list[Value], wanted: list[Valu
     def going(refs: list[str]) -> str:
         (value,) = Body(code, test, [*values[:a], *loop.values(refs[1:])], a).run()
         lane = code.lane_of(code.aligned(value, 0) if not code.lead else value, value.shape)
-        return code.new(f"extractelement <1 x i1> {lane.ref}, i64 0")
+        return code.value(f"extractelement <1 x i1> {lane.ref}, i64 0")
 
     def round_(refs: list[str]) -> list[str]:
         given = [*values[a:b], *loop.values(refs[1:])]
         results = Body(code, step, given, b - a, loop.places()).run(loop.targets(refs[1:]))
         after = loop.nexts(refs[1:], results)
         code.polled(refs[0], every)
-        return [code.new(f"add i64 {refs[0]}, 1"), *after]
+        return [code.integer("add", refs[0], 1), *after]
 
     for v in loop.memory():
         code.hold(v)
@@ -290,33 +290,23 @@ def cond(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
     memory = [m for m in made if m is not None]
     for m in memory:
         code.hold(m)
-    tag, at, last = code.name("cond"), as_index(code, index), len(branches) - 1
-    for k in range(last):
-        code.line(f"br i1 {code.new(f'icmp sle i64 {at}, {k}')}, label %{tag}.{k}, label %{tag}.not{k}")
-        code.start(f"{tag}.not{k}")
-    ends = []
-    for k in [last, *range(last)]:
-        if k != last:
-            code.start(f"{tag}.{k}")
-        results = Body(code, branches[k], operands).run(made)
-        refs = [
-            code.lane_of(code.aligned(code.settled(r), len(s)), s).ref
-            for r, s, m in zip(results, shapes, made, strict=True)
-            if m is None
-        ]
-        ends.append((code.label, refs))
-        code.line(f"br label %{tag}.end")
-    code.start(f"{tag}.end")
-    out: list[Value] = []
-    small = 0
-    for shape, v, m in zip(shapes, eqn.outputs, made, strict=True):
-        if m is not None:
-            out.append(m)
-            continue
-        n, dtype = math.prod(shape), name_of(v.aval)
-        ways = ", ".join(f"[ {refs[small]}, %{label} ]" for label, refs in ends)
-        out.append(code.of_lane(Lane(code.new(f"phi <{n} x {TYPES[dtype]}> {ways}"), dtype), shape, dtype, n))
-        small += 1
+
+    def way(branch: Program) -> Callable[[], list[str]]:
+        def run() -> list[str]:
+            results = Body(code, branch, operands).run(made)
+            return [
+                code.lane_of(code.aligned(code.settled(r), len(s)), s).ref
+                for r, s, m in zip(results, shapes, made, strict=True)
+                if m is None
+            ]
+
+        return run
+
+    small = [(s, name_of(v.aval)) for s, v, m in zip(shapes, eqn.outputs, made, strict=True) if m is None]
+    kinds = [f"<{math.prod(s)} x {TYPES[dtype]}>" for s, dtype in small]
+    refs = iter(code.choose(as_index(code, index), [way(b) for b in branches], kinds))
+    registers = iter([code.of_lane(Lane(next(refs), dtype), s, dtype, math.prod(s)) for s, dtype in small])
+    out = [next(registers) if m is None else m for m in made]
     for m in memory:
         code.release(m)
     return out

@@ -19,8 +19,9 @@ from shardwise.ir import Equation, Program, ShapedArray, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.codegen import attributes
+from shardwise.runtime.loops.function import module as module_of
 from shardwise.runtime.machine import llvm
+from shardwise.runtime.machine.flow import Flow
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.small.body import Body
@@ -156,10 +157,8 @@ def module(program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], 
     long = cost(program) >= _LONG or _endless(program)
     arrays = len(inputs) + len(outputs)
     for k in range(arrays):
-        code.line(f"%item{k} = getelementptr i8, ptr %given, i64 {_ITEMS + 8 * k}")
-        code.line(f"%array{k} = load ptr, ptr %item{k}, align 8")
-        code.line(f"%field{k} = getelementptr i8, ptr %array{k}, i64 {_DATA}")
-        code.line(f"%data{k} = load ptr, ptr %field{k}, align 8")
+        code.line(f"%array{k} = load ptr, ptr {code.moved('%given', 1, _ITEMS + 8 * k)}, align 8")
+        code.line(f"%data{k} = load ptr, ptr {code.moved(f'%array{k}', 1, _DATA)}, align 8")
     _check_operands(code, len(inputs))
     memory = code.slot()
     if long:
@@ -184,9 +183,7 @@ def module(program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], 
         code.line("call void %back(ptr %now)")
     code.line("ret i32 0")
     if code.polls:
-        code.start("stopped")
-        code.line("ret i32 2")
-        code.declare("interrupted", _INTERRUPTED)
+        code.declare("interrupted", _interrupted())
     if code.scratch:
         memory += [
             f"  %arena.item = getelementptr i8, ptr %given, i64 {_ITEMS + 8 * arrays}",
@@ -198,53 +195,36 @@ def module(program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], 
         memory.append(f"  %arena = alloca [{code.arena} x i8], align 64")
     if long or code.polls:
         memory.append("  %held = alloca ptr, align 8")
-    head = "\n".join(code.declared.values())
-    wide = target.wide
-    text = f"{head}\ndefine i32 @kernel(ptr %given, ptr %tools) #0 {{\n{code.text()}\n}}\n{attributes(wide)}"
-    return text, code.scratch
+    return module_of(code, f"define i32 @kernel(ptr %given, ptr %tools) #0 {{\n{code.body()}\n}}"), code.scratch
 
 
-_INTERRUPTED = """define internal i1 @interrupted(ptr %tools, ptr %held) noinline {
-  %back.at = getelementptr ptr, ptr %tools, i64 1
-  %back = load ptr, ptr %back.at, align 8
-  %state = load ptr, ptr %held, align 8
-  call void %back(ptr %state)
-  %check.at = getelementptr ptr, ptr %tools, i64 2
-  %check = load ptr, ptr %check.at, align 8
-  %raised = call i32 %check()
-  %bad = icmp ne i32 %raised, 0
-  br i1 %bad, label %stop, label %go
-stop:
-  ret i1 true
-go:
-  %save = load ptr, ptr %tools, align 8
-  %new = call ptr %save()
-  store ptr %new, ptr %held, align 8
-  ret i1 false
-}"""
+def _interrupted() -> str:
+    """``interrupted(tools, held)``: let other threads of Python run and look at signals; whether a handler raised."""
+    w = Flow()
+    w.start("entry")
+
+    def tool(number: int) -> str:
+        return w.value(f"load ptr, ptr {w.moved('%tools', number, 8)}, align 8")
+
+    w.line(f"call void {tool(1)}(ptr {w.value('load ptr, ptr %held, align 8')})")
+    raised = w.value(f"call i32 {tool(2)}()")
+    w.returns(w.value(f"icmp ne i32 {raised}, 0"), "i1 true")
+    w.line(f"store ptr {w.value(f'call ptr {tool(0)}()')}, ptr %held, align 8")
+    w.line("ret i1 false")
+    return f"define internal i1 @interrupted(ptr %tools, ptr %held) noinline {{\n{w.body()}\n}}"
 
 
 def _check_operands(code: Code, count: int) -> None:
     """Return 1 unless all operands are in C order, aligned, and of this machine's byte order."""
     good = "true"
     for k in range(count):
-        code.line(f"%flags.at{k} = getelementptr i8, ptr %array{k}, i64 {_FLAGS}")
-        code.line(f"%flags{k} = load i32, ptr %flags.at{k}, align 4")
-        code.line(f"%fit{k} = and i32 %flags{k}, {_FIT}")
-        code.line(f"%fits{k} = icmp eq i32 %fit{k}, {_FIT}")
-        code.line(f"%type.at{k} = getelementptr i8, ptr %array{k}, i64 {_TYPE}")
-        code.line(f"%type{k} = load ptr, ptr %type.at{k}, align 8")
-        code.line(f"%order.at{k} = getelementptr i8, ptr %type{k}, i64 {_ORDER}")
-        code.line(f"%order{k} = load i8, ptr %order.at{k}, align 1")
-        code.line(f"%native{k} = icmp ne i8 %order{k}, {_SWAPPED}")
-        code.line(f"%both{k} = and i1 %fits{k}, %native{k}")
-        code.line(f"%good{k} = and i1 %both{k}, {good}")
-        good = f"%good{k}"
-    code.line(f"%bad = xor i1 {good}, true")
-    code.line("br i1 %bad, label %unfit, label %ready, !prof !0")
-    code.start("unfit")
-    code.line("ret i32 1")
-    code.start("ready")
+        flags = code.value(f"load i32, ptr {code.moved(f'%array{k}', 1, _FLAGS)}, align 4")
+        fits = code.value(f"icmp eq i32 {code.value(f'and i32 {flags}, {_FIT}')}, {_FIT}")
+        dtype = code.value(f"load ptr, ptr {code.moved(f'%array{k}', 1, _TYPE)}, align 8")
+        order = code.value(f"load i8, ptr {code.moved(dtype, 1, _ORDER)}, align 1")
+        native = code.value(f"icmp ne i8 {order}, {_SWAPPED}")
+        good = code.value(f"and i1 {good}, {code.value(f'and i1 {fits}, {native}')}")
+    code.returns(code.value(f"xor i1 {good}, true"), "i32 1")
 
 
 def _met(program: Program) -> dict[Any, int]:

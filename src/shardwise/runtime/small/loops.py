@@ -46,8 +46,7 @@ def each(code: Code, shape: Shape, operands: Sequence[Value], write: Write, into
     results = len(into)
 
     def innermost(places: list[str]) -> None:
-        def step(index: str, _: list[str]) -> list[str]:
-            at = first_of(code, index, tile[0], extents[over])
+        def step(at: str) -> None:
             here = [code.moved(p, at, w.steps[over]) for p, w in zip(places, walks, strict=True)]
             code.at(width)
             read = iter(
@@ -58,11 +57,10 @@ def each(code: Code, shape: Shape, operands: Sequence[Value], write: Write, into
             code.at(width)
             for lane, p, w in zip(made, here[-results:], walks[-results:], strict=True):
                 code.write(Lane(lane.ref, w.dtype), p, tile, w.steps[over:])
-            return []
 
-        code.loop(-(-extents[over] // tile[0]), [], step)
+        code.row(extents[over], step, tile[0])
 
-    _nest(code, extents[:over], walks, [w.place for w in walks], innermost)
+    code.nest(extents[:over], [w.place for w in walks], [w.steps[:over] for w in walks], innermost)
 
 
 def _tile(extents: Shape, lanes: int) -> Shape:
@@ -119,8 +117,8 @@ def running(
         pointwise(code, [first], begun, x.dtype, there)
 
     def step(i: str, _: list[str]) -> list[str]:
-        at = code.new(f"sub i64 {n - 2}, {i}" if reverse else f"add i64 {i}, 1")
-        before = code.new(f"add i64 {at}, 1") if reverse else i
+        at = code.integer("sub", n - 2, i) if reverse else code.integer("add", i, 1)
+        before = code.integer("add", at, 1) if reverse else i
         pointwise(
             code,
             [row(into, before), row(x, at)],
@@ -130,7 +128,7 @@ def running(
         )
         return []
 
-    code.loop(n - 1, [], step)
+    code.loop(0, n - 1, step)
     return code.settled(into)
 
 
@@ -155,40 +153,6 @@ def dense(code: Code, value: Value) -> Value:
     into = code.buffer(value.shape, value.dtype)
     store(code, value, into)
     return into
-
-
-def _nest(
-    code: Code,
-    extents: Sequence[int],
-    walks: Sequence[_Walk],
-    places: list[str],
-    inner: Callable[[list[str]], None],
-    d: int = 0,
-) -> None:
-    """Loops of these extents around `inner(addresses)`."""
-    if d == len(extents):
-        inner(places)
-        return
-
-    def body(index: str, _: list[str]) -> list[str]:
-        here = [code.moved(p, index, w.steps[d]) for p, w in zip(places, walks, strict=True)]
-        _nest(code, extents, walks, here, inner, d + 1)
-        return []
-
-    code.loop(extents[d], [], body)
-
-
-def first_of(code: Code, index: str, width: int, n: int) -> str:
-    """The first element of piece `index` of a row of `n`; the last piece ends with the row."""
-    if n == width:
-        return "0"
-    if index.isdigit():
-        return str(min(int(index) * width, n - width))
-    start = code.new(f"mul i64 {index}, {width}", "j") if width != 1 else index
-    if n % width:
-        inside = code.new(f"icmp ult i64 {start}, {n - width}", "in")
-        start = code.new(f"select i1 {inside}, i64 {start}, i64 {n - width}", "j")
-    return start
 
 
 def _merged(shape: Shape, steps: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
@@ -296,7 +260,7 @@ class _Reduction:
             _Walk(x.place, tuple(x.steps[d] for d in self.rows), x.dtype),
             _Walk(self.into.place, tuple(self.out_step[d] for d in self.rows), self.into.dtype),
         ]
-        _nest(code, extents, walks, [w.place for w in walks], self._row)
+        code.nest(extents, [w.place for w in walks], [w.steps for w in walks], self._row)
 
     def _row(self, places: list[str]) -> None:
         code, x = self.code, self.x
@@ -305,12 +269,10 @@ class _Reduction:
             return
         n, d = x.shape[self.across], self.across
 
-        def step(index: str, _: list[str]) -> list[str]:
-            at = first_of(code, index, self.width, n)
+        def step(at: str) -> None:
             self._result(code.moved(places[0], at, x.steps[d]), code.moved(places[1], at, self.out_step[d]))
-            return []
 
-        code.loop(-(-n // self.width), [], step)
+        code.row(n, step, self.width)
 
     def _result(self, source: str, target: str) -> None:
         """The elements of the result at `target`."""
@@ -350,11 +312,11 @@ class _Reduction:
         n, size = x.shape[self.along], x.itemsize
 
         def vector(i: str, held: list[_Sums]) -> list[_Sums]:
-            at = code.new(f"mul i64 {i}, {width}", "j")
+            at = code.integer("mul", i, width)
             return [self._step(code.moved(source, at, size), at, held[0], size)]
 
         def single(i: str, held: list[_Sums]) -> list[_Sums]:
-            at = code.new(f"add i64 {i}, {n // width * width}", "j")
+            at = code.integer("add", i, n // width * width)
             return [self._step(code.moved(source, at, size), at, held[0], size)]
 
         out = self._looped(n // width, sets[:1], vector)
@@ -365,7 +327,7 @@ class _Reduction:
         value = code.read(place, (sums.width,), (step,), self.x.dtype)
         where = None
         if self.fold.positions:
-            where = code.splat(code.new(f"trunc i64 {position} to i32"), "int32")
+            where = code.splat(code.value(f"trunc i64 {position} to i32"), "int32")
             where = code.add(where, code.sequence("int32")) if self.along is not None else where
         return _Sums(self.fold.step(code, sums.lanes, value, where), sums.width)
 
@@ -380,4 +342,4 @@ class _Reduction:
         def step(i: str, refs: list[str]) -> list[str]:
             return [lane.ref for s in body(i, named(refs)) for lane in s.lanes]
 
-        return named(self.code.loop(n, carried, step))
+        return named(self.code.loop(0, n, step, carried))

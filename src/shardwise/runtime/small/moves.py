@@ -111,8 +111,8 @@ def joined(
         at = numbers.ravel().tolist()
         if numbers.size == 1:
             kind = code.at(n).vector(lane.type)
-            one = code.new(f"extractelement <1 x {lane.type}> {lane.ref}, i64 0")
-            out = code.new(f"insertelement {kind} {out}, {lane.type} {one}, i64 {at[0]}")
+            one = code.value(f"extractelement <1 x {lane.type}> {lane.ref}, i64 0")
+            out = code.value(f"insertelement {kind} {out}, {lane.type} {one}, i64 {at[0]}")
         else:
             spread = [0] * n
             mask = list(range(n))
@@ -123,7 +123,7 @@ def joined(
             if held == [-1] * n:
                 out = wide.ref
             else:
-                out = code.new(
+                out = code.value(
                     f"shufflevector {kind} {out}, {kind} {wide.ref}, <{n} x i32> <{', '.join(f'i32 {m}' for m in mask)}>"
                 )
         for place in at:
@@ -212,19 +212,17 @@ def clamped(code: Code, start: Value, n: int, limit: int, wrap: bool) -> str:
     """A computed position as an i64 in 0..limit; a negative one counts from `n` if `wrap`."""
     at = as_index(code, start)
     if wrap and start.dtype.startswith("int"):
-        negative = code.new(f"icmp slt i64 {at}, 0")
-        at = code.new(f"select i1 {negative}, i64 {code.new(f'add i64 {at}, {n}')}, i64 {at}")
-    at = code.new(f"select i1 {code.new(f'icmp slt i64 {at}, 0')}, i64 0, i64 {at}")
-    return code.new(f"select i1 {code.new(f'icmp sgt i64 {at}, {limit}')}, i64 {limit}, i64 {at}")
+        at = code.from_end(at, n)
+    return code.clamp(at, 0, limit)
 
 
 def as_index(code: Code, x: Value) -> str:
     """An integer scalar as an i64; uint64 beyond its range as the largest."""
     lane = code.lane_of(replace(x, shape=(1,)) if x.shape else x, (1,) if x.shape else ())
-    one = code.new(f"extractelement <1 x {lane.type}> {lane.ref}, i64 0")
+    one = code.value(f"extractelement <1 x {lane.type}> {lane.ref}, i64 0")
     if lane.bits < 64:
-        return code.new(f"{'sext' if lane.signed else 'zext'} {lane.type} {one} to i64")
+        return code.value(f"{'sext' if lane.signed else 'zext'} {lane.type} {one} to i64")
     if lane.signed:
         return one
     most = (1 << 63) - 1
-    return code.new(f"select i1 {code.new(f'icmp ugt i64 {one}, {most}')}, i64 {most}, i64 {one}")
+    return code.least(one, most, signed=False)

@@ -17,7 +17,7 @@ import numpy as np
 from shardwise.ir import Equation
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import SMALL, Code, Shape, Value, name_of
-from shardwise.runtime.small.loops import first_of, store
+from shardwise.runtime.small.loops import store
 
 LARGEST = 1 << 21  # multiplications of a product that is written out
 _ROWS = 4  # of the result in a tile
@@ -140,38 +140,22 @@ class _Tiles:
         self.rows = min(_ROWS if n > self.width else 2 * _ROWS, m)
 
     def write(self, loops: Shape) -> None:
-        self._batches(loops, [self.left.place, self.right.place, self.out.place], 0)
-
-    def _batches(self, loops: Shape, places: list[str], d: int) -> None:
-        if d == len(loops):
-            self._rows(places)
-            return
-        code = self.code
-
-        def body(i: str, _: list[str]) -> list[str]:
-            steps = (self.left.loops[d], self.right.loops[d], self.out.loops[d])
-            self._batches(loops, [code.moved(p, i, s) for p, s in zip(places, steps, strict=True)], d + 1)
-            return []
-
-        code.loop(loops[d], [], body)
+        operands = self.left, self.right, self.out
+        self.code.nest(loops, [x.place for x in operands], [x.loops for x in operands], self._rows)
 
     def _rows(self, places: list[str]) -> None:
         code, columns = self.code, self.width * self.vectors
 
-        def across(j: str, _: list[str]) -> list[str]:
-            at = first_of(code, j, columns, self.n)
+        def across(at: str) -> None:
             right = code.moved(places[1], at, self.right.free)
             into = code.moved(places[2], at, self.out.con)
 
-            def down(i: str, _: list[str]) -> list[str]:
-                row = first_of(code, i, self.rows, self.m)
+            def down(row: str) -> None:
                 self._tile(code.moved(places[0], row, self.left.free), right, code.moved(into, row, self.out.free))
-                return []
 
-            code.loop(-(-self.m // self.rows), [], down)
-            return []
+            code.row(self.m, down, self.rows)
 
-        code.loop(-(-self.n // columns), [], across)
+        code.row(self.n, across, columns)
 
     def _tile(self, left: str, right: str, into: str) -> None:
         code, width = self.code, self.width
@@ -200,7 +184,7 @@ class _Tiles:
                 ]
             return out
 
-        sums = code.loop(self.k, [(kind, zero)] * size, step)
+        sums = code.loop(0, self.k, step, [(kind, zero)] * size)
         code.at(width)
         for r in range(self.rows):
             for v in range(self.vectors):

@@ -11,7 +11,6 @@ import numpy as np
 from shardwise.ir import Equation
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import SMALL, Code, Shape, Value
-from shardwise.runtime.small.loops import first_of
 
 LARGEST = 1 << 17  # multiplications of systems that are written out; LAPACK's blocks do better beyond
 
@@ -63,18 +62,16 @@ class _Substitution:
             self.write(d + 1, [code.moved(p, index, s) for p, s in zip(places, steps, strict=True)])
             return []
 
-        code.loop(self.loops[d], [], body)
+        code.loop(0, self.loops[d], body)
 
     def _columns(self, places: Sequence[str]) -> None:
         """Vector after vector of right-hand sides; the last one ends with the row."""
         code, (_, b, x) = self.code, self.values
 
-        def vector(index: str, _: list[str]) -> list[str]:
-            at = first_of(code, index, self.width, self.k)
+        def vector(at: str) -> None:
             self._rows(places[0], code.moved(places[1], at, b.steps[-1]), code.moved(places[2], at, x.steps[-1]))
-            return []
 
-        code.loop(-(-self.k // self.width), [], vector)
+        code.row(self.k, vector, self.width)
 
     def _rows(self, a: str, b: str, x: str) -> None:
         code, (matrix, side, out) = self.code, self.values
@@ -85,32 +82,28 @@ class _Substitution:
             code.at(self.width)
             rest = self._read(code.moved(b, i, side.steps[-2]), side)
 
-            def going(carried: list[str]) -> str:
-                return code.new(f"icmp ult i64 {carried[0]}, {index}")
-
-            def known(carried: list[str]) -> list[str]:
-                j = self._place(carried[0])
+            def subtract(j: str, carried: list[str]) -> list[str]:
+                j = self._place(j)
                 code.at(self.width)
                 factor = self._scalar(code.moved(line, j, matrix.steps[-1]))
                 value = self._read(code.moved(x, j, out.steps[-2]), out)
-                less = code.fma(code.neg(factor), value, Lane(carried[1], out.dtype))
-                return [code.new(f"add i64 {carried[0]}, 1"), less.ref]
+                return [code.fma(code.neg(factor), value, Lane(carried[0], out.dtype)).ref]
 
-            kind = code.vector(rest.type)
-            done = Lane(code.repeat([("i64", "0"), (kind, rest.ref)], going, known)[1], out.dtype)
+            carried = [(code.vector(rest.type), rest.ref)]
+            done = Lane(code.loop(0, index, subtract, carried, occurs=False)[0], out.dtype)
             code.at(self.width)
             if not self.unit:
                 done = code.div(done, self._scalar(code.moved(line, i, matrix.steps[-1])))
             code.write(done, code.moved(x, i, out.steps[-2]), (self.width,), (out.steps[-1],))
             return []
 
-        code.loop(self.n, [], row)
+        code.loop(0, self.n, row)
 
     def _place(self, index: str) -> str:
         """The row that is solved at that turn: from the top, or from the bottom."""
         if self.lower:
             return index
-        return str(self.n - 1 - int(index)) if index.isdigit() else self.code.new(f"sub i64 {self.n - 1}, {index}")
+        return self.code.integer("sub", self.n - 1, index)
 
     def _read(self, place: str, value: Value) -> Lane:
         return self.code.read(place, (self.width,), (value.steps[-1],), value.dtype)

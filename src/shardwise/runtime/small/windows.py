@@ -142,7 +142,7 @@ def _each_vector(code: Code, indices: Value, batch: Shape, one: Callable[[list[s
                 at([*position, i], code.moved(place, i, steps[len(position)]))
                 return []
 
-            code.loop(batch[len(position)], [], body)
+            code.loop(0, batch[len(position)], body)
             return
         starts = [
             replace(source, shape=(), steps=(), place=code.moved(place, "1", i * steps[-1])) for i in range(count)
@@ -167,23 +167,13 @@ def _placed(
     for start, n, limit in zip(starts, sizes, limits, strict=True):
         at = start
         if wrap:
-            negative = code.new(f"icmp slt i64 {at}, 0")
-            at = code.new(f"select i1 {negative}, i64 {code.new(f'add i64 {at}, {n}')}, i64 {at}")
+            at = code.from_end(at, n)
         if clips:
-            at = code.new(f"select i1 {code.new(f'icmp slt i64 {at}, 0')}, i64 0, i64 {at}")
-            clamped.append(code.new(f"select i1 {code.new(f'icmp sgt i64 {at}, {limit}')}, i64 {limit}, i64 {at}"))
+            clamped.append(code.clamp(at, 0, limit))
             continue
         clamped.append(at)
-        good = code.new(f"and i1 {good}, {code.new(f'icmp ule i64 {at}, {limit}')}")
+        good = code.value(f"and i1 {good}, {code.test('ule', at, limit)}")
     if good == "true":
         inside(clamped)
         return
-    tag = code.name("window")
-    code.line(f"br i1 {good}, label %{tag}.in, label %{tag}.out")
-    code.start(f"{tag}.in")
-    inside(clamped)
-    code.line(f"br label %{tag}.end")
-    code.start(f"{tag}.out")
-    outside()
-    code.line(f"br label %{tag}.end")
-    code.start(f"{tag}.end")
+    code.branch(good, lambda: inside(clamped), outside)
