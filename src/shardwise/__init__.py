@@ -57,8 +57,8 @@ from shardwise.sharding import process_count as process_count
 from shardwise.sharding import process_index as process_index
 from shardwise.sharding import process_indices as process_indices
 from shardwise.sharding import set_mesh as set_mesh
-from shardwise.transforms.jit.jit import clear_caches as clear_caches
 from shardwise.transforms.jit.jit import jit as jit
+from shardwise.transforms.jit.wrapped import clear_caches as clear_caches
 
 __version__ = "0.1.0"
 
@@ -76,7 +76,7 @@ _LAZY_NAMES = {
     **dict.fromkeys(("closure_convert", "custom_gradient", "custom_jvp", "custom_vjp"),
                     "shardwise.transforms.derivatives.custom_derivatives"),
     **dict.fromkeys(("checkpoint", "checkpoint_policies", "remat"), "shardwise.transforms.derivatives.checkpoint"),
-    "eval_shape": "shardwise.transforms.jit.aot", "make_jaxpr": "shardwise.transforms.jit.aot",
+    "eval_shape": "shardwise.transforms.jit.jaxpr", "make_jaxpr": "shardwise.transforms.jit.jaxpr",
     "pmap": "shardwise.transforms.manual.pmap", "reshard": "shardwise.transforms.manual.explicit",
     "shard_map": "shardwise.transforms.manual.shard_map", "smap": "shardwise.transforms.manual.shard_map",
     "block_until_ready": "shardwise.transforms.tracing.blocking", "effects_barrier": "shardwise.transforms.tracing.blocking",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise import numpy
 from shardwise.ir import Array
 
 __all__ = ["from_dlpack", "is_supported_dtype", "to_dlpack"]
@@ -13,9 +14,7 @@ __all__ = ["from_dlpack", "is_supported_dtype", "to_dlpack"]
 
 def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Array:
     """An array of anything with ``__dlpack__``, on `device` or the default one; see `shardwise.numpy.from_dlpack`."""
-    from shardwise.numpy import from_dlpack
-
-    return from_dlpack(external_array, device=device, copy=copy)
+    return numpy.from_dlpack(external_array, device=device, copy=copy)
 
 
 def to_dlpack(

@@ -16,7 +16,7 @@ FILES = {
     2: [
         "transforms/manual/test_shard_map_grad.py",
         "transforms/manual/test_explicit_grad.py",
-        "transforms/jit/test_aot.py",
+        "transforms/jit/test_stages.py",
         "numpy/test_core_shardings.py",
         "random/test_sharded.py",
     ],

@@ -17,7 +17,7 @@ import numpy as np
 from shardwise import lax, nn, random
 from shardwise import numpy as jnp
 from shardwise.nn.initializers import glorot_normal, normal, ones, zeros
-from shardwise.transforms.jit.aot import eval_shape
+from shardwise.transforms.jit.jaxpr import eval_shape
 
 InitFun = Callable[..., tuple[Any, Any]]
 Layer = tuple[InitFun, Callable[..., Any]]

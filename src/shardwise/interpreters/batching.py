@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from shardwise import numpy
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import full_in_front as _full_in_front
 from shardwise.ops.shapes.broadcast import broadcast as _broadcast
@@ -32,9 +33,7 @@ def broadcast(x: Any, size: int, axis: int) -> Any:
 
 def moveaxis(x: Any, src: int, dst: int) -> Any:
     """`x` with dim `src` at position `dst`."""
-    from shardwise.numpy import moveaxis
-
-    return moveaxis(x, src, dst)
+    return numpy.moveaxis(x, src, dst)
 
 
 def defvectorized(primitive: Primitive) -> None:

@@ -20,6 +20,7 @@ from shardwise.ops.devices.barrier import optimization_barrier as optimization_b
 from shardwise.ops.devices.parallel import *  # noqa: F403
 from shardwise.ops.elementwise import *  # noqa: F403
 from shardwise.ops.elementwise.special import *  # noqa: F403
+from shardwise.ops.indexing.apply import *  # noqa: F403
 from shardwise.ops.indexing.gather import *  # noqa: F403
 from shardwise.ops.indexing.scatter import *  # noqa: F403
 from shardwise.ops.indexing.slicing import *  # noqa: F403

@@ -14,6 +14,7 @@ from shardwise import lax
 from shardwise.base.dtypes import default_dtype
 from shardwise.engine.device_put import place_created
 from shardwise.ir import Array, literal
+from shardwise.numpy import reductions
 from shardwise.numpy._promote import (
     Value,
     array,
@@ -181,11 +182,9 @@ def diagflat(v: Any, k: int = 0) -> Array:
 
 def trace(a: Any, offset: Any = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
     """The sums of the diagonals of `a` in the plane of two axes."""
-    from shardwise.numpy.reductions import sum
-
     no_out("trace", out)
     wanted = requested("trace", dtype)
-    return sum(_diagonal(a, offset, axis1, axis2), axis=-1, dtype=wanted)
+    return reductions.sum(_diagonal(a, offset, axis1, axis2), axis=-1, dtype=wanted)
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:

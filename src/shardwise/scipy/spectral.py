@@ -17,6 +17,7 @@ from shardwise import numpy as jnp
 from shardwise.base.dtypes import issubdtype, to_complex
 from shardwise.ir import Array
 from shardwise.numpy._promote import canonical_axis
+from shardwise.scipy import trends
 
 __all__ = ["csd", "istft", "stft", "welch"]
 
@@ -74,10 +75,8 @@ def _overlapped(frames: Any, step: int) -> Any:
 
 
 def _detrended(frames: Any, detrend: Any) -> Any:
-    from shardwise.scipy.signal import detrend as remove
-
     if isinstance(detrend, str):
-        return remove(frames, -1, detrend)
+        return trends.detrend(frames, -1, detrend)
     if callable(detrend):
         return detrend(frames)
     if detrend:

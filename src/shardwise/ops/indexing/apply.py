@@ -17,6 +17,8 @@ from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Rule
 
+__all__ = ["scatter_apply"]
+
 DimAxes = tuple[Axes, ...]
 
 # In `update_shape`, the size of a window dim that has the whole operand dim, however that is split.
@@ -160,4 +162,37 @@ def apply_at(
         operand_axes=None,
         update_axes=(),
         combine="",
+    )
+
+
+def scatter_apply(
+    operand: Array,
+    scatter_indices: Array,
+    func: Callable[[Array], Array],
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    update_shape: Sequence[int] = (),
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """`operand` with elementwise `func` applied to the elements in the windows at `scatter_indices`.
+
+    An element that lies in k windows gets `func` k times. `update_shape` is the shape that updates would have.
+    """
+    x, indices = as_array(operand), as_array(scatter_indices)
+    updates = ShapedArray(update_shape, x.dtype)
+    scatter_p.type_rule(
+        x.aval, indices.aval, updates, dimension_numbers=dimension_numbers, operand_axes=None, combine="apply"
+    )
+    return apply_at(
+        x,
+        indices,
+        func,
+        dimension_numbers,
+        tuple(update_shape),
+        wrap_negative=False,
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices,
+        mode=mode,
     )

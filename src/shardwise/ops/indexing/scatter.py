@@ -41,7 +41,6 @@ __all__ = [
     "ScatterDimensionNumbers",
     "scatter",
     "scatter_add",
-    "scatter_apply",
     "scatter_max",
     "scatter_min",
     "scatter_mul",
@@ -351,38 +350,3 @@ scatter_sub = _public("sub", "subtracted")
 scatter_mul = _public("mul", "multiplied")
 scatter_min = _public("min", "combined by minimum")
 scatter_max = _public("max", "combined by maximum")
-
-
-def scatter_apply(
-    operand: Array,
-    scatter_indices: Array,
-    func: Callable[[Array], Array],
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    update_shape: Sequence[int] = (),
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """`operand` with elementwise `func` applied to the elements in the windows at `scatter_indices`.
-
-    An element that lies in k windows gets `func` k times. `update_shape` is the shape that updates would have.
-    """
-    from shardwise.ops.indexing.apply import apply_at
-
-    x, indices = as_array(operand), as_array(scatter_indices)
-    updates = ShapedArray(update_shape, x.dtype)
-    scatter_p.type_rule(
-        x.aval, indices.aval, updates, dimension_numbers=dimension_numbers, operand_axes=None, combine="apply"
-    )
-    return apply_at(
-        x,
-        indices,
-        func,
-        dimension_numbers,
-        tuple(update_shape),
-        wrap_negative=False,
-        indices_are_sorted=indices_are_sorted,
-        unique_indices=unique_indices,
-        mode=mode,
-    )

@@ -14,6 +14,7 @@ from shardwise.base import config
 from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, ShapedArray, bind, define_op, literal
 from shardwise.ir.key_uses import DRAWS
+from shardwise.ops.elementwise import binary
 from shardwise.ops.elementwise.special import random_gamma_grad
 from shardwise.ops.elementwise.unary import exp
 from shardwise.ops.random.random_floats import erf_inv_block, unit_floats_block
@@ -109,16 +110,14 @@ def _sample(draws: Draws, keys: Block, alpha: Block, log_space: bool) -> Block:
 def _random_gamma_jvp(
     primals: tuple[Any, ...], tangents: tuple[Any, ...], *, log_space: bool, partitionable: bool
 ) -> tuple[Any, Any]:
-    from shardwise.ops.elementwise.binary import div, max, mul
-
     out = bind(random_gamma_p, *primals, log_space=log_space, partitionable=partitionable)
     tangent = tangents[1]
     if tangent is None:
         return out, None
     alpha = primals[1]
-    sample = max(exp(out), literal(finfo(out.dtype).tiny, out.dtype)) if log_space else out
+    sample = binary.max(exp(out), literal(finfo(out.dtype).tiny, out.dtype)) if log_space else out
     slope = random_gamma_grad(alpha, sample)
-    return out, mul(tangent, div(slope, sample) if log_space else slope)
+    return out, binary.mul(tangent, binary.div(slope, sample) if log_space else slope)
 
 
 random_gamma_p = define_op(

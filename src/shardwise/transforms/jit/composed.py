@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from shardwise.engine.array import ArrayImpl
 from shardwise.ir import exact, exact_items, is_eager
-from shardwise.transforms.jit.jit import JitWrapped, jit
+from shardwise.transforms.jit.jit import jit
+from shardwise.transforms.jit.wrapped import JitWrapped
 
 F = TypeVar("F", bound=Callable[..., Any])
 _VARIANTS = 256  # combinations of further arguments that are kept per function

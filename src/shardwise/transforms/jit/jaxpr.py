@@ -1,6 +1,7 @@
-"""Programs as users see them: `make_jaxpr`, and arguments of which only the type is known.
+"""What a function would do, without doing it: `make_jaxpr` and `eval_shape`.
 
-Comes in: a function, and arguments or their `ShapeDtypeStruct`s. Goes out: a `ClosedJaxpr`, which prints as JAX's does.
+Comes in: a function, and arguments or their `ShapeDtypeStruct`s. Goes out: a `ClosedJaxpr`, which prints as JAX's does, or the tree
+of the results' types.
 """
 
 from __future__ import annotations
@@ -9,77 +10,19 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise.base import config
 from shardwise.base.removed import ABSENT, old_argument
-from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
-from shardwise.engine.inspection import ShapeDtypeStruct
-from shardwise.engine.signature import Signature, signature
-from shardwise.ir import Array, ShapedArray, trace_program
+from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
+from shardwise.ir import trace_program
 from shardwise.ir.axis_scope import MAPPED_AXES
 from shardwise.ops.devices.parallel import AXIS_ENV
 from shardwise.ops.rules.convert import as_value
-from shardwise.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
-from shardwise.sharding.device import default_device
-from shardwise.transforms.jit.jit import JitWrapped, jit
+from shardwise.transforms.jit.abstract import bind_abstract, struct_of
+from shardwise.transforms.jit.jit import jit
+from shardwise.transforms.jit.stages import trace_call
+from shardwise.transforms.jit.wrapped import JitWrapped
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
-from shardwise.transforms.tracing.arguments import from_beginning
-from shardwise.transforms.tracing.bound_call import BoundCall
-from shardwise.transforms.tracing.traced import check_output
-
-# -- arguments without data --------------------------------------------------------------------------------------------------
-
-
-class Abstract(Array):
-    """An argument of which only the type and perhaps the sharding are known."""
-
-    __slots__ = ("_sig", "aval")
-
-    def __init__(self, aval: ShapedArray, sig: Signature) -> None:
-        self.aval = aval
-        self._sig = sig
-
-
-def abstract_leaf(x: Any) -> Any:
-    """`x` if it is a value; an `Abstract` for a ShapeDtypeStruct, or for anything else with a shape and a dtype."""
-    if isinstance(x, ShapeDtypeStruct):
-        struct = x
-    elif isinstance(x, Array) or hasattr(x, "__array__") or not (hasattr(x, "shape") and hasattr(x, "dtype")):
-        return x
-    else:
-        sharding = getattr(x, "sharding", None)
-        struct = ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding if isinstance(sharding, Sharding) else None)
-    sharding = struct.sharding
-    if isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh):
-        mesh = get_concrete_mesh()
-        known = not mesh.empty and mesh.abstract_mesh.shape_tuple == sharding.mesh.shape_tuple
-        sharding = NamedSharding(mesh, sharding.spec) if known else None
-    if sharding is None:
-        return Abstract(struct.aval, signature(struct.aval, SingleDeviceSharding(default_device()), False))
-    sharding.check_compatible_aval(struct.shape)
-    sharding.shard_shape(struct.shape)  # raises where it does not divide
-    return Abstract(struct.aval, signature(struct.aval, sharding, True))
-
-
-def struct_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtypeStruct:
-    """A type as a ShapeDtypeStruct; explicit axes show as a sharding."""
-    if sharding is None and aval.mesh is not None and aval.mesh.explicit_axes:
-        sharding = aval.sharding
-    return ShapeDtypeStruct(
-        aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, manual_axis_type=aval.vma
-    )
-
-
-def bind_abstract(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
-    """A call's arguments taken apart, with `Abstract`s where only types are given."""
-    chosen = wrapped._options.args
-    static = from_beginning(chosen.static_nums, len(args))
-    typed = tuple(a if i in static else tree_map(abstract_leaf, a) for i, a in enumerate(args))
-    named = {k: a if k in chosen.static_names else tree_map(abstract_leaf, a) for k, a in kwargs.items()}
-    return wrapped._bind_arguments(typed, named)
-
-
-# -- programs as users see them ------------------------------------------------------------------------------------------------
-
-ClosedProgram = ClosedJaxpr
+from shardwise.transforms.tracing.traced import TYPES_SUFFICE, check_output
 
 
 def make_jaxpr(
@@ -133,3 +76,14 @@ def make_jaxpr(
     for attribute in ("__name__", "__qualname__"):
         setattr(make, attribute, f"make_jaxpr({getattr(fun, attribute, type(fun).__name__)})")
     return make
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The tree of ShapeDtypeStructs that `fun(*args, **kwargs)` would give, without computing it.
+
+    Arguments may be arrays, ShapeDtypeStructs, or anything with a shape and a dtype; so may results.
+    """
+    wrapped = fun if isinstance(fun, JitWrapped) else jit(fun)
+    knows = config.dialect.jit.eval_shape_knows_shardings
+    with TYPES_SUFFICE.override(True):
+        return trace_call(wrapped, args, kwargs)._results(lambda t, s: struct_of(t, s if knows else None))

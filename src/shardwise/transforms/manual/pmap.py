@@ -43,9 +43,11 @@ from shardwise.sharding import (
 )
 from shardwise.sharding.ownership import spans_processes
 from shardwise.transforms.interpreters.vmap import vmap
-from shardwise.transforms.jit.aot import Lowered, Traced, struct_of
+from shardwise.transforms.jit.abstract import struct_of
 from shardwise.transforms.jit.entry import Entry
-from shardwise.transforms.jit.jit import JitWrapped, jit, signature_of
+from shardwise.transforms.jit.jit import jit
+from shardwise.transforms.jit.stages import Lowered, Traced
+from shardwise.transforms.jit.wrapped import JitWrapped, signature_of
 from shardwise.transforms.manual.pmap_layouts import Axis, axis_spec, entered, out_signature, resigned
 from shardwise.transforms.manual.shard_map import ShardMap
 from shardwise.transforms.tracing.arguments import StaticValue, argument_names, as_nums

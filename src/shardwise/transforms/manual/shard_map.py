@@ -45,8 +45,7 @@ from shardwise.transforms.manual import shard_map_errors as errors
 from shardwise.transforms.manual.explicit import reshard
 from shardwise.transforms.manual.shard_map_blocks import block_trace
 from shardwise.transforms.manual.shard_map_marks import Marks, check_marks, check_results, entered, left, marks_of
-from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope, global_type, local_type
-from shardwise.transforms.manual.shard_map_scope import manual_mesh as manual_mesh
+from shardwise.transforms.manual.shard_map_scope import DimAxes, body_scope, global_type, local_type, spec_dims
 from shardwise.transforms.programs.jaxpr_shard_map import shard_map_params
 
 
@@ -58,12 +57,6 @@ class Infer:
 
 
 INFER = Infer()
-
-
-def spec_dims(spec: PartitionSpec, ndim: int) -> DimAxes:
-    """Per dim the axes that split it."""
-    dims = tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec)
-    return dims + ((),) * (ndim - len(dims))
 
 
 def typed_spec(aval: ShapedArray, manual: frozenset[str]) -> PartitionSpec:
@@ -170,7 +163,7 @@ class ShardMap:
             return self.fun(*tree_unflatten(in_tree, every))
 
         if config.jax_disable_jit:
-            from shardwise.transforms.manual import stepping
+            from shardwise.transforms.manual import stepping  # start-up time
 
             if stepping.wanted():
                 body = replace(self, fun=run)

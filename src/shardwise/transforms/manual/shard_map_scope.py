@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from shardwise.ir import ShapedArray
 from shardwise.ops.devices.parallel import AXIS_ENV, CHECK_VMA
-from shardwise.sharding import AbstractMesh, AxisType, Mesh, get_abstract_mesh, use_abstract_mesh
+from shardwise.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec, get_abstract_mesh, use_abstract_mesh
 
 DimAxes = tuple[tuple[str, ...], ...]
 
@@ -27,6 +27,12 @@ def manual_mesh(mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> AbstractMe
     types = tuple(AxisType.Manual if a in manual else t for a, t in zip(mesh.axis_names, mesh.axis_types, strict=True))
     device = mesh.abstract_mesh.abstract_device if isinstance(mesh, Mesh) else mesh.abstract_device
     return AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=types, abstract_device=device)
+
+
+def spec_dims(spec: PartitionSpec, ndim: int) -> DimAxes:
+    """Per dim the axes that split it."""
+    dims = tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec)
+    return dims + ((),) * (ndim - len(dims))
 
 
 def local_type(aval: ShapedArray, dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> ShapedArray:

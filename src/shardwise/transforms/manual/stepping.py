@@ -14,7 +14,7 @@ import contextvars
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -64,7 +64,10 @@ from shardwise.sharding.device import default_device
 from shardwise.sharding.mesh import EMPTY_MESH
 from shardwise.sharding.ownership import spans_processes
 from shardwise.transforms.manual import shard_map_errors as errors
-from shardwise.transforms.manual.shard_map import DimAxes, ShardMap, manual_mesh, spec_dims
+from shardwise.transforms.manual.shard_map_scope import DimAxes, manual_mesh, spec_dims
+
+if TYPE_CHECKING:
+    from shardwise.transforms.manual.shard_map import ShardMap
 
 with eagerly() as EAGER:
     pass  # the trace that runs ops at once

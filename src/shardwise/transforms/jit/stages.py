@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardwise.base import config
 from shardwise.base.tree import PyTreeDef, equality_errors, keystr, tree_flatten, tree_map, tree_unflatten
@@ -28,36 +28,20 @@ from shardwise.sharding import (
 )
 from shardwise.sharding.device import default_device
 from shardwise.sharding.formats import row_major
+from shardwise.transforms.jit.abstract import Abstract, bind_abstract, struct_of
 from shardwise.transforms.jit.entry import Entry, as_array_impl
-from shardwise.transforms.jit.jaxpr import Abstract as Abstract
-from shardwise.transforms.jit.jaxpr import ClosedProgram as ClosedProgram
-from shardwise.transforms.jit.jaxpr import bind_abstract
-from shardwise.transforms.jit.jaxpr import make_jaxpr as make_jaxpr
-from shardwise.transforms.jit.jaxpr import struct_of as struct_of
-from shardwise.transforms.jit.jit import JitWrapped, TracedCall, jit
 from shardwise.transforms.jit.jit_shardings import moved
+from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
 from shardwise.transforms.reports.cost import cost_of
 from shardwise.transforms.reports.explain import explain_text, grid_text, program_text, program_with_layouts
 from shardwise.transforms.reports.memory_use import MemoryStats, memory_of
 from shardwise.transforms.tracing.arguments import check_compiler_options
 from shardwise.transforms.tracing.bound_call import BoundCall
-from shardwise.transforms.tracing.traced import TYPES_SUFFICE
+
+if TYPE_CHECKING:
+    from shardwise.transforms.jit.wrapped import JitWrapped, TracedCall
 
 ArgsKwargs = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The tree of ShapeDtypeStructs that `fun(*args, **kwargs)` would give, without computing it.
-
-    Arguments may be arrays, ShapeDtypeStructs, or anything with a shape and a dtype; so may results.
-    """
-    wrapped = fun if isinstance(fun, JitWrapped) else jit(fun)
-    knows = config.dialect.jit.eval_shape_knows_shardings
-    with TYPES_SUFFICE.override(True):
-        return trace_call(wrapped, args, kwargs)._results(lambda t, s: struct_of(t, s if knows else None))
-
-
-# -- the three stages ----------------------------------------------------------------------------------------------------------
 
 
 def _leaf_signature(x: Any) -> Signature:
@@ -183,9 +167,9 @@ class Traced(Stage):
         self._traced = traced
 
     @property
-    def jaxpr(self) -> ClosedProgram:
+    def jaxpr(self) -> ClosedJaxpr:
         """The program, with the values it captured."""
-        return ClosedProgram(self._traced.program, self._traced.consts)
+        return ClosedJaxpr(self._traced.program, self._traced.consts)
 
     @property
     def out_info(self) -> Any:

@@ -13,7 +13,7 @@ from shardwise.ops.devices import parallel
 from shardwise.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from shardwise.sharding.formats import Format
-from shardwise.transforms.jit.aot import eval_shape, make_jaxpr
+from shardwise.transforms.jit.jaxpr import eval_shape, make_jaxpr
 from shardwise.transforms.reports.memory_use import memory_of
 
 FIRST_DIM = (((1,), (0,)), ((), ()))
@@ -129,8 +129,8 @@ def test_lowered_text_has_layouts_and_compiled_text_collectives(mesh):
     assert "mesh ('x': 2, 'y': 4)" in text
     assert "a:f32[8@x,8@y] b:f32[8@y,8]" in text
     assert "f32[8@x,8] = dot_general" in text
-    assert "test_aot.py" in lowered.as_text(debug_info=True)
-    assert "test_aot.py" not in text
+    assert "test_stages.py" in lowered.as_text(debug_info=True)
+    assert "test_stages.py" not in text
     assert str(lowered.compiler_ir()) in text
     text = lowered.compile().as_text()
     assert "a:f32[4,2] b:f32[2,8]" in text
@@ -155,7 +155,7 @@ def test_explain_names_each_collective_its_bytes_and_its_cause(mesh):
     text = lowered.explain()
     assert "a: f32[8@x,8@y], 32 bytes per device" in text
     assert "collectives: 2, sending 224 bytes per device" in text
-    assert "all_gather over x of f32[8,8]: 32 bytes, inserted for dot_general at test_aot.py:" in text
+    assert "all_gather over x of f32[8,8]: 32 bytes, inserted for dot_general at test_stages.py:" in text
     assert "all_reduce over y of f32[8,8]: 192 bytes" in text
     assert text in lowered.compile().explain()
     assert "propagate" in lowered.compile().explain()

@@ -1,0 +1,69 @@
+"""Arguments of which only the type and perhaps the sharding are known.
+
+Comes in: a call's arguments, arrays or `ShapeDtypeStruct`s. Goes out: the call taken apart, with `Abstract`s among its leaves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shardwise.base.tree import tree_map
+from shardwise.engine.inspection import ShapeDtypeStruct
+from shardwise.engine.signature import Signature, signature
+from shardwise.ir import Array, ShapedArray
+from shardwise.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding, get_concrete_mesh
+from shardwise.sharding.device import default_device
+from shardwise.transforms.tracing.arguments import from_beginning
+from shardwise.transforms.tracing.bound_call import BoundCall
+
+if TYPE_CHECKING:
+    from shardwise.transforms.jit.wrapped import JitWrapped
+
+
+class Abstract(Array):
+    """An argument of which only the type and perhaps the sharding are known."""
+
+    __slots__ = ("_sig", "aval")
+
+    def __init__(self, aval: ShapedArray, sig: Signature) -> None:
+        self.aval = aval
+        self._sig = sig
+
+
+def abstract_leaf(x: Any) -> Any:
+    """`x` if it is a value; an `Abstract` for a ShapeDtypeStruct, or for anything else with a shape and a dtype."""
+    if isinstance(x, ShapeDtypeStruct):
+        struct = x
+    elif isinstance(x, Array) or hasattr(x, "__array__") or not (hasattr(x, "shape") and hasattr(x, "dtype")):
+        return x
+    else:
+        sharding = getattr(x, "sharding", None)
+        struct = ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding if isinstance(sharding, Sharding) else None)
+    sharding = struct.sharding
+    if isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh):
+        mesh = get_concrete_mesh()
+        known = not mesh.empty and mesh.abstract_mesh.shape_tuple == sharding.mesh.shape_tuple
+        sharding = NamedSharding(mesh, sharding.spec) if known else None
+    if sharding is None:
+        return Abstract(struct.aval, signature(struct.aval, SingleDeviceSharding(default_device()), False))
+    sharding.check_compatible_aval(struct.shape)
+    sharding.shard_shape(struct.shape)  # raises where it does not divide
+    return Abstract(struct.aval, signature(struct.aval, sharding, True))
+
+
+def struct_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtypeStruct:
+    """A type as a ShapeDtypeStruct; explicit axes show as a sharding."""
+    if sharding is None and aval.mesh is not None and aval.mesh.explicit_axes:
+        sharding = aval.sharding
+    return ShapeDtypeStruct(
+        aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, manual_axis_type=aval.vma
+    )
+
+
+def bind_abstract(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
+    """A call's arguments taken apart, with `Abstract`s where only types are given."""
+    chosen = wrapped._options.args
+    static = from_beginning(chosen.static_nums, len(args))
+    typed = tuple(a if i in static else tree_map(abstract_leaf, a) for i, a in enumerate(args))
+    named = {k: a if k in chosen.static_names else tree_map(abstract_leaf, a) for k, a in kwargs.items()}
+    return wrapped._bind_arguments(typed, named)

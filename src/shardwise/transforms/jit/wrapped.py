@@ -1,0 +1,456 @@
+"""`JitWrapped`, what `jit` makes of a function: trace once per signature, compile once per placement, then run.
+
+Comes in: a function, and arguments as trees of arrays. Goes out: trees of Arrays. A repeated call with arrays finds its
+compiled entry by the identity of the arguments' signatures and does nothing else in Python but run the plan.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwise.base import caches, config
+from shardwise.base.caches import Bounded
+from shardwise.base.config import context_token
+from shardwise.base.events import TRACED, record_event_duration_secs
+from shardwise.base.tracebacks import filtered
+from shardwise.base.tree import (
+    PyTreeDef,
+    keystr,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_leaves_with_path,
+    tree_unflatten,
+)
+from shardwise.base.wrapping import copy_identity
+from shardwise.engine.array import ArrayImpl
+from shardwise.engine.compile import compile_program
+from shardwise.engine.eager import literal_signature
+from shardwise.engine.guards import guard_moves
+from shardwise.engine.signature import Signature, array_type, signature
+from shardwise.ir import (
+    Array,
+    Literal,
+    Program,
+    ProgramTrace,
+    ShapedArray,
+    Tracer,
+    bind,
+    eval_program,
+    is_eager,
+    kept_equations,
+    trace_program,
+)
+from shardwise.ops.rules.convert import as_value
+from shardwise.sharding import Device, NamedSharding, Sharding, SingleDeviceSharding
+from shardwise.transforms.jit.cache_misses import explained
+from shardwise.transforms.jit.entry import Entry, as_array_impl, usable_donations
+from shardwise.transforms.jit.jit_op import jit_op
+from shardwise.transforms.jit.jit_shardings import (
+    UNSPECIFIED,
+    check_outputs,
+    context_mesh,
+    flat_shardings,
+    placed_signature,
+)
+from shardwise.transforms.tracing.arguments import (
+    ArgSelection,
+    StaticValue,
+    argument_names,
+    from_beginning,
+)
+from shardwise.transforms.tracing.bound_call import BoundCall, Statics, check_donation, keyed, keyed_tree
+from shardwise.transforms.tracing.traced import as_constant, as_result, check_output, prune, typed_mesh
+
+Value = ArrayImpl | Literal | Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class JitOptions:
+    """Everything but the function."""
+
+    api: str = "jit"
+    in_shardings: Any = UNSPECIFIED
+    out_shardings: Any = UNSPECIFIED
+    args: ArgSelection = field(default_factory=ArgSelection)
+    keep_unused: bool = False
+    device: Device | None = None
+    inline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TracedCall:
+    """One trace of a function: its program, what it captured, and the trees around it."""
+
+    program: Program
+    consts: tuple[Any, ...]
+    in_tree: PyTreeDef
+    out_tree: PyTreeDef
+    names: tuple[str, ...]
+    cacheable: bool
+
+
+def signature_of(fun: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a wrapped function; AttributeError, which `inspect` expects there, where it has none."""
+    try:
+        return inspect.signature(fun)
+    except (TypeError, ValueError) as error:
+        raise AttributeError(str(error)) from None
+
+
+class JitWrapped:
+    """A function compiled per signature. Call it like the function; see also `trace`, `lower`, `eval_shape`."""
+
+    def __init__(self, fun: Callable[..., Any], options: JitOptions) -> None:
+        copy_identity(self, fun)
+        self._fun = fun
+        self._options = options
+        chosen = options.args
+        self._plain = not (chosen.static_nums or chosen.static_names)  # every argument is dynamic
+        self._splits: dict[int, tuple[list[int], list[int]]] = {}
+        self._fast: dict[Any, Entry]
+        self._traces: dict[Any, TracedCall]
+        self._fast, self._traces = _shared_caches(fun, options)
+
+    def __repr__(self) -> str:
+        try:
+            return f"<PjitFunction of {vars(self)['__wrapped__']!r}>"
+        except Exception:  # the function's own repr fails, or it was taken away
+            return "<PjitFunction>"
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The function's, for `inspect`."""
+        return signature_of(self._fun)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._plain and not kwargs:
+            try:
+                entry = self._fast.get((context_token(), *[a._sig for a in args]))
+            except AttributeError:  # not all arguments are concrete arrays
+                entry = None
+            if entry is not None and is_eager():
+                return entry.call(args)
+        try:
+            return self._call(args, kwargs)
+        except Exception as error:
+            raise filtered(error)  # noqa: B904  the same error
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        key = None
+        if is_eager():
+            key, leaves = self._key(args, kwargs)
+            try:
+                entry = self._fast.get(key)
+            except Exception:  # a static argument that does not hash or compare: binding the arguments says so
+                key = entry = None
+            if entry is not None:
+                return entry.call(leaves)
+        if config.jax_disable_jit:
+            return self._fun(*args, **kwargs)
+        call = self._bind_arguments(args, kwargs)
+        if not is_eager():
+            return self._call_traced(call)
+        check_donation(call.leaves, call.donated(self._options.args))
+        for x in call.leaves:
+            if isinstance(x, ArrayImpl):
+                x._check_alive()
+        entry = self._compile(call, [_leaf_signature(x) for x in call.leaves])
+        if key is not None:
+            self._fast[key] = entry
+            if self._plain and not kwargs and all(type(a) is ArrayImpl for a in args):
+                self._fast[(key[0], *[a._sig for a in args])] = entry
+        return entry.call(call.leaves)
+
+    def _split(self, count: int) -> tuple[list[int], list[int]]:
+        """The static and the dynamic ones of so many positional arguments."""
+        found = self._splits.get(count)
+        if found is None:
+            nums = {n % count if -count <= n < 0 else n for n in self._options.args.static_nums}
+            static = [i for i in range(count) if i in nums]
+            found = self._splits[count] = static, [i for i in range(count) if i not in nums]
+        return found
+
+    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
+        """What the compiled entry of a call depends on, and the leaves of the call; (None, []) where something is amiss."""
+        statics: tuple[Any, ...] = ()
+        if not self._plain:
+            static, dynamic = self._split(len(args))
+            statics = tuple([(type(args[i]), args[i]) for i in static])
+            args = tuple([args[i] for i in dynamic])
+            if kwargs:
+                chosen = self._options.args.static_names
+                statics += tuple([(k, type(v), v) for k, v in sorted(kwargs.items()) if k in chosen])
+                kwargs = {k: v for k, v in kwargs.items() if k not in chosen}
+        form: Any = len(args)
+        flat: Sequence[Any] = args
+        if kwargs:
+            names = sorted(kwargs)
+            flat = [*args, *[kwargs[k] for k in names]]
+            form = (len(args), *names)
+        try:
+            found = keyed(flat)
+            if found is None:
+                found = leaves, sigs = [], []
+                form = form, *[keyed_tree(x, leaves, sigs) for x in flat]
+        except (TypeError, OverflowError):  # told with the argument's path where arguments are bound
+            return None, []
+        leaves, sigs = found
+        return (context_token(), form, statics, *sigs), leaves
+
+    # -- arguments -------------------------------------------------------------------------------------------------------------
+
+    def _bind_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
+        options = self._options
+        if kwargs and options.in_shardings is not UNSPECIFIED:
+            raise ValueError(
+                "pjit does not support kwargs when in_shardings is specified. Pass the arguments by position."
+            )
+        chosen = options.args
+        nums = from_beginning(chosen.static_nums, len(args)) if chosen.static_nums else set()
+        dynamic = tuple(a for i, a in enumerate(args) if i not in nums) if nums else args
+        static_args = tuple((i, StaticValue(args[i])) for i in sorted(nums) if i < len(args))
+        static_kwargs = tuple((k, StaticValue(kwargs[k])) for k in sorted(kwargs) if k in chosen.static_names)
+        dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in chosen.static_names}
+        leaves, in_tree = tree_flatten((dynamic, dynamic_kwargs))
+        names: list[str] = []
+        values: list[Value] = []
+        for i, leaf in enumerate(leaves):
+            try:
+                values.append(as_value(leaf))  # type: ignore[arg-type]
+            except OverflowError as error:
+                names = names or argument_names(self._fun, args, dynamic_kwargs, tuple(nums))
+                raise OverflowError(
+                    "An overflow was encountered while parsing an argument to a jitted computation, whose argument path is "
+                    f"{names[i]}: {error}"
+                ) from None
+            except TypeError:
+                names = names or argument_names(self._fun, args, dynamic_kwargs, tuple(nums))
+                raise TypeError(
+                    f"Error interpreting argument to {self._fun} as an abstract array. The problematic value is of type "
+                    f"{type(leaf)} and was passed to the function at path {names[i]}. Pass arrays and scalars, or mark the "
+                    "argument static with static_argnums or static_argnames."
+                ) from None
+        return BoundCall(
+            args, kwargs, dynamic, dynamic_kwargs, values, in_tree, Statics(static_args, static_kwargs), len(args)
+        )
+
+    # -- tracing ---------------------------------------------------------------------------------------------------------------
+
+    def _trace(self, call: BoundCall, types: Sequence[ShapedArray], meshes: tuple[Any, ...] = ()) -> TracedCall:
+        """The trace for arguments of these types that lie on these meshes."""
+        key = (context_token(), call.in_tree, call.statics, meshes, *types)
+        traced = self._traces.get(key)
+        if traced is None:
+            if config.jax_explain_cache_misses:
+                _log(explained(self._fun, call, key, self._traces))
+            traced = self._trace_new(call, types)
+            if traced.cacheable:
+                self._traces[key] = traced
+        return traced
+
+    def _trace_new(self, call: BoundCall, types: Sequence[ShapedArray]) -> TracedCall:
+        fun = self._fun
+        if config.jax_no_tracing:
+            raise RuntimeError(f"re-tracing function {fun} for {self._options.api}, but no_tracing is set")
+        name = getattr(fun, "__name__", type(fun).__name__)
+        names = argument_names(fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
+        out_tree: PyTreeDef | None = None
+
+        def flat(*tracers: Any) -> list[Any]:
+            nonlocal out_tree
+            args, kwargs = call.rebuild(tracers)
+            result = fun(*args, **kwargs)
+            leaves, out_tree = tree_flatten(result)
+            for path, leaf in tree_leaves_with_path(result) if not all(isinstance(x, Array) for x in leaves) else ():
+                check_output(leaf, name, path)
+            return [as_result(leaf) for leaf in leaves]
+
+        start = time.perf_counter()
+        program, consts = trace_program(flat, types, name, names, ProgramTrace(name))
+        record_event_duration_secs(TRACED, time.perf_counter() - start, fun_name=name)
+        assert out_tree is not None
+        cacheable = not any(isinstance(c, Tracer) for c in consts)
+        return TracedCall(kept_equations(program), tuple(consts), call.in_tree, out_tree, tuple(names), cacheable)
+
+    def _call_traced(self, call: BoundCall) -> Any:
+        """Called while tracing: a call equation in the outer program, or the body itself if `inline`."""
+        types = [x.aval for x in call.leaves]
+        traced = self._trace(call, types)
+        if self._options.inline:
+            outs = eval_program(traced.program, [*traced.consts, *call.leaves])
+        else:
+            ins, outs_wanted = self._shardings(call, traced)
+            outs = bind(
+                jit_op,
+                *traced.consts,
+                *call.leaves,
+                program=traced.program,
+                name=traced.program.name,
+                in_shardings=(None,) * len(traced.consts) + tuple(ins),
+                out_shardings=tuple(outs_wanted),
+            )
+        return tree_unflatten(traced.out_tree, outs)
+
+    # -- compiling ---------------------------------------------------------------------------------------------------------------
+
+    def _shardings(self, call: BoundCall, traced: TracedCall) -> tuple[list[Sharding | None], list[Sharding | None]]:
+        ins = self._in_shardings(call)
+        options = self._options
+        dummy = tree_unflatten(traced.out_tree, list(range(len(traced.program.outputs))))
+        outs = flat_shardings(options.out_shardings, dummy, "out_shardings", options.api, "out_shardings")
+        if any(s is not None for s in outs):
+            paths = ["result" + keystr(path) for path, _ in tree_flatten_with_path(dummy)[0]]
+            check_outputs(traced.program.out_types, outs, paths)
+        return ins, outs
+
+    def _in_shardings(self, call: BoundCall) -> list[Sharding | None]:
+        options = self._options
+        if options.device is not None:
+            return [SingleDeviceSharding(options.device)] * len(call.leaves)
+        return flat_shardings(options.in_shardings, call.dynamic, "in_shardings", options.api, "in_shardings") + [
+            None
+        ] * (len(call.leaves) - len(tree_flatten(call.dynamic)[0]))
+
+    def prepare(
+        self, call: BoundCall, sigs: Sequence[Signature]
+    ) -> tuple[TracedCall, list[Signature], list[Sharding | None]]:
+        """Resolve in_shardings, trace, and resolve out_shardings."""
+        ins = self._in_shardings(call)
+        api = self._options.api
+        if any(s is not None for s in ins):
+            names = argument_names(self._fun, call.args, call.dynamic_kwargs, tuple(i for i, _ in call.statics.args))
+            if self._options.device is None:
+                placed = [placed_signature(s, sh, n, api) for s, sh, n in zip(sigs, ins, names, strict=True)]
+            else:
+                placed = [_on_device(s, sh) for s, sh in zip(sigs, ins, strict=True)]
+        else:
+            placed = list(sigs)
+        meshes = tuple(s.sharding.mesh.abstract_mesh if isinstance(s.sharding, NamedSharding) else None for s in placed)
+        traced = self._trace(call, [s.aval for s in placed], meshes if any(meshes) else ())
+        _, outs = self._shardings(call, traced)
+        return traced, placed, outs
+
+    def _compile(self, call: BoundCall, sigs: list[Signature]) -> Entry:
+        traced, placed, outs = self.prepare(call, sigs)
+        program, kept = prune(traced.program, self._options.keep_unused)
+        consts = [as_array_impl(c) for c in traced.consts]
+        if any(c._sig.spans for c in consts):
+            raise RuntimeError(
+                "Closing over jax.Array that spans non-addressable (non process local) devices is not allowed. Pass it to "
+                f"{program.name} as an argument."
+            )
+        used_consts = [as_constant(consts[i]) for i in kept if i < len(consts)]
+        used = [i - len(consts) for i in kept if i >= len(consts)]
+        in_sigs = [c._sig for c in used_consts] + [placed[i] for i in used]
+        names = ["a captured constant"] * len(used_consts) + [traced.names[i] for i in used]
+        context = context_mesh(self._options.api)
+        mesh = context or typed_mesh(program, placed)
+        legacy = context is not None and self._options.api == "pjit"
+        given = call.donated(self._options.args)
+        donated: list[tuple[int, bool]] = []
+        warning = ""
+
+        def owned(out_sigs: Sequence[Signature], many: bool) -> list[int]:
+            nonlocal donated, warning
+            decided = all(s is not None for s in outs)
+            donated, warning = usable_donations(call.leaves, given, placed, out_sigs, many, used, decided)
+            return [len(used_consts) + used.index(i) for i, usable in donated if usable and i in used]
+
+        executable = compile_program(
+            program, in_sigs, outs, names=names, default_mesh=mesh, legacy=legacy, owned=owned if given else None
+        )
+        if warning:
+            warnings.warn(warning, UserWarning, stacklevel=4)
+        changed = [(k, placed[i]) for k, i in enumerate(used) if placed[i] is not sigs[i]]
+        guard_moves(program.name, [call.leaves[i] for i in used], executable.grid.devices)
+        if config.jax_log_compiles:
+            _log(f"Compiled {program.name} in {sum(executable.seconds.values()) * 1e3:.1f} ms")
+        return Entry(executable, used_consts, used, changed, donated, traced.out_tree, len(call.leaves))
+
+    # -- the wrapper's own methods -------------------------------------------------------------------------------------------------
+
+    def clear_cache(self) -> None:
+        """Forget this function's traces and compiled programs."""
+        self._fast.clear()
+        self._traces.clear()
+
+    def _cache_size(self) -> int:
+        """How many calls are compiled, as tests of programs written for JAX ask it."""
+        return len(set(map(id, self._fast.values())))
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """Trace for these arguments (arrays or ShapeDtypeStructs) without running."""
+        from shardwise.transforms.jit.stages import trace_call  # start-up time
+
+        return trace_call(self, args, kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """Trace and lower for these arguments; see `Lowered`."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The result's tree of ShapeDtypeStructs."""
+        return self.trace(*args, **kwargs).eval_shape()
+
+
+PjitFunction = JitWrapped  # its name to the outside: libraries tell jitted functions by it
+JitWrapped.__name__ = JitWrapped.__qualname__ = "PjitFunction"
+
+
+def _on_device(sig: Signature, sharding: Sharding | None) -> Signature:
+
+    assert sharding is not None
+    return signature(array_type(sig.aval.shape, sig.aval.dtype, sig.aval.weak_type, sharding), sharding, True)
+
+
+def _leaf_signature(x: Any) -> Signature:
+    return x._sig if isinstance(x, ArrayImpl) else literal_signature(x)
+
+
+_caches: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_all_caches: weakref.WeakSet[JitWrapped] = weakref.WeakSet()
+
+
+def _shared_caches(fun: Callable[..., Any], options: JitOptions) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """jit of one function object with equal options shares traces and compiled programs."""
+    if not hasattr(fun, "__code__"):
+        return Bounded(), Bounded()
+    try:
+        by_options = _caches.setdefault(fun, {})
+        return by_options.setdefault(options, (Bounded(), Bounded()))
+    except TypeError:  # options that do not hash (lists of shardings)
+        return Bounded(), Bounded()
+
+
+def clear_caches() -> None:
+    """Forget every trace and compiled program."""
+    for by_options in list(_caches.values()):
+        for fast, traces in by_options.values():
+            fast.clear()
+            traces.clear()
+    for wrapped in list(_all_caches):
+        wrapped.clear_cache()
+    caches.clear()
+
+
+def _log(message: str) -> None:
+    import logging
+
+    logging.getLogger("shardwise").warning(message)
+
+
+def wrap(fun: Callable[..., Any], options: JitOptions) -> JitWrapped:
+    """`fun` with these options; `clear_caches` reaches it."""
+    wrapped = JitWrapped(fun, options)
+    _all_caches.add(wrapped)
+    return wrapped
