@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shardwise
-from shardwise.ir import Op, all_ops, literal
+from shardwise.ir import Branches, Loop, Op, all_ops, literal, region_of, rounds_of
 from shardwise.ir.trace import bind
 
 for _module in pkgutil.walk_packages(shardwise.__path__, "shardwise."):
@@ -73,3 +73,55 @@ def test_ops_that_hold_programs_say_how_they_step():
     """The stepped executor runs them device by device: spliced in, by their steps, or as one kernel."""
     holding = {"scan", "while", "cond"}
     assert {name for name, op in OPS.items() if op.steps is not None} == holding
+    assert {name for name, op in OPS.items() if op.region is not None} == holding
+
+
+def traced_equation(f, *args):
+    program = shardwise.ir.trace_program(f, [shardwise.numpy.asarray(a).aval for a in args])[0]
+    return next(e for e in program.equations if e.op.region is not None)
+
+
+def test_regions_say_what_programs_get():
+    """The operands that a region names have the types of the inputs of its programs, and its results theirs."""
+    lax = shardwise.lax
+    n, x, rows = np.int32(3), np.ones(4, np.float32), np.ones((5, 2), np.int32)
+
+    def scanned(n, x, rows):
+        return lax.scan(lambda c, r: ((c[0] * n, c[1] + 1), (r, c[0])), (x, n), rows, reverse=True)[0]
+
+    def repeated(n, x, rows):
+        return lax.while_loop(lambda c: c[1] < n, lambda c: (c[0] + rows[0, 0], c[1] + 1), (x, n))
+
+    eqn = traced_equation(scanned, n, x, rows)
+    loop = region_of(eqn)
+    assert isinstance(loop, Loop) and (loop.length, loop.reverse, loop.test) == (5, True, None)
+    assert rounds_of(eqn) == 5
+    check_operands(eqn, loop)
+    assert [t.shape[1:] for t in loop_types(eqn, loop.rows)] == [(2,)]
+    assert [v.aval.shape for v in eqn.outputs[loop.num_carry :]] == [(5, 2), (5, 4)]
+
+    eqn = traced_equation(repeated, n, x, rows)
+    loop = region_of(eqn)
+    assert isinstance(loop, Loop) and loop.test is not None and rounds_of(eqn) is None
+    check_operands(eqn, loop)
+    inputs = [*loop_types(eqn, loop.test_consts), *loop_types(eqn, loop.carry)]
+    assert [t.shape for t in inputs] == [t.shape for t in loop.test.in_types]
+
+    eqn = traced_equation(lambda n, x, rows: lax.switch(n, [lambda x: x, lambda x: -x], x), n, x, rows)
+    branches = region_of(eqn)
+    assert isinstance(branches, Branches) and rounds_of(eqn) is None
+    assert all(p.in_types == tuple(a.aval for a in eqn.inputs[1:]) for p in branches.programs)
+
+
+def loop_types(eqn, operands):
+    return [a.aval for a in eqn.inputs[operands]]
+
+
+def check_operands(eqn, loop):
+    given = [*loop_types(eqn, loop.consts), *loop_types(eqn, loop.carry)]
+    found = loop.body.in_types
+    assert [(t.shape, t.dtype) for t in found[: len(given)]] == [(t.shape, t.dtype) for t in given]
+    assert [t.shape for t in found[len(given) :]] == [t.shape[1:] for t in loop_types(eqn, loop.rows)]
+    assert [t.shape for t in loop.body.out_types[: loop.num_carry]] == [v.aval.shape for v in eqn.outputs][
+        : loop.num_carry
+    ]

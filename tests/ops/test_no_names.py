@@ -70,6 +70,33 @@ def test_the_check_finds_what_it_is_for():
     assert not list(questions(ast.parse("def f(eqn):\n    return f'{eqn.op.name} of {eqn.params}'")))
 
 
+def test_no_loop_is_known_by_its_params():
+    """Passes and the runtime ask `Op.region` which programs an equation runs, how often and on what."""
+    params = {"num_consts", "num_carry", "cond_consts", "body_consts", "branches", "body", "length"}
+    rooms = ("passes", "runtime", "engine", "ir")
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+        for path in FILES
+        if path.relative_to(ROOT).parts[0] in rooms
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.expr) and keys_of(node) & params
+    ]
+    assert not found, "a param of scan, while or cond is asked for; make it a field of `Loop`:\n" + "\n".join(found)
+
+
+def keys_of(node: ast.expr) -> set[object]:
+    """The constants by which a node looks something up."""
+    if isinstance(node, ast.Subscript):
+        asked = [node.slice]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+        asked = node.args[:1]
+    elif isinstance(node, ast.Compare):
+        asked = [node.left]
+    else:
+        asked = []
+    return {a.value for a in asked if isinstance(a, ast.Constant)}
+
+
 def test_no_name_decides():
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"  # type: ignore[attr-defined]

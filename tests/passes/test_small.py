@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -32,6 +35,11 @@ def chain(x, n=8):
     for _ in range(n):
         x = lax.sin(x)
     return x
+
+
+def test_the_pass_needs_no_import_before_it():
+    command = "import shardwise.passes.small, shardwise.runtime.small.forms"
+    subprocess.run([sys.executable, "-c", command], check=True, timeout=120)
 
 
 def test_a_chain_is_one_region():

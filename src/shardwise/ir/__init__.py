@@ -14,6 +14,7 @@ from shardwise.ir.op import Emit as Emit
 from shardwise.ir.op import Fold as Fold
 from shardwise.ir.op import Halo as Halo
 from shardwise.ir.op import Op as Op
+from shardwise.ir.op import SmallForm as SmallForm
 from shardwise.ir.op import UndefinedPrimal as UndefinedPrimal
 from shardwise.ir.op import all_ops as all_ops
 from shardwise.ir.op import define_op as define_op
@@ -29,6 +30,11 @@ from shardwise.ir.program import map_equations as map_equations
 from shardwise.ir.program import map_programs as map_programs
 from shardwise.ir.program import source_text as source_text
 from shardwise.ir.program import subprograms as subprograms
+from shardwise.ir.region import Branches as Branches
+from shardwise.ir.region import Loop as Loop
+from shardwise.ir.region import Region as Region
+from shardwise.ir.region import region_of as region_of
+from shardwise.ir.region import rounds_of as rounds_of
 from shardwise.ir.shown import Shown as Shown
 from shardwise.ir.trace import ProgramTrace as ProgramTrace
 from shardwise.ir.trace import Trace as Trace

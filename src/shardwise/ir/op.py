@@ -13,6 +13,7 @@ from typing import Any
 from shardwise.ir.collective import Collective
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import KeyUses
+from shardwise.ir.region import Region
 from shardwise.ir.shown import AS_IT_IS, Shown
 from shardwise.ir.types import ShapedArray
 from shardwise.sharding.rule import Rule, make_rule, pointwise_rule
@@ -63,7 +64,7 @@ class Fold:
     along the reduced dim being None unless `positions`; `merge` joins two tuples of accumulators; `finish` is
     ``(lanes, accumulators, dtype) -> result``. `across`, optional, is ``(lanes, accumulators, pairs) -> accumulators`` joined
     over all lanes, where ``pairs(accumulators)`` does so by `merge`. Params of the op: `axes` are the reduced dims, `sum_axes`,
-    where it has it, mesh axes that are reduced too. `kinds` as those of `Emit`.
+    where the op absorbs a collective or `crosses`, mesh axes that are reduced too. `kinds` as those of `Emit`.
     """
 
     start: Callable[..., Any]
@@ -73,6 +74,25 @@ class Fold:
     kinds: str = "biuf"
     positions: bool = False
     across: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SmallForm:
+    """How an op is written in a program of few elements (see `runtime.small`).
+
+    Ops with an `Emit`, a `Fold` or a `region`, views and those that hand on their operands need none: their forms follow from these
+    fields (see `runtime.small.forms`).
+
+    write       ``(body, eqn, operands, wanted) -> results``: the operands and results as `runtime.small.code.Value`s; `wanted` holds
+                for each result the memory where it is wanted, or None. A `later` rule keeps the writer's module out of start-up.
+    fits        ``(eqn, devices) -> bool``: whether an equation can be written for its params and types on so many devices. That
+                dtypes have machine types, and that results are small, is asked of all ops.
+    mapped      under `vmap` it is written once, in a loop over the mapped dims.
+    """
+
+    write: Callable[..., Any]
+    fits: Callable[..., bool] | None = None
+    mapped: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -106,6 +126,8 @@ class Op:
                     the float type they compute in, to which operands, and from which the result, are converted.
     absorbs         the collective that the kernel does as well, over the axes of the param `sum_axes`: its results are combined by
                     `reduction`.
+    crosses         a reduction that takes a param `sum_axes` too, mesh axes over which it reduces in the same loop: one that a value
+                    may enter more than once.
     halo            ``(params, dim, in_types, out_local) -> Halo | None``: for a PERMUTE factor that stays split: which window of dim `dim`
                     of operand 0 each device needs for its part of the result, and the params of the op on that window.
     partition       ``(ctx, eqn, ...)`` custom partitioning for ops whose local form is more than themselves
@@ -115,6 +137,7 @@ class Op:
     edges           ``(eqn) -> groups of values that share one sharding`` for ops with regions.
     emit            for elementwise ops: how they are written as vector code, an `Emit`; without it they are not fused.
     fold            for reductions: how they are written as vector code, a `Fold`; without it they are not fused.
+    small           how it is written in small programs, a `SmallForm`, where no other field says so.
     static          ``(eqn) -> Equation | None``: in a program to be compiled, the equation of a simpler op that does the same where
                     the operands of this one are literals.
     eager           ``(*args, **params) -> result`` for what cannot be one compiled program: moving concrete arrays to other devices.
@@ -131,6 +154,7 @@ class Op:
     keys            what it does with random keys, a `KeyUses`, or ``(eqn, uses of a program) -> KeyUses``; None: it consumes those that it
                     gets, and gives used ones.
     product         a matrix product or convolution: what the checkpoint policies for dots save.
+    region          ``(eqn) -> Loop | Branches`` for ops that run programs: how often, and with which operands.
     steps           for ops that hold programs: ``(eqn, operands, run) -> results`` on one device's arrays: a generator, in which
                     ``yield from run(program, values)`` runs a program.
     local           the programs in its params keep their values in registers and caches: they take no memory of their own.
@@ -141,6 +165,7 @@ class Op:
     updates         the result is operand 0 with something written into it; the kernel may write there where nobody else sees it.
     extracts        small programs take elements out of operand 0: "copies" of their own, or a "window" that is copied where it is small.
     view            the kernel gives a view of operand 0: the result takes no memory.
+    hands_on        its results are its operands.
     additive        commutes with the sum over devices where all operands, or those from one up to another, are partial sums alike.
     scales          so many first operands, in each of which it is linear: one may be partial sums where the others are `reduced`.
     forward_first   what a layout of operand 0 says goes on to the result early, what the result's says does not go back so.
@@ -181,6 +206,7 @@ class Op:
     edges: Callable[..., Any] | None = None
     emit: Emit | None = None
     fold: Fold | None = None
+    small: SmallForm | None = None
     eager: Callable[..., Any] | None = None
     ahead: Callable[..., None] | None = None
     compile: Callable[..., Any] | None = None
@@ -192,12 +218,14 @@ class Op:
     shown: Shown = AS_IT_IS
     contraction: Callable[..., Any] | None = None
     absorbs: Op | None = None
+    crosses: bool = False
     transcendental: bool = False
     makes_nan: bool | None = None
     divisor: int | None = None
     indexed: Callable[..., Indexed | None] | None = None
     keys: KeyUses | Callable[..., KeyUses] | None = None
     product: bool = False
+    region: Callable[..., Region] | None = None
     steps: Callable[..., Any] | None = None
     local: bool = False
     takes_over: Callable[[Params], bool] | None = None
@@ -206,6 +234,7 @@ class Op:
     updates: bool = False
     extracts: str | None = None
     view: bool = False
+    hands_on: bool = False
     additive: bool | tuple[int, int | None] = False
     scales: int = 0
     forward_first: bool = False

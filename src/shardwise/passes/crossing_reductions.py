@@ -13,7 +13,6 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.fused.kernel import FEWEST
 from shardwise.runtime.fused.space import space_of
 from shardwise.runtime.machine.llvm import available
-from shardwise.runtime.monoids import MONOIDS
 
 
 def with_crossing_reductions(program: Program, env: Env) -> Program:
@@ -36,7 +35,7 @@ def _joined(program: Program, env: Env) -> Program:
             continue
         first = program.equations[made[x]]
         space, axes = space_of(first), eqn.params["axes"]
-        if space is None or space.crossed or not set(axes) <= space.vma or MONOIDS[reduction.kind].repeated is not None:
+        if not first.op.crosses or space is None or space.crossed or not set(axes) <= space.vma:
             continue
         if (
             first.op.reduction_of(first.params) == reduction.kind

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shardwise.ir import Equation, Program, Var
-from shardwise.ops.control.small_ir import inner_programs, with_inner_programs, writable
+from shardwise.ir import Equation, Loop, Program, Var, map_programs, region_of, rounds_of
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime.env import Env
+from shardwise.runtime.small.forms import writable
 from shardwise.runtime.small.kernel import available, small
 
 FEWEST = 8  # ops from which a region is compiled
@@ -39,14 +39,7 @@ def _with_regions(program: Program, devices: int, fewest: int) -> Program:
     worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i]) for i in g) >= fewest}
     # What is not worth it stays where it is.
     groups = [part for g in groups for part in ((g,) if g in worth else [(i,) for i in g])]
-    inside = {
-        i: with_inner_programs(
-            equations[i], lambda p, in_loop: _with_regions(p, devices, _FEWEST_IN_LOOPS if in_loop else fewest)
-        )
-        for g in groups
-        if g not in worth
-        for i in g
-    }
+    inside = {i: _with_inner_regions(equations[i], devices, fewest) for g in groups if g not in worth for i in g}
     if not worth and all(new is equations[i] for i, new in inside.items()):
         return program
     last = {a: i for i, e in enumerate(equations) for a in e.inputs if isinstance(a, Var)}
@@ -68,11 +61,21 @@ def _with_regions(program: Program, devices: int, fewest: int) -> Program:
     return Program(program.inputs, tuple(out), program.outputs, program.num_consts, program.name)
 
 
+def _with_inner_regions(eqn: Equation, devices: int, fewest: int) -> Equation:
+    """The equation with regions in the programs that it runs."""
+    held = region_of(eqn)
+    if held is None:
+        return eqn
+    enough = _FEWEST_IN_LOOPS if isinstance(held, Loop) else fewest
+    return map_programs(eqn, lambda p: _with_regions(p, devices, enough))
+
+
 def _weight(eqn: Equation) -> float:
     """How many calls of NumPy an equation stands for."""
-    inner = sum(_weight(e) for p in inner_programs(eqn) for e in p.equations)
+    held, rounds = region_of(eqn), rounds_of(eqn)
+    inner = 0 if held is None else sum(_weight(e) for p in held.programs for e in p.equations)
     if inner:
-        return 1 + inner * eqn.params.get("length", FEWEST)
+        return 1 + inner * (FEWEST if rounds is None else rounds)
     if eqn.op.view:
         return 0.5
     return 1

@@ -11,7 +11,7 @@ from shardwise.base import config
 from shardwise.base.errors import ConcretizationTypeError
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import equality_errors, keystr, tree_leaves_with_path, tree_unflatten
-from shardwise.ir import Array, Atom, Equation, Program, ShapedArray, Var, bind, define_op
+from shardwise.ir import Array, Atom, Branches, Equation, Program, ShapedArray, Var, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.control.bodies import Body, difference, flat_values, interned, program_effects, separate, trace_body
 from shardwise.ops.control.control_keys import cond_keys
@@ -118,6 +118,7 @@ cond_p = define_op(
     compile=_cond_compile,
     effects=program_effects,
     keys=cond_keys,
+    region=lambda eqn: Branches(eqn.params["branches"]),
     steps=_cond_steps,
     **{
         rule: later("shardwise.transforms.bodies.branch_rules", f"cond_{rule}")

@@ -13,7 +13,7 @@ from shardwise.base.dtypes import physical
 from shardwise.base.errors import ConcretizationTypeError
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten, tree_leaves, tree_map, tree_unflatten, treedef_children, treedef_tuple
-from shardwise.ir import Atom, Equation, Program, ShapedArray, Shown, Tracer, bind, define_op
+from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, Tracer, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.control.bodies import (
     Body,
@@ -68,6 +68,13 @@ def _parts(items: Sequence[Any], params: Params) -> tuple[Sequence[Any], Sequenc
     a = params["num_consts"]
     b = a + params["num_carry"]
     return items[:a], items[a:b], items[b:]
+
+
+def _scan_region(eqn: Equation) -> Loop:
+    params = eqn.params
+    a, end = params["num_consts"], params["num_consts"] + params["num_carry"]
+    rows = slice(end, len(eqn.inputs))
+    return Loop(params["body"], slice(0, a), slice(a, end), rows, params["length"], params["reverse"])
 
 
 def _scan_edges(eqn: Equation) -> list[list[Any]]:
@@ -223,6 +230,7 @@ scan_p = define_op(
     rewrite=later("shardwise.transforms.bodies.scan_fission", "fissioned"),
     shown=Shown(renamed={"body": "jaxpr"}, change=_shown),
     keys=scan_keys,
+    region=_scan_region,
     steps=_scan_steps,
     **{
         rule: later("shardwise.transforms.bodies.scan_rules", f"scan_{rule}")

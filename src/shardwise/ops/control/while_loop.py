@@ -11,7 +11,7 @@ from shardwise.base import config
 from shardwise.base.errors import ConcretizationTypeError
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_map, tree_unflatten, treedef_tuple
-from shardwise.ir import Atom, Equation, Program, ShapedArray, Shown, bind, define_op
+from shardwise.ir import Atom, Equation, Loop, Program, ShapedArray, Shown, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.control.bodies import (
     check_carry,
@@ -62,6 +62,12 @@ def _parts(items: Sequence[Any], params: Params) -> tuple[Sequence[Any], Sequenc
     a = params["cond_consts"]
     b = a + params["body_consts"]
     return items[:a], items[a:b], items[b:]
+
+
+def _while_region(eqn: Equation) -> Loop:
+    a, end = eqn.params["cond_consts"], eqn.params["cond_consts"] + eqn.params["body_consts"]
+    carry = slice(end, len(eqn.inputs))
+    return Loop(eqn.params["body"], slice(a, end), carry, test=eqn.params["cond"], test_consts=slice(0, a))
 
 
 def _while_edges(eqn: Equation) -> list[list[Atom]]:
@@ -161,6 +167,7 @@ while_p = define_op(
         }
     ),
     keys=while_keys,
+    region=_while_region,
     steps=_while_steps,
     **{
         rule: later("shardwise.transforms.bodies.while_rules", f"while_{rule}")

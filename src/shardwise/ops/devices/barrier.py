@@ -61,6 +61,7 @@ optimization_barrier_p = define_op(
     rule=_rule,
     multiple_results=True,
     typed=True,
+    hands_on=True,
     jvp=_barrier_jvp,
     transpose=_barrier_transpose,
     batch=_barrier_batch,
@@ -86,6 +87,7 @@ name_p = define_op(
     "name",
     type_rule=_name_type,
     kernel=_name_kernel,
+    hands_on=True,
     jvp=along("name", lambda t, y, x, name: t),
     transpose=back(lambda ct, x, name: ct),
 )

@@ -37,6 +37,7 @@ pvary_op = define_collective(
     kernel=lambda env, x, axes: x,
     rule=same_dims,
     view=True,
+    hands_on=True,
     jvp="linear",
     transpose=_pvary_transpose,
     batch=pointwise("pvary"),

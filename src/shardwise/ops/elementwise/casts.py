@@ -11,12 +11,12 @@ import numpy as np
 
 from shardwise.base.dtypes import KeyDtype, finfo, itemsize_bits, physical
 from shardwise.base.tree import tree_map
-from shardwise.ir import Array, Literal, ShapedArray, bind, define_op
+from shardwise.ir import Array, Literal, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ops.elementwise import elementwise_ir as ir
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import along, back, do
+from shardwise.ops.rules.derivative import along, back, do, later
 from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, int_limits, operand, requested_dtype
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule, own_factors
@@ -202,6 +202,9 @@ bitcast_convert_type_p = define_op(
     type_rule=_bitcast_type,
     kernel=_bitcast_kernel,
     rule=_bitcast_rule,
+    small=SmallForm(
+        later("shardwise.runtime.small.moves", "recast"), later("shardwise.runtime.small.moves", "recast_fits")
+    ),
     jvp=along("bitcast_convert_type", ()),
 )
 

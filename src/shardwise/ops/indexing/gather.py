@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, Equation, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.explicit import agreed_split, type_error
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.devices.all_reduce import all_reduce, summing
-from shardwise.ops.indexing.gather_kernel import gather_compile, gather_kernel
+from shardwise.ops.indexing.gather_kernel import filling, gather_compile, gather_kernel
 from shardwise.ops.indexing.window_numbers import (
     GatherDimensionNumbers,
     GatherScatterMode,
@@ -31,7 +31,7 @@ from shardwise.ops.indexing.window_numbers import (
     gather_window_dims,
 )
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import do, filled, moved_to_front
+from shardwise.ops.rules.derivative import do, filled, later, moved_to_front
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = ["GatherDimensionNumbers", "GatherScatterMode", "gather"]
@@ -257,6 +257,14 @@ def _indexed(params: Params, in_types: Types) -> Indexed:
     return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims))
 
 
+_small_gather = later("shardwise.runtime.small.windows", "gather")
+
+
+def _write_small(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
+    fill = filling(eqn.params["fill_value"], eqn.outputs[0].aval.dtype)
+    return _small_gather(body, eqn, values, wanted, fill, eqn.params["mode"] is not GatherScatterMode.FILL_OR_DROP)
+
+
 gather_p = define_op(
     "gather",
     type_rule=_gather_type,
@@ -274,6 +282,7 @@ gather_p = define_op(
     keys=HANDS_ON,
     indexed=_indexed,
     extracts="copies",
+    small=SmallForm(_write_small, later("shardwise.runtime.small.windows", "windows_fit")),
 )
 
 

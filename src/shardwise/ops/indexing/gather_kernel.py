@@ -99,7 +99,7 @@ def gather_kernel(
     if foreign is not None:
         out = np.where(widen(foreign), np.zeros((), out.dtype), out)
     if outside is not None:
-        value = _fill(fill_value, out.dtype)
+        value = filling(fill_value, out.dtype)
         if first is not None:
             value = np.where(widen(np.broadcast_to(first, index_shape)), value, np.zeros((), out.dtype))
         out = np.where(widen(outside), value, out)
@@ -123,7 +123,8 @@ def default_fill(dtype: Any) -> Any:
     return np.nan if isdtype(dtype, ("real floating", "complex floating")) else 0
 
 
-def _fill(fill_value: Any, dtype: np.dtype[Any]) -> Block:
+def filling(fill_value: Any, dtype: np.dtype[Any]) -> Block:
+    """What windows out of bounds hold: `fill_value`, or what the dtype has for None."""
     value = default_fill(dtype) if fill_value is None else fill_value
     return np.asarray(value).astype(dtype)
 
@@ -163,7 +164,7 @@ def _gather_rows(
         return None
     if count == 1 and math.prod(operand.shape[: lead + first]) == 1 and operand.flags.c_contiguous:
         fills = mode is GatherScatterMode.FILL_OR_DROP
-        fill = _fill(fill_value, operand.dtype) if fills else None
+        fill = filling(fill_value, operand.dtype) if fills else None
         table = operand.reshape(shape[first], math.prod(shape[first + 1 :]))
         found = taken_rows(table, indices.reshape(-1), fill, wrap=wrap)
         if found is not None:
@@ -186,7 +187,7 @@ def _gather_rows(
         out = operand[(slice(None),) * before + tuple(starts)]
     if outside is None:
         return out
-    return np.where(outside.reshape(outside.shape + (1,) * (rank - first - count)), _fill(fill_value, out.dtype), out)
+    return np.where(outside.reshape(outside.shape + (1,) * (rank - first - count)), filling(fill_value, out.dtype), out)
 
 
 def _gather_along(
@@ -213,7 +214,7 @@ def _gather_along(
         or not operand.flags.c_contiguous
     ):
         return None
-    fill = _fill(fill_value, operand.dtype) if mode is GatherScatterMode.FILL_OR_DROP else None
+    fill = filling(fill_value, operand.dtype) if mode is GatherScatterMode.FILL_OR_DROP else None
     table, position = operand.reshape(-1, operand.shape[-1]), indices.reshape(-1, indices.shape[-2])
     found = taken_along(table, position, fill, wrap=wrap)
     return None if found is None else found.reshape(indices.shape[:-1])

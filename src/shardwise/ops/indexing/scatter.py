@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.dtypes import isdtype
-from shardwise.ir import Array, Op, ShapedArray, Shown, bind, define_op
+from shardwise.ir import Array, Equation, Op, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.explicit import agreed_split, type_error
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import KeyUses
@@ -34,7 +34,7 @@ from shardwise.ops.indexing.window_numbers import (
     scatter_window_dims,
 )
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import full_in_front, linear_jvp, moved_to_front
+from shardwise.ops.rules.derivative import full_in_front, later, linear_jvp, moved_to_front
 from shardwise.sharding.rule import Kind, Rule
 
 __all__ = [
@@ -233,6 +233,16 @@ def scatter_indexed(params: Params, in_types: Types) -> Indexed:
     return Indexed(1, True, dims, [sizes[d] for d in dims], [params["wrap_negative"]] * len(dims))
 
 
+_small_scatter = later("shardwise.runtime.small.windows", "scatter")
+
+
+def _write_small(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
+    return _small_scatter(body, eqn, values, wanted, eqn.params["mode"] is GatherScatterMode.CLIP)
+
+
+_SMALL = SmallForm(_write_small, later("shardwise.runtime.small.windows", "windows_fit"))
+
+
 def _define(combine: str, **derivative: Any) -> Op:
     name = f"scatter_{combine}" if combine else "scatter"
     return define_op(
@@ -250,6 +260,7 @@ def _define(combine: str, **derivative: Any) -> Op:
         batch=_batch,
         makes_nan=True,
         indexed=scatter_indexed,
+        small=_SMALL,
         keys=None if combine else KeyUses({2: True}, forwards={0: 0}),
         shown=Shown(f"scatter-{combine}" if combine else None),
         **derivative,

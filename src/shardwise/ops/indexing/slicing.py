@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.ir import Array, Equation, Literal, ShapedArray, bind, define_op, literal
+from shardwise.ir import Array, Equation, Literal, ShapedArray, SmallForm, bind, define_op, literal
 from shardwise.ir.explicit import check_divisible, type_error
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import HANDS_ON, KeyUses
@@ -22,7 +22,7 @@ from shardwise.ir.types import Axes, Spec
 from shardwise.ops.indexing.gather import GatherDimensionNumbers, gather_windows
 from shardwise.ops.indexing.windows import Block, read_windows, write_windows
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.ops.rules.derivative import do, filled, is_linear, linear_jvp
+from shardwise.ops.rules.derivative import do, filled, is_linear, later, linear_jvp
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.ops.shapes.pieces import concatenate, slice_in_dim, slice_p
 from shardwise.ops.shapes.reshape import reshape
@@ -162,8 +162,11 @@ def _indexed(params: Params, in_types: Types) -> Indexed:
     return Indexed(1, False, range(len(sizes)), sizes, params["wrap"])
 
 
+_starts_fit = later("shardwise.runtime.small.moves", "starts_fit")
+
 dynamic_slice_p = define_op(
     "dynamic_slice",
+    small=SmallForm(later("shardwise.runtime.small.moves", "dynamic_slice"), _starts_fit, mapped=True),
     forward_first=True,
     additive=(0, 1),
     static=_static_slice,
@@ -403,6 +406,7 @@ dynamic_update_slice_p = define_op(
     explicit=_update_specs,
     keys=KeyUses({1: True}, forwards={0: 0}),
     indexed=_update_indexed,
+    small=SmallForm(later("shardwise.runtime.small.moves", "dynamic_update"), _starts_fit, mapped=True),
 )
 
 

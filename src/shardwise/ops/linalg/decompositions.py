@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Op, ShapedArray, bind, define_op, literal
+from shardwise.ir import Array, Op, ShapedArray, SmallForm, bind, define_op, literal
 from shardwise.ir.explicit import type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
@@ -56,6 +56,7 @@ def define_matrix_op(
     rules: Sequence[str] = (),
     derivatives: str = "linalg_derivative",
     makes_nan: bool = False,
+    small: SmallForm | None = None,
 ) -> Op:
     """An op on matrices of these ranks. `results(*core_shapes, **params)` gives what one matrix (one of each) results in and
     raises ValueError or TypeError for sizes; `kernel(*blocks, **params)` works on stacks. Batch dims are equal, or 1 where it
@@ -128,6 +129,7 @@ def define_matrix_op(
         explicit=explicit,
         multiple_results=multiple,
         makes_nan=makes_nan,
+        small=small,
         **derivative,
     )
 
@@ -500,7 +502,17 @@ def _triangular_results(a: Ints, b: Ints, *, left: bool, **_: Any) -> list[Resul
 
 
 triangular_solve_p = define_matrix_op(
-    "triangular_solve", (2, 2), _triangular_results, lapack.triangular_solve, multiple=False, rules=("jvp", "transpose")
+    "triangular_solve",
+    (2, 2),
+    _triangular_results,
+    lapack.triangular_solve,
+    multiple=False,
+    rules=("jvp", "transpose"),
+    small=SmallForm(
+        later("shardwise.runtime.small.triangular", "triangular_solve"),
+        later("shardwise.runtime.small.triangular", "systems_fit"),
+        mapped=True,
+    ),
 )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from shardwise.base import config
 from shardwise.base.dtypes import check_requested, finfo, iinfo, issubdtype
 from shardwise.base.errors import ShardingTypeError
-from shardwise.ir import Array, Equation, ShapedArray, Shown, bind, define_op
+from shardwise.ir import Array, Equation, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.explicit import complete_types, elementwise_error, type_error
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
@@ -20,7 +20,15 @@ from shardwise.ops.devices.all_reduce import all_reduce, summing
 from shardwise.ops.products.gemm import compute_dtype, contract_as, product_workspace
 from shardwise.ops.products.split_products import by_algorithm, check_algorithm
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import cotangent_sharding, dims_sharding, do, is_linear, multilinear_jvp, with_dtype
+from shardwise.ops.rules.derivative import (
+    cotangent_sharding,
+    dims_sharding,
+    do,
+    is_linear,
+    later,
+    multilinear_jvp,
+    with_dtype,
+)
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, with_out_sharding
 from shardwise.ops.rules.precision import (
     CanonicalPrecision,
@@ -374,6 +382,14 @@ def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
     return {**shown, "dimension_numbers": str(numbers)}
 
 
+_product_fits = later("shardwise.runtime.small.product", "product_fits")
+
+
+def _fits_small(eqn: Equation, devices: int) -> bool:
+    by_parts = isinstance(eqn.params["precision"], (DotAlgorithm, DotAlgorithmPreset))
+    return not by_parts and _product_fits(eqn, devices)
+
+
 dot_general_p = define_op(
     "dot_general",
     type_rule=_dot_type,
@@ -394,6 +410,7 @@ dot_general_p = define_op(
     shown=Shown(hidden=frozenset({"rhs_first"}), change=_shown),
     makes_nan=True,
     product=True,
+    small=SmallForm(later("shardwise.runtime.small.product", "product"), _fits_small),
 )
 
 

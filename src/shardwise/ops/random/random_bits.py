@@ -22,6 +22,7 @@ from shardwise.ir import (
     ExactParams,
     Program,
     ShapedArray,
+    SmallForm,
     bind,
     define_op,
     infer_types,
@@ -34,6 +35,7 @@ from shardwise.ir.types import Spec
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.layout import reshard_op
 from shardwise.ops.random import threefry, threefry_halves
+from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import Block, aligned
 from shardwise.ops.rules.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.rules.out_sharding import in_context, sharding_spec, with_out_sharding
@@ -49,8 +51,6 @@ from shardwise.sharding.rule import Kind, Rule, pointwise_rule
 Shape = tuple[int, ...]
 ShardAxes = tuple[tuple[str, ...], ...]
 
-PARITY = 0x1BD11BDA
-ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 _UINT32 = np.dtype(np.uint32)
 _BITS = {bits: np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
@@ -62,6 +62,14 @@ def _check_keys(name: str, t: ShapedArray) -> None:
             f"{name} takes an array of PRNG keys, got {t.str_short()}. Make one with random.key, or from uint32 words "
             "with random.wrap_key_data."
         )
+
+
+def _small(writer: str) -> SmallForm:
+    """The form in small programs, which hold it where no device makes a part of its own."""
+    return SmallForm(
+        later("shardwise.ops.random.small_random", writer),
+        lambda eqn, devices: not any(eqn.params.get("shard_axes", ())),
+    )
 
 
 # -- between integers, words and keys -----------------------------------------------------------------------------------------
@@ -107,6 +115,7 @@ def _wrap_type(words: ShapedArray) -> ShapedArray:
 
 random_wrap_p = define_op(
     "random_wrap",
+    small=_small("wrap"),
     type_rule=_wrap_type,
     kernel=lambda env, words: threefry.key_from_words(words),
     rule=lambda ins, outs, params: _word_rule(ins[0].shape, outs[0].shape, into_words=False),
@@ -126,6 +135,7 @@ def _unwrap_type(keys: ShapedArray) -> ShapedArray:
 
 random_unwrap_p = define_op(
     "random_unwrap",
+    small=_small("unwrap"),
     type_rule=_unwrap_type,
     kernel=lambda env, keys: threefry.key_words(keys),
     rule=lambda ins, outs, params: _word_rule(outs[0].shape, ins[0].shape, into_words=True),
@@ -142,7 +152,9 @@ def _clone_type(keys: ShapedArray) -> ShapedArray:
     return ShapedArray(keys.shape, keys.dtype, keys.weak_type)
 
 
-random_clone_p = define_op("random_clone", type_rule=_clone_type, kernel=lambda env, keys: keys, keys=MAKES)
+random_clone_p = define_op(
+    "random_clone", type_rule=_clone_type, kernel=lambda env, keys: keys, hands_on=True, keys=MAKES
+)
 
 
 def random_clone(keys: Any) -> Array:
@@ -172,7 +184,9 @@ def _fold_in_kernel(env: Env, keys: Block, data: Block) -> Block:
     return threefry.fold_in(*aligned(env, (keys, data)))
 
 
-random_fold_in_p = define_op("random_fold_in", type_rule=_fold_in_type, kernel=_fold_in_kernel, keys=MAKES)
+random_fold_in_p = define_op(
+    "random_fold_in", type_rule=_fold_in_type, kernel=_fold_in_kernel, small=_small("fold_in"), keys=MAKES
+)
 
 
 def random_fold_in(keys: Any, data: Any) -> Array:
@@ -265,6 +279,7 @@ def _split_kernel(
 # `shape` is the global shape; `block_shape` and `shard_axes` say which part of it a device makes.
 random_split_p = define_op(
     "random_split",
+    small=_small("split"),
     type_rule=_split_type,
     kernel=_split_kernel,
     rule=_appended_rule,
@@ -316,6 +331,7 @@ def _bits_kernel(
 # The kernel makes all bits itself; where a fused loop can make them among what is done with them, see `_by_counters`.
 random_block_p = define_op(
     "random_block",
+    small=_small("block"),
     type_rule=_bits_type,
     kernel=_bits_kernel,
     rule=_appended_rule,
@@ -447,7 +463,12 @@ def _words_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
 
 
 random_words_p = define_op(
-    "random_words", type_rule=_words_type, multiple_results=True, kernel=_words_kernel, rule=_words_rule
+    "random_words",
+    type_rule=_words_type,
+    multiple_results=True,
+    kernel=_words_kernel,
+    rule=_words_rule,
+    small=_small("words"),
 )
 
 _KEPT = 1 << 22  # so many counters stay in memory for the next call
@@ -517,11 +538,11 @@ def _threefry_kernel(env: Env, *blocks: Block, bit_width: int) -> Block:
 
 def _threefry_lanes(w: Lanes, word0: Lane, word1: Lane, counter: Lane, *, bit_width: int) -> Lane:
     """Threefry-2x32 on the counter pair (0, counter): five times four rounds, each followed by a part of the key."""
-    parity = w.binary("xor", w.binary("xor", word0, word1), w.like(PARITY, word0))
+    parity = w.binary("xor", w.binary("xor", word0, word1), w.like(threefry.PARITY, word0))
     keys = (word0, word1, parity)
     x0, x1 = word0, w.add(counter, word1)
     for i in range(5):
-        for r in ROTATIONS[i % 2]:
+        for r in threefry.ROTATIONS[i % 2]:
             x0 = w.add(x0, x1)
             x1 = w.binary("xor", w.call("fshl", x1, x1, w.like(r, x1)), x0)
         x0 = w.add(x0, keys[(i + 1) % 3])

@@ -13,31 +13,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Equation
-from shardwise.ops.random.random_bits import (
-    PARITY,
-    ROTATIONS,
-    random_block_p,
-    random_clone_p,
-    random_fold_in_p,
-    random_split_p,
-    random_unwrap_p,
-    random_words_p,
-    random_wrap_p,
-)
+from shardwise.ops.random.threefry import PARITY, ROTATIONS
 from shardwise.runtime.machine.lanes import Lane, Lanes
-from shardwise.runtime.small.body import WRITERS, Body
+from shardwise.runtime.small.body import Body
 from shardwise.runtime.small.code import SMALL, Code, Shape, Value
 from shardwise.runtime.small.loops import dense, pointwise
-
-RANDOM = (
-    random_split_p,
-    random_block_p,
-    random_fold_in_p,
-    random_wrap_p,
-    random_unwrap_p,
-    random_words_p,
-    random_clone_p,
-)
 
 Write = Callable[[Lanes, list[Lane]], Lane]
 
@@ -90,22 +70,26 @@ def _appended(code: Code, keys: Value, shape: Shape, write: Write, dtype: str) -
     return pointwise(code, [wide, code.known(counters, "uint32")], lambda lanes: write(code, lanes), dtype)
 
 
-def _split(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+def split(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    """New keys from each key."""
     return [_appended(body.code, values[0], tuple(eqn.params["shape"]), _new_key, "uint64")]
 
 
-def _block(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+def block(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    """Random bits from each key."""
     width = eqn.params["bit_width"]
     return [_appended(body.code, values[0], tuple(eqn.params["shape"]), _bits(width), f"uint{width}")]
 
 
-def _fold_in(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+def fold_in(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    """New keys from keys and numbers."""
     rank = body.code.lead + eqn.outputs[0].aval.ndim
     code = body.code
     return [pointwise(code, [code.aligned(v, rank) for v in values], lambda lanes: _new_key(code, lanes), "uint64")]
 
 
-def _wrap(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+def wrap(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    """Keys from their words."""
     code, words = body.code, values[0]
     shape = words.shape[:-1]
     if words.lane is not None and words.width == words.size:
@@ -116,7 +100,8 @@ def _wrap(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> 
     return [code.settled(Value(shape, "uint64", place=words.place, steps=words.steps[:-1], owners=words.owners))]
 
 
-def _unwrap(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+def unwrap(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    """The words of keys."""
     return [_words_of(body.code, values[0])]
 
 
@@ -130,26 +115,9 @@ def _words_of(code: Code, keys: Value) -> Value:
     return code.settled(Value(shape, "uint32", place=keys.place, steps=(*keys.steps, 4), owners=keys.owners))
 
 
-def _words(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+def words(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -> list[Value]:
+    """The two words of keys, apart."""
     code = body.code
     low = pointwise(code, values, lambda given: code.convert(given[0], "uint32"), "uint32")
     high = pointwise(code, values, lambda given: _high_word(code, given[0]), "uint32")
     return [low, high]
-
-
-def random_writable(eqn: Equation) -> bool:
-    """Whether no device makes a part of its own, and counters fit into a word."""
-    return not any(eqn.params.get("shard_axes", ()))
-
-
-WRITERS.update(
-    {
-        random_split_p: _split,
-        random_block_p: _block,
-        random_fold_in_p: _fold_in,
-        random_wrap_p: _wrap,
-        random_unwrap_p: _unwrap,
-        random_words_p: _words,
-        random_clone_p: lambda body, eqn, values, wanted: [values[0]],
-    }
-)

@@ -24,11 +24,11 @@ Words: TypeAlias = "NDArray[np.uint32]"
 Keys: TypeAlias = "NDArray[np.uint64]"
 
 _WORD = 0xFFFFFFFF
-_PARITY = 0x1BD11BDA
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY = 0x1BD11BDA
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 # 0-d arrays spare each ufunc call the conversion of a Python int.
 _SHIFTS = tuple(
-    tuple((np.array(r, np.uint32), np.array(32 - r, np.uint32)) for r in rotations) for rotations in _ROTATIONS
+    tuple((np.array(r, np.uint32), np.array(32 - r, np.uint32)) for r in rotations) for rotations in ROTATIONS
 )
 _TILE = 1 << 15  # elements hashed at a time: three such uint32 arrays stay in the L2 cache
 _FEW = 96  # up to so many elements Python's long ints are faster than NumPy's 110 calls
@@ -70,7 +70,7 @@ def _flat(word: Words, shape: tuple[int, ...]) -> Words:
 
 def _hash_in_place(k0: Words, k1: Words, x0: Words, x1: Words, scratch: Words) -> None:
     """Replace `x0`, `x1` by their hash. The keys broadcast against them; no scalars, whose overflow warns."""
-    keys = (k0, k1, k0 ^ k1 ^ np.uint32(_PARITY))
+    keys = (k0, k1, k0 ^ k1 ^ np.uint32(PARITY))
     x0 += keys[0]
     x1 += keys[1]
     for i in range(5):
@@ -87,11 +87,11 @@ def _hash_in_place(k0: Words, k1: Words, x0: Words, x1: Words, scratch: Words) -
 def _hash_lanes(count: int, k0: int, k1: int, x0: int, x1: int) -> tuple[int, int]:
     """The same hash of `count` counters at once, in Python's long ints: each word has 64 bits to itself, the upper half 0."""
     ones, words = _lanes(count)
-    keys = (k0, k1, k0 ^ k1 ^ ones * _PARITY)
+    keys = (k0, k1, k0 ^ k1 ^ ones * PARITY)
     x0 = (x0 + k0) & words
     x1 = (x1 + k1) & words
     for i in range(5):
-        for r in _ROTATIONS[i % 2]:
+        for r in ROTATIONS[i % 2]:
             x0 = (x0 + x1) & words
             x1 = ((x1 << r | x1 >> 32 - r) & words) ^ x0
         x0 = (x0 + keys[(i + 1) % 3]) & words

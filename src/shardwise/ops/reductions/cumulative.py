@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Equation, Literal, Op, ShapedArray, bind, define_op, literal
+from shardwise.ir import Array, Equation, Literal, Op, ShapedArray, SmallForm, bind, define_op, literal
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_slice import all_slice
@@ -17,7 +17,7 @@ from shardwise.ops.elementwise.unary import abs_p, exp_p, log1p_p, neg_p
 from shardwise.ops.reductions.associative_scan import associative_scan
 from shardwise.ops.reductions.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, Running, accumulated
 from shardwise.ops.rules.batching import shifting
-from shardwise.ops.rules.derivative import do
+from shardwise.ops.rules.derivative import do, later
 from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
 from shardwise.ops.shapes.pieces import pad_p, slice_p
 from shardwise.ops.shapes.transpose import own_factors
@@ -179,12 +179,30 @@ def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
     return [do.cumsum(ct, axis=axis, reverse=not reverse)]
 
 
-def _define(name: str, running: Running, accepts: str, **derivative: Any) -> Op:
+_small_running = later("shardwise.runtime.small.loops", "running")
+
+
+def _small_form(op: Op, begin: float | None) -> SmallForm:
+    def write(body: Any, eqn: Equation, values: Any, wanted: Any) -> Any:
+        return _small_running(body, eqn, values, wanted, op, begin)
+
+    return SmallForm(write, later("shardwise.runtime.small.loops", "running_fits"))
+
+
+def _define(name: str, running: Running, accepts: str, step: Op | None = None, **derivative: Any) -> Op:
+    """The op of a running reduction; small programs write it where one op is its `step`."""
+
     def kernel(env: Env, x: Block, *, axis: int, reverse: bool) -> Block:
         return accumulate(running, x, env.lead + axis, reverse)
 
     return define_op(
-        name, type_rule=_type(name, accepts), kernel=kernel, rule=_rule, batch=shifting(name, "axis"), **derivative
+        name,
+        type_rule=_type(name, accepts),
+        kernel=kernel,
+        rule=_rule,
+        batch=shifting(name, "axis"),
+        small=None if step is None else _small_form(step, running.begin),
+        **derivative,
     )
 
 
@@ -192,6 +210,7 @@ cumsum_p = _define(
     "cumsum",
     SUM,
     "iufc",
+    add_p,
     jvp="linear",
     transpose=_sum_transpose,
     partition=_partition(add_p, lambda dtype: 0),
@@ -201,6 +220,7 @@ cumprod_p = _define(
     "cumprod",
     PRODUCT,
     "iufc",
+    mul_p,
     jvp=_scan_jvp("cumprod", _product),
     partition=_partition(mul_p, lambda dtype: 1),
     makes_nan=True,
@@ -209,6 +229,7 @@ cummax_p = _define(
     "cummax",
     MAXIMUM,
     "iufc",
+    max_p,
     jvp=_tree_jvp("cummax", _extremum("max")),
     partition=_partition(max_p, _least),
     makes_nan=True,
@@ -217,6 +238,7 @@ cummin_p = _define(
     "cummin",
     MINIMUM,
     "iufc",
+    min_p,
     jvp=_tree_jvp("cummin", _extremum("min")),
     partition=_partition(min_p, _greatest),
     makes_nan=True,

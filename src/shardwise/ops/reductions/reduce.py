@@ -201,6 +201,7 @@ def _define(name: str, reduction: str, accepts: str, **fields: Any) -> Op:
         kernel=kernel,
         compile=_folding_compile(monoid, kernel),
         absorbs=all_reduce if is_sum else None,
+        crosses=monoid.repeated is None,
         explicit=_reduce_explicit,
         localize=_localize if is_sum else None,
         rewrite=_of_single_elements,

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, ShapedArray, Shown, bind, define_op
+from shardwise.ir import Array, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
+from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.operands import Block, check_kind, requested_dtype
 from shardwise.ops.rules.out_sharding import in_context, resolve_out_sharding, with_out_sharding
@@ -83,6 +84,9 @@ iota_p = define_op(
     rule=_iota_rule,
     localize=_iota_localize,
     place=_iota_place,
+    small=SmallForm(
+        later("shardwise.runtime.small.moves", "constant"), lambda eqn, devices: not eqn.params.get("shard_axes")
+    ),
     shown=Shown(empty=("sharding",)),
 )
 

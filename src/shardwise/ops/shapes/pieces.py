@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Equation, Halo, ShapedArray, Shown, bind, define_op
+from shardwise.ir import Array, Equation, Halo, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.explicit import type_error, varying_specs
 from shardwise.ir.key_uses import HANDS_ON, KeyUses, UsesOf
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.rules import batching
-from shardwise.ops.rules.derivative import do, filled, is_linear
+from shardwise.ops.rules.derivative import do, filled, is_linear, later
 from shardwise.ops.rules.dims import dim_index, int_tuple
 from shardwise.ops.rules.operands import Block, check_same_dtype, operand, operands
 from shardwise.ops.shapes.broadcast import expand_dims, stretched
@@ -217,6 +217,7 @@ split_p = define_op(
     explicit=_cut_specs,
     multiple_results=True,
     localize=_split_localize,
+    small=SmallForm(later("shardwise.runtime.small.moves", "view")),
     additive=True,
     jvp="linear",
     transpose=_split_transpose,
@@ -341,6 +342,7 @@ pad_p = define_op(
     kernel=_pad_kernel,
     rule=_pad_rule,
     halo=_pad_halo,
+    small=SmallForm(later("shardwise.runtime.small.moves", "padded")),
     additive=(0, 1),
     jvp=_pad_jvp,
     transpose=_pad_transpose,
@@ -422,6 +424,7 @@ concatenate_p = define_op(
     kernel=_concatenate_kernel,
     rule=_concatenate_rule,
     explicit=_concatenate_explicit,
+    small=SmallForm(later("shardwise.runtime.small.moves", "concatenated")),
     additive=True,
     jvp="linear",
     transpose=_concatenate_transpose,

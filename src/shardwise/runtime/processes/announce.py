@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.base import config
-from shardwise.ir import Equation, Program, source_text, subprograms
+from shardwise.ir import Equation, Program, rounds_of, source_text, subprograms
 from shardwise.ir.digest import ProgramDigest
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
@@ -56,9 +56,9 @@ def exchanges(program: Program, env: Env, times: int = 1, endless: bool = False)
     for eqn in program.equations:
         if crossing.intersection(eqn.op.exchange_axes(eqn.params)):
             yield Exchange(eqn, getattr(kernel_of(eqn, env), "sent", 0), times, endless)
+        rounds = rounds_of(eqn)
         for _, sub in subprograms(eqn.params):
-            length = eqn.params.get("length")
-            yield from exchanges(sub, env, times * (length or 1), endless or length is None)
+            yield from exchanges(sub, env, times * (rounds or 1), endless or rounds is None)
 
 
 def crossing_axes(env: Env) -> frozenset[str]:

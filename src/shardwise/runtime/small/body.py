@@ -3,37 +3,23 @@
 Comes in: a Program, the `Value`s of its inputs, memory wanted for outputs. Goes out: the outputs' Values. Elementwise equations over
 values in memory wait until somebody else needs their results, and then run as one loop.
 
-What an op is written by stands in `WRITERS`; ops with an `Emit` or a `Fold` need no entry.
+Ops with an `Emit` or a `Fold` are written here, others by their forms (see `forms`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shardwise.ir import Atom, Equation, Literal, Op, Program, Var
-from shardwise.runtime.machine.lanes import TYPES, Lane
+from shardwise.ir import Atom, Equation, Literal, Program, Var
+from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import SMALL, Code, Shape, Value, name_of
+from shardwise.runtime.small.forms import form_of
 from shardwise.runtime.small.loops import each, reduced, store
 
 _LARGEST = 64  # equations of one loop
-
-# (body, equation, operands, memory wanted for results) -> results
-Writer = Callable[["Body", Equation, list[Value], list[Value | None]], list[Value]]
-WRITERS: dict[Op, Writer] = {}
-
-
-def same(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
-    """The writer of ops that give their operands as they are."""
-    return values
-
-
-def has_form(eqn: Equation) -> bool:
-    """Whether the op can be written at all, its params and types aside."""
-    emit = eqn.op.emit
-    return eqn.op in WRITERS or eqn.op.fold is not None or (emit is not None and not emit.moves)
 
 
 class Body:
@@ -77,6 +63,12 @@ class Body:
             self.code.release(value)
         return outs
 
+    def inner(
+        self, program: Program, inputs: Sequence[Value], stable: int = 0, places: Mapping[Var, Value] | None = None
+    ) -> Body:
+        """One that writes a program inside of this one."""
+        return Body(self.code, program, inputs, stable, places)
+
     def value(self, atom: Atom) -> Value:
         """What stands for an atom; a literal has one element for all."""
         if isinstance(atom, Literal):
@@ -90,8 +82,8 @@ class Body:
     # -- equations -----------------------------------------------------------------------------------------------------------
 
     def _equation(self, eqn: Equation) -> None:
-        emit = eqn.op.emit
-        if emit is not None and not emit.moves and eqn.op not in WRITERS:
+        form = form_of(eqn.op)
+        if form is None and eqn.op.emit is not None:
             self._elementwise(eqn)
             return
         if any(a in self.waiting for a in eqn.inputs):
@@ -103,7 +95,8 @@ class Body:
             shape = tuple(n for d, n in enumerate(operands[0].shape) if d - self.code.lead not in eqn.params["axes"])
             results = [reduced(self.code, eqn, operands[0], into if into is not None and into.shape == shape else None)]
         else:
-            results = WRITERS[eqn.op](self, eqn, operands, wanted)
+            assert form is not None
+            results = form.write(self, eqn, operands, wanted)
         for var, value in zip(eqn.outputs, results, strict=True):
             self._define(var, value)
         self._used(eqn)
@@ -210,8 +203,3 @@ def _one(code: Code, value: Value) -> Lane:
         return code.constant(value.constant, value.dtype)
     assert value.lane is not None
     return value.lane
-
-
-def lane_kind(value: Value) -> str:
-    """The LLVM type of a small value in a register."""
-    return f"<{value.size} x {TYPES[value.dtype]}>"

@@ -84,6 +84,11 @@ def _dtype_name(dtype: Any) -> str:
     return physical(dtype).name  # NumPy puts it together each time
 
 
+def lane_kind(value: Value) -> str:
+    """The LLVM type of a small value in a register."""
+    return f"<{value.size} x {TYPES[value.dtype]}>"
+
+
 def dense_steps(shape: Shape, size: int) -> Shape:
     """Bytes between neighbours of an array in C order."""
     steps = []

@@ -10,16 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardwise.ir import Equation, Literal, Program, Var
+from shardwise.ir import Branches, Equation, Loop, Program, Var, region_of
 from shardwise.runtime.machine.lanes import TYPES, Lane
-from shardwise.runtime.small.body import WRITERS, Body, lane_kind, same
-from shardwise.runtime.small.code import SMALL, Code, Shape, Value, name_of
-from shardwise.runtime.small.in_place import updates
+from shardwise.runtime.small.code import SMALL, Code, Shape, Value, lane_kind, name_of
+from shardwise.runtime.small.cost import cost
+from shardwise.runtime.small.in_place import carry_updates
+from shardwise.runtime.small.leads import carry_shapes, out_leads
 from shardwise.runtime.small.loops import dense, store
 from shardwise.runtime.small.moves import as_index
+
+if TYPE_CHECKING:
+    from shardwise.runtime.small.body import Body
 
 _POLL_EVERY = 1 << 22  # cost between two looks at signals
 _POLLED = 1 << 26  # cost of a loop in which signals are looked at
@@ -88,50 +93,57 @@ def _carry(code: Code, value: Value, shape: Shape, chain: tuple[Var, ...], into:
     return _Carry(first, turns)
 
 
-# -- scan ----------------------------------------------------------------------------------------------------------------
+# -- loops ---------------------------------------------------------------------------------------------------------------
 
 
-def scan(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+def region(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+    """A loop, or one of several branches."""
+    held = region_of(eqn)
+    if isinstance(held, Branches):
+        return _branches(body, held, eqn, values, wanted)
+    assert held is not None
+    if held.length is None:
+        return _loop_until(body, held, values, wanted)
+    return _counted_loop(body, held, held.length, values, wanted)
+
+
+def _counted_loop(body: Body, loop: Loop, length: int, values: list[Value], wanted: list[Value | None]) -> list[Value]:
     """A loop of known length."""
-    code, params = body.code, eqn.params
-    inner: Program = params["body"]
-    a, length, lead = params["num_consts"], params["length"], code.lead
-    b = a + params["num_carry"]
-    shapes = carry_shapes(
-        inner, [v.shape[:lead] for v in values[:a]], values[a:b], [v.shape[:lead] for v in values[b:]], lead
-    )
+    code, inner, lead = body.code, loop.body, body.code.lead
+    consts, rows, n = values[loop.consts], values[loop.rows], loop.num_carry
+    shapes = carry_shapes(loop, values, lead)
     outs = out_leads(
         inner,
-        [v.shape[:lead] for v in values[:a]] + [s[:lead] for s in shapes] + [v.shape[:lead] for v in values[b:]],
+        [v.shape[:lead] for v in consts] + [s[:lead] for s in shapes] + [v.shape[:lead] for v in rows],
         lead,
     )
-    loop = _Loop(code, inner, a, values[a:b], shapes, wanted)
-    xs = [x if x.even else code.in_memory(x) for x in values[b:]]
+    carries = _Carries(code, loop, values[loop.carry], shapes, wanted)
+    xs = [x if x.even else code.in_memory(x) for x in rows]
     ys = []
-    for atom, ext, into in zip(inner.outputs[b - a :], outs[b - a :], wanted[b - a :], strict=True):
+    for atom, ext, into in zip(inner.outputs[n:], outs[n:], wanted[n:], strict=True):
         shape = (*ext, length, *atom.aval.shape)
         ys.append(into if into is not None and into.shape == shape else code.buffer(shape, name_of(atom.aval)))
     every = _poll_every(inner, length)
-    stable = a if length > 1 else 0  # of one round there is no loop
+    stable = len(consts) if length > 1 else 0  # of one round there is no loop
 
     def step(i: str, refs: list[str]) -> list[str]:
         row = i
-        if params["reverse"] and length > 1:
+        if loop.reverse and length > 1:
             row = code.integer("sub", length - 1, i)
-        given = [*values[:a], *loop.values(refs), *[code.settled(_row(code, x, row)) for x in xs]]
-        results = Body(code, inner, given, stable, loop.places()).run(
-            [*loop.targets(refs), *[_row(code, y, row) for y in ys]]
+        given = [*consts, *carries.values(refs), *[code.settled(_row(code, x, row)) for x in xs]]
+        results = body.inner(inner, given, stable, carries.places()).run(
+            [*carries.targets(refs), *[_row(code, y, row) for y in ys]]
         )
-        after = loop.nexts(refs, results)
+        after = carries.nexts(refs, results)
         if every and i != "0":
             code.polled(i, every)
         return after
 
-    with_held = [*loop.memory(), *xs, *ys]
+    with_held = [*carries.memory(), *xs, *ys]
     for v in with_held:
         code.hold(v)
-    last = code.loop(0, length, step, loop.carried())
-    results = [*loop.values(last), *[code.settled(y) for y in ys]]
+    last = code.loop(0, length, step, carries.carried())
+    results = [*carries.values(last), *[code.settled(y) for y in ys]]
     for v in with_held:
         code.release(v)
     return results
@@ -143,6 +155,8 @@ def mapped(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | 
     which = params["mapped"]
     outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
     inner = Equation(params["op"], eqn.inputs, outputs, dict(params["inner"]), eqn.source)
+    form = inner.op.small
+    assert form is not None
     given = [v if not m or v.even else code.in_memory(v) for v, m in zip(values, which, strict=True)]
     leads = np.broadcast_shapes((1,) * lead, *[v.shape[:lead] for v in values])
     made = [code.buffer(leads + v.aval.shape, name_of(v.aval)) for v in eqn.outputs]
@@ -152,7 +166,7 @@ def mapped(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | 
 
     def step(i: str, _: list[str]) -> list[str]:
         rows = [code.settled(_row(code, v, i)) if m else v for v, m in zip(given, which, strict=True)]
-        for value, out in zip(WRITERS[inner.op](body, inner, rows, [None] * len(made)), made, strict=True):
+        for value, out in zip(form.write(body, inner, rows, [None] * len(made)), made, strict=True):
             store(code, value, _row(code, out, i))
         return []
 
@@ -171,23 +185,23 @@ def _row(code: Code, x: Value, i: str) -> Value:
     return replace(x, shape=shape, steps=x.steps[:d] + x.steps[d + 1 :], place=code.moved(x.place, i, x.steps[d]))
 
 
-class _Loop:
+class _Carries:
     """The carries of a loop; those that no round changes do not go round."""
 
     def __init__(
         self,
         code: Code,
-        body: Program,
-        consts: int,
+        loop: Loop,
         values: Sequence[Value],
         shapes: Sequence[Shape],
         wanted: Sequence[Value | None],
     ) -> None:
         self.code = code
-        before, after = body.inputs[consts : consts + len(values)], body.outputs[: len(values)]
+        first = loop.num_consts
+        before, after = loop.body.inputs[first : first + len(values)], loop.body.outputs[: len(values)]
         self.fixed = [v if b is a else None for b, a, v in zip(before, after, values, strict=True)]
         leads = math.prod(max((s[: code.lead] for s in shapes), key=math.prod, default=()))
-        chains = updates(body, before, after, leads)
+        chains = carry_updates(loop, leads)
         self.carries = [
             None if f is not None else _carry(code, v, s, c, w)
             for f, v, s, c, w in zip(self.fixed, values, shapes, chains, wanted, strict=False)
@@ -232,50 +246,47 @@ class _Loop:
         ]
 
 
-# -- while ---------------------------------------------------------------------------------------------------------------
-
-
-def while_loop(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+def _loop_until(body: Body, loop: Loop, values: list[Value], wanted: list[Value | None]) -> list[Value]:
     """A loop whose length comes out when it runs; signals are looked at now and then."""
-    code, params, lead = body.code, eqn.params, body.code.lead
-    test, step = params["cond"], params["body"]
-    a = params["cond_consts"]
-    b = a + params["body_consts"]
-    shapes = carry_shapes(step, [v.shape[:lead] for v in values[a:b]], values[b:], [], lead)
-    loop = _Loop(code, step, b - a, values[b:], shapes, wanted)
-    every = _poll_every(step, None)
+    code, test = body.code, loop.test
+    assert test is not None
+    consts, test_consts = values[loop.consts], values[loop.test_consts]
+    carries = _Carries(code, loop, values[loop.carry], carry_shapes(loop, values, code.lead), wanted)
+    every = _poll_every(loop.body, None)
 
     def going(refs: list[str]) -> str:
-        (value,) = Body(code, test, [*values[:a], *loop.values(refs[1:])], a).run()
+        (value,) = body.inner(test, [*test_consts, *carries.values(refs[1:])], len(test_consts)).run()
         lane = code.lane_of(code.aligned(value, 0) if not code.lead else value, value.shape)
         return code.value(f"extractelement <1 x i1> {lane.ref}, i64 0")
 
     def round_(refs: list[str]) -> list[str]:
-        given = [*values[a:b], *loop.values(refs[1:])]
-        results = Body(code, step, given, b - a, loop.places()).run(loop.targets(refs[1:]))
-        after = loop.nexts(refs[1:], results)
+        given = [*consts, *carries.values(refs[1:])]
+        results = body.inner(loop.body, given, len(consts), carries.places()).run(carries.targets(refs[1:]))
+        after = carries.nexts(refs[1:], results)
         code.polled(refs[0], every)
         return [code.integer("add", refs[0], 1), *after]
 
-    for v in loop.memory():
+    for v in carries.memory():
         code.hold(v)
-    last = code.repeat([("i64", "0"), *loop.carried()], going, round_)
-    results = loop.values(last[1:])
-    for v in loop.memory():
+    last = code.repeat([("i64", "0"), *carries.carried()], going, round_)
+    results = carries.values(last[1:])
+    for v in carries.memory():
         code.release(v)
     return results
 
 
-# -- cond ----------------------------------------------------------------------------------------------------------------
+# -- branches ------------------------------------------------------------------------------------------------------------
 
 
-def cond(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+def _branches(
+    body: Body, held: Branches, eqn: Equation, values: list[Value], wanted: list[Value | None]
+) -> list[Value]:
     """The branch that an index names; one out of range takes the nearest."""
-    code, branches, lead = body.code, eqn.params["branches"], body.code.lead
+    code, branches, lead = body.code, held.programs, body.code.lead
     index, *operands = values
     if index.constant is not None:
         chosen = min(max(int(index.constant.item()), 0), len(branches) - 1)
-        return Body(code, branches[chosen], operands).run()
+        return body.inner(branches[chosen], operands).run()
     leads = [v.shape[:lead] for v in operands]
     shapes = [
         np.broadcast_shapes(*each_lead) + v.aval.shape
@@ -293,7 +304,7 @@ def cond(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
 
     def way(branch: Program) -> Callable[[], list[str]]:
         def run() -> list[str]:
-            results = Body(code, branch, operands).run(made)
+            results = body.inner(branch, operands).run(made)
             return [
                 code.lane_of(code.aligned(code.settled(r), len(s)), s).ref
                 for r, s, m in zip(results, shapes, made, strict=True)
@@ -310,86 +321,6 @@ def cond(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | No
     for m in memory:
         code.release(m)
     return out
-
-
-# -- leading dims --------------------------------------------------------------------------------------------------------
-
-
-def out_leads(program: Program, leads: Sequence[Shape], lead: int) -> list[Shape]:
-    """The leading extents of a program's outputs, for those of its inputs."""
-    if not lead:
-        return [()] * len(program.outputs)
-    known: dict[object, Shape] = dict(zip(program.inputs, leads, strict=True))
-
-    def of(atom: object) -> Shape:
-        return (1,) * lead if isinstance(atom, Literal) else known[atom]
-
-    for eqn in program.equations:
-        given = [of(a) for a in eqn.inputs]
-        for var, ext in zip(eqn.outputs, _leads_through(eqn, given, lead), strict=True):
-            known[var] = ext
-    return [of(a) for a in program.outputs]
-
-
-def _leads_through(eqn: Equation, given: list[Shape], lead: int) -> list[Shape]:
-    params = eqn.params
-    if "branches" in params:
-        return [
-            np.broadcast_shapes(*e)
-            for e in zip(*[out_leads(b, given[1:], lead) for b in params["branches"]], strict=True)
-        ]
-    if "num_carry" in params:
-        a = params["num_consts"]
-        b = a + params["num_carry"]
-        carry = _settled_leads(params["body"], given[:a], given[a:b], given[b:], lead)
-        return [*carry, *out_leads(params["body"], [*given[:a], *carry, *given[b:]], lead)[b - a :]]
-    if "cond_consts" in params:
-        a = params["cond_consts"]
-        b = a + params["body_consts"]
-        return _settled_leads(params["body"], given[a:b], given[b:], [], lead)
-    if WRITERS.get(eqn.op) is same:
-        return given
-    return [np.broadcast_shapes((1,) * lead, *given)] * len(eqn.outputs)
-
-
-def _settled_leads(body: Program, consts: list[Shape], carry: list[Shape], xs: list[Shape], lead: int) -> list[Shape]:
-    while True:
-        after = out_leads(body, [*consts, *carry, *xs], lead)[: len(carry)]
-        wider = [np.broadcast_shapes(a, b) for a, b in zip(carry, after, strict=True)]
-        if wider == carry:
-            return carry
-        carry = wider
-
-
-def carry_shapes(body: Program, consts: list[Shape], carry: Sequence[Value], xs: list[Shape], lead: int) -> list[Shape]:
-    """The shapes of the carries in all rounds: each varies over what it comes to vary over."""
-    leads = _settled_leads(body, consts, [v.shape[:lead] for v in carry], xs, lead) if lead else [()] * len(carry)
-    variables = body.inputs[len(consts) : len(consts) + len(carry)]
-    return [ext + v.aval.shape for ext, v in zip(leads, variables, strict=True)]
-
-
-# -- cost ----------------------------------------------------------------------------------------------------------------
-
-
-def cost(program: Program) -> float:
-    """About how many additions one run takes; loops without a known length count as one round."""
-    total = 0.0
-    for eqn in program.equations:
-        params, size = eqn.params, max((v.aval.size for v in eqn.outputs), default=1)
-        if "num_carry" in params:
-            total += params["length"] * cost(params["body"])
-        elif "cond_consts" in params:
-            total += cost(params["body"]) + cost(params["cond"])
-        elif "branches" in params:
-            total += max(map(cost, params["branches"]))
-        elif "dimension_numbers" in params and "preferred_element_type" in params:
-            total += math.sqrt(eqn.inputs[0].aval.size * eqn.inputs[1].aval.size * size)
-        else:
-            each = eqn.op.emit.cost if eqn.op.emit is not None else 1
-            total += (
-                1 + each * max(size, *(a.aval.size for a in eqn.inputs)) if eqn.op.fold is not None else 1 + each * size
-            )
-    return total
 
 
 def _poll_every(body: Program, length: int | None) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwise.ir import Equation, Literal, Program, Var
+from shardwise.ir import Equation, Literal, Loop, Program, Var, region_of
 from shardwise.runtime.small.code import SMALL
 
 
@@ -25,6 +25,12 @@ def updates(body: Program, before: Sequence[Var], after: Sequence[object], devic
                 used.setdefault(atom, []).append(i)
     outputs = [a for a in body.outputs if isinstance(a, Var)]
     return [_chain(body, b, a, made, used, outputs, devices) for b, a in zip(before, after, strict=True)]
+
+
+def carry_updates(loop: Loop, devices: int = 1) -> list[tuple[Var, ...]]:
+    """`updates` of a loop's carries."""
+    first, count = loop.num_consts, loop.num_carry
+    return updates(loop.body, loop.body.inputs[first : first + count], loop.body.outputs[:count], devices)
 
 
 def _chain(
@@ -57,16 +63,10 @@ def _overwritten(eqn: Equation, new: Var, devices: int) -> object:
     """The operand in whose memory the equation can leave its result `new`: of an update, or of a loop of updates."""
     if eqn.op.updates:
         return eqn.inputs[0]
-    params, k = eqn.params, eqn.outputs.index(new)
-    if "num_carry" in params:
-        consts, count, first = params["num_consts"], params["num_carry"], params["num_consts"]
-    elif "cond_consts" in params:
-        consts, count, first = params["body_consts"], len(eqn.outputs), params["cond_consts"] + params["body_consts"]
-    else:
+    region, k = region_of(eqn), eqn.outputs.index(new)
+    if not isinstance(region, Loop) or k >= region.num_carry:
         return None
-    inner: Program = params["body"]
-    carried = updates(inner, inner.inputs[consts : consts + count], inner.outputs[:count], devices)
-    return eqn.inputs[first + k] if k < count and carried[k] else None
+    return eqn.inputs[region.carry][k] if carry_updates(region, devices)[k] else None
 
 
 def _copies(eqn: Equation, x: Var, devices: int) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import physical
-from shardwise.ir import Equation, Program, ShapedArray, define_op
+from shardwise.ir import Loop, Program, ShapedArray, define_op, region_of, subprograms
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
@@ -26,7 +26,8 @@ from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.small.body import Body
 from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, dense_steps, name_of
-from shardwise.runtime.small.control import cost, out_leads
+from shardwise.runtime.small.cost import cost
+from shardwise.runtime.small.leads import out_leads
 
 _LONG = 1e5  # cost from which on other threads of Python may run
 
@@ -232,22 +233,21 @@ def _met(program: Program) -> dict[Any, int]:
     found: dict[Any, int] = {}
     for eqn in program.equations:
         found[eqn.op] = found.get(eqn.op, 0) + 1
-        for inner in _inner(eqn):
+        for _, inner in subprograms(eqn.params):
             for op, n in _met(inner).items():
                 found[op] = found.get(op, 0) + n
     return found
 
 
-def _inner(eqn: Equation) -> list[Program]:
-    out: list[Program] = []
-    for value in eqn.params.values():
-        out += [v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, Program)]
-    return out
-
-
 def _endless(program: Program) -> bool:
     """Whether it has a loop whose length is not known."""
-    return any("cond_consts" in e.params or any(map(_endless, _inner(e))) for e in program.equations)
+    for eqn in program.equations:
+        region = region_of(eqn)
+        if isinstance(region, Loop) and region.length is None:
+            return True
+        if any(_endless(inner) for _, inner in subprograms(eqn.params)):
+            return True
+    return False
 
 
 def _small_type(*types: ShapedArray, program: Program) -> tuple[ShapedArray, ...]:

@@ -9,12 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shardwise.ir import Equation, Fold, Op
+from shardwise.runtime.fused.space import fits
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import SMALL, Code, Shape, Value, dense_steps, name_of
+
+if TYPE_CHECKING:
+    from shardwise.runtime.small.body import Body
 
 Write = Callable[[list[Lane]], Sequence[Lane]]
 Held = tuple[Lane, ...]
@@ -89,16 +94,28 @@ def pointwise(
     return value
 
 
+def running_fits(eqn: Equation, devices: int) -> bool:
+    """Whether the dtype is known, and no dim is split that the reduction runs along."""
+    return fits(eqn.inputs[0].aval, "iuw") and not any(eqn.params.get("sum_axes", ()))
+
+
 def running(
-    code: Code, x: Value, axis: int, reverse: bool, op: Op, into: Value | None, begin: float | None = None
-) -> Value:
-    """`op` of all elements up to each along dim `axis` of a value, from the other end if `reverse`.
+    body: Body,
+    eqn: Equation,
+    values: Sequence[Value],
+    wanted: Sequence[Value | None],
+    op: Op,
+    begin: float | None,
+) -> list[Value]:
+    """`op` of all elements up to each along a dim of a value, from the other end if `reverse`.
 
     What floats begin with, if not with the first element, is `begin`.
     """
+    code, (x,), into = body.code, values, wanted[0]
+    axis, reverse = eqn.params["axis"] + code.lead, eqn.params["reverse"]
     n = x.shape[axis]
     if n == 1:
-        return x
+        return [x]
     x = code.in_memory(x)
     into = code.buffer(x.shape, x.dtype) if into is None or into.shape != x.shape or x.size <= SMALL else into
 
@@ -129,7 +146,7 @@ def running(
         return []
 
     code.loop(0, n - 1, step)
-    return code.settled(into)
+    return [code.settled(into)]
 
 
 def store(code: Code, value: Value, into: Value) -> None:

@@ -9,20 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardwise.ir import Equation
+from shardwise.ir import Equation, Literal
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine.lanes import Lane
-from shardwise.runtime.small.code import SMALL, Code, Shape, Unwritable, Value
+from shardwise.runtime.small.code import SMALL, Code, Shape, Unwritable, Value, name_of
 from shardwise.runtime.small.loops import dense, store
 
+if TYPE_CHECKING:
+    from shardwise.runtime.small.body import Body
+
 Kernel = Callable[..., Any]
+Wanted = Sequence[Value | None]  # the memory where results are wanted
 
 
-def kernel_of(code: Code, eqn: Equation) -> Kernel:
+def _kernel(code: Code, eqn: Equation) -> Kernel:
     """The op's kernel on arrays with the leading dims at hand."""
     env = Env((), (), code.lead)
     kernel = eqn.op.kernel
@@ -30,9 +34,30 @@ def kernel_of(code: Code, eqn: Equation) -> Kernel:
     return lambda *arrays: kernel(env, *arrays, **eqn.params)
 
 
-def view(code: Code, eqn: Equation, values: Sequence[Value]) -> list[Value]:
+def view(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """Results of an op whose kernel gives views of its operand."""
-    return viewed(code, values[0], kernel_of(code, eqn))
+    return viewed(body.code, values[0], _kernel(body.code, eqn))
+
+
+def constant(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+    """The result of an op without operands."""
+    return [body.code.known(_kernel(body.code, eqn)(), name_of(eqn.outputs[0].aval))]
+
+
+def recast(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+    """The same bits as another type of that size."""
+    code, (x,), dtype = body.code, values, name_of(eqn.outputs[0].aval)
+    if x.constant is not None:
+        return [replace(x, dtype=dtype, constant=x.constant.view(dtype))]
+    if x.lane is not None:
+        return [replace(x, dtype=dtype, lane=code.at(x.width).bitcast(x.lane, dtype))]
+    return [replace(x, dtype=dtype)]
+
+
+def recast_fits(eqn: Equation, devices: int) -> bool:
+    """Whether the value's bits are those of its register: not for what lives in wider ones."""
+    names = [name_of(a.aval) for a in (*eqn.inputs, *eqn.outputs)]
+    return eqn.inputs[0].aval.shape == eqn.outputs[0].aval.shape and not {"float16", "bfloat16", "bool"} & set(names)
 
 
 def viewed(code: Code, x: Value, kernel: Kernel) -> list[Value]:
@@ -131,8 +156,9 @@ def joined(
     return code.of_lane(Lane(out, dtype), shape, dtype, n)
 
 
-def concatenated(code: Code, eqn: Equation, values: Sequence[Value], into: Value | None) -> list[Value]:
+def concatenated(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """Operands one after the other along a dim."""
+    code = body.code
     axis = eqn.params["dimension"] + code.lead
     lead = np.broadcast_shapes(*[v.shape[: code.lead] for v in values])
     shape = list(lead + values[0].shape[code.lead :])
@@ -142,13 +168,13 @@ def concatenated(code: Code, eqn: Equation, values: Sequence[Value], into: Value
         index = (slice(None),) * axis + (slice(start, start + v.shape[axis]),)
         cuts.append(lambda a, index=index: a[index])
         start += v.shape[axis]
-    return [joined(code, tuple(shape), values[0].dtype, values, cuts, into)]
+    return [joined(code, tuple(shape), values[0].dtype, values, cuts, wanted[0])]
 
 
-def padded(code: Code, eqn: Equation, values: Sequence[Value], into: Value | None) -> list[Value]:
+def padded(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """An operand with a value around it and between its elements; negative padding cuts off."""
     x, fill = values
-    lead = code.lead
+    code, lead = body.code, body.code.lead
     cut, put, shape = (
         [slice(None)] * lead,
         [slice(None)] * lead,
@@ -167,22 +193,22 @@ def padded(code: Code, eqn: Equation, values: Sequence[Value], into: Value | Non
     if all(c != slice(0, 0) for c in cut):
         parts += viewed(code, x, lambda a: a[tuple(cut)])
         cuts.append(lambda a: a[tuple(put)])
-    return [joined(code, tuple(shape), x.dtype, parts, cuts, into)]
+    return [joined(code, tuple(shape), x.dtype, parts, cuts, wanted[0])]
 
 
 # -- computed positions --------------------------------------------------------------------------------------------------
 
 
-def dynamic_slice(code: Code, eqn: Equation, values: Sequence[Value]) -> list[Value]:
+def dynamic_slice(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """A window that begins where scalars say, moved so that it fits."""
-    x, *starts = values
+    code, (x, *starts) = body.code, values
     sizes = x.shape[: code.lead] + tuple(eqn.params["slice_sizes"])
     return [code.settled(_window(code, x, starts, sizes, eqn.params["wrap"]))]
 
 
-def dynamic_update(code: Code, eqn: Equation, values: Sequence[Value], into: Value | None) -> list[Value]:
+def dynamic_update(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """An operand with a window replaced."""
-    x, update, *starts = values
+    code, into, (x, update, *starts) = body.code, wanted[0], values
     lead = np.broadcast_shapes(x.shape[: code.lead], update.shape[: code.lead])
     shape = lead + x.shape[code.lead :]
     into = code.buffer(shape, x.dtype) if into is None or into.shape != shape or math.prod(shape) <= SMALL else into
@@ -190,6 +216,16 @@ def dynamic_update(code: Code, eqn: Equation, values: Sequence[Value], into: Val
         store(code, x, into)
     store(code, update, _window(code, into, starts, lead + update.shape[code.lead :], eqn.params["wrap"]))
     return [code.settled(into)]
+
+
+def starts_fit(eqn: Equation, devices: int) -> bool:
+    """Whether starts are the same on all devices, and no split dim is cut."""
+    if any(eqn.params.get("operand_axes") or ()):
+        return False
+    assert eqn.op.indexed is not None
+    windows = eqn.op.indexed(eqn.params, tuple([a.aval for a in eqn.inputs]))
+    assert windows is not None
+    return all(isinstance(a, Literal) or not a.aval.vma for a in eqn.inputs[windows.first :])
 
 
 def _window(code: Code, x: Value, starts: Sequence[Value], sizes: Shape, wrap: Sequence[bool]) -> Value:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from shardwise.ir import Equation
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import SMALL, Code, Shape, Value, name_of
 from shardwise.runtime.small.loops import store
+from shardwise.runtime.small.moves import Wanted
+
+if TYPE_CHECKING:
+    from shardwise.runtime.small.body import Body
 
 LARGEST = 1 << 21  # multiplications of a product that is written out
 _ROWS = 4  # of the result in a tile
@@ -33,11 +37,22 @@ class _Matrix:
     con: int
 
 
-def product(
-    code: Code, eqn: Equation, values: Sequence[Value], into: Value | None, stable: Sequence[bool]
-) -> list[Value]:
-    """The contraction of two operands: batch dims, free dims of the left one, of the right one. `stable`: which do not change
-    from round to round."""
+def product_fits(eqn: Equation, devices: int) -> bool:
+    """Whether operands are floats of the result's type, none of them is split along what is summed, and the product is small."""
+    params, dtype = eqn.params, name_of(eqn.outputs[0].aval)
+    if params.get("sum_axes") or dtype not in ("float32", "float64"):
+        return False
+    if any(name_of(a.aval) != dtype for a in eqn.inputs):
+        return False
+    depth = 1
+    for d in params["dimension_numbers"][0][0]:
+        depth *= eqn.inputs[0].aval.shape[d]
+    return eqn.outputs[0].aval.size * depth * devices <= LARGEST
+
+
+def product(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+    """The contraction of two operands: batch dims, free dims of the left one, of the right one."""
+    code, into, stable = body.code, wanted[0], [body.is_stable(a) for a in eqn.inputs]
     cons, batches = eqn.params["dimension_numbers"]
     dtype = name_of(eqn.outputs[0].aval)
     turned = []

@@ -5,19 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shardwise.ir import Equation
+from shardwise.runtime.fused.space import fits
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import SMALL, Code, Shape, Value
+from shardwise.runtime.small.moves import Wanted
+
+if TYPE_CHECKING:
+    from shardwise.runtime.small.body import Body
 
 LARGEST = 1 << 17  # multiplications of systems that are written out; LAPACK's blocks do better beyond
 
 
-def triangular_solve(code: Code, eqn: Equation, values: Sequence[Value], into: Value | None) -> list[Value]:
+def systems_fit(eqn: Equation, devices: int) -> bool:
+    """Whether the systems are small ones of floats."""
+    a, b = (v.aval for v in eqn.inputs)
+    return fits(b, "w") and b.size * a.shape[-1] * devices <= LARGEST
+
+
+def triangular_solve(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """``x`` with op(a) x = b, or x op(a) = b: (f[..., n, n], f[..., n, k]) -> f[..., n, k]."""
-    params = eqn.params
+    code, into, params = body.code, wanted[0], eqn.params
     a, b = (code.in_memory(v) for v in values)
     shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) + b.shape[-2:]
     reuses = into is not None and into.shape == shape and math.prod(shape) > SMALL

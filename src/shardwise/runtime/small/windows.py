@@ -8,22 +8,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardwise.ir import Equation
+from shardwise.ir import Equation, Var
 from shardwise.ir.op import find_op
+from shardwise.runtime.fused.space import fits
 from shardwise.runtime.small.code import SMALL, Code, Shape, Value
 from shardwise.runtime.small.loops import pointwise, store
-from shardwise.runtime.small.moves import as_index, viewed
+from shardwise.runtime.small.moves import Wanted, as_index, viewed
+
+if TYPE_CHECKING:
+    from shardwise.runtime.small.body import Body
 
 
-def gather(
-    code: Code, eqn: Equation, values: Sequence[Value], into: Value | None, fill: Any, clips: bool
-) -> list[Value]:
+def gather(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, fill: Any, clips: bool) -> list[Value]:
     """Windows of an operand. `fill`: what windows outside of it hold, unless it `clips`."""
-    params, lead = eqn.params, code.lead
+    code, into, params, lead = body.code, wanted[0], eqn.params, body.code.lead
     numbers, sizes = params["dimension_numbers"], tuple(params["slice_sizes"])
     x, indices = code.in_memory(values[0]), values[1]
     shape = x.shape[:lead] + eqn.outputs[0].aval.shape
@@ -66,9 +68,9 @@ def gather(
     return [code.settled(into)]
 
 
-def scatter(code: Code, eqn: Equation, values: Sequence[Value], into: Value | None, clips: bool) -> list[Value]:
+def scatter(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, clips: bool) -> list[Value]:
     """An operand with windows replaced, or combined with what is there, in the order of the updates."""
-    params, lead = eqn.params, code.lead
+    code, into, params, lead = body.code, wanted[0], eqn.params, body.code.lead
     numbers = params["dimension_numbers"]
     x, indices, updates = values[0], values[1], code.in_memory(values[2])
     shape = np.broadcast_shapes(x.shape[:lead], updates.shape[:lead]) + x.shape[lead:]
@@ -109,6 +111,18 @@ def scatter(code: Code, eqn: Equation, values: Sequence[Value], into: Value | No
 
     _each_vector(code, indices, tuple(updates.shape[d] for d in batch), one)
     return [code.settled(into)]
+
+
+def windows_fit(eqn: Equation, devices: int) -> bool:
+    """Whether windows lie at positions that are the same on all devices, and no dim that is indexed is split."""
+    params = eqn.params
+    if any(params.get("operand_axes") or ()) or params.get("sum_axes") or params.get("update_axes"):
+        return False
+    if eqn.inputs[1].aval.vma or not isinstance(eqn.inputs[1], Var):
+        return False
+    combined = params.get("combine")
+    form = find_op(combined).emit if combined else None
+    return form is None or fits(eqn.outputs[0].aval, form.kinds)
 
 
 def _combined(code: Code, op: Any, there: Value, update: Value) -> Value:

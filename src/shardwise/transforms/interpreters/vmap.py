@@ -21,6 +21,7 @@ from shardwise.ir import (
     Literal,
     Program,
     ShapedArray,
+    SmallForm,
     Trace,
     Tracer,
     Var,
@@ -37,7 +38,7 @@ from shardwise.ir.key_uses import KeyUses, UsesOf, equation_uses
 from shardwise.ir.op import Op, Params, Types, UndefinedPrimal
 from shardwise.ops.reductions.reduce import reduce_sum
 from shardwise.ops.rules.convert import as_array, as_value
-from shardwise.ops.rules.derivative import repeated_sharding
+from shardwise.ops.rules.derivative import later, repeated_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim, expand_dims
 from shardwise.ops.shapes.transpose import transpose
 from shardwise.runtime.env import Env
@@ -336,6 +337,9 @@ vmapped_op = define_op(
     effects=lambda params: params["op"].has_effects(dict(params["inner"])),
     keys=_keys,
     extracts="copies",
+    small=SmallForm(
+        later("shardwise.runtime.small.control", "mapped"), later("shardwise.runtime.small.forms", "mapped_fits")
+    ),
 )
 
 

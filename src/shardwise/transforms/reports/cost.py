@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardwise.ir import Equation, Op, Program, subprograms, unwrapped
+from shardwise.ir import Equation, Op, Program, rounds_of, subprograms, unwrapped
 from shardwise.ir.op import Params, Types
 from shardwise.sharding.rule import Kind
 
@@ -41,9 +41,9 @@ def program_work(program: Program, sizes: Mapping[str, int]) -> Work:
     for eqn in program.equations:
         inner = [p for _, p in subprograms(eqn.params)]
         if inner:
-            times = eqn.params.get("length", 1)
+            rounds = rounds_of(eqn)
             for body in inner:
-                work.add(program_work(body, sizes), times)
+                work.add(program_work(body, sizes), 1 if rounds is None else rounds)
             continue
         work.add(equation_work(eqn))
         work.bytes_sent += equation_bytes(eqn, sizes)

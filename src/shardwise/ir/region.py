@@ -1,0 +1,72 @@
+"""The programs that an equation runs: `Loop` and `Branches`, which ops declare in `Op.region`.
+
+Comes in: an equation. Goes out: its programs, how often they run, and which operands each of them gets, whatever the params are called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shardwise.ir.program import Equation, Program
+
+
+def _none() -> slice:
+    return slice(0, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """`body` runs `length` times; where that is None, as long as `test` gives true.
+
+    `body` gets the operands at `consts`, then the carry, which begins with the operands at `carry`, then an entry along the first
+    dim of each operand at `rows`; it gives the next carry, then entries of the stacked results. `test` gets the operands at
+    `test_consts`, then the carry. The equation's results are the last carry and the stacked results. If `reverse`, the last
+    entries come first.
+    """
+
+    body: Program
+    consts: slice
+    carry: slice
+    rows: slice = field(default_factory=_none)
+    length: int | None = None
+    reverse: bool = False
+    test: Program | None = None
+    test_consts: slice = field(default_factory=_none)
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """All that it runs."""
+        return (self.body,) if self.test is None else (self.body, self.test)
+
+    @property
+    def num_consts(self) -> int:
+        """How many inputs of `body` are the same in each round; the carry comes next."""
+        return self.consts.stop - self.consts.start
+
+    @property
+    def num_carry(self) -> int:
+        """How many values go round."""
+        return self.carry.stop - self.carry.start
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branches:
+    """One of `programs` runs, the one whose number operand 0 gives; it gets the other operands."""
+
+    programs: tuple[Program, ...]
+
+
+Region = Loop | Branches
+
+
+def region_of(eqn: Equation) -> Region | None:
+    """The loop or the branches that an equation is; None for other equations."""
+    return None if eqn.op.region is None else eqn.op.region(eqn)
+
+
+def rounds_of(eqn: Equation) -> int | None:
+    """How often an equation runs its programs; None where that is known only when it runs, as for branches."""
+    region = region_of(eqn)
+    return region.length if isinstance(region, Loop) else None

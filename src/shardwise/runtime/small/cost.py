@@ -1,0 +1,26 @@
+"""About how long a small program runs."""
+
+from __future__ import annotations
+
+import math
+
+from shardwise.ir import Branches, Loop, Program, region_of
+
+
+def cost(program: Program) -> float:
+    """About how many additions one run takes; loops without a known length count as one round."""
+    total = 0.0
+    for eqn in program.equations:
+        region, size = region_of(eqn), max((v.aval.size for v in eqn.outputs), default=1)
+        if isinstance(region, Loop):
+            total += (1 if region.length is None else region.length) * sum(map(cost, region.programs))
+        elif isinstance(region, Branches):
+            total += max(map(cost, region.programs))
+        elif eqn.op.product:
+            total += math.sqrt(eqn.inputs[0].aval.size * eqn.inputs[1].aval.size * size)
+        else:
+            each = eqn.op.emit.cost if eqn.op.emit is not None else 1
+            total += (
+                1 + each * max(size, *(a.aval.size for a in eqn.inputs)) if eqn.op.fold is not None else 1 + each * size
+            )
+    return total

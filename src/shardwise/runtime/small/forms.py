@@ -1,0 +1,112 @@
+"""What can be part of a small program, and by what it is written there.
+
+Comes in: an equation of a per-device program. Goes out: whether a small program can hold it (`writable`), and the `SmallForm` of its op:
+the one that the op declares, or the one that follows from what else it says of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from shardwise.ir import Branches, Equation, Loop, Op, Program, SmallForm, Var, region_of
+from shardwise.runtime.fused.space import fits
+from shardwise.runtime.machine.lanes import TYPES
+from shardwise.runtime.small import control, moves
+from shardwise.runtime.small.code import name_of
+from shardwise.runtime.small.in_place import carry_updates
+
+LARGEST = 1 << 14  # elements of a value; beyond, loops that threads share do better
+LARGEST_TOUCHED = 1 << 18  # of one that a loop updates where it lies; it is copied once
+
+
+def form_of(op: Op) -> SmallForm | None:
+    """The form of an op that is neither elementwise nor a reduction."""
+    if op.small is not None:
+        return op.small
+    if op.region is not None:
+        return _REGION
+    if op.hands_on:
+        return _HANDED_ON
+    if (op.view and op.collective is None) or (op.emit is not None and op.emit.moves):
+        return _VIEW
+    return None
+
+
+def writable(eqn: Equation, devices: int, in_place: bool = False) -> bool:
+    """Whether an equation can be part of a small program on so many devices; `in_place`: its result is no new value."""
+    op = eqn.op
+    form = form_of(op)
+    if (form is None and op.fold is None and op.emit is None) or op.has_effects(eqn.params):
+        return False
+    if any(name_of(a.aval) not in TYPES or not a.aval.size for a in (*eqn.inputs, *eqn.outputs)):
+        return False
+    if form is not None and form.fits is not None and not form.fits(eqn, devices):
+        return False
+    return in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, devices)
+
+
+def _modest(eqn: Equation, form: SmallForm | None, devices: int) -> bool:
+    """Whether dtypes are known to the op's emitter, and results are small."""
+    if any(v.aval.size * devices > LARGEST for v in eqn.outputs):
+        return False
+    if form is not None:
+        return True
+    fold, emit = eqn.op.fold, eqn.op.emit
+    if fold is not None:
+        x, axes = eqn.inputs[0].aval, eqn.params["axes"]
+        if x.size * devices > LARGEST or eqn.params.get("sum_axes") or (fold.positions and len(axes) != 1):
+            return False
+        return fits(x, fold.kinds)
+    assert emit is not None
+    if not all(fits(a.aval, emit.kinds) for a in eqn.inputs):
+        return False
+    # Vector code would round a result of float64 to float32 before it becomes float16.
+    narrow = name_of(eqn.outputs[0].aval) in ("float16", "bfloat16")
+    return not (narrow and any(name_of(a.aval) == "float64" for a in eqn.inputs))
+
+
+# -- equations that hold programs ----------------------------------------------------------------------------------------------
+
+
+def _region_fits(eqn: Equation, devices: int) -> bool:
+    region = region_of(eqn)
+    if isinstance(region, Branches):
+        return not eqn.inputs[0].aval.vma and all(_body_fits(p, devices) for p in region.programs)
+    assert region is not None
+    if region.length == 0 or (region.test is not None and region.test.out_types[0].vma):
+        return False
+    return _carry_fits(region, devices)
+
+
+def _carry_fits(loop: Loop, devices: int) -> bool:
+    """Whether what goes round is small."""
+    body, first = loop.body, loop.num_consts
+    touched = {v for chain in carry_updates(loop, devices) for v in chain}  # in windows only
+    for v in (*body.inputs[first : first + loop.num_carry], *body.outputs):
+        if v.aval.size * devices > (LARGEST_TOUCHED if v in touched else LARGEST):
+            return False
+    return all(_body_fits(p, devices, touched) for p in loop.programs)
+
+
+def _body_fits(program: Program, devices: int, touched: Collection[Var] = ()) -> bool:
+    return all(writable(e, devices, any(v in touched for v in e.outputs)) for e in program.equations)
+
+
+def mapped_fits(eqn: Equation, devices: int) -> bool:
+    """`SmallForm.fits` of an op under `vmap`: the op's own, on one entry of what is mapped."""
+    params = eqn.params
+    inner: Op = params["op"]
+    if inner.small is None or not inner.small.mapped:
+        return False
+    inputs = tuple(
+        Var(a.aval.update(shape=a.aval.shape[1:])) if m else a
+        for a, m in zip(eqn.inputs, params["mapped"], strict=True)
+    )
+    outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
+    one = Equation(inner, inputs, outputs, dict(params["inner"]), eqn.source)
+    return writable(one, devices * params["size"])
+
+
+_REGION = SmallForm(control.region, _region_fits)
+_VIEW = SmallForm(moves.view)
+_HANDED_ON = SmallForm(lambda body, eqn, values, wanted: values)

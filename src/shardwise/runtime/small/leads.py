@@ -1,0 +1,59 @@
+"""The leading extents of the values of a small program: over which dims of the device grid, or of `vmap`, each of them varies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from shardwise.ir import Branches, Equation, Literal, Loop, Program, region_of
+from shardwise.runtime.small.code import Shape, Value
+
+
+def out_leads(program: Program, leads: Sequence[Shape], lead: int) -> list[Shape]:
+    """The leading extents of a program's outputs, for those of its inputs."""
+    if not lead:
+        return [()] * len(program.outputs)
+    known: dict[object, Shape] = dict(zip(program.inputs, leads, strict=True))
+
+    def of(atom: object) -> Shape:
+        return (1,) * lead if isinstance(atom, Literal) else known[atom]
+
+    for eqn in program.equations:
+        given = [of(a) for a in eqn.inputs]
+        for var, ext in zip(eqn.outputs, _leads_through(eqn, given, lead), strict=True):
+            known[var] = ext
+    return [of(a) for a in program.outputs]
+
+
+def _leads_through(eqn: Equation, given: list[Shape], lead: int) -> list[Shape]:
+    region = region_of(eqn)
+    if isinstance(region, Branches):
+        return [
+            np.broadcast_shapes(*e) for e in zip(*[out_leads(p, given[1:], lead) for p in region.programs], strict=True)
+        ]
+    if isinstance(region, Loop):
+        consts, rows = given[region.consts], given[region.rows]
+        carry = _settled_leads(region.body, consts, given[region.carry], rows, lead)
+        return [*carry, *out_leads(region.body, [*consts, *carry, *rows], lead)[len(carry) :]]
+    if eqn.op.hands_on:
+        return given
+    return [np.broadcast_shapes((1,) * lead, *given)] * len(eqn.outputs)
+
+
+def _settled_leads(body: Program, consts: list[Shape], carry: list[Shape], rows: list[Shape], lead: int) -> list[Shape]:
+    while True:
+        after = out_leads(body, [*consts, *carry, *rows], lead)[: len(carry)]
+        wider = [np.broadcast_shapes(a, b) for a, b in zip(carry, after, strict=True)]
+        if wider == carry:
+            return carry
+        carry = wider
+
+
+def carry_shapes(loop: Loop, values: Sequence[Value], lead: int) -> list[Shape]:
+    """The shapes of a loop's carries in all rounds, for its operands: each varies over what it comes to vary over."""
+    given = [v.shape[:lead] for v in values]
+    first = given[loop.carry]
+    leads = _settled_leads(loop.body, given[loop.consts], first, given[loop.rows], lead) if lead else first
+    variables = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
+    return [ext + v.aval.shape for ext, v in zip(leads, variables, strict=True)]
