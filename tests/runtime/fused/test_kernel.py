@@ -368,7 +368,7 @@ def test_layouts(name):
         return lax.add(doubled, y), doubled, lax.bitwise_and(lax.gt(doubled, y), lax.ne(x, 0.0))
 
     program = program_of(f, *blocks, lead=lead)
-    run = fused.FusedKernel(
+    run = fused.GroupKernel(
         Env(("a", "b")[:lead], tuple(np.broadcast_shapes(*(b.shape[:lead] for b in blocks)))), program
     )
     kept = [b.copy() for b in blocks]
@@ -385,22 +385,16 @@ def test_layouts(name):
 
 def test_results_keep_memory_order():
     x = np.ones((4, 64, 96), np.float32).transpose(1, 0, 2)
-    run = fused.FusedKernel(Env(), program_of(lambda x: [lax.mul(x, 2.0)], x))
+    run = fused.GroupKernel(Env(), program_of(lambda x: [lax.mul(x, 2.0)], x))
     (out,) = run(x)
     assert out.strides == x.strides
 
 
 def test_small_calls_are_left_to_numpy():
     x = np.ones((10, 10), np.float32)
-    run = fused.FusedKernel(Env(), program_of(lambda x: [lax.mul(x, 2.0)], x))
+    run = fused.GroupKernel(Env(), program_of(lambda x: [lax.mul(x, 2.0)], x))
     run(x)
     assert list(run._layouts.values()) == [None]
-
-
-def test_merging_dims():
-    assert fused.merged([2, 3, 4], [[48, 16, 4], [0, 0, 4]]) == ([6, 4], [[16, 4], [0, 4]])
-    assert fused.merged([2, 1, 4], [[16, 0, 4]]) == ([8], [[4]])
-    assert fused.merged([1, 1], [[0, 0]]) == ([1], [[0]])
 
 
 # -- threads ---------------------------------------------------------------------------------------------------------
@@ -479,7 +473,7 @@ raise SystemExit(os.waitpid(child, 0)[1] != 0)
 
 def test_off_leaves_numpy_alone(monkeypatch):
     calls = []
-    monkeypatch.setattr(fused.FusedKernel, "__call__", lambda self, *blocks: calls.append(1) or self.plain(*blocks))
+    monkeypatch.setattr(fused.GroupKernel, "__call__", lambda self, *blocks: calls.append(1) or self.plain(*blocks))
     x = jnp.ones(SIZE)
     with config.override("shardwise_fused", "off"):
         jax.jit(lambda x: x * 2 + 1)(x)

@@ -13,7 +13,7 @@ from shardwise import lax
 from shardwise.ir import ShapedArray, trace_program
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import tiled
-from shardwise.runtime.fused.kernel import FusedKernel
+from shardwise.runtime.fused.kernel import GroupKernel
 
 LAYOUTS = {
     "plain": lambda r: (0, (r(64, 256), r(64, 256))),
@@ -54,8 +54,8 @@ def test_layouts(small_tiles, name):
     axes = frozenset("ab"[:lead])
     program = trace_program(f, [ShapedArray(b.shape[lead:], b.dtype, vma=axes) for b in blocks])[0]
     env = Env(("a", "b")[:lead], tuple(np.broadcast_shapes(*(b.shape[:lead] for b in blocks))))
-    fused = FusedKernel(env, program)
-    run = tiled.TiledKernel(lead, program, fused.depends, fused.plain)
+    fused = GroupKernel(env, program)
+    run = tiled.TiledKernel(program, fused.met, fused.plain)
     kept = [b.copy() for b in blocks]
     plain = fused.plain(*blocks)
     for _ in range(2):
@@ -71,8 +71,8 @@ def test_layouts(small_tiles, name):
 def test_small_blocks_are_computed_whole():
     x = np.ones((10, 10), np.float32)
     program = trace_program(lambda x: [lax.mul(x, 2.0)], [ShapedArray(x.shape, x.dtype)])[0]
-    fused = FusedKernel(Env(), program)
-    run = tiled.TiledKernel(0, program, fused.depends, fused.plain)
+    fused = GroupKernel(Env(), program)
+    run = tiled.TiledKernel(program, fused.met, fused.plain)
     np.testing.assert_array_equal(run(x)[0], x * 2)
     assert list(run._layouts.values()) == [None]
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise.passes import crossing_reductions, epilogues, schedule, wide_products
-from shardwise.runtime.fused import folds
 from shardwise.runtime.fused import kernel as fused
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.memory import pool
@@ -47,9 +46,7 @@ def panels_from_little_on(size=1 << 14):
             patch.setattr(epilogues, name, 1e9)
         for name, value in (("BYTES", size), ("_LEAST", size), ("_ROWS", 4)):
             patch.setattr(panels, name, value)
-        for module, name in ((fused, "FEWEST"), (folds, "_FEWEST")):
-            patch.setattr(module, name, 1 << 8)
-        for module in (schedule, crossing_reductions):
+        for module in (fused, schedule, crossing_reductions):
             patch.setattr(module, "FEWEST", 1 << 8)
         yield made
 

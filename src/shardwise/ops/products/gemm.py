@@ -12,7 +12,7 @@ from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Equation, Program, ShapedArray, Var
 from shardwise.ops.elementwise.casts import cast, convert_element_type_p
 from shardwise.runtime.env import SINGLE
-from shardwise.runtime.fused.kernel import FusedKernel
+from shardwise.runtime.fused.kernel import GroupKernel
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.products.amx import granted
 from shardwise.runtime.products.contraction import DotDims, Ints, NDArray, contract, gemm_plan
@@ -95,10 +95,10 @@ _COMPILED_CASTS = frozenset(["float16", "bfloat16", "float32", "float64"])
 
 
 @recent(512)
-def _cast_loop(shape: Ints, source: np.dtype[Any], target: np.dtype[Any]) -> FusedKernel:
+def _cast_loop(shape: Ints, source: np.dtype[Any], target: np.dtype[Any]) -> GroupKernel:
     x, y = Var(ShapedArray(shape, source)), Var(ShapedArray(shape, target))
     params = {"new_dtype": target, "weak_type": False}
-    return FusedKernel(
+    return GroupKernel(
         SINGLE, Program((x,), (Equation(convert_element_type_p, (x,), (y,), params, None),), (y,), 0, "cast")
     )
 

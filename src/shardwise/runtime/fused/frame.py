@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from shardwise.runtime.fused.codegen import CONTIGUOUS, REPEATED, STREAMED, attributes
 from shardwise.runtime.fused.space import Graph
-from shardwise.runtime.machine.lanes import STORED, TYPES, Lane, Lanes
+from shardwise.runtime.loops.function import Function
+from shardwise.runtime.loops.write import STREAMED
+from shardwise.runtime.machine.lanes import Lane, itemsize
 
 HEAD = ("units", "grain", "size", "count", "rounds", "strips", "pieces", "piece", "padded", "slot")
+
+# How lanes meet an operand or a result.
+CONTIGUOUS, REPEATED, STRIDED = "contiguous", "repeated", "strided"
+PAST_CACHE = "past the cache"  # a contiguous result that nobody reads soon
 
 
 @dataclass(frozen=True)
 class Form:
     """How a group meets memory.
 
-    `along`: lanes run along a reduced loop, else along a kept one. `kept` and `reduced` count the loops around the innermost
-    reduced one. `access`: per input as read, then per output, how lanes meet it. `ragged`: lanes do not divide the row (or `count`).
-    `split`: pieces are cut from the innermost loop ("inner") or from those around it ("outer").
+    `along`: lanes run along the innermost loop of a unit of work, else along a kept one. `kept` and `around` count the loops
+    around a unit, and those of a unit around its innermost one. `access`: per input as read, then per output, how lanes meet it.
+    `ragged`: lanes do not divide the row (or `count`). `split`: pieces are cut from the innermost loop ("inner") or from those
+    around it ("outer").
     """
 
     width: int
     along: bool
     kept: int
-    reduced: int
+    around: int
     access: tuple[str, ...]
     ragged: bool
     split: str = "inner"
@@ -31,151 +38,87 @@ class Form:
 
 
 class Frame:
-    """What all functions of a group have in common."""
+    """What all functions of a group have in common. Registers have the names of the job's numbers."""
 
     def __init__(self, graph: Graph, form: Form) -> None:
         self.graph = graph
         self.form = form
-        self.w = Lanes(form.width, form.wide)
         self.atoms = [*(graph.program.inputs[a.number] for a in graph.accesses), *graph.outputs]
+        steps = form.kept + form.around + 2
+        numbers = [*HEAD, *(f"kept{d}" for d in range(form.kept)), *(f"around{d}" for d in range(form.around))]
+        numbers += [f"step{k}.{d}" for k in range(len(self.atoms)) for d in range(steps)]
+        pointers = [f"base{k}" for k in range(len(self.atoms))]
+        if graph.remembers:
+            pointers += ["scratch", "partial", "results"]
+        self.w = Function(form.width, numbers, pointers, form.wide)
+        self.own = ""  # the memory of this thread
+        if any(graph.saved):
+            thread = self.w.ticket(self.w.element("%counter", 1, "int64"))
+            self.own = self.w.moved("%scratch", thread, self.w.integer("mul", "%slot", sum(map(len, graph.saved))))
         self.here: list[str] = []  # where the unit begins in each operand and result
 
-    def _begin(self) -> None:
-        w, form = self.w, self.form
-        w.start("entry")
-        steps = form.kept + form.reduced + 2
-        names = [*HEAD, *(f"kept{d}" for d in range(form.kept)), *(f"reduced{d}" for d in range(form.reduced))]
-        names += [f"step{k}.{d}" for k in range(len(self.atoms)) for d in range(steps)]
-        for i, name in enumerate(names):
-            w.line(f"%job.{name} = getelementptr i64, ptr %job, i64 {i}")
-            w.line(f"%{name} = load i64, ptr %job.{name}, align 8")
-        extra = ("scratch", "partial", "results")
-        for k, name in enumerate([*(f"base{k}" for k in range(len(self.atoms))), *extra]):
-            w.line(f"%from.{name} = getelementptr ptr, ptr %pointers, i64 {k}")
-            w.line(f"%{name} = load ptr, ptr %from.{name}, align 8")
-        if any(self.graph.saved):
-            w.line("%threads = getelementptr i64, ptr %counters, i64 1")
-            w.line("%thread = atomicrmw add ptr %threads, i64 1 monotonic")
-            w.line(f"%slot_bytes = mul i64 %slot, {sum(map(len, self.graph.saved))}")
-            w.line("%own_offset = mul i64 %thread, %slot_bytes")
-            w.line("%own = getelementptr i8, ptr %scratch, i64 %own_offset")
-        w.line(f"%limit0 = sub i64 %count, {form.width}")
-
-    def _units(self, total: str) -> None:
-        """Chunks of `grain` units from the counter; the current one is %unit."""
-        w = self.w
-        w.line("br label %chunks")
-        w.start("chunks")
-        w.line("%chunk_number = atomicrmw add ptr %counters, i64 1 monotonic")
-        w.line("%first = mul i64 %chunk_number, %grain")
-        w.line(f"%more = icmp ult i64 %first, {total}")
-        w.line("br i1 %more, label %chunk, label %exit")
-        w.start("chunk")
-        w.line("%full = add i64 %first, %grain")
-        w.line(f"%cut = icmp ult i64 %full, {total}")
-        w.line(f"%last = select i1 %cut, i64 %full, i64 {total}")
-        w.line("br label %unit_loop")
-        w.start("unit_loop")
-        w.line("%unit = phi i64 [ %first, %chunk ], [ %unit_next, %unit_end ]")
-
-    def _end(self) -> str:
-        w = self.w
-        w.line("br label %unit_end")
-        w.start("unit_end")
-        w.line("%unit_next = add i64 %unit, 1")
-        w.line("%units_left = icmp ult i64 %unit_next, %last")
-        w.line("br i1 %units_left, label %unit_loop, label %chunks")
-        w.start("exit")
-        w.line("ret void")
-        head = "\n".join(w.declared.values())
-        body = "\n".join(w.lines)
-        signature = "define void @kernel(ptr noalias %job, ptr noalias %pointers, ptr %counters)"
-        return f"{head}\n{signature} #0 {{\n{body}\n}}\n{attributes(self.form.wide)}"
-
-    def _moved(self, place: str, index: str, stride: str) -> str:
-        offset, moved = "%" + self.w.name("o"), "%" + self.w.name("p")
-        self.w.line(f"{offset} = mul i64 {index}, {stride}")
-        self.w.line(f"{moved} = getelementptr i8, ptr {place}, i64 {offset}")
-        return moved
-
     def _place_unit(self, number: str) -> None:
-        """Pointers %here to where the unit begins in each operand and result."""
+        """Find where the unit begins in each operand and result."""
         w, form = self.w, self.form
-        left = number
+        extents = [f"%kept{d}" for d in range(form.kept)]
+        indices = w.split(number, extents if form.along else [*extents, "%strips"])
         start = None
-        if not form.along:
-            w.line(f"%strip = urem i64 {left}, %strips")
-            w.line(f"%left.strip = udiv i64 {left}, %strips")
-            left = "%left.strip"
-            w.line(f"%start0 = mul i64 %strip, {form.width}")
-            w.line(f"%start_most = sub i64 %size, {form.width}")  # the last strip overlaps the one before
-            w.line("%start_over = icmp sgt i64 %start0, %start_most")
-            w.line("%start = select i1 %start_over, i64 %start_most, i64 %start0")
-            start = "%start"
-        indices = []
-        for d in reversed(range(form.kept)):
-            w.line(f"%k{d} = urem i64 {left}, %kept{d}")
-            w.line(f"%left{d} = udiv i64 {left}, %kept{d}")
-            left = f"%left{d}"
-            indices.append((f"%k{d}", d))
+        if not form.along:  # the last strip overlaps the one before
+            start = w.least(w.integer("mul", indices.pop(), form.width), w.integer("sub", "%size", form.width))
         self.here = []
         for k in range(len(self.atoms)):
             place = f"%base{k}"
-            for index, d in indices:
-                place = self._moved(place, index, f"%step{k}.{d}")
-            if start is not None:
-                place = self._moved(place, start, self._lane_step(k))
-            self.here.append(place)
+            for d, index in enumerate(indices):
+                place = w.moved(place, index, f"%step{k}.{d}")
+            self.here.append(place if start is None else w.moved(place, start, self._lane_step(k)))
 
     def _lane_step(self, k: int) -> str:
-        return f"%step{k}.{self.form.kept + self.form.reduced + 1}"
+        return f"%step{k}.{self.form.kept + self.form.around + 1}"
 
     def _inner_step(self, k: int) -> str:
-        return f"%step{k}.{self.form.kept + self.form.reduced}"
+        return f"%step{k}.{self.form.kept + self.form.around}"
 
     # -- memory ----------------------------------------------------------------------------------------------------------
 
-    def _name(self, atom: object) -> str:
-        return atom.aval.dtype.name  # type: ignore[attr-defined]
+    def _name(self, atom: Any) -> str:
+        return atom.aval.dtype.name
+
+    def _element(self, k: int, place: str, index: str) -> str:
+        """Where element `index` of the innermost loop is, from its first one on."""
+        if self.form.along and self.form.access[k] in (CONTIGUOUS, PAST_CACHE):
+            return self.w.element(place, index, self._name(self.atoms[k]))
+        return self.w.moved(place, index, self._inner_step(k))
 
     def _load(self, k: int, place: str, single: bool = False) -> Lane:
         """Lanes of operand k from `place`; `single`: they are all one element."""
-        w, dtype = self.w, self._name(self.atoms[k])
-        stored, access = STORED[dtype], self.form.access[k]
-        raw = "%" + w.name("raw")
+        w, dtype, access = self.w, self._name(self.atoms[k]), self.form.access[k]
         if single or access == REPEATED:
-            w.line(f"{raw} = load {stored}, ptr {place}, align 1")
-            return w.loaded(raw, dtype, scalar=True)
-        if access == CONTIGUOUS:
-            w.line(f"{raw} = load {w.vector(stored)}, ptr {place}, align 1")
-            return w.loaded(raw, dtype)
-        return w.loaded(w.gathered(place, self._lane_step(k), stored), dtype)
+            return w.scalar(place, dtype)
+        return w.load(place, dtype) if access == CONTIGUOUS else w.read(place, (w.width,), (self._lane_step(k),), dtype)
 
     def _store(self, k: int, x: Lane, place: str, single: bool = False) -> None:
-        w = self.w
-        stored, access = STORED[self._name(self.atoms[k])], self.form.access[k]
-        raw = w.storable(x)
+        w, access = self.w, self.form.access[k]
+        x = Lane(x.ref, self._name(self.atoms[k]))
         if single or access == REPEATED:
-            one = "%" + w.name("one")
-            w.line(f"{one} = extractelement {w.vector(stored)} {raw}, i64 0")
-            w.line(f"store {stored} {one}, ptr {place}, align 1")
-        elif access in (CONTIGUOUS, STREAMED):
-            hint = f"align {w.bytes_of(stored)}, !nontemporal !1" if access == STREAMED else "align 1"
-            w.line(f"store {w.vector(stored)} {raw}, ptr {place}, {hint}")
+            w.write(x, place, (w.width,), (0,))
+        elif access == STRIDED:
+            w.write(x, place, (w.width,), (self._lane_step(k),))
         else:
-            w.scattered(raw, place, self._lane_step(k), stored)
+            hint = STREAMED if access == PAST_CACHE else ""
+            w.write(x, place, (w.width,), (itemsize(x.dtype),), hint=hint)
 
     def _slot(self, base: str, row: str, i: int, slots: int) -> str:
         """Where vector i of `row` lies in memory that holds `slots` vectors of up to 8 bytes per lane for each."""
-        return self._moved(self._moved(base, row, str(slots * 8 * self.form.width)), "1", str(i * 8 * self.form.width))
+        nbytes = 8 * self.form.width
+        return self.w.moved(self.w.moved(base, row, slots * nbytes), 1, i * nbytes)
 
     def _put(self, x: Lane, place: str) -> None:
-        """A vector as it is in lanes; bools as bytes."""
-        if x.type == "i1":
-            x = self.w.convert(x, "int8")
-        self.w.line(f"store {self.w.vector(x.type)} {x.ref}, ptr {place}, align 1")
+        """A vector as it is in lanes: 16-bit floats are not rounded."""
+        self.w.store(Lane(x.ref, _as_lanes(x.dtype)), place)
 
     def _get(self, dtype: str, place: str) -> Lane:
-        type = "i8" if TYPES[dtype] == "i1" else TYPES[dtype]
-        raw = self.w.let(f"load {self.w.vector(type)}, ptr {place}, align 1", "int8" if type == "i8" else dtype)
-        return self.w.convert(raw, dtype) if TYPES[dtype] == "i1" else Lane(raw.ref, dtype)
+        return Lane(self.w.load(place, _as_lanes(dtype)).ref, dtype)
+
+
+def _as_lanes(dtype: str) -> str:
+    return "float32" if dtype in ("float16", "bfloat16") else dtype

@@ -1,17 +1,16 @@
-"""The op 'fused': a group of equations as one loop over memory; with reductions, as in `runtime.fused_folds`.
+"""The op 'fused': a group of elementwise equations and reductions as one loop over memory.
 
-Small calls run the group's NumPy functions, as without fusion. From `FEWEST` elements on, the group is compiled (see
-`runtime.fused_codegen`) for the way its blocks lie in memory: dims are put in memory order and merged where strides allow, and
-results keep that order, so that blocks of a split array stay dense.
+Small calls run the group's NumPy functions, as without fusion. From `FEWEST` elements on, the group is compiled for the way its
+blocks lie in memory (see `writer`): dims are put in memory order and merged where strides allow, and results keep that order, so
+that blocks of a split array stay dense.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -22,61 +21,44 @@ from shardwise.ir.op import Params, Types
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.codegen import CONTIGUOUS, REPEATED, STREAMED, STRIDED, Kernel, compiled, width_of
-from shardwise.runtime.fused.folds import FoldedKernel
-from shardwise.runtime.fused.layout import (
-    Met,
-    Result,
-    Work,
-    dense_strides,
-    lined_up,
-    memory_order,
-    merged,
-    placed,
-    streams,
-    tiled,
-)
-from shardwise.runtime.fused.space import Space
+from shardwise.runtime.fused.space import Graph, Space
+from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
+from shardwise.runtime.loops.call import Calls
+from shardwise.runtime.loops.layout import Met, Result, Work, dense_strides, lined_up, memory_order, placed
 from shardwise.runtime.machine.llvm import available
-from shardwise.runtime.machine.standby import standby
-from shardwise.runtime.machine.threads import thread_count
 from shardwise.runtime.memory import alone
 from shardwise.runtime.plan import Plan
 
 FEWEST = 1 << 14  # elements from which a compiled loop pays
-_CHUNK = 1 << 14  # elements that a thread takes at a time
-_THREADED = 1 << 18  # work, in elements times what each costs beside an addition, from which a second thread pays
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """A kernel and its job for blocks of given shapes and strides."""
+    """What is run for blocks of given shapes and strides."""
 
-    kernel: Kernel
-    inside: Callable[[], Kernel]  # one that does not write past the cache: what is written over was read just before
-    job: Any
-    pointers: Any  # the ctypes type of the array of pointers
+    numbers: tuple[int, ...]  # the block that each access reads
     results: tuple[Result, ...]
+    calls: Calls
+    inside: Callable[[], Calls]  # what does not write past the cache: what is written over was read just before
     over: tuple[tuple[int, int], ...]  # (result, operand) that lie alike in memory: one may be written over the other
-    threads: int
 
 
-class FusedKernel:
-    """A group of equations, callable on blocks; keeps a compiled layout per combination of shapes and strides."""
+class GroupKernel:
+    """A group of equations, callable on blocks; keeps a compiled layout per combination of shapes and strides.
 
-    __slots__ = ("_cost", "_env", "_layouts", "_plain", "_scalars", "depends", "program")
+    Without a `space`, all its equations are elementwise and of one shape.
+    """
 
-    def __init__(self, env: Env, program: Program) -> None:
+    def __init__(self, env: Env, program: Program, space: Space | None = None) -> None:
+        out = program.outputs[0].aval
         self.program = program
+        self.space = Space(out.shape, (), out.vma) if space is None else space
         self._env = env
-        self._plain: Any = None
         self._scalars = not env.lead and any(v.aval.ndim == 0 for v in program.inputs)
         self._layouts: Bounded[Any, _Layout | None] = Bounded(LAYOUTS)
-        self.depends = _dependencies(program)
-        self._cost = sum(e.op.emit.cost for e in program.equations if e.op.emit is not None)
 
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
         return self._run(blocks, ())
@@ -95,151 +77,142 @@ class FusedKernel:
             layout = self._layouts[key] = self._layout(blocks)
         if layout is None:
             return self.plain(*blocks)
-        taken = self._written_over(layout, blocks, free)
+        taken = _written_over(layout, blocks, free) if free else {}
         outs = [blocks[taken[j]].view(r.dtype) if j in taken else r.empty() for j, r in enumerate(layout.results)]
-        kernel = layout.inside() if taken else layout.kernel
-        addresses = [address(b) for b in (*blocks, *outs)]
+        calls = layout.inside() if taken else layout.calls
+        addresses = [address(blocks[i]) for i in layout.numbers] + [address(b) for b in outs]
         for i in taken.values():
             blocks[i] = None  # type: ignore[index]  a list, whose owner sees what is left
-        pointers, counter = layout.pointers(*addresses), ctypes.c_int64(0)
-        at, count = ctypes.addressof(pointers), ctypes.addressof(counter)
-        standby.run(kernel, ctypes.addressof(layout.job), at, count, layout.threads)
+        calls(*addresses)
         return tuple(outs)
 
-    @staticmethod
-    def _written_over(layout: _Layout, blocks: Sequence[Ndarray], free: Sequence[int]) -> dict[int, int]:
-        """By the result's position, that of an operand that dies and in whose memory it goes."""
-        taken: dict[int, int] = {}
-        if free and isinstance(blocks, list):
-            for j, i in layout.over:
-                if i in free and j not in taken and i not in taken.values() and alone(blocks, i):
-                    taken[j] = i
-        return taken
+    @cached_property
+    def plain(self) -> Callable[..., Any]:
+        """The group by the ops' own kernels, one after the other."""
+        if self.space.whole and self._env.lead:
+            return _with_ranked_scalars(self.program, self._env)
+        return Plan(self.program, self._env).run
 
-    @property
-    def plain(self) -> Any:
-        """The group by NumPy, one function after the other."""
-        if self._plain is None:
-            self._plain = self._numpy()
-        return self._plain
+    # -- loops -----------------------------------------------------------------------------------------------------------
 
-    def _numpy(self) -> Any:
-        """A plan of the group in which scalars have the rank of the others, so that each may vary over any loop dim."""
-        program, lead = self.program, self._env.lead
-        rank = program.outputs[0].aval.ndim
-        scalars = [i for i, v in enumerate(program.inputs) if v.aval.ndim < rank]
-        if not scalars or not lead:
-            return Plan(program, self._env).run
-        ranked = {program.inputs[i]: Var(program.inputs[i].aval.update(shape=(1,) * rank)) for i in scalars}
-        equations = tuple(
-            Equation(
-                e.op,
-                tuple(a if isinstance(a, Literal) else ranked.get(a, a) for a in e.inputs),
-                e.outputs,
-                e.params,
-                e.source,
-            )
-            for e in program.equations
-        )
-        inputs = tuple(ranked.get(v, v) for v in program.inputs)
-        run = Plan(Program(inputs, equations, program.outputs, 0, program.name), self._env).run
+    @cached_property
+    def _graph(self) -> Graph:
+        return Graph(self.program, self.space, True)
 
-        def call(*blocks: Ndarray) -> tuple[Ndarray, ...]:
-            given = list(blocks)
-            for i in scalars:
-                given[i] = given[i].reshape(given[i].shape + (1,) * rank)
-            return run(*given)
-
-        return call
+    def _forgetful(self) -> Graph:
+        return Graph(self.program, self.space, False)
 
     def met(self, blocks: Sequence[Ndarray]) -> Met | None:
         """How loops meet blocks of these shapes and strides; None where they cannot be compiled."""
-        lead, program = self._env.lead, self.program
-        core = program.outputs[0].aval.shape
-        if not all(block.dtype.isnative for block in blocks):
+        if not all(b.dtype.isnative for b in blocks):
             return None
-        shapes, strides = lined_up(blocks, lead, core)
-        full = np.broadcast_shapes(*shapes, (1,) * lead + core)
+        graph, lead, space = self._graph, self._env.lead, self.space
+        crossed = {self._env.dim(a) for a in space.crossed}
+        loops = list(np.broadcast_shapes(*(b.shape[:lead] for b in blocks), (1,) * lead)) + list(space.shape)
+        for axis in space.crossed:
+            loops[self._env.dim(axis)] = self._env.size(axis)
+        full = tuple(loops)
+        shapes, strides = [], []
+        for access in graph.accesses:
+            shape, steps = lined_up(blocks[access.number], access.places, lead, len(full))
+            shapes.append(shape)
+            strides.append(steps)
         order = memory_order(full, shapes, strides)
         results = []
-        for var, needed in zip(program.outputs, self.depends, strict=True):
-            extents = np.broadcast_shapes(*(shapes[i][:lead] for i in needed)) + core
-            dtype = var.aval.dtype
-            strides.append(dense_strides(extents, order, dtype.itemsize))
-            results.append(placed(dtype, extents, order, extents))
-        kept = (False,) * len(full)
-        return Met(full, kept, tuple(order), tuple(range(len(blocks))), tuple(shapes), tuple(strides), tuple(results))
+        for var, extents in zip(graph.outputs, self._extents(graph, blocks, lead, crossed), strict=True):
+            places = space.places(var.aval.shape)
+            assert places is not None
+            core = [1] * len(space.shape)
+            for n, d in zip(var.aval.shape, places, strict=True):
+                if d is not None:
+                    core[d] = n
+            shape = (*extents, *core)
+            strides.append(dense_strides(shape, order, var.aval.dtype.itemsize))
+            results.append(placed(var.aval.dtype, shape, order, (*extents, *var.aval.shape)))
+        reduced = tuple(d in crossed or d - lead in space.axes for d in range(len(full)))
+        if max(full, default=1) >= 1 << 31 and any(reduced):
+            return None
+        positions = any(e.op.fold is not None and e.op.fold.positions for e in self.program.equations)
+        if positions and sum(reduced[d] and full[d] > 1 for d in range(len(full))) > 1:
+            return None
+        numbers = tuple(a.number for a in graph.accesses)
+        return Met(full, reduced, tuple(order), numbers, tuple(shapes), tuple(strides), tuple(results))
 
     def work(self, met: Met) -> Work | None:
-        """The function and its job; None where NumPy does as well."""
-        inputs = [v.aval.dtype.itemsize for v in self.program.inputs]
-        sizes = inputs + [r.dtype.itemsize for r in met.results]
-        whole, _, strides = met.sorted()
-        extents, steps = merged(whole, strides)
-        access = []
-        width = width_of(self.program)
-        if extents[-1] < 2 * width:
+        """The function and its job, if one thread can do all of it in one go."""
+        calls = self._calls(met, threaded=False)
+        if calls is None:
             return None
-        tiled(extents, steps, sizes, width)
-        for own, size in zip(steps, sizes, strict=True):
-            access.append(REPEATED if own[-1] == 0 else CONTIGUOUS if own[-1] == size else STRIDED)
-        if any(a != CONTIGUOUS for a in access[len(inputs) :]):
-            return None
-        inner = extents[-1]
-        for k, (own, result) in enumerate(zip(steps[len(inputs) :], met.results, strict=True), len(inputs)):
-            nbytes = math.prod(result.shape) * result.dtype.itemsize
-            if met.streaming and streams(nbytes, own[:-1], inner, result.dtype.itemsize) and inner % width == 0:
-                access[k] = STREAMED
-        parts = max(1, inner // _CHUNK)
-        segment = -(-inner // parts // 64) * 64 if parts > 1 else inner  # whole cache lines
-        parts = -(-inner // segment)
-        rows = math.prod(extents[:-1])
-        job = [rows * parts, max(1, _CHUNK // segment), parts, segment, inner, *extents[:-1]]
-        for own in steps:
-            job.extend(own)
-        return Work(compiled(self.program, access, len(extents) - 1), (ctypes.c_int64 * len(job))(*job))
+        (call,) = calls.calls
+        return Work(call.kernel, call.job, calls.bytes, calls.offsets)
+
+    def _calls(self, met: Met, threaded: bool = True) -> Calls | None:
+        arrangement = Arrangement.of(self._graph, met)
+        return None if arrangement is None else arrangement.calls(self._forgetful, threaded)
 
     def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
-        """The compiled layout for blocks like these; None where NumPy does as well."""
+        """The compiled layout for blocks like these; None where the ops' own kernels do as well."""
         met = self.met(blocks)
-        elements = 0 if met is None else math.prod(met.full)
-        if met is None or elements < FEWEST:
+        arrangement = None if met is None or math.prod(met.full) < FEWEST else Arrangement.of(self._graph, met)
+        calls = None if arrangement is None else arrangement.calls(self._forgetful)
+        if met is None or arrangement is None or calls is None:
             return None
-        work = self.work(met)
-        if work is None:
-            return None
-        threads = thread_count() if elements * self._cost >= _THREADED and elements > 2 * _CHUNK else 1
-        # The last vector of a row goes back over what was done, unless it ends with the row: then it would read results.
-        over = (
-            ()
-            if work.job[4] % width_of(self.program)
-            else tuple(
-                (j, i)
-                for j, r in enumerate(met.results)
-                for i, b in enumerate(blocks)
-                if met.strides[i] == met.strides[len(blocks) + j]
-                and r.block == met.full == b.shape
-                and r.dtype.itemsize == b.itemsize
-            )
-        )
-        pointers = ctypes.c_void_p * (len(blocks) + len(met.results))
 
         @cache
-        def inside() -> Kernel:
-            other = self.work(replace(met, streaming=False))
-            return work.kernel if other is None else other.kernel
+        def inside() -> Calls:
+            return self._calls(replace(met, streaming=False)) or calls
 
-        return _Layout(work.kernel, inside, work.job, pointers, met.results, over, threads)
+        over = arrangement.over([(b.shape, b.itemsize) for b in blocks])
+        return _Layout(met.numbers, met.results, calls, inside, over)
+
+    def _extents(self, graph: Graph, blocks: Sequence[Ndarray], lead: int, crossed: set[int]) -> list[Shape]:
+        """Per output its extents along the grid's axes."""
+        known: dict[Var, Shape] = {v: b.shape[:lead] for v, b in zip(self.program.inputs, blocks, strict=True)}
+        for eqn in self.program.equations:
+            extents = np.broadcast_shapes(*(known[a] for a in eqn.inputs if not isinstance(a, Literal)))
+            if eqn.op.fold is not None:
+                extents = tuple(1 if d in crossed else n for d, n in enumerate(extents))
+            known[eqn.outputs[0]] = extents
+        return [known[v] for v in graph.outputs]
 
 
-def _dependencies(program: Program) -> list[tuple[int, ...]]:
-    """Per output the positions of the inputs that it depends on."""
-    known: dict[Var, frozenset[int]] = {v: frozenset([i]) for i, v in enumerate(program.inputs)}
-    for eqn in program.equations:
-        needed = frozenset[int]().union(*[known[a] for a in eqn.inputs if not isinstance(a, Literal)])
-        for var in eqn.outputs:
-            known[var] = needed
-    return [tuple(sorted(known[v])) for v in program.outputs if isinstance(v, Var)]
+def _written_over(layout: _Layout, blocks: Sequence[Ndarray], free: Sequence[int]) -> dict[int, int]:
+    """By the result's position, that of an operand that dies and in whose memory it goes."""
+    taken: dict[int, int] = {}
+    if isinstance(blocks, list):
+        for j, i in layout.over:
+            if i in free and j not in taken and i not in taken.values() and alone(blocks, i):
+                taken[j] = i
+    return taken
+
+
+def _with_ranked_scalars(program: Program, env: Env) -> Callable[..., tuple[Ndarray, ...]]:
+    """A plan of elementwise equations in which scalars have the rank of the others, so that each may vary over any loop dim."""
+    rank = program.outputs[0].aval.ndim
+    scalars = [i for i, v in enumerate(program.inputs) if v.aval.ndim < rank]
+    if not scalars:
+        return Plan(program, env).run
+    ranked = {program.inputs[i]: Var(program.inputs[i].aval.update(shape=(1,) * rank)) for i in scalars}
+    equations = tuple(
+        Equation(
+            e.op,
+            tuple(a if isinstance(a, Literal) else ranked.get(a, a) for a in e.inputs),
+            e.outputs,
+            e.params,
+            e.source,
+        )
+        for e in program.equations
+    )
+    inputs = tuple(ranked.get(v, v) for v in program.inputs)
+    run = Plan(Program(inputs, equations, program.outputs, 0, program.name), env).run
+
+    def call(*blocks: Ndarray) -> tuple[Ndarray, ...]:
+        given = list(blocks)
+        for i in scalars:
+            given[i] = given[i].reshape(given[i].shape + (1,) * rank)
+        return run(*given)
+
+    return call
 
 
 def _fused_type(*types: ShapedArray, program: Program, space: Space | None = None) -> tuple[ShapedArray, ...]:
@@ -247,13 +220,8 @@ def _fused_type(*types: ShapedArray, program: Program, space: Space | None = Non
 
 
 def _fused_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> Any:
-    program, space = params["program"], params.get("space")
-    if space is not None:
-        return FoldedKernel(env, program, space)
-    kernel = FusedKernel(env, program)
-    return (
-        kernel if available() else TiledKernel(env.lead, program, kernel.depends, lambda *blocks: kernel.plain(*blocks))
-    )
+    kernel = GroupKernel(env, params["program"], params.get("space"))
+    return kernel if available() else TiledKernel(kernel.program, kernel.met, lambda *blocks: kernel.plain(*blocks))
 
 
 fused = define_op(
@@ -262,5 +230,5 @@ fused = define_op(
     compile=_fused_compile,
     multiple_results=True,
     local=True,
-    takes_over=lambda params: params.get("space") is None,
+    takes_over=lambda params: True,
 )

@@ -1,9 +1,9 @@
-"""The loops of a fused group with reductions, and where each equation belongs in them.
+"""The loops of a fused group, and where each equation belongs in them.
 
 A `Space` has a loop per grid axis and per dim of the full shape; some of them are reduced. Values of a group are *full*, one per
-point of the space, or belong to a *row*: one per point of the loops that are kept. `Space.takes` says which equations can be
-members. A `Graph` lists the members by the pass over a row in which they are computed: what a reduction gives is known when its
-pass is over.
+point of the space, or belong to a *row*: one per point of the loops that are kept. Where nothing is reduced, all are full.
+`Space.takes` says which equations can be members. A `Graph` lists the members by the pass over a row in which they are computed:
+what a reduction gives is known when its pass is over.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ class Space:
     axes: tuple[int, ...]
     vma: frozenset[str]
     crossed: frozenset[str] = frozenset()
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether nothing is reduced: all values are full."""
+        return not self.axes and not self.crossed
 
     @cached_property
     def kept(self) -> Shape:
@@ -191,7 +196,11 @@ class Graph:
                 operands.append(atom)
                 continue
             places = self.space.operand_places(eqn, i)
-            row = not set(places) & set(self.space.axes) and not atom.aval.vma & self.space.crossed
+            row = (
+                not self.space.whole
+                and not set(places) & set(self.space.axes)
+                and not atom.aval.vma & self.space.crossed
+            )
             access = Access(number, places, row)
             if access not in self._numbers:
                 self._numbers[access] = len(self.accesses)
@@ -201,11 +210,25 @@ class Graph:
         self.ready[out] = max([self._known(a) for a in operands if isinstance(a, Var)], default=0)
         if eqn.op.fold is not None:
             self.ready[out] += 1
-        elif self.space.is_full(out.aval):
+        elif self.space.whole or self.space.is_full(out.aval):
             self.full.add(out)
 
     def _known(self, atom: object) -> int:
         return self.ready.get(atom, 0) if isinstance(atom, Var) else 0
+
+    @cached_property
+    def remembers(self) -> bool:
+        """Whether functions need memory besides operands and results."""
+        return any(self.folds) or any(self.saved)
+
+    def reads(self, p: int) -> list[int | Literal | Var]:
+        """What the full values of pass p are computed from, and those that it reduces or writes."""
+        return [a for e in self.needed[p] for a in self.operands[e]] + self.sinks(p)
+
+    def used(self, p: int) -> list[int]:
+        """The accesses that pass p reads in its loop, then, counted on from them, the results that it writes there."""
+        loads = sorted({a for a in self.reads(p) if isinstance(a, int) and not self.accesses[a].row})
+        return loads + [len(self.accesses) + k for k in self.stores[p]]
 
     def sinks(self, p: int) -> list[int | Literal | Var]:
         """The full values that pass p is for: those that it reduces, and those that it writes."""

@@ -1,6 +1,6 @@
 """A fused group without a compiler: its NumPy functions, one after the other on tiles that stay in cache, by several threads.
 
-The stand-in for `fused.FusedKernel` where nothing can be compiled. Loops are laid out as there; a tile is a part of them that all
+The stand-in for `GroupKernel` where nothing can be compiled. Loops are laid out as there; a tile is a part of them that all
 functions see before the next one is begun. Values between functions live in buffers that each thread uses again for every tile.
 """
 
@@ -18,7 +18,7 @@ from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import SINGLE
-from shardwise.runtime.fused.layout import Result, dense_strides, lined_up, memory_order, merged, placed
+from shardwise.runtime.loops.layout import Met, Nest, Result
 from shardwise.runtime.machine.threads import helpers, thread_count
 from shardwise.runtime.plan import kernel_of
 
@@ -53,14 +53,15 @@ class _Layout:
 
 
 class TiledKernel:
-    """A group of elementwise equations, callable on blocks with `lead` leading loop dims; `plain` computes small ones."""
+    """A group of elementwise equations, callable on blocks. `met` says how loops meet these; `plain` computes small ones."""
 
-    __slots__ = ("_layouts", "_lead", "_needs", "_outputs", "_plain", "_program", "_steps")
+    __slots__ = ("_layouts", "_met", "_outputs", "_plain", "_program", "_steps")
 
-    def __init__(self, lead: int, program: Program, needs: Sequence[Sequence[int]], plain: Callable[..., Any]) -> None:
-        self._lead = lead
+    def __init__(
+        self, program: Program, met: Callable[[Sequence[Ndarray]], Met | None], plain: Callable[..., Any]
+    ) -> None:
         self._program = program
-        self._needs = needs  # per output the inputs that it depends on
+        self._met = met
         self._plain = plain
         self._steps, self._outputs = _steps(program)
         self._layouts: Bounded[Any, _Layout | None] = Bounded(LAYOUTS)
@@ -118,22 +119,15 @@ class TiledKernel:
 
     def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
         """The loops and tiles for blocks like these; None where the functions do as well on the whole."""
-        lead, program = self._lead, self._program
-        core = program.outputs[0].aval.shape
-        shapes, strides = lined_up(blocks, lead, core)
-        full = np.broadcast_shapes(*shapes, (1,) * lead + core)
-        elements = math.prod(full)
-        if elements < 2 * TILE:
+        met = self._met(blocks)
+        if met is None or math.prod(met.full) < 2 * TILE:
             return None
-        order = memory_order(full, shapes, strides)
-        results = []
-        for var, needed in zip(program.outputs, self._needs, strict=True):
-            extents = np.broadcast_shapes(*(shapes[i][:lead] for i in needed)) + core
-            strides.append(dense_strides(extents, order, var.aval.dtype.itemsize))
-            results.append(placed(var.aval.dtype, extents, order, extents))
-        loops, steps = merged([full[d] for d in order], [[s[d] for d in order] for s in strides])
-        threads = thread_count() if elements >= _THREADED else 1
-        return _Layout(tuple(loops), tuple(map(tuple, steps)), tuple(results), tuple(_tiles(loops)), threads)
+        nest, count = Nest.of(met), len(met.numbers)
+        operands = dict(zip(met.numbers, nest.strides, strict=False))
+        strides = [operands[i] for i in range(count)] + nest.strides[count:]
+        threads = thread_count() if math.prod(met.full) >= _THREADED else 1
+        tiles = tuple(_tiles(nest.extents))
+        return _Layout(tuple(nest.extents), tuple(map(tuple, strides)), met.results, tiles, threads)
 
 
 def _tiles(extents: Sequence[int]) -> Iterator[Place]:

@@ -1,4 +1,8 @@
-"""`Call`: a compiled function with its job, run on addresses by as many threads as pay; `Loop`: one that is called with arrays."""
+"""Compiled functions and what they are run on.
+
+`Call` is one with its job, run on addresses by as many threads as pay; `Calls` several in a row, with memory of their own; `Loop`
+one that is called with arrays.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,10 @@ from shardwise.runtime.address import address
 from shardwise.runtime.loops.function import Function, Kernel
 from shardwise.runtime.machine.standby import standby
 from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.memory import pool
 
 _COUNTERS = ctypes.c_int64 * 2  # units that were taken, and threads that came
+_KEPT = 1 << 18  # bytes beside results that wait for the next call
 
 
 class Call:
@@ -45,6 +51,33 @@ class Call:
         standby.run(
             self.kernel, self._job_at, ctypes.addressof(pointers), ctypes.addressof(counters), self.threads, rouse
         )
+
+
+class Calls:
+    """Calls on the same addresses, one after the other. They share `bytes` of memory, at whose `offsets` more pointers point."""
+
+    __slots__ = ("_spare", "bytes", "calls", "offsets")
+
+    def __init__(self, calls: Sequence[Call], bytes: int = 0, offsets: Sequence[int] = ()) -> None:
+        self.calls = tuple(calls)
+        self.bytes = bytes
+        self.offsets = tuple(offsets)
+        self._spare: list[np.ndarray[Any, Any]] = []  # a little is kept from call to call
+
+    def __call__(self, *addresses: int) -> None:
+        """Run them on what lies at these addresses, and wait."""
+        memory = None
+        if self.bytes:
+            try:
+                memory = self._spare.pop()
+            except IndexError:
+                memory = pool.empty((self.bytes,), np.uint8)
+            start = address(memory)
+            addresses += tuple([start + offset for offset in self.offsets])
+        for call in self.calls:
+            call(*addresses)
+        if memory is not None and self.bytes <= _KEPT:
+            self._spare.append(memory)
 
 
 class Loop:

@@ -256,14 +256,17 @@ class Flow:
         self.line(f"ret {value}")
         self.start(f"{tag}.not")
 
+    def ticket(self, counter: str) -> str:
+        """The number of this call among all that any threads make with this counter, an address."""
+        return self.value(f"atomicrmw add ptr {counter}, i64 1 monotonic", "ticket")
+
     def units(
         self, total: int | str, body: Callable[[str], object], grain: int | str = 1, counter: str = "%counter"
     ) -> None:
         """`body(unit)` for the units below `total`: any number of threads take `grain` at a time from a counter they share."""
         tag = self.name("units")
         self.jump(tag)
-        number = self.value(f"atomicrmw add ptr {counter}, i64 1 monotonic", "chunk")
-        first = self.integer("mul", number, grain)
+        first = self.integer("mul", self.ticket(counter), grain)
         more = self.test("ult", first, total)
         self.line(f"br i1 {more}, label %{tag}.take, label %{tag}.done")
         self.start(f"{tag}.take")

@@ -24,7 +24,7 @@ from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.kernel import fused
-from shardwise.runtime.fused.layout import Met, Result, Work
+from shardwise.runtime.loops.layout import Met, Result, Work
 from shardwise.runtime.machine.standby import address_of, standby
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan, kernel_of

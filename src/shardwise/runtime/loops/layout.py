@@ -1,4 +1,4 @@
-"""How fused loops meet memory: the order of the loops, which of them are one, and how results are laid out."""
+"""How loops meet memory: their order, which of them are one, tiles, and how results are laid out."""
 
 from __future__ import annotations
 
@@ -54,15 +54,6 @@ class Met:
     results: tuple[Result, ...]
     streaming: bool = True
 
-    def sorted(self) -> tuple[list[int], list[bool], list[list[int]]]:
-        """Extents, whether loops are reduced, and strides, with the loops in memory order."""
-        order = self.order
-        return (
-            [self.full[d] for d in order],
-            [self.reduced[d] for d in order],
-            [[s[d] for d in order] for s in self.strides],
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -77,16 +68,17 @@ class Work:
     extra: tuple[int, ...] = ()
 
 
-def lined_up(blocks: Sequence[Ndarray], lead: int, core: Shape) -> tuple[list[Shape], list[Shape]]:
-    """Shapes and strides of the blocks as loops over ``lead + len(core)`` dims see them; a dim that broadcasts has stride 0."""
-    shapes, strides = [], []
-    for block in blocks:
-        missing = lead + len(core) - block.ndim
-        shape = block.shape[:lead] + (1,) * missing + block.shape[lead:]
-        steps = block.strides[:lead] + (0,) * missing + block.strides[lead:]
-        shapes.append(shape)
-        strides.append(tuple(0 if n == 1 else s for n, s in zip(shape, steps, strict=True)))
-    return shapes, strides
+def lined_up(block: Ndarray, places: Sequence[int | None], lead: int, n: int) -> tuple[Shape, Shape]:
+    """Extents and strides of a block per loop: grid axes, then dims of the full shape, of which `places` names one per own dim."""
+    shape, strides = [1] * n, [0] * n
+    for d in range(lead):
+        shape[d] = block.shape[d]
+        strides[d] = block.strides[d] if block.shape[d] != 1 else 0
+    for i, d in enumerate(places, lead):
+        if d is not None and block.shape[i] != 1:
+            shape[lead + d] = block.shape[i]
+            strides[lead + d] = block.strides[i]
+    return tuple(shape), tuple(strides)
 
 
 def placed(dtype: Any, extents: Shape, order: Sequence[int], block: Shape) -> Result:
@@ -151,30 +143,72 @@ def merged(extents: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[li
     return sizes, steps
 
 
-def tiled(extents: list[int], strides: list[list[int]], sizes: Sequence[int], least: int) -> None:
-    """Cut the loops into tiles, in place, where an operand runs across the innermost loop but along another one.
-
-    Then what comes into the cache with one of its elements is used before it leaves. Tiles divide the loops, and are at least
-    `least` long; loops that have no such divisors stay whole.
-    """
-    inner = len(extents) - 1
-    for own, size in zip(strides, sizes, strict=True):
-        along = next((d for d in range(inner) if abs(own[d]) == size), None)
-        if along is None or abs(own[inner]) <= size:
-            continue
-        rows, columns = _divisor(extents[along], 8, 64), _divisor(extents[inner], least, 2 * least)
-        if rows is None or columns is None:
-            return
-        whole = extents[along] // rows, extents[inner] // columns
-        extents[along : inner + 1] = [whole[0], *extents[along + 1 : inner], whole[1], rows, columns]
-        for s in strides:
-            s[along : inner + 1] = [s[along] * rows, *s[along + 1 : inner], s[inner] * columns, s[along], s[inner]]
-        return
-
-
 def _divisor(n: int, least: int, most: int) -> int | None:
     """The greatest divisor of `n` within bounds."""
     return next((k for k in range(min(n, most), least - 1, -1) if n % k == 0), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Loops from the outermost to the innermost: extents, which are reduced, and per access and result the strides in bytes."""
+
+    extents: list[int]
+    reduced: list[bool]
+    strides: list[list[int]]
+
+    @staticmethod
+    def of(met: Met) -> Nest:
+        """The loops in memory order, neighbours of one kind made one where every operand steps evenly through both.
+
+        There is at least one loop, and one that is reduced if any is, be its extent 1.
+        """
+        extents = [met.full[d] for d in met.order]
+        reduced = [met.reduced[d] for d in met.order]
+        strides = [[own[d] for d in met.order] for own in met.strides]
+        found = Nest([], [], [[] for _ in strides])
+        start = 0
+        while start < len(extents):
+            end = start
+            while end < len(extents) and (reduced[end] == reduced[start] or extents[end] == 1):
+                end += 1
+            sizes, steps = merged(extents[start:end], [s[start:end] for s in strides])
+            if sizes != [1]:
+                found._append(sizes, reduced[start], steps)
+            start = end
+        if any(reduced) > any(found.reduced) or not found.extents:
+            found._append([1], any(reduced), [[0] for _ in strides])
+        return found
+
+    def _append(self, extents: Sequence[int], reduced: bool, strides: Sequence[Sequence[int]]) -> None:
+        self.extents.extend(extents)
+        self.reduced.extend([reduced] * len(extents))
+        for own, more in zip(self.strides, strides, strict=True):
+            own.extend(more)
+
+    def tiled(self, sizes: Sequence[int], least: int) -> Nest:
+        """The loops cut into tiles, where an operand runs across the innermost loop but along another one of its kind.
+
+        Then what comes into the cache with one of its elements is used before it leaves. Tiles divide the loops, and are at least
+        `least` long; loops that have no such divisors stay whole. `sizes` are the bytes of an element of each access and result.
+        """
+        extents, inner = self.extents, len(self.extents) - 1
+        for own, size in zip(self.strides, sizes, strict=True):
+            along = next((d for d in range(inner) if abs(own[d]) == size), None)
+            if along is None or abs(own[inner]) <= size or self.reduced[along] != self.reduced[inner]:
+                continue
+            rows, columns = _divisor(extents[along], 8, 64), _divisor(extents[inner], least, 2 * least)
+            if rows is None or columns is None:
+                return self
+            whole = extents[along] // rows, extents[inner] // columns
+            return Nest(
+                [*extents[:along], whole[0], *extents[along + 1 : inner], whole[1], rows, columns],
+                [*self.reduced, *[self.reduced[inner]] * 2],
+                [
+                    [*s[:along], s[along] * rows, *s[along + 1 : inner], s[inner] * columns, s[along], s[inner]]
+                    for s in self.strides
+                ],
+            )
+        return self
 
 
 def streams(nbytes: int, strides: Sequence[int], row: int, itemsize: int) -> bool:

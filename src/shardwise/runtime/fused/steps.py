@@ -1,0 +1,240 @@
+"""Which functions a fused group needs for loops that lie in memory as they do, and their jobs.
+
+A row that fits into the cache goes through all passes at once; long rows, and few ones, are cut into pieces whose size depends on
+the shapes alone, so results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from shardwise.runtime.fused.frame import CONTIGUOUS, HEAD, PAST_CACHE, REPEATED, STRIDED, Form
+from shardwise.runtime.fused.space import Graph
+from shardwise.runtime.fused.writer import GroupWriter
+from shardwise.runtime.loops.call import Call, Calls
+from shardwise.runtime.loops.function import Kernel, lanes_of
+from shardwise.runtime.loops.layout import Met, Nest, streams
+from shardwise.runtime.machine import llvm
+from shardwise.runtime.machine.threads import thread_count
+
+Shape = tuple[int, ...]
+
+_CHUNK = 1 << 14  # elements that a thread takes at a time
+_THREADED = 1 << 17  # elements from which a second thread pays where there are reductions
+_COST_THREADED = 1 << 18  # elsewhere: elements times what each costs beside an addition
+_CACHED = 1 << 20  # bytes of a row that pass after pass can read from the cache
+_PIECE = 1 << 16  # elements of a piece of a long row
+_STRIPS = 4  # vectors side by side, where lanes have results of their own
+_LINE = 64  # elements that fill cache lines, whatever their size
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """The loops of a group by what they are for: vectors run along `lane`; a unit of work is made of `inner` and those `around` it.
+
+    `sizes` are the bytes of an element of each access and result, `access` says how vectors meet them.
+    """
+
+    graph: Graph
+    met: Met
+    nest: Nest
+    sizes: list[int]
+    width: int
+    lane: int
+    inner: int
+    around: list[int]
+    kept: list[int]
+    access: list[str]
+
+    @staticmethod
+    def of(graph: Graph, met: Met) -> Arrangement | None:
+        """For a group's loops as they are met; None where the ops' own kernels serve."""
+        program, whole = graph.program, graph.space.whole
+        sizes = [program.inputs[a.number].aval.dtype.itemsize for a in graph.accesses]
+        sizes += [v.aval.dtype.itemsize for v in graph.outputs]
+        width = lanes_of(*(a.aval.dtype.name for e in program.equations for a in (*e.inputs, *e.outputs)))
+        nest = Nest.of(met)
+        if whole:
+            if nest.extents[-1] < 2 * width:
+                return None
+            nest = nest.tiled(sizes, width)
+            lane = inner = len(nest.extents) - 1
+            inside = [inner]
+        else:
+            width = _shortened(nest, sizes, width)
+            long = [d for d, n in enumerate(nest.extents) if n >= width]
+            if not long:
+                return None
+            inside = [d for d, reduced in enumerate(nest.reduced) if reduced]
+            lane = long[-1]
+            inner = lane if nest.reduced[lane] else inside[-1]
+        access = [
+            REPEATED if own[lane] == 0 else CONTIGUOUS if own[lane] == size else STRIDED
+            for own, size in zip(nest.strides, sizes, strict=True)
+        ]
+        if whole and any(a != CONTIGUOUS for a in access[len(graph.accesses) :]):
+            return None
+        around = [d for d in inside if d != inner]
+        kept = [d for d in range(len(nest.extents)) if d not in inside and d != lane]
+        found = Arrangement(graph, met, nest, sizes, width, lane, inner, around, kept, access)
+        if not found.along:
+            found = replace(found, width=width * found._side_by_side())
+        return replace(found, access=found._past_cache())
+
+    @property
+    def along(self) -> bool:
+        """Whether vectors run along the innermost loop of a unit."""
+        return self.lane == self.inner
+
+    @property
+    def length(self) -> int:
+        """Elements of a unit along its loops."""
+        return self._many([*self.around, self.inner])
+
+    @property
+    def _lanes(self) -> int:
+        """Lanes with results of their own."""
+        return 1 if self.along else self.width
+
+    def _many(self, loops: Sequence[int]) -> int:
+        return math.prod(self.nest.extents[d] for d in loops)
+
+    def _row_bytes(self) -> int:
+        """What the passes over a unit have in the cache."""
+        graph = self.graph
+        read = sum(s for s, a in zip(self.sizes, graph.accesses, strict=False) if not a.row)
+        return self.length * self._lanes * (read + sum(v.aval.dtype.itemsize for kept in graph.saved for v in kept))
+
+    def _side_by_side(self) -> int:
+        """Vectors of a unit whose lanes have results of their own."""
+        if STRIDED in self.access:
+            return 1
+        room = (_CACHED // self._row_bytes() if self.graph.passes > 1 else 0) or _STRIPS
+        return next((k for k in (4, 2) if k <= room and self.nest.extents[self.lane] >= k * self.width), 1)
+
+    def _past_cache(self) -> list[str]:
+        """`access`, with large results written past the cache where that is possible."""
+        access, graph, extent = list(self.access), self.graph, self.nest.extents[self.lane]
+        for k, (result, var) in enumerate(zip(self.met.results, graph.outputs, strict=True), len(graph.accesses)):
+            nbytes = math.prod(result.shape) * result.dtype.itemsize
+            outside = [s for d, s in enumerate(self.nest.strides[k]) if d != self.lane]
+            if (
+                self.met.streaming
+                and var in graph.full
+                and access[k] == CONTIGUOUS
+                and extent % self.width == 0
+                and streams(nbytes, outside, extent, result.dtype.itemsize)
+            ):
+                access[k] = PAST_CACHE
+        return access
+
+    # -- results over operands -------------------------------------------------------------------------------------------
+
+    def over(self, operands: Sequence[tuple[Shape, int]]) -> tuple[tuple[int, int], ...]:
+        """(result, operand) that lie alike in memory, so that one may be written over the other; operands by shape and itemsize.
+
+        No pass reads such an operand after the result is written, and no vector goes back over elements that were done.
+        """
+        if self.nest.extents[self.lane] % self.width:
+            return ()
+        met, graph, found = self.met, self.graph, list[tuple[int, int]]()
+        for j, (result, var) in enumerate(zip(met.results, graph.outputs, strict=True)):
+            for k, number in enumerate(met.numbers):
+                shape, itemsize = operands[number]
+                if (
+                    var in graph.full
+                    and met.strides[k] == met.strides[len(met.numbers) + j]
+                    and result.block == met.full == shape
+                    and result.dtype.itemsize == itemsize
+                    and met.numbers.count(number) == 1
+                    and not any(k in graph.used(p) for p in range(graph.ready[var] + 1, graph.passes))
+                ):
+                    found.append((j, number))
+        return tuple(found)
+
+    # -- functions and jobs ----------------------------------------------------------------------------------------------
+
+    def calls(self, forgetful: Callable[[], Graph], threaded: bool = True) -> Calls | None:
+        """The functions and their jobs. Not `threaded`: one function for one thread, or None.
+
+        `forgetful` gives the graph in which no pass keeps values for later ones.
+        """
+        graph, nest, width = self.graph, self.nest, self.width
+        strips = 1 if self.along else -(-nest.extents[self.lane] // width)
+        units = strips * self._many(self.kept)
+        work = self.length * self._lanes
+        count, rounds = nest.extents[self.inner], self._many(self.around)
+        if graph.space.whole:
+            split, cut, piece = self._cut_row(count)
+        else:
+            split = (graph.passes > 1 and self._row_bytes() > _CACHED) or (units < 8 and work > 2 * _PIECE)
+            cut = "inner" if count >= rounds else "outer"
+            piece = max(1, _PIECE // (self._lanes * (rounds if cut == "inner" else count)))
+            if self.along and cut == "inner":
+                piece = -(-piece // width) * width
+            if split and not threaded:
+                return None
+            if split and graph.passes > 1:
+                graph = forgetful()
+        pieces = -(-(count if cut == "inner" else rounds) // piece)
+        ragged = self.along and count % width != 0
+        form = Form(
+            width,
+            self.along,
+            len(self.kept),
+            len(self.around),
+            tuple(self.access),
+            ragged,
+            cut,
+            wide=llvm.target().wide,
+        )
+        padded = -(-count // width) * width if self.along else count
+        slot = rounds * padded * 8 * self._lanes
+        threads = self._threads(units * work) if threaded else 1
+        head = {"units": units, "grain": max(1, _CHUNK // work), "size": nest.extents[self.lane], "count": count,
+                "rounds": rounds, "strips": strips, "pieces": pieces, "piece": piece, "padded": padded, "slot": slot}  # fmt: skip
+        tail = [nest.extents[d] for d in (*self.kept, *self.around)]
+        tail += [own[d] for own in nest.strides for d in (*self.kept, *self.around, self.inner, self.lane)]
+
+        def call(kernel: Kernel, **changed: int) -> Call:
+            job = head | changed
+            many = threads if job["units"] > job["grain"] else 1
+            return Call(kernel, [*(job[name] for name in HEAD), *tail], len(self.access) + 3, many)
+
+        found = []
+        last = max([p for p in range(graph.passes) if graph.folds[p]], default=0)
+        for p in range(graph.passes if split else 0):
+            found.append(
+                call(GroupWriter(graph, form).part(p), units=units * pieces, grain=max(1, _CHUNK // (work // pieces)))
+            )
+            if graph.folds[p]:
+                found.append(call(GroupWriter(graph, form).finish(p, p == last), grain=max(1, units // 16)))
+        if not split:
+            found.append(call(GroupWriter(graph, form).whole()))
+        scratch = threads * slot * sum(map(len, graph.saved))
+        vectors = 8 * width * units * 4 * sum(map(len, graph.folds)) if split else 0
+        return Calls(found, scratch + vectors * (pieces + 1), (0, scratch, scratch + vectors * pieces))
+
+    def _cut_row(self, count: int) -> tuple[bool, str, int]:
+        """Long rows of elementwise groups are cut into pieces of whole cache lines."""
+        pieces = max(1, count // _CHUNK)
+        piece = -(-count // pieces // _LINE) * _LINE if pieces > 1 else count
+        return pieces > 1, "inner", piece
+
+    def _threads(self, elements: int) -> int:
+        """How many threads pay."""
+        cost = sum(e.op.emit.cost for e in self.graph.program.equations if e.op.emit is not None)
+        if self.graph.space.whole:
+            pays = elements * cost >= _COST_THREADED and elements > 2 * _CHUNK
+        else:
+            pays = elements >= _THREADED
+        return thread_count() if pays else 1
+
+
+def _shortened(nest: Nest, sizes: Sequence[int], width: int) -> int:
+    """Lanes of vectors that short columns fill."""
+    n = nest.extents[-1]
+    dense = all(own[-1] in (0, size) for own, size in zip(nest.strides, sizes, strict=True))
+    return 1 << (n.bit_length() - 1) if not nest.reduced[-1] and 4 <= n < width and dense else width
