@@ -62,7 +62,7 @@ def threads(request, monkeypatch):
     for name in ("_THREADED", "_THREADED_LINE", "_TASK"):
         monkeypatch.setattr(product, name, 1 << 14)
     if "without" in request.param:
-        monkeypatch.setattr(product, "_walker", lambda *what: None)
+        monkeypatch.setattr(product, "task_walker", lambda *what: None)
 
 
 @pytest.mark.parametrize("char", "fdFD")

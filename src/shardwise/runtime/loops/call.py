@@ -35,7 +35,8 @@ class Call:
         threads: int = 1,
     ) -> None:
         self.kernel = kernel
-        self.job = (ctypes.c_int64 * len(job))(*job)
+        words = ctypes.c_int64 * len(job)
+        self.job = words.from_buffer_copy(job.data) if isinstance(job, np.ndarray) else words(*job)
         self.threads = threads
         self._job_at = ctypes.addressof(self.job)
         self._pointers = ctypes.c_void_p * pointers

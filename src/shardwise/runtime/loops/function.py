@@ -32,11 +32,21 @@ class Function(Writer):
         for i, name in enumerate(pointers):
             self.field(name, "%pointers", i, "ptr")
 
-    def field(self, name: str, table: str, index: int, kind: str) -> str:
+    def field(self, name: str, table: str, index: int | str, kind: str) -> str:
         """The register `name` with word `index` of a table of i64 or of pointers."""
         self.line(f"%at.{name} = getelementptr {kind}, ptr {table}, i64 {index}")
         self.line(f"%{name} = load {kind}, ptr %at.{name}, align 8")
         return f"%{name}"
+
+    def entry(self, table: str, index: int | str, kind: str = "i64") -> str:
+        """Word `index` of a table of i64 or of pointers."""
+        return self.field(self.name("entry"), table, index, kind)
+
+    def set_entry(self, table: str, index: int | str, value: int | str, kind: str = "i64") -> None:
+        """Write word `index` of such a table."""
+        self.line(
+            f"store {kind} {value}, ptr {self.value(f'getelementptr {kind}, ptr {table}, i64 {index}', 'at')}, align 8"
+        )
 
     def text(self, name: str = "kernel") -> str:
         """The module; the body is complete."""

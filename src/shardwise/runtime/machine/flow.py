@@ -93,6 +93,12 @@ class Flow:
             return str(min(int(x), int(y)))
         return self.pick(self.test("slt" if signed else "ult", x, y), x, y)
 
+    def greatest(self, x: int | str, y: int | str) -> str:
+        """The greater of two i64."""
+        if is_known(str(x)) and is_known(str(y)):
+            return str(max(int(x), int(y)))
+        return self.pick(self.test("sgt", x, y), x, y)
+
     def clamp(self, x: str, low: int, high: int | str) -> str:
         """An i64 moved to the nearest one within bounds."""
         x = self.pick(self.test("slt", x, low), low, x)
@@ -258,7 +264,11 @@ class Flow:
 
     def ticket(self, counter: str) -> str:
         """The number of this call among all that any threads make with this counter, an address."""
-        return self.value(f"atomicrmw add ptr {counter}, i64 1 monotonic", "ticket")
+        return self.atomic_add(counter, 1, "monotonic")
+
+    def atomic_add(self, place: str, by: int, order: str) -> str:
+        """Add `by` to the i64 at an address, in one step for all threads: the number before."""
+        return self.value(f"atomicrmw add ptr {place}, i64 {by} {order}", "number")
 
     def units(
         self, total: int | str, body: Callable[[str], object], grain: int | str = 1, counter: str = "%counter"

@@ -18,8 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.runtime.address import address
+from shardwise.runtime.loops.call import Call
+from shardwise.runtime.loops.function import Function, Kernel
 from shardwise.runtime.machine import llvm
-from shardwise.runtime.machine.standby import standby
+from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products.blas import processor_flags
 
@@ -27,6 +30,7 @@ NDArray = np.ndarray[Any, Any]
 
 _SIDE = 32  # rows and columns computed at a time
 _DEEP = 64  # bytes of a tile's row
+_TILE = 16 * _DEEP  # bytes of a tile
 _ROWS, _COLUMNS = 256, 64  # of the result, in one task
 _FEWEST = 1 << 21  # multiplications from which this pays
 _ROUSED = 1 << 26
@@ -41,6 +45,10 @@ _MULTIPLY = {
     ("uint8", "int8"): ("tdpbusd", 4),
     ("uint8", "uint8"): ("tdpbuud", 4),
 }
+
+
+_MULTIPLY_JOB = ("tasks", "across", "m", "n", "deep", "a_step", "out_step")  # tasks in a row; depth in tiles; bytes
+_PACK_JOB = ("deep", "across", "step")  # tiles down and across; bytes from row to row
 
 
 @functools.cache
@@ -67,7 +75,6 @@ def product(a: NDArray, b: NDArray, out: NDArray, threads: int) -> Callable[[NDA
         return None
     if out.strides[1] != 4:
         return None
-    multiply, lay = _functions(*found)
     turned = a.strides[1] != size
     straight = b.strides[1] == size
     if not straight and (b.strides[0] != size or b.strides[1] % 4):
@@ -75,8 +82,8 @@ def product(a: NDArray, b: NDArray, out: NDArray, threads: int) -> Callable[[NDA
     deep, across = k * size // _DEEP, n // 16
     steps = (k * size if turned else a.strides[0], out.strides[0])
     counts = -(-m // _ROWS), -(-n // _COLUMNS)
-    job = np.array([counts[0] * counts[1], counts[1], m, n, deep, *steps], np.int64)
-    pack = np.array([deep * across, across, b.strides[0]], np.int64)
+    multiply = Call(_multiplier(found[0]), (counts[0] * counts[1], counts[1], m, n, deep, *steps), 3, threads)
+    pack = Call(_packer(found[1]), (deep, across, b.strides[0]), 2, threads)
     rouse = m * n * k >= _ROUSED
 
     def run(a: NDArray, b: NDArray, out: NDArray) -> None:
@@ -84,202 +91,107 @@ def product(a: NDArray, b: NDArray, out: NDArray, threads: int) -> Callable[[NDA
             a = np.ascontiguousarray(a.view(f"u{size}"))
         tiles = pool.empty((across, deep, 16, 16), np.uint32)
         if straight:
-            _call(lay, pack, (b, tiles), threads, rouse)
+            pack(address(b), address(tiles), rouse=rouse)
         else:  # 4 bytes of a column lie side by side as it is
             words = np.ndarray((n, k * size // 4), np.uint32, b, strides=(b.strides[1], 4)).reshape(
                 across, 16, deep, 16
             )
             np.copyto(tiles, words.transpose(0, 2, 3, 1))
-        _call(multiply, job, (a, tiles, out), threads, rouse)
+        multiply(address(a), address(tiles), address(out), rouse=rouse)
 
     return run
 
 
-def _call(kernel: Any, job: NDArray, arrays: tuple[NDArray, ...], threads: int, rouse: bool) -> None:
-    pointers = (ctypes.c_void_p * len(arrays))(*[x.__array_interface__["data"][0] for x in arrays])
-    counter = ctypes.c_int64(0)
-    standby.run(kernel, job.ctypes.data, ctypes.addressof(pointers), ctypes.addressof(counter), threads, rouse)
+@functools.cache
+def _multiplier(instruction: str) -> Kernel:
+    """The kernel that multiplies; its job: `_MULTIPLY_JOB`, its pointers: the left operand, the right one as tiles, the result."""
+    w = Function(16, _MULTIPLY_JOB, ("a", "b", "out"))
+    # Tiles 0 to 3 are sums, 4 and 5 of the left operand, 6 and 7 of the right one, each of 16 rows of 64 bytes.
+    # Their shapes: palette 1; then bytes per row from byte 16 on, rows from byte 48 on.
+    shape = [1, *[0] * 15, *[64, 0] * 8, *[0, 0] * 8, *[16] * 8, *[0] * 8]
+    shape_text = ", ".join(f"i8 {byte}" for byte in shape)
+    w.declare("shape", f"@shape = private constant [64 x i8] [{shape_text}], align 64")
+    panel = w.integer("mul", "%deep", _TILE)
+
+    def tile(name: str, *arguments: str) -> None:
+        name, types = f"llvm.x86.{name}", ", ".join(a.split()[0] for a in arguments)
+        w.line(f"call void @{w.declare(name, f'declare void @{name}({types})')}({', '.join(arguments)})")
+
+    def task(number: str) -> None:
+        row, column = w.split(number, ["%tasks", "%across"])
+        top, left = w.integer("mul", row, _ROWS), w.integer("mul", column, _COLUMNS)
+        bottom = w.least(w.integer("add", top, _ROWS), "%m")
+        right = w.least(w.integer("add", left, _COLUMNS), "%n")
+
+        def columns(j: str, _: list[str]) -> None:
+            b = w.moved("%b", w.integer("udiv", j, 16), panel)
+
+            def rows(i: str, _: list[str]) -> None:
+                a = w.moved("%a", i, "%a_step")
+                for sums in range(4):
+                    tile("tilezero", f"i8 {sums}")
+
+                def deep(k: str, _: list[str]) -> None:
+                    # All addresses first: an instruction between the tiles' loads costs a tenth of the time.
+                    a0, b0 = w.moved(a, k, _DEEP), w.moved(b, k, _TILE)
+                    a1, b1 = w.moved(a0, 16, "%a_step"), w.moved(b0, panel, 1)
+                    for to, at in ((4, a0), (5, a1)):
+                        tile("tileloadd64", f"i8 {to}", f"ptr {at}", "i64 %a_step")
+                    for to, at in ((6, b0), (7, b1)):
+                        tile("tileloadd64", f"i8 {to}", f"ptr {at}", f"i64 {_DEEP}")
+                    for sums in range(4):
+                        tile(instruction, f"i8 {sums}", f"i8 {4 + sums // 2}", f"i8 {6 + sums % 2}")
+
+                w.loop(0, "%deep", deep)
+                out = w.moved(w.moved("%out", i, "%out_step"), j, 4)
+                lower = w.moved(out, 16, "%out_step")
+                for sums, at in enumerate((out, w.moved(out, _DEEP, 1), lower, w.moved(lower, _DEEP, 1))):
+                    tile("tilestored64", f"i8 {sums}", f"ptr {at}", "i64 %out_step")
+
+            w.loop(top, bottom, rows, step=_SIDE)
+
+        w.loop(left, right, columns, step=_SIDE)
+
+    tile("ldtilecfg", "ptr @shape")
+    w.units("%tasks", task)
+    tile("tilerelease")
+    return w.compiled()
 
 
 @functools.cache
-def _functions(instruction: str, each: int) -> tuple[Any, Any]:
-    """The kernels that multiply, and that lay out the right operand."""
-    code = llvm.compile_function("multiply", _multiply_text(instruction) + _lay_text(each))
-    kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)
-    return code.called_as(kernel), code.called_as(kernel, "lay")
-
-
-def _fields(count: int, pointers: int) -> str:
-    lines = [f"%f{i} = getelementptr i64, ptr %job, i64 {i}\n  %j{i} = load i64, ptr %f{i}" for i in range(count)]
-    lines += [
-        f"%g{i} = getelementptr ptr, ptr %pointers, i64 {i}\n  %p{i} = load ptr, ptr %g{i}" for i in range(pointers)
-    ]
-    return "\n  ".join(lines)
-
-
-def _multiply_text(instruction: str) -> str:
-    """The job: tasks, tasks per row of them, rows, columns, depth in tiles, bytes from row to row of a and of the result."""
-    tiles = range(8)
-    # Palette 1; then bytes per row from byte 16 on, rows from byte 48 on.
-    shape = [
-        1,
-        *[0] * 15,
-        *[b for t in range(16) for b in ((64, 0) if t in tiles else (0, 0))],
-        *[16 if t in tiles else 0 for t in range(16)],
-    ]
-    bytes_ = ", ".join(f"i8 {b}" for b in shape)
-    zero = "\n  ".join(f"call void @llvm.x86.tilezero(i8 {t})" for t in range(4))
-    load = "\n  ".join(
-        f"call void @llvm.x86.tileloadd64(i8 {t}, ptr {at}, i64 {step})"
-        for t, at, step in ((4, "%a0", "%j5"), (5, "%a1", "%j5"), (6, "%b0", "64"), (7, "%b1", "64"))
-    )
-    work = "\n  ".join(
-        f"call void @llvm.x86.{instruction}(i8 {2 * i + j}, i8 {4 + i}, i8 {6 + j})" for i in (0, 1) for j in (0, 1)
-    )
-    store = "\n  ".join(f"call void @llvm.x86.tilestored64(i8 {t}, ptr %c{t}, i64 %j6)" for t in range(4))
-    return f"""
-@shape = private constant [64 x i8] [{bytes_}], align 64
-declare void @llvm.x86.ldtilecfg(ptr)
-declare void @llvm.x86.tilerelease()
-declare void @llvm.x86.tilezero(i8)
-declare void @llvm.x86.tileloadd64(i8, ptr, i64)
-declare void @llvm.x86.tilestored64(i8, ptr, i64)
-declare void @llvm.x86.{instruction}(i8, i8, i8)
-
-define void @multiply(ptr %job, ptr %pointers, ptr %counter) {{
-  {_fields(7, 3)}
-  call void @llvm.x86.ldtilecfg(ptr @shape)
-  %panel = shl i64 %j4, 10
-  %low = mul i64 %j5, 16
-  %below = mul i64 %j6, 16
-  br label %take
-take:
-  %task = atomicrmw add ptr %counter, i64 1 monotonic
-  %more = icmp ult i64 %task, %j0
-  br i1 %more, label %begin, label %exit
-begin:
-  %row = udiv i64 %task, %j1
-  %column = urem i64 %task, %j1
-  %top = mul i64 %row, {_ROWS}
-  %left = mul i64 %column, {_COLUMNS}
-  %bottom0 = add i64 %top, {_ROWS}
-  %right0 = add i64 %left, {_COLUMNS}
-  %bottom1 = icmp ult i64 %bottom0, %j2
-  %bottom = select i1 %bottom1, i64 %bottom0, i64 %j2
-  %right1 = icmp ult i64 %right0, %j3
-  %right = select i1 %right1, i64 %right0, i64 %j3
-  br label %columns
-columns:
-  %j = phi i64 [ %left, %begin ], [ %j_next, %columns_end ]
-  %first = lshr i64 %j, 4
-  %b_off = mul i64 %first, %panel
-  %b_start = getelementptr i8, ptr %p1, i64 %b_off
-  br label %rows
-rows:
-  %i = phi i64 [ %top, %columns ], [ %i_next, %rows_end ]
-  %a_off = mul i64 %i, %j5
-  %a_start = getelementptr i8, ptr %p0, i64 %a_off
-  {zero}
-  br label %deep
-deep:
-  %k = phi i64 [ 0, %rows ], [ %k_next, %deep ]
-  %a_k = shl i64 %k, 6
-  %a0 = getelementptr i8, ptr %a_start, i64 %a_k
-  %a1 = getelementptr i8, ptr %a0, i64 %low
-  %b_k = shl i64 %k, 10
-  %b0 = getelementptr i8, ptr %b_start, i64 %b_k
-  %b1 = getelementptr i8, ptr %b0, i64 %panel
-  {load}
-  {work}
-  %k_next = add i64 %k, 1
-  %deeper = icmp ult i64 %k_next, %j4
-  br i1 %deeper, label %deep, label %rows_end
-rows_end:
-  %c_row = mul i64 %i, %j6
-  %c_column = shl i64 %j, 2
-  %c_off = add i64 %c_row, %c_column
-  %c0 = getelementptr i8, ptr %p2, i64 %c_off
-  %c1 = getelementptr i8, ptr %c0, i64 64
-  %c2 = getelementptr i8, ptr %c0, i64 %below
-  %c3 = getelementptr i8, ptr %c2, i64 64
-  {store}
-  %i_next = add i64 %i, {_SIDE}
-  %rows_left = icmp ult i64 %i_next, %bottom
-  br i1 %rows_left, label %rows, label %columns_end
-columns_end:
-  %j_next = add i64 %j, {_SIDE}
-  %columns_left = icmp ult i64 %j_next, %right
-  br i1 %columns_left, label %columns, label %take
-exit:
-  call void @llvm.x86.tilerelease()
-  ret void
-}}
-"""
-
-
-def _lay_text(each: int) -> str:
-    """The job: tiles, tiles across, bytes from row to row of the operand. A tile is 16 columns of 16 times `each` rows.
+def _packer(each: int) -> Kernel:
+    """The kernel that lays out the right operand as tiles of 16 columns of 16 times `each` rows; its job: `_PACK_JOB`.
 
     Two tiles that lie side by side are laid out at once: then cache lines are read as wholes.
     """
-    bits = 32 // each
-    lines = []
-    for e in range(each):
-        lines.append(
-            f"%r{e} = add i64 %row, {e}\n  %o{e} = mul i64 %r{e}, %j2\n  %at{e} = getelementptr i8, ptr %begin, i64 %o{e}"
-        )
-        lines.append(
-            f"%raw{e} = load <32 x i{bits}>, ptr %at{e}, align 1\n  %word{e} = zext <32 x i{bits}> %raw{e} to <32 x i32>"
-        )
-        lines.append(f"%up{e} = shl <32 x i32> %word{e}, splat (i32 {e * bits})")
-    total = "%up0"
-    for e in range(1, each):
-        lines.append(f"%sum{e} = or <32 x i32> {total}, %up{e}")
-        total = f"%sum{e}"
-    for half in (0, 1):
-        numbers = ", ".join(f"i32 {16 * half + i}" for i in range(16))
-        lines.append(f"%half{half} = shufflevector <32 x i32> {total}, <32 x i32> poison, <16 x i32> <{numbers}>")
-    body = "\n  ".join(lines)
-    return f"""
-define void @lay(ptr %job, ptr %pointers, ptr %counter) {{
-  {_fields(3, 2)}
-  %deep = udiv i64 %j0, %j1
-  %beside = shl i64 %deep, 10
-  br label %take
-take:
-  %task = atomicrmw add ptr %counter, i64 1 monotonic
-  %more = icmp ult i64 %task, %deep
-  br i1 %more, label %strip, label %exit
-strip:
-  %top = mul i64 %task, {16 * each}
-  br label %tile
-tile:
-  %c = phi i64 [ 0, %strip ], [ %c_next, %tile_end ]
-  %across = mul i64 %c, {16 * bits // 8}
-  %begin = getelementptr i8, ptr %p0, i64 %across
-  %panel = mul i64 %c, %deep
-  %number = add i64 %panel, %task
-  %to_off = shl i64 %number, 10
-  %to = getelementptr i8, ptr %p1, i64 %to_off
-  br label %line
-line:
-  %i = phi i64 [ 0, %tile ], [ %i_next, %line ]
-  %down = mul i64 %i, {each}
-  %row = add i64 %top, %down
-  {body}
-  %place = shl i64 %i, 6
-  %there = getelementptr i8, ptr %to, i64 %place
-  %other = getelementptr i8, ptr %there, i64 %beside
-  store <16 x i32> %half0, ptr %there, align 4
-  store <16 x i32> %half1, ptr %other, align 4
-  %i_next = add i64 %i, 1
-  %lines_left = icmp ult i64 %i_next, 16
-  br i1 %lines_left, label %line, label %tile_end
-tile_end:
-  %c_next = add i64 %c, 2
-  %tiles_left = icmp ult i64 %c_next, %j1
-  br i1 %tiles_left, label %tile, label %take
-exit:
-  ret void
-}}
-"""
+    w = Function(32, _PACK_JOB, ("b", "tiles"))
+    dtype = f"uint{32 // each}"
+    beside = w.integer("mul", "%deep", _TILE)
+
+    def tiles(down: str) -> None:
+        top = w.integer("mul", down, 16 * each)
+
+        def pair(c: str, _: list[str]) -> None:
+            begin = w.element("%b", w.integer("mul", c, 16), dtype)
+            target = w.moved("%tiles", w.integer("add", w.integer("mul", c, "%deep"), down), _TILE)
+
+            def line(i: str, _: list[str]) -> None:
+                row = w.integer("add", w.integer("mul", i, each), top)
+                words: Lane | None = None
+                for e in range(each):
+                    raw = w.load(w.moved(begin, w.integer("add", row, e), "%step"), dtype)
+                    word = w.binary("shl", w.convert(raw, "uint32"), w.constant(e * 32 // each, "uint32"))
+                    words = word if words is None else w.binary("or", words, word)
+                assert words is not None
+                at = w.moved(target, i, _DEEP)
+                for half, place in enumerate((at, w.moved(at, beside, 1))):
+                    part = w.shuffled(words, 32, range(16 * half, 16 * half + 16))
+                    w.store(part, place)
+                w.at(32)
+
+            w.loop(0, 16, line)
+
+        w.loop(0, "%across", pair, step=2)
+
+    w.units("%deep", tiles)
+    return w.compiled()

@@ -24,15 +24,16 @@ from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.kernel import fused
+from shardwise.runtime.loops.call import Call
 from shardwise.runtime.loops.layout import Met, Result, Work
-from shardwise.runtime.machine.standby import address_of, standby
+from shardwise.runtime.machine.standby import address_of
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan, kernel_of
 from shardwise.runtime.products import blas, shallow
 from shardwise.runtime.products.contraction import GemmPlan, gemm_plan, hollow
 from shardwise.runtime.products.panels import Panel, panel_bytes, panels
 from shardwise.runtime.products.product import matrices_begin, matrix_layout, product_threads
-from shardwise.runtime.products.walk import Kernel, Place, Records, walker
+from shardwise.runtime.products.walk import Place, Records, panel_walker
 
 _MATRICES = 1 << 13  # products of a call: beyond, each is so small that its list would be felt
 
@@ -69,10 +70,8 @@ class _Layout:
     second: GemmPlan | None
     numbers: tuple[int, ...]  # inputs of the program that the group reads
     results: tuple[Callable[[], tuple[Ndarray, Ndarray]], ...]  # each gives memory, and that seen as the block
-    walk: Kernel
-    job: Ndarray
+    walk: Call
     bytes: int  # of all threads' memory
-    threads: int
     works: tuple[Work, ...]  # what the job refers to
 
 
@@ -106,10 +105,7 @@ class EpilogueKernel:
             used.append(layout.second.right(given[self._steps.after.inputs[1]]))  # type: ignore[index]
         made = [result() for result in layout.results]
         memory = pool.empty((layout.bytes,), np.uint8)
-        addresses = [address(x) for x in used] + [address(dense) for dense, _ in made] + [address(memory)]
-        pointers, counters = (ctypes.c_void_p * len(addresses))(*addresses), (ctypes.c_int64 * 2)()
-        at = layout.job.ctypes.data, ctypes.addressof(pointers), ctypes.addressof(counters)
-        standby.run(layout.walk, *at, layout.threads)
+        layout.walk(*map(address, used), *[address(dense) for dense, _ in made], address(memory))
         return tuple([block for _, block in made])
 
     @property
@@ -254,8 +250,8 @@ class _Maker:
         threads = min(product_threads(), len(found))
         inputs = tuple(self.program.inputs.index(self.fused.inputs[n]) for n in numbers)  # type: ignore[arg-type]
         results = tuple(self._result(v, plan, second, met) for v in self.program.outputs if isinstance(v, Var))
-        walk = walker(self.dtype.char, ctypes.sizeof(mine.integer))
-        return _Layout(plan, second, inputs, results, walk, job, bytes * threads, threads, tuple(works.values()))
+        walk = Call(panel_walker(self.dtype.char, ctypes.sizeof(mine.integer)), job, self.outside + 1, threads)
+        return _Layout(plan, second, inputs, results, walk, bytes * threads, tuple(works.values()))
 
     def _own(self, name: Any, size: int) -> None:
         self.slots[name] = self.outside + len(self.own)

@@ -5,25 +5,27 @@ out: a function of such arrays, made once and called often. Transposed operands 
 is one product, or a tile of the rows and columns of one; tasks are listed by their offsets in memory, and threads take them from
 a shared counter.
 
-Threads run the list in machine code where that can be compiled (`_walker`), so that many small products cost no Python each.
+Threads run the list in machine code where that can be compiled (`walk`), so that many small products cost no Python each.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.caches import Bounded, at_clear
-from shardwise.runtime.machine import llvm
-from shardwise.runtime.machine.standby import standby
+from shardwise.runtime.address import address
+from shardwise.runtime.loops.call import Call
+from shardwise.runtime.machine.standby import address_of
 from shardwise.runtime.machine.threads import helpers, thread_count
 from shardwise.runtime.products import amx, blas, shallow
+from shardwise.runtime.products.walk import task_walker
 
 NDArray = np.ndarray[Any, Any]
 Product = Callable[[NDArray, NDArray, NDArray], object]  # (a, b, out)
@@ -105,10 +107,9 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
     mine = blas.library()
     if mine is None:
         return None
-    call = _line_call(a, b, out) if line else _matrix_call(a, b, out)
-    if call is None:
+    form = _line_form(a, b, out) if line else _matrix_form(a, b, out)
+    if form is None:
         return None
-    fixed, tile = call
     worth = count * each >= _THREADED_LINE if line else count * each >= _THREADED
     threads = limit or (product_threads() if worth else 1)
     pieces = 1
@@ -116,17 +117,17 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
         # One piece for each thread keeps caches warm; of long work, two even out what else the processors do.
         parts = threads * (2 if count * each >= threads * _LONG else 1)
         pieces = min(-(-parts // count), max(1, each // (_THREADED_LINE // 2 if line else _TASK)))
-    first, second = (b, a) if fixed[0] else (a, b)
-    tiles = tile(pieces)
+    first, second = (b, a) if form.swapped else (a, b)
+    tiles = form.tiles(pieces)
     tasks = _tasks(first, second, out, batch, tiles)
     rouse = count * each >= (_THREADED_LINE if line else _ROUSED)
     function = (mine.gemv if line else mine.gemm)[char]
     if not line:
-        _, left, right, depth, _, _, step = fixed
+        left, right, depth, _, _, step = form.fixed
         if all(shallow.fits_cold(char, left, *task[3:], depth, step) for task in tiles):
             ours = shallow.function(char, left, right, ctypes.sizeof(mine.integer))
             function = ctypes.CFUNCTYPE(None, *function.argtypes)(ours)
-    return _Listed(mine, char, line, function, fixed, tasks, threads, rouse)
+    return _Listed(mine, char, line, function, form, tasks, threads, rouse)
 
 
 def _tasks(a: NDArray, b: NDArray, out: NDArray, batch: Ints, tiles: list[_Task]) -> NDArray:
@@ -160,12 +161,22 @@ def matrix_layout(x: NDArray) -> tuple[int, int] | None:
     return None
 
 
-Call = tuple[
-    list[int], Callable[[int], list[_Task]]
-]  # what all tasks share, and the tiles of a product cut in so many pieces
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How the library's function is called for all tasks of a product, and how the product is cut.
+
+    Args:
+        swapped: whether the operands are exchanged.
+        fixed: two flags, the depth, and the elements from line to line of a, b and out.
+        tiles: the tasks of one product cut in so many pieces.
+    """
+
+    swapped: bool
+    fixed: tuple[int, ...]
+    tiles: Callable[[int], list[_Task]]
 
 
-def _matrix_call(a: NDArray, b: NDArray, out: NDArray) -> Call | None:
+def _matrix_form(a: NDArray, b: NDArray, out: NDArray) -> _Form | None:
     left, right, target = matrix_layout(a), matrix_layout(b), matrix_layout(out)
     if left is None or right is None or target is None:
         return None
@@ -175,7 +186,6 @@ def _matrix_call(a: NDArray, b: NDArray, out: NDArray) -> Call | None:
         flags = [blas.PLAIN if f[0] == blas.TRANSPOSED else blas.TRANSPOSED for f in (left, right)]
     else:
         flags = [left[0], right[0]]
-    fixed = [*flags, k, left[1], right[1], target[1]]
     swapped = target[0] == blas.TRANSPOSED
 
     def tiles(pieces: int) -> list[_Task]:
@@ -187,10 +197,10 @@ def _matrix_call(a: NDArray, b: NDArray, out: NDArray) -> Call | None:
             found.append((at_b, at_a, at_out, len(j), len(i)) if swapped else (at_a, at_b, at_out, len(i), len(j)))
         return found
 
-    return [int(swapped), *fixed], tiles
+    return _Form(swapped, (*flags, k, left[1], right[1], target[1]), tiles)
 
 
-def _line_call(a: NDArray, b: NDArray, out: NDArray) -> Call | None:
+def _line_form(a: NDArray, b: NDArray, out: NDArray) -> _Form | None:
     """A matrix times a vector; `a` and `b` are exchanged where the vector stands on the left."""
     swapped = out.shape[-1] != 1
     matrix = b.swapaxes(-1, -2) if swapped else a
@@ -200,7 +210,6 @@ def _line_call(a: NDArray, b: NDArray, out: NDArray) -> Call | None:
     steps = [step // out.itemsize if extent > 1 else 1 for step, extent in ((step_in, depth), (step_out, rows))]
     if layout is None or any(s <= 0 for s in steps) or step_in % out.itemsize or step_out % out.itemsize:
         return None
-    fixed = [int(swapped), layout[0], 0, 0, layout[1], *steps]
 
     def tiles(pieces: int) -> list[_Task]:
         found = []
@@ -210,7 +219,7 @@ def _line_call(a: NDArray, b: NDArray, out: NDArray) -> Call | None:
             found.append((*place, *sizes))
         return found
 
-    return fixed, tiles
+    return _Form(swapped, (layout[0], 0, 0, layout[1], *steps), tiles)
 
 
 def _cuts(m: int, n: int, pieces: int) -> tuple[int, int]:
@@ -236,7 +245,7 @@ def _parts(size: int, count: int) -> list[range]:
 class _Listed:
     """A list of tasks that is worked through by our own library."""
 
-    __slots__ = ("_arguments", "_call", "_job", "_line", "_rouse", "_swapped", "_tasks", "_threads", "_walk")
+    __slots__ = ("_arguments", "_function", "_line", "_rouse", "_swapped", "_tasks", "_threads", "_walk")
 
     def __init__(
         self,
@@ -244,7 +253,7 @@ class _Listed:
         char: str,
         line: bool,
         function: Any,
-        fixed: Sequence[int],
+        form: _Form,
         tasks: NDArray,
         threads: int,
         rouse: bool,
@@ -253,35 +262,36 @@ class _Listed:
         # Few tasks are taken one by one; of many, each thread takes a sixteenth of its share at a time.
         chunk = max(1, count // (16 * threads))
         one, zero = mine.one[char], mine.zero[char]
-        self._swapped = bool(fixed[0])
+        self._swapped = form.swapped
         self._line = line
         self._threads = min(threads, count)
         self._rouse = rouse
-        self._call = function
-        self._walk = _walker(char, line, ctypes.sizeof(mine.integer)) if count > (1 if threads > 1 else _MANY) else None
-        self._arguments = *fixed[1:], one, zero
-        self._tasks = tasks.tolist() if self._walk is None else []
-        if self._walk is not None:
-            address = ctypes.cast(self._call, ctypes.c_void_p).value or 0
-            numbers = [one, zero] if char in "FD" else [0, 0]
-            self._job = np.array([address, count, chunk, *numbers, *fixed[1:], *tasks.reshape(-1).tolist()], np.int64)
+        self._function = function
+        self._arguments = *form.fixed, one, zero
+        many = count > (1 if threads > 1 else _MANY)
+        kernel = task_walker(char, line, ctypes.sizeof(mine.integer)) if many else None
+        self._tasks = tasks.tolist() if kernel is None else []
+        self._walk: Call | None = None
+        if kernel is not None:
+            numbers = (one, zero) if char in "FD" else (0, 0)
+            head = np.array([address_of(function), count, chunk, *numbers, *form.fixed], np.int64)
+            self._walk = Call(kernel, np.concatenate([head, tasks.reshape(-1)]), 3, self._threads)
 
     def __call__(self, a: NDArray, b: NDArray, out: NDArray) -> None:
         if self._swapped:
             a, b = b, a
-        places = [x.__array_interface__["data"][0] for x in (a, b, out)]
         if self._walk is not None:
-            pointers, counter = (ctypes.c_void_p * 3)(*places), ctypes.c_int64(0)
-            at = self._job.ctypes.data, ctypes.addressof(pointers), ctypes.addressof(counter)
-            standby.run(self._walk, *at, self._threads, self._rouse)
-        elif self._threads == 1:
-            self._work(iter(self._tasks), *places)
+            self._walk(address(a), address(b), address(out), rouse=self._rouse)
+            return
+        places = address(a), address(b), address(out)
+        tasks = iter(self._tasks)  # a shared counter: taking the next is one step
+        if self._threads == 1:
+            self._work(tasks, *places)
         else:
-            tasks = iter(self._tasks)  # a shared counter: taking the next is one step
             helpers.run(lambda: self._work(tasks, *places), self._threads)
 
     def _work(self, tasks: Any, first: int, second: int, out: int) -> None:
-        call, (left, right, depth, lda, ldb, ldc, one, zero) = self._call, self._arguments
+        call, (left, right, depth, lda, ldb, ldc, one, zero) = self._function, self._arguments
         if self._line:
             for at_a, at_x, at_y, m, n in tasks:
                 call(blas.ROW_MAJOR, left, m, n, one, first + at_a, lda, second + at_x, ldb, zero, out + at_y, ldc)
@@ -303,78 +313,6 @@ class _Listed:
                 out + at_out,
                 ldc,
             )
-
-
-@functools.cache
-def _walker(char: str, line: bool, integer_size: int) -> Callable[..., None] | None:
-    """`walk(job, pointers, counter)`, which calls the library for chunk after chunk of the job's tasks; None without LLVM.
-
-    The job: address of the library's function, tasks, tasks per chunk, addresses of 1 and 0 (complex types), two flags, depth,
-    three steps, then the tasks.
-    """
-    if not llvm.available():
-        return None
-    n, number = f"i{8 * integer_size}", {"f": "float", "d": "double"}.get(char, "ptr")
-    lines = [f"%f{i} = getelementptr i64, ptr %job, i64 {i}\n  %j{i} = load i64, ptr %f{i}" for i in range(11)]
-    lines += [f"%g{i} = getelementptr ptr, ptr %pointers, i64 {i}\n  %p{i} = load ptr, ptr %g{i}" for i in range(3)]
-    lines += [
-        f"%n{i} = trunc i64 %j{i} to {n}" if integer_size < 8 else f"%n{i} = add i64 %j{i}, 0" for i in (7, 8, 9, 10)
-    ]
-    lines += ["%left = trunc i64 %j5 to i32", "%right = trunc i64 %j6 to i32", "%function = inttoptr i64 %j0 to ptr"]
-    lines += [f"%{name} = inttoptr i64 %j{i} to ptr" for name, i in (("one", 3), ("zero", 4)) if number == "ptr"]
-    alpha, beta = ("%one", "%zero") if number == "ptr" else ("1.0", "0.0")
-    head = "\n  ".join(lines)
-    take = "\n  ".join(
-        f"%t{i} = getelementptr i64, ptr %task, i64 {i}\n  %v{i} = load i64, ptr %t{i}" for i in range(5)
-    )
-    at = "\n  ".join(f"%at{i} = getelementptr i8, ptr %p{i}, i64 %v{i}" for i in range(3))
-    size = "\n  ".join(
-        f"%s{i} = trunc i64 %v{i} to {n}" if integer_size < 8 else f"%s{i} = add i64 %v{i}, 0" for i in (3, 4)
-    )
-    order = blas.ROW_MAJOR
-    if line:
-        types = f"i32, i32, {n}, {n}, {number}, ptr, {n}, ptr, {n}, {number}, ptr, {n}"
-        call = (
-            f"i32 {order}, i32 %left, {n} %s3, {n} %s4, {number} {alpha}, ptr %at0, {n} %n8, ptr %at1, {n} %n9, "
-            f"{number} {beta}, ptr %at2, {n} %n10"
-        )
-    else:
-        types = f"i32, i32, i32, {n}, {n}, {n}, {number}, ptr, {n}, ptr, {n}, {number}, ptr, {n}"
-        call = (
-            f"i32 {order}, i32 %left, i32 %right, {n} %s3, {n} %s4, {n} %n7, {number} {alpha}, ptr %at0, {n} %n8, "
-            f"ptr %at1, {n} %n9, {number} {beta}, ptr %at2, {n} %n10"
-        )
-    text = f"""
-define void @walk(ptr %job, ptr %pointers, ptr %counter) {{
-  {head}
-  br label %chunks
-chunks:
-  %chunk = atomicrmw add ptr %counter, i64 1 monotonic
-  %first = mul i64 %chunk, %j2
-  %more = icmp ult i64 %first, %j1
-  br i1 %more, label %begin, label %exit
-begin:
-  %full = add i64 %first, %j2
-  %inside = icmp ult i64 %full, %j1
-  %last = select i1 %inside, i64 %full, i64 %j1
-  br label %each
-each:
-  %i = phi i64 [ %first, %begin ], [ %next, %each ]
-  %five = mul i64 %i, 5
-  %skip = add i64 %five, 11
-  %task = getelementptr i64, ptr %job, i64 %skip
-  {take}
-  {at}
-  {size}
-  call void ({types}) %function({call})
-  %next = add i64 %i, 1
-  %again = icmp ult i64 %next, %last
-  br i1 %again, label %each, label %chunks
-exit:
-  ret void
-}}
-"""
-    return llvm.compile_kernel("walk", text)
 
 
 def _shared_by_numpy(batch: Ints, threads: int) -> Product | None:

@@ -12,7 +12,10 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from shardwise.runtime.loops.function import module
+from shardwise.runtime.loops.write import Writer
 from shardwise.runtime.machine import llvm
+from shardwise.runtime.machine.lanes import TYPES, Lane, itemsize
 from shardwise.runtime.products import blas
 
 _DEEPEST = {blas.PLAIN: 512, blas.TRANSPOSED: 128}  # by how `a` lies
@@ -58,7 +61,7 @@ def fits_cold(char: str, left: int, m: int, n: int, k: int, step: int) -> bool:
 @functools.cache
 def function(char: str, left: int, right: int, integer_size: int) -> int:
     """The address of the function for operands that lie plain or transposed, as the library's flags say."""
-    text = _Writer(char, registers(char), left == blas.TRANSPOSED, right == blas.TRANSPOSED, 8 * integer_size).text()
+    text = _module(char, registers(char), left == blas.TRANSPOSED, right == blas.TRANSPOSED, 8 * integer_size)
     compiled = llvm.compile_function("product", text)
     _alive.append(compiled)
     return compiled.address
@@ -67,198 +70,126 @@ def function(char: str, left: int, right: int, integer_size: int) -> int:
 _alive: list[llvm.Compiled] = []
 
 
-class _Writer:
-    """Writes the function's module."""
+def _module(char: str, held: Registers, left: bool, right: bool, bits: int) -> str:
+    """The function's module; integers of the library have so many bits."""
+    w = _Writer(char, held)
+    n, x = f"i{bits}", TYPES[w.dtype]
 
-    def __init__(self, char: str, held: Registers, left: bool, right: bool, bits: int) -> None:
-        self.lanes, self.rows, self.strip = held.lanes, held.rows, held.columns
-        self.type, self.size = ("float", 4) if char == "f" else ("double", 8)
-        self.vector = f"<{self.lanes} x {self.type}>"
-        self.left, self.right, self.bits = left, right, bits
-        self.fma = f"@llvm.fma.v{self.lanes}f{8 * self.size}"
-        self.lines: list[str] = []
+    def whole(name: str) -> str:
+        return f"%{name}" if bits == 64 else w.value(f"sext {n} %{name} to i64")
 
-    def text(self) -> str:
-        """The module."""
-        n, v = f"i{self.bits}", self.vector
-        wide = 512 if self.size * self.lanes == 64 else 256
-        self._sizes()
-        self._strips()
-        self._pack_turned() if self.right else self._pack()
-        self._rows()
-        body = "\n  ".join(self.lines)
-        return f"""declare {v} {self.fma}({v}, {v}, {v})
-define void @product(i32 %order, i32 %l, i32 %r, {n} %m0, {n} %n0, {n} %k0, {self.type} %alpha, ptr %a, {n} %lda0, ptr %b, {n} %ldb0,
-                     {self.type} %beta, ptr %c, {n} %ldc0) #0 {{
-entry:
-  {body}
-}}
-attributes #0 = {{ nounwind "prefer-vector-width"="{wide}" "min-legal-vector-width"="{wide}" }}
-"""
+    w.product(whole("m"), whole("n"), whole("k"), whole("lda"), whole("ldb"), whole("ldc"), left, right)
+    signature = (
+        f"i32 %order, i32 %left, i32 %right, {n} %m, {n} %n, {n} %k, {x} %alpha, ptr %a, {n} %lda, ptr %b, {n} %ldb, "
+        f"{x} %beta, ptr %c, {n} %ldc"
+    )
+    return module(w, f"define void @product({signature}) #0 {{\n{w.body()}\n  ret void\n}}")
 
-    def _add(self, *lines: str) -> None:
-        self.lines += lines
 
-    def _at(self, name: str, base: str, offset: str) -> None:
-        self._add(f"%{name} = getelementptr {self.type}, ptr {base}, i64 {offset}")
+class _Writer(Writer):
+    """Writes the function's body."""
 
-    def _sizes(self) -> None:
-        for name in ("m", "n", "k", "lda", "ldb", "ldc"):
-            self._add(
-                f"%{name} = add i64 %{name}0, 0" if self.bits == 64 else f"%{name} = sext i{self.bits} %{name}0 to i64"
-            )
-        self._add(
-            f"%room = mul i64 %k, {self.strip}",
-            f"%strip = alloca {self.type}, i64 %room, align 64",
-            f"%n.last = sub i64 %n, {self.strip}",
-            # Rows of a block: a multiple of those in registers, and at least that many.
-            f"%fit = udiv i64 {_BLOCK // self.size // self.rows}, %k",
-            "%some = call i64 @llvm.umax.i64(i64 %fit, i64 4)",
-            f"%block = mul i64 %some, {self.rows}",
-            "br label %blocks",
-        )
+    def __init__(self, char: str, held: Registers) -> None:
+        self.dtype = "float32" if char == "f" else "float64"
+        self.rows, self.strip = held.rows, held.columns
+        super().__init__(held.lanes, wide=held.lanes * itemsize(self.dtype) == 64)
+        self.start("entry")
 
-    def _strips(self) -> None:
-        """Blocks of rows, and for each the strips of columns; the last strip ends with the columns."""
-        self._add(
-            "blocks:",
-            "%from = phi i64 [ 0, %entry ], [ %to, %blocks.end ]",
-            "%further = add i64 %from, %block",
-            "%to = call i64 @llvm.smin.i64(i64 %further, i64 %m)",
-            f"%i.last = sub i64 %to, {self.rows}",
-            "br label %strips",
-            "strips:",
-            "%j0 = phi i64 [ 0, %blocks ], [ %j.next, %strips.end ]",
-            "%j = call i64 @llvm.smin.i64(i64 %j0, i64 %n.last)",
-        )
+    def _at(self, base: str, offset: int | str) -> str:
+        return self.element(base, offset, self.dtype)
 
-    def _pack(self) -> None:
-        self._at("bj", "%b", "%j")
-        self._add(
-            "br label %pack", "pack:", "%p = phi i64 [ 0, %strips ], [ %p.next, %pack ]", "%p.line = mul i64 %p, %ldb"
-        )
-        self._at("p.from", "%bj", "%p.line")
-        self._add(f"%p.row = mul i64 %p, {self.strip}")
-        self._at("p.to", "%strip", "%p.row")
-        for v in range(_ACROSS):
-            self._at(f"p.from{v}", "%p.from", str(v * self.lanes))
-            self._at(f"p.to{v}", "%p.to", str(v * self.lanes))
-            self._add(
-                f"%p.is{v} = load {self.vector}, ptr %p.from{v}, align {self.size}",
-                f"store {self.vector} %p.is{v}, ptr %p.to{v}, align 16",
-            )
-        self._add(
-            "%p.next = add i64 %p, 1",
-            "%p.more = icmp slt i64 %p.next, %k",
-            "br i1 %p.more, label %pack, label %rows.begin",
-        )
+    def product(self, m: str, n: str, k: str, lda: str, ldb: str, ldc: str, left: bool, right: bool) -> None:
+        """Blocks of rows, and for each the strips of columns; `left` and `right` say which operands lie transposed."""
+        room = self.integer("mul", k, self.strip)
+        strip = self.value(f"alloca {TYPES[self.dtype]}, i64 {room}, align 64", "strip")
+        last_strip = self.integer("sub", n, self.strip)
+        # Rows of a block: a multiple of those in registers, and at least that many.
+        fit = self.integer("udiv", _BLOCK // itemsize(self.dtype) // self.rows, k)
+        height = self.integer("mul", self.greatest(fit, 4), self.rows)
 
-    def _pack_turned(self) -> None:
-        """The strip from columns that lie side by side: squares of a vector's lanes are transposed in registers."""
-        lanes, v = self.lanes, self.vector
-        self._add("%j.line = mul i64 %j, %ldb")
-        self._at("bj", "%b", "%j.line")
-        self._add(
-            f"%k.last = sub i64 %k, {lanes}",
-            "br label %pack",
-            "pack:",
-            "%p0 = phi i64 [ 0, %strips ], [ %p.next, %pack ]",
-            "%p = call i64 @llvm.smin.i64(i64 %p0, i64 %k.last)",
-        )
-        self._at("p.from", "%bj", "%p")
-        self._add(f"%p.row = mul i64 %p, {self.strip}")
-        self._at("p.to", "%strip", "%p.row")
-        for part in range(_ACROSS):
-            lines = []
-            for i in range(lanes):
-                self._add(f"%q{part}.{i}.line = mul i64 %ldb, {part * lanes + i}")
-                self._at(f"q{part}.{i}.at", "%p.from", f"%q{part}.{i}.line")
-                self._add(f"%q{part}.{i} = load {v}, ptr %q{part}.{i}.at, align {self.size}")
-                lines.append(f"%q{part}.{i}")
-            by = 1
-            while by < lanes:
-                turned = list(lines)
-                for i in (i for i in range(lanes) if not i & by):
-                    halves = (
-                        [f"i32 {e if not e & by else e - by + lanes}" for e in range(lanes)],
-                        [f"i32 {e + by if not e & by else e + lanes}" for e in range(lanes)],
-                    )
-                    for k, order in zip((i, i + by), halves, strict=True):
-                        turned[k] = f"%q{part}.{k}.by{by}"
-                        self._add(
-                            f"{turned[k]} = shufflevector {v} {lines[i]}, {v} {lines[i + by]}, "
-                            f"<{lanes} x i32> <{', '.join(order)}>"
-                        )
-                lines, by = turned, 2 * by
-            for i, line in enumerate(lines):
-                self._at(f"q{part}.{i}.to", "%p.to", str(i * self.strip + part * lanes))
-                self._add(f"store {v} {line}, ptr %q{part}.{i}.to, align 16")
-        self._add(
-            f"%p.next = add i64 %p0, {lanes}",
-            "%p.more = icmp slt i64 %p.next, %k",
-            "br i1 %p.more, label %pack, label %rows.begin",
-        )
+        def block(first: str, _: list[str]) -> None:
+            end = self.least(self.integer("add", first, height), m)
+            last_rows = self.integer("sub", end, self.rows)
 
-    def _rows(self) -> None:
-        """Rows of `a` past the strip; the last ones of a block end with it."""
-        v, rows = self.vector, range(self.rows)
-        self._add("rows.begin:")
-        self._at("cj", "%c", "%j")
-        self._add(
-            "br label %rows",
-            "rows:",
-            "%i0 = phi i64 [ %from, %rows.begin ], [ %i.next, %rows.end ]",
-            "%i.end = call i64 @llvm.smin.i64(i64 %i0, i64 %i.last)",
-            "%i = call i64 @llvm.smax.i64(i64 %i.end, i64 0)",
-        )
-        for r in rows:
-            self._add(f"%i.{r} = add i64 %i, {r}")
-            self._add(f"%a.{r}.line = mul i64 %i.{r}, {1 if self.left else '%lda'}")
-            self._at(f"a.{r}", "%a", f"%a.{r}.line")
-        self._add("br label %depth", "depth:", "%d = phi i64 [ 0, %rows ], [ %d.next, %depth ]")
-        pairs = [(r, x) for r in rows for x in range(_ACROSS)]
-        self._add(*(f"%x{r}.{x} = phi {v} [ zeroinitializer, %rows ], [ %y{r}.{x}, %depth ]" for r, x in pairs))
-        self._add(f"%d.row = mul i64 %d, {self.strip}", f"%d.step = mul i64 %d, {'%lda' if self.left else 1}")
-        self._at("d.at", "%strip", "%d.row")
-        for x in range(_ACROSS):
-            self._at(f"d.at{x}", "%d.at", str(x * self.lanes))
-            self._add(f"%d.is{x} = load {v}, ptr %d.at{x}, align 16")
-        for r in rows:
-            self._at(f"e{r}.at", f"%a.{r}", "%d.step")
-            self._add(
-                f"%e{r} = load {self.type}, ptr %e{r}.at, align {self.size}",
-                f"%e{r}.one = insertelement {v} poison, {self.type} %e{r}, i64 0",
-                f"%e{r}.all = shufflevector {v} %e{r}.one, {v} poison, <{self.lanes} x i32> zeroinitializer",
-            )
-            self._add(
-                *(
-                    f"%y{r}.{x} = call {v} {self.fma}({v} %d.is{x}, {v} %e{r}.all, {v} %x{r}.{x})"
-                    for x in range(_ACROSS)
+            def columns(at: str, _: list[str]) -> None:
+                j = self.least(at, last_strip)
+                (self._pack_turned if right else self._pack)(strip, j, k, ldb)
+                out = self._at("%c", j)
+
+                def rows(at: str, _: list[str]) -> None:
+                    i = self.least(at, last_rows)
+                    self._rows(strip, out, i, k, lda, ldc, left)
+
+                self.loop(first, end, rows, step=self.rows)
+
+            self.loop(0, n, columns, step=self.strip)
+
+        self.loop(0, m, block, step=height)
+
+    def _pack(self, strip: str, j: str, k: str, ldb: str) -> None:
+        """Lay out a strip from rows."""
+        begin = self._at("%b", j)
+
+        def row(p: str, _: list[str]) -> None:
+            source = self._at(begin, self.integer("mul", p, ldb))
+            target = self._at(strip, self.integer("mul", p, self.strip))
+            for v in range(_ACROSS):
+                self.store(self.load(self._at(source, v * self.width), self.dtype), self._at(target, v * self.width))
+
+        self.loop(0, k, row)
+
+    def _pack_turned(self, strip: str, j: str, k: str, ldb: str) -> None:
+        """Lay out a strip from columns that lie side by side: squares of a vector's lanes are transposed in registers."""
+        lanes = self.width
+        begin = self._at("%b", self.integer("mul", j, ldb))
+
+        def square(p: str) -> None:
+            source = self._at(begin, p)
+            target = self._at(strip, self.integer("mul", p, self.strip))
+            for part in range(_ACROSS):
+                columns = [self._at(source, self.integer("mul", ldb, part * lanes + i)) for i in range(lanes)]
+                lines = self._transposed([self.load(column, self.dtype) for column in columns])
+                for i, line in enumerate(lines):
+                    self.store(line, self._at(target, i * self.strip + part * lanes))
+
+        self.row(k, square)
+
+    def _transposed(self, lines: list[Lane]) -> list[Lane]:
+        """The columns of a square of as many lines as a vector has lanes."""
+        lanes, v, by = self.width, self.vector(TYPES[self.dtype]), 1
+        while by < lanes:
+            turned = list(lines)
+            for i in (i for i in range(lanes) if not i & by):
+                halves = (
+                    [f"i32 {e if not e & by else e - by + lanes}" for e in range(lanes)],
+                    [f"i32 {e + by if not e & by else e + lanes}" for e in range(lanes)],
                 )
-            )
-        self._add(
-            "%d.next = add i64 %d, 1",
-            "%d.more = icmp slt i64 %d.next, %k",
-            "br i1 %d.more, label %depth, label %rows.end",
-            "rows.end:",
-        )
-        for r in rows:
-            self._add(f"%c.{r}.line = mul i64 %i.{r}, %ldc")
-            self._at(f"c.{r}", "%cj", f"%c.{r}.line")
+                for k, order in zip((i, i + by), halves, strict=True):
+                    mask = f"<{lanes} x i32> <{', '.join(order)}>"
+                    turned[k] = self.let(
+                        f"shufflevector {v} {lines[i].ref}, {v} {lines[i + by].ref}, {mask}", self.dtype
+                    )
+            lines, by = turned, 2 * by
+        return lines
+
+    def _rows(self, strip: str, out: str, i: str, k: str, lda: str, ldc: str, left: bool) -> None:
+        """Some rows of `a` past the strip, their sums in registers."""
+        numbers = [self.integer("add", i, r) for r in range(self.rows)]
+        starts = [self._at("%a", number if left else self.integer("mul", number, lda)) for number in numbers]
+        zero = self.constant(0.0, self.dtype)
+
+        def depth(d: str, sums: list[Lane]) -> list[Lane]:
+            row, step = self.integer("mul", d, self.strip), self.integer("mul", d, lda) if left else d
+            at = self._at(strip, row)
+            b = [self.load(self._at(at, x * self.width), self.dtype) for x in range(_ACROSS)]
+            found = []
+            for r, start in enumerate(starts):
+                a = self.scalar(self._at(start, step), self.dtype)
+                found += [self.fma(b[x], a, sums[r * _ACROSS + x]) for x in range(_ACROSS)]
+            return found
+
+        sums = self.accumulate(0, k, depth, [zero] * (self.rows * _ACROSS))
+        for r, number in enumerate(numbers):
+            line = self._at(out, self.integer("mul", number, ldc))
             for x in range(_ACROSS):
-                self._at(f"c.{r}.{x}", f"%c.{r}", str(x * self.lanes))
-                self._add(f"store {v} %y{r}.{x}, ptr %c.{r}.{x}, align {self.size}")
-        self._add(
-            f"%i.next = add i64 %i0, {self.rows}",
-            "%i.more = icmp slt i64 %i.next, %to",
-            "br i1 %i.more, label %rows, label %strips.end",
-            "strips.end:",
-            f"%j.next = add i64 %j0, {self.strip}",
-            "%j.more = icmp slt i64 %j.next, %n",
-            "br i1 %j.more, label %strips, label %blocks.end",
-            "blocks.end:",
-            "%blocks.more = icmp slt i64 %to, %m",
-            "br i1 %blocks.more, label %blocks, label %exit",
-            "exit:",
-            "ret void",
-        )
+                self.store(sums[r * _ACROSS + x], self._at(line, x * self.width))

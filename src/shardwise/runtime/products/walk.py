@@ -1,36 +1,40 @@
-"""Machine code that takes panels of a product through products and loops, one panel after the other.
+"""Machine code that calls the library's products: for the tasks of one product, or for panels of products and loops.
 
-A panel is a list of records, each a call of OpenBLAS or of a loop; `Records` collects them. Places in memory are a slot and an
-offset in bytes. A slot is an operand or result of the whole step, or memory of the thread's own.
+Tasks of one product differ in where their matrices lie and in two sizes (`task_walker`). A panel is a list of records, each a product
+of its own kind or a loop; `Records` collects them for `panel_walker`. There, places in memory are a slot and an offset in bytes. A slot
+is an operand or result of the whole step, or memory of the thread's own.
 
-Threads take panels from the first counter until none is left; the second numbers the threads that came.
+Threads take tasks and panels from the first counter until none is left; the second counter numbers the threads that work on panels.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from shardwise.runtime.loops.function import Function, Kernel
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.products import blas
 
 Place = tuple[int, int]  # slot, offset
-Kernel = Callable[..., None]
+
+TASK = 5  # words of a task: offsets in bytes of a, b and out; two sizes
+TASK_HEAD = ("function", "tasks", "chunk", "one", "zero", "left", "right", "depth", "a_step", "b_step", "out_step")
 
 _RECORD = 16  # words
-_HEAD = 8
+_HEAD = ("panels", "bytes", "outside", "own", "firsts", "records")
 _PRODUCT, _LOOP = 0, 1
 _COUNTERS = 16  # bytes at the beginning of a thread's memory: those of a loop, which one thread does alone
 
 
 class Records:
-    """The records of all panels, and from them the job of `walker`.
+    """The records of all panels, and from them the job of `panel_walker`.
 
     The job: panels, bytes of a thread's memory, slots from outside, own slots, where the panels' first records stand, where the
-    records stand, 0, 0; the own slots' offsets; the first record of each panel, and their number; the records; lists of places.
+    records stand; the own slots' offsets; the first record of each panel, and their number; the records; lists of places.
     """
 
     def __init__(self) -> None:
@@ -72,134 +76,134 @@ class Records:
             offsets.append(used)
             used += size
         used = -(-used // 4096) * 4096 + 64 * 3  # threads' memories begin in different sets of the caches
-        firsts_at = _HEAD + len(offsets)
+        firsts_at = len(_HEAD) + len(offsets)
         records_at = firsts_at + len(self._firsts)
         lists_at = records_at + _RECORD * len(self._records)
         records = np.array(self._records, np.int64)
         records[records[:, 0] == _LOOP, 4] += lists_at
-        head = [len(self._firsts) - 1, used, outside, len(own), firsts_at, records_at, 0, 0, *offsets, *self._firsts]
+        head = [len(self._firsts) - 1, used, outside, len(own), firsts_at, records_at, *offsets, *self._firsts]
         return np.concatenate([np.array(head, np.int64), records.reshape(-1), np.array(self._lists, np.int64)]), used
 
 
-def _loads(what: str, count: int, prefix: str) -> str:
-    lines = [
-        f"%{prefix}at{i} = getelementptr i64, ptr {what}, i64 {i}\n  %{prefix}{i} = load i64, ptr %{prefix}at{i}, align 8"
-        for i in range(count)
-    ]
-    return "\n  ".join(lines)
+class _Walker(Function):
+    """Writes calls of the library's products: its functions' integers have so many bytes."""
 
+    def __init__(self, numbers: Sequence[str], pointers: Sequence[str], char: str, integer_size: int) -> None:
+        super().__init__(1, numbers, pointers)
+        self._integer = f"i{8 * integer_size}"
+        self._number = {"f": "float", "d": "double"}.get(char, "ptr")
 
-def _place(name: str, slot: str, offset: str) -> str:
-    return (
-        f"%{name}.slot = getelementptr ptr, ptr %table, i64 {slot}\n  %{name}.base = load ptr, ptr %{name}.slot, align 8\n"
-        f"  %{name} = getelementptr i8, ptr %{name}.base, i64 {offset}"
-    )
+    def cast(self, number: str, kind: str) -> str:
+        """An i64 as an integer of a library, or as a pointer."""
+        if kind == "i64":
+            return number
+        return self.value(f"{'inttoptr' if kind == 'ptr' else 'trunc'} i64 {number} to {kind}", "a")
+
+    def multiply(
+        self,
+        function: str,
+        flags: Sequence[str],
+        sizes: Sequence[str],
+        places: Sequence[str],
+        steps: Sequence[str],
+        scalars: tuple[str, str] = ("1.0", "0.0"),
+    ) -> None:
+        """Call a gemm, or with one flag and two sizes a gemv: ``out = one * a @ b + zero * out``.
+
+        Args:
+            function: its address.
+            flags: which operands lie transposed.
+            sizes: m, n and k; of a matrix times a vector, the matrix's.
+            places: the addresses of a, b and out.
+            steps: elements from line to line of each.
+            scalars: one and zero, of complex types their addresses.
+        """
+        integer, number = self._integer, self._number
+        a, b, out = [[("ptr", at), (integer, self.cast(step, integer))] for at, step in zip(places, steps, strict=True)]
+        one, zero = [[(number, x)] for x in scalars]
+        arguments = [("i32", str(blas.ROW_MAJOR)), *[("i32", self.cast(x, "i32")) for x in flags]]
+        arguments += [*[(integer, self.cast(x, integer)) for x in sizes], *one, *a, *b, *zero, *out]
+        types, given = ", ".join(kind for kind, _ in arguments), ", ".join(f"{kind} {x}" for kind, x in arguments)
+        self.line(f"call void ({types}) {function}({given})")
 
 
 @functools.cache
-def walker(char: str, integer_size: int) -> Kernel:
-    """`walk(job, pointers, counters)` for products of float32 ("f") or float64 ("d"). The last pointer is to the threads' memory."""
-    n, number = f"i{8 * integer_size}", {"f": "float", "d": "double"}[char]
-    sizes = [4, 5, 6, 9, 12, 15]
-    cast = "trunc i64 %r{0} to " + n if integer_size < 8 else "add i64 %r{0}, 0"
-    whole = "\n  ".join(f"%n{i} = {cast.format(i)}" for i in sizes)
-    types = f"i32, i32, i32, {n}, {n}, {n}, {number}, ptr, {n}, ptr, {n}, {number}, ptr, {n}"
-    call = (
-        f"i32 {blas.ROW_MAJOR}, i32 %left, i32 %right, {n} %n4, {n} %n5, {n} %n6, {number} 1.0, ptr %a, {n} %n9, "
-        f"ptr %b, {n} %n12, {number} 0.0, ptr %c, {n} %n15"
-    )
-    text = f"""
-define void @walk(ptr %job, ptr %pointers, ptr %counters) {{
-entry:
-  {_loads("%job", 6, "j")}
-  %threads = getelementptr i64, ptr %counters, i64 1
-  %thread = atomicrmw add ptr %threads, i64 1 monotonic
-  %memory.at = getelementptr ptr, ptr %pointers, i64 %j2
-  %memory = load ptr, ptr %memory.at, align 8
-  %own.offset = mul i64 %thread, %j1
-  %own = getelementptr i8, ptr %memory, i64 %own.offset
-  %table = getelementptr i8, ptr %own, i64 {_COUNTERS}
-  %slots = add i64 %j2, %j3
-  %list = getelementptr ptr, ptr %table, i64 %slots
-  br label %copy
-copy:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %copied ]
-  %outside = icmp ult i64 %i, %j2
-  br i1 %outside, label %given, label %mine
-given:
-  %given.at = getelementptr ptr, ptr %pointers, i64 %i
-  %given.is = load ptr, ptr %given.at, align 8
-  br label %copied
-mine:
-  %mine.number = sub i64 %i, %j2
-  %mine.word = add i64 %mine.number, {_HEAD}
-  %mine.at = getelementptr i64, ptr %job, i64 %mine.word
-  %mine.offset = load i64, ptr %mine.at, align 8
-  %mine.is = getelementptr i8, ptr %own, i64 %mine.offset
-  br label %copied
-copied:
-  %is = phi ptr [ %given.is, %given ], [ %mine.is, %mine ]
-  %to = getelementptr ptr, ptr %table, i64 %i
-  store ptr %is, ptr %to, align 8
-  %i.next = add i64 %i, 1
-  %i.more = icmp ult i64 %i.next, %slots
-  br i1 %i.more, label %copy, label %panels
-panels:
-  %panel = atomicrmw add ptr %counters, i64 1 monotonic
-  %left.over = icmp ult i64 %panel, %j0
-  br i1 %left.over, label %take, label %exit
-take:
-  %first.word = add i64 %j4, %panel
-  %first.at = getelementptr i64, ptr %job, i64 %first.word
-  %first = load i64, ptr %first.at, align 8
-  %end.at = getelementptr i64, ptr %first.at, i64 1
-  %end = load i64, ptr %end.at, align 8
-  br label %records
-records:
-  %r = phi i64 [ %first, %take ], [ %r.next, %next ]
-  %r.words = mul i64 %r, {_RECORD}
-  %r.word = add i64 %r.words, %j5
-  %record = getelementptr i64, ptr %job, i64 %r.word
-  {_loads("%record", _RECORD, "r")}
-  %function = inttoptr i64 %r1 to ptr
-  %kind = icmp eq i64 %r0, {_PRODUCT}
-  br i1 %kind, label %product, label %loop
-product:
-  %left = trunc i64 %r2 to i32
-  %right = trunc i64 %r3 to i32
-  {whole}
-  {_place("a", "%r7", "%r8")}
-  {_place("b", "%r10", "%r11")}
-  {_place("c", "%r13", "%r14")}
-  call void ({types}) %function({call})
-  br label %next
-loop:
-  %k = phi i64 [ 0, %records ], [ %k.next, %loop ]
-  %k.words = mul i64 %k, 2
-  %k.word = add i64 %k.words, %r4
-  %slot.at = getelementptr i64, ptr %job, i64 %k.word
-  %slot = load i64, ptr %slot.at, align 8
-  %offset.at = getelementptr i64, ptr %slot.at, i64 1
-  %offset = load i64, ptr %offset.at, align 8
-  {_place("here", "%slot", "%offset")}
-  %list.at = getelementptr ptr, ptr %list, i64 %k
-  store ptr %here, ptr %list.at, align 8
-  %k.next = add i64 %k, 1
-  %k.more = icmp ult i64 %k.next, %r3
-  br i1 %k.more, label %loop, label %call
-call:
-  %loop.job = inttoptr i64 %r2 to ptr
-  store i64 0, ptr %own, align 8
-  %own.second = getelementptr i64, ptr %own, i64 1
-  store i64 0, ptr %own.second, align 8
-  call void %function(ptr %loop.job, ptr %list, ptr %own)
-  br label %next
-next:
-  %r.next = add i64 %r, 1
-  %r.more = icmp ult i64 %r.next, %end
-  br i1 %r.more, label %records, label %panels
-exit:
-  ret void
-}}
-"""
-    return llvm.compile_kernel("walk", text)
+def task_walker(char: str, line: bool, integer_size: int) -> Kernel | None:
+    """Calls the library's function for the tasks of a job, a chunk of them at a time; None without LLVM.
+
+    The job: `TASK_HEAD`, where `one` and `zero` are addresses for complex types, then the tasks. Pointers: a, b and out; if `line`,
+    these are a matrix and two vectors.
+    """
+    if not llvm.available():
+        return None
+    w = _Walker(TASK_HEAD, ("a", "b", "out"), char, integer_size)
+    function = w.cast("%function", "ptr")
+    scalars = ("1.0", "0.0") if char in "fd" else (w.cast("%one", "ptr"), w.cast("%zero", "ptr"))
+
+    def multiply(task: str) -> None:
+        words = w.moved("%job", w.integer("add", w.integer("mul", task, TASK), len(TASK_HEAD)), 8)
+        *offsets, m, n = [w.entry(words, i) for i in range(TASK)]
+        places = [w.moved(base, offset, 1) for base, offset in zip(("%a", "%b", "%out"), offsets, strict=True)]
+        flags, sizes = (("%left",), (m, n)) if line else (("%left", "%right"), (m, n, "%depth"))
+        w.multiply(function, flags, sizes, places, ("%a_step", "%b_step", "%out_step"), scalars)
+
+    w.units("%tasks", multiply, "%chunk")
+    return w.compiled()
+
+
+@functools.cache
+def panel_walker(char: str, integer_size: int) -> Kernel:
+    """Works through the panels of `Records`, whose products are of float32 ("f") or float64 ("d").
+
+    Pointers: the slots from outside, then the threads' memory. Of its part, a thread keeps the counters of loops, the addresses of
+    all slots, those that the present loop takes, and its own slots.
+    """
+    w = _Walker(_HEAD, (), char, integer_size)
+    thread = w.ticket(w.moved("%counter", 1, 8))
+    own = w.moved(w.entry("%pointers", "%outside", "ptr"), thread, "%bytes")
+    table = w.moved(own, 1, _COUNTERS)
+    places = w.moved(table, w.integer("add", "%outside", "%own"), 8)
+
+    def slot_outside(i: str, _: list[str]) -> None:
+        w.set_entry(table, i, w.entry("%pointers", i, "ptr"), "ptr")
+
+    def own_slot(i: str, _: list[str]) -> None:
+        offset = w.entry("%job", w.integer("add", i, len(_HEAD)))
+        w.set_entry(table, w.integer("add", i, "%outside"), w.moved(own, offset, 1), "ptr")
+
+    w.loop(0, "%outside", slot_outside)
+    w.loop(0, "%own", own_slot)
+
+    def address(slot: str, offset: str) -> str:
+        return w.moved(w.entry(table, slot, "ptr"), offset, 1)
+
+    def record(number: str, _: list[str]) -> None:
+        at = w.moved("%job", w.integer("add", w.integer("mul", number, _RECORD), "%records"), 8)
+        kind, function, *words = [w.entry(at, i) for i in range(_RECORD)]
+        function = w.cast(function, "ptr")
+
+        def product() -> None:
+            left, right, m, n, k, *operands = words
+            a, b, out = operands[:3], operands[3:6], operands[6:]
+            w.multiply(function, (left, right), (m, n, k), [address(*x[:2]) for x in (a, b, out)], (a[2], b[2], out[2]))
+
+        def loop() -> None:
+            job, count, first = words[:3]
+
+            def place(i: str, _: list[str]) -> None:
+                pair = w.moved("%job", w.integer("add", w.integer("mul", i, 2), first), 8)
+                w.set_entry(places, i, address(w.entry(pair, 0), w.entry(pair, 1)), "ptr")
+
+            w.loop(0, count, place)
+            for counter in (0, 1):
+                w.set_entry(own, counter, 0)
+            w.line(f"call void {function}(ptr {w.cast(job, 'ptr')}, ptr {places}, ptr {own})")
+
+        w.branch(w.test("eq", kind, _PRODUCT), product, loop)
+
+    def panel(number: str) -> None:
+        first = w.moved("%job", w.integer("add", "%firsts", number), 8)
+        w.loop(w.entry(first, 0), w.entry(first, 1), record)
+
+    w.units("%panels", panel)
+    return w.compiled()
