@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from shardwise.runtime.machine import llvm
+from shardwise.runtime.machine.flow import Flow
 from shardwise.runtime.machine.threads import helpers, started
 
 Kernel = Callable[..., None]
@@ -32,117 +33,126 @@ _PATIENCE = 20000  # looks at helpers that are not done before the caller lets o
 _BUSY, _POSTED, _SEATS, _INSIDE, _AWAKE, _KERNEL, _NUMBER, _YIELD = 0, 8, 16, 24, 32, 40, 44, 45
 _WORDS = 48
 
-# How a processor is told that a loop only waits; on others it just loops.
-_PAUSES = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
-}
+# How a processor is told that a loop only waits: an intrinsic and its argument. Others just loop.
+_PAUSES = {"x86_64": ("llvm.x86.sse2.pause", ""), "aarch64": ("llvm.aarch64.hint", "i32 1")}
 
 
-def _address(word: int) -> str:
-    return f"getelementptr i64, ptr %mail, i64 {word}"
+class _Mailbox(Flow):
+    """Writes a function on the mailbox at ``%mail``. What several threads write is seen by all of them in one order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start("entry")
+
+    def word(self, number: int) -> str:
+        """A word's address."""
+        return self.value(f"getelementptr i64, ptr %mail, i64 {number}", "at")
+
+    def shared(self, number: int, order: str = "seq_cst") -> str:
+        """The word that others write."""
+        return self.value(f"load atomic i64, ptr {self.word(number)} {order}, align 8", "word")
+
+    def share(self, number: int, value: str) -> None:
+        """Write a word for others."""
+        self.line(f"store atomic i64 {value}, ptr {self.word(number)} seq_cst, align 8")
+
+    def count(self, number: int, by: int) -> str:
+        """Add to a word that others add to: the number before."""
+        return self.atomic_add(self.word(number), by, "seq_cst")
+
+    def pause(self) -> None:
+        """Tell the processor that the loop only waits."""
+        if found := _PAUSES.get(platform.machine()):
+            name, argument = found
+            self.declare(name, f"declare void @{name}({argument.partition(' ')[0]})")
+            self.line(f"call void @{name}({argument})")
+
+    def function(self, signature: str) -> str:
+        """The text of the function."""
+        return f"define void {signature} {{\n{self.body()}\n  ret void\n}}\n"
 
 
-_TEXT = f"""
-define void @serve(ptr %mail, i64 %looks) {{
-  %posted_at = {_address(_POSTED)}
-  %seats_at = {_address(_SEATS)}
-  %inside_at = {_address(_INSIDE)}
-  %awake_at = {_address(_AWAKE)}
-  %kernel_at = {_address(_KERNEL)}
-  %job_at = {_address(_KERNEL + 1)}
-  %pointers_at = {_address(_KERNEL + 2)}
-  %counter_at = {_address(_KERNEL + 3)}
-  %risen = atomicrmw add ptr %awake_at, i64 1 seq_cst
-  br label %look
-look:
-  %n = phi i64 [ 0, %0 ], [ %next, %wait ], [ 0, %leave ]
-  %done = phi i64 [ 0, %0 ], [ %done, %wait ], [ %posted, %leave ]
-  %posted = load atomic i64, ptr %posted_at acquire, align 8
-  %open = icmp ne i64 %posted, 0
-  %fresh = icmp ne i64 %posted, %done
-  %go = and i1 %open, %fresh
-  br i1 %go, label %enter, label %wait
-wait:
-  PAUSE
-  %next = add i64 %n, 1
-  %more = icmp ult i64 %next, %looks
-  br i1 %more, label %look, label %sleep
-enter:
-  %came = atomicrmw add ptr %inside_at, i64 1 seq_cst
-  %still = load atomic i64, ptr %posted_at seq_cst, align 8
-  %same = icmp eq i64 %still, %posted
-  br i1 %same, label %sit, label %leave
-sit:
-  %seats = atomicrmw sub ptr %seats_at, i64 1 seq_cst
-  %seat = icmp sgt i64 %seats, 0
-  br i1 %seat, label %work, label %leave
-work:
-  %kernel = load ptr, ptr %kernel_at, align 8
-  %job = load ptr, ptr %job_at, align 8
-  %pointers = load ptr, ptr %pointers_at, align 8
-  %counter = load ptr, ptr %counter_at, align 8
-  call void %kernel(ptr %job, ptr %pointers, ptr %counter)
-  br label %leave
-leave:
-  %left = atomicrmw sub ptr %inside_at, i64 1 seq_cst
-  br label %look
-sleep:
-  %gone = atomicrmw sub ptr %awake_at, i64 1 seq_cst
-  ret void
-}}
+def _serve_text(w: _Mailbox) -> str:
+    """A helper: watch the mailbox for so many looks, and as many again after each kernel."""
 
-define void @post(ptr %mail, i64 %seats, ptr %kernel, ptr %job, ptr %pointers, ptr %counter) {{
-  %busy_at = {_address(_BUSY)}
-  %posted_at = {_address(_POSTED)}
-  %seats_at = {_address(_SEATS)}
-  %inside_at = {_address(_INSIDE)}
-  %kernel_at = {_address(_KERNEL)}
-  %job_at = {_address(_KERNEL + 1)}
-  %pointers_at = {_address(_KERNEL + 2)}
-  %counter_at = {_address(_KERNEL + 3)}
-  %number_at = {_address(_NUMBER)}
-  %yield_at = {_address(_YIELD)}
-  %got = cmpxchg ptr %busy_at, i64 0, i64 1 seq_cst seq_cst
-  %free = extractvalue {{ i64, i1 }} %got, 1
-  br i1 %free, label %prepare, label %alone
-alone:
-  call void %kernel(ptr %job, ptr %pointers, ptr %counter)
-  ret void
-prepare:
-  %before = load i64, ptr %number_at, align 8
-  %number = add i64 %before, 1
-  store i64 %number, ptr %number_at, align 8
-  store ptr %kernel, ptr %kernel_at, align 8
-  store ptr %job, ptr %job_at, align 8
-  store ptr %pointers, ptr %pointers_at, align 8
-  store ptr %counter, ptr %counter_at, align 8
-  store atomic i64 %seats, ptr %seats_at seq_cst, align 8
-  store atomic i64 %number, ptr %posted_at seq_cst, align 8
-  call void %kernel(ptr %job, ptr %pointers, ptr %counter)
-  store atomic i64 0, ptr %posted_at seq_cst, align 8
-  br label %await
-await:
-  %n = phi i64 [ 0, %prepare ], [ %next, %pause ], [ 0, %yield ]
-  %inside = load atomic i64, ptr %inside_at seq_cst, align 8
-  %all = icmp eq i64 %inside, 0
-  br i1 %all, label %end, label %again
-again:
-  %next = add i64 %n, 1
-  %patient = icmp ult i64 %next, {_PATIENCE}
-  br i1 %patient, label %pause, label %yield
-pause:
-  PAUSE
-  br label %await
-yield:
-  %let = load ptr, ptr %yield_at, align 8
-  %answer = call i32 %let()
-  br label %await
-end:
-  store atomic i64 0, ptr %busy_at seq_cst, align 8
-  ret void
-}}
-"""
+    def patient(held: list[str]) -> str:
+        return w.test("ult", held[0], "%looks")
+
+    def look(held: list[str]) -> list[str]:
+        looks, done = held
+        posted = w.shared(_POSTED, "acquire")
+        fresh = w.value(f"and i1 {w.test('ne', posted, 0)}, {w.test('ne', posted, done)}")
+
+        def enter() -> list[str]:
+            w.count(_INSIDE, 1)
+            # The caller either sees us inside, and waits, or has taken the kernel back, which we see.
+            w.branch(w.test("eq", w.shared(_POSTED), posted), sit)
+            w.count(_INSIDE, -1)
+            return ["0", posted]
+
+        def wait() -> list[str]:
+            w.pause()
+            return [w.integer("add", looks, 1), done]
+
+        return w.branch(fresh, enter, wait, ["i64", "i64"])
+
+    def sit() -> None:
+        w.branch(w.test("sgt", w.count(_SEATS, -1), 0), work)
+
+    def work() -> None:
+        kernel, *arguments = [w.value(f"load ptr, ptr {w.word(_KERNEL + i)}, align 8", "field") for i in range(4)]
+        w.line(f"call void {kernel}({', '.join(f'ptr {x}' for x in arguments)})")
+
+    w.count(_AWAKE, 1)
+    w.repeat([("i64", "0"), ("i64", "0")], patient, look)
+    w.count(_AWAKE, -1)
+    return w.function("@serve(ptr %mail, i64 %looks)")
+
+
+def _post_text(w: _Mailbox) -> str:
+    """A caller: post the kernel, work on it, and wait for the helpers that came. While another one is posted, work alone."""
+
+    def run() -> None:
+        w.line("call void %kernel(ptr %job, ptr %pointers, ptr %counter)")
+
+    def together() -> None:
+        number = w.integer("add", w.value(f"load i64, ptr {w.word(_NUMBER)}, align 8"), 1)
+        w.line(f"store i64 {number}, ptr {w.word(_NUMBER)}, align 8")
+        for i, field in enumerate(("kernel", "job", "pointers", "counter"), _KERNEL):
+            w.line(f"store ptr %{field}, ptr {w.word(i)}, align 8")
+        w.share(_SEATS, "%seats")
+        w.share(_POSTED, number)
+        run()
+        w.share(_POSTED, "0")
+        w.repeat([("i64", "0")], others_work, wait)
+        w.share(_BUSY, "0")
+
+    def others_work(_: list[str]) -> str:
+        return w.test("ne", w.shared(_INSIDE), 0)
+
+    def wait(held: list[str]) -> list[str]:
+        looks = w.integer("add", held[0], 1)
+
+        def pause() -> list[str]:
+            w.pause()
+            return [looks]
+
+        def let_others_run() -> list[str]:
+            w.value(f"call i32 {w.value(f'load ptr, ptr {w.word(_YIELD)}, align 8')}()")
+            return ["0"]
+
+        return w.branch(w.test("ult", looks, _PATIENCE), pause, let_others_run, ["i64"])
+
+    swap = w.value(f"cmpxchg ptr {w.word(_BUSY)}, i64 0, i64 1 seq_cst seq_cst")
+    w.branch(w.value(f"extractvalue {{ i64, i1 }} {swap}, 1"), together, run)
+    return w.function("@post(ptr %mail, i64 %seats, ptr %kernel, ptr %job, ptr %pointers, ptr %counter)")
+
+
+def _text() -> str:
+    """The module."""
+    serve, post = _Mailbox(), _Mailbox()
+    functions = _serve_text(serve), _post_text(post)
+    return "\n".join([*(serve.declared | post.declared).values(), *functions])
 
 
 class Standby:
@@ -206,9 +216,8 @@ class Standby:
     def _compiled(self) -> tuple[Any, Any] | None:
         with self._lock:
             if self._code is None and not self._broken:
-                pause = _PAUSES.get(platform.machine(), ("", ""))
                 try:
-                    code = llvm.compile_function("serve", pause[0] + _TEXT.replace("PAUSE", pause[1]))
+                    code = llvm.compile_function("serve", _text())
                 except RuntimeError:  # no compiler
                     self._broken = True
                     return None
