@@ -1,0 +1,71 @@
+"""Loops and branches of LLVM text are written in one place: `Flow`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import shardwise
+
+ROOT = Path(shardwise.__file__).parent
+WRITER = "runtime/machine/flow.py"
+
+# What ends a basic block or joins some, what begins one, and how threads count what they take.
+CONTROL = re.compile(
+    r"\bbr (label|i1)\b|\bindirectbr\b|\bswitch i\d|\binvoke \w|= phi\b|\bphi (ptr|i\d|float|double|<|\[)"
+    r"|\blabel %|\batomicrmw\b|^\s*[\w.]+:\n\s+(%|br|ret|store|call)",
+    re.MULTILINE,
+)
+
+
+def texts(path: Path) -> list[str]:
+    """The strings of a file that are no documentation; of an f-string, each part that is constant."""
+    tree = ast.parse(path.read_text())
+    documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documents
+    ]
+
+
+def found() -> dict[str, int]:
+    """Per file of the package, how often its strings hold control flow."""
+    counts = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        count = sum(len(CONTROL.findall(text)) for text in texts(path))
+        if count:
+            counts[str(path.relative_to(ROOT))] = count
+    return counts
+
+
+def test_one_file_writes_control_flow():
+    counts = found()
+    assert counts.pop(WRITER) > 10, "the pattern finds nothing"
+    assert counts == {}, f"say it with the methods of {WRITER}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "br label %done",
+        "  br i1 %more, label %loop, label %exit",
+        "%i = phi i64 [ 0, %entry ]",
+        "phi <8 x float> [",
+        "switch i32 %kind, label %other [",
+        "%n = atomicrmw add ptr %counter, i64 1 monotonic",
+        "take:\n  %n = add i64 1, 2",
+    ],
+)
+def test_control_flow_is_recognized(text):
+    assert CONTROL.search(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["branch", "phi (the golden ratio)", "switch on", "load i64, ptr %at", "call void %kernel()"]
+)
+def test_other_texts_are_not(text):
+    assert not CONTROL.search(text)
