@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.engine.array import ArrayImpl, Shard, nothing
+from shardwise.engine.array import ArrayImpl, nothing
 from shardwise.engine.signature import signature
 from shardwise.ir import ShapedArray
 from shardwise.runtime.processes.comm import the_world
@@ -101,7 +101,7 @@ def _every_shard(x: Any) -> list[Any]:
         part = whole[(*index, ...)]
         shard = own.get(device)
         if shard is None:
-            shard = Shard(x, device, index, replica)
+            shard = Shard(x, ShardPlace(x._sig, (), device, index, replica))
             aval = ShapedArray(part.shape, x.dtype, x.weak_type)
             shard._data = nothing(signature(aval, SingleDeviceSharding(device), True))
         data: Any = shard.data
