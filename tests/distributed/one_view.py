@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.engine.array import ArrayImpl, nothing
+from shardwise.engine.shards import Shard, ShardPlace
 from shardwise.engine.signature import signature
 from shardwise.ir import ShapedArray
 from shardwise.runtime.processes.comm import the_world

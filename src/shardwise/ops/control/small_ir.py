@@ -24,6 +24,7 @@ from shardwise.ops.indexing.gather import gather_p
 from shardwise.ops.indexing.gather_kernel import default_fill
 from shardwise.ops.indexing.slicing import dynamic_slice_p, dynamic_update_slice_p
 from shardwise.ops.indexing.window_numbers import GatherScatterMode
+from shardwise.ops.linalg import small_factors
 from shardwise.ops.products.contract import dot_general_p
 from shardwise.ops.random.small_random import RANDOM, random_writable
 from shardwise.ops.reductions.cumulative import cummax_p, cummin_p, cumprod_p, cumsum_p
@@ -92,6 +93,10 @@ def _recast(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) -
     if x.lane is not None:
         return [replace(x, dtype=dtype, lane=code.at(x.width).bitcast(x.lane, dtype))]
     return [replace(x, dtype=dtype)]
+
+
+def _lu(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | None]) -> list[Value]:
+    return small_factors.lu(body.code, eqn, values, wanted)
 
 
 def _running(name: str) -> Any:
@@ -304,7 +309,12 @@ _TESTS: dict[Any, Any] = {
 }
 
 # Ops of modules that are imported when they are asked for.
-_LATER: dict[str, tuple[Any, Any]] = {"triangular_solve": (_triangular_writable, _into(triangular_solve))}
+_LATER: dict[str, tuple[Any, Any]] = {
+    "triangular_solve": (_triangular_writable, _into(triangular_solve)),
+    "cholesky": (small_factors.factors_writable, _into(small_factors.cholesky)),
+    "solve": (small_factors.factors_writable, _into(small_factors.solve)),
+    "lu": (small_factors.factors_writable, _lu),
+}
 
 
 def _is_later(op: Op) -> bool:
