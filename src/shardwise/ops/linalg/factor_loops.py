@@ -56,6 +56,10 @@ def write_cholesky(
     upper.write(out, out_steps, fine)
 
 
+def _nothing(i: str, k: str) -> None:
+    """A square that is left as it is."""
+
+
 class _Upper:
     """The transpose of the factor: its rows are columns of the matrix, and dense. What lies left of its diagonal says nothing."""
 
@@ -67,7 +71,7 @@ class _Upper:
         """The address of an element."""
         return self.w.element(self.w.moved(self.place, i, self.row * self.size), k, self.dtype)
 
-    def vectors(self, begin: str, body: Callable[[str], object]) -> None:
+    def vectors(self, begin: str, body: Callable[[str], None]) -> None:
         """The vectors of a row from the one that holds element `begin` on."""
         first = self.w.integer("sub", begin, self.w.integer("urem", begin, self.width))
         self.w.loop(first, self.row, lambda k, _: body(k), step=self.width)
@@ -187,14 +191,14 @@ class _Upper:
     def _has_tiles(self, steps: Steps) -> bool:
         return self.n % self.width == 0 and self.width > 2 and steps[1] == self.size
 
-    def _tiles(self, lower: Callable[[str, str], None], upper: Callable[[str, str], None] | None = None) -> None:
+    def _tiles(self, lower: Callable[[str, str], None], upper: Callable[[str, str], None] = _nothing) -> None:
         """Squares of `width` rows and columns by their first row and column: those with some of the lower triangle, and others."""
         w = self.w.at(self.width)
 
         def line(i: str, _: list[str]) -> None:
             after = w.integer("add", i, self.width)
             w.loop(0, after, lambda k, _: lower(i, k), step=self.width)
-            if upper is not None:
+            if upper is not _nothing:
                 w.loop(after, self.n, lambda k, _: upper(i, k), step=self.width, occurs=False)
 
         w.loop(0, self.n, line, step=self.width)
@@ -296,7 +300,7 @@ def write_lu(
             return [w.select(above, x, best).ref, w.pick(one, i, carried[1])]
 
         first = w.abs(w.load(element(j, j), dtype))
-        _, at = w.loop(after, m, larger, [(w.vector(first.type), first.ref), ("i64", j)], occurs=False)
+        at = w.loop(after, m, larger, [(w.vector(first.type), first.ref), ("i64", j)], occurs=False)[1]
         number = w.value(f"trunc i64 {at} to i32")
         w.line(f"store i32 {number}, ptr {w.element(pivots, j, 'int32')}, align 4")
         w.branch(w.test("ne", at, j), lambda: exchange(j, at))
