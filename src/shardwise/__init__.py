@@ -31,7 +31,6 @@ from shardwise.base.dtypes import float0 as float0
 from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.engine import eager as _eager  # noqa: F401  # installs the executor of single ops
 from shardwise.engine import operators_on_demand as _operators_on_demand
-from shardwise.engine.array import Shard as Shard
 from shardwise.engine.array import live_arrays as live_arrays
 from shardwise.engine.device_put import device_get as device_get
 from shardwise.engine.device_put import device_put as device_put
@@ -40,6 +39,7 @@ from shardwise.engine.inspection import typeof as typeof
 from shardwise.engine.make_array import make_array_from_callback as make_array_from_callback
 from shardwise.engine.make_array import make_array_from_process_local_data as make_array_from_process_local_data
 from shardwise.engine.make_array import make_array_from_single_device_arrays as make_array_from_single_device_arrays
+from shardwise.engine.shards import Shard as Shard
 from shardwise.ir import Array as Array
 from shardwise.sharding import Device as Device
 from shardwise.sharding import NamedSharding as NamedSharding

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.engine.array import ArrayImpl, Shard, nothing
+from shardwise.engine.array import ArrayImpl, nothing
+from shardwise.engine.shards import Shard, ShardPlace
 from shardwise.engine.signature import signature
 from shardwise.ir import ShapedArray
+from shardwise.runtime.handout import read_only
 from shardwise.runtime.processes.comm import the_world
 from shardwise.sharding import SingleDeviceSharding
 from shardwise.sharding.device import backend, default_device
@@ -36,7 +38,7 @@ def number_devices(interleaved: bool) -> None:
     client.first_local_device = lambda: client.local_devices()[0]
 
 
-_NAMES = ("_host", "_is_partial", "addressable_shards", "global_shards", "is_fully_addressable", "__iter__")
+_NAMES = ("_value", "_is_partial", "addressable_shards", "global_shards", "is_fully_addressable", "__iter__")
 _own: dict[str, Any] = {name: vars(ArrayImpl)[name] for name in _NAMES}
 
 
@@ -44,7 +46,7 @@ _own: dict[str, Any] = {name: vars(ArrayImpl)[name] for name in _NAMES}
 def one_view() -> Iterator[None]:
     """Within, arrays read as on one process; all processes have to read the same."""
     together = {
-        "_host": property(_host),
+        "_value": property(_value),
         "_is_partial": property(lambda x: False),
         "addressable_shards": property(_every_shard),
         "global_shards": property(_every_shard),
@@ -67,17 +69,28 @@ def _apart(x: Any) -> bool:
     )
 
 
+def _value(x: Any) -> np.ndarray[Any, Any]:
+    x._key_guard()
+    return _host(x)
+
+
+def _held(x: Any) -> np.ndarray[Any, Any]:
+    """What this process holds."""
+    if x._npy is None:
+        x._npy = read_only(x.dense)
+    return x._npy
+
+
 def _host(x: Any) -> np.ndarray[Any, Any]:
-    own = _own["_host"].fget
     if not _apart(x):
-        return own(x)
+        return _held(x)
     x._check_alive()
     shards = [] if x._sig.absent else _own["addressable_shards"].fget(x)
-    mine = [(shard.device.id, shard.index, own(shard.data)) for shard in shards]
+    mine = [(shard.device.id, shard.index, _held(shard.data)) for shard in shards]
     x._shards = None
     told = [part for parts in the_world().comm.allgather(mine) for part in parts]
     if {device for device, _, _ in told} != {d.id for d in x._sig.devices}:
-        return own(x)  # each process has one of its own
+        return _held(x)  # each process has one of its own
     whole = np.empty(x.shape, told[0][2].dtype)
     for _, index, value in told:
         whole[(*index, ...)] = value
@@ -101,7 +114,7 @@ def _every_shard(x: Any) -> list[Any]:
         part = whole[(*index, ...)]
         shard = own.get(device)
         if shard is None:
-            shard = Shard(x, device, index, replica)
+            shard = Shard(x, ShardPlace(x._sig, (), device, index, replica))
             aval = ShapedArray(part.shape, x.dtype, x.weak_type)
             shard._data = nothing(signature(aval, SingleDeviceSharding(device), True))
         data: Any = shard.data

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
+from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, canonicalize, physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.treedef import leaf_type
+from shardwise.engine.shards import Shard, local_places, shard_places
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Array, Literal, ShapedArray, check_index, check_scalar, check_truth
 from shardwise.ops.rules.convert import install_array_constructor, install_literal_constructor, plain_ndarray
@@ -26,10 +28,8 @@ from shardwise.runtime.handout import is_constant, read_only
 from shardwise.sharding import Device, NamedSharding, PartitionSpec, PmapSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.device import default_device
 from shardwise.sharding.formats import Format, row_major
-from shardwise.sharding.ownership import (
-    local_index,
-)
-from shardwise.sharding.tiling import replica_ids
+
+_GUARD = config.setting("jax_transfer_guard_host_to_device")
 
 
 class ArrayImpl(Array):
@@ -76,14 +76,6 @@ class ArrayImpl(Array):
 
     def _deleted_error(self) -> RuntimeError:
         return RuntimeError(f"Array has been deleted with shape={self.dtype.name}[{','.join(map(str, self.shape))}].")
-
-    @property
-    def _host(self) -> Ndarray:
-        """A view of the dense value that cannot be written to."""
-        host = self._npy
-        if host is None:
-            host = self._npy = read_only(self.dense)
-        return host
 
     @property
     def _known_origin(self) -> int:
@@ -142,28 +134,14 @@ class ArrayImpl(Array):
         if not self._sig.spans:
             return self.addressable_shards
         own = {shard.device: shard for shard in self.addressable_shards}
-        index_map = self.sharding.devices_indices_map(self.shape)
-        tiling = self._sig.tiling
-        replicas = _replica_ids(index_map) if tiling is None else replica_ids(tiling, self.shape)
-        return [
-            own.get(device) or Shard(self, device, index, replica)  # type: ignore[arg-type]
-            for (device, index), replica in zip(index_map.items(), replicas, strict=True)
-        ]
+        return [own.get(place.device) or Shard(self, place) for place in shard_places(self._sig)]
 
     @property
     def addressable_shards(self) -> list[Shard]:
         """One Shard per device of this process, in the sharding's device order."""
         self._check_alive()
         if self._shards is None:
-            index_map: Any = self.sharding.addressable_devices_indices_map(self.shape)
-            tiling = self._sig.tiling
-            replicas: Any = _replica_ids(index_map) if tiling is None else replica_ids(tiling, self.shape)
-            if self._sig.spans and tiling is not None:
-                replicas = [r for d, r in zip(self._sig.devices, replicas, strict=True) if d.is_local]
-            self._shards = [
-                Shard(self, device, index, replica)
-                for (device, index), replica in zip(index_map.items(), replicas, strict=True)
-            ]
+            self._shards = [Shard(self, place) for place in local_places(self._sig)]
         return list(self._shards)
 
     def addressable_data(self, index: int) -> ArrayImpl:
@@ -172,23 +150,6 @@ class ArrayImpl(Array):
         data = shards[0 if self.is_fully_replicated and shards else index].data
         assert data is not None
         return data
-
-    def _shard_data(self, position: int, device: Device, index: tuple[slice, ...]) -> ArrayImpl:
-        block = self._block
-        tiling = self._sig.tiling
-        if self._sig.spans:
-            assert tiling is not None
-            data = self.dense[(*local_index(index, self.shape, tiling.ways, self._sig.positions), ...)]
-        elif block is not None and tiling is not None and tiling.mesh_shape:
-            at = np.unravel_index(position, tiling.mesh_shape)
-            at = tuple(int(i) if n != 1 else 0 for i, n in zip(at, block.shape, strict=False))
-            data = block[at]
-            data = np.broadcast_to(data, self.sharding.shard_shape(self.shape))
-        else:
-            data = self.dense[(*index, ...)]
-        sharding = SingleDeviceSharding(device, memory_kind=self.sharding.memory_kind)
-        aval = ShapedArray(data.shape, self.dtype, self.weak_type)
-        return ArrayImpl(signature(aval, sharding, self.committed), dense=data)
 
     # -- lifetime --------------------------------------------------------------------------------------------------------------
 
@@ -238,7 +199,7 @@ class ArrayImpl(Array):
     # -- host access -----------------------------------------------------------------------------------------------------------
 
     def _key_guard(self) -> None:
-        if isinstance(self.dtype, KeyDtype):
+        if isinstance(self._sig.aval.dtype, KeyDtype):
             raise TypeError(
                 "JAX array with PRNGKey dtype cannot be converted to a NumPy array, as its words mean nothing there. Use "
                 "random.key_data(keys) for them."
@@ -246,10 +207,13 @@ class ArrayImpl(Array):
 
     @property
     def _value(self) -> Ndarray:
-        self._key_guard()
-        if self._sig.spans:
-            self._check_whole()
-        return self._host
+        value = self._npy
+        if value is None:
+            self._key_guard()
+            if self._sig.spans:
+                self._check_whole()
+            value = self._npy = read_only(self.dense)
+        return value
 
     @property
     def _is_partial(self) -> bool:
@@ -399,7 +363,7 @@ class ArrayImpl(Array):
     def __reduce__(self) -> Any:
         self._check_whole()
         return _unpickled, (
-            np.asarray(self._host),
+            read_only(self.dense),
             self.dtype if isinstance(self.dtype, KeyDtype) else None,
             self.weak_type,
         )
@@ -424,51 +388,13 @@ ArrayImpl.__module__ = "shardwise"
 leaf_type(ArrayImpl)
 
 
-class Shard:
-    """One device's part of an array."""
-
-    __slots__ = ("_array", "_data", "device", "index", "replica_id")
-
-    def __init__(self, array: ArrayImpl, device: Device, index: tuple[slice, ...], replica_id: int) -> None:
-        self._array = array
-        self._data: ArrayImpl | None = None
-        self.device = device
-        self.index = index
-        self.replica_id = replica_id
-
-    @property
-    def data(self) -> ArrayImpl | None:
-        """The part as a committed single-device array: a view, not a copy. None if another process holds it."""
-        if self._data is None:
-            if not self.device.is_local:
-                return None
-            self._array._check_alive()
-            position = self._array._sig.devices.index(self.device)
-            self._data = self._array._shard_data(position, self.device, self.index)
-        return self._data
-
-    def __repr__(self) -> str:
-        return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"
-
-
 def nothing(sig: Signature) -> ArrayImpl:
     """An array of which this process holds nothing."""
     return ArrayImpl(sig, dense=np.empty(sig.form.shape, physical(sig.aval.dtype)))
 
 
-def _replica_ids(index_map: Any) -> list[int]:
-    seen: dict[str, int] = {}
-    ids = []
-    for index in index_map.values():
-        key = str(index)
-        ids.append(seen.get(key, 0))
-        seen[key] = ids[-1] + 1
-    return ids
-
-
 def _unpickled(value: Ndarray, key_dtype: Any, weak_type: bool) -> ArrayImpl:
-    aval = ShapedArray(value.shape, key_dtype or value.dtype, weak_type)
-    return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=value)
+    return ArrayImpl(_host_signature(value.shape, key_dtype or value.dtype, weak_type, default_device()), dense=value)
 
 
 def host_array(value: Ndarray, *, weak_type: bool = False, dtype: Any = None, explicit: bool = False) -> ArrayImpl:
@@ -477,20 +403,24 @@ def host_array(value: Ndarray, *, weak_type: bool = False, dtype: Any = None, ex
     Takes a copy unless nobody can ever write to `value`, so that later writes to it do not show. `explicit` says that the user
     asked for the transfer, for transfer_guard.
     """
-    guard = config.jax_transfer_guard_host_to_device
+    guard = _GUARD.get()
     if guard is not None and guard != "allow" and not (explicit and not guard.endswith("explicit")):
         _guard_transfer(value, guard)
     value = plain_ndarray(value)
     want: Any = canonicalize(value.dtype) if dtype is None else dtype
     dense = value if want == value.dtype and is_constant(value) else copied(value, want)
-    aval = ShapedArray(dense.shape, dense.dtype, weak_type)
-    return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=dense)
+    return ArrayImpl(_host_signature(dense.shape, dense.dtype, weak_type, default_device()), dense=dense)
+
+
+@recent(4096)
+def _host_signature(shape: tuple[int, ...], dtype: Any, weak_type: bool, device: Device) -> Signature:
+    """The signature of an uncommitted array on one device."""
+    return signature(ShapedArray(shape, dtype, weak_type), SingleDeviceSharding(device), False)
 
 
 def shared_array(value: Ndarray) -> ArrayImpl:
     """An uncommitted Array on the default device on the memory of a host ndarray, to which its owner may go on to write."""
-    aval = ShapedArray(value.shape, value.dtype, False)
-    return ArrayImpl(signature(aval, SingleDeviceSharding(default_device()), False), dense=read_only(value))
+    return ArrayImpl(_host_signature(value.shape, value.dtype, False, default_device()), dense=read_only(value))
 
 
 def _guard_transfer(value: Ndarray, guard: str) -> None:

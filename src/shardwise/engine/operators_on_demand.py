@@ -50,11 +50,12 @@ def _concrete(name: str) -> property:
     return property(absent, doc=f"Only concrete arrays have `{name}`.")
 
 
-def _attribute(self: Array, name: str) -> Any:
-    if name in _OLDER:
-        warnings.warn(f"Array.{name} is deprecated; it is called {_OLDER[name]}.", DeprecationWarning, stacklevel=2)
-        return getattr(self, _OLDER[name])
-    raise AttributeError(f"'Array' object has no attribute {name!r}")
+def _renamed(old: str, new: str) -> property:
+    def current(self: Array) -> Any:
+        warnings.warn(f"Array.{old} is deprecated; it is called {new}.", DeprecationWarning, stacklevel=2)
+        return getattr(self, new)
+
+    return property(current, doc=f"Older name of `{new}`; warns.")
 
 
 def install() -> None:
@@ -63,4 +64,6 @@ def install() -> None:
         setattr(Array, name, _StandIn(name))
     for name in _CONCRETE:
         setattr(Array, name, _concrete(name))
-    ArrayImpl.__getattr__ = _attribute  # type: ignore[attr-defined]
+    # Properties, not a `__getattr__`: NumPy asks every array for attributes that it lacks, and a miss must cost no call.
+    for old, new in _OLDER.items():
+        setattr(ArrayImpl, old, _renamed(old, new))

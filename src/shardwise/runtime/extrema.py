@@ -35,37 +35,47 @@ def no_zeros(x: Block) -> bool:
 
 def _maximum(x: Block, y: Block) -> Block:
     out = np.maximum(x, y)
+    if not y.ndim:
+        return _beside_scalar(out, x, y, False)
+    if not x.ndim:
+        return _beside_scalar(out, y, x, False)
     if count_nonzero(out if out.size <= _FEW else np.not_equal(out, 0)) == out.size:
         return out
-    return _zeros_of_maximum(out, x, y)
+    bits = _bits[out.itemsize]
+    return _where_equal(out, x, y, np.bitwise_and(x.view(bits), y.view(bits)))
 
 
 def _minimum(x: Block, y: Block) -> Block:
     out = np.minimum(x, y)
+    if not y.ndim:
+        return _beside_scalar(out, x, y, True)
+    if not x.ndim:
+        return _beside_scalar(out, y, x, True)
     if count_nonzero(out if out.size <= _FEW else np.not_equal(out, 0)) == out.size:
         return out
-    return _zeros_of_minimum(out, x, y)
+    bits = _bits[out.itemsize]
+    return _where_equal(out, x, y, np.bitwise_or(x.view(bits), y.view(bits)))
 
 
-def _zeros_of_maximum(out: Block, x: Block, y: Block) -> Block:
-    if not y.ndim:
-        if y:  # nowhere are both zero
-            return out
-        if math.copysign(1, y) > 0:
-            return np.add(out, y)
-    return _signed_where_equal(out, x, y, np.add(x, y))
-
-
-def _zeros_of_minimum(out: Block, x: Block, y: Block) -> Block:
-    if not y.ndim and y:
+def _beside_scalar(out: Block, x: Block, y: Block, wins: bool) -> Block:
+    """`out`, whose zeros may have the wrong sign, of `x` and a scalar `y`. `wins`: a zero with a sign does."""
+    if y:  # nowhere are both zero
         return out
-    return _signed_where_equal(out, x, y, np.negative(np.subtract(np.negative(x), y)))
-
-
-def _signed_where_equal(out: Block, x: Block, y: Block, signs: Block) -> Block:
+    negative = math.copysign(1, y) < 0
     if not out.ndim:
-        return np.copysign(out, signs) if x == y else out
-    return np.copysign(out, signs, out, where=np.equal(x, y))
+        return out if x else np.copysign(out, y if negative is wins else x)
+    if negative is wins:
+        return np.add(out, y, out) if not wins else _where_equal(out, x, y, y)
+    return _where_equal(out, x, y, x)
+
+
+def _where_equal(out: Block, x: Block, y: Block, zeros: Block) -> Block:
+    """`out` with `zeros`, or the bits of elements, where `x` and `y` are equal."""
+    np.copyto(out.view(zeros.dtype), zeros, where=np.equal(x, y))
+    return out
+
+
+_bits = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
 def function(reduction: str, dtype: np.dtype[Any]) -> _Function:
@@ -92,19 +102,31 @@ def _maximum_along(x: Block, axis: Any, dtype: Any = None, keepdims: bool = Fals
     out = _greatest(x, axis, dtype, None, keepdims)
     if (not out.ndim and out) or count_nonzero(out) == out.size:
         return out
-    return _signed_zeros(out, np.logical_and.reduce(np.signbit(x), axis, keepdims=keepdims))  # no element is above 0
+    # No element is above a maximum of zero, and of integers with the bits of such floats 0.0 is the greatest.
+    return _signed_zeros(out, _greatest(_as_integers(x), axis, None, None, keepdims) < 0)
 
 
 def _minimum_along(x: Block, axis: Any, dtype: Any = None, keepdims: bool = False) -> Block:
     out = _least(x, axis, dtype, None, keepdims)
     if (not out.ndim and out) or count_nonzero(out) == out.size:
         return out
-    return _signed_zeros(out, np.logical_or.reduce(np.signbit(x), axis, keepdims=keepdims))
+    return _signed_zeros(out, _least(_as_integers(x), axis, None, None, keepdims) < 0)  # no element is below 0
+
+
+def _as_integers(x: Block) -> Block:
+    """The bits of floats as integers, which are negative where the floats have a sign."""
+    return x.view(_integers[x.itemsize])
 
 
 def _signed_zeros(out: Block, negative: Block) -> Block:
-    zeros = np.where(negative, out.dtype.type(-0.0), out.dtype.type(0.0))
-    return np.where(np.equal(out, 0), zeros, out)
+    """`out` with the zeros replaced by those of the given signs."""
+    if out.size == 1:
+        return np.full(out.shape, -0.0 if negative else 0.0, out.dtype)
+    np.copyto(out, np.where(negative, out.dtype.type(-0.0), out.dtype.type(0.0)), where=np.equal(out, 0))
+    return out
+
+
+_integers = {size: np.dtype(f"i{size}") for size in (1, 2, 4, 8)}
 
 
 def reducer(reduction: str, dtype: np.dtype[Any]) -> Callable[..., Block]:

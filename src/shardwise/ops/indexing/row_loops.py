@@ -137,7 +137,11 @@ def taken_along(table: Block, position: Block, fill: Any, *, wrap: bool = False)
     rows, columns = position.shape
     chunk = max(1, _CHUNK // columns)
     fills = np.full(1, 0 if fill is None else fill, table.dtype)
-    loop = _taking_along(raw.dtype.name, position.dtype.name, wrap, fill is None)
+    if raw.itemsize >= 4:  # processors gather words
+        index = "int32" if _fits_int32(position) and table.shape[1] < 1 << 31 else "int64"
+        loop = _gathering_along(raw.dtype.name, position.dtype.name, index, wrap, fill is None)
+    else:
+        loop = _taking_along(raw.dtype.name, position.dtype.name, wrap, fill is None)
     threads = thread_count() if position.size >= _SHARED else 1
     arrays = raw, np.ascontiguousarray(position), out.view(raw.dtype), fills
     loop(-(-rows // chunk), (rows, columns, chunk, table.shape[1]), arrays, threads)
@@ -146,6 +150,10 @@ def taken_along(table: Block, position: Block, fill: Any, *, wrap: bool = False)
 
 def _handles(position: Block) -> bool:
     return position.dtype.kind in "iu" and position.dtype.isnative and position.dtype.name != "uint64"
+
+
+def _fits_int32(position: Block) -> bool:
+    return position.itemsize < 4 or position.dtype == np.int32
 
 
 def _row(w: Function, i: str, position: str, wrap: bool, clip: bool) -> tuple[str, str]:
@@ -192,6 +200,43 @@ def _combining(ufunc: Any, dtype: str, position: str, single: bool, wrap: bool, 
 
     width = 1 if single else lanes_of(dtype)
     return Loop(("count", "columns", "width", "size"), ("table", "position", "rows"), width, body)
+
+
+@recent(64)
+def _gathering_along(dtype: str, position: str, index: str, wrap: bool, clip: bool) -> Loop:
+    """Unit: a run of rows, vector by vector; `index` is the type of positions in registers."""
+
+    def body(w: Function, unit: str) -> None:
+        begin = w.integer("mul", unit, "%chunk")
+        end = w.least("%count", w.integer("add", begin, "%chunk"))
+        zero = w.constant(0, index)
+        size = w.convert(w.splat("%size", "int64"), index)
+        last = w.sub(size, w.constant(1, index))
+        fill = w.scalar("%fills", dtype)
+
+        def row(i: str, _: list[str]) -> None:
+            table = w.element("%table", w.integer("mul", i, "%size"), dtype)
+            first = w.integer("mul", i, "%columns")
+
+            def part(j: str, mask: str | None) -> None:
+                k = w.integer("add", first, j)
+                at = w.convert(w.load(w.element("%position", k, position), position, mask), index)
+                if wrap:
+                    at = w.select(w.compare("lt", at, zero), w.add(at, size), at)
+                if clip:
+                    at, inside = w.maximum(w.minimum(at, last), zero), None
+                else:
+                    inside = w.binary("and", w.compare("lt", at, size), w.compare("ge", at, zero))
+                # Lanes that the mask leaves out have position 0, which is in the table.
+                w.store(w.gather(table, at, dtype, inside, fill), w.element("%out", k, dtype), mask)
+
+            w.parts("%columns", part)
+
+        w.loop(begin, end, row)
+
+    return Loop(
+        ("count", "columns", "chunk", "size"), ("table", "position", "out", "fills"), lanes_of(dtype, index), body
+    )
 
 
 @recent(64)

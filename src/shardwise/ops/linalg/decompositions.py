@@ -173,7 +173,20 @@ def _cholesky_results(shape: Ints) -> list[Result]:
     return [(shape, "same")]
 
 
-cholesky_p = define_matrix_op("cholesky", (2,), _cholesky_results, lapack.cholesky, multiple=False, rules=("jvp",))
+def _factors_form(name: str) -> SmallForm:
+    module = "shardwise.ops.linalg.small_factors"
+    return SmallForm(later(module, name), later(module, "factors_fit"), mapped=True)
+
+
+cholesky_p = define_matrix_op(
+    "cholesky",
+    (2,),
+    _cholesky_results,
+    lapack.cholesky,
+    multiple=False,
+    rules=("jvp",),
+    small=_factors_form("cholesky"),
+)
 
 
 def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
@@ -389,7 +402,7 @@ def _lu_results(shape: Ints) -> list[Result]:
     return [(shape, "same"), ((min(shape),), "int32"), (shape[:1], "int32")]
 
 
-lu_p = define_matrix_op("lu", (2,), _lu_results, lapack.lu, rules=("jvp",))
+lu_p = define_matrix_op("lu", (2,), _lu_results, lapack.lu, rules=("jvp",), small=_factors_form("lu"))
 
 
 def lu(x: Any) -> list[Array]:
@@ -591,6 +604,7 @@ solve_p = define_matrix_op(
     _solve_results,
     lapack.solve,
     multiple=False,
+    small=_factors_form("solve"),
     broadcasts=True,
     rules=("jvp", "transpose"),
     makes_nan=True,

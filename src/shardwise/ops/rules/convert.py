@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise.ir import Array, Literal, literal
 
-_PYTHON_SCALARS = (bool, int, float, complex)
+_SCALARS = (bool, int, float, complex, np.generic)
 _make_array: list[Callable[[np.ndarray[Any, Any]], Array]] = []
 
 
@@ -37,9 +37,11 @@ def as_value(x: Any) -> Array | Literal:
 
     Raises TypeError for anything else (lists included, as JAX does).
     """
+    if type(x) is np.ndarray:
+        return _make_array[0](x)
     if isinstance(x, (Array, Literal)):
         return x
-    if isinstance(x, (*_PYTHON_SCALARS, np.generic)):
+    if isinstance(x, _SCALARS):
         return literal(x)
     if isinstance(x, np.ndarray):
         return _make_array[0](x)

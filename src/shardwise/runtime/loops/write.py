@@ -179,16 +179,17 @@ class Writer(Lanes):
         """Write a vector; with a `mask`, only its lanes."""
         self.write(x, place, (self.width,), (itemsize(x.dtype),), mask)
 
-    def gather(self, base: str, indices: Lane, dtype: str) -> Lane:
-        """The elements of a dense row that a vector of int64 names."""
+    def gather(self, base: str, indices: Lane, dtype: str, mask: Lane | None = None, other: Lane | None = None) -> Lane:
+        """The elements of a dense row that a vector of signed integers names; `other` in the lanes that a `mask` leaves out."""
         stored = STORED[dtype]
         v, pointers, ones = self.vector(stored), self.vector("ptr"), self.vector("i1")
         name = f"llvm.masked.gather.{self._suffix(stored)[:-3]}.v{self.width}p0"
         self.declare(name, f"declare {v} @{name}({pointers}, i32, {ones}, {v})")
-        places = self.value(f"getelementptr {stored}, ptr {base}, {self.vector('i64')} {indices.ref}")
-        whole = "<" + ", ".join(["i1 true"] * self.width) + ">"
+        places = self.value(f"getelementptr {stored}, ptr {base}, {self.vector(indices.type)} {indices.ref}")
+        chosen = "<" + ", ".join(["i1 true"] * self.width) + ">" if mask is None else mask.ref
+        kept = "poison" if other is None else self.storable(other)
         return self.loaded(
-            self.value(f"call {v} @{name}({pointers} {places}, i32 1, {ones} {whole}, {v} poison)"), dtype
+            self.value(f"call {v} @{name}({pointers} {places}, i32 1, {ones} {chosen}, {v} {kept})"), dtype
         )
 
     def scalar(self, place: str, dtype: str) -> Lane:

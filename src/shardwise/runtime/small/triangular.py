@@ -36,21 +36,21 @@ def triangular_solve(body: Body, eqn: Equation, values: Sequence[Value], wanted:
     x = into if reuses and into is not None else code.buffer(shape, b.dtype)
     transposed, lower, sides = params["transpose"], params["lower"], (b, x)
     if not params["left"]:  # the transposes of both sides
-        transposed, sides = not transposed, (_turned(b), _turned(x))
+        transposed, sides = not transposed, (turned(b), turned(x))
     if transposed:
-        a, lower = _turned(a), not lower
-    _Substitution(code, a, *sides, lower, params["unit"]).write()
+        a, lower = turned(a), not lower
+    Substitution(code, a, *sides, lower, params["unit"]).write()
     return [code.settled(x)]
 
 
-def _turned(matrix: Value) -> Value:
+def turned(matrix: Value) -> Value:
     """The same memory as transposed matrices."""
     *loops, rows, columns = matrix.shape
     *steps, down, right = matrix.steps
     return replace(matrix, shape=(*loops, columns, rows), steps=(*steps, right, down))
 
 
-class _Substitution:
+class Substitution:
     """The loops that solve a x = b."""
 
     def __init__(self, code: Code, a: Value, b: Value, x: Value, lower: bool, unit: bool) -> None:

@@ -1,0 +1,132 @@
+"""`Shard`: one device's part of an array, and the places of all parts, found once per signature.
+
+Comes in: an Array. Goes out: one Shard per device, whose `data` is a single-device Array on the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardwise.base.caches import recent
+from shardwise.engine.signature import Signature, signature
+from shardwise.ir import ShapedArray
+from shardwise.sharding import Device, SingleDeviceSharding
+from shardwise.sharding.ownership import local_index
+from shardwise.sharding.tiling import Index, replica_ids
+
+if TYPE_CHECKING:
+    from shardwise.engine.array import ArrayImpl
+
+
+class ShardPlace:
+    """Where a device's part of all arrays of one signature lies."""
+
+    __slots__ = ("_sig", "at", "device", "index", "replica_id", "whole")
+
+    def __init__(self, whole: Signature, at: tuple[int, ...], device: Device, index: Index, replica_id: int) -> None:
+        self.whole = whole
+        self.at = at  # the device's coordinates in the grid; () where the data is cut from the dense value
+        self.device = device
+        self.index = index
+        self.replica_id = replica_id
+        self._sig: Signature | None = None
+
+    def data(self, array: ArrayImpl) -> ArrayImpl:
+        """The part of `array`: a view, not a copy."""
+        block, at = array._block, self.at
+        if block is not None and at:
+            part = block[(*[i if n != 1 else 0 for i, n in zip(at, block.shape, strict=False)], ...)]
+            shape = self.whole.form.block_shape[len(at) :]
+            if part.shape != shape:
+                part = np.broadcast_to(part, shape)
+        else:
+            part = array.dense[(*self._own_index(), ...)]
+        sig = self._sig
+        if sig is None:
+            aval, sharding = self.whole.aval, self.whole.sharding
+            own = SingleDeviceSharding(self.device, memory_kind=sharding.memory_kind)
+            sig = signature(ShapedArray(part.shape, aval.dtype, aval.weak_type), own, self.whole.committed)
+            self._sig = sig
+        return type(array)(sig, dense=part)
+
+    def _own_index(self) -> Index:
+        sig = self.whole
+        if not sig.spans:
+            return self.index
+        assert sig.tiling is not None
+        return local_index(self.index, sig.aval.shape, sig.tiling.ways, sig.positions)
+
+
+@recent(1024)
+def shard_places(sig: Signature) -> tuple[ShardPlace, ...]:
+    """The places of all parts of arrays with that signature, in the sharding's device order."""
+    shape, tiling = sig.aval.shape, sig.tiling
+    index_map: Mapping[Device, Any] = sig.sharding.devices_indices_map(shape)
+    replicas = _replica_ids(index_map.values()) if tiling is None else replica_ids(tiling, shape)
+    coordinates: Iterable[tuple[int, ...]] = [()] * len(index_map)
+    if tiling is not None and tiling.mesh_shape and not sig.spans:
+        coordinates = np.ndindex(tiling.mesh_shape)
+    return tuple(
+        [
+            ShardPlace(sig, at, device, index, replica)
+            for at, (device, index), replica in zip(coordinates, index_map.items(), replicas, strict=True)
+        ]
+    )
+
+
+@recent(1024)
+def local_places(sig: Signature) -> tuple[ShardPlace, ...]:
+    """Of `shard_places` those on devices of this process."""
+    return tuple([place for place in shard_places(sig) if place.device.is_local])
+
+
+def _replica_ids(indices: Iterable[Any]) -> list[int]:
+    counts: dict[str, int] = {}
+    ids = []
+    for index in indices:
+        key = str(index)
+        ids.append(counts.get(key, 0))
+        counts[key] = ids[-1] + 1
+    return ids
+
+
+class Shard:
+    """One device's part of an array."""
+
+    __slots__ = ("_array", "_data", "_place")
+
+    def __init__(self, array: ArrayImpl, place: ShardPlace) -> None:
+        self._array = array
+        self._place = place
+        self._data: ArrayImpl | None = None
+
+    @property
+    def device(self) -> Device:
+        """The device that holds it."""
+        return self._place.device
+
+    @property
+    def index(self) -> Index:
+        """The part of the array, a slice per dim."""
+        return self._place.index
+
+    @property
+    def replica_id(self) -> int:
+        """The number of devices before this one that hold the same part."""
+        return self._place.replica_id
+
+    @property
+    def data(self) -> ArrayImpl | None:
+        """The part as a single-device array: a view, not a copy. None if another process holds it."""
+        if self._data is None:
+            if not self._place.device.is_local:
+                return None
+            self._array._check_alive()
+            self._data = self._place.data(self._array)
+        return self._data
+
+    def __repr__(self) -> str:
+        return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"

@@ -1,0 +1,105 @@
+"""Cholesky, LU and general systems in small programs: stacks of small matrices, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from shardwise.ir import Equation
+from shardwise.ops.linalg.factor_loops import scratch_row, width_for, write_cholesky, write_lu
+from shardwise.runtime.small.body import Body
+from shardwise.runtime.small.code import SMALL, Code, Value, name_of
+from shardwise.runtime.small.loops import store
+from shardwise.runtime.small.moves import Wanted
+from shardwise.runtime.small.triangular import Substitution, turned
+
+LARGEST = 1 << 18  # multiplications; LAPACK's blocks and several threads do better beyond
+
+
+def cholesky(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+    """The lower factors: f[..., n, n] -> f[..., n, n]."""
+    code, into = body.code, wanted[0]
+    x = code.in_memory(values[0])
+    shape, n = x.shape, x.shape[-1]
+    reuses = into is not None and into.shape == shape and prod(shape) > SMALL
+    out = into if reuses and into is not None else code.buffer(shape, x.dtype)
+    width = width_for(n, code.lanes_per_vector([x.dtype]))
+    scratch = code.buffer((n, scratch_row(n, width)), x.dtype).place
+
+    def one(places: list[str]) -> None:
+        write_cholesky(code, n, x.dtype, width, places[0], x.steps[-2:], scratch, places[1], out.steps[-2:])
+
+    code.nest(shape[:-2], [x.place, out.place], [x.steps[:-2], out.steps[:-2]], one)
+    return [code.settled(out)]
+
+
+def lu(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+    """The packed factors, pivots and orders of rows: f[..., m, n] -> f[..., m, n], int32[..., min(m, n)], int32[..., m]."""
+    code = body.code
+    return [code.settled(v) for v in _factored(code, values[0])]
+
+
+def _factored(code: Code, x: Value) -> tuple[Value, Value, Value]:
+    loops, (m, n) = x.shape[:-2], x.shape[-2:]
+    factors = code.buffer(x.shape, x.dtype)
+    pivots, order = code.buffer((*loops, min(m, n)), "int32"), code.buffer((*loops, m), "int32")
+    store(code, x, factors)
+    width = width_for(n, code.lanes_per_vector([x.dtype]))
+    stacks = (factors, 2), (pivots, 1), (order, 1)
+
+    def one(places: list[str]) -> None:
+        write_lu(code, (m, n), x.dtype, width, places[0], factors.steps[-2], *places[1:])
+
+    code.nest(loops, [v.place for v, _ in stacks], [v.steps[: len(v.shape) - rank] for v, rank in stacks], one)
+    return factors, pivots, order
+
+
+def solve(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
+    """x with a x = b: (f[..., n, n], f[..., n, k]) -> f[..., n, k]."""
+    code = body.code
+    a, b = (code.in_memory(v) for v in values)
+    factors, _, order = _factored(code, turned(a) if eqn.params["transposed"] else a)
+    loops, (n, k) = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), b.shape[-2:]
+    x = code.buffer((*loops, n, k), b.dtype)
+    width = min(k, code.lanes_per_vector([b.dtype]))
+
+    def ordered(places: list[str]) -> None:
+        """Rows of b in the order of the factors'."""
+        target, source, numbers = places
+
+        def row(i: str, _: list[str]) -> None:
+            at = code.value(f"load i32, ptr {code.moved(numbers, i, 4)}, align 4")
+            line = code.moved(source, code.value(f"sext i32 {at} to i64"), b.steps[-2])
+            here = code.moved(target, i, x.steps[-2])
+            code.at(width)
+
+            def part(c: str) -> None:
+                read = code.read(code.moved(line, c, b.steps[-1]), (width,), (b.steps[-1],), b.dtype)
+                code.write(read, code.moved(here, c, x.steps[-1]), (width,), (x.steps[-1],))
+
+            code.row(k, part, width)
+
+        code.loop(0, n, row)
+
+    stacks = (x, 2), (b, 2), (order, 1)
+    steps = [
+        [0 if size == 1 else step for size, step in zip(v.shape[: len(loops)], v.steps[: len(loops)], strict=True)]
+        for v, _ in stacks
+    ]
+    code.nest(loops, [v.place for v, _ in stacks], steps, ordered)
+    y = code.buffer(x.shape, x.dtype)  # the last vector of a row reads some elements again: nothing is solved in place
+    Substitution(code, factors, x, y, True, True).write()
+    Substitution(code, factors, y, x, False, False).write()
+    return [code.settled(x)]
+
+
+def factors_fit(eqn: Equation, devices: int) -> bool:
+    """Whether matrices are real and small."""
+    x = eqn.inputs[0].aval
+    if any(name_of(a.aval) not in ("float32", "float64") for a in eqn.inputs):
+        return False
+    columns = x.shape[-1] + sum(a.aval.shape[-1] for a in eqn.inputs[1:])
+    size = max(prod(a.aval.shape[:-2]) for a in eqn.inputs)
+    return size * x.shape[-2] * x.shape[-1] * columns * devices <= LARGEST
