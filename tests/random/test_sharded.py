@@ -78,3 +78,23 @@ def test_keys_can_be_sharded(mesh):
     out = sw.jit(lambda k: random.key_data(random.split(k, 8)), out_shardings=sharding)(random.key(1))
     assert out.sharding.is_equivalent_to(sharding, 2)
     assert (np.asarray(out) == np.asarray(random.key_data(keys))).all()
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda keys: keys[::-1],
+        lambda keys: keys[1:5],
+        lambda keys: sw.numpy.roll(keys, 1),
+        lambda keys: sw.numpy.concatenate([keys[5:], keys[:5]]),
+        lambda keys: sw.vmap(lambda row: row[::-1])(keys.reshape(4, 2)),
+    ],
+    ids=["reversed", "sliced", "rolled", "joined", "mapped"],
+)
+def test_sharded_keys_move_as_others_do(mesh, move):
+    keys = random.split(random.key(7), 8)
+    expected = random.key_data(move(keys))
+    got = sw.jit(lambda keys: sw.lax.with_sharding_constraint(move(keys), NamedSharding(mesh, P("y"))))(
+        sw.device_put(keys, NamedSharding(mesh, P("y")))
+    )
+    assert (np.asarray(random.key_data(got)) == np.asarray(expected)).all()

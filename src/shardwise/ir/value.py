@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.dtypes import canonicalize, scalar_dtype
+from shardwise.base.dtypes import KeyDtype, canonicalize, physical, scalar_dtype
 from shardwise.ir.types import ShapedArray
 
 
@@ -184,6 +184,8 @@ def literal(value: Any, dtype: Any = None, weak_type: bool | None = None) -> Lit
             dtype, weak = scalar_dtype(value), not isinstance(value, bool)
     else:
         weak = False
+    if isinstance(dtype, KeyDtype):
+        return Literal(np.asarray(value, physical(dtype)), ShapedArray((), dtype))
     data = np.asarray(value).astype(dtype, copy=False) if not isinstance(value, int) else _int_scalar(value, dtype)
     return Literal(data, ShapedArray((), dtype, weak if weak_type is None else weak_type))
 
