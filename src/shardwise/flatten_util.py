@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import result_type
 from shardwise.base.tree import tree_flatten, tree_unflatten
+from shardwise.lax import adaptive as lax
 
 __all__ = ["ravel_pytree"]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import finfo, issubdtype
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 

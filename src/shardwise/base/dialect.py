@@ -280,6 +280,8 @@ class Functions:
     """What `numpy.round` of bools raises."""
     polyval_promotes_integers: bool = differs(True, False)
     """Whether `polyval` of integers gives floats."""
+    complex_scalars_become_real: bool = differs(True, False)
+    """Whether `convert_element_type` and `full` cast a Python complex number to a real dtype, with a warning; else that raises."""
     lognormal_promotes: bool = differs(True, False)
     """Whether `random.lognormal` promotes its dtype with that of sigma, float32 by default."""
     randint_samples_wide: bool = differs(False, True)

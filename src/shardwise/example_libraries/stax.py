@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax, nn, random
+from shardwise import nn, random
 from shardwise import numpy as jnp
+from shardwise.lax import adaptive as lax
 from shardwise.nn.initializers import glorot_normal, normal, ones, zeros
 from shardwise.transforms.jit.jaxpr import eval_shape
 

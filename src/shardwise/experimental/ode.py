@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.config import default_matmul_precision
 from shardwise.base.dtypes import issubdtype
 from shardwise.base.tree import tree_leaves, tree_map
 from shardwise.flatten_util import ravel_pytree
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.transforms.derivatives.autodiff import vjp
 from shardwise.transforms.derivatives.custom_derivatives import closure_convert, custom_vjp
 from shardwise.transforms.interpreters.vmap import vmap

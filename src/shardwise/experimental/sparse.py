@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base import config
 from shardwise.base.tree import register_pytree_node
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.ops.rules.precision import canonicalize_precision
 
 __all__ = ["BCOO", "bcoo_dot_general", "bcoo_fromdense", "bcoo_multiply_dense", "bcoo_reduce_sum", "bcoo_reshape",

@@ -3,36 +3,11 @@
 import importlib as _importlib
 from typing import Any as _Any
 
-from shardwise.lax.composite import after_all as after_all
-from shardwise.lax.composite import composite as composite
-from shardwise.lax.composite import create_token as create_token
-from shardwise.lax.local import conv_general_dilated_local as conv_general_dilated_local
-from shardwise.lax.mapping import map as map
-from shardwise.lax.ragged import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
-from shardwise.lax.ragged import ragged_dot as ragged_dot
-from shardwise.lax.ragged import ragged_dot_general as ragged_dot_general
-from shardwise.lax.ragged_exchange import ragged_all_to_all as ragged_all_to_all
-from shardwise.lax.scaled import scaled_dot as scaled_dot
-from shardwise.lax.values import shape_as_value as shape_as_value
-from shardwise.lax.values import stage as stage
-from shardwise.ops.control import *  # noqa: F403
-from shardwise.ops.devices.barrier import optimization_barrier as optimization_barrier
-from shardwise.ops.devices.parallel import *  # noqa: F403
-from shardwise.ops.elementwise import *  # noqa: F403
-from shardwise.ops.elementwise.special import *  # noqa: F403
-from shardwise.ops.indexing.apply import *  # noqa: F403
-from shardwise.ops.indexing.gather import *  # noqa: F403
-from shardwise.ops.indexing.scatter import *  # noqa: F403
-from shardwise.ops.indexing.slicing import *  # noqa: F403
-from shardwise.ops.indexing.sorting import *  # noqa: F403
-from shardwise.ops.linalg.fft import *  # noqa: F403
-from shardwise.ops.products.contract import *  # noqa: F403
-from shardwise.ops.products.conv import *  # noqa: F403
-from shardwise.ops.reductions.cumulative import *  # noqa: F403
-from shardwise.ops.reductions.reduce import *  # noqa: F403
-from shardwise.ops.reductions.window import *  # noqa: F403
-from shardwise.ops.shapes import *  # noqa: F403
-from shardwise.transforms.jit.constraints import with_sharding_constraint as with_sharding_constraint
+from shardwise.lax import strict as _strict
+from shardwise.lax.adaptive import *  # noqa: F403
+
+for _name, _operands in _strict.OPERANDS.items():
+    globals()[_name] = _strict.strict(globals()[_name], _operands)
 
 # Ops enter under their JAX names as Primitives (see `__getattr__`), which is what equations and policies show.
 for _name in [n for n in globals() if n.endswith("_p")]:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 import shardwise.numpy as jnp
-from shardwise import lax
 from shardwise.ir import Array, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, canonical_axis, promote_inexact, value, values
 from shardwise.ops.control.calls import define_call
 from shardwise.transforms.jit.jit import jit

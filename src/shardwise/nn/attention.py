@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 import shardwise.numpy as jnp
-from shardwise import lax
 from shardwise.base.dtypes import finfo, promote_types
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.nn.normalization import logsumexp, softmax
 from shardwise.transforms.jit.jit import jit
 

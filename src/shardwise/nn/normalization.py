@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 import shardwise.numpy as jnp
-from shardwise import lax
 from shardwise.base.dtypes import check_requested, default_dtype
 from shardwise.ir import Array, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Axis,
     array,

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import shardwise.numpy as jnp
-from shardwise import lax
 from shardwise.base.dtypes import as_dtype, check_requested
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 
 
 def scaled_matmul(

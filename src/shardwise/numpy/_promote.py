@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base import config
 from shardwise.base.caches import Bounded, at_clear
 from shardwise.base.dtypes import (
@@ -30,6 +29,7 @@ from shardwise.engine.array import ArrayImpl
 from shardwise.engine.device_put import place_created
 from shardwise.ir import Array, Literal, ShapedArray, Tracer, literal, not_concrete
 from shardwise.ir.explicit import elementwise_error
+from shardwise.lax import adaptive as lax
 from shardwise.ops.elementwise.casts import convert as convert
 from shardwise.ops.elementwise.casts import strong as strong
 from shardwise.ops.elementwise.casts import warn_of_lost_part

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.ir import Array, Tracer
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     array,
     as_array,

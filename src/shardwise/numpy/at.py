@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base import config
 from shardwise.base.dtypes import lattice_result_type, safe_to_cast
 from shardwise.ir import Array, Tracer
 from shardwise.lax import GatherScatterMode
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._indexer import BATCH, Cut, Item, Layout, Lookup, Pick, layout, parse
 from shardwise.numpy._promote import array as checked_array
 from shardwise.numpy._promote import broadcast_to_shape, canonical_axis

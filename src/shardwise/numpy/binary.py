@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base import config
 from shardwise.base.dtypes import isdtype
 from shardwise.ir import Array, Literal, Op, Tracer, bind
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Value,
     as_array,

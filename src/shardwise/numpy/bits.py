@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import isdtype
 from shardwise.ir import Array, bind
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     as_array,
     astype,

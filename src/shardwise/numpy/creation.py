@@ -11,7 +11,6 @@ from typing import IO, Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import (
     as_dtype,
     canonicalize,
@@ -26,9 +25,10 @@ from shardwise.engine.array import ArrayImpl, host_array, shared_array
 from shardwise.engine.device_put import as_target, place_created
 from shardwise.engine.placement import incompatible_devices
 from shardwise.ir import Array, Literal, Tracer, bind, is_eager, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import as_array, broadcast_to_shape, requested, shape_of, value
 from shardwise.numpy._promote import astype as cast
-from shardwise.ops.elementwise.casts import copy_p
+from shardwise.ops.elementwise.casts import copy_p, refuse_complex_scalar
 from shardwise.ops.rules.convert import plain_ndarray
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.out_sharding import resolve_out_sharding
@@ -296,6 +296,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     wanted = requested("full", dtype)
     v = value("full", fill_value, 1)
     if wanted is not None:
+        refuse_complex_scalar("jnp.full", fill_value, wanted)
         v = cast(v, wanted)
     if isinstance(v, Literal):
         if device is not None:
@@ -340,6 +341,8 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
     if wanted is None:
         wanted, weak = dtype_of(a), is_weak(a)
     sizes = shape_of(a) if shape is None else shape_tuple(shape, name)
+    if not weak:
+        refuse_complex_scalar(f"jnp.{name}", fill, wanted)
     number = value(name, fill, 1)
     number = literal(number.value, wanted, weak) if isinstance(number, Literal) else cast(number, wanted)
     if isinstance(number, Array) and number.ndim:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise import lax
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import promote_dtypes, strong
 from shardwise.numpy.shapes import moveaxis

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import default_dtype, reduction_dtype
 from shardwise.ir import Array, Literal, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     array,
     as_array,

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import default_dtype
 from shardwise.engine.device_put import place_created
 from shardwise.ir import Array, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy import reductions
 from shardwise.numpy._promote import (
     Value,

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.caches import recent
 from shardwise.base.dtypes import check_requested, lattice_result_type
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, convert, no_out
 from shardwise.numpy.products import dot as dot
 from shardwise.numpy.products import inner as inner

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import check_requested, default_dtype, to_floating
 from shardwise.engine.device_put import device_put
 from shardwise.ir import Array, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, canonical_axes, canonical_axis, convert
 from shardwise.numpy.creation import asarray
 from shardwise.ops.linalg.fft import FftType

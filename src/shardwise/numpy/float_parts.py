@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.ir import Array, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Value,
     as_array,

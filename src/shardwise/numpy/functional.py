@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from shardwise import lax
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, as_array, broadcast_shapes, canonical_axis, report_rank_promotion, value
 from shardwise.transforms.interpreters.vmap import vmap
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import default_dtype, to_inexact
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import Array, Tracer, literal, not_concrete
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import (
     as_array,

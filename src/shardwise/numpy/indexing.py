@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base import config
 from shardwise.base.caches import Bounded, at_clear, recent
 from shardwise.base.config import context_token
@@ -21,6 +20,7 @@ from shardwise.engine.signature import Signature, signature
 from shardwise.ir import Array, Literal, bind, is_eager
 from shardwise.ir.explicit import type_error
 from shardwise.lax import GatherDimensionNumbers, GatherScatterMode
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._indexer import Cut, Item, Layout, Lookup, Pick, layout, parse
 from shardwise.numpy._promote import array as checked_array
 from shardwise.numpy._promote import broadcast_shapes, canonical_axis, no_out

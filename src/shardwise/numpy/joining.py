@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.ir import Array, Tracer
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import (
     as_array,

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     align_ranks,
     array,

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy import binary, bits, predicates, reductions, unary
 from shardwise.numpy._promote import as_array, astype
 from shardwise.numpy._ufunc import frompyfunc as frompyfunc

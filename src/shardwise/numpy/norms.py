@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import to_floating
 from shardwise.ir import Array, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Axis,
     array,

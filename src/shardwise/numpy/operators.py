@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import SCALAR_TYPES, check_requested, isdtype, itemsize_bits
 from shardwise.engine.device_put import device_put
 from shardwise.ir import Array, Literal, Op, bind
+from shardwise.lax import adaptive as lax
 from shardwise.numpy import binary, bits, predicates, unary
 from shardwise.numpy._promote import as_array, astype, canonical_axis, is_bool, is_complex, number
 from shardwise.numpy.at import at

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.errors import ConcretizationTypeError, TracerArrayConversionError
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import as_array, convert, is_integer, value, zero_like
 from shardwise.numpy.creation import asarray

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import default_dtype, dtype_of, lattice_result_type
 from shardwise.ir import Array, Op, bind, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Value,
     as_array,

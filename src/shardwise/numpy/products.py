@@ -6,9 +6,9 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise import lax
 from shardwise.base.dtypes import check_requested, lattice_result_type
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     array,
     canonical_axis,

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import canonicalize, default_dtype, finfo, result_type, to_inexact
 from shardwise.engine.device_put import place_created
 from shardwise.ir import Array, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Value,
     align_ranks,

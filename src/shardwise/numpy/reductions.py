@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base import config
 from shardwise.base.dtypes import (
     bfloat16,
@@ -22,6 +21,7 @@ from shardwise.base.dtypes import (
     to_inexact,
 )
 from shardwise.ir import Array, bind, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Axis,
     Value,

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import default_dtype
 from shardwise.ir import Array, Tracer, literal, not_concrete
+from shardwise.lax import adaptive as lax
 from shardwise.numpy import predicates, reductions
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import (

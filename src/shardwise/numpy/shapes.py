@@ -10,8 +10,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise import lax
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import (
     broadcast_to_shape,

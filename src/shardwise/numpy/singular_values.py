@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import finfo, float0, to_floating
 from shardwise.ir import Array, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, broadcast_to_shape, convert, is_complex, promote_inexact
 from shardwise.numpy.indexing import take_along_axis
 from shardwise.numpy.norms import real_scalar

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base import config
 from shardwise.base.dtypes import check_requested, default_dtype, to_complex
 from shardwise.ir import Array, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import (
     as_array,

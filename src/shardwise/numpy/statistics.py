@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import as_array, astype, is_complex, is_integer, promote_inexact, requested
 from shardwise.numpy.binary import clip, true_divide

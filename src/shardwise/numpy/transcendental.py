@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     astype,
     constant,

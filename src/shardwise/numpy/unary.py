@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base import config
 from shardwise.base.dtypes import default_dtype, finfo, isdtype
 from shardwise.ir import Array, bind
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Value,
     align_ranks,

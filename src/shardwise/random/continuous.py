@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base import config
 from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, literal
+from shardwise.lax import adaptive as lax
 from shardwise.ops.random.random_bits import random_bits
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.random.arguments import Shape, choose, drawn, extended, float_dtype, parameter, sampled, sampler

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import check_requested, iinfo, result_type, to_inexact
 from shardwise.ir import Array, literal
+from shardwise.lax import adaptive as lax
 from shardwise.ops.control import scan, while_loop
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.random.random_bits import random_split, shared

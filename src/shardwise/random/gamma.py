@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from shardwise import lax
 from shardwise.ir import Array, literal
+from shardwise.lax import adaptive as lax
 from shardwise.ops.random.random_bits import random_split
 from shardwise.ops.random.random_gamma import random_gamma
 from shardwise.ops.rules.dims import shape_tuple

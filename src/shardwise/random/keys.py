@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base import config
 from shardwise.base.dtypes import KeyDtype
 from shardwise.base.dtypes import key_dtype as _fry
 from shardwise.ir import Array, Literal, literal
+from shardwise.lax import adaptive as lax
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.random.random_bits import (
     random_clone,

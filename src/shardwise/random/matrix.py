@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from shardwise import lax
 from shardwise.base.dtypes import result_type, to_inexact
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy.diagonals import diagonal
 from shardwise.numpy.einsum import einsum
 from shardwise.ops.elementwise.casts import convert

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base import config
 from shardwise.base.dtypes import result_type
 from shardwise.ir import Array, literal
+from shardwise.lax import adaptive as lax
 from shardwise.ops.random.random_floats import erf_inv
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.dims import shape_tuple

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base.dtypes import default_dtype, issubdtype, to_inexact
 from shardwise.ir import Array, Tracer, literal
+from shardwise.lax import adaptive as lax
 from shardwise.numpy.sorting_search import searchsorted
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.random.random_bits import random_bits

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import to_complex
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, canonical_axis
 
 __all__ = ["dct", "dctn", "idct", "idctn"]

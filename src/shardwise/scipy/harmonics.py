@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import concrete_int
 
 __all__ = ["sph_harm", "sph_harm_y"]

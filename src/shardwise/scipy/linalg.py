@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base import config
 from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, is_eager, literal
+from shardwise.lax import adaptive as lax
 from shardwise.lax.polar import polar as polar_by_svd
 from shardwise.lax.polar import qdwh
 from shardwise.numpy import linalg as face

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, as_array, promote_inexact
 from shardwise.scipy.spectral import csd, istft, stft, welch
 from shardwise.scipy.trends import detrend

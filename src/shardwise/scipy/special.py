@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise.base import config
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Array, bind
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Axis,
     array,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.config import config
 from shardwise.base.dtypes import KeyDtype, finfo, itemsize_bits, physical
 from shardwise.base.tree import tree_map
 from shardwise.ir import Array, Literal, ShapedArray, SmallForm, bind, define_op
@@ -134,10 +135,19 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Array:
     """
     value = _operand("convert_element_type", operand)
     dtype = requested_dtype(new_dtype, "convert_element_type")
+    refuse_complex_scalar("lax.convert_element_type", operand, dtype)
     if isinstance(value, Array) and value.dtype == dtype and not value.weak_type:
         return value
     warn_of_lost_part(value.dtype, dtype)
     return bind(convert_element_type_p, value, new_dtype=dtype, weak_type=False)
+
+
+def refuse_complex_scalar(name: str, x: Any, dtype: Any) -> None:
+    """TypeError where a Python complex number meets a real dtype, unless the dialect casts it."""
+    if x.__class__ is complex and dtype_kind(dtype) != "c" and not config.dialect.functions.complex_scalars_become_real:
+        raise TypeError(
+            f"lax.{name}: {x!r} is complex, and {dtype.name} is not. Take its .real, or name a complex dtype."
+        )
 
 
 def warn_of_lost_part(old: Any, new: Any) -> None:

@@ -25,7 +25,6 @@ from shardwise.ir import (
     bind,
     define_op,
     eval_program,
-    literal,
     trace_program,
 )
 from shardwise.ir.explicit import specs_from_rule
@@ -33,6 +32,7 @@ from shardwise.ir.op import Params, Types, find_op
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
+from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.reductions.extremum_partition import along_split_dims
 from shardwise.ops.reductions.positions import extremum_positions
 from shardwise.ops.reductions.summing import SMALL, fast_sum
@@ -40,6 +40,7 @@ from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.derivative import cotangent_sharding, do
 from shardwise.ops.rules.dims import int_tuple
 from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, operand, requested_dtype
+from shardwise.ops.rules.operands import operands as as_operands
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.ops.shapes.pieces import concatenate, slice_in_dim
@@ -449,17 +450,19 @@ def reduce(
     if op is None:
         if out_sharding is not None:
             raise NotImplementedError("reduce takes out_sharding= for sums only; reshard the result instead.")
-        outs = _fold(program, consts, xs, inits, dims)
+        folded = _fold(program, consts, xs, inits, dims)
+        outs = [
+            convert(out, x.dtype, x.aval.weak_type and init.aval.weak_type)
+            for out, x, init in zip(folded, xs, inits, strict=True)
+        ]
     else:
         outs = [_monoid(op, xs[0], inits[0], dims, out_sharding)]
     return tree_unflatten(tree, outs)
 
 
 def _initial(value: Any, x: Value) -> Value:
-    """An initial value in the operand's dtype, to which Python and NumPy scalars adapt."""
-    if not isinstance(value, Array) and np.ndim(value) == 0:
-        return literal(value, x.dtype)
-    init = operand("reduce", value)
+    """An initial value in the operand's dtype, to which Python scalars adapt."""
+    init = as_operands("reduce", x, value)[1]
     if init.shape:
         raise ValueError(f"reduce takes scalar initial values, got shape {init.shape}.")
     if init.dtype != x.dtype:

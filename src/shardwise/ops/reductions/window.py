@@ -29,11 +29,12 @@ from shardwise.ir.explicit import varying_specs
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
+from shardwise.ops.elementwise.casts import strong
 from shardwise.ops.products.conv_geometry import Pads, dilated, explicit_pads, padtype_to_pads, window_count
 from shardwise.ops.products.im2col import spread_out
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.derivative import do
-from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind
+from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, operands
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.ops.shapes.pieces import pad, slice
 from shardwise.runtime.env import Env
@@ -330,6 +331,11 @@ reduce_window_xor_p = _define("xor", "biu")
 
 _MONOIDS = {add_p: reduce_window_sum_p, mul_p: reduce_window_prod_p, max_p: reduce_window_max_p, min_p: reduce_window_min_p,
             and_p: reduce_window_and_p, or_p: reduce_window_or_p, xor_p: reduce_window_xor_p}  # fmt: skip
+_KEEP_WEAK_TYPES = (
+    reduce_window_sum_p,
+    reduce_window_max_p,
+    reduce_window_min_p,
+)  # as JAX's primitives of their own do
 
 
 # -- public --------------------------------------------------------------------------------------------------------------------
@@ -379,19 +385,18 @@ def reduce_window(
     program, consts = _trace(computation, tree, values)
     op = _monoid(program, starts, values)
     if op is not None:
-        return tree_unflatten(tree, [bind(op, values[0], **params)])
+        out = bind(op, values[0], **params)
+        return tree_unflatten(tree, [out if op in _KEEP_WEAK_TYPES else strong(out)])
     _check_window(
         values[0].aval, windows, window_strides=strides, padding=pads, base_dilation=gaps, window_dilation=spread
     )
-    return tree_unflatten(tree, _typed_slices(program, consts, values, starts, params))
+    return tree_unflatten(tree, [strong(x) for x in _typed_slices(program, consts, values, starts, params)])
 
 
 def _initial(value: Any, x: Value) -> Value:
-    init = as_value(value)
+    init = operands("reduce_window", x, value)[1]
     if init.shape:
         raise TypeError(f"reduce_window expected init_values to be scalars, got shape {init.shape}.")
-    if isinstance(init, Literal) and init.dtype != x.dtype and isinstance(value, bool | int | float | complex):
-        return Literal(init.value.astype(x.dtype), init.aval.update(dtype=x.dtype))
     if init.dtype != x.dtype:
         raise TypeError(
             f"reduce_window got inconsistent dtypes for operands and init_values: {x.dtype.name} and {init.dtype.name}."

@@ -11,7 +11,7 @@ from shardwise.base.dtypes import canonicalize, dtype_of, is_weak
 from shardwise.ir import Array, Literal, Tracer, bind
 from shardwise.ops.devices.layout import reshard_op, sharding_constraint
 from shardwise.ops.devices.variance import pvary_op
-from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.elementwise.casts import convert, refuse_complex_scalar
 from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.dims import shape_tuple
 from shardwise.ops.rules.operands import Value, operand, requested_dtype
@@ -54,7 +54,9 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Sharding |
             f"full takes a scalar fill_value, got shape {value.shape}. Use lax.broadcast_in_dim for arrays."
         )
     if dtype is not None:
-        value = convert(value, requested_dtype(dtype, "full"))
+        element = requested_dtype(dtype, "full")
+        refuse_complex_scalar("lax.full", fill_value, element)
+        value = convert(value, element)
     return _placed(sizes, value, sharding, "full")
 
 
@@ -85,6 +87,8 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     value = operand("full_like", fill_value)
     if value.shape:
         raise TypeError(f"full_like takes a scalar fill_value, got shape {value.shape}.")
+    if not weak:
+        refuse_complex_scalar("lax.full_like", fill_value, new_dtype)
     value = convert(value, new_dtype, weak)
     if sharding is None and isinstance(x, Array) and sizes == x.shape:
         if isinstance(x, Tracer):

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise import numpy as jnp
+from shardwise.lax import adaptive as lax
 from shardwise.scipy.optimize.line_search import line_search
 from shardwise.transforms.derivatives.autodiff import value_and_grad
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import finfo
+from shardwise.lax import adaptive as lax
 from shardwise.transforms.derivatives.autodiff import value_and_grad
 
 __all__: list[str] = []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import pi
 from typing import Any
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.scipy.stats._arguments import real
 
 __all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]

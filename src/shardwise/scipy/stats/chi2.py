@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise import lax
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.scipy.stats import gamma
 from shardwise.scipy.stats._arguments import real
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.scipy.special import gammainc, gammaln
 from shardwise.scipy.stats._arguments import real
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.scipy.special import gammaln, xlogy
 from shardwise.scipy.stats._arguments import real
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import log, pi
 from typing import Any
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import promote_inexact
 
 __all__ = ["logpdf", "pdf"]

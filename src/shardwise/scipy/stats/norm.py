@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import pi
 from typing import Any
 
-from shardwise import lax
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.scipy.special import log_ndtr, ndtr, ndtri
 from shardwise.scipy.stats._arguments import real
 

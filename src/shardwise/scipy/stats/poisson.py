@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import strong
 from shardwise.scipy.special import gammaincc, gammaln, xlogy
 from shardwise.scipy.stats._arguments import real

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import issubdtype
 from shardwise.ir import Array
+from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import array, canonical_axes
 from shardwise.scipy.stats._arguments import real
 
