@@ -89,6 +89,11 @@ class Arrangement:
         return self.lane == self.inner
 
     @property
+    def streams(self) -> bool:
+        """Whether results are written past the cache."""
+        return PAST_CACHE in self.access
+
+    @property
     def length(self) -> int:
         """Elements of a unit along its loops."""
         return self._many([*self.around, self.inner])
