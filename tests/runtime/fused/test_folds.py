@@ -396,8 +396,12 @@ def test_operands_whose_strides_disagree(shape, axes, rows):
     exact = x.astype(np.float64) * y
     np.testing.assert_allclose(got[0], exact.sum(axes), rtol=1e-5, atol=1e-4)
     np.testing.assert_array_equal(got[1], want[1])
-    arranged = [Arrangement.of(run._graph, run.met((x, b))) for b in (y, np.ascontiguousarray(y))]
-    assert [a.along for a in arranged] == [len(axes) == 2, 1 in axes]
+    for other, along in ((y, len(axes) == 2), (np.ascontiguousarray(y), 1 in axes)):
+        met = run.met((x, other))
+        assert met is not None
+        arranged = Arrangement.of(run._graph, met)
+        assert arranged is not None
+        assert arranged.along == along
 
 
 # -- results over operands that die ----------------------------------------------------------------------------------
