@@ -19,6 +19,7 @@ from shardwise.passes.schedule import schedule
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import steps
 from shardwise.runtime.fused.kernel import GroupKernel
+from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.memory import pool
 from shardwise.sharding import NamedSharding
@@ -376,6 +377,31 @@ def test_results_do_not_depend_on_threads(monkeypatch):
         found.append(np.asarray(jax.jit(lambda x: jnp.exp(x).sum() + x.mean(1))(x)))
     for other in found[1:]:
         np.testing.assert_array_equal(found[0], other)
+
+
+@pytest.mark.parametrize("shape", [(128, 160), (131, 257)])
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
+def test_operands_whose_strides_disagree(shape, axes, rows):
+    """Rows of one lie side by side, and columns of the other: vectors run so that both are read line by line."""
+    rng = np.random.default_rng(14)
+    x = rng.normal(size=shape).astype(np.float32)
+    y = rng.normal(size=shape[::-1]).astype(np.float32).T
+
+    def f(x, y):
+        z = x * y
+        return z.sum(axes), z - (x * 2).max(axes, keepdims=True)
+
+    run = kernel(f, *[ShapedArray(shape, x.dtype)] * 2)
+    got, want = run(x, y), run(x, np.ascontiguousarray(y))
+    exact = x.astype(np.float64) * y
+    np.testing.assert_allclose(got[0], exact.sum(axes), rtol=1e-5, atol=1e-4)
+    np.testing.assert_array_equal(got[1], want[1])
+    for other, along in ((y, len(axes) == 2), (np.ascontiguousarray(y), 1 in axes)):
+        met = run.met((x, other))
+        assert met is not None
+        arranged = Arrangement.of(run._graph, met)
+        assert arranged is not None
+        assert arranged.along == along
 
 
 # -- results over operands that die ----------------------------------------------------------------------------------

@@ -383,6 +383,23 @@ def test_layouts(name):
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("columns", [2, 3, 5, 8, 12, 17, 31])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8", "bool"])
+def test_rows_shorter_than_two_vectors(columns, dtype):
+    """Vectors are as short as the rows; results are written over nothing but their own rows."""
+    x = values(dtype, 3, 9000 * (columns + 1)).reshape(9000, columns + 1)[:, :-1]
+    y = values(dtype, 4)[:columns].reshape(1, columns)
+
+    def f(x, y):
+        return lax.select(lax.gt(x, y), x, y), lax.ne(x, y), lax.cos(lax.convert_element_type(x, np.float32))
+
+    run = fused.GroupKernel(Env(), program_of(f, x, np.broadcast_to(y, x.shape)))
+    outs, plain = run(x, np.broadcast_to(y, x.shape)), run.plain(x, np.broadcast_to(y, x.shape))
+    for got, want, ulps in zip(outs, plain, (0, 0, 4), strict=True):
+        assert_same(got, np.asarray(want), ulps)
+    assert None not in run._layouts.values()
+
+
 def test_results_keep_memory_order():
     x = np.ones((4, 64, 96), np.float32).transpose(1, 0, 2)
     run = fused.GroupKernel(Env(), program_of(lambda x: [lax.mul(x, 2.0)], x))

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime.address import address
@@ -25,7 +24,7 @@ from shardwise.runtime.fused.space import Graph, Space
 from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
 from shardwise.runtime.loops.call import Calls
-from shardwise.runtime.loops.layout import Met, Result, Work, dense_strides, lined_up, memory_order, placed
+from shardwise.runtime.loops.layout import ByStrides, Met, Result, Work, dense_strides, lined_up, memory_order, placed
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.memory import alone
 from shardwise.runtime.plan import Plan
@@ -41,8 +40,10 @@ class _Layout:
 
     numbers: tuple[int, ...]  # the block that each access reads
     results: tuple[Result, ...]
-    calls: Calls
-    inside: Callable[[], Calls]  # what does not write past the cache: what is written over was read just before
+    run: Callable[..., None]
+    inside: Callable[
+        [], Callable[..., None]
+    ]  # what does not write past the cache: what is written over was read just before
     over: tuple[tuple[int, int], ...]  # (result, operand) that lie alike in memory: one may be written over the other
 
 
@@ -58,7 +59,7 @@ class GroupKernel:
         self.space = Space(out.shape, (), out.vma) if space is None else space
         self._env = env
         self._scalars = not env.lead and any(v.aval.ndim == 0 for v in program.inputs)
-        self._layouts: Bounded[Any, _Layout | None] = Bounded(LAYOUTS)
+        self._layouts = ByStrides(self._layout)
 
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
         return self._run(blocks, ())
@@ -70,20 +71,16 @@ class GroupKernel:
     def _run(self, blocks: Sequence[Ndarray], free: Sequence[int]) -> tuple[Ndarray, ...]:
         if self._scalars:  # NumPy functions of 0-d arrays give scalars
             blocks = [np.asarray(b) for b in blocks]
-        key = tuple([(b.shape, b.strides) for b in blocks])
-        try:
-            layout = self._layouts[key]
-        except KeyError:
-            layout = self._layouts[key] = self._layout(blocks)
+        layout = self._layouts.of(blocks)
         if layout is None:
             return self.plain(*blocks)
         taken = _written_over(layout, blocks, free) if free else {}
         outs = [blocks[taken[j]].view(r.dtype) if j in taken else r.empty() for j, r in enumerate(layout.results)]
-        calls = layout.inside() if taken else layout.calls
+        run = layout.inside() if taken else layout.run
         addresses = [address(blocks[i]) for i in layout.numbers] + [address(b) for b in outs]
         for i in taken.values():
             blocks[i] = None  # type: ignore[index]  a list, whose owner sees what is left
-        calls(*addresses)
+        run(*addresses)
         return tuple(outs)
 
     @cached_property
@@ -159,11 +156,11 @@ class GroupKernel:
             return None
 
         @cache
-        def inside() -> Calls:
-            return self._calls(replace(met, streaming=False)) or calls
+        def inside() -> Callable[..., None]:
+            return (self._calls(replace(met, streaming=False)) or calls).run if arrangement.streams else calls.run
 
         over = arrangement.over([(b.shape, b.itemsize) for b in blocks])
-        return _Layout(met.numbers, met.results, calls, inside, over)
+        return _Layout(met.numbers, met.results, calls.run, inside, over)
 
     def _extents(self, graph: Graph, blocks: Sequence[Ndarray], lead: int, crossed: set[int]) -> list[Shape]:
         """Per output its extents along the grid's axes."""

@@ -28,6 +28,7 @@ _CACHED = 1 << 20  # bytes of a row that pass after pass can read from the cache
 _PIECE = 1 << 16  # elements of a piece of a long row
 _STRIPS = 4  # vectors side by side, where lanes have results of their own
 _LINE = 64  # elements that fill cache lines, whatever their size
+_LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +57,20 @@ class Arrangement:
         sizes += [v.aval.dtype.itemsize for v in graph.outputs]
         width = lanes_of(*(a.aval.dtype.name for e in program.equations for a in (*e.inputs, *e.outputs)))
         nest = Nest.of(met)
+        width = _shortened(nest, sizes, width, 2 if whole else 4)
         if whole:
-            if nest.extents[-1] < 2 * width:
+            if nest.extents[-1] < width:
                 return None
             nest = nest.tiled(sizes, width)
             lane = inner = len(nest.extents) - 1
             inside = [inner]
         else:
-            width = _shortened(nest, sizes, width)
             long = [d for d, n in enumerate(nest.extents) if n >= width]
             if not long:
                 return None
             inside = [d for d, reduced in enumerate(nest.reduced) if reduced]
-            lane = long[-1]
-            inner = lane if nest.reduced[lane] else inside[-1]
+            choices = [(d, d if nest.reduced[d] else inside[-1]) for d in reversed(long)]
+            lane, inner = min(choices, key=lambda choice: _misses(nest, sizes, *choice))
         access = [
             REPEATED if own[lane] == 0 else CONTIGUOUS if own[lane] == size else STRIDED
             for own, size in zip(nest.strides, sizes, strict=True)
@@ -87,6 +88,11 @@ class Arrangement:
     def along(self) -> bool:
         """Whether vectors run along the innermost loop of a unit."""
         return self.lane == self.inner
+
+    @property
+    def streams(self) -> bool:
+        """Whether results are written past the cache."""
+        return PAST_CACHE in self.access
 
     @property
     def length(self) -> int:
@@ -233,8 +239,16 @@ class Arrangement:
         return thread_count() if pays else 1
 
 
-def _shortened(nest: Nest, sizes: Sequence[int], width: int) -> int:
-    """Lanes of vectors that short columns fill."""
+def _misses(nest: Nest, sizes: Sequence[int], lane: int, inner: int) -> int:
+    """How many accesses find no element of a cache line that they found before, neither along the lanes nor along the inner loop."""
+    return sum(
+        own[lane] not in (0, size) and min(abs(own[lane]), abs(own[inner])) > _LINE_BYTES
+        for own, size in zip(nest.strides, sizes, strict=True)
+    )
+
+
+def _shortened(nest: Nest, sizes: Sequence[int], width: int, least: int) -> int:
+    """Lanes of vectors that short columns fill, from `least` on."""
     n = nest.extents[-1]
     dense = all(own[-1] in (0, size) for own, size in zip(nest.strides, sizes, strict=True))
-    return 1 << (n.bit_length() - 1) if not nest.reduced[-1] and 4 <= n < width and dense else width
+    return 1 << (n.bit_length() - 1) if not nest.reduced[-1] and least <= n < width and dense else width

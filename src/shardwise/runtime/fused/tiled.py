@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import SINGLE
-from shardwise.runtime.loops.layout import Met, Nest, Result
+from shardwise.runtime.loops.layout import ByStrides, Met, Nest, Result
 from shardwise.runtime.machine.threads import helpers, thread_count
 from shardwise.runtime.plan import kernel_of
 
@@ -64,14 +63,11 @@ class TiledKernel:
         self._met = met
         self._plain = plain
         self._steps, self._outputs = _steps(program)
-        self._layouts: Bounded[Any, _Layout | None] = Bounded(LAYOUTS)
+        self._layouts = ByStrides(self._layout)
 
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
         blocks = tuple([np.asarray(b) for b in blocks])
-        key = tuple([(b.shape, b.strides) for b in blocks])
-        if key not in self._layouts:
-            self._layouts[key] = self._layout(blocks)
-        layout = self._layouts[key]
+        layout = self._layouts.of(blocks)
         if layout is None:
             return self._plain(*blocks)
         outs = [result.empty() for result in layout.results]

@@ -65,19 +65,25 @@ class Calls:
         self.offsets = tuple(offsets)
         self._spare: list[np.ndarray[Any, Any]] = []  # a little is kept from call to call
 
+    @property
+    def run(self) -> Callable[..., None]:
+        """What runs them: the call itself, if there is one that needs no memory."""
+        return self.calls[0] if len(self.calls) == 1 and not self.bytes else self
+
     def __call__(self, *addresses: int) -> None:
         """Run them on what lies at these addresses, and wait."""
-        memory = None
-        if self.bytes:
-            try:
-                memory = self._spare.pop()
-            except IndexError:
-                memory = pool.empty((self.bytes,), np.uint8)
-            start = address(memory)
-            addresses += tuple([start + offset for offset in self.offsets])
+        if not self.bytes:
+            for call in self.calls:
+                call(*addresses)
+            return
+        try:
+            memory = self._spare.pop()
+        except IndexError:
+            memory = pool.empty((self.bytes,), np.uint8)
+        start = address(memory)
         for call in self.calls:
-            call(*addresses)
-        if memory is not None and self.bytes <= _KEPT:
+            call(*addresses, *[start + offset for offset in self.offsets])
+        if self.bytes <= _KEPT:
             self._spare.append(memory)
 
 
