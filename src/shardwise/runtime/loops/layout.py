@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.runtime.blocks import Ndarray
@@ -58,6 +59,14 @@ class Result:
         if self.order is not None:
             dense = dense.transpose(self.order)
         return dense.reshape(self.block) if dense.shape != self.block else dense
+
+    def hollow(self) -> Ndarray:
+        """An array with the block's shape and strides, and no memory."""
+        steps = [self.dtype.itemsize]
+        for n in reversed(self.shape[1:]):
+            steps.append(steps[-1] * n)
+        strides = steps[::-1] if self.shape else ()
+        return self.seen(as_strided(np.empty(1, self.dtype), self.shape, strides, writeable=False))
 
 
 @dataclass(frozen=True, slots=True)

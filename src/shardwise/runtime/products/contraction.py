@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded, recent
+from shardwise.runtime.loops.layout import Result
 from shardwise.runtime.memory import pool
-from shardwise.runtime.products.product import Product, by_numpy, narrow_product, product_for
+from shardwise.runtime.products.product import Product, by_numpy, matrix_layout, narrow_product, product_for
 
 NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
@@ -69,8 +70,8 @@ class _Side:
 class GemmPlan:
     """How two blocks of known shapes and strides become one `matmul`, and its result the block of the product."""
 
-    __slots__ = ("a_copy", "a_perm", "a_shape", "b_copy", "b_perm", "b_shape", "depth", "elementwise", "out_alloc", "out_perm",
-                 "out_view", "products", "result_dims", "result_perm", "result_shape")  # fmt: skip
+    __slots__ = ("a_copy", "a_perm", "a_shape", "b_copy", "b_perm", "b_shape", "block", "depth", "elementwise", "narrow",
+                 "out_alloc", "out_perm", "out_view", "products", "result_dims", "result_perm")  # fmt: skip
 
     a_perm: Ints | None
     a_shape: Ints | None
@@ -80,58 +81,67 @@ class GemmPlan:
     b_copy: bool
     depth: int  # how many products each element is the sum of
     elementwise: bool  # nothing is summed: a broadcasting product is faster than many 1-deep GEMMs
-    out_alloc: Ints  # the C-contiguous buffer of the result
-    out_view: Ints | None  # ... seen as batch, row loops, column loops, rows, columns after `out_perm`
-    out_perm: Ints | None
-    result_dims: Ints | None
-    result_perm: Ints | None
-    result_shape: Ints | None
-    products: dict[str, Product | None]  # by dtype names: how the arranged operands are multiplied
+    out_alloc: Ints  # the result's memory: batch and row loops, rows, column loops, columns
+    out_view: Ints | None  # that, where `result_dims` are others
+    out_perm: Ints | None  # ... in the order batch, row loops, column loops, rows, columns
+    result_dims: Ints  # the result's memory by the dims of the operands
+    result_perm: Ints | None  # these in the block's order
+    block: Ints  # the shape of the block
+    products: dict[
+        str, tuple[Product, Result]
+    ]  # by type: how arranged operands are multiplied, and the result's memory
+    narrow: dict[tuple[str, str], Product | None]  # how those of two small types are multiplied, if the processor can
 
     def is_plain_matmul(self, a: NDArray, b: NDArray) -> bool:
         """Whether `np.matmul(a, b)` alone does it."""
-        moved = (self.a_perm, self.a_shape, self.b_perm, self.b_shape, self.out_view, self.out_perm, self.result_dims,
-                 self.result_perm, self.result_shape)  # fmt: skip
+        moved = (self.a_perm, self.a_shape, self.b_perm, self.b_shape, self.out_view, self.out_perm, self.result_perm)
         return (
             a.ndim == b.ndim == 2
             and not any(m is not None for m in moved)
+            and self.block == self.out_alloc
             and not (self.a_copy or self.b_copy or self.elementwise)
         )
 
     def run(self, a: NDArray, b: NDArray) -> NDArray:
         """The product of blocks that have the shapes and strides of the plan, in their common dtype."""
-        a, b, out, view = self._arranged(a, b, a.dtype)
         char = a.dtype.char
-        product = self.products.get(char)
-        if product is None:
-            product = self.products[char] = _multiply if self.elementwise else product_for(a, b, view)
-        product(a, b, view)
-        return self._placed(out)
+        found = self.products.get(char)
+        result = self.result(a.dtype) if found is None else found[1]
+        a, b = self.operands(a, b)
+        out = pool.empty(result.shape, result.dtype)
+        view = self._as_matrices(out)
+        if found is None:
+            product = _multiply if self.elementwise else product_for(a, b, view)
+            found = self.products[char] = product, result
+        found[0](a, b, view)
+        return result.seen(out)
 
     def sum_narrow(self, a: NDArray, b: NDArray, dtype: np.dtype[Any]) -> NDArray | None:
         """The product of blocks of small types with sums of type `dtype`; None where the processor has no way for it."""
-        key = f"{a.dtype.name} {b.dtype.name}"
-        if self.elementwise or self.products.get(key, _multiply) is None:
+        key = a.dtype.name, b.dtype.name
+        if self.elementwise or self.narrow.get(key, _multiply) is None:
             return None
-        a, b, out, view = self._arranged(a, b, dtype)
-        product = self.products.get(key)
-        if product is None:
-            product = self.products[key] = narrow_product(a, b, view)
+        result = self.result(dtype)
+        a, b = self.operands(a, b)
+        out = pool.empty(result.shape, result.dtype)
+        view = self._as_matrices(out)
+        if key not in self.narrow:
+            self.narrow[key] = narrow_product(a, b, view)
+        product = self.narrow[key]
         if product is None:
             return None
         product(a, b, view)
-        return self._placed(out)
+        return result.seen(out)
 
-    def _arranged(self, a: NDArray, b: NDArray, dtype: np.dtype[Any]) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-        """The operands as matrices, the memory of the result, and that seen as matrices."""
-        a, b = self.operands(a, b)
-        out = pool.empty(self.out_alloc, dtype)
-        view = out
+    def _as_matrices(self, out: NDArray) -> NDArray:
+        """The memory of the result seen as matrices."""
         if self.out_view is not None:
-            view = view.reshape(self.out_view)
-        if self.out_perm is not None:
-            view = view.transpose(self.out_perm)
-        return a, b, out, view
+            out = out.reshape(self.out_view)
+        return out if self.out_perm is None else out.transpose(self.out_perm)
+
+    def result(self, dtype: np.dtype[Any]) -> Result:
+        """How the result is allocated and seen as a block."""
+        return Result(dtype, self.result_dims, self.result_perm, self.block)
 
     def operands(self, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
         """The operands as matrices."""
@@ -150,14 +160,6 @@ class GemmPlan:
         if self.b_shape is not None:
             b = b.reshape(self.b_shape)
         return np.ascontiguousarray(b) if self.b_copy else b
-
-    def _placed(self, out: NDArray) -> NDArray:
-        """The memory of the result seen as the block of the product."""
-        if self.result_dims is not None:
-            out = out.reshape(self.result_dims)
-        if self.result_perm is not None:
-            out = out.transpose(self.result_perm)
-        return out if self.result_shape is None else out.reshape(self.result_shape)
 
     # Of plans that leave no columns to loop over (`out_perm` is None): the result is dense, row after row.
 
@@ -186,15 +188,6 @@ class GemmPlan:
         """Columns of the result."""
         return self.out_alloc[-1]
 
-    def result(self, dtype: np.dtype[Any]) -> tuple[NDArray, NDArray]:
-        """Memory for the result, and that seen as the block of the product."""
-        out = pool.empty(self.out_alloc, dtype)
-        return out, self._placed(out)
-
-    def shown(self, dtype: np.dtype[Any]) -> NDArray:
-        """An array with the shape and strides of the product's block, and no memory."""
-        return self._placed(hollow(self.out_alloc, dtype))
-
     def keeps_left(self, a: NDArray) -> bool:
         """Whether the left operand as matrices is dense memory in its own order."""
         if self.a_copy:
@@ -205,14 +198,6 @@ class GemmPlan:
                 return False
             step *= n
         return True
-
-
-def hollow(shape: Ints, dtype: np.dtype[Any]) -> NDArray:
-    """An array of which only shape and strides are to be used: it has no memory."""
-    steps = [dtype.itemsize]
-    for n in reversed(shape[1:]):
-        steps.append(steps[-1] * n)
-    return np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, steps[::-1] if shape else (), writeable=False)
 
 
 def _multiply(a: NDArray, b: NDArray, out: NDArray) -> None:
@@ -269,7 +254,7 @@ def gemm_plan(
     column_loops, column_dims = b.split(columns)
 
     plan = GemmPlan()
-    plan.products = {}
+    plan.products, plan.narrow = {}, {}
     a_depth, b_depth = [p[0] for p in depth], [p[1] for p in depth]
     n_rows, n_columns, n_depth = a.size(row_dims), b.size(column_dims), a.size(a_depth)
     batch_sizes = tuple(a_shape[i] for i, _ in batch)
@@ -290,29 +275,24 @@ def gemm_plan(
     plan.elementwise = n_depth == 1
     a_merged = a.merges(row_dims) and a.merges(a_depth)
     b_merged = b.merges(column_dims) and b.merges(b_depth)
-    plan.a_copy = (
-        blas
-        and not plan.elementwise
-        and a_merged
-        and not _fits_blas(n_rows, a.stride(row_dims, itemsize), n_depth, a.stride(a_depth, itemsize), itemsize)
-    )
-    plan.b_copy = (
-        blas
-        and not plan.elementwise
-        and b_merged
-        and not _fits_blas(n_depth, b.stride(b_depth, itemsize), n_columns, b.stride(column_dims, itemsize), itemsize)
-    )
+    if blas and not plan.elementwise:
+        a_steps = a.stride(row_dims, itemsize), a.stride(a_depth, itemsize)
+        b_steps = b.stride(b_depth, itemsize), b.stride(column_dims, itemsize)
+        plan.a_copy = a_merged and matrix_layout((n_rows, n_depth), a_steps, itemsize) is None
+        plan.b_copy = b_merged and matrix_layout((n_depth, n_columns), b_steps, itemsize) is None
+    else:
+        plan.a_copy = plan.b_copy = False
 
     # The buffer: batch, rows, columns, row-major. Column loops stand before the rows in matmul's eyes.
     plan.out_alloc = (*batch_sizes, *row_sizes, n_rows, *column_sizes, n_columns)
-    plan.out_view = None
     nb, nr, nc = len(batch), len(row_loops), len(column_loops)
     mm_order = (*range(nb + nr), *range(nb + nr + 1, nb + nr + 1 + nc), nb + nr, nb + nr + nc + 1)
     plan.out_perm = _unless_identity(mm_order)
 
     memory = [("batch", i) for i, _ in batch] + [("row", d) for d in rows] + [("column", d) for d in columns]
     sizes = (*batch_sizes, *(a_shape[d] for d in rows), *(b_shape[d] for d in columns))
-    plan.result_dims = sizes if sizes != plan.out_alloc else None
+    plan.result_dims = sizes
+    plan.out_view = plan.out_alloc if plan.out_alloc != sizes else None
     wanted = [
         *(entry for entry in out_lead if entry[0] != "one"),
         *(("batch", i) for i, _ in own_batch),
@@ -322,28 +302,17 @@ def gemm_plan(
     position = {entry: p for p, entry in enumerate(memory)}
     plan.result_perm = _unless_identity(tuple(position[entry] for entry in wanted))
     lead_sizes = tuple({"one": 1, "batch": a_shape[i], "row": a_shape[i], "column": b_shape[i]}[g] for g, i in out_lead)
-    result = (
+    plan.block = (
         *lead_sizes,
         *(a_shape[i] for i, _ in own_batch),
         *(a_shape[d] for d in a_own),
         *(b_shape[d] for d in b_own),
     )
-    plan.result_shape = result if result != tuple(sizes[position[e]] for e in wanted) else None
     return plan
 
 
 def _unless_identity(order: Ints) -> Ints | None:
     return order if order != tuple(range(len(order))) else None
-
-
-def _fits_blas(n0: int, stride0: int, n1: int, stride1: int, itemsize: int) -> bool:
-    """Whether BLAS reads an (n0, n1) matrix with these strides as it is, plain or transposed."""
-
-    def plain(rows: int, row_stride: int, columns: int, column_stride: int) -> bool:
-        unit = column_stride == itemsize or columns == 1
-        return unit and (rows == 1 or (row_stride % itemsize == 0 and row_stride >= columns * itemsize))
-
-    return plain(n0, stride0, n1, stride1) or plain(n1, stride1, n0, stride0)
 
 
 def _contraction_order(a: _Side, b: _Side, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -392,10 +361,8 @@ def gemm_runner(lead: int, dims: DotDims) -> Callable[[NDArray, NDArray], NDArra
         product = plans.get(key)
         if product is None:
             plan = gemm_plan(lead, dims, (), lhs.shape, lhs.strides, rhs.shape, rhs.strides, lhs.dtype.itemsize, True)
-            if len(plans) > 64:
-                plans.clear()
             out = plan.run(lhs, rhs)
-            small = plan.is_plain_matmul(lhs, rhs) and plan.products.get("f") is by_numpy
+            small = plan.is_plain_matmul(lhs, rhs) and plan.products["f"][0] is by_numpy
             plans[key] = np.matmul if small else plan.run
             return out
         return product(lhs, rhs)

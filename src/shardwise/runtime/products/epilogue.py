@@ -24,13 +24,12 @@ from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.kernel import fused
-from shardwise.runtime.loops.call import Call
+from shardwise.runtime.loops.call import Call, Calls
 from shardwise.runtime.loops.layout import Met, Result, Work
 from shardwise.runtime.machine.standby import address_of
-from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Plan, kernel_of
 from shardwise.runtime.products import blas, shallow
-from shardwise.runtime.products.contraction import GemmPlan, gemm_plan, hollow
+from shardwise.runtime.products.contraction import GemmPlan, gemm_plan
 from shardwise.runtime.products.panels import Panel, panel_bytes, panels
 from shardwise.runtime.products.product import matrices_begin, matrix_layout, product_threads
 from shardwise.runtime.products.walk import Place, Records, panel_walker
@@ -69,9 +68,8 @@ class _Layout:
     first: GemmPlan
     second: GemmPlan | None
     numbers: tuple[int, ...]  # inputs of the program that the group reads
-    results: tuple[Callable[[], tuple[Ndarray, Ndarray]], ...]  # each gives memory, and that seen as the block
-    walk: Call
-    bytes: int  # of all threads' memory
+    results: tuple[Result, ...]
+    calls: Calls
     works: tuple[Work, ...]  # what the job refers to
 
 
@@ -103,10 +101,9 @@ class EpilogueKernel:
         used = [*layout.first.operands(*_read(self._steps.product, given)), *(blocks[i] for i in layout.numbers)]
         if layout.second is not None and self._steps.after is not None:
             used.append(layout.second.right(given[self._steps.after.inputs[1]]))  # type: ignore[index]
-        made = [result() for result in layout.results]
-        memory = pool.empty((layout.bytes,), np.uint8)
-        layout.walk(*map(address, used), *[address(dense) for dense, _ in made], address(memory))
-        return tuple([block for _, block in made])
+        made = [result.empty() for result in layout.results]
+        layout.calls(*map(address, used), *map(address, made))
+        return tuple(made)
 
     @property
     def plain(self) -> Any:
@@ -132,7 +129,7 @@ class _Factor:
 
 
 def _factor(x: Ndarray, batch: Shape) -> _Factor | None:
-    layout = matrix_layout(x)
+    layout = matrix_layout(x.shape, x.strides, x.itemsize)
     if layout is None:
         return None
     return _Factor(*layout, matrices_begin(x, batch).tolist(), *x.strides[-2:])
@@ -162,7 +159,7 @@ class _Maker:
         plan = self._plan(self.product, *_read(self.product, self.given))
         if plan is None:
             return None
-        shown = plan.shown(self.dtype)
+        shown = plan.result(self.dtype).hollow()
         for view in self.views:
             shown = kernel_of(view, self.env)(shown)
         met: Met | None = self.group.met([shown if v is self.seen else self.given[v] for v in self.fused.inputs])
@@ -202,7 +199,7 @@ class _Maker:
             n > 1 and s // size != t // shown.itemsize for n, s, t in zip(met.full, steps, shown.strides, strict=True)
         ):
             return None
-        left = result.seen(hollow(result.shape, result.dtype))
+        left = result.hollow()
         plan = self._plan(eqn, left, self.given[eqn.inputs[1]])
         if plan is None or not plan.keeps_left(left) or (plan.rows, plan.depth) != (first.rows, first.columns):
             return None
@@ -251,25 +248,15 @@ class _Maker:
         inputs = tuple(self.program.inputs.index(self.fused.inputs[n]) for n in numbers)  # type: ignore[arg-type]
         results = tuple(self._result(v, plan, second, met) for v in self.program.outputs if isinstance(v, Var))
         walk = Call(panel_walker(self.dtype.char, ctypes.sizeof(mine.integer)), job, self.outside + 1, threads)
-        return _Layout(plan, second, inputs, results, walk, bytes * threads, tuple(works.values()))
+        return _Layout(plan, second, inputs, results, Calls([walk], bytes * threads, (0,)), tuple(works.values()))
 
     def _own(self, name: Any, size: int) -> None:
         self.slots[name] = self.outside + len(self.own)
         self.own.append(size)
 
-    def _result(
-        self, v: Var, plan: GemmPlan, second: GemmPlan | None, met: Met
-    ) -> Callable[[], tuple[Ndarray, Ndarray]]:
+    def _result(self, v: Var, plan: GemmPlan, second: GemmPlan | None, met: Met) -> Result:
         product = plan if v is self.out else second if self.after is not None and v is self.after.outputs[0] else None
-        if product is not None:
-            return lambda: product.result(v.aval.dtype)
-        result: Result = met.results[self.fused.outputs.index(v)]
-
-        def make() -> tuple[Ndarray, Ndarray]:
-            dense = pool.empty(result.shape, result.dtype)
-            return dense, result.seen(dense)
-
-        return make
+        return met.results[self.fused.outputs.index(v)] if product is None else product.result(v.aval.dtype)
 
     # -- where a panel lies ----------------------------------------------------------------------------------------------
 

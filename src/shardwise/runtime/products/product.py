@@ -23,7 +23,7 @@ from shardwise.base.caches import Bounded, at_clear
 from shardwise.runtime.address import address
 from shardwise.runtime.loops.call import Call
 from shardwise.runtime.machine.standby import address_of
-from shardwise.runtime.machine.threads import helpers, thread_count
+from shardwise.runtime.machine.threads import helpers, in_runs, thread_count
 from shardwise.runtime.products import amx, blas, shallow
 from shardwise.runtime.products.walk import task_walker
 
@@ -149,15 +149,15 @@ def matrices_begin(x: NDArray, batch: Ints) -> NDArray:
     return total.reshape(-1)
 
 
-def matrix_layout(x: NDArray) -> tuple[int, int] | None:
-    """How BLAS reads the matrices of `x`: plain or transposed, and the elements from line to line; None if it cannot."""
-    (rows, columns), (down, across), size = x.shape[-2:], x.strides[-2:], x.itemsize
+def matrix_layout(shape: Ints, strides: Ints, itemsize: int) -> tuple[int, int] | None:
+    """How BLAS reads matrices, the last two dims: plain or transposed, and the elements from line to line; None if it cannot."""
+    (rows, columns), (down, across) = shape[-2:], strides[-2:]
     for flag, lines, length, far, near in (
         (blas.PLAIN, rows, columns, down, across),
         (blas.TRANSPOSED, columns, rows, across, down),
     ):
-        if (near == size or length == 1) and (lines == 1 or (far % size == 0 and far >= length * size)):
-            return flag, far // size if lines > 1 else length
+        if (near == itemsize or length == 1) and (lines == 1 or (far % itemsize == 0 and far >= length * itemsize)):
+            return flag, far // itemsize if lines > 1 else length
     return None
 
 
@@ -177,7 +177,7 @@ class _Form:
 
 
 def _matrix_form(a: NDArray, b: NDArray, out: NDArray) -> _Form | None:
-    left, right, target = matrix_layout(a), matrix_layout(b), matrix_layout(out)
+    left, right, target = (matrix_layout(x.shape, x.strides, x.itemsize) for x in (a, b, out))
     if left is None or right is None or target is None:
         return None
     (m, k), n = a.shape[-2:], b.shape[-1]
@@ -204,7 +204,7 @@ def _line_form(a: NDArray, b: NDArray, out: NDArray) -> _Form | None:
     """A matrix times a vector; `a` and `b` are exchanged where the vector stands on the left."""
     swapped = out.shape[-1] != 1
     matrix = b.swapaxes(-1, -2) if swapped else a
-    layout = matrix_layout(matrix)
+    layout = matrix_layout(matrix.shape, matrix.strides, matrix.itemsize)
     step_in, step_out = (a.strides[-1], out.strides[-1]) if swapped else (b.strides[-2], out.strides[-2])
     rows, depth = matrix.shape[-2:]
     steps = [step // out.itemsize if extent > 1 else 1 for step, extent in ((step_in, depth), (step_out, rows))]
@@ -236,10 +236,14 @@ def _cuts(m: int, n: int, pieces: int) -> tuple[int, int]:
 
 def _parts(size: int, count: int) -> list[range]:
     """`range(size)` in about `count` parts that begin at multiples of the grain."""
-    step = -(-size // count)
-    if count > 1:
-        step = -(-step // _GRAIN) * _GRAIN
+    step = _step(size, count)
     return [range(i, min(i + step, size)) for i in range(0, size, step)]
+
+
+def _step(size: int, count: int) -> int:
+    """The size of these parts."""
+    step = -(-size // count)
+    return -(-step // _GRAIN) * _GRAIN if count > 1 else step
 
 
 class _Listed:
@@ -320,24 +324,16 @@ def _shared_by_numpy(batch: Ints, threads: int) -> Product | None:
     if threads == 1 or max(batch) < 2:
         return None
     dim = max(range(len(batch)), key=lambda d: batch[d])
-    size = batch[dim]
-    parts = (
-        _parts(size, min(4 * threads, size)) if size >= 4 * threads * _GRAIN else [range(i, i + 1) for i in range(size)]
-    )
+    size, at = batch[dim], dim - len(batch)
+    step = _step(size, 4 * threads) if size >= 4 * threads * _GRAIN else 1
 
     def run(a: NDArray, b: NDArray, out: NDArray) -> None:
-        left = iter(parts)
-
-        def work() -> None:
-            for part in left:
-                np.matmul(*(_cut(x, dim - len(batch), part) for x in (a, b)), out=_cut(out, dim - len(batch), part))
-
-        helpers.run(work, threads)
+        in_runs(lambda run: np.matmul(_cut(a, at, run), _cut(b, at, run), out=_cut(out, at, run)), size, step, threads)
 
     return run
 
 
-def _cut(x: NDArray, dim: int, part: range) -> NDArray:
+def _cut(x: NDArray, dim: int, run: slice) -> NDArray:
     """The part of `x` along a batch dim, counted from the end of those; whole where `x` broadcasts."""
     at = x.ndim - 2 + dim
-    return x if at < 0 or x.shape[at] == 1 else x[(*[slice(None)] * at, slice(part.start, part.stop))]
+    return x if at < 0 or x.shape[at] == 1 else x[(*[slice(None)] * at, run)]
