@@ -7,8 +7,8 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise.passes import crossing_reductions
 from shardwise.passes.crossing_reductions import with_crossing_reductions
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine.llvm import available
 from shardwise.sharding import Mesh, NamedSharding
@@ -47,7 +47,7 @@ def test_small_ones_stay():
 
 
 def test_results_that_are_read_in_between_stay(monkeypatch):
-    monkeypatch.setattr(crossing_reductions, "FEWEST", 8)
+    monkeypatch.setattr(costs, "FUSED_FEWEST", 8)
 
     def f(x):
         mesh = Mesh(sw.devices(), ("x",))

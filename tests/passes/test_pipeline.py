@@ -17,6 +17,7 @@ from shardwise.passes import pipeline
 from shardwise.passes.grid import make_grid
 from shardwise.passes.inline import inline_calls
 from shardwise.passes.pipeline import FUSING, JOINING, PARTITIONING, PIPELINE, Context, Module, run_passes, scheduled
+from shardwise.runtime import costs
 
 X = ShapedArray((64, 64), np.dtype("float32"))
 
@@ -60,10 +61,10 @@ def test_the_second_half_changes_what_runs_and_not_what_is_shown(monkeypatch):
     module, context = compiled_for()
     shown = run_passes(PARTITIONING, module, context, {})
     seconds: dict[str, float] = {}
-    monkeypatch.setattr(pipeline, "_LARGE", 1 << 20)
+    monkeypatch.setattr(costs, "FUSED_FEWEST", 1 << 20)
     assert scheduled(shown, context, seconds) is shown  # too small for any of it
-    monkeypatch.setattr(pipeline, "_LARGE", 8)
-    monkeypatch.setattr(pipeline, "_FEW", 1)
+    monkeypatch.setattr(costs, "FUSED_FEWEST", 8)
+    monkeypatch.setattr(costs, "SMALL_FEWEST", 1)
     done = scheduled(shown, context, seconds)
     assert list(seconds) == [name for name, _ in FUSING + JOINING]
     assert done.device_program is shown.device_program
@@ -110,7 +111,7 @@ def test_compiling_verifies_where_asked(monkeypatch):
     monkeypatch.setattr(pipeline, "verify", noted)
     for wanted in (True, False):
         with sw.enable_checks(wanted):
-            sw.jit(lambda x, more=wanted: jnp.sin(x) + more)(np.ones(1 << 13, np.float32))
+            sw.jit(lambda x, more=wanted: jnp.sin(x) + more)(np.ones(costs.FUSED_FEWEST, np.float32))
         assert (set(seen) == {name for name, _ in PARTITIONING + FUSING}) is wanted
         seen.clear()
 

@@ -8,8 +8,8 @@ import pytest
 
 from shardwise import lax
 from shardwise.ir import ShapedArray, trace_program, verify
-from shardwise.passes import wide_products
 from shardwise.passes.wide_products import with_wide_products
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.products import amx
@@ -21,7 +21,7 @@ X = ShapedArray((16, 16), np.dtype("float16"))
 @pytest.fixture(autouse=True)
 def plain_processor(monkeypatch):
     """Every size pays, and no processor multiplies bfloat16 itself."""
-    monkeypatch.setattr(wide_products, "_LEAST", 0)
+    monkeypatch.setattr(costs, "WIDE_PRODUCTS_FROM", 0)
     monkeypatch.setattr(amx, "granted", lambda: False)
 
 
@@ -55,7 +55,7 @@ def test_products_of_float32_stay():
 
 
 def test_small_ones_stay(monkeypatch):
-    monkeypatch.setattr(wide_products, "_LEAST", 1 << 20)
+    monkeypatch.setattr(costs, "WIDE_PRODUCTS_FROM", 1 << 20)
     _, out = spelled(lambda a, b: [lax.sin(lax.dot(a, b))])
     assert names(out) == ["dot_general", "sin"]
 

@@ -9,8 +9,8 @@ import math
 
 from shardwise.ir import Equation, Program, Var, map_equations, map_programs
 from shardwise.passes.parts import makers, users
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.kernel import FEWEST
 from shardwise.runtime.fused.space import space_of
 from shardwise.runtime.machine.llvm import available
 
@@ -39,7 +39,7 @@ def _joined(program: Program, env: Env) -> Program:
             continue
         if (
             first.op.reduction_of(first.params) == reduction.kind
-            and math.prod(space.shape) * math.prod(env.axis_sizes) >= FEWEST
+            and math.prod(space.shape) * math.prod(env.axis_sizes) >= costs.FUSED_FEWEST
         ):
             equations[made[x]] = None
             equations[i] = Equation(

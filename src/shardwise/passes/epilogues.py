@@ -14,18 +14,13 @@ from dataclasses import dataclass
 from shardwise.base import config
 from shardwise.ir import Equation, Program, Var, map_equations, map_programs
 from shardwise.passes.parts import Part, makers, ordered, users
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.kernel import fused
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.products.epilogue import epilogue
 from shardwise.runtime.products.panels import BYTES, most
 from shardwise.sharding.rule import Kind
-
-LEAST = 1 << 20  # bytes of a product's result from which panels pay
-# What is laid out anew for a panel, in elements per element of the panel: where more, a product is slower in panels than it wins.
-_DEEPEST = 0.6
-_HIGHEST = 4  # panels' sizes: a product whose least panel is larger is left alone
-_DEEPEST_FOLLOWED = 1.5  # the product that follows wins, too
 
 
 def with_epilogues(program: Program, env: Env) -> Program:
@@ -197,7 +192,7 @@ class _Search:
         product = self.equations[source.number]
         out, space = product.outputs[0].aval, group.params.get("space")
         size = out.nbytes * math.prod(map(self.env.size, out.vma))
-        if size < LEAST:
+        if size < costs.PANELS_FROM:
             return False
 
         reduced = set() if space is None else {source.places[d] for d in space.axes if space.shape[d] != 1}
@@ -210,11 +205,11 @@ class _Search:
         whole = math.prod(out.shape[d] for d in rows[outermost:])
         cut = not followed and not columns & reduced
         height, width = most(whole, size // (width * out.itemsize), width, out.itemsize, cut)
-        if height * width * out.itemsize > _HIGHEST * BYTES:
+        if height * width * out.itemsize > costs.PANELS_HIGHEST * BYTES:
             return False
         lhs, ((contracted, _), _) = product.inputs[0].aval, product.params["dimension_numbers"]
         depth = math.prod(lhs.shape[d] for d in contracted)
-        return depth / height + depth / width <= (_DEEPEST_FOLLOWED if followed else _DEEPEST)
+        return depth / height + depth / width <= (costs.PANELS_DEEPEST_FOLLOWED if followed else costs.PANELS_DEEPEST)
 
     def together(self, part: Part, members: Sequence[Equation]) -> Equation:
         """One equation for the members of a part."""

@@ -23,11 +23,8 @@ from shardwise.passes.grid import DimAxes, Grid
 from shardwise.passes.partition import Transfer, partition
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.passes.simplify import simplify
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-
-_LARGE = 1 << 12  # elements on all devices; nothing smaller is fused
-_FEW = 8  # equations of small values; fewer, without a loop, are left to NumPy
-_SMALL = 1 << 14  # elements of a value that is small
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,7 @@ def _later(name: str, function: str) -> tuple[str, Pass]:
 
 def _has_large_values(module: Module, devices: int) -> bool:
     """Whether the program computes with a value that has enough elements for a loop of its own."""
-    return _has_values(module.device_program, _LARGE // devices)
+    return _has_values(module.device_program, costs.FUSED_FEWEST // devices)
 
 
 def _has_values(program: Program, size: int) -> bool:
@@ -163,7 +160,10 @@ def _has_small_parts(module: Module, devices: int) -> bool:
     """Whether a part may be worth compiling as a small program: there is a loop or branch, or many equations give small values."""
     if any(True for e in module.device_program.equations for _ in subprograms(e.params)):
         return True
-    return sum(all(v.aval.size * devices <= _SMALL for v in e.outputs) for e in module.program.equations) >= _FEW
+    return (
+        sum(all(v.aval.size * devices <= costs.SMALL_LARGEST for v in e.outputs) for e in module.program.equations)
+        >= costs.SMALL_FEWEST
+    )
 
 
 PARTITIONING: tuple[tuple[str, Pass], ...] = (

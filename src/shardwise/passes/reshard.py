@@ -26,11 +26,9 @@ from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.all_to_all import all_to_all_op
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.passes.grid import Axes, DimAxes
+from shardwise.runtime import costs
 
 Pairs = tuple[tuple[int, int], ...]
-
-MAX_SEARCH = 4000  # layouts looked at before settling for gather-then-slice
-MAX_ORDERED = 4  # axes on one dim up to which every order is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +182,7 @@ def _search(source: DimAxes, target: DimAxes, shape: tuple[int, ...], sizes: Map
     tie = itertools.count()
     queue: list[tuple[tuple[int, int, int], int, DimAxes]] = [((0, 0, 0), next(tie), source)]
     done: set[DimAxes] = set()
-    while queue and len(done) < MAX_SEARCH:
+    while queue and len(done) < costs.RESHARD_LAYOUTS:
         cost, _, layout = heapq.heappop(queue)
         if layout == target:
             moves: list[Move] = []
@@ -257,7 +255,7 @@ def _orders(axes: Axes, want: Axes) -> list[Axes]:
     keep = _common(axes, want)
     if len(axes) - keep <= 1:
         return [axes]
-    if len(axes) - keep <= MAX_ORDERED:
+    if len(axes) - keep <= costs.RESHARD_ORDERED_AXES:
         return [axes[:keep] + rest for rest in itertools.permutations(axes[keep:])]
     at_home = tuple(a for a in want if a in axes)
     return [axes, at_home + tuple(a for a in axes if a not in at_home)]

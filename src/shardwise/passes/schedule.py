@@ -17,13 +17,12 @@ from typing import Any
 
 from shardwise.ir import Equation, Literal, Program, Var, live_equations, map_equations, map_programs
 from shardwise.passes.parts import Part, makers, ordered, users
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.kernel import FEWEST, fused
+from shardwise.runtime.fused.kernel import fused
 from shardwise.runtime.fused.space import Space, fits, space_of
 from shardwise.runtime.machine.lanes import TYPES
 from shardwise.runtime.machine.llvm import available
-
-_LARGEST = 96  # equations of a group: beyond, values no longer fit into registers
 
 
 def schedule(program: Program, env: Env) -> Program:
@@ -63,7 +62,11 @@ def _kinds(program: Program, env: Env) -> list[Any]:
     made, used = makers(program), users(program)
     for i, eqn in enumerate(equations):
         space = space_of(eqn) if kinds[i] is None and available() else None  # NumPy gains nothing there
-        if space is None or math.prod(space.shape) * devices < FEWEST or (space.crossed and env.processes is not None):
+        if (
+            space is None
+            or math.prod(space.shape) * devices < costs.FUSED_FEWEST
+            or (space.crossed and env.processes is not None)
+        ):
             continue
         stack = [i]
         kinds[i] = space
@@ -84,7 +87,7 @@ def _kind(eqn: Equation, devices: int) -> Any:
     if emit is None or emit.moves:
         return None
     out = eqn.outputs[0].aval
-    if out.size * devices < FEWEST or not all(fits(a.aval, emit.kinds) for a in eqn.inputs):
+    if out.size * devices < costs.FUSED_FEWEST or not all(fits(a.aval, emit.kinds) for a in eqn.inputs):
         return None
     if out.dtype.name not in TYPES or all(isinstance(a, Literal) for a in eqn.inputs) or _rounds_twice(eqn):
         return None
@@ -113,7 +116,7 @@ def _loops(members: Sequence[Equation], kind: Any, env: Env) -> tuple[Space | No
     if len(types) > 1:
         return kind, True
     ((shape, _),) = types
-    return None, math.prod(shape) * math.prod(env.axis_sizes) >= FEWEST
+    return None, math.prod(shape) * math.prod(env.axis_sizes) >= costs.FUSED_FEWEST
 
 
 def _worth(program: Program, members: Sequence[int]) -> bool:
@@ -153,7 +156,9 @@ def _parts(program: Program, kinds: Sequence[Any]) -> list[Part]:
     for i in range(len(kinds)):
         groups.setdefault(find(i), []).append(i)
     # A group in program order may be cut anywhere: no piece waits for a later one.
-    return [Part(tuple(g[k : k + _LARGEST])) for g in groups.values() for k in range(0, len(g), _LARGEST)]
+    return [
+        Part(tuple(g[k : k + costs.FUSED_GROUP])) for g in groups.values() for k in range(0, len(g), costs.FUSED_GROUP)
+    ]
 
 
 def _stages(program: Program, kinds: Sequence[Any]) -> list[int]:

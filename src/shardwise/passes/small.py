@@ -14,13 +14,10 @@ from collections.abc import Sequence
 
 from shardwise.ir import Equation, Loop, Program, Var, map_programs, region_of, rounds_of
 from shardwise.passes.parts import Part, makers, ordered, users
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.small.forms import writable
 from shardwise.runtime.small.kernel import available, small
-
-FEWEST = 8  # ops from which a region is compiled
-_FEWEST_IN_LOOPS = 4
-_LARGEST = 300  # equations of a region
 
 Group = tuple[int, ...]
 
@@ -29,7 +26,7 @@ def find_small(program: Program, env: Env) -> Program:
     """`program` with its small regions as equations of their own, in loops and branches too."""
     if env.extra or env.processes is not None or not available():
         return program
-    return _with_regions(program, math.prod(env.axis_sizes), FEWEST)
+    return _with_regions(program, math.prod(env.axis_sizes), costs.SMALL_FEWEST)
 
 
 def _with_regions(program: Program, devices: int, fewest: int) -> Program:
@@ -66,7 +63,7 @@ def _with_inner_regions(eqn: Equation, devices: int, fewest: int) -> Equation:
     held = region_of(eqn)
     if held is None:
         return eqn
-    enough = _FEWEST_IN_LOOPS if isinstance(held, Loop) else fewest
+    enough = costs.SMALL_FEWEST_IN_LOOPS if isinstance(held, Loop) else fewest
     return map_programs(eqn, lambda p: _with_regions(p, devices, enough))
 
 
@@ -75,7 +72,7 @@ def _weight(eqn: Equation) -> float:
     held, rounds = region_of(eqn), rounds_of(eqn)
     inner = 0 if held is None else sum(_weight(e) for p in held.programs for e in p.equations)
     if inner:
-        return 1 + inner * (FEWEST if rounds is None else rounds)
+        return 1 + inner * (costs.SMALL_FEWEST if rounds is None else rounds)
     if eqn.op.view:
         return 0.5
     return 1
@@ -105,4 +102,4 @@ def _groups(program: Program, fit: Sequence[bool]) -> list[Group]:
     found: dict[tuple[int, int], list[int]] = {}
     for i, stage in enumerate(stages):
         found.setdefault((stage, -1 if fit[i] else i), []).append(i)
-    return [tuple(g[k : k + _LARGEST]) for g in found.values() for k in range(0, len(g), _LARGEST)]
+    return [tuple(g[k : k + costs.SMALL_REGION]) for g in found.values() for k in range(0, len(g), costs.SMALL_REGION)]

@@ -13,15 +13,14 @@ import numpy as np
 
 from shardwise.ir import Atom, Equation, Literal, Program, Var, map_equations, map_programs
 from shardwise.ops.elementwise.casts import convert_element_type_p
-from shardwise.passes.epilogues import LEAST
 from shardwise.passes.parts import makers, users
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.products import amx
 
 _NARROW = ("float16", "bfloat16")
 _WIDE = np.dtype(np.float32)
-_LEAST = LEAST // 4  # elements on all devices from which it pays
 
 
 def with_wide_products(program: Program, env: Env) -> Program:
@@ -44,7 +43,7 @@ def _spelled_out(program: Program, env: Env) -> Program:
         keeps = _multiplies_itself(eqn)
         left = [] if keeps else [a for a in eqn.inputs[:1] if isinstance(a, Var) and a in made]
         near = [*(made[a] for a in left), *(i for v in eqn.outputs for i in used.get(v, ()))]
-        large = max(a.aval.size for a in (*left, *eqn.outputs)) * devices >= _LEAST
+        large = max(a.aval.size for a in (*left, *eqn.outputs)) * devices >= costs.WIDE_PRODUCTS_FROM
         equations.extend(_wide(eqn, keeps) if large and any(map(fusable, near)) else [eqn])
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import shardwise as jax
 import shardwise.numpy as jnp
-from shardwise.passes import crossing_reductions, epilogues, schedule, wide_products
-from shardwise.runtime.fused import kernel as fused
+from shardwise.runtime import costs
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products import blas, epilogue, panels, product
@@ -40,14 +39,13 @@ def panels_from_little_on(size=1 << 14):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(epilogue._Maker, "layout", noted)
-        patch.setattr(epilogues, "LEAST", 0)
-        patch.setattr(wide_products, "_LEAST", 0)
-        for name in ("_DEEPEST", "_DEEPEST_FOLLOWED", "_HIGHEST"):
-            patch.setattr(epilogues, name, 1e9)
+        for name in ("PANELS_FROM", "WIDE_PRODUCTS_FROM"):
+            patch.setattr(costs, name, 0)
+        for name in ("PANELS_DEEPEST", "PANELS_DEEPEST_FOLLOWED", "PANELS_HIGHEST"):
+            patch.setattr(costs, name, 1e9)
         for name, value in (("BYTES", size), ("_LEAST", size), ("_ROWS", 4)):
             patch.setattr(panels, name, value)
-        for module in (fused, schedule, crossing_reductions):
-            patch.setattr(module, "FEWEST", 1 << 8)
+        patch.setattr(costs, "FUSED_FEWEST", 1 << 8)
         yield made
 
 

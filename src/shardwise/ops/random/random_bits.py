@@ -41,8 +41,8 @@ from shardwise.ops.rules.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.rules.out_sharding import in_context, sharding_spec, with_out_sharding
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.ops.shapes.transpose import transpose
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.kernel import FEWEST
 from shardwise.runtime.machine.lanes import Lane, Lanes
 from shardwise.runtime.machine.llvm import available
 from shardwise.sharding import NamedSharding
@@ -351,7 +351,7 @@ def _bits_inline(eqn: Equation) -> Program:
 def _fusable(keys: ShapedArray, out: ShapedArray, bit_width: int) -> bool:
     fuses = config.shardwise_fused == "auto" and not config.shardwise_stepped
     counters = math.prod(out.shape[keys.ndim :])
-    return fuses and bit_width <= 32 and out.size >= FEWEST and counters <= 1 << 32 and available()
+    return fuses and bit_width <= 32 and out.size >= costs.FUSED_FEWEST and counters <= 1 << 32 and available()
 
 
 @recent(1024)

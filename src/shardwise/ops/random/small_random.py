@@ -14,9 +14,10 @@ import numpy as np
 
 from shardwise.ir import Equation
 from shardwise.ops.random.threefry import PARITY, ROTATIONS
+from shardwise.runtime import costs
 from shardwise.runtime.machine.lanes import Lane, Lanes
 from shardwise.runtime.small.body import Body
-from shardwise.runtime.small.code import SMALL, Code, Shape, Value
+from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.loops import dense, pointwise
 
 Write = Callable[[Lanes, list[Lane]], Lane]
@@ -107,7 +108,7 @@ def unwrap(body: Body, eqn: Equation, values: list[Value], wanted: list[Any]) ->
 
 def _words_of(code: Code, keys: Value) -> Value:
     shape = (*keys.shape, 2)
-    if keys.lane is not None and keys.width == keys.size and 2 * keys.size <= SMALL:
+    if keys.lane is not None and keys.width == keys.size and 2 * keys.size <= costs.REGISTER_ELEMENTS:
         n = keys.size
         lane = code.let(f"bitcast <{n} x i64> {keys.lane.ref} to <{2 * n} x i32>", "uint32")
         return code.of_lane(lane, shape, "uint32", 2 * n)

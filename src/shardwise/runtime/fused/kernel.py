@@ -1,6 +1,6 @@
 """The op 'fused': a group of elementwise equations and reductions as one loop over memory.
 
-Small calls run the group's NumPy functions, as without fusion. From `FEWEST` elements on, the group is compiled for the way its
+Small calls run the group's NumPy functions, as without fusion. From `costs.FUSED_FEWEST` elements on, the group is compiled for the way its
 blocks lie in memory (see `writer`): dims are put in memory order and merged where strides allow, and results keep that order, so
 that blocks of a split array stay dense.
 """
@@ -17,6 +17,7 @@ import numpy as np
 
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
@@ -28,8 +29,6 @@ from shardwise.runtime.loops.layout import ByStrides, Met, Result, Work, dense_s
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.memory import alone
 from shardwise.runtime.plan import Plan
-
-FEWEST = 1 << 14  # elements from which a compiled loop pays
 
 Shape = tuple[int, ...]
 
@@ -150,7 +149,9 @@ class GroupKernel:
     def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
         """The compiled layout for blocks like these; None where the ops' own kernels do as well."""
         met = self.met(blocks)
-        arrangement = None if met is None or math.prod(met.full) < FEWEST else Arrangement.of(self._graph, met)
+        arrangement = (
+            None if met is None or math.prod(met.full) < costs.FUSED_FEWEST else Arrangement.of(self._graph, met)
+        )
         calls = None if arrangement is None else arrangement.calls(self._forgetful)
         if met is None or arrangement is None or calls is None:
             return None

@@ -14,12 +14,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from shardwise.ir import Atom, Equation, Literal, Program, Var
+from shardwise.runtime import costs
 from shardwise.runtime.machine.lanes import Lane
-from shardwise.runtime.small.code import SMALL, Code, Shape, Value, name_of
+from shardwise.runtime.small.code import Code, Shape, Value, name_of
 from shardwise.runtime.small.forms import form_of
 from shardwise.runtime.small.loops import each, reduced, store
-
-_LARGEST = 64  # equations of one loop
 
 
 class Body:
@@ -107,13 +106,13 @@ class Body:
         rank = code.lead + out.aval.ndim
         shapes = [self.shape if a in self.waiting else code.aligned(self.value(a), rank).shape for a in eqn.inputs]
         shape = np.broadcast_shapes((1,) * code.lead + out.aval.shape, *shapes)
-        joins = self.waiting and shape == self.shape and len(self.waiting) < _LARGEST
+        joins = self.waiting and shape == self.shape and len(self.waiting) < costs.SMALL_LOOP_EQUATIONS
         if any(a in self.waiting for a in eqn.inputs) and not joins:
             self._flush()
             joins = False
         if not joins and all(self.value(a).even for a in eqn.inputs):
             self._in_register(eqn, (1,) * rank, shape)
-        elif not joins and math.prod(shape) <= SMALL:
+        elif not joins and math.prod(shape) <= costs.REGISTER_ELEMENTS:
             self._in_register(eqn, shape, shape)
         else:
             if not joins:

@@ -1,7 +1,7 @@
 """`Code`: writes one LLVM function for a small program. Values are in registers, constant, or in memory.
 
 Beside what `Lanes` writes (vectors of one width), `Code` changes its width from value to value, writes loops, and gives out
-scratch memory. A value of at most `SMALL` elements is one vector register that holds all of them, row by row.
+scratch memory. A value of at most `costs.REGISTER_ELEMENTS` is one vector register that holds all of them, row by row.
 """
 
 from __future__ import annotations
@@ -17,13 +17,10 @@ import numpy as np
 from shardwise.base.dtypes import physical
 from shardwise.ir import ShapedArray, exact_items
 from shardwise.ir.op import Emit
+from shardwise.runtime import costs
 from shardwise.runtime.loops.write import Writer
 from shardwise.runtime.machine.flow import RARE
 from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes, itemsize, scalar_text
-
-SMALL = 16  # elements that a register holds at most
-_STACK = 1 << 15  # bytes of scratch memory that may lie on the stack
-_OUTLINED = 10  # cost from which on an op that is met often becomes a function
 
 Shape = tuple[int, ...]
 
@@ -181,7 +178,7 @@ class Code(Writer):
     @property
     def scratch(self) -> int:
         """Bytes that the caller must bring: 0 where the stack will do."""
-        return self.arena if self.arena > _STACK else 0
+        return self.arena if self.arena > costs.SMALL_STACK else 0
 
     # -- forms of values -----------------------------------------------------------------------------------------------------
 
@@ -231,9 +228,15 @@ class Code(Writer):
 
     def settled(self, value: Value) -> Value:
         """`value` in a register if it is small and in memory."""
-        if value.place and value.size <= SMALL:
+        if value.place and value.size <= costs.REGISTER_ELEMENTS:
             return self.of_lane(self.lane_of(value), value.shape, value.dtype, value.size)
         return value
+
+    def memory(self, shape: Shape, dtype: str, wanted: Value | None) -> Value:
+        """Where a value that is written there goes: memory that is wanted, of that shape, or a buffer. Small ones go on to a register."""
+        if wanted is None or wanted.shape != shape or math.prod(shape) <= costs.REGISTER_ELEMENTS:
+            return self.buffer(shape, dtype)
+        return wanted
 
     def in_memory(self, value: Value) -> Value:
         """`value` in memory."""
@@ -245,7 +248,7 @@ class Code(Writer):
             text = "".join(f"\\{b:02X}" for b in data.tobytes())
             self.declare(name, f'{name} = private unnamed_addr constant [{data.nbytes} x i8] c"{text}", align 64')
             return Value(value.shape, value.dtype, place=name, steps=dense_steps(value.shape, value.itemsize))
-        one = value if value.size <= SMALL else replace(value, shape=(1,) * len(value.shape))
+        one = value if value.size <= costs.REGISTER_ELEMENTS else replace(value, shape=(1,) * len(value.shape))
         into = self.buffer(one.shape, value.dtype)
         self.write(self.lane_of(one), into.place, into.shape, into.steps)
         return into if one is value else replace(into, shape=value.shape, steps=(0,) * len(value.shape))
@@ -255,7 +258,7 @@ class Code(Writer):
     def emitted(self, op: Any, lanes: Sequence[Lane], params: Any, dtype: str) -> Lane:
         """An elementwise op of registers of the present width. A costly one that is met often becomes a function."""
         emit: Emit = op.emit
-        if emit.cost < _OUTLINED or self.met.get(op, 0) < 3:
+        if emit.cost < costs.SMALL_OUTLINED or self.met.get(op, 0) < 3:
             out = Lane(emit.write(self, *lanes, **params).ref, dtype)
         else:
             name = self._function(op, lanes, params, dtype)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardwise.ir import Branches, Equation, Loop, Program, Var, region_of
+from shardwise.runtime import costs
 from shardwise.runtime.machine.lanes import TYPES, Lane
-from shardwise.runtime.small.code import SMALL, Code, Shape, Value, lane_kind, name_of
+from shardwise.runtime.small.code import Code, Shape, Value, lane_kind, name_of
 from shardwise.runtime.small.cost import cost
 from shardwise.runtime.small.in_place import carry_updates
 from shardwise.runtime.small.leads import carry_shapes, out_leads
@@ -25,9 +26,6 @@ from shardwise.runtime.small.moves import as_index
 
 if TYPE_CHECKING:
     from shardwise.runtime.small.body import Body
-
-_POLL_EVERY = 1 << 22  # cost between two looks at signals
-_POLLED = 1 << 26  # cost of a loop in which signals are looked at
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +73,7 @@ class _Carry:
 
 def _carry(code: Code, value: Value, shape: Shape, chain: tuple[Var, ...], into: Value | None) -> _Carry:
     value = code.aligned(value, len(shape))
-    if math.prod(shape) <= SMALL:
+    if math.prod(shape) <= costs.REGISTER_ELEMENTS:
         lane = code.lane_of(value, shape)
         return _Carry(code.of_lane(lane, shape, value.dtype, math.prod(shape)), ())
     if chain:
@@ -294,7 +292,7 @@ def _branches(
     ]
     made: list[Value | None] = []
     for shape, v, into in zip(shapes, eqn.outputs, wanted, strict=True):
-        if math.prod(shape) <= SMALL:
+        if math.prod(shape) <= costs.REGISTER_ELEMENTS:
             made.append(None)
         else:
             made.append(into if into is not None and into.shape == shape else code.buffer(shape, name_of(v.aval)))
@@ -326,6 +324,6 @@ def _branches(
 def _poll_every(body: Program, length: int | None) -> int:
     """In which rounds of a loop signals are looked at: every so many, a power of two; 0 for none."""
     once = cost(body) + 1
-    if length is not None and length * once < _POLLED:
+    if length is not None and length * once < costs.POLL_FROM:
         return 0
-    return 1 << max(0, int(math.log2(max(1.0, _POLL_EVERY / once))))
+    return 1 << max(0, int(math.log2(max(1.0, costs.POLL_EVERY / once))))

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from shardwise.ir import Branches, Equation, Loop, Op, Program, SmallForm, Var, region_of
+from shardwise.runtime import costs
 from shardwise.runtime.fused.space import fits
 from shardwise.runtime.machine.lanes import TYPES
 from shardwise.runtime.small import control, moves
 from shardwise.runtime.small.code import name_of
 from shardwise.runtime.small.in_place import carry_updates
-
-LARGEST = 1 << 14  # elements of a value; beyond, loops that threads share do better
-LARGEST_TOUCHED = 1 << 18  # of one that a loop updates where it lies; it is copied once
 
 
 def form_of(op: Op) -> SmallForm | None:
@@ -47,14 +45,14 @@ def writable(eqn: Equation, devices: int, in_place: bool = False) -> bool:
 
 def _modest(eqn: Equation, form: SmallForm | None, devices: int) -> bool:
     """Whether dtypes are known to the op's emitter, and results are small."""
-    if any(v.aval.size * devices > LARGEST for v in eqn.outputs):
+    if any(v.aval.size * devices > costs.SMALL_LARGEST for v in eqn.outputs):
         return False
     if form is not None:
         return True
     fold, emit = eqn.op.fold, eqn.op.emit
     if fold is not None:
         x, axes = eqn.inputs[0].aval, eqn.params["axes"]
-        if x.size * devices > LARGEST or eqn.params.get("sum_axes") or (fold.positions and len(axes) != 1):
+        if x.size * devices > costs.SMALL_LARGEST or eqn.params.get("sum_axes") or (fold.positions and len(axes) != 1):
             return False
         return fits(x, fold.kinds)
     assert emit is not None
@@ -83,7 +81,7 @@ def _carry_fits(loop: Loop, devices: int) -> bool:
     body, first = loop.body, loop.num_consts
     touched = {v for chain in carry_updates(loop, devices) for v in chain}  # in windows only
     for v in (*body.inputs[first : first + loop.num_carry], *body.outputs):
-        if v.aval.size * devices > (LARGEST_TOUCHED if v in touched else LARGEST):
+        if v.aval.size * devices > (costs.SMALL_LARGEST_UPDATED if v in touched else costs.SMALL_LARGEST):
             return False
     return all(_body_fits(p, devices, touched) for p in loop.programs)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardwise.ir import Equation, Literal, Loop, Program, Var, region_of
-from shardwise.runtime.small.code import SMALL
+from shardwise.runtime import costs
 
 
 def updates(body: Program, before: Sequence[Var], after: Sequence[object], devices: int = 1) -> list[tuple[Var, ...]]:
@@ -73,5 +73,5 @@ def _copies(eqn: Equation, x: Var, devices: int) -> bool:
     """Whether the equation only takes elements out of `x`, to memory or registers of their own."""
     if any(a is x for a in eqn.inputs[1:] if not isinstance(a, Literal)):
         return False
-    small = eqn.outputs[0].aval.size * devices <= SMALL
+    small = eqn.outputs[0].aval.size * devices <= costs.REGISTER_ELEMENTS
     return eqn.op.extracts == "copies" or (eqn.op.extracts == "window" and small)

@@ -17,6 +17,7 @@ import numpy as np
 from shardwise.base.dtypes import physical
 from shardwise.ir import Loop, Program, ShapedArray, define_op, region_of, subprograms
 from shardwise.ir.op import Params, Types
+from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.loops.function import module as module_of
@@ -28,8 +29,6 @@ from shardwise.runtime.small.body import Body
 from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, dense_steps, name_of
 from shardwise.runtime.small.cost import cost
 from shardwise.runtime.small.leads import out_leads
-
-_LONG = 1e5  # cost from which on other threads of Python may run
 
 # Where a tuple's items begin, and an array's fields: its data, type and flags (C order 1, aligned 0x100), and the type's byte order.
 _ITEMS = tuple.__basicsize__
@@ -155,7 +154,7 @@ def module(program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], 
     target = llvm.target()
     code = Code(lead, target.bytes, target.wide)
     code.met = _met(program)
-    long = cost(program) >= _LONG or _endless(program)
+    long = cost(program) >= costs.SMALL_UNLOCKED or _endless(program)
     arrays = len(inputs) + len(outputs)
     for k in range(arrays):
         code.line(f"%array{k} = load ptr, ptr {code.moved('%given', 1, _ITEMS + 8 * k)}, align 8")

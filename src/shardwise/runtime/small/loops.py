@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardwise.ir import Equation, Fold, Op
+from shardwise.runtime import costs
 from shardwise.runtime.fused.space import fits
 from shardwise.runtime.machine.lanes import Lane
-from shardwise.runtime.small.code import SMALL, Code, Shape, Value, dense_steps, name_of
+from shardwise.runtime.small.code import Code, Shape, Value, dense_steps, name_of
 
 if TYPE_CHECKING:
     from shardwise.runtime.small.body import Body
@@ -82,7 +83,7 @@ def pointwise(
     """`write` of operands of one rank, which broadcast; in `into`, if that is given, which shares no memory with them."""
     shape: Shape = np.broadcast_shapes(*[v.shape for v in operands])
     n = math.prod(shape)
-    if n > SMALL:
+    if n > costs.REGISTER_ELEMENTS:
         into = code.buffer(shape, dtype) if into is None else into
         each(code, shape, operands, lambda lanes: [write(lanes)], [into])
         return into
@@ -117,7 +118,7 @@ def running(
     if n == 1:
         return [x]
     x = code.in_memory(x)
-    into = code.buffer(x.shape, x.dtype) if into is None or into.shape != x.shape or x.size <= SMALL else into
+    into = code.memory(x.shape, x.dtype, into)
 
     def row(value: Value, i: str) -> Value:
         shape, steps = (v[:axis] + v[axis + 1 :] for v in (value.shape, value.steps))
@@ -152,7 +153,7 @@ def running(
 def store(code: Code, value: Value, into: Value) -> None:
     """Copy `value`, broadcast to the shape of `into`, there."""
     value = code.aligned(value, len(into.shape))
-    if into.size <= SMALL:
+    if into.size <= costs.REGISTER_ELEMENTS:
         lane = code.lane_of(value, into.shape)
         code.write(Lane(lane.ref, into.dtype), into.place, into.shape, into.steps)
     else:
@@ -202,7 +203,7 @@ def reduced(code: Code, eqn: Equation, x: Value, into: Value | None) -> Value:
     axes = tuple(a + code.lead for a in eqn.params["axes"])
     kept = tuple(d for d in range(len(x.shape)) if d not in axes)
     shape = tuple(x.shape[d] for d in kept)
-    if x.size <= SMALL:
+    if x.size <= costs.REGISTER_ELEMENTS:
         lane = _in_register(code, fold, code.settled(x), (*axes, *kept), math.prod(shape), out)
         return code.of_lane(lane, shape, out)
     into = code.buffer(shape, out) if into is None else into

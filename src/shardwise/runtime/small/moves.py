@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardwise.ir import Equation, Literal
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine.lanes import Lane
-from shardwise.runtime.small.code import SMALL, Code, Shape, Unwritable, Value, name_of
+from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, name_of
 from shardwise.runtime.small.loops import dense, store
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def viewed(code: Code, x: Value, kernel: Kernel) -> list[Value]:
         return [replace(x, shape=shape) for shape in shapes]
     if x.lane is not None:
         numbers = _listed(kernel(np.arange(x.size).reshape(x.shape)))
-        if all(a.size <= SMALL for a in numbers):
+        if all(a.size <= costs.REGISTER_ELEMENTS for a in numbers):
             return [_picked(code, x, a) for a in numbers]
         x = code.in_memory(x)
     found = _in_place(x, kernel)
@@ -112,7 +113,7 @@ def joined(
     code: Code, shape: Shape, dtype: str, parts: Sequence[Value], places: Sequence[Kernel], into: Value | None
 ) -> Value:
     """A value of that shape whose parts, as `places` cut them out, are `parts`; later ones lie over earlier ones."""
-    if math.prod(shape) > SMALL:
+    if math.prod(shape) > costs.REGISTER_ELEMENTS:
         into = code.buffer(shape, dtype) if into is None or into.shape != shape else into
         for part, cut in zip(parts, places, strict=True):
             (target,) = _in_place(into, cut) or [None]
@@ -211,7 +212,7 @@ def dynamic_update(body: Body, eqn: Equation, values: Sequence[Value], wanted: W
     code, into, (x, update, *starts) = body.code, wanted[0], values
     lead = np.broadcast_shapes(x.shape[: code.lead], update.shape[: code.lead])
     shape = lead + x.shape[code.lead :]
-    into = code.buffer(shape, x.dtype) if into is None or into.shape != shape or math.prod(shape) <= SMALL else into
+    into = code.memory(shape, x.dtype, into)
     if (x.place, x.steps) != (into.place, into.steps):
         store(code, x, into)
     store(code, update, _window(code, into, starts, lead + update.shape[code.lead :], eqn.params["wrap"]))

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardwise.ir import Equation
+from shardwise.runtime import costs
 from shardwise.runtime.machine.lanes import Lane
-from shardwise.runtime.small.code import SMALL, Code, Shape, Value, name_of
+from shardwise.runtime.small.code import Code, Shape, Value, name_of
 from shardwise.runtime.small.loops import store
 from shardwise.runtime.small.moves import Wanted
 
 if TYPE_CHECKING:
     from shardwise.runtime.small.body import Body
 
-LARGEST = 1 << 21  # multiplications of a product that is written out
 _ROWS = 4  # of the result in a tile
 
 
@@ -47,7 +47,7 @@ def product_fits(eqn: Equation, devices: int) -> bool:
     depth = 1
     for d in params["dimension_numbers"][0][0]:
         depth *= eqn.inputs[0].aval.shape[d]
-    return eqn.outputs[0].aval.size * depth * devices <= LARGEST
+    return eqn.outputs[0].aval.size * depth * devices <= costs.SMALL_PRODUCT
 
 
 def product(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
@@ -65,13 +65,13 @@ def product(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) 
     shape = loops + kept[0] + kept[1]
     m, n = math.prod(kept[0]), math.prod(kept[1])
     k = math.prod(values[0].shape[d] for d in turned[0][2])
-    if math.prod(loops) == 1 and max(m * k, k * n, m * n) <= SMALL:
+    if math.prod(loops) == 1 and max(m * k, k * n, m * n) <= costs.REGISTER_ELEMENTS:
         rows = [
             np.arange(v.size).reshape(v.shape).transpose([*b, *f, *c]).reshape(-1, k)
             for v, (b, f, c) in zip(values, turned, strict=True)
         ]
         return [code.of_lane(_in_registers(code, values, rows, dtype), shape, dtype, m * n)]
-    target = code.buffer(shape, dtype) if into is None or into.shape != shape or math.prod(shape) <= SMALL else into
+    target = code.memory(shape, dtype, into)
     steps = _result_steps(target, len(loops), len(kept[0]))
     made = target
     if steps is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,21 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardwise.ir import Equation
+from shardwise.runtime import costs
 from shardwise.runtime.fused.space import fits
 from shardwise.runtime.machine.lanes import Lane
-from shardwise.runtime.small.code import SMALL, Code, Shape, Value
+from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.moves import Wanted
 
 if TYPE_CHECKING:
     from shardwise.runtime.small.body import Body
 
-LARGEST = 1 << 17  # multiplications of systems that are written out; LAPACK's blocks do better beyond
-
 
 def systems_fit(eqn: Equation, devices: int) -> bool:
     """Whether the systems are small ones of floats."""
     a, b = (v.aval for v in eqn.inputs)
-    return fits(b, "w") and b.size * a.shape[-1] * devices <= LARGEST
+    return fits(b, "w") and b.size * a.shape[-1] * devices <= costs.SMALL_SYSTEMS
 
 
 def triangular_solve(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
@@ -32,8 +30,7 @@ def triangular_solve(body: Body, eqn: Equation, values: Sequence[Value], wanted:
     code, into, params = body.code, wanted[0], eqn.params
     a, b = (code.in_memory(v) for v in values)
     shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) + b.shape[-2:]
-    reuses = into is not None and into.shape == shape and math.prod(shape) > SMALL
-    x = into if reuses and into is not None else code.buffer(shape, b.dtype)
+    x = code.memory(shape, b.dtype, into)
     transposed, lower, sides = params["transpose"], params["lower"], (b, x)
     if not params["left"]:  # the transposes of both sides
         transposed, sides = not transposed, (turned(b), turned(x))

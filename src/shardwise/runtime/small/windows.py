@@ -15,7 +15,7 @@ import numpy as np
 from shardwise.ir import Equation, Var
 from shardwise.ir.op import find_op
 from shardwise.runtime.fused.space import fits
-from shardwise.runtime.small.code import SMALL, Code, Shape, Value
+from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.loops import pointwise, store
 from shardwise.runtime.small.moves import Wanted, as_index, viewed
 
@@ -29,7 +29,7 @@ def gather(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, f
     numbers, sizes = params["dimension_numbers"], tuple(params["slice_sizes"])
     x, indices = code.in_memory(values[0]), values[1]
     shape = x.shape[:lead] + eqn.outputs[0].aval.shape
-    into = code.buffer(shape, x.dtype) if into is None or into.shape != shape or math.prod(shape) <= SMALL else into
+    into = code.memory(shape, x.dtype, into)
     rank = len(shape) - lead
     batch = [d + lead for d in range(rank) if d not in numbers.offset_dims]
     window = [*range(lead), *(d + lead for d in numbers.offset_dims)]
@@ -74,7 +74,7 @@ def scatter(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted, 
     numbers = params["dimension_numbers"]
     x, indices, updates = values[0], values[1], code.in_memory(values[2])
     shape = np.broadcast_shapes(x.shape[:lead], updates.shape[:lead]) + x.shape[lead:]
-    into = code.buffer(shape, x.dtype) if into is None or into.shape != shape or math.prod(shape) <= SMALL else into
+    into = code.memory(shape, x.dtype, into)
     if (x.place, x.steps) != (into.place, into.steps):
         store(code, x, into)
     rank = len(updates.shape) - lead

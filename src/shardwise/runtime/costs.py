@@ -1,0 +1,73 @@
+"""What pays on the machine: each size from which another way of computing is taken, with the measurement or the reason that gave it.
+
+Comes in: nothing. Goes out: constants, which passes and kernels read when they decide, so that each decision stands in one place.
+Times are of one core of a Xeon with AVX-512; `benchmarks/thresholds.py` takes those again that are marked with the name of its table.
+Constants that are no decision (layouts of records, timeouts, limits of formats) stay where they are used, as do those of a single op.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# -- programs over small values (runtime.small) --------------------------------------------------------------------------------
+
+# Equations from which a region is compiled. A call of NumPy takes 0.25 us, a small program 0.65 us however many equations it has, but
+# some 5 ms to compile: at 8 equations it saves 1.5 us of 2.2 a call (small_ops).
+SMALL_FEWEST: Final = 8
+# The same in the body of a loop, which runs often: 4 equations take twice the time of a small program (small_ops).
+SMALL_FEWEST_IN_LOOPS: Final = 4
+# Equations of a region: a bound of what LLVM holds at once; its time grows with the text, 0.03 ms an equation.
+SMALL_REGION: Final = 300
+# Elements of a value on all devices. Fused loops begin there, and take as long: 58 us for nine equations of 16384 elements, where NumPy
+# took 93 us for 4096 and a small program 15; beyond, threads share fused loops, and small programs have one (small_elements).
+SMALL_LARGEST: Final = 1 << 14
+# Elements of a value that a loop updates in its own memory: it is copied once, not in each round.
+SMALL_LARGEST_UPDATED: Final = 1 << 18
+# Multiplications of a product: up to matrices of 128 rows the code takes as long as the library's; of 160, 74 us and 58 (small_products).
+SMALL_PRODUCT: Final = 1 << 21
+# Multiplications of triangular systems: up to here substitution takes a sixth to half of the time of LAPACK's blocks, whose call alone
+# takes 4.2 us; at 2 million they meet (small_systems).
+SMALL_SYSTEMS: Final = 1 << 17
+# Elements of a value in a register: one vector of AVX-512 holds 16 of float32; wider ones are taken apart by LLVM, at a cost in text.
+REGISTER_ELEMENTS: Final = 16
+# Elementwise equations of one loop: with more, values no longer fit into registers.
+SMALL_LOOP_EQUATIONS: Final = 64
+# Cost, relative to an addition, from which an op that occurs three times or more becomes a function of its own, so that its text stands
+# there once.
+SMALL_OUTLINED: Final = 10
+# Bytes of scratch memory on the stack, of which a thread of Python may have little; more comes with the call.
+SMALL_STACK: Final = 1 << 15
+# Additions, tens of microseconds, from which other threads of Python may run meanwhile: to hand over their lock takes time, too.
+SMALL_UNLOCKED: Final = 1e5
+# Additions between two looks at signals: a millisecond, so that Ctrl-C is felt at once and the looks are not.
+POLL_EVERY: Final = 1 << 22
+# Additions of a loop that looks at signals at all: shorter ones end within tens of milliseconds.
+POLL_FROM: Final = 1 << 26
+
+# -- groups in one loop over memory (runtime.fused) ------------------------------------------------------------------------------
+
+# Elements on all devices from which a fused loop pays: at 4096, three equations take NumPy 3.6 us and a loop 4.6; at 16384, 9.6 and 5.7
+# (fused_elements).
+FUSED_FEWEST: Final = 1 << 14
+# Equations of a group: beyond, values no longer fit into registers.
+FUSED_GROUP: Final = 96
+
+# -- products (runtime.products) -------------------------------------------------------------------------------------------------
+
+# Bytes of a product's result from which panels pay: a smaller one stays in the cache until the group after it reads it.
+PANELS_FROM: Final = 1 << 20
+# What is laid out anew for a panel, in elements per element of the panel: where it is more, a product loses more in panels than it wins.
+PANELS_DEEPEST: Final = 0.6
+# The same where a product follows as well, which wins, too.
+PANELS_DEEPEST_FOLLOWED: Final = 1.5
+# Panels' sizes: a product whose least panel is larger is left alone, since a panel has to stay in the cache.
+PANELS_HIGHEST: Final = 4
+# Elements on all devices from which products of 16-bit floats are spelled out: a result of that many fills `PANELS_FROM` in float32.
+WIDE_PRODUCTS_FROM: Final = PANELS_FROM // 4
+
+# -- moves between layouts (passes.reshard) ---------------------------------------------------------------------------------------
+
+# Layouts looked at before settling for gather-then-slice: with eight axes a layout takes 1.6 ms, the whole search 7 s.
+RESHARD_LAYOUTS: Final = 4000
+# Axes on one dim up to which every order is tried: 24 orders of four.
+RESHARD_ORDERED_AXES: Final = 4
