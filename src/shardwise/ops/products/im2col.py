@@ -16,6 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from shardwise.base.dtypes import issubdtype
 from shardwise.ops.elementwise.casts import cast
 from shardwise.ops.products.conv_geometry import ConvDimensionNumbers, Pads, dilated, window_count
+from shardwise.ops.products.direct_conv import direct
 from shardwise.ops.products.few_places import few_places
 from shardwise.ops.products.gemm import compute_dtype, exact_dtype, wrapped
 from shardwise.runtime.machine.threads import helpers, in_runs, thread_count
@@ -218,6 +219,10 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
         return _by_taps(
             as_strided(x, (*x.shape[: nb + 2], *counts, *taps), (*own, *moved, *inner)), w, out, nb, features_last
         )
+    if not batch and groups == 1 and prod(taps) > 1:
+        to = out[..., 0, :] if features_last else out[:, 0]
+        if direct(x[0], w[0], to, counts, moved, inner, features_last):
+            return out
     depth = channels * prod(taps)
     if features_last:  # batch, group, N, counts | taps, C
         view = as_strided(
@@ -238,7 +243,7 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
     whole = prod(taps) == 1  # nothing is repeated: the windows may be a view
     samples = n if whole else max(1, CHUNK // each)
     samples = min(samples, -(-n // (2 * threads))) if threads > 1 else samples
-    rows = counts[0] if samples > 1 or whole else max(1, CHUNK * counts[0] // each)
+    rows = counts[0] if samples > 1 or whole else -(-counts[0] // -(-each // CHUNK))  # equal parts
     row_dim = nb + 2 + (0 if features_last else 1 + space)
 
     def multiply(i: int, r: int) -> None:
@@ -247,7 +252,7 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
         piece = view[(*part, *[slice(None)] * (row_dim - nb - 2), slice(r, r + rows))]
         to = target[(*part, *([] if features_last else [slice(None)]), slice(r, r + rows))]
         if features_last:
-            columns = _rows(piece, nb + 1, space, depth)
+            columns = _rows(piece, nb + 1, space, depth, whole or space == 1)
             to = to.reshape(*to.shape[: nb + 1], columns.shape[-2], features)
             # Windows along one dim may be a view whose rows overlap: of these, every so many that do not are a matrix.
             step, size = columns.strides[-2:]
@@ -255,7 +260,9 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
             for k in range(min(apart, columns.shape[-2])):
                 matmul(columns[..., k::apart, :], weights, to[..., k::apart, :], 1)
         else:
-            columns = piece.reshape(*piece.shape[: nb + 2], depth, prod(piece.shape[row_dim:]))
+            columns = _laid_out(
+                piece, (*piece.shape[: nb + 2], depth, prod(piece.shape[row_dim:])), whole or space == 1
+            )
             matmul(weights, columns, to.reshape(*to.shape[: nb + 2], features, columns.shape[-1]), 1)
 
     places = iter([(i, r) for i in range(0, n, samples) for r in range(0, counts[0], rows)])
@@ -263,14 +270,25 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
     return out
 
 
-def _rows(piece: NDArray, front: int, space: int, depth: int) -> NDArray:
+def _rows(piece: NDArray, front: int, space: int, depth: int, may_view: bool) -> NDArray:
     """Windows (front dims, N, counts, taps, C) as matrices with a window per row."""
     rows = prod(piece.shape[front : front + 1 + space])
     if piece.shape[-1] >= _FEW or depth == piece.shape[-1]:
-        return piece.reshape(*piece.shape[:front], rows, depth)
+        return _laid_out(piece, (*piece.shape[:front], rows, depth), may_view)
     # Few channels make short runs to copy: then copy with the places innermost, and let BLAS read it transposed.
     last = (*range(front + 1 + space, piece.ndim), *range(front, front + 1 + space))
-    return piece.transpose(*range(front), *last).reshape(*piece.shape[:front], depth, rows).swapaxes(-1, -2)
+    return _laid_out(piece.transpose(*range(front), *last), (*piece.shape[:front], depth, rows), may_view).swapaxes(
+        -1, -2
+    )
+
+
+def _laid_out(windows: NDArray, shape: Ints, may_view: bool) -> NDArray:
+    """`windows` with another shape: a view, if there may be one, or a copy in memory of the pool, which costs no page faults."""
+    if may_view:
+        return windows.reshape(shape)
+    out = pool.empty(shape, windows.dtype)
+    np.copyto(out.reshape(windows.shape), windows)
+    return out
 
 
 def _by_taps(view: NDArray, w: NDArray, out: NDArray, nb: int, features_last: bool) -> NDArray:

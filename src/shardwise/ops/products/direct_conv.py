@@ -1,0 +1,196 @@
+"""Convolutions in machine code that read the windows where they lie, without laying them out as matrices.
+
+Comes in: a padded operand and a kernel, as `im2col` arranges them. Goes out: the result, or None where matrix products do better.
+A tile of the result stays in registers while it goes through all taps and channels.
+
+| features | a vector holds | a number for all lanes |
+|---|---|---|
+| last | features of the kernel | the operand's element at a place |
+| first | neighbouring places of the operand | the kernel's element of a feature |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.caches import recent
+from shardwise.runtime.loops.call import Loop
+from shardwise.runtime.loops.function import Function, lanes_of
+from shardwise.runtime.machine.lanes import Lane, itemsize
+from shardwise.runtime.machine.llvm import available, target
+from shardwise.runtime.machine.threads import thread_count
+
+NDArray = np.ndarray[Any, Any]
+Ints = tuple[int, ...]
+
+_LEAST = 1 << 20  # multiplications
+_KERNEL = 1 << 20  # bytes of the kernel for a block of features, which should stay in the cache of second level
+_FEWEST = 4  # channels
+_SHORTEST = 6  # places in a row, so that enough sums are independent of each other
+_UNITS = 4  # of work per thread, at least
+_SUMS = 24, 12  # vectors of sums in registers: with 32 registers, and with 16
+
+
+def direct(
+    x: NDArray, w: NDArray, out: NDArray, counts: Ints, moved: Sequence[int], inner: Sequence[int], features_last: bool
+) -> bool:
+    """Write the products of windows of `x` with `w` into `out`; False where this is not the way to do it.
+
+    `x` is (N, space, C) or (N, C, space), `w` (O, C, taps), `out` (N, counts, O) or (N, O, counts), and contiguous. `moved` and `inner`
+    are bytes in `x` between places of the window, and between its taps.
+    """
+    features, channels, *taps = w.shape
+    dtype, size = x.dtype.name, x.itemsize
+    if dtype not in ("float32", "float64") or not available():
+        return False
+    lanes = lanes_of(dtype)
+    row, depth = counts[-1], channels * prod(taps)
+    work = len(x) * prod(counts) * features * depth
+    if work < _LEAST or features < lanes or channels < _FEWEST or depth * 2 * lanes * size > _KERNEL:
+        return False
+    if x.strides[-1] != size if features_last else moved[-1] != size:
+        return False
+    if row < (_SHORTEST if features_last else lanes):
+        return False
+    offsets, lines = _offsets(tuple(taps), tuple(inner)), _offsets(counts[:-1], tuple(moved[:-1]))
+    if features_last:
+        whole = -(-features // lanes) * lanes
+        kernel = np.zeros((*taps, channels, whole), x.dtype)
+        kernel[..., :features] = w.transpose(*range(2, w.ndim), 1, 0)
+        loop, blocks = _features_last(dtype, len(offsets), channels, features, len(lines), row, moved[-1], x.strides[0])
+    else:
+        kernel = np.ascontiguousarray(w.transpose(1, *range(2, w.ndim), 0))
+        loop, blocks = _features_first(
+            dtype, len(offsets), channels, features, len(lines), row, x.strides[1], x.strides[0]
+        )
+    threads = thread_count()
+    parts = min(len(lines), max(1, _UNITS * threads // (len(x) * blocks)))
+    loop(len(x) * blocks * parts, (parts, -(-len(lines) // parts)), (x, kernel, out, offsets, lines), threads)
+    return True
+
+
+@recent(512)
+def _offsets(sizes: Ints, steps: Ints) -> NDArray:
+    """How many bytes each of the places lies behind the first, row by row."""
+    places = np.indices(sizes, np.int64).reshape(len(sizes), prod(sizes))
+    return np.array(steps, np.int64) @ places
+
+
+def _most() -> int:
+    return _SUMS[0] if target().wide else _SUMS[1]
+
+
+@recent(128)
+def _features_last(
+    dtype: str, taps: int, channels: int, features: int, lines: int, row: int, step: int, sample: int
+) -> tuple[Loop, int]:
+    """Unit: some lines of a block of features of a sample. Goes out also: how many blocks there are."""
+    width, size = lanes_of(dtype), itemsize(dtype)
+    vectors = -(-features // width)
+    wide = next(n for n in (2, 3, 1) if vectors % n == 0)
+    blocks, block, whole = vectors // wide, wide * width, vectors * width
+    tiles = -(-row // (_most() // wide))
+    most = -(-row // tiles)
+    long = most * (row - tiles * (most - 1))  # places in tiles of `most`; the others have one less
+
+    def body(w: Function, unit: str) -> None:
+        number, place, begin, end = _unit(w, unit, blocks, lines)
+        first = w.integer("mul", place, block)
+        x, out = w.moved("%x", number, sample), w.moved("%out", number, lines * row * features * size)
+        kernel, into = w.element("%kernel", first, dtype), w.element(out, first, dtype)
+        masks: list[str | None] = [None] * wide
+        if features % width:
+            rest = w.integer("sub", features, first)
+            masks = [w.below(w.integer("sub", rest, v * width)) for v in range(wide)]
+
+        def line(i: str, _: list[str]) -> None:
+            source = _at(w, x, "%lines", i)
+            target = w.moved(into, i, row * features * size)
+            w.loop(0, long, lambda place, _: tile(source, target, place, most), step=most)
+            w.loop(long, row, lambda place, _: tile(source, target, place, most - 1), step=most - 1)
+
+        def tile(source: str, target: str, place: str, n: int) -> None:
+            here, there = w.moved(source, place, step), w.moved(target, place, features * size)
+
+            def tap(t: str, sums: list[Lane]) -> list[Lane]:
+                given, factors = _at(w, here, "%offsets", t), w.moved(kernel, t, channels * whole * size)
+
+                def channel(c: str, sums: list[Lane]) -> list[Lane]:
+                    row_of = w.moved(factors, c, whole * size)
+                    right = [w.load(w.moved(row_of, v, width * size), dtype) for v in range(wide)]
+                    at = w.element(given, c, dtype)
+                    left = [w.scalar(w.moved(at, r, step), dtype) for r in range(n)]
+                    return [w.fma(left[i // wide], right[i % wide], s) for i, s in enumerate(sums)]
+
+                return w.accumulate(0, channels, channel, sums)
+
+            sums = w.accumulate(0, taps, tap, [w.constant(0, dtype)] * (n * wide))
+            for i, s in enumerate(sums):
+                at = w.moved(w.moved(there, i // wide, features * size), i % wide, width * size)
+                w.store(s, at, masks[i % wide])
+
+        w.loop(begin, end, line, occurs=False)
+
+    return Loop(("parts", "span"), ("x", "kernel", "out", "offsets", "lines"), width, body), blocks
+
+
+@recent(128)
+def _features_first(
+    dtype: str, taps: int, channels: int, features: int, lines: int, row: int, step: int, sample: int
+) -> tuple[Loop, int]:
+    """The same with features in front of space; `step`: bytes from channel to channel. Blocks may overlap."""
+    width, size = lanes_of(dtype), itemsize(dtype)
+    wide = 2 if row >= 2 * width else 1
+    blocks = -(-features // (_most() // wide))
+    block = -(-features // blocks)
+
+    def body(w: Function, unit: str) -> None:
+        number, place, begin, end = _unit(w, unit, blocks, lines)
+        first = w.least(w.integer("mul", place, block), features - block)
+        x = w.moved("%x", number, sample)
+        out = w.moved(w.moved("%out", number, features * lines * row * size), first, lines * row * size)
+        kernel = w.element("%kernel", first, dtype)
+
+        def line(i: str, _: list[str]) -> None:
+            source, target = _at(w, x, "%lines", i), w.moved(out, i, row * size)
+            w.row(
+                row, lambda place: tile(w.element(source, place, dtype), w.element(target, place, dtype)), wide * width
+            )
+
+        def tile(here: str, there: str) -> None:
+            def channel(c: str, sums: list[Lane]) -> list[Lane]:
+                given, factors = w.moved(here, c, step), w.moved(kernel, c, taps * features * size)
+
+                def tap(t: str, sums: list[Lane]) -> list[Lane]:
+                    at, column = _at(w, given, "%offsets", t), w.moved(factors, t, features * size)
+                    right = [w.load(w.moved(at, v, width * size), dtype) for v in range(wide)]
+                    left = [w.scalar(w.moved(column, o, size), dtype) for o in range(block)]
+                    return [w.fma(left[i // wide], right[i % wide], s) for i, s in enumerate(sums)]
+
+                return w.accumulate(0, taps, tap, sums)
+
+            sums = w.accumulate(0, channels, channel, [w.constant(0, dtype)] * (block * wide))
+            for i, s in enumerate(sums):
+                w.store(s, w.moved(w.moved(there, i // wide, lines * row * size), i % wide, width * size))
+
+        w.loop(begin, end, line, occurs=False)
+
+    return Loop(("parts", "span"), ("x", "kernel", "out", "offsets", "lines"), width, body), blocks
+
+
+def _unit(w: Function, unit: str, blocks: int, lines: int) -> tuple[str, str, str, str]:
+    """A unit's sample, its block of features, and where its lines begin and end."""
+    part, rest = w.integer("urem", unit, "%parts"), w.integer("udiv", unit, "%parts")
+    begin = w.integer("mul", part, "%span")
+    end = w.least(w.integer("add", begin, "%span"), lines)
+    return w.integer("udiv", rest, blocks), w.integer("urem", rest, blocks), begin, end
+
+
+def _at(w: Function, place: str, table: str, index: str) -> str:
+    """The address that lies so many bytes on as a table says."""
+    offset = w.value(f"load i64, ptr {w.element(table, index, 'int64')}, align 8")
+    return w.moved(place, offset, 1)
