@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.base.dtypes import default_dtype
 from shardwise.ir import Array, Tracer
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -243,7 +244,10 @@ class ufunc:
         return self._loop(step, x, (columns, updates))[0]  # one after the other: an index may occur again
 
     def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
-        """`reduce` over slices: from each of `indices` to the next one, or one element where that is no slice."""
+        """The function folded over slices, in order: from each of `indices` to the next one, or one element where that is no slice.
+
+        Without a `dtype` the result has that of `a`.
+        """
         self._binary("reduceat")
         no_out(f"{self.__name__}.reduceat", out)
         x = array(f"{self.__name__}.reduceat", a)
@@ -254,33 +258,28 @@ class ufunc:
                 f"{self.__name__}.reduceat takes a 1-d array of integer indices, got shape {starts.shape} "
                 f"of {starts.dtype}."
             )
-        if isinstance(starts, Tracer):
-            return self._reduce_between(x, starts, axis, requested(f"{self.__name__}.reduceat", dtype))
-        known = concrete(starts, f"indices of {self.__name__}.reduceat")
-        pieces = []
-        for start, stop in zip(known, [*known[1:], x.shape[axis]], strict=True):
-            piece = lax.slice_in_dim(x, int(start), max(int(stop), int(start) + 1), axis=axis)
-            pieces.append(self.reduce(piece, axis, dtype, keepdims=True))
-        return lax.concatenate(pieces, axis)
-
-    def _reduce_between(self, x: Array, starts: Array, axis: int, dtype: Any) -> Array:
-        """`reduceat` where `starts` are traced: each step joins one element along `axis` to the slices that hold it."""
-        like = self.reduce(lax.slice_in_dim(x, 0, 1, axis=axis), axis, dtype)
-        x = as_array(astype(x, like.dtype))
+        dtype = requested(f"{self.__name__}.reduceat", dtype) or x.dtype
         size = x.shape[axis]
+        longest = size
+        if not isinstance(starts, Tracer):
+            known = concrete(starts, "indices of reduceat").astype(np.int64)
+            longest = max(0, min(size, int((np.append(known[1:], size) - np.maximum(known, -1)).max(initial=0)) - 1))
+        x, starts = as_array(astype(x, dtype)), as_array(astype(starts, default_dtype("i")))
         stops = lax.concatenate([starts[1:], lax.full((1,), size, starts.dtype)], 0)  # type: ignore[index]
-        shape = tuple(starts.shape[0] if d == axis else 1 for d in range(x.ndim))
+        stops = lax.min(stops, lax.full((), size, starts.dtype))
         result = take(x, starts, axis)
-        starts, stops = lax.reshape(starts, shape), lax.reshape(stops, shape)
+        before = lax.max(
+            starts, lax.full((), -1, starts.dtype)
+        )  # a negative index counts from the end, its slice from the first
+        shape = tuple(starts.shape[0] if d == axis else 1 for d in range(x.ndim))
 
-        def joined(k: Any, result: Any) -> Any:
-            item = lax.dynamic_index_in_dim(x, k, axis)
-            k = lax.convert_element_type(k, starts.dtype)
-            inside = lax.bitwise_and(lax.gt(k, starts), lax.lt(k, stops))
-            new = as_array(astype(self._call(result, item), x.dtype))
-            return lax.select(broadcast_to_shape(inside, result.shape), new, result)
+        def joined(step: Any, result: Any) -> Any:
+            """`result` with the next element of each slice that has one: in order, for functions that are not associative."""
+            place = lax.add(before, lax.convert_element_type(step, starts.dtype))
+            new = as_array(astype(self._call(result, take(x, place, axis, mode="clip")), dtype))
+            return lax.select(broadcast_to_shape(lax.reshape(lax.lt(place, stops), shape), result.shape), new, result)
 
-        return lax.fori_loop(0, size, joined, result)
+        return lax.fori_loop(1, longest + 1, joined, result)
 
     def outer(self, A: Any, B: Any, /) -> Array:
         """The function applied to each pair of an element of `A` and one of `B`: shape ``A.shape + B.shape``."""

@@ -317,3 +317,15 @@ def test_called_eagerly_a_function_gets_arrays_as_when_traced(kind: str) -> None
 def test_without_a_rule_a_custom_vmap_raises_also_where_nothing_is_mapped() -> None:
     with pytest.raises(AttributeError, match="No batching rule defined"):
         sw.custom_batching.custom_vmap(lambda x: x)(1.0)
+
+
+def test_positions_of_nondiff_argnums_that_no_argument_has_raise() -> None:
+    product = sw.custom_jvp(lambda x, y: x * y, nondiff_argnums=(2,))
+    product.defjvp(lambda c, primals, tangents: (c, c))
+    halves = sw.custom_vjp(lambda x: x / 2, nondiff_argnums=(1,))
+    halves.defvjp(lambda x, c: (x, c), lambda c, residuals, ct: (ct,))
+    for call in (lambda: product(2.0, 3.0), lambda: sw.jit(product)(2.0, 3.0), lambda: sw.grad(halves)(1.0)):
+        with pytest.raises(
+            IndexError, match=r"nondiff_argnums of <lambda> names position [12], but the call has [12] arg"
+        ):
+            call()

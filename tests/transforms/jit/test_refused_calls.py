@@ -64,6 +64,10 @@ class Unprintable:
         (lambda: jax.linear_transpose(lambda x: 2.0 * x, 1), TypeError, "all floating or all integer"),
         (lambda: jax.linear_transpose(lambda x: [x, x], 1.0)(1.0), TypeError, "cotangent tree does not match"),
         (lambda: jax.linear_transpose(lambda x: x, 1.0)(1j), TypeError, "cotangent type does not match"),
+        (lambda: jax.linear_transpose(lambda x: x * x, 1.0)(1.0), NotImplementedError, "function is not linear.*mul"),
+        (lambda: jax.linear_transpose(lambda x: x / x, 1.0)(1.0), NotImplementedError, "function is not linear.*div"),
+        (lambda: jax.linear_transpose(jax.nn.relu, 1.0)(1.0), NotImplementedError, "not linear|no transpose rule"),
+        (lambda: jax.custom_jvp(takes, nondiff_argnums=(1.5,)), TypeError, "takes ints.*got 1.5"),
     ],
 )
 def test_refused(make, kind, text):

@@ -36,6 +36,11 @@ class _Bound:
         def call(*args: Any, **params: Any) -> Any:
             if all(isinstance(a, (Array, Literal)) for a in args):
                 return bind(op, *args, **params)
+            if any(isinstance(a, UndefinedPrimal) for a in args):
+                raise NotImplementedError(
+                    "the function is not linear: to transpose it, the value of something is needed that depends on the arguments "
+                    f"(an operand of {op.name}). Use vjp, which takes the point to linearize at."
+                )
             dtype = next(a.dtype for a in reversed(args) if isinstance(a, (Array, Literal)))
             return bind(op, *[a if isinstance(a, (Array, Literal)) else scalar(a, dtype) for a in args], **params)
 

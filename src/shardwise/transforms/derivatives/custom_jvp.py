@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_map, tree_unflatten
-from shardwise.ir import Program, Shown, bind, current_trace, define_op, is_eager, trace_program, tracing
+from shardwise.ir import Program, Shown, bind, current_trace, define_op, trace_program, tracing
 from shardwise.ir.op import Params
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import do, full_in_front, has_tangent
@@ -23,7 +23,6 @@ from shardwise.transforms.derivatives.custom_rules import (
     flat_call,
     flat_values,
     function_name,
-    positional,
     zero_tangent,
 )
 from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type
@@ -73,16 +72,11 @@ class custom_jvp(Custom):
 
         self.defjvp(jvp)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _check_rules(self) -> None:
         if self.jvp is None:
             raise AttributeError(f"No JVP defined for custom_jvp function {function_name(self.fun)} using defjvp.")
-        args = positional(self.fun, args, kwargs)
-        if is_eager():
-            return self._called_on_values(args)
-        around = self._around_linear(args)
-        if around is not None:
-            with tracing(around):
-                return self(*args)
+
+    def _recorded(self, args: tuple[Any, ...]) -> Any:
         constant, smooth, joined = self._split(args)
         leaves, structure = flat_values(smooth)
         note: list[Any] = []

@@ -12,7 +12,7 @@ import numpy as np
 from shardwise.base.dtypes import float0
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
 from shardwise.base.wrapping import copy_identity
-from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, tracing
+from shardwise.ir import Program, ProgramTrace, ShapedArray, Trace, Tracer, current_trace, is_eager, tracing
 from shardwise.ops.rules.convert import as_array, as_value
 from shardwise.ops.rules.derivative import has_tangent
 from shardwise.transforms.interpreters.jvp import JVPTrace, JVPTracer, tangent_type, zeros
@@ -102,10 +102,34 @@ class Custom:
                     f"nondiff_argnames names {name!r}, but {function_name(fun)} has the parameters {names}."
                 )
         nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        for n in nums:
+            if not isinstance(n, int):
+                raise TypeError(
+                    f"nondiff_argnums takes ints, the positions of arguments of {function_name(fun)}, got {n!r}."
+                )
         self.nondiff_argnums = tuple(sorted({*nums, *(names.index(n) for n in nondiff_argnames)}))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(cast(Any, self), instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._check_rules()
+        args = positional(self.fun, args, kwargs)
+        if is_eager():
+            return self._called_on_values(args)
+        around = self._around_linear(args)
+        if around is None:
+            return self._recorded(args)
+        with tracing(around):
+            return self(*args)
+
+    def _check_rules(self) -> None:
+        """AttributeError where the function has no rules yet."""
+        raise NotImplementedError
+
+    def _recorded(self, args: tuple[Any, ...]) -> Any:
+        """The call under a trace."""
+        raise NotImplementedError
 
     def _called_on_values(self, args: tuple[Any, ...]) -> Any:
         """The function itself, on arrays as everywhere else: NumPy arrays and scalars become Arrays of JAX's dtypes."""
@@ -127,6 +151,11 @@ class Custom:
     ) -> tuple[tuple[Any, ...], tuple[Any, ...], Callable[[Sequence[Any]], tuple[Any, ...]]]:
         """Constant arguments, differentiable ones, and how both make up the call."""
         nums = from_beginning(self.nondiff_argnums, len(args))
+        beyond = sorted(n for n in nums if n >= len(args))
+        if beyond:
+            raise IndexError(
+                f"nondiff_argnums of {function_name(self.fun)} names position {beyond[0]}, but the call has {len(args)} arguments."
+            )
         constant = tuple(a for i, a in enumerate(args) if i in nums)
         smooth = tuple(a for i, a in enumerate(args) if i not in nums)
 

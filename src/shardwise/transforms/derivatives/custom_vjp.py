@@ -22,7 +22,7 @@ from shardwise.base.tree import (
     tree_map,
     tree_unflatten,
 )
-from shardwise.ir import ShapedArray, Shown, Tracer, bind, current_trace, define_op, is_eager, trace_program, tracing
+from shardwise.ir import ShapedArray, Shown, Tracer, bind, current_trace, define_op, trace_program, tracing
 from shardwise.ir.op import Params
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.rules.convert import as_array, as_value
@@ -36,7 +36,6 @@ from shardwise.transforms.derivatives.custom_rules import (
     flat_call,
     flat_values,
     function_name,
-    positional,
 )
 from shardwise.transforms.interpreters.jvp import JVPTrace, tangent_type, zeros
 from shardwise.transforms.interpreters.vmap import BatchTrace, BatchTracer, batch_program, lifted
@@ -73,16 +72,11 @@ class custom_vjp(Custom):
         del optimize_remat
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _check_rules(self) -> None:
         if self.fwd is None or self.bwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {function_name(self.fun)} using defvjp.")
-        args = positional(self.fun, args, kwargs)
-        if is_eager():
-            return self._called_on_values(args)
-        around = self._around_linear(args)
-        if around is not None:
-            with tracing(around):
-                return self(*args)
+
+    def _recorded(self, args: tuple[Any, ...]) -> Any:
         constant, smooth, joined = self._split(args)
         for leaf in tree_leaves(constant):
             if isinstance(leaf, Tracer):
