@@ -28,6 +28,8 @@ SMALL_PRODUCT: Final = 1 << 21
 # Multiplications of triangular systems: up to here substitution takes a sixth to half of the time of LAPACK's blocks, whose call alone
 # takes 4.2 us; at 2 million they meet (small_systems).
 SMALL_SYSTEMS: Final = 1 << 17
+# Multiplications of stacks of Cholesky and LU factors and their systems: beyond, LAPACK's blocks and several threads do better.
+SMALL_FACTORS: Final = 1 << 18
 # Elements of a value in a register: one vector of AVX-512 holds 16 of float32; wider ones are taken apart by LLVM, at a cost in text.
 REGISTER_ELEMENTS: Final = 16
 # Elementwise equations of one loop: with more, values no longer fit into registers.

@@ -9,13 +9,12 @@ import numpy as np
 
 from shardwise.ir import Equation
 from shardwise.ops.linalg.factor_loops import scratch_row, width_for, write_cholesky, write_lu
+from shardwise.runtime.costs import REGISTER_ELEMENTS, SMALL_FACTORS
 from shardwise.runtime.small.body import Body
-from shardwise.runtime.small.code import SMALL, Code, Value, name_of
+from shardwise.runtime.small.code import Code, Value, name_of
 from shardwise.runtime.small.loops import store
 from shardwise.runtime.small.moves import Wanted
 from shardwise.runtime.small.triangular import Substitution, turned
-
-LARGEST = 1 << 18  # multiplications; LAPACK's blocks and several threads do better beyond
 
 
 def cholesky(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
@@ -23,7 +22,7 @@ def cholesky(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted)
     code, into = body.code, wanted[0]
     x = code.in_memory(values[0])
     shape, n = x.shape, x.shape[-1]
-    reuses = into is not None and into.shape == shape and prod(shape) > SMALL
+    reuses = into is not None and into.shape == shape and prod(shape) > REGISTER_ELEMENTS
     out = into if reuses and into is not None else code.buffer(shape, x.dtype)
     width = width_for(n, code.lanes_per_vector([x.dtype]))
     scratch = code.buffer((n, scratch_row(n, width)), x.dtype).place
@@ -102,4 +101,4 @@ def factors_fit(eqn: Equation, devices: int) -> bool:
         return False
     columns = x.shape[-1] + sum(a.aval.shape[-1] for a in eqn.inputs[1:])
     size = max(prod(a.aval.shape[:-2]) for a in eqn.inputs)
-    return size * x.shape[-2] * x.shape[-1] * columns * devices <= LARGEST
+    return size * x.shape[-2] * x.shape[-1] * columns * devices <= SMALL_FACTORS
