@@ -139,7 +139,7 @@ def test_any_computation():
         ((np.ones((3, 4)), 0.0, core.add, (1,)), {}, TypeError),
         ((np.ones((3, 4)), 0.0, core.add, (1, 2)), dict(window_strides=(1,)), TypeError),
         ((np.ones((3, 4)), 0.0, core.add, (1, 0)), {}, TypeError),
-        ((np.ones((3, 4)), np.int32(0), core.add, (1, 1)), {}, TypeError),
+        ((np.ones((3, 4)), np.int32(2), core.add, (1, 1)), {}, TypeError),
         ((np.ones((3, 4), "f"), np.zeros(3, "f"), core.add, (1, 1)), {}, TypeError),
         ((np.ones((3, 4)), (0.0, 0.0), core.add, (1, 1)), {}, ValueError),
         (((), (), core.add, (1, 1)), {}, ValueError),
@@ -168,3 +168,17 @@ def test_sharding_never_changes_values(spec):
             computation, init = monoids(core)[name]
             f = lambda v: window.reduce_window(v, np.float32(init), computation, **case)  # noqa: B023, E731
             np.testing.assert_allclose(np.asarray(sw.jit(f)(split)), np.asarray(f(x)), rtol=1e-4, atol=1e-4)
+
+
+def test_identities_of_known_reductions_may_have_any_dtype():
+    jax = pytest.importorskip("jax")
+    x = np.ones((3, 4), np.int8)
+    for fold, theirs, identity in (
+        (core.add, jax.lax.add, 0.0),
+        (core.mul, jax.lax.mul, 1),
+        (core.max, jax.lax.max, -128),
+    ):
+        got = window.reduce_window(x, identity, fold, (1, 2))
+        want = jax.lax.reduce_window(x, identity, theirs, (1, 2), (1, 1), "VALID")
+        assert got.dtype == want.dtype == np.int8
+        np.testing.assert_array_equal(np.asarray(got), want)

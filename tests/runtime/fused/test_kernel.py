@@ -188,13 +188,13 @@ def test_choices_powers_and_rounding(x64):
         return [
             lax.select(mask, x, y),
             lax.select_n(index, x, y, x + y),
-            lax.clamp(-1.0, x, y),
+            lax.clamp(np.float32(-1), x, y),
             lax.round(x, away),
             lax.round(x, even),
             *[lax.integer_pow(x, p) for p in (-3, -1, 0, 1, 2, 5)],
             lax.integer_pow(index, 3),
             lax.stop_gradient(x) + y,
-            lax.clamp(0, index, 5),
+            lax.clamp(np.int32(0), index, np.int32(5)),
         ]
 
     for got, plain in both(f, x, y, mask, index):

@@ -34,13 +34,13 @@ from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, or_p, xor_p
 from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.reductions.extremum_partition import along_split_dims
+from shardwise.ops.reductions.initial import initial_value
 from shardwise.ops.reductions.positions import extremum_positions
 from shardwise.ops.reductions.summing import SMALL, fast_sum
 from shardwise.ops.rules.batching import shifting
 from shardwise.ops.rules.derivative import cotangent_sharding, do
 from shardwise.ops.rules.dims import int_tuple
 from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, operand, requested_dtype
-from shardwise.ops.rules.operands import operands as as_operands
 from shardwise.ops.rules.out_sharding import resolve_out_sharding, sharding_spec, with_out_sharding
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.ops.shapes.pieces import concatenate, slice_in_dim
@@ -424,7 +424,7 @@ def reduce(
     if tree != init_tree:
         raise ValueError(f"reduce takes init_values of the operands' structure, got {init_tree} for {tree}.")
     xs = [operand("reduce", x, i) for i, x in enumerate(xs)]
-    inits = [_initial(v, x) for v, x in zip(inits, xs, strict=True)]
+    inits = [initial_value("reduce", v, x, computation) for v, x in zip(inits, xs, strict=True)]
     dims = int_tuple(dimensions, "reduce dimensions")
     for x in xs:
         check_axes("reduce", x.aval, dims)
@@ -458,18 +458,6 @@ def reduce(
     else:
         outs = [_monoid(op, xs[0], inits[0], dims, out_sharding)]
     return tree_unflatten(tree, outs)
-
-
-def _initial(value: Any, x: Value) -> Value:
-    """An initial value in the operand's dtype, to which Python scalars adapt."""
-    init = as_operands("reduce", x, value)[1]
-    if init.shape:
-        raise ValueError(f"reduce takes scalar initial values, got shape {init.shape}.")
-    if init.dtype != x.dtype:
-        raise TypeError(
-            f"reduce takes initial values of the operands' dtypes, got {init.dtype.name} for {x.dtype.name}."
-        )
-    return init
 
 
 def _monoid_of(program: Program) -> Op | None:

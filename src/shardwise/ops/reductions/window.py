@@ -32,9 +32,10 @@ from shardwise.ops.elementwise.binary import add_p, and_p, max_p, min_p, mul_p, 
 from shardwise.ops.elementwise.casts import strong
 from shardwise.ops.products.conv_geometry import Pads, dilated, explicit_pads, padtype_to_pads, window_count
 from shardwise.ops.products.im2col import spread_out
+from shardwise.ops.reductions.initial import initial_value
 from shardwise.ops.rules.convert import as_value
 from shardwise.ops.rules.derivative import do
-from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind, operands
+from shardwise.ops.rules.operands import Block, Value, check_kind, dtype_kind
 from shardwise.ops.shapes.broadcast import broadcast_in_dim
 from shardwise.ops.shapes.pieces import pad, slice
 from shardwise.runtime.env import Env
@@ -368,7 +369,7 @@ def reduce_window(
     if not leaves:
         raise ValueError("reduce_window must have at least one operand.")
     values = [as_value(x) for x in leaves]
-    starts = [_initial(v, x) for v, x in zip(inits, values, strict=True)]
+    starts = [initial_value("reduce_window", v, x, computation, TypeError) for v, x in zip(inits, values, strict=True)]
     windows, rank = tuple(index(n) for n in window_dimensions), len(window_dimensions)
     ones = (1,) * rank
     strides = ones if window_strides is None else tuple(index(n) for n in window_strides)
@@ -391,17 +392,6 @@ def reduce_window(
         values[0].aval, windows, window_strides=strides, padding=pads, base_dilation=gaps, window_dilation=spread
     )
     return tree_unflatten(tree, [strong(x) for x in _typed_slices(program, consts, values, starts, params)])
-
-
-def _initial(value: Any, x: Value) -> Value:
-    init = operands("reduce_window", x, value)[1]
-    if init.shape:
-        raise TypeError(f"reduce_window expected init_values to be scalars, got shape {init.shape}.")
-    if init.dtype != x.dtype:
-        raise TypeError(
-            f"reduce_window got inconsistent dtypes for operands and init_values: {x.dtype.name} and {init.dtype.name}."
-        )
-    return init
 
 
 def _trace(computation: Callable[..., Any], tree: Any, values: Sequence[Value]) -> tuple[Program, list[Any]]:
