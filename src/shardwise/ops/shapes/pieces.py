@@ -425,6 +425,7 @@ concatenate_p = define_op(
     rule=_concatenate_rule,
     explicit=_concatenate_explicit,
     small=SmallForm(later("shardwise.runtime.small.moves", "concatenated")),
+    joins="dimension",
     additive=True,
     jvp="linear",
     transpose=_concatenate_transpose,

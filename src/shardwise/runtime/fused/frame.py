@@ -24,7 +24,8 @@ class Form:
     `along`: lanes run along the innermost loop of a unit of work, else along a kept one. `kept` and `around` count the loops
     around a unit, and those of a unit around its innermost one. `access`: per input as read, then per output, how lanes meet it.
     `ragged`: lanes do not divide the row (or `count`). `split`: pieces are cut from the innermost loop ("inner") or from those
-    around it ("outer").
+    around it ("outer"). `joins`: per value whose pieces lie apart the loop along which they do, a kept one or -1 for the innermost;
+    `sections` of that have pieces of their own.
     """
 
     width: int
@@ -35,6 +36,8 @@ class Form:
     ragged: bool
     split: str = "inner"
     wide: bool = False
+    joins: tuple[int, ...] = ()
+    sections: int = 1
 
 
 class Frame:
@@ -47,6 +50,9 @@ class Frame:
         steps = form.kept + form.around + 2
         numbers = [*HEAD, *(f"kept{d}" for d in range(form.kept)), *(f"around{d}" for d in range(form.around))]
         numbers += [f"step{k}.{d}" for k in range(len(self.atoms)) for d in range(steps)]
+        for e, eqn in enumerate(graph.joins):
+            numbers += [f"begin{e}.{p}" for p in range(1, len(eqn.inputs))]
+        self.cuts = len(numbers)  # where the job says where sections begin and end
         pointers = [f"base{k}" for k in range(len(self.atoms))]
         if graph.remembers:
             pointers += ["scratch", "partial", "results"]
@@ -55,7 +61,8 @@ class Frame:
         if any(graph.saved):
             thread = self.w.ticket(self.w.element("%counter", 1, "int64"))
             self.own = self.w.moved("%scratch", thread, self.w.integer("mul", "%slot", sum(map(len, graph.saved))))
-        self.here: list[str] = []  # where the unit begins in each operand and result
+        self.indices: list[str] = []  # of the unit along the kept loops
+        self.here: list[str] = []  # where it begins in each operand and result
 
     def _place_unit(self, number: str) -> None:
         """Find where the unit begins in each operand and result."""
@@ -65,7 +72,7 @@ class Frame:
         start = None
         if not form.along:  # the last strip overlaps the one before
             start = w.least(w.integer("mul", indices.pop(), form.width), w.integer("sub", "%size", form.width))
-        self.here = []
+        self.indices, self.here = indices, []
         for k in range(len(self.atoms)):
             place = f"%base{k}"
             for d, index in enumerate(indices):
@@ -89,14 +96,18 @@ class Frame:
             return self.w.element(place, index, self._name(self.atoms[k]))
         return self.w.moved(place, index, self._inner_step(k))
 
-    def _load(self, k: int, place: str, single: bool = False) -> Lane:
-        """Lanes of operand k from `place`; `single`: they are all one element."""
+    def _load(self, k: int, place: str, single: bool = False, mask: str | None = None) -> Lane:
+        """Lanes of operand k from `place`, those of a mask; `single`: they are all one element."""
         w, dtype, access = self.w, self._name(self.atoms[k]), self.form.access[k]
         if single or access == REPEATED:
             return w.scalar(place, dtype)
-        return w.load(place, dtype) if access == CONTIGUOUS else w.read(place, (w.width,), (self._lane_step(k),), dtype)
+        return (
+            w.load(place, dtype, mask)
+            if access == CONTIGUOUS
+            else w.read(place, (w.width,), (self._lane_step(k),), dtype)
+        )
 
-    def _store(self, k: int, x: Lane, place: str, single: bool = False) -> None:
+    def _store(self, k: int, x: Lane, place: str, single: bool = False, mask: str | None = None) -> None:
         w, access = self.w, self.form.access[k]
         x = Lane(x.ref, self._name(self.atoms[k]))
         if single or access == REPEATED:
@@ -105,7 +116,7 @@ class Frame:
             w.write(x, place, (w.width,), (self._lane_step(k),))
         else:
             hint = STREAMED if access == PAST_CACHE else ""
-            w.write(x, place, (w.width,), (itemsize(x.dtype),), hint=hint)
+            w.write(x, place, (w.width,), (itemsize(x.dtype),), mask, hint)
 
     def _slot(self, base: str, row: str, i: int, slots: int) -> str:
         """Where vector i of `row` lies in memory that holds `slots` vectors of up to 8 bytes per lane for each."""

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class _Layout:
     """What is run for blocks of given shapes and strides."""
 
     numbers: tuple[int, ...]  # the block that each access reads
+    shifts: tuple[int, ...]  # bytes from where it begins to where the loops' element 0 would lie; empty if all are 0
     results: tuple[Result, ...]
     run: Callable[..., None]
     inside: Callable[
@@ -77,6 +79,8 @@ class GroupKernel:
         outs = [blocks[taken[j]].view(r.dtype) if j in taken else r.empty() for j, r in enumerate(layout.results)]
         run = layout.inside() if taken else layout.run
         addresses = [address(blocks[i]) for i in layout.numbers] + [address(b) for b in outs]
+        if layout.shifts:
+            addresses[: len(layout.shifts)] = map(add, addresses, layout.shifts)
         for i in taken.values():
             blocks[i] = None  # type: ignore[index]  a list, whose owner sees what is left
         run(*addresses)
@@ -84,7 +88,9 @@ class GroupKernel:
 
     @cached_property
     def plain(self) -> Callable[..., Any]:
-        """The group by the ops' own kernels, one after the other."""
+        """The group by the ops' own kernels, one after the other; what it joins is joined first, and the rest is a group again."""
+        if self._graph.joins:
+            return Plan(_joined_first(self.program), self._env).run
         if self.space.whole and self._env.lead:
             return _with_ranked_scalars(self.program, self._env)
         return Plan(self.program, self._env).run
@@ -99,7 +105,10 @@ class GroupKernel:
         return Graph(self.program, self.space, False)
 
     def met(self, blocks: Sequence[Ndarray]) -> Met | None:
-        """How loops meet blocks of these shapes and strides; None where they cannot be compiled."""
+        """How loops meet blocks of these shapes and strides; None where they cannot be compiled, or not for a part of the loops."""
+        return None if self._graph.joins else self._met(blocks)
+
+    def _met(self, blocks: Sequence[Ndarray]) -> Met | None:
         if not all(b.dtype.isnative for b in blocks):
             return None
         graph, lead, space = self._graph, self._env.lead, self.space
@@ -108,9 +117,16 @@ class GroupKernel:
         for axis in space.crossed:
             loops[self._env.dim(axis)] = self._env.size(axis)
         full = tuple(loops)
-        shapes, strides = [], []
+        shapes, strides, shifts = [], [], []
         for access in graph.accesses:
-            shape, steps = lined_up(blocks[access.number], access.places, lead, len(full))
+            block = blocks[access.number]
+            shape, steps = lined_up(block, access.places, lead, len(full))
+            if access.along is not None:  # of a piece that is one element long, the step is that of the others
+                d = lead + access.along
+                steps = (*steps[:d], block.strides[d], *steps[d + 1 :])
+                shifts.append(-access.start * block.strides[d])
+            else:
+                shifts.append(0)
             shapes.append(shape)
             strides.append(steps)
         order = memory_order(full, shapes, strides)
@@ -132,7 +148,9 @@ class GroupKernel:
         if positions and sum(reduced[d] and full[d] > 1 for d in range(len(full))) > 1:
             return None
         numbers = tuple(a.number for a in graph.accesses)
-        return Met(full, reduced, tuple(order), numbers, tuple(shapes), tuple(strides), tuple(results))
+        apart = frozenset(lead + a.along for a in graph.accesses if a.along is not None)
+        shape_of = tuple(shapes), tuple(strides), tuple(results)
+        return Met(full, reduced, tuple(order), numbers, *shape_of, apart=apart, shifts=tuple(shifts) if apart else ())
 
     def work(self, met: Met) -> Work | None:
         """The function and its job, if one thread can do all of it in one go."""
@@ -148,7 +166,7 @@ class GroupKernel:
 
     def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
         """The compiled layout for blocks like these; None where the ops' own kernels do as well."""
-        met = self.met(blocks)
+        met = self._met(blocks)
         arrangement = (
             None if met is None or math.prod(met.full) < costs.FUSED_FEWEST else Arrangement.of(self._graph, met)
         )
@@ -161,7 +179,7 @@ class GroupKernel:
             return (self._calls(replace(met, streaming=False)) or calls).run if arrangement.streams else calls.run
 
         over = arrangement.over([(b.shape, b.itemsize) for b in blocks])
-        return _Layout(met.numbers, met.results, calls.run, inside, over)
+        return _Layout(met.numbers, met.shifts, met.results, calls.run, inside, over)
 
     def _extents(self, graph: Graph, blocks: Sequence[Ndarray], lead: int, crossed: set[int]) -> list[Shape]:
         """Per output its extents along the grid's axes."""
@@ -211,6 +229,18 @@ def _with_ranked_scalars(program: Program, env: Env) -> Callable[..., tuple[Ndar
         return run(*given)
 
     return call
+
+
+def _joined_first(program: Program) -> Program:
+    """The program with a group for all but the equations that join values."""
+    joins = [e for e in program.equations if e.op.joins]
+    rest = tuple(e for e in program.equations if not e.op.joins)
+    made = {e.outputs[0] for e in rest}
+    inputs = tuple(dict.fromkeys(a for e in rest for a in e.inputs if isinstance(a, Var) and a not in made))
+    outputs = tuple(dict.fromkeys(v for v in program.outputs if isinstance(v, Var) and v in made))
+    params = {"program": Program(inputs, rest, outputs, 0, program.name)}
+    group = Equation(fused, inputs, outputs, params, rest[-1].source)
+    return Program(program.inputs, (*joins, group), program.outputs, 0, program.name)
 
 
 def _fused_type(*types: ShapedArray, program: Program, space: Space | None = None) -> tuple[ShapedArray, ...]:

@@ -19,6 +19,7 @@ Places = tuple[int | None, ...]  # per dim of a value the dim of the full shape 
 
 _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": ("float", "bfloat"), "w": ("float32", "float64"),
           "s": ("float32", "float16", "bfloat16")}  # fmt: skip
+_PIECES = 4  # of a value that loops read where they lie
 _SAVED = 8  # cost, in additions, from which a value is kept for the next pass rather than computed again
 
 
@@ -136,11 +137,16 @@ def space_of(eqn: Equation) -> Space | None:
 
 @dataclass(frozen=True)
 class Access:
-    """An input as one kind of operand needs it. `row`: it does not vary along reduced loops."""
+    """An input as one kind of operand needs it. `row`: it does not vary along reduced loops.
+
+    `along`: it is a piece of a value, whose elements along that dim of the full shape it has from `start` on.
+    """
 
     number: int
     places: Places
     row: bool
+    along: int | None = None
+    start: int = 0
 
 
 class Graph:
@@ -161,6 +167,7 @@ class Graph:
         self._inputs = {v: i for i, v in enumerate(program.inputs)}
         self._numbers: dict[Access, int] = {}
         self._maker = {e.outputs[0]: e for e in program.equations}
+        self.joins = [e for e in program.equations if e.op.joins]  # values whose pieces lie apart, and are read there
         for eqn in program.equations:
             self._place(eqn)
         self.outputs = tuple(v for v in program.outputs if isinstance(v, Var))
@@ -195,13 +202,12 @@ class Graph:
             if number is None:
                 operands.append(atom)
                 continue
-            places = self.space.operand_places(eqn, i)
-            row = (
-                not self.space.whole
-                and not set(places) & set(self.space.axes)
-                and not atom.aval.vma & self.space.crossed
-            )
-            access = Access(number, places, row)
+            if eqn.op.joins:
+                access = _piece(eqn, i, number)
+            else:
+                places = self.space.operand_places(eqn, i)
+                reduced = set(places) & set(self.space.axes) or atom.aval.vma & self.space.crossed
+                access = Access(number, places, not self.space.whole and not reduced)
             if access not in self._numbers:
                 self._numbers[access] = len(self.accesses)
                 self.accesses.append(access)
@@ -266,3 +272,17 @@ class Graph:
                     a for a in self.sinks(q) if isinstance(a, Var)
                 }
                 self.saved[p] += [v for v, cost in costs.items() if v in wanted and cost >= _SAVED]
+
+
+def _piece(eqn: Equation, i: int, number: int) -> Access:
+    """Operand `i` of an equation that joins its operands."""
+    along = eqn.params[eqn.op.joins]
+    places = tuple(None if n == 1 and d != along else d for d, n in enumerate(eqn.inputs[i].aval.shape))
+    return Access(number, places, False, along, sum(a.aval.shape[along] for a in eqn.inputs[:i]))
+
+
+def readable_apart(eqn: Equation) -> bool:
+    """Whether a loop can read what the equation joins where it lies: a few values from elsewhere."""
+    out = eqn.outputs[0].aval
+    few = bool(eqn.op.joins) and 2 <= len(eqn.inputs) <= _PIECES and out.dtype.name in TYPES
+    return few and all(isinstance(a, Var) and a.aval.size for a in eqn.inputs)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from shardwise.runtime.fused.frame import CONTIGUOUS, HEAD, PAST_CACHE, REPEATED, STRIDED, Form
+from shardwise.runtime.fused.joined import JoinedWriter
 from shardwise.runtime.fused.space import Graph
 from shardwise.runtime.fused.writer import GroupWriter
 from shardwise.runtime.loops.call import Call, Calls
@@ -61,7 +63,7 @@ class Arrangement:
         if whole:
             if nest.extents[-1] < width:
                 return None
-            nest = nest.tiled(sizes, width)
+            nest = nest if graph.joins else nest.tiled(sizes, width)
             lane = inner = len(nest.extents) - 1
             inside = [inner]
         else:
@@ -76,6 +78,8 @@ class Arrangement:
             for own, size in zip(nest.strides, sizes, strict=True)
         ]
         if whole and any(a != CONTIGUOUS for a in access[len(graph.accesses) :]):
+            return None
+        if not _reads_apart(graph, nest, access, width):
             return None
         around = [d for d in inside if d != inner]
         kept = [d for d in range(len(nest.extents)) if d not in inside and d != lane]
@@ -128,6 +132,7 @@ class Arrangement:
             outside = [s for d, s in enumerate(self.nest.strides[k]) if d != self.lane]
             if (
                 self.met.streaming
+                and not _cuts(graph, self.nest)
                 and var in graph.full
                 and access[k] == CONTIGUOUS
                 and extent % self.width == 0
@@ -186,6 +191,7 @@ class Arrangement:
                 graph = forgetful()
         pieces = -(-(count if cut == "inner" else rounds) // piece)
         ragged = self.along and count % width != 0
+        begins, cuts = _begins(graph, nest), _cuts(graph, nest)
         form = Form(
             width,
             self.along,
@@ -195,6 +201,8 @@ class Arrangement:
             ragged,
             cut,
             wide=llvm.target().wide,
+            joins=tuple(self.kept.index(loop) if loop != self.inner else -1 for loop, _ in begins),
+            sections=len(cuts) + 1,
         )
         padded = -(-count // width) * width if self.along else count
         slot = rounds * padded * 8 * self._lanes
@@ -203,22 +211,25 @@ class Arrangement:
                 "rounds": rounds, "strips": strips, "pieces": pieces, "piece": piece, "padded": padded, "slot": slot}  # fmt: skip
         tail = [nest.extents[d] for d in (*self.kept, *self.around)]
         tail += [own[d] for own in nest.strides for d in (*self.kept, *self.around, self.inner, self.lane)]
+        tail += [start for _, starts in begins for start in starts]
+        tail += [0, *cuts, count]
 
         def call(kernel: Kernel, **changed: int) -> Call:
             job = head | changed
             many = threads if job["units"] > job["grain"] else 1
             return Call(kernel, [*(job[name] for name in HEAD), *tail], len(self.access) + 3, many)
 
+        writer = JoinedWriter if graph.joins else GroupWriter
         found = []
         last = max([p for p in range(graph.passes) if graph.folds[p]], default=0)
         for p in range(graph.passes if split else 0):
             found.append(
-                call(GroupWriter(graph, form).part(p), units=units * pieces, grain=max(1, _CHUNK // (work // pieces)))
+                call(writer(graph, form).part(p), units=units * pieces, grain=max(1, _CHUNK // (work // pieces)))
             )
             if graph.folds[p]:
-                found.append(call(GroupWriter(graph, form).finish(p, p == last), grain=max(1, units // 16)))
+                found.append(call(writer(graph, form).finish(p, p == last), grain=max(1, units // 16)))
         if not split:
-            found.append(call(GroupWriter(graph, form).whole()))
+            found.append(call(writer(graph, form).whole()))
         scratch = threads * slot * sum(map(len, graph.saved))
         vectors = 8 * width * units * 4 * sum(map(len, graph.folds)) if split else 0
         return Calls(found, scratch + vectors * (pieces + 1), (0, scratch, scratch + vectors * pieces))
@@ -237,6 +248,32 @@ class Arrangement:
         else:
             pays = elements >= _THREADED
         return thread_count() if pays else 1
+
+
+def _reads_apart(graph: Graph, nest: Nest, access: Sequence[str], width: int) -> bool:
+    """Whether loops can read pieces where they lie: all those of a value alike, and by whole vectors for the most part."""
+    for eqn in graph.joins:
+        if len({access[k] for k in graph.operands[eqn] if isinstance(k, int)}) > 1:
+            return False
+    cuts = _cuts(graph, nest)
+    ends = [0, *cuts, nest.extents[-1]]
+    vectors = sum(-(-(end - begin) // width) for begin, end in pairwise(ends))
+    return not cuts or (STRIDED not in access and vectors <= 2 * -(-ends[-1] // width))
+
+
+def _begins(graph: Graph, nest: Nest) -> list[tuple[int, list[int]]]:
+    """Per value whose pieces lie apart the loop along which they do, and where all but the first begin."""
+    found = []
+    for eqn in graph.joins:
+        pieces = [graph.accesses[k] for k in graph.operands[eqn] if isinstance(k, int)]
+        found.append((nest.apart[eqn.params[eqn.op.joins] - len(graph.space.shape)], [a.start for a in pieces[1:]]))
+    return found
+
+
+def _cuts(graph: Graph, nest: Nest) -> list[int]:
+    """Where pieces begin along the innermost loop."""
+    inner = len(nest.extents) - 1
+    return sorted({start for loop, begins in _begins(graph, nest) if loop == inner for start in begins})
 
 
 def _misses(nest: Nest, sizes: Sequence[int], lane: int, inner: int) -> int:

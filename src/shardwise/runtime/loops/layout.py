@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -74,7 +74,9 @@ class Met:
     """How the loops of a group meet its operands and results: extents per loop (grid axes, then dims of the full shape), loops in
     memory order, and per access, then per result, the strides in bytes.
 
-    `numbers` are the operands that the accesses read. `streaming`: large results may be written past the cache.
+    `numbers` are the operands that the accesses read. `streaming`: large results may be written past the cache. `apart`: loops
+    whose index is needed, since values are put together from pieces along them; `shifts`: bytes from where an operand begins to
+    where element 0 of the loops would lie, per access, if that is not the same.
     """
 
     full: Shape
@@ -85,6 +87,8 @@ class Met:
     strides: tuple[Shape, ...]
     results: tuple[Result, ...]
     streaming: bool = True
+    apart: frozenset[int] = frozenset()
+    shifts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +186,15 @@ def _divisor(n: int, least: int, most: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Loops from the outermost to the innermost: extents, which are reduced, and per access and result the strides in bytes."""
+    """Loops from the outermost to the innermost: extents, which are reduced, and per access and result the strides in bytes.
+
+    `apart` has the loop of each dim, counted from the end, that is one of its own.
+    """
 
     extents: list[int]
     reduced: list[bool]
     strides: list[list[int]]
+    apart: dict[int, int] = field(default_factory=dict[int, int])
 
     @staticmethod
     def of(met: Met) -> Nest:
@@ -200,9 +208,14 @@ class Nest:
         found = Nest([], [], [[] for _ in strides])
         start = 0
         while start < len(extents):
-            end = start
-            while end < len(extents) and (reduced[end] == reduced[start] or extents[end] == 1):
-                end += 1
+            end = start + 1
+            if met.order[start] in met.apart:
+                found.apart[met.order[start] - len(met.full)] = len(found.extents)
+            else:
+                while end < len(extents) and (reduced[end] == reduced[start] or extents[end] == 1):
+                    if met.order[end] in met.apart:
+                        break
+                    end += 1
             sizes, steps = merged(extents[start:end], [s[start:end] for s in strides])
             if sizes != [1]:
                 found._append(sizes, reduced[start], steps)

@@ -1,0 +1,206 @@
+"""Groups that read values whose pieces lie apart (shifted and joined arrays) compute what they do with these in one piece."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.base import config
+from shardwise.ir import Equation, Program, ShapedArray, trace_program
+from shardwise.passes.schedule import schedule
+from shardwise.runtime.env import Env
+from shardwise.runtime.fused import steps
+from shardwise.runtime.fused.kernel import GroupKernel
+from shardwise.runtime.machine import llvm
+from shardwise.sharding import NamedSharding
+from shardwise.sharding import PartitionSpec as P
+
+pytestmark = pytest.mark.skipif(not llvm.available(), reason="no compiler for fused loops")
+
+RNG = np.random.default_rng(0)
+
+
+def some(*shape, dtype="float32"):
+    return (RNG.normal(size=shape) * 3).astype(getattr(ml_dtypes, dtype, dtype))
+
+
+def both(f, *args):
+    """The results of `f` under jit, fused and not."""
+    out = []
+    for choice in ("auto", "off"):
+        with config.override("shardwise_fused", choice):
+            out.append([np.asarray(y) for y in jax.tree.leaves(jax.jit(lambda *a: f(*a))(*args))])
+    return list(zip(*out, strict=True))
+
+
+def check(f, *args):
+    """What fused loops compute is what they do without, to the last bit."""
+    for got, want in both(f, *args):
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+
+
+def scheduled(f, *args) -> Program:
+    return schedule(trace_program(f, [ShapedArray(a.shape, a.dtype) for a in args])[0], Env())
+
+
+def groups(program: Program) -> list[Equation]:
+    return [e for e in program.equations if e.op.name == "fused"]
+
+
+def shifted(x, by, axis):
+    """`x` rolled by 0 < `by` < its extent."""
+    n = x.shape[axis]
+    return lax.concatenate([lax.slice_in_dim(x, n - by, n, axis=axis), lax.slice_in_dim(x, 0, n - by, axis=axis)], axis)
+
+
+def heat(u):
+    around = [shifted(u, by % u.shape[axis], axis) for axis in range(u.ndim) for by in (1, -1)]
+    return [u + 0.25 * (sum(around) - 4 * u)]
+
+
+@pytest.mark.parametrize(
+    "shape", [(128, 160), (131, 257), (16, 20, 144), (20000,), (100_003,), (3, 70_001), (300, 130)]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int16"])
+def test_stencils(shape, dtype):
+    x = some(*shape, dtype=dtype)
+    check(heat, x)
+    program = scheduled(heat, x)
+    assert [e.op.name for e in program.equations if e.op.name not in ("slice", "fused")] == []
+    (group,) = groups(program)
+    assert sum(e.op.name == "concatenate" for e in group.params["program"].equations) == 2 * len(shape)
+
+
+@given(
+    st.integers(0, 2),
+    st.integers(1, 143),
+    st.sampled_from([(40, 30, 144), (200, 2, 150), (3, 144, 145)]),
+    st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_shifts(axis, by, shape, turned):
+    x = np.random.default_rng(by).normal(size=shape).astype(np.float32)
+    x = x.T if turned else x
+    by = by % (x.shape[axis] - 1) + 1
+    check(lambda x: (shifted(x, by, axis) * 2 - x, lax.cos(shifted(x, by, axis))), x)
+
+
+def joined(f, *blocks):
+    """The kernel of the group that `f` becomes, and the layouts it has made after a call that computed what it should."""
+    (group,) = groups(scheduled(f, *blocks))
+    run = GroupKernel(Env(), group.params["program"])
+    kept = [b.copy() for b in blocks]
+    for got, want in zip(run(*blocks), run.plain(*blocks), strict=True):
+        np.testing.assert_array_equal(got, want)
+    for block, before in zip(blocks, kept, strict=True):
+        np.testing.assert_array_equal(block, before)
+    return list(run._layouts.values())
+
+
+@pytest.mark.parametrize(
+    ("axis", "pieces"),
+    [
+        (0, [some(50, 256), some(30, 256)]),
+        (1, [some(80, 300), some(80, 1), some(80, 211)]),
+        (0, [some(50, 512)[:, ::2], some(30, 512)[:, 1::2]]),
+        (0, [some(50, 256), some(30, 300)[:, 44:]]),
+        (0, [some(50, 256)[::-1], some(1, 256), some(29, 256)]),
+        (1, [some(257, 80).T, some(255, 80).T]),
+        (0, [np.broadcast_to(some(1, 256), (50, 256)), np.broadcast_to(some(1, 256), (30, 256))]),
+    ],
+)
+def test_pieces_of_several_arrays(axis, pieces):
+    assert None not in joined(lambda *xs: [lax.concatenate(xs, axis) * 2 + 1], *pieces)
+
+
+@pytest.mark.parametrize(
+    ("axis", "pieces"),
+    [
+        (1, [some(5000, 1), some(5000, 1), some(5000, 2)]),
+        (1, [some(80, 300), some(300, 80).T]),
+        (0, [some(80, 64).T, some(80, 64).T, some(128, 80)]),
+        (0, [some(64, 600)[:, ::2], some(64, 300)]),
+        (1, [np.broadcast_to(some(80, 1), (80, 300)), some(80, 300)]),
+    ],
+)
+def test_pieces_that_loops_cannot_read(axis, pieces):
+    """Short ones, and those that lie otherwise than the others, are put together before."""
+    assert joined(lambda *xs: [lax.concatenate(xs, axis) * 2 + 1], *pieces) == [None]
+
+
+def test_what_is_joined_may_be_a_result():
+    x = some(200, 300)
+    check(lambda x: (shifted(x, 3, 0), shifted(x, 3, 0) + x, shifted(x, 7, 1)), x)
+
+
+def test_joined_values_alone_are_no_group():
+    assert groups(scheduled(lambda x: [shifted(x, 3, 0)], some(200, 300))) == []
+
+
+def test_many_pieces_are_joined_before():
+    program = scheduled(lambda x: [lax.concatenate([x] * 5, 0) * 2], some(200, 300))
+    assert [e.op.name for e in program.equations] == ["concatenate", "fused"]
+
+
+def test_small_values_are_joined_first():
+    x = some(10, 12)
+    check(heat, x)
+    (group,) = groups(scheduled(heat, some(128, 160)))
+    run = GroupKernel(Env(), group.params["program"])
+    assert run.met([np.zeros(v.aval.shape, np.float32) for v in group.inputs]) is None
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_other_processors(width, monkeypatch):
+    """Vectors of other sizes than this machine's."""
+    chosen = llvm.Target(width, llvm.target().wide and width == 64)
+    monkeypatch.setattr(llvm, "target", lambda: chosen)
+    check(heat, some(129, 275))
+
+
+def test_results_do_not_depend_on_threads(monkeypatch):
+    x = some(3, 200_000)
+    found = []
+    for count in (1, 2, 5):
+        monkeypatch.setattr(steps, "thread_count", lambda count=count: count)
+        found.append(np.asarray(jax.jit(lambda x: heat(x))(x)[0]))
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+
+
+def test_no_step_writes_over_what_it_reads():
+    x = some(256, 256)
+
+    def steps_of(x):
+        return lax.fori_loop(0, 7, lambda i, x: heat(x)[0], x)
+
+    check(steps_of, x)
+    want = x
+    for _ in range(7):
+        around = [np.roll(want, by, axis) for axis in range(2) for by in (1, -1)]
+        want = want + np.float32(0.25) * (sum(around) - 4 * want)
+    np.testing.assert_allclose(
+        np.asarray(jax.jit(steps_of, donate_argnums=0)(jnp.asarray(x))), want, rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("spec", [P("x"), P(None, "x"), P("x", "y"), P()])
+def test_sharded_arrays(spec):
+    mesh = jax.make_mesh((2, 2), ("x", "y"))
+    x = some(256, 512)
+    placed = jax.device_put(x, NamedSharding(mesh, spec))
+    for got, want in zip(jax.jit(lambda x: heat(x))(placed), jax.jit(lambda x: heat(x))(x), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+
+
+def test_derivatives_and_batches():
+    x = some(4, 128, 160)
+    check(jax.vmap(lambda u: heat(u)[0]), x)
+    check(jax.grad(lambda x: (heat(x)[0] ** 2).sum()), x[0].astype(np.float64))
