@@ -2,15 +2,15 @@
 
     python benchmarks/thresholds.py [NAME ...]
 
-Each table has the two ways beside each other, in microseconds, the least of several runs on one thread of Python. The threshold lies where
-they meet.
+Each table has the two ways beside each other, in microseconds, the least of several runs. The threshold lies where they
+meet.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -20,12 +20,15 @@ from shardwise.ir import Program, ShapedArray, trace_program
 from shardwise.lax import linalg
 from shardwise.passes.inline import inline_calls
 from shardwise.passes.schedule import schedule
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.plan import Plan
+from shardwise.runtime.products.product import product_for
 from shardwise.runtime.small.kernel import SmallKernel
 
 Run = Callable[[], object]
 Row = tuple[object, Run, Run]
+Settings = Mapping[str, int]
 Traced = Callable[..., Sequence[object]]
 F32 = np.dtype(np.float32)
 ENV = Env()
@@ -58,7 +61,7 @@ def small_ops() -> Iterator[Row]:
 
 
 def small_elements() -> Iterator[Row]:
-    """Nine equations and a reduction of so many elements: NumPy, or fused from FUSED_FEWEST on; one small program (SMALL_LARGEST)."""
+    """Ten equations of so many elements: NumPy, or fused from FUSED_FEWEST on; one small program (SMALL_LARGEST)."""
 
     def f(x):
         for _ in range(4):
@@ -98,7 +101,54 @@ def fused_elements() -> Iterator[Row]:
         yield 1 << k, lambda plan=plan, given=given: plan(*given), lambda loop=loop, given=given: loop(*given)
 
 
-TABLES = {f.__name__: f for f in (small_ops, small_elements, small_products, small_systems, fused_elements)}
+def product_ways(m: int, n: int, k: int, a_setting: Settings, b_setting: Settings) -> tuple[Run, Run]:
+    """A product on one thread, planned with thresholds set in two ways."""
+    a, b = values((m, k), (k, n))
+    out = np.empty((m, n), F32)
+
+    def planned(settings: Settings) -> Run:
+        kept = {name: getattr(costs, name) for name in settings}
+        for name, value in settings.items():
+            setattr(costs, name, value)
+        run = product_for(a, b, out, 1)
+        for name, value in kept.items():
+            setattr(costs, name, value)
+        return lambda: run(a, b, out)
+
+    return planned(a_setting), planned(b_setting)
+
+
+def numpy_products() -> Iterator[Row]:
+    """Square matrices of this side on one thread: NumPy's library, our own calls (PRODUCT_NUMPYS is side 64)."""
+    for n in (16, 32, 48, 64, 80, 96, 128):
+        yield n, *product_ways(n, n, n, {"PRODUCT_NUMPYS": 1 << 40}, {"PRODUCT_NUMPYS": 0})
+
+
+def numpy_lines() -> Iterator[Row]:
+    """Square matrices of this side times a vector, one thread: NumPy's library, our own calls (LINE_NUMPYS is 96)."""
+    for n in (16, 32, 64, 96, 128, 192, 256):
+        yield n, *product_ways(n, 1, n, {"LINE_NUMPYS": 1 << 40}, {"LINE_NUMPYS": 0})
+
+
+def shallow_products() -> Iterator[Row]:
+    """f32[128, k] @ f32[k, 256] on one thread: the library, our own strips (SHALLOW_DEEPEST)."""
+    for k in (16, 64, 128, 256, 384, 512, 768):
+        yield k, *product_ways(128, 256, k, {"SHALLOW_DEEPEST": 0}, {"SHALLOW_DEEPEST": 1 << 40})
+
+
+TABLES = {
+    f.__name__: f
+    for f in (
+        small_ops,
+        small_elements,
+        small_products,
+        small_systems,
+        fused_elements,
+        numpy_products,
+        numpy_lines,
+        shallow_products,
+    )
+}
 
 
 def microseconds(run: Run) -> float:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+from shardwise.runtime import costs
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -66,3 +69,14 @@ def test_the_page_says_what_failed(tmp_path):
     assert "2.0 us / over 8 s" in text and "3.00 s / failed" in text and "(1500000x)" in text
     assert "- replicate, 1 devices, jax: ValueError: no" in text and "100.0 ms / 350.0 ms (3.50x)" in text
     report.show(results)
+
+
+def test_thresholds_are_measured():
+    """Each measurement that the table of costs names can be taken, and one of them is."""
+    table = Path(costs.__file__).read_text()
+    named = set(re.findall(r"\(([a-z]+_[a-z]+)\)\.$", table, re.MULTILINE))
+    command = [sys.executable, str(BENCHMARKS / "thresholds.py")]
+    shown = subprocess.run([*command, "small_ops"], capture_output=True, text=True, check=True).stdout
+    assert shown.startswith("small_ops: ") and len(shown.splitlines()) == 7
+    refused = subprocess.run([*command, "nothing"], capture_output=True, text=True)
+    assert refused.returncode and named and named <= set(re.findall(r"[a-z]+_[a-z]+", refused.stderr))

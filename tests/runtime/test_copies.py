@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from shardwise.runtime import copies
+from shardwise.runtime import copies, costs
 from shardwise.runtime.copies import chosen, copied, row_major, taken
 from shardwise.runtime.memory import alone
 
@@ -62,8 +62,8 @@ def test_taken(shape):
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_joined(monkeypatch, axis):
     """As NumPy has it, whatever the order of dims in memory, and by threads."""
-    monkeypatch.setattr(copies, "_SHARED", 1)
-    monkeypatch.setattr(copies, "_PART", 1 << 12)
+    monkeypatch.setattr(costs, "COPY_SHARED", 1)
+    monkeypatch.setattr(costs, "COPY_PART", 1 << 12)
     monkeypatch.setattr(copies, "thread_count", lambda: 3)
     x = np.arange(40 * 50 * 60, dtype=np.float32).reshape(40, 50, 60)
     for order in itertools.permutations(range(3)):

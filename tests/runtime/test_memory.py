@@ -12,10 +12,10 @@ import pytest
 
 import shardwise as jax
 import shardwise.numpy as jnp
-from shardwise.runtime import memory
-from shardwise.runtime.memory import LEAST, Pool, pool
+from shardwise.runtime import costs, memory
+from shardwise.runtime.memory import Pool, pool
 
-N = LEAST // 4  # float32 elements of the smallest pooled array
+N = costs.POOLED_FROM // 4  # float32 elements of the smallest pooled array
 
 
 def address(x: np.ndarray) -> int:
@@ -110,12 +110,12 @@ def test_cycles_are_collected(fresh):
 
 
 def test_the_limit_drops_the_oldest():
-    local = Pool(limit=3 * LEAST)
-    buffers = [local._take(LEAST) for _ in range(5)]
+    local = Pool(limit=3 * costs.POOLED_FROM)
+    buffers = [local._take(costs.POOLED_FROM) for _ in range(5)]
     for b in buffers:
         local.put_back(b)
-    assert local.held <= 3 * LEAST
-    kept = [local._take(LEAST) for _ in range(3)]
+    assert local.held <= 3 * costs.POOLED_FROM
+    kept = [local._take(costs.POOLED_FROM) for _ in range(3)]
     assert {id(b) for b in kept} == {id(b) for b in buffers[2:]}
     local.put_back(kept.pop())
     local.trim()
@@ -133,7 +133,7 @@ def test_counts(fresh):
 
 
 def test_size_classes_waste_at_most_an_eighth():
-    for size in (LEAST, LEAST + 1, 10**6, 10**7 + 3, 1 << 26, (1 << 26) + 1):
+    for size in (costs.POOLED_FROM, costs.POOLED_FROM + 1, 10**6, 10**7 + 3, 1 << 26, (1 << 26) + 1):
         room = memory.room_of(size)
         assert size <= room <= size * 1.13 + 4096
         assert memory.room_of(room) == room

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.runtime import costs
 from shardwise.runtime.machine.threads import in_runs, thread_count
-from shardwise.runtime.memory import LEAST, pool
+from shardwise.runtime.memory import pool
 
 Ndarray = np.ndarray[Any, Any]
-
-_PART = 1 << 20  # bytes that a thread copies at a time
-_SHARED = 1 << 22  # bytes from which a second thread pays
 
 
 def copied(x: Ndarray, dtype: Any = None) -> Ndarray:
@@ -29,7 +27,7 @@ def copied(x: Ndarray, dtype: Any = None) -> Ndarray:
 def row_major(x: Ndarray, dtype: Any = None) -> Ndarray:
     """A C-contiguous copy of `x`, cast to `dtype`."""
     dtype = x.dtype if dtype is None else np.dtype(dtype)
-    if x.size * dtype.itemsize < LEAST or x.dtype.hasobject:
+    if x.size * dtype.itemsize < costs.POOLED_FROM or x.dtype.hasobject:
         return x.astype(dtype, order="C", copy=True)
     out = pool.empty(x.shape, dtype)
     fill(out, x)
@@ -41,17 +39,17 @@ def fill(out: Ndarray, source: Ndarray) -> None:
     if source.flags.c_contiguous:
         out, source = out.reshape(-1), source.reshape(-1)
     rows = len(out) if out.ndim else 0
-    if out.nbytes < _SHARED or rows < 2:
+    if out.nbytes < costs.COPY_SHARED or rows < 2:
         np.copyto(out, source, casting="unsafe")
         return
-    step = max(1, _PART * rows // out.nbytes)
+    step = max(1, costs.COPY_PART * rows // out.nbytes)
     in_runs(lambda run: np.copyto(out[run], source[run], casting="unsafe"), rows, step, thread_count())
 
 
 def chosen(x: Ndarray, positions: Sequence[int]) -> Ndarray:
     """``x[positions]`` along the first dim."""
     shape = (len(positions), *x.shape[1:])
-    if x.nbytes < LEAST:
+    if x.nbytes < costs.POOLED_FROM:
         return x[list(positions)]
     out = pool.empty(shape, x.dtype)
 
@@ -59,7 +57,7 @@ def chosen(x: Ndarray, positions: Sequence[int]) -> Ndarray:
         for i in range(run.start, run.stop):
             np.copyto(out[i], x[positions[i]])
 
-    in_runs(copy, len(positions), 1, thread_count() if out.nbytes >= _SHARED else 1)
+    in_runs(copy, len(positions), 1, thread_count() if out.nbytes >= costs.COPY_SHARED else 1)
     return out
 
 
@@ -68,14 +66,14 @@ def taken(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
     shape = (*x.shape[:axis], *positions.shape, *x.shape[axis + 1 :])
     flat = positions.reshape(-1)
     size = prod(shape) * x.itemsize
-    if size < LEAST or x.dtype.hasobject:
+    if size < costs.POOLED_FROM or x.dtype.hasobject:
         return x.take(positions, axis, mode="clip")  # clips nothing, but is faster
     out = pool.empty((*x.shape[:axis], flat.size, *x.shape[axis + 1 :]), x.dtype)
-    if size < _SHARED or prod(x.shape[:axis]) != 1:
+    if size < costs.COPY_SHARED or prod(x.shape[:axis]) != 1:
         x.take(flat, axis, out=out, mode="clip")
     else:
         source, target = x.reshape(x.shape[axis:]), out.reshape(out.shape[axis:])
-        step = max(1, _PART * flat.size // size)
+        step = max(1, costs.COPY_PART * flat.size // size)
         in_runs(lambda run: source.take(flat[run], 0, out=target[run], mode="clip"), flat.size, step, thread_count())
     return out.reshape(shape)
 
@@ -85,11 +83,11 @@ def joined(xs: Sequence[Ndarray], axis: int) -> Ndarray:
     first, size = xs[0], sum(x.shape[axis] for x in xs)
     shape = (*first.shape[:axis], size, *first.shape[axis + 1 :])
     nbytes = prod(shape) * first.itemsize
-    if nbytes < LEAST or first.dtype.hasobject:
+    if nbytes < costs.POOLED_FROM or first.dtype.hasobject:
         return np.concatenate(xs, axis)
     order = sorted(range(first.ndim), key=lambda d: (-abs(first.strides[d]), d))
     out = pool.empty([shape[d] for d in order], first.dtype).transpose(np.argsort(order))
-    threads = thread_count() if nbytes >= _SHARED else 1
+    threads = thread_count() if nbytes >= costs.COPY_SHARED else 1
     start = 0
     for x in xs:
         part = out[(slice(None),) * axis + (slice(start, start + x.shape[axis]),)]
@@ -101,5 +99,5 @@ def joined(xs: Sequence[Ndarray], axis: int) -> Ndarray:
             np.copyto(part[(*before, run)], x[(*before, run)])
 
         if x.size:
-            in_runs(copy, x.shape[cut], max(1, _PART * x.shape[cut] // x.nbytes), threads)
+            in_runs(copy, x.shape[cut], max(1, costs.COPY_PART * x.shape[cut] // x.nbytes), threads)
     return out

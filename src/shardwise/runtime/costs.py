@@ -1,73 +1,139 @@
-"""What pays on the machine: each size from which another way of computing is taken, with the measurement or the reason that gave it.
+"""What pays on the machine: each size from which another way of computing is taken, with its measurement or reason.
 
-Comes in: nothing. Goes out: constants, which passes and kernels read when they decide, so that each decision stands in one place.
-Times are of one core of a Xeon with AVX-512; `benchmarks/thresholds.py` takes those again that are marked with the name of its table.
-Constants that are no decision (layouts of records, timeouts, limits of formats) stay where they are used, as do those of a single op.
+Comes in: nothing. Goes out: constants, which passes and kernels read when they decide, so that each decision stands in
+one place. Times are of one core of a Xeon with AVX-512; `benchmarks/thresholds.py` takes those again that name a table
+of it. Constants that are no decision (layouts of records, timeouts, limits of formats) stay where they are used, as do
+those of a single op.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# -- programs over small values (runtime.small) --------------------------------------------------------------------------------
+# -- programs over small values (runtime.small) ------------------------------------------------------------------------
 
-# Equations from which a region is compiled. A call of NumPy takes 0.25 us, a small program 0.65 us however many equations it has, but
-# some 5 ms to compile: at 8 equations it saves 1.5 us of 2.2 a call (small_ops).
+# Equations from which a region is compiled. A call of NumPy takes 0.25 us, a small program 0.65 us however many
+# equations it has, but some 5 ms to compile: at 8 equations it saves 1.5 us of 2.2 a call (small_ops).
 SMALL_FEWEST: Final = 8
 # The same in the body of a loop, which runs often: 4 equations take twice the time of a small program (small_ops).
 SMALL_FEWEST_IN_LOOPS: Final = 4
 # Equations of a region: a bound of what LLVM holds at once; its time grows with the text, 0.03 ms an equation.
 SMALL_REGION: Final = 300
-# Elements of a value on all devices. Fused loops begin there, and take as long: 58 us for nine equations of 16384 elements, where NumPy
-# took 93 us for 4096 and a small program 15; beyond, threads share fused loops, and small programs have one (small_elements).
+# Elements of a value on all devices. Fused loops begin there, and take as long: 58 us for ten equations of 16384
+# elements, where NumPy took 93 us for 4096 and a small program 15; beyond, threads share fused loops, and small
+# programs have one (small_elements).
 SMALL_LARGEST: Final = 1 << 14
 # Elements of a value that a loop updates in its own memory: it is copied once, not in each round.
 SMALL_LARGEST_UPDATED: Final = 1 << 18
-# Multiplications of a product: up to matrices of 128 rows the code takes as long as the library's; of 160, 74 us and 58 (small_products).
+# Multiplications of a product: up to matrices of 128 rows the code takes as long as the library's; of 160, 74 us and 58
+# (small_products).
 SMALL_PRODUCT: Final = 1 << 21
-# Multiplications of triangular systems: up to here substitution takes a sixth to half of the time of LAPACK's blocks, whose call alone
-# takes 4.2 us; at 2 million they meet (small_systems).
+# Multiplications of triangular systems: up to here substitution takes a sixth to half of the time of LAPACK's blocks,
+# whose call alone takes 4.2 us; at 2 million they meet (small_systems).
 SMALL_SYSTEMS: Final = 1 << 17
-# Multiplications of stacks of Cholesky and LU factors and their systems: beyond, LAPACK's blocks and several threads do better.
+# Multiplications of stacks of Cholesky and LU factors and their systems: beyond, LAPACK's blocks and several threads do
+# better.
 SMALL_FACTORS: Final = 1 << 18
-# Elements of a value in a register: one vector of AVX-512 holds 16 of float32; wider ones are taken apart by LLVM, at a cost in text.
+# Elements of a value in a register: one vector of AVX-512 holds 16 of float32; wider ones are taken apart by LLVM, at a
+# cost in text.
 REGISTER_ELEMENTS: Final = 16
 # Elementwise equations of one loop: with more, values no longer fit into registers.
 SMALL_LOOP_EQUATIONS: Final = 64
-# Cost, relative to an addition, from which an op that occurs three times or more becomes a function of its own, so that its text stands
-# there once.
+# Cost, relative to an addition, from which an op that occurs three times or more becomes a function of its own, so that
+# its text stands there once.
 SMALL_OUTLINED: Final = 10
 # Bytes of scratch memory on the stack, of which a thread of Python may have little; more comes with the call.
 SMALL_STACK: Final = 1 << 15
-# Additions, tens of microseconds, from which other threads of Python may run meanwhile: to hand over their lock takes time, too.
+# Additions, tens of microseconds, from which other threads of Python may run meanwhile: to hand over their lock takes
+# time, too.
 SMALL_UNLOCKED: Final = 1e5
 # Additions between two looks at signals: a millisecond, so that Ctrl-C is felt at once and the looks are not.
 POLL_EVERY: Final = 1 << 22
 # Additions of a loop that looks at signals at all: shorter ones end within tens of milliseconds.
 POLL_FROM: Final = 1 << 26
 
-# -- groups in one loop over memory (runtime.fused) ------------------------------------------------------------------------------
+# -- groups in one loop over memory (runtime.fused) --------------------------------------------------------------------
 
-# Elements on all devices from which a fused loop pays: at 4096, three equations take NumPy 3.6 us and a loop 4.6; at 16384, 9.6 and 5.7
-# (fused_elements).
+# Elements on all devices from which a fused loop pays: at 4096, three equations take NumPy 3.6 us and a loop 4.6; at
+# 16384, 9.6 and 5.7 (fused_elements).
 FUSED_FEWEST: Final = 1 << 14
 # Equations of a group: beyond, values no longer fit into registers.
 FUSED_GROUP: Final = 96
 
-# -- products (runtime.products) -------------------------------------------------------------------------------------------------
+# -- products (runtime.products) ---------------------------------------------------------------------------------------
 
+# Work is counted in multiplications of real numbers.
+
+# Up to here NumPy's library computes a product in the calling thread, and its call costs 2 us less; of matrices of 128
+# rows it takes 52 us, threads of its own included, and ours 27 (numpy_products).
+PRODUCT_NUMPYS: Final = 1 << 18
+# The same for a matrix times a vector: 1.1 us and 2.9 for 96 rows (numpy_lines).
+LINE_NUMPYS: Final = 9216
+# From here a second thread pays if it is awake: some 100 us of work, and it answers within a few.
+PRODUCT_SHARED: Final = 1 << 23
+# From here it pays to wake one.
+PRODUCT_ROUSES: Final = 1 << 24
+# The least that a task of its own should have.
+PRODUCT_TASK: Final = 1 << 23
+# A thread's share of work that takes milliseconds: two tasks for each thread then even out what else the processors do.
+PRODUCT_LONG: Final = 1 << 27
+# From here a second thread pays for a matrix times a vector, where memory sets the pace.
+LINE_SHARED: Final = 1 << 20
+# Rows and columns below which products are not cut if there are other ways, and below which they never are.
+PRODUCT_TILE: Final = 128
+PRODUCT_LEAST_TILE: Final = 64
+# Tasks from which Python would be felt between them: a list of more is worked through by machine code.
+PRODUCT_LISTED: Final = 4
+# Dims that do not merge are looped over if each product keeps this many rows, else they are copied.
+PRODUCT_LOOPED_ROWS: Final = 64
+# Multiplications from which tile registers pay, for which the right operand is laid out anew.
+TILES_FROM: Final = 1 << 21
+# From here it pays to wake a second thread for them.
+TILES_ROUSE: Final = 1 << 26
+# The depth up to which a product is computed by our own strips, which pack nothing: of depth 128 they take 68 us, where
+# the library takes 76; from 512 on as long (shallow_products).
+SHALLOW_DEEPEST: Final = 512
+# The same where the result is not in the cache, and where the left operand lies transposed.
+SHALLOW_DEEPEST_COLD: Final = 256
+SHALLOW_DEEPEST_TURNED: Final = 128
+# Elements from row to row of a result that is not in the cache: beyond, whole rows are better written at once.
+SHALLOW_LONGEST_COLD: Final = 256
+# Multiplications up to which the library does without laying out operands, too.
+SHALLOW_COLD_FROM: Final = 1 << 20
+# Bytes of the left operand that pass by a strip before the next one.
+SHALLOW_BLOCK: Final = 1 << 18
+# Bytes of a panel at least, whatever the cache.
+PANEL_LEAST: Final = 1 << 18
+# Columns of a panel that a product computes well, and its least rows, whatever their length.
+PANEL_COLUMNS: Final = 512
+PANEL_LEAST_ROWS: Final = 64
+# Panels that there should be, for as many threads.
+PANEL_SHARES: Final = 16
+# Products of a call: beyond, each is so small that its list would be felt.
+PANEL_MATRICES: Final = 1 << 13
 # Bytes of a product's result from which panels pay: a smaller one stays in the cache until the group after it reads it.
 PANELS_FROM: Final = 1 << 20
-# What is laid out anew for a panel, in elements per element of the panel: where it is more, a product loses more in panels than it wins.
+# What is laid out anew for a panel, in elements per element of the panel: where it is more, a product loses more in
+# panels than it wins.
 PANELS_DEEPEST: Final = 0.6
 # The same where a product follows as well, which wins, too.
 PANELS_DEEPEST_FOLLOWED: Final = 1.5
 # Panels' sizes: a product whose least panel is larger is left alone, since a panel has to stay in the cache.
 PANELS_HIGHEST: Final = 4
-# Elements on all devices from which products of 16-bit floats are spelled out: a result of that many fills `PANELS_FROM` in float32.
+# Elements on all devices from which products of 16-bit floats are spelled out: a result of that many fills
+# `PANELS_FROM` in float32.
 WIDE_PRODUCTS_FROM: Final = PANELS_FROM // 4
 
-# -- moves between layouts (passes.reshard) ---------------------------------------------------------------------------------------
+# -- memory (runtime.memory, runtime.copies) ---------------------------------------------------------------------------
+
+# Bytes from which arrays come from the pool: memory that has been touched before costs no page faults. Smaller ones are
+# left to NumPy.
+POOLED_FROM: Final = 1 << 18
+# Bytes from which a second thread pays for a copy, and bytes that a thread copies at a time.
+COPY_SHARED: Final = 1 << 22
+COPY_PART: Final = 1 << 20
+
+# -- moves between layouts (passes.reshard) ----------------------------------------------------------------------------
 
 # Layouts looked at before settling for gather-then-slice: with eight axes a layout takes 1.6 ms, the whole search 7 s.
 RESHARD_LAYOUTS: Final = 4000

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.errors import JaxRuntimeError
+from shardwise.runtime import costs
 from shardwise.sharding import device
 
 Ndarray = np.ndarray[Any, Any]
 
-LEAST = 1 << 18  # bytes; smaller arrays are left to NumPy
 _PAGE = 4096
 _LINE = 64
 
@@ -101,7 +101,7 @@ class Pool:
         """A C-contiguous array with arbitrary contents; raises `OutOfMemory`."""
         dtype = np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
-        if size < LEAST:
+        if size < costs.POOLED_FROM:
             return np.empty(shape, dtype)
         room = room_of(size)
         try:
@@ -222,7 +222,7 @@ def _references(holder: list[Ndarray], i: int) -> list[int]:
 
 
 # How many references `_references` itself and the holder have: it differs between versions of Python.
-_TOP, _BELOW = _references([pool.empty((LEAST,), np.uint8)], 0)
+_TOP, _BELOW = _references([pool.empty((costs.POOLED_FROM,), np.uint8)], 0)
 
 _COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the lock, counts say little
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from shardwise.ops.products.gemm import contract_as
+from shardwise.runtime import costs
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.products import amx
 
@@ -129,7 +130,7 @@ def test_products(tiles, types, layout, threads):
             out = np.full((m, n + 4), 9, out.dtype)[:, :n]
 
         run = amx.product(a, b, out, threads)
-        if m * n * k < amx._FEWEST:
+        if m * n * k < costs.TILES_FROM:
             assert run is None
             continue
         assert run is not None

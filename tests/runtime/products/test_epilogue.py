@@ -43,8 +43,9 @@ def panels_from_little_on(size=1 << 14):
             patch.setattr(costs, name, 0)
         for name in ("PANELS_DEEPEST", "PANELS_DEEPEST_FOLLOWED", "PANELS_HIGHEST"):
             patch.setattr(costs, name, 1e9)
-        for name, value in (("BYTES", size), ("_LEAST", size), ("_ROWS", 4)):
-            patch.setattr(panels, name, value)
+        patch.setattr(panels, "BYTES", size)
+        patch.setattr(costs, "PANEL_LEAST", size)
+        patch.setattr(costs, "PANEL_LEAST_ROWS", 4)
         patch.setattr(costs, "FUSED_FEWEST", 1 << 8)
         yield made
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardwise.runtime import costs
 from shardwise.runtime.machine.threads import thread_count
 from shardwise.runtime.products import blas, product
 
@@ -59,8 +60,8 @@ def check(char: str, shapes: Any, layouts: Any) -> None:
 def threads(request, monkeypatch):
     """Plans are made for so many threads, from little work on."""
     monkeypatch.setattr(product, "product_threads", lambda: 1 if request.param == "one" else 3)
-    for name in ("_THREADED", "_THREADED_LINE", "_TASK"):
-        monkeypatch.setattr(product, name, 1 << 14)
+    for name in ("PRODUCT_SHARED", "LINE_SHARED", "PRODUCT_TASK"):
+        monkeypatch.setattr(costs, name, 1 << 14)
     if "without" in request.param:
         monkeypatch.setattr(product, "task_walker", lambda *what: None)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise.ir import Equation
 from shardwise.ops.linalg.factor_loops import scratch_row, width_for, write_cholesky, write_lu
-from shardwise.runtime.costs import REGISTER_ELEMENTS, SMALL_FACTORS
+from shardwise.runtime import costs
 from shardwise.runtime.small.body import Body
 from shardwise.runtime.small.code import Code, Value, name_of
 from shardwise.runtime.small.loops import store
@@ -22,8 +22,7 @@ def cholesky(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted)
     code, into = body.code, wanted[0]
     x = code.in_memory(values[0])
     shape, n = x.shape, x.shape[-1]
-    reuses = into is not None and into.shape == shape and prod(shape) > REGISTER_ELEMENTS
-    out = into if reuses and into is not None else code.buffer(shape, x.dtype)
+    out = code.memory(shape, x.dtype, into)
     width = width_for(n, code.lanes_per_vector([x.dtype]))
     scratch = code.buffer((n, scratch_row(n, width)), x.dtype).place
 
@@ -101,4 +100,4 @@ def factors_fit(eqn: Equation, devices: int) -> bool:
         return False
     columns = x.shape[-1] + sum(a.aval.shape[-1] for a in eqn.inputs[1:])
     size = max(prod(a.aval.shape[:-2]) for a in eqn.inputs)
-    return size * x.shape[-2] * x.shape[-1] * columns * devices <= SMALL_FACTORS
+    return size * x.shape[-2] * x.shape[-1] * columns * devices <= costs.SMALL_FACTORS

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.loops.call import Call
 from shardwise.runtime.loops.function import Function, Kernel
@@ -32,8 +33,6 @@ _SIDE = 32  # rows and columns computed at a time
 _DEEP = 64  # bytes of a tile's row
 _TILE = 16 * _DEEP  # bytes of a tile
 _ROWS, _COLUMNS = 256, 64  # of the result, in one task
-_FEWEST = 1 << 21  # multiplications from which this pays
-_ROUSED = 1 << 26
 
 _GRANT, _TILE_DATA, _ARCH_PRCTL = 0x1023, 18, 158
 
@@ -71,7 +70,7 @@ def product(a: NDArray, b: NDArray, out: NDArray, threads: int) -> Callable[[NDA
         return None
     (m, k), n = a.shape, b.shape[1]
     size = a.itemsize
-    if m % _SIDE or n % _SIDE or k * size % _DEEP or m * n * k < _FEWEST or not granted():
+    if m % _SIDE or n % _SIDE or k * size % _DEEP or m * n * k < costs.TILES_FROM or not granted():
         return None
     if out.strides[1] != 4:
         return None
@@ -84,7 +83,7 @@ def product(a: NDArray, b: NDArray, out: NDArray, threads: int) -> Callable[[NDA
     counts = -(-m // _ROWS), -(-n // _COLUMNS)
     multiply = Call(_multiplier(found[0]), (counts[0] * counts[1], counts[1], m, n, deep, *steps), 3, threads)
     pack = Call(_packer(found[1]), (deep, across, b.strides[0]), 2, threads)
-    rouse = m * n * k >= _ROUSED
+    rouse = m * n * k >= costs.TILES_ROUSE
 
     def run(a: NDArray, b: NDArray, out: NDArray) -> None:
         if turned:

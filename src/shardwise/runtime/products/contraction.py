@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import LAYOUTS, Bounded, recent
+from shardwise.runtime import costs
 from shardwise.runtime.loops.layout import Result
 from shardwise.runtime.memory import pool
 from shardwise.runtime.products.product import Product, by_numpy, matrix_layout, narrow_product, product_for
@@ -27,8 +28,6 @@ NDArray = np.ndarray[Any, Any]
 Ints = tuple[int, ...]
 # ((lhs contracting, rhs contracting), (lhs batch, rhs batch)), counted without the loop dims
 DotDims = tuple[tuple[Ints, Ints], tuple[Ints, Ints]]
-
-_MIN_ROWS = 64  # dims that do not merge are looped over if each product keeps this many rows, else they are copied
 
 
 class _Side:
@@ -55,7 +54,7 @@ class _Side:
         for i in range(len(dims)):
             if self.merges(dims[i:]):
                 rows = prod(self.shape[d] for d in dims[i:])
-                return (dims[:i], dims[i:]) if rows >= _MIN_ROWS else ([], dims)
+                return (dims[:i], dims[i:]) if rows >= costs.PRODUCT_LOOPED_ROWS else ([], dims)
         return [], dims
 
     def size(self, dims: Sequence[int]) -> int:
@@ -371,7 +370,6 @@ def gemm_runner(lead: int, dims: DotDims) -> Callable[[NDArray, NDArray], NDArra
 
 
 # NumPy's `dot` takes less time for a call than `matmul` does, and transposed matrices are only views to it.
-_SMALL_WORK = 1 << 18  # multiplications
 _SMALL: dict[DotDims, Callable[[NDArray, NDArray], NDArray]] = {
     (((1,), (0,)), ((), ())): np.dot,
     (((1,), (1,)), ((), ())): lambda a, b: np.dot(a, b.T),
@@ -385,4 +383,4 @@ def small_product(lhs: Ints, rhs: Ints, dims: DotDims) -> Callable[[NDArray, NDA
     if len(lhs) != 2 or len(rhs) != 2 or dims not in _SMALL or not prod(lhs) * prod(rhs):
         return None
     ((i,), _), _ = dims
-    return _SMALL[dims] if prod(lhs) * prod(rhs) // lhs[i] <= _SMALL_WORK else None
+    return _SMALL[dims] if prod(lhs) * prod(rhs) // lhs[i] <= costs.PRODUCT_NUMPYS else None

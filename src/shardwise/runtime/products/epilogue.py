@@ -20,6 +20,7 @@ import numpy as np
 from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.ir import Equation, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
+from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
@@ -33,8 +34,6 @@ from shardwise.runtime.products.contraction import GemmPlan, gemm_plan
 from shardwise.runtime.products.panels import Panel, panel_bytes, panels
 from shardwise.runtime.products.product import matrices_begin, matrix_layout, product_threads
 from shardwise.runtime.products.walk import Place, Records, panel_walker
-
-_MATRICES = 1 << 13  # products of a call: beyond, each is so small that its list would be felt
 
 Shape = tuple[int, ...]
 
@@ -177,7 +176,7 @@ class _Maker:
         reduced = {d for d, r in enumerate(met.reduced) if r and met.full[d] > 1}
         sides = tuple(axes[:n]), tuple(axes[n:])
         found = panels(met.full, *sides, reduced, self.dtype.itemsize, cut_columns=self.after is None)
-        if len(found) < 2 or len(found) + plan.matrices > _MATRICES:
+        if len(found) < 2 or len(found) + plan.matrices > costs.PANEL_MATRICES:
             return None
         return self._written(mine, plan, second, met, found)
 

@@ -11,11 +11,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shardwise.runtime import costs
+
 Shape = tuple[int, ...]
 
-_COLUMNS = 512  # columns that a product computes well
-_LEAST = 1 << 18  # bytes
-_ROWS = 64  # the least rows, whatever their length
 _GRAIN = 16  # cuts fall on multiples of this
 
 
@@ -27,10 +26,9 @@ def _half_of_the_cache() -> int:
     except OSError:  # not on every system
         text = ""
     found = int(text[:-1]) << 10 if text[-1:] == "K" and text[:-1].isdigit() else 1 << 20
-    return min(max(found // 2, _LEAST), 1 << 20)
+    return min(max(found // 2, costs.PANEL_LEAST), 1 << 20)
 
 
-_SHARES = 16  # panels that there should be, for as many threads
 BYTES = _half_of_the_cache()
 
 
@@ -89,14 +87,14 @@ def _cut(axes: Shape, full: Shape, whole: set[int], most: int) -> _Cut:
 
 def panel_bytes(nbytes: int) -> int:
     """About how large the panels of a result of so many bytes are."""
-    return min(BYTES, max(nbytes // _SHARES, _LEAST))
+    return min(BYTES, max(nbytes // costs.PANEL_SHARES, costs.PANEL_LEAST))
 
 
 def most(whole_rows: int, rows: int, columns: int, itemsize: int, cut_columns: bool) -> tuple[int, int]:
     """The rows and columns of a panel, or few more: `whole_rows` is a number whose multiples they must be, 1 for any."""
     elements = panel_bytes(rows * columns * itemsize) // itemsize
-    width = min(columns, max(4 * _GRAIN, min(_COLUMNS, elements // whole_rows))) if cut_columns else columns
-    return max(_ROWS, whole_rows, elements // width), width
+    width = min(columns, max(4 * _GRAIN, min(costs.PANEL_COLUMNS, elements // whole_rows))) if cut_columns else columns
+    return max(costs.PANEL_LEAST_ROWS, whole_rows, elements // width), width
 
 
 def panels(

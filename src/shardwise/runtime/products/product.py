@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import Bounded, at_clear
+from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.loops.call import Call
 from shardwise.runtime.machine.standby import address_of
@@ -30,17 +31,6 @@ from shardwise.runtime.products.walk import task_walker
 NDArray = np.ndarray[Any, Any]
 Product = Callable[[NDArray, NDArray, NDArray], object]  # (a, b, out)
 
-# Work is counted in multiplications of real numbers.
-_NUMPYS = 1 << 18  # up to here NumPy's library computes a product in the calling thread, and its call costs less
-_NUMPYS_LINE = 9216  # the same for a matrix times a vector
-_THREADED = 1 << 23  # from here a second thread pays if it is awake
-_ROUSED = 1 << 24  # from here it pays to wake one
-_TASK = 1 << 23  # the least that a task of its own should have
-_LONG = 1 << 27  # a thread's share of work that takes milliseconds
-_THREADED_LINE = 1 << 20  # for a matrix times a vector, where memory sets the pace
-_TILE = 128  # rows and columns below which products are not cut if there are other ways
-_LEAST_TILE = 64
-_MANY = 4  # tasks from which Python would be felt between them
 _GRAIN = 16  # cuts fall on multiples of this
 
 Ints = tuple[int, ...]
@@ -54,12 +44,12 @@ def product_threads() -> int:
 
 def threads_for(work: int) -> int:
     """How many threads so many multiplications are worth."""
-    return product_threads() if work >= _ROUSED else 1
+    return product_threads() if work >= costs.PRODUCT_ROUSES else 1
 
 
 def expect(work: int) -> None:
     """Have our library loaded, in the background, if products of so much work will need it."""
-    if work > _NUMPYS:
+    if work > costs.PRODUCT_NUMPYS:
         blas.prepare()
 
 
@@ -102,7 +92,7 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
     count = math.prod(batch)
     each = m * n * k * (4 if char in "FD" else 1)
     line = m == 1 or n == 1
-    if each <= (_NUMPYS_LINE if line else _NUMPYS):
+    if each <= (costs.LINE_NUMPYS if line else costs.PRODUCT_NUMPYS):
         return _shared_by_numpy(batch, threads_for(count * each) if limit is None else limit)
     mine = blas.library()
     if mine is None:
@@ -110,17 +100,17 @@ def _plan(a: NDArray, b: NDArray, out: NDArray, limit: int | None) -> Product | 
     form = _line_form(a, b, out) if line else _matrix_form(a, b, out)
     if form is None:
         return None
-    worth = count * each >= _THREADED_LINE if line else count * each >= _THREADED
+    worth = count * each >= costs.LINE_SHARED if line else count * each >= costs.PRODUCT_SHARED
     threads = limit or (product_threads() if worth else 1)
     pieces = 1
     if threads > 1 and count < 4 * threads:
         # One piece for each thread keeps caches warm; of long work, two even out what else the processors do.
-        parts = threads * (2 if count * each >= threads * _LONG else 1)
-        pieces = min(-(-parts // count), max(1, each // (_THREADED_LINE // 2 if line else _TASK)))
+        parts = threads * (2 if count * each >= threads * costs.PRODUCT_LONG else 1)
+        pieces = min(-(-parts // count), max(1, each // (costs.LINE_SHARED // 2 if line else costs.PRODUCT_TASK)))
     first, second = (b, a) if form.swapped else (a, b)
     tiles = form.tiles(pieces)
     tasks = _tasks(first, second, out, batch, tiles)
-    rouse = count * each >= (_THREADED_LINE if line else _ROUSED)
+    rouse = count * each >= (costs.LINE_SHARED if line else costs.PRODUCT_ROUSES)
     function = (mine.gemv if line else mine.gemm)[char]
     if not line:
         left, right, depth, _, _, step = form.fixed
@@ -213,7 +203,7 @@ def _line_form(a: NDArray, b: NDArray, out: NDArray) -> _Form | None:
 
     def tiles(pieces: int) -> list[_Task]:
         found = []
-        for part in _parts(rows, min(pieces, max(1, rows // _LEAST_TILE))):
+        for part in _parts(rows, min(pieces, max(1, rows // costs.PRODUCT_LEAST_TILE))):
             sizes = (len(part), depth) if layout[0] == blas.PLAIN else (depth, len(part))
             place = part.start * matrix.strides[-2], 0, part.start * steps[1] * out.itemsize
             found.append((*place, *sizes))
@@ -226,7 +216,7 @@ def _cuts(m: int, n: int, pieces: int) -> tuple[int, int]:
     """In how many parts to cut rows and columns. Rows first: uncut rows of `b` and `out` are read in longer runs."""
     if pieces == 1:
         return 1, 1
-    for least in (_TILE, _LEAST_TILE):
+    for least in (costs.PRODUCT_TILE, costs.PRODUCT_LEAST_TILE):
         down = min(pieces, max(1, m // least))
         across = min(-(-pieces // down), max(1, n // least))
         if down * across >= pieces:
@@ -272,7 +262,7 @@ class _Listed:
         self._rouse = rouse
         self._function = function
         self._arguments = *form.fixed, one, zero
-        many = count > (1 if threads > 1 else _MANY)
+        many = count > (1 if threads > 1 else costs.PRODUCT_LISTED)
         kernel = task_walker(char, line, ctypes.sizeof(mine.integer)) if many else None
         self._tasks = tasks.tolist() if kernel is None else []
         self._walk: Call | None = None

@@ -12,17 +12,13 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from shardwise.runtime import costs
 from shardwise.runtime.loops.function import module
 from shardwise.runtime.loops.write import Writer
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.machine.lanes import TYPES, Lane, itemsize
 from shardwise.runtime.products import blas
 
-_DEEPEST = {blas.PLAIN: 512, blas.TRANSPOSED: 128}  # by how `a` lies
-_DEEPEST_COLD = {blas.PLAIN: 256, blas.TRANSPOSED: 128}  # where the result is not in the cache
-_LONGEST_COLD = 256  # elements from row to row of such a result: beyond, whole rows are better written at once
-_FEWEST_COLD = 1 << 20  # multiplications up to which the library does without laying out operands, too
-_BLOCK = 1 << 18  # bytes of `a` that pass by a strip before the next one
 _ACROSS = 2  # vectors in a row of a strip
 
 
@@ -50,12 +46,22 @@ def fits(char: str, left: int, m: int, n: int, k: int) -> bool:
     if char not in "fd" or not llvm.available():
         return False
     held = registers(char)
-    return m >= held.rows and n >= held.columns and held.lanes <= k <= _DEEPEST[left]
+    return m >= held.rows and n >= held.columns and held.lanes <= k <= _deepest(left, costs.SHALLOW_DEEPEST)
+
+
+def _deepest(left: int, plain: int) -> int:
+    """The greatest depth, which is `plain` for a left operand that lies so."""
+    return plain if left == blas.PLAIN else costs.SHALLOW_DEEPEST_TURNED
 
 
 def fits_cold(char: str, left: int, m: int, n: int, k: int, step: int) -> bool:
     """The same for a result in memory, with so many elements from row to row."""
-    return m * n * k > _FEWEST_COLD and k <= _DEEPEST_COLD[left] and step <= _LONGEST_COLD and fits(char, left, m, n, k)
+    return (
+        m * n * k > costs.SHALLOW_COLD_FROM
+        and k <= _deepest(left, costs.SHALLOW_DEEPEST_COLD)
+        and step <= costs.SHALLOW_LONGEST_COLD
+        and fits(char, left, m, n, k)
+    )
 
 
 @functools.cache
@@ -104,7 +110,7 @@ class _Writer(Writer):
         strip = self.value(f"alloca {TYPES[self.dtype]}, i64 {room}, align 64", "strip")
         last_strip = self.integer("sub", n, self.strip)
         # Rows of a block: a multiple of those in registers, and at least that many.
-        fit = self.integer("udiv", _BLOCK // itemsize(self.dtype) // self.rows, k)
+        fit = self.integer("udiv", costs.SHALLOW_BLOCK // itemsize(self.dtype) // self.rows, k)
         height = self.integer("mul", self.greatest(fit, 4), self.rows)
 
         def block(first: str, _: list[str]) -> None:

@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from shardwise.ir import Atom, Equation, Program, Var, subprograms
-from shardwise.runtime.memory import LEAST, room_of
+from shardwise.runtime import costs
+from shardwise.runtime.memory import room_of
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class _Rooms:
 
 def _room(nbytes: int) -> int:
     """The size of the buffer; 0 for all that are no buffers of the pool."""
-    return room_of(nbytes) if nbytes >= LEAST else 0
+    return room_of(nbytes) if nbytes >= costs.POOLED_FROM else 0
 
 
 def _most(program: Program, owned: Collection[int]) -> tuple[Counter[int], int]:
