@@ -88,11 +88,13 @@ class SmallForm:
     fits        ``(eqn, devices) -> bool``: whether an equation can be written for its params and types on so many devices. That
                 dtypes have machine types, and that results are small, is asked of all ops.
     mapped      under `vmap` it is written once, in a loop over the mapped dims.
+    calls       about how many calls of NumPy the kernel makes for few elements.
     """
 
     write: Callable[..., Any]
     fits: Callable[..., bool] | None = None
     mapped: bool = False
+    calls: int = 1
 
 
 @dataclass(eq=False, slots=True)

@@ -160,10 +160,12 @@ def _has_small_parts(module: Module, devices: int) -> bool:
     """Whether a part may be worth compiling as a small program: there is a loop or branch, or many equations give small values."""
     if any(True for e in module.device_program.equations for _ in subprograms(e.params)):
         return True
-    return (
-        sum(all(v.aval.size * devices <= costs.SMALL_LARGEST for v in e.outputs) for e in module.program.equations)
-        >= costs.SMALL_FEWEST
-    )
+    small = [
+        e.op.small
+        for e in module.program.equations
+        if all(v.aval.size * devices <= costs.SMALL_LARGEST for v in e.outputs)
+    ]
+    return len(small) >= costs.SMALL_FEWEST or any(f is not None and f.calls >= costs.SMALL_FEWEST for f in small)
 
 
 PARTITIONING: tuple[tuple[str, Pass], ...] = (

@@ -34,8 +34,9 @@ def _with_regions(program: Program, devices: int, fewest: int) -> Program:
     fit = [writable(e, devices) for e in equations]
     groups = _groups(program, fit)
     worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i]) for i in g) >= fewest}
-    # What is not worth it stays where it is.
+    # What is not worth it stays where it is, but for ops that alone are many calls of NumPy.
     groups = [part for g in groups for part in ((g,) if g in worth else [(i,) for i in g])]
+    worth |= {g for g in groups if len(g) == 1 and fit[g[0]] and _numpy_calls(equations[g[0]]) >= costs.SMALL_FEWEST}
     inside = {i: _with_inner_regions(equations[i], devices, fewest) for g in groups if g not in worth for i in g}
     if not worth and all(new is equations[i] for i, new in inside.items()):
         return program
@@ -65,6 +66,11 @@ def _with_inner_regions(eqn: Equation, devices: int, fewest: int) -> Equation:
         return eqn
     enough = costs.SMALL_FEWEST_IN_LOOPS if isinstance(held, Loop) else fewest
     return map_programs(eqn, lambda p: _with_regions(p, devices, enough))
+
+
+def _numpy_calls(eqn: Equation) -> int:
+    """About how many calls of NumPy the op's own kernel makes."""
+    return 1 if eqn.op.small is None else eqn.op.small.calls
 
 
 def _weight(eqn: Equation) -> float:

@@ -19,6 +19,8 @@ SMALL_FEWEST: Final = 8
 SMALL_FEWEST_IN_LOOPS: Final = 4
 # Equations of a region: a bound of what LLVM holds at once; its time grows with the text, 0.03 ms an equation.
 SMALL_REGION: Final = 300
+# Calls of a single op's kernel before it is compiled: a draw of random numbers takes 20 us by NumPy, 4 us compiled, which takes 3 ms.
+SMALL_PATIENCE: Final = 16
 # Elements of a value on all devices. Fused loops begin there, and take as long: 58 us for ten equations of 16384
 # elements, where NumPy took 93 us for 4096 and a small program 15; beyond, threads share fused loops, and small
 # programs have one (small_elements).

@@ -64,12 +64,16 @@ def _check_keys(name: str, t: ShapedArray) -> None:
         )
 
 
-def _small(writer: str) -> SmallForm:
+def _small(writer: str, calls: int = 1) -> SmallForm:
     """The form in small programs, which hold it where no device makes a part of its own."""
     return SmallForm(
         later("shardwise.ops.random.small_random", writer),
         lambda eqn, devices: not any(eqn.params.get("shard_axes", ())),
+        calls=calls,
     )
+
+
+_HASH = 10  # calls of NumPy that hashing takes
 
 
 # -- between integers, words and keys -----------------------------------------------------------------------------------------
@@ -185,7 +189,7 @@ def _fold_in_kernel(env: Env, keys: Block, data: Block) -> Block:
 
 
 random_fold_in_p = define_op(
-    "random_fold_in", type_rule=_fold_in_type, kernel=_fold_in_kernel, small=_small("fold_in"), keys=MAKES
+    "random_fold_in", type_rule=_fold_in_type, kernel=_fold_in_kernel, small=_small("fold_in", _HASH), keys=MAKES
 )
 
 
@@ -279,7 +283,7 @@ def _split_kernel(
 # `shape` is the global shape; `block_shape` and `shard_axes` say which part of it a device makes.
 random_split_p = define_op(
     "random_split",
-    small=_small("split"),
+    small=_small("split", _HASH),
     type_rule=_split_type,
     kernel=_split_kernel,
     rule=_appended_rule,
@@ -331,7 +335,7 @@ def _bits_kernel(
 # The kernel makes all bits itself; where a fused loop can make them among what is done with them, see `_by_counters`.
 random_block_p = define_op(
     "random_block",
-    small=_small("block"),
+    small=_small("block", _HASH),
     type_rule=_bits_type,
     kernel=_bits_kernel,
     rule=_appended_rule,
@@ -468,7 +472,7 @@ random_words_p = define_op(
     multiple_results=True,
     kernel=_words_kernel,
     rule=_words_rule,
-    small=_small("words"),
+    small=_small("words", _HASH),
 )
 
 _KEPT = 1 << 22  # so many counters stay in memory for the next call

@@ -102,6 +102,27 @@ class SmallKernel:
         return self._single
 
     def _run_for(self, leads: Sequence[Shape]) -> Callable[..., tuple[Ndarray, ...]]:
+        """The function; for a single op that is no loop, its kernel, until so many calls have come that compiling it pays."""
+        equations = self.program.equations
+        if len(equations) > 1 or any(region_of(e) is not None for e in equations):
+            return self._compiled(leads)
+        by_kernel, left = Plan(self.program, self._env).run, costs.SMALL_PATIENCE
+
+        def run(*blocks: Ndarray) -> tuple[Ndarray, ...]:
+            nonlocal left
+            left -= 1
+            if left >= 0:
+                return by_kernel(*blocks)
+            made = self._compiled(leads)
+            if self._env.lead:
+                self._made[tuple(leads)] = made
+            else:
+                self._single = made
+            return made(*blocks)
+
+        return run
+
+    def _compiled(self, leads: Sequence[Shape]) -> Callable[..., tuple[Ndarray, ...]]:
         try:
             return compiled(self.program, leads, self._env.lead)
         except Unwritable:
