@@ -326,7 +326,7 @@ def test_loops_keep_the_sharding_of_their_carry(mesh, spec):
     for run in (by_while, lambda c: control.fori_loop(0, 4, lambda i, c: square(c), c)):
         out = sw.jit(run)(x)
         assert out.sharding.is_equivalent_to(sharding, 2)
-        np.testing.assert_allclose(np.asarray(out), expected, rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(out), expected, rtol=1e-6)
 
 
 def test_a_predicate_over_a_sharded_carry_is_one_for_all(mesh):
