@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,14 @@ def checks():
     from shardwise.base import config
 
     config.update("jax_enable_checks", True)
+
+
+@pytest.fixture(autouse=True)
+def own_data(request: pytest.FixtureRequest) -> None:
+    """What a test draws from its module's `RNG` depends on its name alone, not on the tests that ran before it in this process."""
+    rng = getattr(request.module, "RNG", None)
+    if rng is not None:
+        rng.bit_generator.state = type(rng.bit_generator)(zlib.crc32(request.node.name.encode())).state
 
 
 @pytest.fixture(scope="session")

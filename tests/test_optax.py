@@ -28,6 +28,7 @@ def test_optax_trains_as_with_jax(shell):
     got, wanted = json.loads(ours.stdout), json.loads(theirs.stdout)
     assert list(got) == list(wanted)
     for name, losses in wanted.items():
-        tolerance = 1e-2 if name in ("in bfloat16", "line search") else 1e-4
+        # bfloat16 rounds to 4e-3, of single weights; a line search branches where two losses are nearly equal.
+        tolerance = 1e-3 if name in ("in bfloat16", "line search") else 1e-5
         assert got[name] == pytest.approx(losses, rel=tolerance), name
         assert losses[-2] < losses[0]

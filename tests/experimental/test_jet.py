@@ -22,8 +22,8 @@ def test_trees_under_jit_and_vmap() -> None:
     f = lambda a, b: {"product": a * b, "exp": jnp.exp(a)}  # noqa: E731
     run = lambda a: jet(f, (a, 2.0), ([1.0, 0.0], [1.0, 0.5]))  # noqa: E731
     value, series = sw.jit(sw.vmap(run))(np.ones(2, np.float32))
-    np.testing.assert_allclose(value["product"], [2, 2])
-    np.testing.assert_allclose(np.array(series["product"]), [[3, 3], [2.5, 2.5]], rtol=1e-6)
+    np.testing.assert_array_equal(value["product"], [2, 2])
+    np.testing.assert_array_equal(np.array(series["product"]), [[3, 3], [2.5, 2.5]])
     np.testing.assert_allclose(np.array(series["exp"]), np.full((2, 2), math.e), rtol=1e-6)
 
 

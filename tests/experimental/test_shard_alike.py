@@ -37,7 +37,7 @@ def test_derivatives(placed):
         return (a * b).sum()
 
     expected = np.sin(VALUES) + VALUES * np.cos(VALUES)
-    np.testing.assert_allclose(np.asarray(sw.jit(sw.grad(function))(placed)), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(sw.jit(sw.grad(function))(placed)), expected, rtol=2e-6, atol=2e-6)
 
 
 def test_what_does_not_pair_is_refused(placed):

@@ -41,7 +41,7 @@ def test_scales_are_repeated_along_contracted_dims():
     scaled = half(a) * half(left).repeat(4, 2), half(b) * half(right).repeat(2, 1)
     expected = np.matmul(*[x.astype(np.float32) for x in scaled])
     found = lax.scaled_dot(a, b, lhs_scale=left, rhs_scale=right, preferred_element_type=jnp.float32)
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-6, atol=1e-6)
     assert lax.scaled_dot(a, b).dtype == jnp.bfloat16
     for wrong in (left[:, :, :1].repeat(3, 2), left[:, :2], left[0]):
         with pytest.raises(TypeError, match="lhs_scale"):

@@ -73,7 +73,8 @@ def test_other_names():
 def test_variances():
     key = random.key(0)
     for name, variance in (("he_normal", 2 / 400), ("lecun_uniform", 1 / 400), ("glorot_normal", 2 / 700)):
-        assert np.var(getattr(nn.initializers, name)()(key, (400, 300))) == pytest.approx(variance, rel=0.03)
+        # The variance of n samples is off by sqrt(2 / n) of it, here 0.4 %.
+        assert np.var(getattr(nn.initializers, name)()(key, (400, 300))) == pytest.approx(variance, rel=0.02)
 
 
 def test_out_sharding():

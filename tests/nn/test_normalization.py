@@ -63,7 +63,7 @@ nn.standardize(h)
 nn.standardize(m, mean=0.5)
 nn.standardize(m, variance=2.0, epsilon=0.1)
 nn.standardize(m, mean=v, variance=w)
-nn.standardize(m, where=bm)
+nn.standardize(m, where=bm)  # cancels
 nn.standardize(m, algorithm="stable")
 nn.one_hot(i, 8)
 nn.one_hot(i, 4)

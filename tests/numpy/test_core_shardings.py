@@ -76,7 +76,7 @@ def test_reductions_and_operators_on_many_devices_equal_one():
     host = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
     x, y = shardwise.device_put(host, NamedSharding(mesh, P("x", "y"))), jnp.asarray(host)
     for f in (jnp.std, jnp.median, lambda a: jnp.quantile(a, 0.3, axis=0), lambda a: jnp.unwrap(a * 9), jnp.ptp):
-        np.testing.assert_allclose(f(x), f(y), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(f(x), f(y), rtol=1e-6, atol=1e-6)
 
 
 def test_created_on_a_mesh_that_only_out_sharding_names():

@@ -153,19 +153,19 @@ def test_axes_that_are_names() -> None:
     for reduction in ("sum", "mean", "max", "min", "var", "std"):
         reduce, expected = getattr(jnp, reduction), getattr(np, reduction)
         np.testing.assert_allclose(np.asarray(over(lambda r, f=reduce: f(r, axis="i"))), expected(x, 0), rtol=1e-5)
-        np.testing.assert_allclose(np.asarray(over(lambda r, f=reduce: f(r, axis=(0, "i")))), expected(x), rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(over(lambda r, f=reduce: f(r, axis=(0, "i")))), expected(x), rtol=5e-6)
     masked = over(lambda r: jnp.mean(r, axis=both, where=r > 0))
-    np.testing.assert_allclose(float(masked), x[x > 0].mean(), rtol=1e-5)
+    np.testing.assert_allclose(float(masked), x[x > 0].mean(), rtol=1e-6)
     rows = sw.P("d")
     split = sw.shard_map(
         lambda r: jnp.mean(r, split_rows), mesh=sw.make_mesh((2,), ("d",)), in_specs=rows, out_specs=sw.P()
     )
     np.testing.assert_allclose(np.asarray(split(x)), x.mean(0), rtol=1e-5)
     shares = sw.vmap(lambda r: sw.nn.softmax(r, axis=name), axis_name="i")(x)
-    np.testing.assert_allclose(np.asarray(shares), np.exp(x) / np.exp(x).sum(0), rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(shares), np.exp(x) / np.exp(x).sum(0), rtol=5e-6)
     for logsumexp in (sw.nn.logsumexp, sw.scipy.special.logsumexp):
         np.testing.assert_allclose(
-            np.asarray(over(lambda r, f=logsumexp: f(r, axis=both))), np.log(np.exp(x).sum()), rtol=1e-5
+            np.asarray(over(lambda r, f=logsumexp: f(r, axis=both))), np.log(np.exp(x).sum()), rtol=2e-6
         )
     with pytest.raises(NotImplementedError, match="all_gather"):
         over(lambda r: jnp.prod(r, axis=name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -57,11 +58,9 @@ def test_as_jax(name):
         if expected.dtype.kind in "iub":
             np.testing.assert_array_equal(found, expected)
         else:
+            tolerance = 8 * float(ml_dtypes.finfo(expected.dtype).eps)
             np.testing.assert_allclose(
-                found.astype(np.float64),
-                expected.astype(np.float64),
-                rtol=1e-5,
-                atol=1e-3 if "float16" in name else 1e-6,
+                found.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance
             )
 
 

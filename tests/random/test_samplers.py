@@ -81,7 +81,7 @@ def test_mapped_keys_draw_what_each_key_draws(shape):
     for sample in (random.bits, random.uniform, random.normal, lambda key, shape: random.gamma(key, 2.0, shape[:1])):
         mapped = np.asarray(sw.vmap(sw.vmap(lambda key: sample(key, shape)))(keys))  # noqa: B023
         alone = [[np.asarray(sample(random.wrap_key_data(k), shape)) for k in row] for row in np.asarray(keys)]
-        np.testing.assert_allclose(mapped, alone, rtol=2e-6)
+        np.testing.assert_allclose(mapped, alone, rtol=1e-6)
 
 
 def test_the_same_bits_without_compiled_loops():

@@ -88,7 +88,9 @@ def test_map_coordinates(mode: str, theirs: str, order: int) -> None:
         else [RNG.uniform(-9, 12, 20), RNG.uniform(-9, 15, 20)]
     )
     expected = scipy.ndimage.map_coordinates(x, at, order=order, mode=theirs)
-    np.testing.assert_allclose(np.asarray(ndimage.map_coordinates(x, at, order, mode)), expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        np.asarray(ndimage.map_coordinates(x, at, order, mode)), expected, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_map_coordinates_of_integers_and_mistakes() -> None:
@@ -109,12 +111,12 @@ def test_cosine_transforms(size: int, norm: str | None) -> None:
     x = RNG.standard_normal((3, size))
     for name in ("dct", "idct"):
         ours, theirs = getattr(fft, name), getattr(scipy.fft, name)
-        np.testing.assert_allclose(np.asarray(ours(x, norm=norm)), theirs(x, norm=norm), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(np.asarray(ours(x, norm=norm)), theirs(x, norm=norm), rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(
-            np.asarray(ours(x, n=4, axis=0, norm=norm)), theirs(x, n=4, axis=0, norm=norm), rtol=1e-9, atol=1e-9
+            np.asarray(ours(x, n=4, axis=0, norm=norm)), theirs(x, n=4, axis=0, norm=norm), rtol=1e-12, atol=1e-12
         )
         many, all_of = getattr(fft, f"{name}n"), getattr(scipy.fft, f"{name}n")
-        np.testing.assert_allclose(np.asarray(many(x, norm=norm)), all_of(x, norm=norm), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(np.asarray(many(x, norm=norm)), all_of(x, norm=norm), rtol=1e-12, atol=1e-12)
     with pytest.raises(NotImplementedError, match="type 2"):
         fft.dct(x, type=3)
 
@@ -124,13 +126,13 @@ def test_convolutions(mode: str) -> None:
     a, b = RNG.standard_normal(9), RNG.standard_normal(5)
     for name in ("convolve", "correlate", "fftconvolve"):
         ours, theirs = getattr(signal, name), getattr(scipy.signal, name)
-        np.testing.assert_allclose(np.asarray(ours(a, b, mode)), theirs(a, b, mode), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(np.asarray(ours(a, b, mode)), theirs(a, b, mode), rtol=1e-12, atol=1e-12)
     x, y = RNG.standard_normal((6, 7)), RNG.standard_normal((3, 3)) + 1j * RNG.standard_normal((3, 3))
     for name in ("convolve2d", "correlate2d", "fftconvolve", "convolve"):
         ours, theirs = getattr(signal, name), getattr(scipy.signal, name)
-        np.testing.assert_allclose(np.asarray(ours(x, y, mode)), theirs(x, y, mode), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(np.asarray(ours(x, y, mode)), theirs(x, y, mode), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(
-        np.asarray(signal.convolve(a, b, mode, method="fft")), np.asarray(signal.convolve(a, b, mode)), atol=1e-9
+        np.asarray(signal.convolve(a, b, mode, method="fft")), np.asarray(signal.convolve(a, b, mode)), atol=1e-12
     )
 
 
@@ -150,8 +152,8 @@ def test_detrend_trapezoid_and_code_books() -> None:
     cases: list[dict[str, Any]] = [{}, {"axis": 0}, {"type": "constant"}, {"bp": 4}]
     for options in cases:
         ours, theirs = signal.detrend(x, **options), scipy.signal.detrend(x, **options)
-        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(np.asarray(integrate.trapezoid(np.arange(4.0) ** 2, dx=0.5)), 4.75)
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(integrate.trapezoid(np.arange(4.0) ** 2, dx=0.5)), 4.75, rtol=1e-12)
     rows, book = RNG.standard_normal((7, 3)), RNG.standard_normal((4, 3))
     for ours, theirs in zip(cluster.vq.vq(rows, book), scipy.cluster.vq.vq(rows, book), strict=True):
-        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-9)
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-12)

@@ -52,7 +52,7 @@ for shape, spec in (((2, 4), P(("x", "y"))), ((4, 2), P("y", "x"))):
     same(lax.scan(lambda c, x: (c + x, c), jnp.zeros(8), a)[1], before)
     loss = lambda w, x: (jnp.tanh(x @ w) ** 2).mean()  # noqa: E731
     w = np.linspace(-1, 1, 24, dtype=np.float32).reshape(8, 3) / 9
-    same(jax.jit(jax.grad(loss))(w, a), jax.grad(loss)(jnp.asarray(w), jnp.asarray(A)), 1e-4)
+    same(jax.jit(jax.grad(loss))(w, a), jax.grad(loss)(jnp.asarray(w), jnp.asarray(A)))
     key = jax.random.PRNGKey(3)
     drawn = jax.jit(lambda k: jax.random.normal(k, (16, 8)), out_shardings=layout)(key)
     same(drawn, jax.random.normal(key, (16, 8)))

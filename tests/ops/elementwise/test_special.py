@@ -40,7 +40,9 @@ def test_values_are_those_of_the_oracle():
     for name, blocks in CASES_OF.items():
         got = np.asarray(op_of(name).kernel(SINGLE, *blocks))
         assert got.dtype == np.float32, name
-        np.testing.assert_allclose(got, wants[name], rtol=2e-4, atol=1e-6, err_msg=name)
+        # JAX's lgamma is off by some units of 1, which show near its zeros at 1 and 2.
+        atol = 2e-5 if name == "lgamma" else 1e-6
+        np.testing.assert_allclose(got, wants[name], rtol=5e-5, atol=atol, err_msg=name)
 
 
 @pytest.mark.parametrize("dtype", ["float16", BF16, "float64"], ids=str)

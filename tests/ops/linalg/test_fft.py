@@ -70,7 +70,7 @@ def test_loop_dims_are_independent(lead, kind):
     for at in np.ndindex(*lead):
         want = fft_p.kernel(SINGLE, x[at], fft_type=kind, fft_lengths=lengths)
         assert got.dtype == want.dtype and want.dtype.itemsize == (4 if kind is FftType.IRFFT else 8)
-        np.testing.assert_allclose(got[at], want, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(got[at], want, rtol=1e-6, atol=1e-6)
     empty = fft_p.kernel(SINGLE, x[(0,) * len(lead)][:0], fft_type=kind, fft_lengths=lengths)
     assert empty.shape == (0, *want.shape[1:]) and empty.dtype == want.dtype
 

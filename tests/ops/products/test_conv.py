@@ -15,6 +15,7 @@ from shardwise.ops.products.im2col import Window, convolve
 from shardwise.runtime.env import SINGLE, Env
 from shardwise.sharding import AbstractMesh, AxisType
 from shardwise.sharding.rule import Kind
+from tests.rounding import assert_same_products
 
 RNG = np.random.default_rng(0)
 LAYOUTS = {1: ("NCH", "OIH", "NCH"), 2: ("NCHW", "OIHW", "NCHW"), 3: ("NCHWD", "OIHWD", "NCHWD")}
@@ -80,6 +81,13 @@ def arrays(case, dtype=np.float32):
     return x, w, params(**options)
 
 
+def assert_convolved(got, x, w, p, want):
+    """`got` is `want`, the convolution of `x` and `w`, but for the rounding of its sums."""
+    sizes = conv_general_dilated_p.kernel(SINGLE, *(np.abs(v.astype(np.complex128)) for v in (x, w)), **p)
+    outputs = w.shape[p["dimension_numbers"].rhs_spec[0]]
+    assert_same_products(got, want, sizes, w.size // outputs)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_values_are_those_of_the_oracle(case):
     jax = pytest.importorskip("jax")
@@ -90,7 +98,7 @@ def test_values_are_those_of_the_oracle(case):
     types = (ShapedArray(x.shape, x.dtype), ShapedArray(w.shape, w.dtype))
     assert infer_types(conv_general_dilated_p, types, p)[0].shape == got.shape == want.shape
     assert got.dtype == want.dtype
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    assert_convolved(got, x, w, p, want)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -106,7 +114,7 @@ def test_loop_dims_are_independent_convolutions(case, extents):
     for at in itertools.product(*map(range, env.axis_sizes)):
         one_x, one_w, one = (a[tuple(min(i, n - 1) for i, n in zip(at, a.shape, strict=False))] for a in (xs, ws, got))
         want = conv_general_dilated_p.kernel(SINGLE, one_x, one_w, **p)
-        np.testing.assert_allclose(one, want, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(one, want, rtol=1e-12, atol=1e-12)
 
 
 def test_strided_and_read_only_operands():
@@ -118,7 +126,9 @@ def test_strided_and_read_only_operands():
     view.flags.writeable = False
     for plain in (p, {**p, "padding": ((0, 0), (0, 0))}):
         want = conv_general_dilated_p.kernel(SINGLE, x, w, **plain)
-        np.testing.assert_allclose(conv_general_dilated_p.kernel(SINGLE, view, np.asfortranarray(w), **plain), want)
+        np.testing.assert_allclose(
+            conv_general_dilated_p.kernel(SINGLE, view, np.asfortranarray(w), **plain), want, rtol=1e-12
+        )
 
 
 def test_chunks_make_no_difference(monkeypatch):
@@ -127,7 +137,7 @@ def test_chunks_make_no_difference(monkeypatch):
         want = conv_general_dilated_p.kernel(SINGLE, x, w, **p)
         with monkeypatch.context() as patch:
             patch.setattr("shardwise.ops.products.im2col.CHUNK", 50)
-            np.testing.assert_allclose(conv_general_dilated_p.kernel(SINGLE, x, w, **p), want)
+            np.testing.assert_allclose(conv_general_dilated_p.kernel(SINGLE, x, w, **p), want, rtol=1e-12)
 
 
 def test_a_split_batch_stays_one_dense_array():
@@ -139,7 +149,7 @@ def test_a_split_batch_stays_one_dense_array():
     got = convolve(block, w[None], 1, window, x.dtype)
     whole = got.reshape(8, 9, 9, 4)
     assert np.shares_memory(whole, got)
-    np.testing.assert_allclose(whole, convolve(x, w, 0, window, x.dtype))
+    np.testing.assert_allclose(whole, convolve(x, w, 0, window, x.dtype), rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint8"])
@@ -159,11 +169,11 @@ def test_integers_are_exact(dtype):
 def test_other_types(dtype):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
-    x, w, p = arrays("strides")
-    exact = conv_general_dilated_p.kernel(SINGLE, x, w, **p)
-    got = conv_general_dilated_p.kernel(SINGLE, x.astype(dtype), w.astype(dtype), **p)
+    x, w, p = arrays("strides", dtype)
+    got = conv_general_dilated_p.kernel(SINGLE, x, w, **p)
     assert got.dtype == dtype
-    np.testing.assert_allclose(got.astype("c8"), exact, rtol=0.1, atol=0.1)
+    wide = np.complex128 if dtype.kind == "c" else np.float64
+    assert_convolved(got, x, w, p, conv_general_dilated_p.kernel(SINGLE, x.astype(wide), w.astype(wide), **p))
 
 
 # -- types, rules, errors ----------------------------------------------------------------------------------------------------

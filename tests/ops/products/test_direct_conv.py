@@ -7,8 +7,10 @@ import shardwise as jax
 from shardwise import lax
 from shardwise.ops.products import direct_conv, im2col
 from shardwise.runtime.machine.llvm import available
+from tests.rounding import assert_normwise
 
 pytestmark = pytest.mark.skipif(not available(), reason="nothing can be compiled here")
+TOLERANCE = 5e-6
 LAST, FIRST = ("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW")
 
 
@@ -56,8 +58,7 @@ def test_sizes(ways, dtype, layout, channels, features, row):
         got, want = convolved(x, w, layout, window_strides=(1, 1), padding="SAME")
     assert ways == [True]
     assert got.dtype == dtype
-    tolerance = 1e-4 if dtype == np.float32 else 1e-11
-    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+    assert_normwise(got, want, TOLERANCE if dtype == np.float32 else 1e-14)
 
 
 @pytest.mark.parametrize("layout", [LAST, FIRST])
@@ -75,7 +76,7 @@ def test_windows(ways, layout, options):
     x, w = operands(layout, 2, 6, 20, (9, 30), (3, 2))
     got, want = convolved(x, w, layout, **options)
     assert ways == [True]
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    assert_normwise(got, want, TOLERANCE)
 
 
 def test_strides_along_rows(ways):
@@ -83,7 +84,7 @@ def test_strides_along_rows(ways):
         x, w = operands(layout, 2, 6, 20, (9, 60), (3, 3))
         got, want = convolved(x, w, layout, window_strides=(2, 2), padding="SAME")
         assert ways.pop() is direct
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        assert_normwise(got, want, TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_ranks_and_layouts(ways, layout, space, taps):
     x, w = operands(layout, 2, 6, 20, space, taps)
     for padding in ("SAME", "VALID"):
         got, want = convolved(x, w, layout, window_strides=(1,) * len(space), padding=padding)
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        assert_normwise(got, want, TOLERANCE)
     assert any(ways)
 
 
@@ -112,7 +113,7 @@ def test_one_sample_is_shared_by_threads(ways, layout, monkeypatch):
     monkeypatch.setattr(direct_conv, "thread_count", lambda: 2)
     got, want = convolved(x, w, layout, window_strides=(1, 1), padding="SAME")
     assert ways == [True]
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    assert_normwise(got, want, TOLERANCE)
 
 
 @pytest.mark.parametrize("layout", [LAST, FIRST])
@@ -122,9 +123,9 @@ def test_over_devices_and_under_vmap(ways, layout):
     want = convolved(x, w, layout, window_strides=(1, 1), padding="SAME")[1]
     mesh = jax.make_mesh((8,), ("x",))
     split = jax.device_put(x, jax.NamedSharding(mesh, jax.P("x")))
-    np.testing.assert_allclose(jax.jit(f)(split, w), want, rtol=1e-4, atol=1e-4)
+    assert_normwise(jax.jit(f)(split, w), want, TOLERANCE)
     got = jax.vmap(lambda x: f(x[None], w)[0])(x)
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    assert_normwise(got, want, TOLERANCE)
     assert any(ways)
 
 
@@ -132,5 +133,5 @@ def test_what_is_left_to_matrix_products(ways):
     for channels, features, space in ((3, 32, (8, 32)), (8, 4, (8, 32)), (8, 32, (8, 4))):
         x, w = operands(LAST, 2, channels, features, space, (3, 3))
         got, want = convolved(x, w, LAST, window_strides=(1, 1), padding="SAME")
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        assert_normwise(got, want, TOLERANCE)
     assert not any(ways)

@@ -189,7 +189,7 @@ def test_a_sum_over_devices_joins_the_sum():
         for names, loops in ((("x",), (0,)), (("x", "y"), (0, 1)), (("y",), (1,))):
             got = reduce.reduce_sum_p.kernel(env, block, axes=axes, sum_axes=names)
             want = np.squeeze(block.sum(loops + dims, keepdims=True), dims)
-            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
     same = reduce.reduce_sum_p.kernel(env, block[:1], axes=(1,), sum_axes=("x",))
     np.testing.assert_allclose(same, 2 * block[:1].sum(-1), rtol=1e-6)
     t = ShapedArray((4, 5), np.dtype("float32"), vma=frozenset("xy"))
@@ -266,11 +266,11 @@ def test_reduce_folds_any_function(n):
     x = RNG.uniform(0.1, 0.5, (n, 3)).astype(np.float32)
     combine = lambda a, b: binary.add(binary.mul(a, b), binary.add(a, b))  # noqa: E731
     got = reduce.reduce(as_value(x), 0.0, combine, (0,))
-    np.testing.assert_allclose(np.asarray(got), np.prod(1 + x, 0) - 1, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(got), np.prod(1 + x, 0) - 1, rtol=5e-6)
     pairs = lambda a, b: {"sum": binary.add(a["sum"], b["sum"]), "max": binary.max(a["max"], b["max"])}  # noqa: E731
     x = as_value(x)
     got = reduce.reduce({"sum": x, "max": x}, {"sum": 0.0, "max": 0.0}, pairs, (0, 1))
-    np.testing.assert_allclose(np.asarray(got["sum"]), np.asarray(x).sum(), rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(got["sum"]), np.asarray(x).sum(), rtol=2e-6)
     np.testing.assert_allclose(np.asarray(got["max"]), np.asarray(x).max(initial=0))
 
 

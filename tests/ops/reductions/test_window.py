@@ -12,6 +12,7 @@ from shardwise.ops.reductions import window
 from shardwise.runtime.env import SINGLE, Env
 from shardwise.sharding import NamedSharding, PartitionSpec
 from shardwise.sharding.rule import Kind
+from tests.rounding import assert_normwise
 
 RNG = np.random.default_rng(0)
 
@@ -50,7 +51,7 @@ def test_values_are_those_of_the_oracle(case, name):
     ours, _ = monoids(core)[name]
     got = window.reduce_window(x, np.float32(init), ours, **case)
     assert got.shape == want.shape and got.dtype == want.dtype
-    np.testing.assert_allclose(np.asarray(got), want, rtol=1e-4, atol=1e-4)
+    assert_normwise(got, want, 5e-6)
 
 
 def params(**case):
@@ -78,7 +79,7 @@ def test_loop_dims_are_independent(lead):
         for op in (window.reduce_window_sum_p, window.reduce_window_max_p):
             got = op.kernel(Env(tuple("xy"[: len(lead)]), lead), x, **p)
             for at in np.ndindex(*lead):
-                np.testing.assert_allclose(got[at], op.kernel(SINGLE, x[at], **p), rtol=1e-9, atol=1e-9)
+                np.testing.assert_allclose(got[at], op.kernel(SINGLE, x[at], **p), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "bool", "bfloat16", "float16", "complex64"])
@@ -88,6 +89,8 @@ def test_other_types(dtype):
     dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
     x = (RNG.normal(size=(4, 30)) * 20).astype(dtype)
     init = {"max": False if dtype.kind == "b" else None, "add": 0}
+    # Sums in float32 round to narrow numbers once; those of nine complex64 by eight units at most.
+    tolerance = 0 if dtype.kind in "biu" else (1 if dtype.itemsize == 2 else 8) * float(ml_dtypes.finfo(dtype).eps)
     for name in ("add", "max"):
         if (name == "add" and dtype.kind == "b") or (name == "max" and dtype.kind == "c"):
             continue
@@ -107,7 +110,7 @@ def test_other_types(dtype):
         windows = np.lib.stride_tricks.sliding_window_view(padded, 9, axis=1)
         with np.errstate(over="ignore"):
             want = windows.sum(-1, dtype=wide.dtype) if name == "add" else windows.max(-1)
-        np.testing.assert_allclose(got.astype(wide.dtype), want.astype(dtype).astype(wide.dtype), rtol=0.01)
+        assert_normwise(got, want.astype(dtype), tolerance)
 
 
 def test_any_computation():
@@ -167,18 +170,15 @@ def test_sharding_never_changes_values(spec):
         for name in ("add", "max"):
             computation, init = monoids(core)[name]
             f = lambda v: window.reduce_window(v, np.float32(init), computation, **case)  # noqa: B023, E731
-            np.testing.assert_allclose(np.asarray(sw.jit(f)(split)), np.asarray(f(x)), rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(np.asarray(sw.jit(f)(split)), np.asarray(f(x)), rtol=5e-6, atol=5e-6)
 
 
-def test_identities_of_known_reductions_may_have_any_dtype():
+def test_the_identity_of_a_sum_may_have_any_dtype():
     jax = pytest.importorskip("jax")
     x = np.ones((3, 4), np.int8)
-    for fold, theirs, identity in (
-        (core.add, jax.lax.add, 0.0),
-        (core.mul, jax.lax.mul, 1),
-        (core.max, jax.lax.max, -128),
-    ):
-        got = window.reduce_window(x, identity, fold, (1, 2))
-        want = jax.lax.reduce_window(x, identity, theirs, (1, 2), (1, 1), "VALID")
-        assert got.dtype == want.dtype == np.int8
-        np.testing.assert_array_equal(np.asarray(got), want)
+    got = window.reduce_window(x, 0.0, core.add, (1, 2))
+    want = jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 2), (1, 1), "VALID")
+    assert got.dtype == want.dtype == np.int8
+    np.testing.assert_array_equal(np.asarray(got), want)
+    with pytest.raises(TypeError, match="inconsistent dtypes"):
+        window.reduce_window(x, np.int32(-128), core.max, (1, 2))

@@ -24,6 +24,7 @@ from shardwise.runtime.machine import llvm
 from shardwise.runtime.memory import pool
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.rounding import assert_normwise
 
 pytestmark = pytest.mark.skipif(not llvm.available(), reason="no compiler for fused loops")
 
@@ -48,12 +49,7 @@ def both(f, *args):
 
 def close(got, want, tolerance):
     assert got.dtype == want.dtype and got.shape == want.shape
-    if want.dtype.kind in "biu":
-        np.testing.assert_array_equal(got, want)
-    else:
-        np.testing.assert_allclose(
-            got.astype(np.float64), want.astype(np.float64), rtol=tolerance, atol=tolerance, equal_nan=True
-        )
+    assert_normwise(got, want, tolerance)
 
 
 def group(f, *types, env=None) -> Equation:
@@ -97,7 +93,8 @@ def test_functions_of_rows(shape, dtype, rows):
     x = np.random.default_rng(0).normal(size=shape).astype(getattr(ml_dtypes, dtype, dtype))
     for axis in (*range(-len(shape), 0), (0, len(shape) - 1), tuple(range(len(shape)))):
         for got, want in both(lambda x, axis=axis: [f(x, axis) for f in FUNCTIONS.values()], x):
-            close(got, want, 2e-4 if dtype == "float32" else 0.04)
+            # Products of 27,000 factors round as often; bfloat16 has units of 2^-7.
+            close(got, want, 5e-5 if dtype == "float32" else 1e-2)
 
 
 @pytest.mark.parametrize("width", [16, 32, 64])
@@ -108,7 +105,7 @@ def test_other_processors(width, rows, monkeypatch):
     x = np.random.default_rng(1).normal(size=(70, 333)).astype(np.float32)
     for axis in (0, 1):
         for got, want in both(lambda x, axis=axis: [f(x, axis) for f in FUNCTIONS.values()], x):
-            close(got, want, 1e-4)
+            close(got, want, 2e-5)
     zeros = np.full((70, 333), -0.0, np.float32)
     zeros[::2, 5] = 0.0
     zeros[1, 2] = np.nan
@@ -239,7 +236,7 @@ def test_blocks(name, rows):
         kept = big.copy()
         for _ in range(2):
             for got, want in zip(run(big, small), run.plain(big, small), strict=True):
-                np.testing.assert_allclose(got, np.broadcast_to(want, got.shape), rtol=2e-5, atol=2e-5)
+                assert_normwise(got, np.broadcast_to(want, got.shape), 5e-6)
                 assert got.shape == want.shape
         np.testing.assert_array_equal(big, kept)
         assert all(layout is not None for layout in run._layouts.values())
@@ -264,7 +261,7 @@ def test_sums_over_grid_axes(rows):
         block = rng.normal(size=(*extents, 64, 96)).astype(np.float32)
         (got,), (want,) = run(block), run.plain(block)
         assert got.shape == want.shape == (extents[0], 1, 64)
-        np.testing.assert_allclose(got, want, rtol=1e-5)
+        np.testing.assert_allclose(got, want, rtol=5e-6)
 
 
 @pytest.mark.parametrize("fold, kind", [(lax.reduce_max, "max"), (lax.reduce_min, "min")])
@@ -307,7 +304,7 @@ def test_sharded_arrays(spec):
     for f in FUNCTIONS.values():
         for axis in (0, 1):
             for got, want in both(lambda x, f=f, axis=axis: f(x, axis), placed):
-                close(got, want, 1e-4)
+                close(got, want, 2e-5)
 
 
 def test_shard_map_vmap_and_scan():
@@ -361,7 +358,7 @@ def test_values_broadcast_along_other_dims_stay_outside():
     from shardwise.runtime.plan import Plan
 
     (got,) = Plan(out, Env()).run(x)
-    np.testing.assert_allclose(got, x - x.sum(1)[None, :], rtol=1e-4, atol=1e-4)
+    assert_normwise(got, x - x.sum(1)[None, :], 5e-6)
 
 
 def test_small_reductions_stay_as_they_are():
@@ -394,7 +391,7 @@ def test_operands_whose_strides_disagree(shape, axes, rows):
     run = kernel(f, *[ShapedArray(shape, x.dtype)] * 2)
     got, want = run(x, y), run(x, np.ascontiguousarray(y))
     exact = x.astype(np.float64) * y
-    np.testing.assert_allclose(got[0], exact.sum(axes), rtol=1e-5, atol=1e-4)
+    assert_normwise(got[0], exact.sum(axes), 5e-6)
     np.testing.assert_array_equal(got[1], want[1])
     for other, along in ((y, len(axes) == 2), (np.ascontiguousarray(y), 1 in axes)):
         met = run.met((x, other))

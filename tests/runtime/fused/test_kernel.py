@@ -327,8 +327,9 @@ def test_graphs_fused_or_not(graph, dtype, layout):
         np.testing.assert_allclose(
             got.astype(np.float64),
             plain.astype(np.float64),
-            rtol=2e-5 if dtype == "float32" else 0.05,
-            atol=2e-5 if dtype == "float32" else 0.2,
+            # A graph may magnify what it rounds: by a unit of bfloat16 and five, or by 160 of float32.
+            rtol=2e-5 if dtype == "float32" else 0.01,
+            atol=2e-5 if dtype == "float32" else 0.05,
         )
 
 
@@ -428,7 +429,7 @@ def test_many_callers_at_once():
             c = float(seed * 10 + i)
             got = np.asarray(f(x, c))
             expected = np.asarray(want - x).astype(np.float64) * c + x
-            if not np.allclose(got, expected, rtol=1e-3, atol=1e-3 * max(1, c)):
+            if not np.allclose(got, expected, rtol=5e-6, atol=5e-6 * max(1, c)):
                 failures.append((seed, i))
 
     workers = [threading.Thread(target=call, args=(s,)) for s in range(4)]

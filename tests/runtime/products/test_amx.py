@@ -16,6 +16,7 @@ from shardwise.ops.products.gemm import contract_as
 from shardwise.runtime import costs
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.products import amx
+from tests.rounding import assert_einsum
 
 RNG = np.random.default_rng(0)
 PLAIN = (((1,), (0,)), ((), ()))
@@ -136,11 +137,10 @@ def test_products(tiles, types, layout, threads):
         assert run is not None
         for _ in range(2):
             run(a, b, out)
-            expected = a.astype(np.float64) @ b.astype(np.float64)
             if types[0] == "bfloat16":
-                np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-3)
+                assert_einsum(out, "ij,jk->ik", a, b)
             else:
-                np.testing.assert_array_equal(out, expected)
+                np.testing.assert_array_equal(out, a.astype(np.float64) @ b.astype(np.float64))
 
 
 def test_what_does_not_fit_is_left_to_others(tiles):
@@ -201,10 +201,7 @@ def test_contractions(monkeypatch, can):
     for out in (np.float32, ml_dtypes.bfloat16):
         got = contract_as(np.dtype(out), x, y, 1, PLAIN)
         assert got.dtype == out
-        expected = x.astype(np.float64) @ y.astype(np.float64)
-        np.testing.assert_allclose(
-            got.astype(np.float64), expected, rtol=1e-4 if out == np.float32 else 0.01, atol=1e-2
-        )
+        assert_einsum(got, "aij,bjk->aik", x, y)
 
 
 def test_it_is_not_for_every_machine(monkeypatch):

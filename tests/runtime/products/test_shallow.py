@@ -10,6 +10,7 @@ import pytest
 
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.products import blas, product, shallow
+from tests.rounding import assert_einsum
 
 pytestmark = pytest.mark.skipif(not available(), reason="no compiler")
 
@@ -43,7 +44,7 @@ def test_every_layout(char, integer, other, monkeypatch):
             out = np.full((m + 2, n + 5), 7, char)
             steps = [x.shape[1], y.shape[1], n + 5]
             call(0, 0, 0, m, n, k, 1, x.ctypes.data, steps[0], y.ctypes.data, steps[1], 0, out.ctypes.data, steps[2])
-            np.testing.assert_allclose(out[:m, :n], a @ b, rtol=1e-4, atol=2e-5 if char == "f" else 1e-10)
+            assert_einsum(out[:m, :n], "ij,jk->ik", a.astype(char), b.astype(char))
             assert (out[m:] == 7).all()
             assert (out[:, n:] == 7).all()
 
@@ -63,4 +64,4 @@ def test_products_use_them(shape):
     for x, y in ((a, b), (a[0], b[0]), (np.ascontiguousarray(a.swapaxes(1, 2)).swapaxes(1, 2), b)):
         out = np.empty((*x.shape[:-1], n), "f")
         product.product_for(x, y, out)(x, y, out)
-        np.testing.assert_allclose(out, x.astype("d") @ y, rtol=1e-4, atol=1e-4)
+        assert_einsum(out, "...ij,...jk->...ik", x, y)

@@ -47,21 +47,23 @@ def test_as_scipy(name: str) -> None:
         at = Q if function in ("ppf", "isf") else K if name in DISCRETE else X
         at = at[:-1] if name == "betabinom" else at  # it floors its argument, as JAX's does
         found = np.asarray(getattr(ours, function)(at, *args))
-        np.testing.assert_allclose(found, getattr(theirs, function)(at, *args), rtol=1e-7, atol=1e-12, err_msg=function)
+        np.testing.assert_allclose(
+            found, getattr(theirs, function)(at, *args), rtol=1e-12, atol=1e-12, err_msg=function
+        )
     if name not in DISCRETE:
         log = lambda x: ours.logpdf(x, *args)  # noqa: E731
         inside = 0.9
         slope = (np.asarray(log(inside + 1e-6)) - np.asarray(log(inside - 1e-6))) / 2e-6
-        np.testing.assert_allclose(np.asarray(sw.grad(log)(inside)), slope, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(np.asarray(sw.grad(log)(inside)), slope, rtol=2e-8, atol=2e-9)
 
 
 def test_entropy_of_counts() -> None:
     mu = np.array([0.0, 1e-3, 0.5, 3.0, 9.9, 50.0, 99.9, 100.0, 400.0])
-    np.testing.assert_allclose(stats.poisson.entropy(mu, 0.5), scipy.stats.poisson.entropy(mu), rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(stats.poisson.entropy(mu, 0.5), scipy.stats.poisson.entropy(mu), rtol=5e-9, atol=1e-12)
     assert stats.poisson.entropy(np.ones((2, 1)), np.zeros(3)).shape == (2, 3)
     assert np.isnan(stats.poisson.entropy(-1.0))
     slope = (stats.poisson.entropy(2.0 + 1e-5) - stats.poisson.entropy(2.0 - 1e-5)) / 2e-5
-    np.testing.assert_allclose(sw.grad(stats.poisson.entropy)(2.0), slope, rtol=1e-6)
+    np.testing.assert_allclose(sw.grad(stats.poisson.entropy)(2.0), slope, rtol=2e-9)
 
 
 def test_of_vectors() -> None:
@@ -70,19 +72,19 @@ def test_of_vectors() -> None:
     cov = factor @ factor.T + np.eye(3)
     normal: Any = scipy.stats.multivariate_normal
     np.testing.assert_allclose(
-        np.asarray(stats.multivariate_normal.logpdf(x, mean, cov)), normal.logpdf(x, mean, cov), rtol=1e-9
+        np.asarray(stats.multivariate_normal.logpdf(x, mean, cov)), normal.logpdf(x, mean, cov), rtol=1e-12
     )
     np.testing.assert_allclose(
-        np.asarray(stats.multivariate_normal.pdf(x, mean, 2.0)), normal.pdf(x, mean, 2.0), rtol=1e-9
+        np.asarray(stats.multivariate_normal.pdf(x, mean, 2.0)), normal.pdf(x, mean, 2.0), rtol=1e-12
     )
     stacked = stats.multivariate_normal.logpdf(x[0], mean, np.stack([cov, 2 * cov]))
-    np.testing.assert_allclose(np.asarray(stacked), [normal.logpdf(x[0], mean, c) for c in (cov, 2 * cov)], rtol=1e-9)
+    np.testing.assert_allclose(np.asarray(stacked), [normal.logpdf(x[0], mean, c) for c in (cov, 2 * cov)], rtol=1e-12)
     alpha, p = np.array([1.5, 2.0, 3.0]), np.array([0.2, 0.3, 0.5])
     np.testing.assert_allclose(
-        np.asarray(stats.dirichlet.logpdf(p, alpha)), scipy.stats.dirichlet.logpdf(p, alpha), rtol=1e-9
+        np.asarray(stats.dirichlet.logpdf(p, alpha)), scipy.stats.dirichlet.logpdf(p, alpha), rtol=1e-12
     )
     np.testing.assert_allclose(
-        np.asarray(stats.dirichlet.pdf(p[:2], alpha)), scipy.stats.dirichlet.pdf(p, alpha), rtol=1e-9
+        np.asarray(stats.dirichlet.pdf(p[:2], alpha)), scipy.stats.dirichlet.pdf(p, alpha), rtol=1e-12
     )
     assert float(stats.dirichlet.logpdf(jnp.array([0.7, 0.7, 0.2]), alpha)) == -np.inf
     with pytest.raises(ValueError, match="one-dimensional"):
@@ -90,7 +92,7 @@ def test_of_vectors() -> None:
     with pytest.raises(ValueError, match="incompatible shapes"):
         stats.multivariate_normal.logpdf(x, mean, np.eye(2))
     found = stats.multinomial.pmf(np.array([1, 2, 3]), 6, p)
-    np.testing.assert_allclose(float(found), scipy.stats.multinomial.pmf([1, 2, 3], 6, p), rtol=1e-9)
+    np.testing.assert_allclose(float(found), scipy.stats.multinomial.pmf([1, 2, 3], 6, p), rtol=1e-12)
     with pytest.raises(ValueError, match="integer type"):
         stats.multinomial.pmf(np.ones(3), 3, p)
 
@@ -102,7 +104,7 @@ def test_truncated_far_out() -> None:
             a, b = sorted((sign * 6.0, sign * 8.0))
             found = getattr(stats.truncnorm, function)(sign * x, a, b)
             expected = getattr(scipy.stats.truncnorm, function)(sign * x, a, b)
-            np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-7, atol=1e-12)
+            np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])
@@ -128,19 +130,21 @@ def test_kernel_density(shape: tuple[int, ...]) -> None:
     samples, weights, points = rng.standard_normal(shape), rng.random(9), rng.standard_normal((*shape[:-1], 4))
     for method in (None, "silverman", 0.4):
         theirs, ours = scipy.stats.gaussian_kde(samples, method, weights), stats.gaussian_kde(samples, method, weights)
-        np.testing.assert_allclose(np.asarray(sw.jit(lambda k, x: k(x))(ours, points)), theirs(points), rtol=1e-9)
-        np.testing.assert_allclose(np.asarray(ours.logpdf(points)), theirs.logpdf(points), rtol=1e-9)
+        np.testing.assert_allclose(np.asarray(sw.jit(lambda k, x: k(x))(ours, points)), theirs(points), rtol=1e-12)
+        np.testing.assert_allclose(np.asarray(ours.logpdf(points)), theirs.logpdf(points), rtol=1e-12)
         other = stats.gaussian_kde(samples * 2), scipy.stats.gaussian_kde(samples * 2)
-        np.testing.assert_allclose(float(ours.integrate_kde(other[0])), theirs.integrate_kde(other[1]), rtol=1e-9)
+        np.testing.assert_allclose(float(ours.integrate_kde(other[0])), theirs.integrate_kde(other[1]), rtol=1e-12)
         mean, cov = np.ones(theirs.d), 0.3 * np.eye(theirs.d)
         np.testing.assert_allclose(
-            float(ours.integrate_gaussian(mean, cov)), theirs.integrate_gaussian(mean, cov), rtol=1e-9
+            float(ours.integrate_gaussian(mean, cov)), theirs.integrate_gaussian(mean, cov), rtol=1e-12
         )
     drawn = stats.gaussian_kde(samples).resample(sw.random.key(0), (4000,))
     assert drawn.shape == (theirs.d, 4000)
-    np.testing.assert_allclose(np.asarray(drawn.mean(1)), np.atleast_2d(samples).mean(1), atol=0.1)
+    np.testing.assert_allclose(drawn.mean(1), np.atleast_2d(samples).mean(1), atol=0.1)  # of 4,000 samples
     if theirs.d == 1:
-        np.testing.assert_allclose(float(ours.integrate_box_1d(-1.0, 0.5)), theirs.integrate_box_1d(-1, 0.5), rtol=1e-9)
+        np.testing.assert_allclose(
+            float(ours.integrate_box_1d(-1.0, 0.5)), theirs.integrate_box_1d(-1, 0.5), rtol=1e-12
+        )
     else:
         with pytest.raises(ValueError, match="1D pdfs"):
             ours.integrate_box_1d(-1.0, 0.5)

@@ -9,6 +9,7 @@ import shardwise as sw
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.transforms.bodies import scan_fission
+from tests.rounding import assert_normwise
 
 RNG = np.random.default_rng(0)
 W = (RNG.normal(size=(4, 4)) / 2).astype(np.float32)
@@ -84,7 +85,7 @@ def agree(got, wanted):
     assert sw.tree.structure(got) == sw.tree.structure(wanted)
     for a, b in zip(sw.tree.leaves(got), sw.tree.leaves(wanted), strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+        assert_normwise(a, b, 5e-5)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

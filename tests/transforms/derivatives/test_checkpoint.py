@@ -13,6 +13,7 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.ad_checkpoint import checkpoint_name, print_saved_residuals, saved_residuals
 from shardwise.sharding import PartitionSpec as P
+from tests.rounding import assert_normwise
 
 RNG = np.random.default_rng(3)
 W = RNG.standard_normal((8, 8)).astype(np.float32)
@@ -56,21 +57,20 @@ def rematted(name: str, **options: Any) -> Any:
 def test_same_gradients(name: str) -> None:
     loss = rematted(name)
     expected = np.asarray(sw.grad(PLAIN)(W, X))
-    close = dict(rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(sw.grad(loss)(W, X), expected, **close)
-    np.testing.assert_allclose(sw.jit(sw.grad(loss))(W, X), expected, **close)
-    np.testing.assert_allclose(sw.grad(sw.jit(loss))(W, X), expected, **close)
+    assert_normwise(sw.grad(loss)(W, X), expected, 1e-5)
+    assert_normwise(sw.jit(sw.grad(loss))(W, X), expected, 1e-5)
+    assert_normwise(sw.grad(sw.jit(loss))(W, X), expected, 1e-5)
     stack = np.stack([X, 2 * X])
     by_one = [np.asarray(sw.grad(PLAIN)(W, x)) for x in stack]
-    np.testing.assert_allclose(sw.vmap(sw.grad(loss), (None, 0))(W, stack), by_one, **close)
+    assert_normwise(sw.vmap(sw.grad(loss), (None, 0))(W, stack), by_one, 1e-5)
     total = sw.jit(sw.grad(lambda w: jnp.sum(sw.vmap(loss, (None, 0))(w, stack))))(W)
-    np.testing.assert_allclose(total, np.sum(by_one, 0), rtol=1e-3, atol=1e-4)
+    assert_normwise(total, np.sum(by_one, 0), 1e-5)
     forward = sw.jvp(PLAIN, (W, X), (W, X))[1]
-    np.testing.assert_allclose(sw.jvp(loss, (W, X), (W, X))[1], forward, **close)
+    assert_normwise(sw.jvp(loss, (W, X), (W, X))[1], forward, 1e-5)
     second = lambda f: sw.jit(lambda w: sw.jvp(sw.grad(f), (w, X), (w, X))[1])(W)  # noqa: E731
-    np.testing.assert_allclose(second(loss), second(PLAIN), rtol=1e-3, atol=1e-3)
+    assert_normwise(second(loss), second(PLAIN), 1e-5)
     both = lambda f: sw.grad(lambda w: jnp.sum(sw.grad(f)(w, X) ** 2))(W)  # noqa: E731
-    np.testing.assert_allclose(both(loss), both(PLAIN), rtol=1e-3, atol=1e-2)
+    assert_normwise(both(loss), both(PLAIN), 1e-5)
 
 
 def _kept(name: str) -> Counter[tuple[int, ...]]:
@@ -123,9 +123,9 @@ def test_sharded() -> None:
     mesh = sw.make_mesh((4,), ("x",), axis_types=(sw.sharding.AxisType.Auto,))
     loss = rematted("dots")
     mapped = sw.shard_map(lambda w, x: lax.psum(loss(w, x), "x"), mesh=mesh, in_specs=(P(), P("x")), out_specs=P())
-    np.testing.assert_allclose(sw.jit(sw.grad(mapped))(W, X), sw.grad(PLAIN)(W, X), rtol=1e-4, atol=1e-5)
+    assert_normwise(sw.jit(sw.grad(mapped))(W, X), sw.grad(PLAIN)(W, X), 1e-5)
     x = sw.device_put(X, sw.NamedSharding(mesh, P("x")))
-    np.testing.assert_allclose(sw.jit(sw.grad(loss))(W, x), sw.grad(PLAIN)(W, X), rtol=1e-4, atol=1e-5)
+    assert_normwise(sw.jit(sw.grad(loss))(W, x), sw.grad(PLAIN)(W, X), 1e-5)
 
 
 def test_closures_statics_and_trees() -> None:
@@ -176,7 +176,7 @@ def test_same_as_jax() -> None:
     jax = pytest.importorskip("jax")
     theirs = jax.grad(lambda w, x: jax.numpy.sum(jax.checkpoint(lambda w, x: jax.numpy.tanh(x @ w))(w, x)))(W, X)
     ours = sw.grad(lambda w, x: jnp.sum(sw.checkpoint(lambda w, x: jnp.tanh(x @ w))(w, x)))(W, X)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert_normwise(ours, theirs, 5e-6)
 
 
 def test_static_arguments_by_name():

@@ -55,7 +55,7 @@ LAWS = {
 def test_linear_solve(name: str) -> None:
     ours, theirs = LAWS[name](implicit), LAWS[name](explicit)
     for x, y in zip(sw.tree_util.tree_leaves(ours), sw.tree_util.tree_leaves(theirs), strict=True):
-        np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-12, atol=1e-12)
 
 
 def test_symmetric_trees_and_aux() -> None:
@@ -74,10 +74,10 @@ def test_symmetric_trees_and_aux() -> None:
         )
 
     x, aux = f(1.0, B)
-    np.testing.assert_allclose(x["x"], np.linalg.solve(s, B))
+    np.testing.assert_allclose(x["x"], np.linalg.solve(s, B), rtol=1e-12)
     assert aux == 7
     gradient = sw.grad(lambda b: jnp.sum(f(1.0, b)[0]["x"] ** 2))(B)
-    np.testing.assert_allclose(gradient, 2 * np.linalg.solve(s, np.linalg.solve(s, B)))
+    np.testing.assert_allclose(gradient, 2 * np.linalg.solve(s, np.linalg.solve(s, B)), rtol=1e-12)
 
 
 def test_linear_solve_errors() -> None:
@@ -103,7 +103,7 @@ def test_root() -> None:
         assert float(gradient(8.0)) == pytest.approx(1 / 12)
     assert float(sw.grad(sw.grad(root))(8.0)) == pytest.approx(-2 / 9 * 8 ** (-5 / 3))
     points = np.array([1.0, 8.0, 27.0])
-    np.testing.assert_allclose(sw.vmap(sw.grad(root))(points), points ** (-2 / 3) / 3)
+    np.testing.assert_allclose(sw.vmap(sw.grad(root))(points), points ** (-2 / 3) / 3, rtol=1e-12)
     x, aux = lax.custom_root(
         lambda x: x**3 - 8.0, 1.0, lambda f, x: (newton(f, x), 5), lambda g, y: y / g(1.0), has_aux=True
     )
@@ -122,7 +122,7 @@ def test_mapped_solvers_close_over_what_mapping_adds():
         return sw.grad(lambda a: cg(lambda x: a * (matrix @ x), b)[0].sum())(a)
 
     scales = np.array([1.0, 2.0, 3.0])
-    np.testing.assert_allclose(sw.vmap(solution)(many), [solution(b) for b in many], rtol=1e-6)
+    np.testing.assert_allclose(sw.vmap(solution)(many), [solution(b) for b in many], rtol=1e-12)
     np.testing.assert_allclose(
-        sw.vmap(slope)(scales, many), [slope(a, b) for a, b in zip(scales, many, strict=True)], rtol=1e-6
+        sw.vmap(slope)(scales, many), [slope(a, b) for a, b in zip(scales, many, strict=True)], rtol=1e-12
     )

@@ -101,7 +101,7 @@ def test_types(name: str, mesh: Any) -> None:
     out, tangent = sw.jit(lambda xs, ts: sw.jvp(function, xs, ts))(tuple(placed), tangents)
     assert sw.typeof(tangent).sharding.spec == sw.typeof(out).sharding.spec
     along = float(np.sum(np.cos(np.asarray(out)) * np.asarray(tangent)))
-    np.testing.assert_allclose(slopes, along, rtol=2e-3, atol=2e-4)
+    np.testing.assert_allclose(slopes, along, rtol=2e-5, atol=2e-6)
 
 
 def test_one_tangent(mesh: Any) -> None:

@@ -125,7 +125,7 @@ def test_gradients_from_outside(name: str, check: bool) -> None:
         tuple(range(len(nums))),
     )(*points)
     for forward, reverse in zip(sw.tree_util.tree_leaves(curvature), sw.tree_util.tree_leaves(backward), strict=True):
-        np.testing.assert_allclose(np.asarray(forward), np.asarray(reverse), rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(np.asarray(forward), np.asarray(reverse), rtol=1e-12, atol=1e-12)
 
 
 SAMPLE = ["psum", "data parallel", "all_gather", "psum_scatter", "all_to_all", "tiled result"]
@@ -148,7 +148,7 @@ def test_same_as_jax(name: str, check: bool) -> None:
         )(*args)
     found = sw.jit(sw.grad(_loss(name, check), tuple(range(len(args)))))(*args)
     for ours, wanted in zip(found, expected, strict=True):
-        np.testing.assert_allclose(np.asarray(ours), np.asarray(wanted), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(np.asarray(ours), np.asarray(wanted), rtol=1e-12, atol=1e-12)
 
 
 # -- inside of the body ------------------------------------------------------------------------------------------------------
@@ -162,21 +162,21 @@ def test_gradient_of_what_is_the_same_everywhere() -> None:
     """Checked: the gradient of a replicated argument is the sum over devices. Unchecked: each device has its own part."""
     body = lambda x, w: sw.grad(lambda w: jnp.sum(jnp.sin(x @ w)))(w)  # noqa: E731
     expected = sw.grad(lambda w: jnp.sum(jnp.sin(A @ w)))(W)
-    np.testing.assert_allclose(_inside(body, (X, NONE), NONE, True, A, W), expected, rtol=1e-9)
+    np.testing.assert_allclose(_inside(body, (X, NONE), NONE, True, A, W), expected, rtol=1e-12)
     parts = _inside(body, (X, NONE), X, False, A, W).reshape(2, 16, 8)
-    np.testing.assert_allclose(parts.sum(0), expected, rtol=1e-9)
+    np.testing.assert_allclose(parts.sum(0), expected, rtol=1e-12)
 
 
 def test_gradient_of_psum() -> None:
     """Checked, a sum that all devices share is one value; unchecked, each device's copy of it counts."""
     body = lambda x: sw.grad(lambda v: jnp.sum(lax.psum(v * v, "x")))(x)  # noqa: E731
-    np.testing.assert_allclose(_inside(body, X, X, True, A), 2 * A)
-    np.testing.assert_allclose(_inside(body, X, X, False, A), 4 * A)
+    np.testing.assert_allclose(_inside(body, X, X, True, A), 2 * A, rtol=1e-12)
+    np.testing.assert_allclose(_inside(body, X, X, False, A), 4 * A, rtol=1e-12)
 
 
 def test_pmap_is_unchecked() -> None:
     x = np.arange(8.0)
-    np.testing.assert_allclose(sw.pmap(sw.grad(lambda v: lax.psum(v * v, "i")), axis_name="i")(x), 16 * x)
+    np.testing.assert_allclose(sw.pmap(sw.grad(lambda v: lax.psum(v * v, "i")), axis_name="i")(x), 16 * x, rtol=1e-12)
     np.testing.assert_allclose(
         sw.grad(lambda v: jnp.sum(sw.pmap(lambda u: lax.psum(u * u, "i"), axis_name="i")(v)))(x), 16 * x
     )
@@ -206,13 +206,13 @@ def test_residuals_stay_on_their_devices() -> None:
 def test_linearize_and_linear_transpose() -> None:
     f = sw.shard_map(lambda x, w: lax.psum(x @ w, "y"), mesh=_mesh(), in_specs=(XY, Y), out_specs=X)
     out, push = sw.linearize(lambda x: f(x, W), A)
-    np.testing.assert_allclose(out, A @ W)
-    np.testing.assert_allclose(push(2 * A), 2 * A @ W)
+    np.testing.assert_allclose(out, A @ W, rtol=1e-12)
+    np.testing.assert_allclose(push(2 * A), 2 * A @ W, rtol=1e-12)
     (back,) = sw.linear_transpose(lambda x: f(x, W), A)(A @ W)
-    np.testing.assert_allclose(back, A @ W @ W.T)
+    np.testing.assert_allclose(back, A @ W @ W.T, rtol=1e-12)
     rows = sw.jit(sw.jacrev(lambda x: f(x, W)[0]))(A)
-    np.testing.assert_allclose(rows[:, 0], W.T)
-    np.testing.assert_allclose(sw.jacfwd(lambda x: f(x, W)[0])(A), rows)
+    np.testing.assert_allclose(rows[:, 0], W.T, rtol=1e-12)
+    np.testing.assert_allclose(sw.jacfwd(lambda x: f(x, W)[0])(A), rows, rtol=1e-12)
 
 
 # -- partly manual, and explicit ---------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_some_axes_automatic() -> None:
     placed = sw.device_put(A, sw.NamedSharding(_mesh(), XY)), sw.device_put(W, sw.NamedSharding(_mesh(), P(None, "y")))
     for found in (sw.jit(sw.grad(loss(f), (0, 1)))(*placed), sw.grad(loss(f), (0, 1))(*placed)):
         for ours, theirs in zip(found, expected, strict=True):
-            np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-8, atol=1e-9)
+            np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-12, atol=1e-12)
 
 
 def test_nested() -> None:
@@ -242,7 +242,7 @@ def test_nested() -> None:
     f = sw.shard_map(outer, mesh=mesh, in_specs=X, out_specs=NONE, axis_names={"x"})
     gradient = sw.jit(sw.grad(lambda x: jnp.sum(f(x) ** 2)))(A)
     expected = sw.grad(lambda x: jnp.sum(jnp.sin(x).reshape(2, 4, 4, 4).sum((0, 2)) ** 2))(A)
-    np.testing.assert_allclose(gradient, expected, rtol=1e-9)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-12)
 
 
 def test_explicit_types() -> None:
@@ -253,7 +253,7 @@ def test_explicit_types() -> None:
         gradient = sw.jit(sw.grad(lambda x: jnp.sum(jnp.sin(f(x)))))(x)
         assert sw.typeof(gradient).sharding.spec == P("x", None)
     blocks = (A**2).reshape(2, 4, 16).sum(0)
-    np.testing.assert_allclose(gradient, np.tile(np.cos(blocks), (2, 1)) * 2 * A, rtol=1e-9)
+    np.testing.assert_allclose(gradient, np.tile(np.cos(blocks), (2, 1)) * 2 * A, rtol=1e-12)
 
 
 CASTS = {
@@ -273,7 +273,7 @@ def test_casts_of_variance(name: str) -> None:
     whole = lambda x, w: jnp.sin(x @ w).reshape(2, 4, 8).sum(0)  # noqa: E731
     expected = sw.grad(lambda x, w: jnp.sum(jnp.cos(whole(x, w))), (0, 1))(A, W)
     for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-12, atol=1e-12)
 
 
 def test_in_the_seed_eras_shard_map_derivatives_are_each_devices_own() -> None:
@@ -281,10 +281,10 @@ def test_in_the_seed_eras_shard_map_derivatives_are_each_devices_own() -> None:
     mapped = partial(seed_shard_map, mesh=_mesh(), in_specs=(X, NONE), out_specs=X)
     own = lambda x, w: sw.grad(lambda w: jnp.sum(jnp.sin(x @ w)))(w)  # noqa: E731
     expected = sw.grad(lambda w: jnp.sum(jnp.sin(A @ w)))(W)
-    np.testing.assert_allclose(np.asarray(mapped(own)(A, W)).reshape(2, 16, 8).sum(0), expected, rtol=1e-9)
+    np.testing.assert_allclose(np.asarray(mapped(own)(A, W)).reshape(2, 16, 8).sum(0), expected, rtol=1e-12)
     summed = lambda x, w: sw.grad(lambda v: jnp.sum(lax.psum(v * v, "x")))(x)  # noqa: E731
-    np.testing.assert_allclose(sw.jit(mapped(summed))(A, W), 4 * A)
+    np.testing.assert_allclose(sw.jit(mapped(summed))(A, W), 4 * A, rtol=1e-12)
     with pytest.raises(ValueError, match="replication"):
         seed_shard_map(own, mesh=_mesh(), in_specs=(X, NONE), out_specs=NONE)(A, W)
     whole = sw.grad(lambda w: jnp.sum(mapped(lambda x, w: jnp.sin(x @ w))(A, w)))(W)  # from outside: as the types say
-    np.testing.assert_allclose(whole, expected, rtol=1e-9)
+    np.testing.assert_allclose(whole, expected, rtol=1e-12)

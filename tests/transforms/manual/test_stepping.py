@@ -289,7 +289,7 @@ def test_nested(mesh):
     x = put(host(8, 8), mesh, P("x", "y"))
     with sw.sharding.use_mesh(mesh):
         ours, batched = stepped(fun, x), fun(x)
-    np.testing.assert_allclose(ours, batched, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(ours, batched, rtol=1e-6, atol=1e-6)
     assert sorted(set(calls) & {str(d) for d in sw.devices()}) == sorted(str(d) for d in sw.devices())
 
 

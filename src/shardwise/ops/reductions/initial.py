@@ -11,15 +11,12 @@ from shardwise.ops.elementwise import binary
 from shardwise.ops.rules.operands import Value, operands
 from shardwise.runtime.monoids import MONOIDS
 
-# The functions of `lax` that are known to be reductions, whose identity may come in any dtype.
-_REDUCTIONS: dict[Any, str] = {
-    binary.add: "sum",
-    binary.mul: "prod",
-    binary.max: "max",
-    binary.min: "min",
-    binary.bitwise_and: "and",
-    binary.bitwise_or: "or",
-    binary.bitwise_xor: "xor",
+# The functions of `lax` whose identity may come in any dtype.
+_SUM: dict[Any, str] = {binary.add: "sum"}
+_MONOIDS = {
+    "reduce": _SUM
+    | {binary.mul: "prod", binary.bitwise_and: "and", binary.bitwise_or: "or", binary.bitwise_xor: "xor"},
+    "reduce_window": _SUM,
 }
 
 
@@ -35,7 +32,7 @@ def initial_value(
         raise no_scalar(f"{api} takes scalar initial values, got shape {init.shape}.")
     if init.dtype == x.dtype:
         return init
-    reduction = _REDUCTIONS.get(inspect.unwrap(computation)) if isinstance(init, Literal) else None
+    reduction = _MONOIDS[api].get(inspect.unwrap(computation)) if isinstance(init, Literal) else None
     if reduction is not None and isinstance(init, Literal) and init.value[()] == MONOIDS[reduction].identity(x.dtype):
         return literal(init.value[()], x.dtype)
     raise TypeError(
