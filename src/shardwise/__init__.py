@@ -29,7 +29,7 @@ from shardwise.base.config import transfer_guard_device_to_host as transfer_guar
 from shardwise.base.config import transfer_guard_host_to_device as transfer_guard_host_to_device
 from shardwise.base.dtypes import float0 as float0
 from shardwise.base.gone import no_attribute as _no_attribute
-from shardwise.engine import eager as _eager  # noqa: F401  # installs the executor of single ops
+from shardwise.engine import eager as _eager  # noqa: F401  # pyright: ignore[reportUnusedImport]  # installs the executor of single ops
 from shardwise.engine import operators_on_demand as _operators_on_demand
 from shardwise.engine.array import live_arrays as live_arrays
 from shardwise.engine.device_put import device_get as device_get

@@ -38,7 +38,7 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tu
     }
     found = [(r.aval, _origin(program, r, names), getattr(r, "variable", None)) for r in lin.residuals]
     order: dict[Any, int] = {v: i for i, v in enumerate(program.inputs)}
-    return [(aval, origin) for aval, origin, v in sorted(found, key=lambda one: order.get(one[2], len(order)))]
+    return [(aval, origin) for aval, origin, _ in sorted(found, key=lambda one: order.get(one[2], len(order)))]
 
 
 def _argument(f: Callable[..., Any], path: Any) -> str:

@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ContextDecorator, contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
@@ -151,7 +151,7 @@ def trace(
     create_perfetto_link: bool = False,
     create_perfetto_trace: bool = False,
     profiler_options: Any = None,
-) -> Iterator[None]:
+) -> Generator[None]:
     """`start_trace` and, at the end of the block, `stop_trace`."""
     start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)
     try:

@@ -45,27 +45,34 @@ class Ref:
         self._value: Array | None = as_array(as_value(value))
         self._trace = current_trace()
 
-    def _held(self) -> Array:
+    def held(self) -> Array:
+        """The array; ValueError once it was given up."""
         if self._value is None:
             raise ValueError("the Ref was frozen or freed; its array is what freeze returned.")
         return self._value
 
-    aval = property(lambda self: AbstractRef(self._held().aval), doc="The type of the place.")
-    shape = property(lambda self: self._held().shape)
-    dtype = property(lambda self: self._held().dtype)
-    ndim = property(lambda self: self._held().ndim)
-    size = property(lambda self: self._held().size)
-    sharding = property(lambda self: self._held().sharding)
+    def release(self) -> Array:
+        """Give up the array and return it."""
+        value = self.held()
+        self._value = None
+        return value
+
+    aval = property(lambda self: AbstractRef(self.held().aval), doc="The type of the place.")
+    shape = property(lambda self: self.held().shape)
+    dtype = property(lambda self: self.held().dtype)
+    ndim = property(lambda self: self.held().ndim)
+    size = property(lambda self: self.held().size)
+    sharding = property(lambda self: self.held().sharding)
 
     def __len__(self) -> int:
-        return len(self._held())
+        return len(self.held())
 
     def __getitem__(self, index: Any) -> Array:
-        value = self._held()
+        value = self.held()
         return value if isinstance(index, EllipsisType) else value[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        held = self._held()
+        held = self.held()
         if current_trace() is not self._trace:
             raise NotImplementedError(
                 "a Ref is written only in the function that made it: carry the array through loops and calls instead, and return it."
@@ -111,9 +118,7 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
 
 def freeze(ref: Ref) -> Array:
     """The array that the Ref held, which is of no use afterwards."""
-    value = ref._held()
-    ref._value = None
-    return value
+    return ref.release()
 
 
 def free_ref(ref: Ref) -> None:

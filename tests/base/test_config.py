@@ -306,7 +306,7 @@ def _others(name, value):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                if config._option(name).parse(name, candidate) == candidate != value and type(candidate) in (
+                if config.option(name).parse(name, candidate) == candidate != value and type(candidate) in (
                     type(value),
                     str,
                     int,

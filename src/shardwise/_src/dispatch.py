@@ -1,3 +1,5 @@
 """`dispatch`: waiting for what has been started."""
 
-from shardwise.transforms.tracing.blocking import effects_barrier as wait_for_tokens  # noqa: F401
+from shardwise.transforms.tracing.blocking import effects_barrier
+
+wait_for_tokens = effects_barrier

@@ -1,12 +1,12 @@
-"""Tables that do not grow for good: programs that meet ever new shapes, meshes and functions must not fill the memory.
+"""Bounded tables: a program that keeps meeting new shapes, meshes and functions must not fill the memory.
 
 | table | what it forgets |
 |---|---|
 | `Bounded` | the older half of its entries, when there are too many |
 | `recent(n)` | as `functools.lru_cache(n)` does |
-| `Interned` | objects that nobody else has |
+| `Interned` | objects to which it holds the last reference |
 
-All of them are looked up as plain dicts are. `clear` empties those that belong to modules, which is what `jax.clear_caches` does.
+Look-ups are those of a plain dict. `clear` empties the tables of all modules, for `jax.clear_caches`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def at_clear(forget: Callable[[], object]) -> None:
 
 
 def clear() -> None:
-    """Forget what can be made again, then all interned objects that are in use no more."""
+    """Empty the caches, then drop all interned objects that are no longer in use."""
     for forget in _clearing:
         forget()
     gc.collect()  # generated functions refer to themselves
@@ -57,7 +57,7 @@ def recent(entries: int = ENTRIES) -> Callable[[F], F]:
 
 
 class Bounded(dict[K, V]):
-    """A dict of at most `limit` entries: one more, and the older half goes."""
+    """A dict of at most `limit` entries: adding one more drops the older half."""
 
     __slots__ = ("limit",)
 
@@ -73,7 +73,7 @@ class Bounded(dict[K, V]):
 
 
 class Interned(dict[K, V], Generic[K, V]):
-    """Objects of which there is one per key, as long as anybody has it. Look-ups are a dict's; what is new goes through `keep`."""
+    """One object per key, for as long as something refers to it. Look-ups are a dict's; `keep` adds objects."""
 
     __slots__ = ("_least", "_lock", "_next")
 
@@ -84,7 +84,7 @@ class Interned(dict[K, V], Generic[K, V]):
         _interned.append(self)
 
     def keep(self, key: K, value: V) -> V:
-        """The object of that key, which is `value` if there was none."""
+        """The object of that key; `value` becomes it if there is none."""
         with self._lock:
             if len(self) >= self._next:
                 self.sweep()
@@ -92,12 +92,12 @@ class Interned(dict[K, V], Generic[K, V]):
             return self.setdefault(key, value)
 
     def sweep(self) -> None:
-        """Forget the objects that nobody has. Once out of the table, one that nobody has stays so; others go back."""
+        """Drop the objects that only the table refers to. Each is taken out, counted, and put back if it has other references."""
         if not _COUNTED:
             return
         with self._lock:
             for key in list(self):
-                value = self.pop(key, _UNFOUND)  # a user's sharding may hash otherwise than it did
+                value = self.pop(key, _UNFOUND)  # the hash of a user's sharding may have changed
                 if value is not _UNFOUND and _references(value) > _ALONE:
                     super().__setitem__(key, value)
 
@@ -110,11 +110,11 @@ def _references(value: object) -> int:
 
 
 def _fewest() -> int:
-    """The references to an object that only the caller's variable holds, as `sweep` sees it."""
+    """The reference count that `sweep` sees for an object that only its own variable holds."""
     table = {0: object()}
     value = table.pop(0)
     return _references(value)
 
 
 _ALONE = _fewest()
-_COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the lock, counts say little
+_COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # without the GIL, reference counts are unreliable

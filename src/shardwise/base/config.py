@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ContextDecorator, contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -45,13 +45,13 @@ class Token:
 
 
 class _State:
-    """What one thread has overridden, and its current token."""
+    """One thread's overrides and its current token."""
 
     __slots__ = ("entered", "epoch", "overrides", "token", "values")
 
     def __init__(self) -> None:
         self.overrides: dict[Setting[Any], Any] = {}
-        self.entered: list[tuple[Override, list[Any]]] = []  # those that are open, each with what it found
+        self.entered: list[tuple[Override, list[Any]]] = []  # open overrides, each with the values before it
         self.values: list[Any] = []
         self.token: Token | None = None
         self.epoch: object = None
@@ -62,7 +62,7 @@ class _Local(threading.local):
         self.state = _State()
 
 
-_local = _Local()
+thread_local = _Local()
 _lock = threading.Lock()
 _traced_settings: list[Setting[Any]] = []
 _tokens: weakref.WeakValueDictionary[tuple[Any, ...], Token] = weakref.WeakValueDictionary()
@@ -71,7 +71,7 @@ _epoch = object()  # replaced whenever a process-wide value changes; threads com
 
 def context_token() -> Token:
     """The interned summary of this thread's traced settings and mesh contexts."""
-    state = _local.state
+    state = thread_local.state
     if state.epoch is _epoch:
         return state.token  # type: ignore[return-value]
     return _refresh(state)
@@ -125,7 +125,7 @@ class Setting(Generic[T]):
 
     def get(self) -> T:
         """This thread's value."""
-        return _local.state.overrides.get(self, self.value)
+        return thread_local.state.overrides.get(self, self.value)
 
     def set_global(self, value: T) -> None:
         """Change the process-wide value."""
@@ -135,15 +135,16 @@ class Setting(Generic[T]):
     def set(self, value: T) -> T:
         """Override the value in this thread until further notice; returns the value before."""
         before = self.get()
-        self._put(value)
+        self.put(value)
         return before
 
     def override(self, value: T) -> Override:
         """A context manager (and decorator) under which this thread sees `value`."""
         return Override({self: value})
 
-    def _put(self, value: Any) -> None:
-        state = _local.state
+    def put(self, value: Any) -> None:
+        """Override the value in this thread; `_ABSENT` removes the override."""
+        state = thread_local.state
         if value is _ABSENT:
             state.overrides.pop(self, None)
             value = self.value
@@ -169,17 +170,17 @@ class Override(ContextDecorator):
         self._values = values
 
     def __enter__(self) -> None:
-        state = _local.state
+        state = thread_local.state
         state.entered.append((self, [state.overrides.get(setting, _ABSENT) for setting in self._values]))
         for setting, value in self._values.items():
-            setting._put(value)
+            setting.put(value)
 
     def __exit__(self, *exc: object) -> None:
-        for setting, value in zip(self._values, self._found(_local.state.entered), strict=True):
-            setting._put(value)
+        for setting, value in zip(self._values, self._values_before(thread_local.state.entered), strict=True):
+            setting.put(value)
 
-    def _found(self, entered: list[tuple[Override, list[Any]]]) -> list[Any]:
-        """What this thread had when it last entered; that need not be the last override it entered."""
+    def _values_before(self, entered: list[tuple[Override, list[Any]]]) -> list[Any]:
+        """The values from before this thread last entered; other overrides may have been entered since."""
         for i in range(len(entered) - 1, -1, -1):
             if entered[i][0] is self:
                 return entered.pop(i)[1]
@@ -227,7 +228,7 @@ class Config:
         """
         if name in NO_EFFECT:
             _LOG.info("%s has no effect in shardwise: %s.", name, NO_EFFECT[name][1])
-        setting, parse = self._option(name)
+        setting, parse = self.option(name)
         value = parse(name, value)
         for check in self._checks.get(name, ()):
             check(setting.value, value)
@@ -240,11 +241,11 @@ class Config:
 
     def read(self, name: str) -> Any:
         """The process-wide value of an option, whatever this thread overrides."""
-        return self._option(name).setting.value
+        return self.option(name).setting.value
 
     def setting(self, name: str) -> Setting[Any]:
         """The `Setting` behind an option, for code that reads it often."""
-        return self._option(name).setting
+        return self.option(name).setting
 
     def before_update(self, name: str, check: Callable[[Any, Any], None]) -> None:
         """Call `check(old, new)` before `name` changes; it may raise to refuse."""
@@ -268,7 +269,7 @@ class Config:
             raise ValueError(
                 f"{name} holds for the whole process, not for a context; set it with config.update({name!r}, {value!r})."
             )
-        setting, parse = self._option(name)
+        setting, parse = self.option(name)
         value = parse(name, value)
         for check in self._checks.get(name, ()):
             check(setting.value, value)
@@ -294,7 +295,8 @@ class Config:
     config_with_absl = parse_flags_with_absl
     context_token = staticmethod(context_token)
 
-    def _option(self, name: str) -> _Option:
+    def option(self, name: str) -> _Option:
+        """The setting and the parser of an option; AttributeError if there is none."""
         try:
             return self._options[name]
         except KeyError:
@@ -324,7 +326,7 @@ _X64: Setting[bool] = config.setting("jax_enable_x64")
 
 
 @contextmanager
-def use_dialect(name: str) -> Iterator[None]:
+def use_dialect(name: str) -> Generator[None]:
     """Switch the whole process to a dialect for the duration of a `with` block; meant for tests."""
     before = config.shardwise_dialect
     config.update("shardwise_dialect", name)
@@ -393,7 +395,7 @@ check_tracer_leaks = checking_leaks
 
 
 def no_tracing(new_val: bool = True) -> Override:
-    """Tracing a function anew raises RuntimeError: for parts of a program in which everything is compiled already."""
+    """Raise RuntimeError when a function is traced: for the parts of a program that must run compiled code only."""
     return config.override("jax_no_tracing", new_val)
 
 
@@ -430,13 +432,13 @@ def transfer_guard_host_to_device(new_val: str | None) -> Override:
 def transfer_guard_device_to_device(new_val: str | None) -> Override:
     """`transfer_guard` for arrays that move between devices: as arguments of programs, or by device_put (the explicit levels).
 
-    `log` speaks when a program is compiled for arguments that move, not at each call.
+    `log` writes when a program is compiled for arguments that move, not at each call.
     """
     return config.override("jax_transfer_guard_device_to_device", new_val)
 
 
 def transfer_guard_device_to_host(new_val: str | None) -> Override:
-    """Keeps the value, which changes nothing: reading an array of a CPU device is no transfer, in JAX neither."""
+    """Has no effect: reading an array of a CPU device is no transfer in JAX either."""
     return config.override("jax_transfer_guard_device_to_host", new_val)
 
 

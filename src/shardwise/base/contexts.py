@@ -1,4 +1,4 @@
-"""Context managers (and decorators) of options that look for mistakes, and of those that JAX names and little depends on."""
+"""Context managers (and decorators) for the options that look for mistakes and for JAX's less important options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def legacy_prng_key(new_val: str) -> Override:
 
 
 def no_execution(new_val: bool = True) -> Override:
-    """Running a compiled program raises RuntimeError; tracing and compiling go on."""
+    """Raise RuntimeError when a compiled program runs; tracing and compiling still work."""
     return config.override("jax_no_execution", new_val)
 
 
@@ -45,23 +45,23 @@ def remove_size_one_mesh_axis_from_type(new_val: bool = True) -> Override:
 
 
 def softmax_custom_jvp(new_val: bool = True) -> Override:
-    """Keeps the value, which changes nothing: softmax has one derivative, the one that both values mean in JAX."""
+    """Has no effect: softmax has one derivative, equal to that of both settings in JAX."""
     return config.override("jax_softmax_custom_jvp", new_val)
 
 
 def spmd_mode(new_val: str) -> Override:
-    """Keeps the value, which changes nothing: JAX 0.5.3 has the option and does not read it."""
+    """Has no effect: JAX 0.5.3 has the option and does not read it."""
     return config.override("jax_spmd_mode", new_val)
 
 
 class thread_guard(ContextDecorator):
-    """Inside, a computation over several processes raises RuntimeError in any thread but the one that entered.
+    """A computation over several processes raises RuntimeError in any thread but the one that entered the context.
 
-    Threads that start such computations in another order on each process would mix up their data.
+    Threads that start such computations in a different order on each process would mix up the data.
     """
 
     def __init__(self, new_val: bool = True) -> None:
-        setting, parse = config._option("jax_thread_guard")
+        setting, parse = config.option("jax_thread_guard")
         self._setting = setting
         self._value = parse("jax_thread_guard", new_val)
         self._saved: list[tuple[bool, int | None]] = []
@@ -80,7 +80,7 @@ class thread_guard(ContextDecorator):
 
 
 class _Guard:
-    """Which thread alone may start computations over several processes; None: every one."""
+    """The one thread that may start computations over several processes; None: all threads may."""
 
     thread: int | None = None
 
@@ -112,12 +112,12 @@ def auto_pcast(new_val: bool = True) -> Override:
 
 
 def jax2tf_associative_scan_reductions(new_val: bool = True) -> Override:
-    """Keeps the value, which changes nothing: there is no jax2tf."""
+    """Has no effect: there is no jax2tf."""
     return config.override("jax2tf_associative_scan_reductions", new_val)
 
 
 class UserContext:
-    """A value of the user's own on which functions are traced anew: set it by ``with context(value):``, read it as `value`."""
+    """A user-defined value; functions are traced once per value. Set it by ``with context(value):``, read it as `value`."""
 
     def __init__(self, default_value: Any) -> None:
         self._setting: Setting[Any] = Setting("user_context", default_value)
@@ -132,5 +132,5 @@ class UserContext:
 
 
 def make_user_context(default_value: Any = None) -> UserContext:
-    """A context of the user's own. Functions under `jit` are traced for each value of it, which must be hashable."""
+    """A user-defined context. Functions under `jit` are traced once for each of its values, which must be hashable."""
     return UserContext(default_value)

@@ -1,4 +1,4 @@
-"""The two dialects: one table of what differs between JAX 0.5.3 (`seed`) and JAX 0.10 (`latest`).
+"""The two dialects: one table of the differences between JAX 0.5.3 (`seed`) and JAX 0.10 (`latest`).
 
 Each line is one difference: a field whose name says what differs, its value in JAX 0.5.3, its value in JAX 0.10. A field holds
 the thing itself (a name, a text, an exception class); it is a bool only where behaviour branches. Code reads it when it is
@@ -70,7 +70,7 @@ class Meshes:
     make_mesh_axis_type: str = differs("Auto", "Explicit")
     """Name of the `AxisType` that `make_mesh` gives when none is asked for."""
     frozen_error: ErrorClass = differs(RuntimeError, AttributeError)
-    """What assigning to an attribute of a mesh raises."""
+    """The error of assigning to an attribute of a mesh."""
     shows_device_ids: bool = differs(True, False)
     """Whether `repr(mesh)` shows the ids of the devices; else the sizes of the axes."""
     abstract_names_device: bool = differs(False, True)
@@ -92,7 +92,7 @@ class Shardings:
     """PartitionSpecs and NamedShardings."""
 
     spec_name: str = differs("PartitionSpec", "P")
-    """How a `PartitionSpec` calls itself."""
+    """The name of `PartitionSpec` in its repr."""
     spec_is_tuple: bool = differs(True, False)
     """Whether a spec equals a plain tuple, `+` yields one, a tuple serves as a spec, and the class can be subclassed."""
     spec_entries_nest: bool = differs(True, False)
@@ -114,7 +114,7 @@ class Types:
     vma_checked: bool = differs(False, True)
     """Whether branches, carries and collectives must agree in the axes over which their values vary."""
     like_copies_vma: bool = differs(False, True)
-    """Whether `zeros_like` and its like vary over the axes that their argument varies over."""
+    """Whether `zeros_like`, `ones_like` and `full_like` vary over the axes that their argument varies over."""
     psum_keeps_weak_type: bool = differs(False, True)
     """Whether reductions over mesh axes are weakly typed where their operands are."""
 
@@ -124,17 +124,17 @@ class Explicit:
     """Explicit mode: shardings in types."""
 
     ambiguous_error: ErrorClass = differs(ShardingValueErrorSeed, ShardingTypeError)
-    """What an ambiguous sharding of a result raises."""
+    """The error of an ambiguous sharding of a result."""
     window_error: ErrorClass = differs(ShardingNotImplementedErrorSeed, ShardingTypeError)
-    """What a dim of a result that cannot stay split raises."""
+    """The error of a dim of a result that cannot stay split."""
     elementwise_error: ErrorClass = differs(ShardingTypeErrorSeed, ShardingTypeError)
-    """What elementwise operands of different shardings raise."""
+    """The error of elementwise operands with different shardings."""
     sort_keeps_split_dim: bool = differs(True, False)
     """Whether values are sorted along a split dim, their sharding kept; else that is an error."""
     eager_indexing_gathers: bool = differs(True, False)
     """Whether indexing outside of jit makes a split dim whole before it cuts it; else that is an error."""
     broadcast_reshards_full_shapes: bool = differs(False, True)
-    """Whether of the operands that broadcast also those that have the full shape already take the common sharding."""
+    """Whether operands that already have the full shape take the common sharding, too, when others broadcast."""
     constraint_asserts_type: bool = differs(False, True)
     """Whether `with_sharding_constraint` over a mesh of Explicit axes asserts the type; else it is refused."""
     reshard_changes_devices: bool = differs(True, False)
@@ -152,17 +152,17 @@ class Jit:
     """`jit`, the placement of its arguments and results, and ahead-of-time objects."""
 
     name: str = differs("pjit", "jit")
-    """What programs and errors call jit."""
+    """The name of jit in programs and errors."""
     none_replicates: bool = differs(True, False)
     """Whether None in in_shardings and out_shardings means replicated where a mesh is in context; else unspecified."""
     refuses_unconstrained_shardings: bool = differs(False, True)
     """Whether in_shardings and out_shardings refuse UNCONSTRAINED in NamedShardings, too; else only in bare specs."""
     argument_form_text: str = differs("shape", "type")
-    """What errors call the dtype and shape of an argument."""
+    """The word of errors for the dtype and shape of an argument."""
     argument_devices_text: str = differs("and device ids", "and with device ids")
     """How errors go on from an argument to its devices."""
     indivisible_error: type[ValueError] = differs(ValueError, IndivisibleError)
-    """What arguments and results raise that their sharding does not divide."""
+    """The error of arguments and results that their sharding does not divide."""
     indivisible_advice: bool = differs(False, True)
     """Whether that error tells the next size that the sharding divides."""
     device_put_has_own_errors: bool = differs(False, True)
@@ -195,7 +195,7 @@ class ShardMap:
     in_specs_may_be_none: bool = differs(False, True)
     """Whether in_specs may be None as a whole, for arguments that stay as they are."""
     missing_axis_error: ErrorClass = differs(MissingAxisErrorSeed, ValueError)
-    """What a spec with an axis that the mesh lacks raises."""
+    """The error of a spec with an axis that the mesh lacks."""
     mesh_must_match_context: bool = differs(False, True)
     """Whether `mesh=` must be the mesh in context where there is one."""
     inputs_match_types: bool = differs(False, True)
@@ -241,7 +241,7 @@ class Arrays:
     """Making arrays of parts, and joining those of processes."""
 
     list_text: str = differs("Sequence (list or tuple)", "list or tuple")
-    """What `make_array_from_single_device_arrays` asks for."""
+    """The argument type in the error of `make_array_from_single_device_arrays`."""
     local_data_checks_shape: bool = differs(False, True)
     """Whether on one process `make_array_from_process_local_data` refuses a global_shape other than that of the data."""
     struct_checks_spec: bool = differs(False, True)
@@ -263,13 +263,13 @@ class Functions:
     lattice_without_x64: str = differs(STANDARD, NARROW)
     """The lattice of type promotion where 64-bit types are off."""
     dot_shape_error: ErrorClass = differs(TypeError, ValueError)
-    """What `lax.dot` raises for shapes that do not fit."""
+    """The error of `lax.dot` for shapes that do not fit."""
     callback_vmap_method: str | None = differs("sequential", None)
     """How vmap calls a `pure_callback` that does not say how; None: it refuses."""
     linearized_tree_error: ErrorClass = differs(ValueError, TypeError)
-    """What a linearized function raises for tangents of another structure."""
+    """The error of a linearized function for tangents of another structure."""
     linearized_dtype_error: ErrorClass = differs(TypeError, ValueError)
-    """What it raises for tangents of another dtype."""
+    """Its error for tangents of another dtype."""
     vjp_is_object: bool = differs(False, True)
     """Whether `vjp` returns a VJP, whose residuals can be replaced; else a Partial."""
     argpartition_keeps_weak_type: bool = differs(False, True)
@@ -277,7 +277,7 @@ class Functions:
     block_diag_of_one_is_weak: bool = differs(True, False)
     """Whether `scipy.linalg.block_diag` of one weakly typed block is weakly typed."""
     round_of_bools_error: ErrorClass = differs(TypeError, ValueError)
-    """What `numpy.round` of bools raises."""
+    """The error of `numpy.round` of bools."""
     polyval_promotes_integers: bool = differs(True, False)
     """Whether `polyval` of integers gives floats."""
     complex_scalars_become_real: bool = differs(True, False)
@@ -295,7 +295,7 @@ class Functions:
 
 @table
 class Dialect:
-    """What one era of JAX prints, takes and assumes."""
+    """How one release of JAX behaves: its texts, arguments, defaults and errors."""
 
     name: str = differs("seed", "latest")
     jax_version: str = differs("0.5.3", "0.10.2")

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -77,6 +77,13 @@ class KeyDtype:
 DType: TypeAlias = "np.dtype[Any] | KeyDtype"
 
 key_dtype = KeyDtype()
+
+
+def is_key_dtype(dtype: object) -> TypeGuard[KeyDtype]:
+    """Whether `dtype` is the element type of typed PRNG keys."""
+    return isinstance(dtype, KeyDtype)
+
+
 # The tangent type of integer and bool values: carries no data.
 float0 = np.dtype([("float0", np.void, 0)])
 
@@ -162,7 +169,7 @@ class ScalarType(type):
         return _construct_array(x, cls.dtype)
 
     def __eq__(cls, other: object) -> bool:
-        return cls is other or bool(cls.dtype.type == other)
+        return cls is other or bool(other == cls.dtype.type)
 
     def __hash__(cls) -> int:
         return hash(cls.dtype.type)
@@ -191,7 +198,7 @@ SCALAR_ALIASES: dict[str, ScalarType] = {
 
 
 # ------------------------------------------------------------------------------------------------------------
-# From anything to a dtype
+# Conversion to a dtype
 
 _PYTHON_TYPES: dict[type, np.dtype[Any]] = {
     bool: _BOOL,
@@ -221,7 +228,7 @@ def as_dtype(spec: Any) -> DType:
 
 
 def canonicalize(dtype: Any) -> DType:
-    """The dtype that values of `dtype` get: 64-bit types become 32-bit ones while `jax_enable_x64` is off."""
+    """The dtype of stored values of `dtype`: 64-bit types become 32-bit ones while `jax_enable_x64` is off."""
     table = _CANONICAL_64 if _x64() else _CANONICAL_32
     try:
         return table[dtype]
@@ -278,10 +285,10 @@ def check_requested(dtype: Any, fn_name: str = "") -> DType:
     return narrowed
 
 
-def scalar_dtype(x: bool | int | float | complex) -> np.dtype[Any]:
+def scalar_dtype(x: Any) -> np.dtype[Any]:
     """The default dtype of a Python scalar; OverflowError for an int that does not fit it."""
     kind = type(x)
-    if kind not in _PYTHON_TYPES:  # of a class of the user's, such as an IntEnum
+    if kind not in _PYTHON_TYPES:  # a user's subclass, such as an IntEnum
         kind = next(t for t in (bool, int, float, complex) if isinstance(x, t))
     dtype = canonicalize(_PYTHON_TYPES[kind])
     if kind is int and isinstance(x, int):
@@ -317,7 +324,7 @@ _STAR_OF_KIND = {"i": "int*", "u": "int*", "f": "float*", "c": "complex*", "b": 
 
 
 def _kind(dtype: DType) -> str:
-    """NumPy's kind letter, with ml_dtypes' types, of which some report 'V', sorted in."""
+    """NumPy's kind letter; ml_dtypes' types, some of which report 'V', get the letter of their kind."""
     if dtype in _CATEGORIES["signed integer"]:
         return "i"
     if dtype in _CATEGORIES["unsigned integer"]:
@@ -327,7 +334,7 @@ def _kind(dtype: DType) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Operand:
-    """What promotion needs to know of an argument. Interned, so that caches compare it by identity."""
+    """The properties of an argument on which promotion depends. Interned, so that caches compare by identity."""
 
     dtype: DType
     weak: bool
@@ -453,7 +460,7 @@ def safe_to_cast(source: Any, target: Any) -> bool:
 
 
 def to_inexact(dtype: Any) -> DType:
-    """The type in which `sin` and its like compute: bool and ints become float32 (of 64 bits: float64)."""
+    """The type in which inexact functions such as `sin` compute: bool and ints become float32 (of 64 bits: float64)."""
     full = as_dtype(dtype)
     if full is _BOOL or full in _CATEGORIES["integral"]:
         return _BY_NAME["float64" if full.itemsize == 8 else "float32"]
@@ -502,7 +509,7 @@ def _scalar_type(spec: Any) -> type:
 
 @functools.lru_cache(maxsize=2048)
 def _issubdtype(a: type, b: type) -> bool:
-    # ml_dtypes' scalar types all derive straight from np.generic: say where they belong.
+    # ml_dtypes' scalar types all derive directly from np.generic, so their kinds are listed here.
     dtype = _BY_NAME.get(a.__name__)
     if dtype is not None and dtype.type is a and a.__module__ != "numpy":
         kind = {"i": np.signedinteger, "u": np.unsignedinteger, "f": np.floating}[_kind(dtype)]
@@ -543,7 +550,7 @@ def scalar_type_of(x: Any) -> type:
 
 
 def itemsize_bits(dtype: Any) -> int:
-    """Bits that an element counts, which for int4 and the like is less than what it takes in memory."""
+    """Bits of one element; fewer than it occupies in memory for int4 and other types below a byte."""
     full = as_dtype(dtype)
     kind = _kind(full)
     if kind in "iu":

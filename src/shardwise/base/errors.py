@@ -1,7 +1,7 @@
 """The exception classes of shardwise.
 
-Every class stands below `ShardwiseError` and, beside that, below the builtin class that JAX raises in the same
-place, so both `except ShardwiseError` and `except ValueError` written for JAX do what they say.
+Every class derives from `ShardwiseError` and from the builtin class that JAX raises in the same
+place, so both `except ShardwiseError` and an `except ValueError` written for JAX catch it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events that the library and programs record, and listeners to them.
+"""Events recorded by the library and by programs, and the listeners to them.
 
 The library records how long it took to trace a function (``/jax/core/compile/jaxpr_trace_duration``) and to compile it
 (``/jax/core/compile/backend_compile_duration``), each with the function's name as ``fun_name``.
@@ -67,26 +67,26 @@ def _without(listeners: list[Callable[..., None]], callback: Callable[..., None]
 
 
 def unregister_event_listener(callback: Callable[..., None]) -> None:
-    """Call it no more; AssertionError if it is not registered."""
+    """Remove the listener; AssertionError if it is not registered."""
     _without(_EVENTS, callback)
 
 
 def unregister_event_duration_listener(callback: Callable[..., None]) -> None:
-    """Call it no more; AssertionError if it is not registered."""
+    """Remove the listener; AssertionError if it is not registered."""
     _without(_DURATIONS, callback)
 
 
 def unregister_event_time_span_listener(callback: Callable[..., None]) -> None:
-    """Call it no more; AssertionError if it is not registered."""
+    """Remove the listener; AssertionError if it is not registered."""
     _without(_SPANS, callback)
 
 
 def unregister_scalar_listener(callback: Callable[..., None]) -> None:
-    """Call it no more; AssertionError if it is not registered."""
+    """Remove the listener; AssertionError if it is not registered."""
     _without(_SCALARS, callback)
 
 
 def clear_event_listeners() -> None:
-    """Call no listener any more."""
+    """Remove all listeners."""
     for listeners in (_EVENTS, _DURATIONS, _SPANS, _SCALARS):
         listeners.clear()

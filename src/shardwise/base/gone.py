@@ -1,16 +1,16 @@
-"""Names that old programs use and that have no counterpart: what the error says when one is asked for."""
+"""Names that old programs use and that have no counterpart, and the texts of their errors."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# The array types from before `Array`, and how to ask of an Array what each of them stood for.
+# The array types before `Array`, and the test on an Array that replaces each.
 _ARRAY_TYPES: Final = {
     "DeviceArray": "x.is_fully_addressable and len(x.sharding.device_set) == 1",
     "ShardedDeviceArray": "x.is_fully_addressable and len(x.sharding.device_set) > 1",
     "GlobalDeviceArray": "not x.is_fully_addressable",
 }
-# Functions that made arrays of those types, and the sharding that the function of today wants.
+# Functions that made arrays of those types, and the sharding that replaces each.
 _MAKERS: Final = {
     "make_device_array": "a SingleDeviceSharding, or use device_put(x, device)",
     "make_sharded_device_array": "a PmapSharding if the array is for pmap, a NamedSharding if it is for jit",

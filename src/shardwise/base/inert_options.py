@@ -1,4 +1,4 @@
-"""Options of JAX's that steer what is not here.
+"""Options of JAX that configure parts which shardwise does not have.
 
 Two tables. `NO_EFFECT`: nothing in a program's results or errors depends on the option, so any value is accepted and kept.
 `ONE_VALUE`: another value would change results or errors, and only the default is there; others are refused with the way out.
@@ -69,7 +69,7 @@ NO_EFFECT: Final[dict[str, tuple[Any, str]]] = {
     "jax_threefry_gpu_kernel_lowering": (False, _GPU),
     "jax_use_magma": ("auto", _GPU),
     "jax_transfer_guard_device_to_host": (None, "reading an array of a CPU device is no transfer; JAX's CPU devices let it pass, too"),
-    # parts that are not here
+    # parts of JAX that shardwise lacks
     "jax2tf_associative_scan_reductions": (False, "there is no jax2tf"),
     "jax2tf_default_native_serialization": (True, "there is no jax2tf"),
     "jax_export_calling_convention_version": (10, _EXPORT),

@@ -1,4 +1,4 @@
-"""The logger `shardwise`, and the two options of JAX's that say what goes to the terminal.
+"""The logger `shardwise`, and the two options of JAX that choose which messages the terminal shows.
 
 ``jax_logging_level`` sets the level of our logger and shows its messages; ``jax_debug_log_modules`` shows all messages of the
 loggers that it names (a name of JAX's means ours). Without them, Python's logging decides.
@@ -17,7 +17,7 @@ _LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}
 
 
 class _Terminal(logging.StreamHandler[TextIO]):
-    """Writes to what sys.stderr is at the time."""
+    """Writes to the current sys.stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr

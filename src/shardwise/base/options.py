@@ -41,7 +41,7 @@ _PRECISIONS = (
 
 
 def from_text(name: str, text: str, default: Any) -> Any:
-    """Read an option's value from the environment or the command line, where everything is text."""
+    """Parse an option's value from the text of an environment variable or command-line argument."""
     if isinstance(default, bool):
         lowered = text.strip().lower()
         if lowered in _TRUE:
@@ -122,7 +122,7 @@ class Option:
     Attributes:
         name: as given to `config.update`.
         default: the value when nobody sets one; its type says how text is read.
-        parse: `(name, value) -> value`, raising for what the option does not take.
+        parse: `(name, value) -> value`; raises for values that the option does not take.
         traced: whether a change makes `jit` trace again.
         aliases: further environment variables that win over the upper-cased name.
     """
@@ -141,7 +141,7 @@ class Option:
 
 _guard = _choice(*_TRANSFER_GUARD, optional=True)
 
-OPTIONS = (
+_ACTIVE = (
     Option("shardwise_dialect", SEED.name, _choice(*DIALECTS)),
     Option("shardwise_on_reshard", "allow", _choice("allow", "raise")),
     Option("shardwise_stepped", False),
@@ -154,8 +154,10 @@ OPTIONS = (
     Option("shardwise_cache_dir", None, _text, traced=False),
     Option("jax_enable_compilation_cache", True, traced=False),
     Option("jax_compilation_cache_dir", None, _text, traced=False),
-    Option("shardwise_llvm", True, traced=False),  # off: as if llvmlite were missing
-    Option("shardwise_processor", None, _choice("avx2", "avx512", optional=True), traced=False),  # as if it had no more
+    Option("shardwise_llvm", True, traced=False),  # off: behave as if llvmlite were missing
+    Option(
+        "shardwise_processor", None, _choice("avx2", "avx512", optional=True), traced=False
+    ),  # use no instructions beyond this processor's
     Option("shardwise_blas", "auto", _choice("auto", "numpy"), traced=False),  # numpy: by NumPy's library alone
     Option("jax_num_cpu_devices", -1, _integer, traced=False, aliases=("SHARDWISE_NUM_CPU_DEVICES",)),
     Option("jax_platforms", None, _text, traced=False),
@@ -207,7 +209,7 @@ PROCESS_WIDE = frozenset(
 
 
 def _like(default: Any) -> Callable[[str, Any], Any]:
-    """How an option is parsed that changes nothing: a switch stays a switch, the rest is kept as it comes."""
+    """The parser of an option without effect: a switch takes bools, other options take any value."""
     return _switch if isinstance(default, bool) else _anything
 
 
@@ -221,7 +223,8 @@ def _only(default: Any, reason: str) -> Callable[[str, Any], Any]:
 
 
 _GUARDS: dict[str, Callable[[str, Any], Any]] = {"jax_transfer_guard_device_to_host": _guard}
-OPTIONS += tuple(
+_NO_EFFECT = [
     Option(name, default, _GUARDS.get(name, _like(default)), traced=False) for name, (default, _) in NO_EFFECT.items()
-)
-OPTIONS += tuple(Option(name, default, _only(default, why), traced=False) for name, (default, why) in ONE_VALUE.items())
+]
+_ONE_VALUE = [Option(name, default, _only(default, why), traced=False) for name, (default, why) in ONE_VALUE.items()]
+OPTIONS = (*_ACTIVE, *_NO_EFFECT, *_ONE_VALUE)

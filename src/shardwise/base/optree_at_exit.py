@@ -1,8 +1,9 @@
-"""optree forgets every kind of container when the interpreter exits, before exit handlers that were registered earlier run.
+"""Keep optree's node types until the end of the process.
 
-Trees must keep their structure for those handlers, so what optree registers for the exit is taken back when it is imported
-here. `shardwise.base` imports this before any module that uses optree. Where a program has imported optree before, its
-handlers stay.
+optree clears its registry at interpreter exit, before the exit handlers that were registered earlier.
+
+Those handlers still need trees, so the exit handler that optree registers on import is removed again here. `shardwise.base`
+imports this module before any that uses optree. If the program has imported optree earlier, its handlers stay.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ def _import_without_handlers() -> None:
 
 
 def _take_back(handlers: list[Any]) -> None:
-    """Unregister those that are optree's: functions of an extension module, without a name."""
+    """Unregister optree's exit handlers: functions of an extension module, without a name."""
     for handler in handlers:
         if isinstance(handler, BuiltinFunctionType) and not handler.__name__ and handler.__doc__ == "() -> None\n":
             atexit.unregister(handler)
 
 
-if "optree" not in sys.modules:  # what was registered before cannot be told from other libraries' handlers
+if "optree" not in sys.modules:  # earlier handlers cannot be told from those of other libraries
     _import_without_handlers()

@@ -1,4 +1,4 @@
-"""Arguments that JAX 0.5.3 has and JAX 0.10 has not: the seed dialect takes them, the latest one refuses them as Python would."""
+"""Arguments that JAX 0.10 removed: the seed dialect takes them, the latest one refuses them as unknown arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tracebacks of errors that user code runs into: its own frames, without those in between that are ours.
+"""Tracebacks that show the user's frames and hide ours.
 
 `jax_traceback_filtering` chooses: 'off' leaves tracebacks whole, 'tracebackhide' marks our frames for IPython and pytest
 to hide, 'remove_frames' removes them and says so in a note, 'quiet_remove_frames' says nothing. 'auto' is the second
@@ -21,7 +21,7 @@ NOTE = (
     "config.update('jax_traceback_filtering', 'off'), shows them."
 )
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Files and folders of libraries whose frames are left out, too.
+# Files and folders of further libraries whose frames are hidden.
 EXCLUDED: list[str] = []
 
 P = ParamSpec("P")
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def user_facing(function: Callable[P, T]) -> Callable[P, T]:
-    """A function that calls back into user code; of a traceback that passes it, one frame of ours is left: its own."""
+    """Decorator of functions that call user code: a traceback through one shows only its own frame of all of ours."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -59,11 +59,11 @@ def filtered(error: Exception) -> Exception:
     return error
 
 
-PLACES = "__places__"  # in generated code: by line, the user's file and line that it computes
+PLACES = "__places__"  # for generated code: the user's file and line per generated line
 
 
 def _tell_place(error: MemoryError) -> None:
-    """A note of the user's line that a program computed."""
+    """Add a note with the user's line that the failing program line computes."""
     for frame in _frames(error.__traceback__):
         source = frame.tb_frame.f_globals.get(PLACES, {}).get(frame.tb_lineno)
         note = f"The memory was needed at {source[0]}:{source[1]}." if source else ""
@@ -82,7 +82,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def is_users(frame: FrameType) -> bool:
-    """Whether a frame is neither ours nor of a file or folder that is left out."""
+    """Whether a frame is neither ours nor in an excluded file or folder."""
     file = frame.f_code.co_filename
     return not (
         file.startswith(_OURS)
@@ -91,16 +91,16 @@ def is_users(frame: FrameType) -> bool:
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame that is the user's, from my caller on; None where all are ours."""
-    frame: FrameType | None = sys._getframe(1)
+    """The innermost frame of user code, starting at the caller; None if all frames are ours."""
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None and (frame.f_code.co_filename.startswith(_OURS) or (EXCLUDED and not is_users(frame))):
         frame = frame.f_back
     return frame
 
 
 def user_stacklevel() -> int:
-    """The `stacklevel` that lets a warning of my caller point at the innermost frame of the user's."""
-    frame, level = sys._getframe(1), 1
+    """The `stacklevel` that makes the caller's warning point at the innermost frame of user code."""
+    frame, level = sys._getframe(1), 1  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None and not is_users(frame):
         frame, level = frame.f_back, level + 1
     return level
@@ -111,7 +111,7 @@ def _is_ours(frame: TracebackType) -> bool:
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    """The same frames but ours; none, where the mistake is in the call itself and no user code was reached."""
+    """The traceback without our frames; None if the error is in the call itself and no user code ran."""
     kept = None
     for frame in reversed(list(_frames(traceback))):
         if not _is_ours(frame):

@@ -1,6 +1,6 @@
-"""Functions on pytrees, and the one door to all of `base`'s tree machinery.
+"""Functions on pytrees, and the public face of `base`'s tree modules.
 
-In: trees, that is nested containers of leaves. Out: trees mapped, reduced, transposed, broadcast from a prefix.
+In: trees (nested containers of leaves). Out: trees mapped, reduced, transposed, broadcast from a prefix.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from shardwise.base.treepath import tree_map_with_path as tree_map_with_path
 
 
 def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
-    """`tree` with each leaf `x` replaced by `f(x, *ys)`, the `ys` being what stands there in `rest`.
+    """`tree` with each leaf `x` replaced by `f(x, *ys)`, the `ys` being the subtrees of `rest` at the same place.
 
-    Each tree of `rest` must have the structure of `tree` or go on below its leaves; ValueError says where it does not.
+    `tree` must be a prefix of each tree of `rest`; ValueError names the places where it is not.
     """
     leaves, treedef = tree_flatten(tree, is_leaf)
     spec = treedef.spec
@@ -121,7 +121,7 @@ def tree_all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
 
 
 def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any) -> Any:
-    """A tree of structure outer(inner) turned inside out, to inner(outer). None: the inner structure is found.
+    """A tree of structure outer(inner) rearranged to inner(outer). None: the inner structure is found.
 
     TypeError if the tree is not of that structure.
     """

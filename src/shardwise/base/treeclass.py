@@ -103,7 +103,8 @@ def register_dataclass(
 
 def static(**kwargs: Any) -> Any:
     """A dataclass field that `register_dataclass` takes as structure, not as data."""
-    return dataclasses.field(**{**kwargs, "metadata": {**(kwargs.get("metadata") or {}), "static": True}})
+    options: dict[str, Any] = {**kwargs, "metadata": {**(kwargs.get("metadata") or {}), "static": True}}
+    return dataclasses.field(**options)
 
 
 class Partial(functools.partial):  # type: ignore[type-arg]

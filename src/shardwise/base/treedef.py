@@ -1,7 +1,7 @@
 """Pytrees: nested containers as a list of leaves and a structure; which classes are containers.
 
 In: trees of tuples, lists, dicts, None, namedtuples, OrderedDicts, defaultdicts and registered classes. Out: leaves in
-order, and a `PyTreeDef` that puts leaves back together. optree does the walking; what is here gives it JAX's manners:
+order, and a `PyTreeDef` that puts leaves back together. optree walks the trees; this module adds JAX's rules:
 None is a node without children, dicts are visited in the order of their keys and come back in that order.
 
 Hot paths may call `flatten_spec`, which leaves out the `PyTreeDef` and gives optree's own hashable structure.
@@ -24,7 +24,7 @@ flatten_spec = functools.partial(optree.tree_flatten, namespace=NAMESPACE)
 
 
 class PyTreeDef:
-    """The structure of a pytree: what is left when its leaves are taken out. Hashable and comparable.
+    """The structure of a pytree without its leaves. Hashable and comparable.
 
     Made by `tree_structure` and `tree_flatten`; `spec` is optree's form of it.
     """
@@ -54,7 +54,7 @@ class PyTreeDef:
         return self.spec.unflatten(leaves)
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
-        """The subtrees of `tree` where this structure has leaves; ValueError if `tree` does not go that far."""
+        """The subtrees of `tree` where this structure has leaves; ValueError if `tree` does not have it as a prefix."""
         return self.spec.flatten_up_to(tree)
 
     def children(self) -> list[PyTreeDef]:
@@ -74,7 +74,7 @@ class PyTreeDef:
         return self.spec.walk(leaves, lambda kind, data, children: f_node(children, (kind, data)), f_leaf)
 
     def canonical(self) -> PyTreeDef:
-        """The equal structure whose dicts come back with sorted keys, whatever order they were flattened from."""
+        """An equal structure that unflattens dicts with sorted keys, whatever their order when flattened."""
         return PyTreeDef(_sort_dicts(self.spec))
 
     def __eq__(self, other: object) -> bool:
@@ -153,7 +153,7 @@ def treedef_of(spec: optree.PyTreeSpec) -> PyTreeDef:
 def tree_flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], PyTreeDef]:
     """The leaves of `tree` and its structure.
 
-    `is_leaf` is asked at each node, from the root down; where it says True the node is a leaf.
+    `is_leaf` is called on each node, from the root down; a node for which it returns True is a leaf.
     """
     leaves, spec = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
     return leaves, treedef_of(spec)
@@ -174,7 +174,7 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
 
 
 def _collect(tree: Any, leaves: list[Any]) -> None:
-    """Append the leaves; plain containers of arrays are read here, in a fraction of the time that a walk for any class takes."""
+    """Append the leaves. A fast path for plain containers of arrays; other classes take the general walk."""
     kind = type(tree)
     if kind in _LEAVES:
         leaves.append(tree)
@@ -197,11 +197,11 @@ def _collect(tree: Any, leaves: list[Any]) -> None:
         _collect(child, leaves)
 
 
-_LEAVES: set[type] = {int, float, complex, bool, np.ndarray}  # some of the classes that are no containers
+_LEAVES: set[type] = {int, float, complex, bool, np.ndarray}  # some classes whose values are leaves
 
 
 def leaf_type(kind: type) -> None:
-    """Say that values of a class are leaves (until it is registered as a container, if ever)."""
+    """Declare that values of a class are leaves, until it is registered as a container."""
     _LEAVES.add(kind)
 
 

@@ -103,7 +103,7 @@ IsLeafAtPath = Callable[..., bool] | None
 def tree_flatten_with_path(
     tree: Any, is_leaf: IsLeafAtPath = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:
-    """(path, leaf) pairs of `tree`, and its structure. With `is_leaf_takes_path` it is `is_leaf(path, node)`."""
+    """(path, leaf) pairs of `tree`, and its structure. With `is_leaf_takes_path`, the call is `is_leaf(path, node)`."""
     found: list[tuple[KeyPath, Any]] = []
     decisions: list[bool] = []  # per node from the root down, as optree asks for them
 
@@ -166,12 +166,12 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[tuple[tuple[KeyEntry, Any], 
 
 
 def prefix_errors(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> list[Callable[[str], ValueError]]:
-    """Why `prefix_tree` is no prefix of `full_tree`: functions from the name to give it to a ValueError each."""
+    """The reasons why `prefix_tree` is no prefix of `full_tree`: per place a function from the prefix's name to a ValueError."""
     return list(_prefix_errors((), prefix_tree, full_tree, is_leaf))
 
 
 def prefix_error(name: str, prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> ValueError | None:
-    """One error that tells all places where `prefix_tree`, called `name`, is no prefix of `full_tree`; None if it is one."""
+    """One error that lists all places where `prefix_tree`, called `name`, is no prefix of `full_tree`; None if it is one."""
     problems = [str(problem(name)) for problem in prefix_errors(prefix_tree, full_tree, is_leaf)]
     return ValueError("\n\n".join([f"Mismatch details ({len(problems)} found):", *problems])) if problems else None
 

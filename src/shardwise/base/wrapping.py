@@ -1,10 +1,10 @@
-"""How an object that wraps a function takes on the function's name, docstring and attributes."""
+"""Copying a function's name, docstring and attributes to the object that wraps it."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 
 def copy_identity(wrapper: Any, fun: Callable[..., Any]) -> None:
@@ -16,4 +16,4 @@ def copy_identity(wrapper: Any, fun: Callable[..., Any]) -> None:
     for name, value in getattr(fun, "__dict__", {}).items():
         if not hasattr(type(wrapper), name):
             wrapper.__dict__[name] = value
-    functools.update_wrapper(cast(Any, wrapper), fun, updated=())
+    functools.update_wrapper(wrapper, fun, updated=())

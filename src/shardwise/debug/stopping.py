@@ -60,7 +60,7 @@ def breakpoint(
         )
     if token is not None and ordered:
         raise ValueError("`ordered` and `token` are mutually exclusive arguments.")
-    frame = user_frame() or sys._getframe()
+    frame = user_frame() or sys._getframe()  # pyright: ignore[reportPrivateUsage]
     file, line, function = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
     arrays = {k: v for k, v in frame.f_locals.items() if isinstance(v, Array)}
     if is_eager():

@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.caches import recent
-from shardwise.base.dtypes import KeyDtype, canonicalize, physical
+from shardwise.base.dtypes import KeyDtype, canonicalize, is_key_dtype, physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.treedef import leaf_type
 from shardwise.engine.shards import Shard, local_places, shard_places
@@ -199,7 +199,7 @@ class ArrayImpl(Array):
     # -- host access -----------------------------------------------------------------------------------------------------------
 
     def _key_guard(self) -> None:
-        if isinstance(self._sig.aval.dtype, KeyDtype):
+        if isinstance(self._sig.aval.dtype, KeyDtype):  # pyright: ignore[reportUnnecessaryIsInstance]  # a call less
             raise TypeError(
                 "JAX array with PRNGKey dtype cannot be converted to a NumPy array, as its words mean nothing there. Use "
                 "random.key_data(keys) for them."
@@ -324,14 +324,14 @@ class ArrayImpl(Array):
         return int(self._value.item())
 
     def __format__(self, spec: str) -> str:
-        if not self.ndim and not isinstance(self.dtype, KeyDtype):
+        if not self.ndim and not is_key_dtype(self.dtype):
             return format(self._value[()], spec)
         if spec:
             raise TypeError(f"unsupported format string passed to an array of shape {self.shape}: {spec!r}")
         return str(self)
 
     def __str__(self) -> str:
-        if isinstance(self.dtype, KeyDtype) or self._is_partial:
+        if is_key_dtype(self.dtype) or self._is_partial:
             return repr(self)
         return str(self._value)
 
@@ -339,7 +339,7 @@ class ArrayImpl(Array):
         if self._is_partial:
             weak = ", weak_type=True" if self.weak_type else ""
             return f"Array(shape={self.shape}, dtype={self.dtype.name}{weak})"
-        if isinstance(self.dtype, KeyDtype):
+        if is_key_dtype(self.dtype):
             words = (
                 self.dense.view(np.uint32).reshape(*self.shape, 2)
                 if self.ndim
@@ -364,7 +364,7 @@ class ArrayImpl(Array):
         self._check_whole()
         return _unpickled, (
             read_only(self.dense),
-            self.dtype if isinstance(self.dtype, KeyDtype) else None,
+            self.dtype if is_key_dtype(self.dtype) else None,
             self.weak_type,
         )
 

@@ -413,7 +413,7 @@ def _devices(
             _device_tuple(item), "shard_map inside jit" if isinstance(item, Mesh) else "sharding_constraint inside jit"
         )
     mesh = get_concrete_mesh() if default_mesh is None else default_mesh
-    if mesh is not None and not mesh.empty:
+    if not mesh.empty:
         if found is None:
             return _device_tuple(mesh), True
         if (default_mesh is None or legacy) and found != _device_tuple(mesh) and mesh.size != 1:

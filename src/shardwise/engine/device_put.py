@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.caches import Bounded, at_clear
-from shardwise.base.dtypes import KeyDtype
+from shardwise.base.dtypes import is_key_dtype
 from shardwise.base.errors import IndivisibleError, InvalidInputException
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from shardwise.engine.array import ArrayImpl, host_array, nothing
@@ -278,7 +278,7 @@ def copy_to_host_async(x: Any) -> Any:
 
 
 def _got(leaf: Any) -> Any:
-    if isinstance(leaf, np.generic) or (isinstance(leaf, ArrayImpl) and not isinstance(leaf.dtype, KeyDtype)):
+    if isinstance(leaf, np.generic) or (isinstance(leaf, ArrayImpl) and not is_key_dtype(leaf.dtype)):
         return np.asarray(leaf)
     return leaf
 

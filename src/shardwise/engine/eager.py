@@ -66,7 +66,8 @@ class EagerTrace(Trace):
                 key = (op, context_token(), *operands, *params, *values, *map(type, values))
             executable = _known(key)
         except TypeError:  # a param that does not hash, or a tracer
-            key, executable = None, None
+            key = executable = None
+            operands = ()
         if executable is None:
             trace = next((a.owner for a in args if isinstance(a, Tracer) and not a.owner.closed), None)
             if trace is not None:  # within ensure_compile_time_eval: what is traced goes on being traced

@@ -110,7 +110,7 @@ class ShapeDtypeStruct:
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
         """A copy with some fields replaced."""
-        fields = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type,
+        fields: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type,
                   "manual_axis_type": self.manual_axis_type, **changes}  # fmt: skip
         return ShapeDtypeStruct(fields.pop("shape"), fields.pop("dtype"), **fields)
 

@@ -20,7 +20,7 @@ class compute_on(ContextDecorator):
         ValueError: it is none of "device_host", "device", "tpu_sparsecore" and "gpu_stream:N".
     """
 
-    def __init__(self, compute_type: str) -> None:
+    def __init__(self, compute_type: Any) -> None:
         if not isinstance(compute_type, str):
             raise TypeError(f"compute_on takes its compute_type as a string, got {compute_type!r}.")
         kind, _, number = compute_type.partition(":")

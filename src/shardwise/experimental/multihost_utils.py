@@ -6,7 +6,7 @@ shards. With one process the two are the same, exchanges are conversions to NumP
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -176,7 +176,7 @@ def reached_preemption_sync_point(step_id: int) -> bool:
 
 
 @contextmanager
-def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
+def live_devices(devices: Sequence[Device]) -> Generator[list[Device]]:
     """Those of `devices` whose processes are alive, which all meet here and once more at the end: all of them.
 
     A process that has died, or does not come, ends the job, with its rank in a message: no program goes on without it.

@@ -204,7 +204,7 @@ class Op:
     localize: Callable[..., Params] | None = None
     place: Callable[..., Params] | None = None
     to_grid: Callable[..., Params] | None = None
-    halo: Callable[..., Halo] | None = None
+    halo: Callable[..., Halo | None] | None = None
     partition: Callable[..., Any] | None = None
     explicit: Callable[..., Any] | None = None
     edges: Callable[..., Any] | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -104,22 +104,23 @@ class Tracer(Array):
             "Use shardwise.numpy functions on it."
         )
 
-    def _no_value(self, what: str) -> ConcretizationTypeError:
+    def concretization_error(self, what: str) -> ConcretizationTypeError:
+        """The error for `what`, which needs a concrete value."""
         return not_concrete(
             self, f"{what} needs one", "Move the call out of the transformed function, or mark the argument static."
         )
 
     def __float__(self) -> float:
         check_scalar(self)
-        raise self._no_value("float()")
+        raise self.concretization_error("float()")
 
     def __int__(self) -> int:
         check_scalar(self)
-        raise self._no_value("int()")
+        raise self.concretization_error("int()")
 
     def __complex__(self) -> complex:
         check_scalar(self)
-        raise self._no_value("complex()")
+        raise self.concretization_error("complex()")
 
     def __copy__(self) -> Tracer:
         return self
@@ -129,15 +130,15 @@ class Tracer(Array):
 
     def item(self, *args: Any) -> Any:
         """Not available while tracing: raises ConcretizationTypeError."""
-        raise self._no_value("item()")
+        raise self.concretization_error("item()")
 
     def tolist(self) -> Any:
         """Not available while tracing: raises ConcretizationTypeError."""
-        raise self._no_value("tolist()")
+        raise self.concretization_error("tolist()")
 
     def __getattr__(self, name: str) -> Any:
         if name in _CONCRETE_ONLY:
-            raise self._no_value(f".{name}")
+            raise self.concretization_error(f".{name}")
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
@@ -180,7 +181,7 @@ def is_eager() -> bool:
 
 
 @contextmanager
-def tracing(trace: Trace) -> Iterator[Trace]:
+def tracing(trace: Trace) -> Generator[Trace]:
     """Make `trace` the current one."""
     outer = _state.trace
     _state.trace = trace
@@ -264,7 +265,7 @@ class ProgramTracer(Tracer):
 class ProgramTrace(Trace):
     """Records every op call as an equation."""
 
-    show: Callable[[ProgramTracer], str] | None = None  # how values print, where that is not by their type
+    show: Callable[[ProgramTracer], str] | None = None  # the text of a value, where it is not that of its type
 
     __slots__ = ("arg_names", "captured", "captured_vars", "equations", "inputs", "name", "parent")
 

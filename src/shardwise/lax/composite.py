@@ -12,7 +12,7 @@ from shardwise.transforms.tracing.naming import named_scope
 __all__ = ["Token", "after_all", "composite", "create_token"]
 
 
-def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
+def composite(decomposition: Callable[..., Any], name: Any, version: int = 0) -> Callable[..., Any]:
     """`decomposition` as a named part of programs: compilers that know the name could do it in their own way; ours does not.
 
     Nobody but such a compiler would ask for the `version`, which is not kept. Keyword arguments are attributes of the

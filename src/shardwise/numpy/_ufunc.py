@@ -183,7 +183,7 @@ class ufunc:
         """The dtype of a result for two elements of `x`."""
         return self._call(lax.full((), 0, x.dtype), lax.full((), 0, x.dtype)).dtype
 
-    def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
+    def accumulate(self, a: Any, axis: Any = 0, dtype: Any = None, out: None = None) -> Array:
         """The results of reducing the first 1, 2, ... elements along `axis`."""
         self._binary("accumulate")
         no_out(f"{self.__name__}.accumulate", out)

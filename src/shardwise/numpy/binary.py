@@ -34,11 +34,11 @@ from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import unary as one
 from shardwise.ops.rules.operands import elementwise_op
 
-_add = binary("add", two.add_p, promote, "Elementwise ``x + y``; logical or of bools.")
-_subtract = binary("subtract", two.sub_p, promote, "Elementwise ``x - y``. TypeError for bools.")
-_multiply = binary("multiply", two.mul_p, promote, "Elementwise ``x * y``; logical and of bools.")
-_maximum = binary("maximum", two.max_p, promote, "Elementwise maximum; NaN if either is.")
-_minimum = binary("minimum", two.min_p, promote, "Elementwise minimum; NaN if either is.")
+add = binary("add", two.add_p, promote, "Elementwise ``x + y``; logical or of bools.")
+subtract = binary("subtract", two.sub_p, promote, "Elementwise ``x - y``. TypeError for bools.")
+multiply = binary("multiply", two.mul_p, promote, "Elementwise ``x * y``; logical and of bools.")
+maximum = binary("maximum", two.max_p, promote, "Elementwise maximum; NaN if either is.")
+minimum = binary("minimum", two.min_p, promote, "Elementwise minimum; NaN if either is.")
 true_divide = binary("true_divide", two.div_p, promote_to_inexact, "Elementwise ``x / y``, as a float.")
 divide = true_divide
 arctan2 = binary("arctan2", two.atan2_p, promote_to_inexact, "Elementwise angle of the point (y, x).")
@@ -185,7 +185,7 @@ def float_power(x: Any, y: Any, /) -> Array:
     return lax.pow(*promote_to_inexact("float_power", x, y))
 
 
-def _logaddexp(x1: Any, x2: Any, /) -> Array:
+def logaddexp(x1: Any, x2: Any, /) -> Array:
     """Elementwise ``log(exp(x1) + exp(x2))`` without overflow."""
     x, y = promote_to_inexact("logaddexp", x1, x2)
     result = _log_sum(x, y)
@@ -223,7 +223,7 @@ def _log_sum_pushes(exp: Any) -> Any:
 _log_sum = define_along("logaddexp", _log_sum_body, *_log_sum_pushes(lax.exp))
 
 
-def _logaddexp2(x1: Any, x2: Any, /) -> Array:
+def logaddexp2(x1: Any, x2: Any, /) -> Array:
     """Elementwise ``log2(2**x1 + 2**x2)`` without overflow."""
     return weak_if_scalar(_log2_sum(*promote_to_inexact("logaddexp2", x1, x2)))
 
@@ -307,9 +307,9 @@ def clip(
     if any(is_complex(v.dtype) for v in (x, low, high) if isinstance(v, Array | Literal)):
         raise ValueError("clip takes real numbers, got complex values, which have no order. Clip real and imag apart.")
     if low is not None:
-        x = _maximum(low, x)
+        x = maximum(low, x)
     if high is not None:
-        x = _minimum(high, x)
+        x = minimum(high, x)
     return as_array(x)
 
 

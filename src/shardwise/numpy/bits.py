@@ -26,9 +26,9 @@ from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import unary as one
 from shardwise.ops.rules.operands import elementwise_op
 
-_bitwise_and = binary("bitwise_and", two.and_p, promote, "Elementwise and of integers' bits or of bools.")
-_bitwise_or = binary("bitwise_or", two.or_p, promote, "Elementwise or of integers' bits or of bools.")
-_bitwise_xor = binary("bitwise_xor", two.xor_p, promote, "Elementwise exclusive or of integers' bits or of bools.")
+bitwise_and = binary("bitwise_and", two.and_p, promote, "Elementwise and of integers' bits or of bools.")
+bitwise_or = binary("bitwise_or", two.or_p, promote, "Elementwise or of integers' bits or of bools.")
+bitwise_xor = binary("bitwise_xor", two.xor_p, promote, "Elementwise exclusive or of integers' bits or of bools.")
 left_shift = binary("left_shift", two.shift_left_p, promote_to_numeric, "Elementwise ``x << y`` of integers.")
 bitwise_left_shift = left_shift
 

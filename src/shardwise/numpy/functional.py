@@ -34,7 +34,7 @@ def _parsed(signature: str) -> tuple[CoreDims, CoreDims]:
 
 
 def vectorize(
-    pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = frozenset(), signature: str | None = None
+    pyfunc: Callable[..., Any], *, excluded: Collection[Any] = frozenset(), signature: str | None = None
 ) -> Callable[..., Any]:
     """`pyfunc` applied to all elements, or to all slices of the core dims in `signature`; other dims broadcast.
 

@@ -5,4 +5,5 @@ from shardwise.numpy.rearranging import *  # noqa: F403
 from shardwise.numpy.shapes import *  # noqa: F403
 
 __all__: list[str] = []
-__all__ += rearranging.__all__ + shapes.__all__
+__all__ += rearranging.__all__
+__all__ += shapes.__all__

@@ -36,7 +36,7 @@ def _all_reduce(function: Any) -> Any:
     def reduce(a: Any, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any) -> Array:
         result = function(a, axis, keepdims=keepdims, where=where)
         if initial is not None:
-            combine = bits._bitwise_and if function is reductions.all else bits._bitwise_or
+            combine = bits.bitwise_and if function is reductions.all else bits.bitwise_or
             result = combine(result, predicates.not_equal(initial, 0))
         return result if dtype is None else lax.convert_element_type(result, dtype)
 
@@ -51,12 +51,12 @@ def _without_dtype(function: Any) -> Any:
     return reduce
 
 
-add = _define("add", binary._add, 0, reduce=reductions.sum, accumulate=cumsum, at=_at("add"))
-multiply = _define("multiply", binary._multiply, 1, reduce=reductions.prod, accumulate=cumprod, at=_at("multiply"))
-subtract = _define("subtract", binary._subtract, None, at=_at("subtract"))
+add = _define("add", binary.add, 0, reduce=reductions.sum, accumulate=cumsum, at=_at("add"))
+multiply = _define("multiply", binary.multiply, 1, reduce=reductions.prod, accumulate=cumprod, at=_at("multiply"))
+subtract = _define("subtract", binary.subtract, None, at=_at("subtract"))
 maximum = _define(
     "maximum",
-    binary._maximum,
+    binary.maximum,
     None,
     reduce=_without_dtype(reductions.max),
     accumulate=_cumulative(lax.cummax),
@@ -64,25 +64,25 @@ maximum = _define(
 )
 minimum = _define(
     "minimum",
-    binary._minimum,
+    binary.minimum,
     None,
     reduce=_without_dtype(reductions.min),
     accumulate=_cumulative(lax.cummin),
     at=_at("min"),
 )
 bitwise_and = _define(
-    "bitwise_and", bits._bitwise_and, -1, reduce=reductions.reduce_bits("bitwise_and", lax.reduce_and, -1)
+    "bitwise_and", bits.bitwise_and, -1, reduce=reductions.reduce_bits("bitwise_and", lax.reduce_and, -1)
 )
-bitwise_or = _define("bitwise_or", bits._bitwise_or, 0, reduce=reductions.reduce_bits("bitwise_or", lax.reduce_or, 0))
+bitwise_or = _define("bitwise_or", bits.bitwise_or, 0, reduce=reductions.reduce_bits("bitwise_or", lax.reduce_or, 0))
 bitwise_xor = _define(
-    "bitwise_xor", bits._bitwise_xor, 0, reduce=reductions.reduce_bits("bitwise_xor", lax.reduce_xor, 0)
+    "bitwise_xor", bits.bitwise_xor, 0, reduce=reductions.reduce_bits("bitwise_xor", lax.reduce_xor, 0)
 )
-logical_and = _define("logical_and", predicates._logical_and, True, reduce=_all_reduce(reductions.all))
-logical_or = _define("logical_or", predicates._logical_or, False, reduce=_all_reduce(reductions.any))
-logical_xor = _define("logical_xor", predicates._logical_xor, False)
-logaddexp = _define("logaddexp", binary._logaddexp, -np.inf, accumulate=_cumulative(lax.cumlogsumexp))
-logaddexp2 = _define("logaddexp2", binary._logaddexp2, -np.inf)
-negative = ufunc(unary._negative, 1, 1, name="negative", nargs=1, call=unary._negative)
+logical_and = _define("logical_and", predicates.logical_and, True, reduce=_all_reduce(reductions.all))
+logical_or = _define("logical_or", predicates.logical_or, False, reduce=_all_reduce(reductions.any))
+logical_xor = _define("logical_xor", predicates.logical_xor, False)
+logaddexp = _define("logaddexp", binary.logaddexp, -np.inf, accumulate=_cumulative(lax.cumlogsumexp))
+logaddexp2 = _define("logaddexp2", binary.logaddexp2, -np.inf)
+negative = ufunc(unary.negative, 1, 1, name="negative", nargs=1, call=unary.negative)
 
 __all__ = [
     "add", "bitwise_and", "bitwise_or", "bitwise_xor", "frompyfunc", "logaddexp", "logaddexp2", "logical_and", "logical_or",

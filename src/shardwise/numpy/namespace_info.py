@@ -14,7 +14,7 @@ __all__ = ["__array_api_version__", "__array_namespace_info__"]
 
 __array_api_version__ = "2024.12"  # of the functions that are here; JAX 0.5.3 said 2023.12, which is part of it
 
-_KINDS = {
+_KINDS: dict[str, tuple[str, ...]] = {
     "bool": ("bool",),
     "signed integer": ("int8", "int16", "int32", "int64"),
     "unsigned integer": ("uint8", "uint16", "uint32", "uint64"),

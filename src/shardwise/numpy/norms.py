@@ -40,7 +40,7 @@ def _length(x: Array, axis: Axis, keepdims: bool) -> Array:
     return lax.sqrt(total(squares, axis=axis, keepdims=keepdims))
 
 
-def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: float | str = 2) -> Array:
+def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2) -> Array:
     """The norm of vectors along `axis` (default: of all elements): the `ord`-th root of summed powers of magnitudes.
 
     inf and -inf give the largest and smallest magnitude, 0 counts what is not zero. ValueError for names.
@@ -106,8 +106,10 @@ def _matrix_norm(x: Array, ord: float | str | None, axes: tuple[int, ...], keepd
         raise ValueError(f"Invalid order '{ord}' for matrix norm.")
     order = (*(d for d in range(x.ndim) if d not in axes), row, column)
     s = svd(lax.transpose(x, order), compute_uv=False)
-    pick = {"nuc": total, 2: amax, -2: amin}[ord]
-    out = pick(s, axis=-1, **({"initial": 0} if ord == 2 else {}))
+    if ord == "nuc":
+        out = total(s, axis=-1)
+    else:
+        out = amax(s, axis=-1, initial=0) if ord == 2 else amin(s, axis=-1)
     return lax.expand_dims(out, sorted(axes)) if keepdims else out
 
 

@@ -108,13 +108,13 @@ def _matmul(x: Any, y: Any) -> Array:
 
 def _install_arithmetic(cls: type) -> None:
     direct: list[tuple[str, str, Op, frozenset[Any], Any]] = [
-        ("add", "+", two.add_p, _NUMBERS | _BOOL, binary._add),
-        ("sub", "-", two.sub_p, _NUMBERS, binary._subtract),
-        ("mul", "*", two.mul_p, _NUMBERS | _BOOL, binary._multiply),
+        ("add", "+", two.add_p, _NUMBERS | _BOOL, binary.add),
+        ("sub", "-", two.sub_p, _NUMBERS, binary.subtract),
+        ("mul", "*", two.mul_p, _NUMBERS | _BOOL, binary.multiply),
         ("truediv", "/", two.div_p, _FLOATS | _COMPLEX, binary.true_divide),
-        ("and", "&", two.and_p, _INTS | _BOOL, bits._bitwise_and),
-        ("or", "|", two.or_p, _INTS | _BOOL, bits._bitwise_or),
-        ("xor", "^", two.xor_p, _INTS | _BOOL, bits._bitwise_xor),
+        ("and", "&", two.and_p, _INTS | _BOOL, bits.bitwise_and),
+        ("or", "|", two.or_p, _INTS | _BOOL, bits.bitwise_or),
+        ("xor", "^", two.xor_p, _INTS | _BOOL, bits.bitwise_xor),
         ("lshift", "<<", two.shift_left_p, _INTS, bits.left_shift),
     ]
     for name, symbol, op, dtypes, general in direct:

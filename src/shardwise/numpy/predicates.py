@@ -105,9 +105,9 @@ def _logical(name: str, op: Op, doc: str) -> Callable[[Any, Any], Array]:
     return _named(function, name, doc)
 
 
-_logical_and = _logical("logical_and", two.and_p, "Elementwise and of truth values; what is not 0 is true.")
-_logical_or = _logical("logical_or", two.or_p, "Elementwise or of truth values; what is not 0 is true.")
-_logical_xor = _logical("logical_xor", two.xor_p, "Elementwise exclusive or of truth values; what is not 0 is true.")
+logical_and = _logical("logical_and", two.and_p, "Elementwise and of truth values; what is not 0 is true.")
+logical_or = _logical("logical_or", two.or_p, "Elementwise or of truth values; what is not 0 is true.")
+logical_xor = _logical("logical_xor", two.xor_p, "Elementwise exclusive or of truth values; what is not 0 is true.")
 
 
 def logical_not(x: Any, /) -> Array:
@@ -226,10 +226,10 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     difference = lax.abs(lax.sub(*promote_shapes("isclose", x, y)))
     bound, distance = promote_shapes("isclose", _tolerance(rtol, atol, size), difference)
     finite = lax.bitwise_and(*promote_shapes("isclose", isfinite(x), isfinite(y)))
-    close = _logical_and(lax.le(distance, bound), finite)
-    result = _logical_or(close, _logical_and(equal(x, y), bind(one.not_p, finite)))
+    close = logical_and(lax.le(distance, bound), finite)
+    result = logical_or(close, logical_and(equal(x, y), bind(one.not_p, finite)))
     if equal_nan:
-        result = _logical_or(result, _logical_and(isnan(x), isnan(y)))
+        result = logical_or(result, logical_and(isnan(x), isnan(y)))
     return result
 
 

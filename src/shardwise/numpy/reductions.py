@@ -52,8 +52,14 @@ from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import unary as one
 from shardwise.transforms.jit.composed import composed
 
-_WIDER = {np.dtype(np.float16): np.dtype(np.float32), np.dtype(bfloat16.dtype): np.dtype(np.float32)}  # to add up in
-_PARTS = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.float64)}
+_WIDER: dict[Any, np.dtype[Any]] = {
+    np.dtype(np.float16): np.dtype(np.float32),
+    np.dtype(bfloat16.dtype): np.dtype(np.float32),
+}  # to add up in
+_PARTS: dict[Any, np.dtype[Any]] = {
+    np.dtype(np.complex64): np.dtype(np.float32),
+    np.dtype(np.complex128): np.dtype(np.float64),
+}
 _SUMMED_AS_THEY_ARE = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
 
 Reduce = Callable[[Any, tuple[int, ...]], Array]

@@ -89,7 +89,7 @@ def sinc(x: Any, /) -> Array:
 
 
 # The derivative is the function of order 1.
-_i0 = define_along(
+bessel_i0 = define_along(
     "bessel_i0",
     lambda x: lax.mul(lax.exp(lax.abs(x)), lax.bessel_i0e(x)),
     lambda t, y, x: lax.mul(t, lax.mul(lax.exp(lax.abs(x)), lax.bessel_i1e(x))),
@@ -101,7 +101,7 @@ def i0(x: Any) -> Array:
     (v,) = promote_inexact(value("i0", x))
     if not is_float(v.dtype):
         raise ValueError(f"i0 takes real numbers, got {v.dtype}.")
-    return _i0(v)
+    return bessel_i0(v)
 
 
 __all__ = [

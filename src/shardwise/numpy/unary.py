@@ -32,7 +32,7 @@ from shardwise.numpy._ufunc_forms import weak_if_scalar, where_
 from shardwise.ops.elementwise import unary as one
 
 
-def _negative(x: Any, /) -> Array:
+def negative(x: Any, /) -> Array:
     """Elementwise ``-x``; wraps for unsigned integers. TypeError for bools."""
     return bind(one.neg_p, value("negative", x))
 

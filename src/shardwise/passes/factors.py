@@ -150,16 +150,18 @@ def equation_flow(eqn: Equation, early: int = SINGLE_USE) -> Flow:
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
-        return _cached_flow.__wrapped__(eqn.op, in_types, out_types, eqn.params, early)
+        return _make_flow(eqn.op, in_types, out_types, eqn.params, early)
 
 
-@recent(4096)
-def _cached_flow(op: Op, in_types: Types, out_types: Types, params: Params, early: int) -> Flow:
+def _make_flow(op: Op, in_types: Types, out_types: Types, params: Params, early: int) -> Flow:
     if op.rule is None and any(t.ndim not in (0, out_types[0].ndim) for t in (*in_types, *out_types)):
         rule = Rule(((),) * len(in_types), ((),) * len(out_types), (), ())  # has no rule and is not elementwise either
     else:
         rule = op.sharding_rule(in_types, out_types, params)
     return Flow(rule, early, forward_first=op.forward_first)
+
+
+_cached_flow = recent(4096)(_make_flow)
 
 
 # -- axes of factors -------------------------------------------------------------------------------

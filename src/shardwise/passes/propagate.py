@@ -11,7 +11,7 @@ and whoever shares a changed value is visited again, until nothing changes. Layo
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -321,7 +321,7 @@ class _Graph:
                     )
 
     @contextmanager
-    def _inside(self, eqn: Equation) -> Iterator[Program]:
+    def _inside(self, eqn: Equation) -> Generator[Program]:
         """The body of a shard_map that leaves axes to us; what is met in here may not gain the manual ones."""
         outer = self.manual
         self.manual = outer | eqn.params["grid_manual"]

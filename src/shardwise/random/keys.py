@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.dtypes import KeyDtype
+from shardwise.base.dtypes import KeyDtype, is_key_dtype
 from shardwise.base.dtypes import key_dtype as _fry
 from shardwise.ir import Array, Literal, literal
 from shardwise.lax import adaptive as lax
@@ -115,7 +115,7 @@ def _seed_value(seed: Any, function: str) -> Array | Literal:
         wide = np.int64(seed)  # OverflowError beyond 64 bits
         return literal(wide if _x64() else wide.astype(np.int32))
     value = as_value(seed)
-    if isinstance(value.dtype, KeyDtype):
+    if is_key_dtype(value.dtype):
         raise TypeError(f"{function} accepts a scalar seed, but was given a PRNG key.")
     if value.ndim:
         raise TypeError(
@@ -184,7 +184,7 @@ def clone(key: Any) -> Array:
 
 def is_typed(key: Array) -> bool:
     """Whether `key` is a typed key rather than words."""
-    return isinstance(key.dtype, KeyDtype)
+    return is_key_dtype(key.dtype)
 
 
 def typed(key: Array) -> Array:
@@ -224,7 +224,7 @@ def checked_key(name: str, key: Any, *, batched: bool = False) -> Array:
             f"unexpected PRNG key type {type(key)} given to random.{name}; expected a key made by random.key or "
             "random.PRNGKey."
         ) from None
-    if isinstance(value.dtype, KeyDtype):
+    if is_key_dtype(value.dtype):
         shape = value.shape
     else:
         _check_words(value)

@@ -47,7 +47,7 @@ def rows_at(x: Array, indices: Array, axis: int) -> Array:
 
 def _count(x: Any, name: str) -> int:
     if isinstance(x, Tracer):
-        raise x._no_value(f"the number of elements in random.{name}()")
+        raise x.concretization_error(f"the number of elements in random.{name}()")
     return operator.index(x if isinstance(x, int) else np.asarray(x).item())
 
 

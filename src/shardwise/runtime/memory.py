@@ -54,7 +54,7 @@ class _Lease(np.ndarray):
 
     def __del__(self) -> None:
         buffer = self.base
-        if buffer is not None and pool is not None:  # None as the interpreter ends
+        if buffer is not None and pool is not None:  # pyright: ignore[reportUnnecessaryComparison]  # None as the interpreter ends
             pool.put_back(buffer)
 
 

@@ -23,8 +23,8 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 
 # XLA computes inf and nan in silence. This is what `np.errstate(all="ignore")` sets, without its cost on every call.
-_ERRORS = _umath._extobj_contextvar
-_QUIET = _umath._make_extobj(all="ignore")
+_ERRORS = _umath._extobj_contextvar  # pyright: ignore[reportPrivateUsage]
+_QUIET = _umath._make_extobj(all="ignore")  # pyright: ignore[reportPrivateUsage]
 
 Run = Callable[..., tuple[Ndarray, ...]]
 
@@ -138,7 +138,7 @@ class Writer:
             free = [i for i in free if eqn.inputs[i] not in self.owned]
         if over is None or not free:
             return [f"    {targets} = {self.constant(kernel, eqn.op.name)}({operands})"]
-        handed = [v for v in dict.fromkeys(eqn.inputs) if v in dead and isinstance(v, Var)]  # one may stand there twice
+        handed = [v for v in dict.fromkeys(eqn.inputs) if v in dead]  # one may stand there twice
         dead[:] = [v for v in dead if v not in handed]
         fn = self.constant(partial(over, tuple(free)), eqn.op.name)
         given = {k: self.names[v] for k, v in enumerate(eqn.inputs) if v in self.owned and v in handed}

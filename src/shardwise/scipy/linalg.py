@@ -32,13 +32,13 @@ from shardwise.numpy._promote import (
 from shardwise.numpy.diagonals import eye, tril, triu
 from shardwise.ops.linalg import decompositions as ops
 from shardwise.ops.linalg import matrix_functions
+from shardwise.scipy import special_matrices as _special_matrices
 from shardwise.scipy.special_matrices import *  # noqa: F403
-from shardwise.scipy.special_matrices import __all__ as _special_matrices
 
 __all__ = ["block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "funm",
            "hessenberg", "inv", "lu", "lu_factor", "lu_solve", "polar", "qr", "qr_multiply", "rsf2csf", "schur", "solve",
            "solve_sylvester", "solve_triangular", "sqrtm", "svd"]  # fmt: skip
-__all__ += _special_matrices
+__all__ += _special_matrices.__all__
 
 
 def _inexact(name: str, *xs: Any) -> list[Any]:

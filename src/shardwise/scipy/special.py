@@ -28,7 +28,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy._ufunc_forms import weak_if_scalar
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.named_axes import split_names
-from shardwise.numpy.transcendental import _i0
+from shardwise.numpy.transcendental import bessel_i0
 from shardwise.ops.control.calls import define_along
 from shardwise.ops.elementwise import scipy_functions as scipy
 from shardwise.scipy.harmonics import sph_harm, sph_harm_y
@@ -265,7 +265,7 @@ def ndtri(p: Any) -> Array:
     return scipy.apply("ndtri", _single_or_double("ndtri", p))
 
 
-def log_ndtr(x: Any, series_order: int = 3) -> Array:
+def log_ndtr(x: Any, series_order: Any = 3) -> Array:
     """The logarithm of `ndtr`, exact in the tail. `series_order` (0 to 30) is how JAX bounds its series; none is used here."""
     if not isinstance(series_order, int):
         raise TypeError("series_order must be a Python integer.")
@@ -385,7 +385,7 @@ def i0e(x: Any) -> Array:
 
 def i0(x: Any) -> Array:
     """The modified Bessel function of order 0."""
-    return _i0(*_real("i0", x))
+    return bessel_i0(*_real("i0", x))
 
 
 def i1e(x: Any) -> Array:
@@ -401,7 +401,7 @@ def i1(x: Any) -> Array:
 def _i1_slope(t: Array, y: Array, x: Array) -> Array:
     """``i0(x) - i1(x) / x``, one half at 0."""
     zero = lax.eq(x, lax.full_like(x, 0))
-    slope = lax.sub(_i0(x), lax.div(y, _where(zero, 1.0, x)))
+    slope = lax.sub(bessel_i0(x), lax.div(y, _where(zero, 1.0, x)))
     return lax.mul(t, _where(zero, 0.5, slope))
 
 

@@ -133,7 +133,7 @@ def _checked(mesh: Any, who: str) -> Mesh:
     return mesh
 
 
-def use_abstract_mesh(mesh: AbstractMesh) -> _MeshContext:
+def use_abstract_mesh(mesh: Any) -> _MeshContext:
     """A context manager that sets the abstract context mesh alone, as traced bodies do.
 
     Raises:

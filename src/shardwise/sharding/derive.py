@@ -1,4 +1,4 @@
-"""From a tiling back to a sharding: results wear the same kind of sharding as the operand they follow."""
+"""From a tiling back to a sharding: results get the same kind of sharding as the operand they follow."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from shardwise.sharding.tiling import Tiling, common_refinement
 def sharding_like(like: Sharding, tiling: Tiling, *, reuse: bool = True) -> Sharding:
     """A sharding of the kind of `like`, over its devices, that places arrays as `tiling` does.
 
-    `like` itself if it already does, unless `reuse` is False (`like` is that of an array of another rank). A
-    `NamedSharding` gives one on the same mesh, its spec without trailing Nones and axes of size one; where its axes
-    cannot express the tiling, and for shardings of users, a `GSPMDSharding` results.
+    `like` itself if it places them so, unless `reuse` is False (`like` is that of an array of another rank). For a
+    `NamedSharding` the result is one on the same mesh, its spec without trailing Nones and axes of size one. If the mesh's
+    axes cannot express the tiling, and for users' shardings, it is a `GSPMDSharding`.
     """
     try:
         own = like.tiling(tiling.ndim)
@@ -29,7 +29,7 @@ def sharding_like(like: Sharding, tiling: Tiling, *, reuse: bool = True) -> Shar
     if isinstance(like, NamedSharding):
         spec = spec_of_tiling(like.mesh.axis_names, like.mesh.axis_sizes, tiling)
         if spec is not None:
-            return NamedSharding(like.mesh, spec, memory_kind=like._memory_kind)
+            return like.update(spec=spec)
     if isinstance(like, SingleDeviceSharding):
         return like
     if isinstance(like, PositionalSharding):
@@ -38,7 +38,7 @@ def sharding_like(like: Sharding, tiling: Tiling, *, reuse: bool = True) -> Shar
 
 
 def spec_of_tiling(axis_names: tuple[object, ...], axis_sizes: tuple[int, ...], tiling: Tiling) -> PartitionSpec | None:
-    """The spec over a mesh that places arrays as `tiling` does; None if the mesh's axes cannot say it.
+    """The spec over a mesh that places arrays as `tiling` does; None if the mesh's axes cannot express it.
 
     Trailing Nones and axes of size one are left out.
     """

@@ -1,8 +1,8 @@
-"""Devices: plain data that name where shards live.
+"""Devices: plain data that name the places of shards.
 
-A device is a number in a process; nothing runs per device, so thousands cost no more than their objects. How many
-there are is settled when the backend comes to be, at the first call that asks for devices. Which process owns which
-comes from a `Topology`, that a multi-process layer may install beforehand.
+A device is a number in a process; nothing runs per device, so thousands cost no more than their objects. Their
+number is fixed when the backend is created, at the first call that needs devices. A `Topology`, which a multi-process
+layer may install earlier, says which process owns which devices.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Device:
         return list(self._memories[kinds])
 
     def default_memory(self) -> Memory:
-        """The memory that arrays use when nothing else is asked for."""
+        """The memory of arrays for which none is requested."""
         return self.addressable_memories()[0]
 
     def memory(self, kind: str) -> Memory:
@@ -188,7 +188,7 @@ class CpuDevice(Device):
 
 
 def unknown_memory_kind(kind: object) -> str:
-    """The text that says which memory kinds exist when `kind` does not."""
+    """The error text for a memory kind that does not exist; it lists those that do."""
     kinds = ", ".join(config.dialect.devices.memory_kinds)
     return (
         f"Could not find memory addressable by device {PLATFORM}. "
@@ -197,7 +197,7 @@ def unknown_memory_kind(kind: object) -> str:
 
 
 def default_memory_kind() -> str:
-    """The memory kind that arrays use when nothing else is asked for."""
+    """The memory kind of arrays for which none is requested."""
     return config.dialect.devices.memory_kinds[0]
 
 
@@ -250,10 +250,10 @@ class Client:
 
     def position(self, device: Device) -> int:
         """Place of a device in the list of all devices."""
-        return self._starts[device.process_index] + device._local_index
+        return self._starts[device.process_index] + device.local_index
 
     def first_local_device(self) -> Device:
-        """Where results live that nobody placed."""
+        """The device of results that nobody placed."""
         return self._devices[self._starts[self.process_index_]]
 
 
@@ -265,7 +265,7 @@ _device_lists: dict[tuple[Device, ...], tuple[Device, ...]] = {}
 
 
 def configured_device_count() -> int:
-    """How many devices a process gets: `jax_num_cpu_devices`, else XLA_FLAGS, else one."""
+    """The number of devices of a process: `jax_num_cpu_devices`, else XLA_FLAGS, else one."""
     count = config.read("jax_num_cpu_devices")
     if count == -1:
         flags = os.environ.get("XLA_FLAGS", "")
@@ -284,7 +284,7 @@ def configured_device_count() -> int:
 
 
 def launched_processes() -> int:
-    """How many processes the launcher of this one started, by the variables it has set; 1 without a launcher."""
+    """The number of processes that the launcher started, according to its environment variables; 1 without a launcher."""
     for variable in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"):
         if (text := os.environ.get(variable, "")).isdecimal():
             return int(text)
@@ -292,7 +292,7 @@ def launched_processes() -> int:
 
 
 def install_topology(topology: Topology | Callable[[], Topology]) -> None:
-    """Say which process this is. A callable is asked when the backend comes to be.
+    """Set the topology. A callable is called when the backend is created.
 
     Raises:
         ConfigFrozenError: the backend exists already.
@@ -440,7 +440,7 @@ def host_ids(backend: str | Client | None = None) -> list[int]:
 
 
 def default_device() -> Device:
-    """Where uncommitted results are made: the `jax_default_device` of this thread, else the first local device."""
+    """The device of uncommitted results: the `jax_default_device` of this thread, else the first local device."""
     device = _default_device.get()
     if device is None or isinstance(device, str):
         return backend().first_local_device()

@@ -1,6 +1,6 @@
-"""Sharding rules as users write them: text such as ``"... i j, j k -> ... i k"``, or mappings of dims to factor names.
+"""Sharding rules in the users' notation: text such as ``"... i j, j k -> ... i k"``, or mappings of dims to factor names.
 
-Comes in: what `custom_partitioning` was given. Goes out: the `Rule` for operands and results of known shapes.
+In: the rule given to `custom_partitioning`. Out: the `Rule` for operands and results of known shapes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CompoundFactor(tuple[str, ...]):
 class ArrayMapping(tuple[Any, ...]):
     """The factors of one array's dims: names, `CompoundFactor`s, and `BATCHING` (also with a name behind it) for leading dims."""
 
-    def __new__(cls, *dims: str | CompoundFactor) -> ArrayMapping:
+    def __new__(cls, *dims: Any) -> ArrayMapping:
         for i, dim in enumerate(dims):
             if not isinstance(dim, (str, CompoundFactor)):
                 raise ValueError(
@@ -111,7 +111,7 @@ def _dims(mapping: ArrayMapping, rank: int) -> tuple[tuple[str, ...], ...]:
     return (*batch, *rest)
 
 
-def parse_rule(text: str, **options: Any) -> SdyShardingRule:
+def parse_rule(text: Any, **options: Any) -> SdyShardingRule:
     """The rule that `text` writes, ``...`` for leading batch dims and ``(i j)`` for dims of several factors.
 
     Raises:

@@ -1,7 +1,7 @@
 """`Layout` and `Format`: the order of an array's dims in memory, and that order together with a sharding.
 
-Arrays lie in row-major order. A format that asks for another order is refused where it would have to show, in `device_put` and in the
-shardings of `jit`.
+Arrays lie in row-major order. A format with another order is refused in `device_put` and in the shardings of `jit`, where it would
+have an effect.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from shardwise.sharding.sharding import Sharding
 
@@ -23,7 +23,7 @@ class _Auto:
 
 @dataclass(frozen=True, init=False)
 class Layout:
-    """Dims from the slowest to the fastest varying. Arrays are dense: tiles and packed elements are not there.
+    """Dims from the slowest to the fastest varying. Arrays are dense: there are no tiles and no packed elements.
 
     Raises:
         TypeError: `major_to_minor` is no sequence of ints.
@@ -74,12 +74,12 @@ class Format:
     sharding: Sharding | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.layout, (Layout, _Auto, type(None))):
+        if not isinstance(cast(object, self.layout), (Layout, _Auto, type(None))):
             raise TypeError(
                 f"Invalid value received for the layout argument. Expected None, Layout.AUTO or a Layout, got {self.layout} of type "
                 f"{type(self.layout)}."
             )
-        if not isinstance(self.sharding, (Sharding, type(None))):
+        if not isinstance(cast(object, self.sharding), (Sharding, type(None))):
             raise TypeError(
                 f"Invalid value received for the sharding argument. Expected None or a Sharding, got {self.sharding} of type "
                 f"{type(self.sharding)}."
@@ -94,7 +94,7 @@ class Format:
         """The sharding, of an array in row-major order.
 
         Raises:
-            NotImplementedError: the layout is another one; `what` says where it was given.
+            NotImplementedError: the layout is another one; `what` names the argument.
         """
         if isinstance(self.layout, Layout) and not self.layout.is_row_major:
             raise NotImplementedError(
@@ -113,5 +113,5 @@ class Format:
 
 
 def row_major(ndim: int, sharding: Sharding | None) -> Format:
-    """The format of an array of that rank; a missing sharding means that there is no array."""
+    """The format of an array of that rank; without a sharding there is no array."""
     return Format() if sharding is None else Format(Layout(tuple(range(ndim)), ()), sharding)

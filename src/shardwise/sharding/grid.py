@@ -1,4 +1,4 @@
-"""Grids with named, typed axes: what every mesh has, and the mesh without devices.
+"""Grids with named, typed axes: the base of every mesh, and the mesh without devices.
 
 An `AbstractMesh` is what types carry. It is interned, so equality is identity and hashing is free.
 """
@@ -32,7 +32,7 @@ _ABSENT: Any = object()
 
 
 class AbstractDevice:
-    """What a mesh's devices are, without naming them."""
+    """The kind of a mesh's devices, without naming them."""
 
     __slots__ = ("device_kind", "num_cores", "platform")
 
@@ -41,9 +41,10 @@ class AbstractDevice:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        return f"AbstractDevice({self._fields()})"
+        return f"AbstractDevice({self.fields_text()})"
 
-    def _fields(self) -> str:
+    def fields_text(self) -> str:
+        """The fields as ``name=value``, for texts."""
         return f"device_kind={self.device_kind}, num_cores={self.num_cores}, platform={self.platform}"
 
     def _key(self) -> tuple[Any, ...]:
@@ -63,12 +64,12 @@ class AbstractDevice:
 
 
 class Grid:
-    """What both kinds of mesh have: named, typed axes with sizes."""
+    """The base of both kinds of mesh: named, typed axes with sizes."""
 
     __slots__ = (
         "__weakref__",
-        "_position",
         "axis_names",
+        "axis_positions",
         "axis_sizes",
         "axis_types",
         "size",
@@ -78,7 +79,7 @@ class Grid:
     axis_sizes: tuple[int, ...]
     axis_types: tuple[AxisType, ...]
     size: int
-    _position: dict[Any, int]
+    axis_positions: dict[Any, int]
 
     def _fill(self, sizes: tuple[int, ...], names: tuple[Any, ...], types: tuple[AxisType, ...]) -> None:
         put = object.__setattr__
@@ -86,7 +87,7 @@ class Grid:
         put(self, "axis_names", names)
         put(self, "axis_types", types)
         put(self, "size", math.prod(sizes) if names else 0)
-        put(self, "_position", {name: i for i, name in enumerate(names)})
+        put(self, "axis_positions", {name: i for i, name in enumerate(names)})
 
     @property
     def shape(self) -> OrderedDict[Any, int]:
@@ -110,15 +111,15 @@ class Grid:
 
     def axis_position(self, name: Any) -> int:
         """Position of an axis by name; KeyError if there is none."""
-        return self._position[name]
+        return self.axis_positions[name]
 
     def axis_size(self, name: Any) -> int:
         """Size of an axis by name; KeyError if there is none."""
-        return self.axis_sizes[self._position[name]]
+        return self.axis_sizes[self.axis_positions[name]]
 
     def axis_type(self, name: Any) -> AxisType:
         """Type of an axis by name; KeyError if there is none."""
-        return self.axis_types[self._position[name]]
+        return self.axis_types[self.axis_positions[name]]
 
     @property
     def _name_to_type(self) -> dict[Any, AxisType]:
@@ -236,7 +237,7 @@ class AbstractMesh(Grid):
         axis_sizes: one size per axis.
         axis_names: one name per axis; a str names one axis.
         axis_types: one type per axis; None: all Auto.
-        abstract_device: what the devices are, if known.
+        abstract_device: the kind of the devices, if known.
 
     Raises:
         ValueError: counts disagree, or a name is None or appears twice.
@@ -299,7 +300,7 @@ class AbstractMesh(Grid):
     def update_axis_types(self, name_to_type: dict[Any, AxisType]) -> AbstractMesh:
         """A mesh in which the named axes have other types."""
         for name in name_to_type:
-            if name not in self._position:
+            if name not in self.axis_positions:
                 raise ValueError(f"update_axis_types: {name!r} is no axis of {self}.")
         return self.update(axis_types=tuple(name_to_type.get(n, t) for n, t in self._name_to_type.items()))
 
@@ -321,7 +322,7 @@ class AbstractMesh(Grid):
         return self._refuse("__exit__")
 
     def __repr__(self) -> str:
-        device = f", {self.abstract_device._fields()}" if self.abstract_device is not None else ""
+        device = f", {self.abstract_device.fields_text()}" if self.abstract_device is not None else ""
         return f"AbstractMesh({self._axes_text() or '(), axis_types=()'}{device})"
 
     def __reduce__(self) -> Any:

@@ -27,13 +27,11 @@ class GSPMDSharding(ImmutableSharding):
         TypeError: `op_sharding` is something else.
     """
 
-    __slots__ = ("_hlo_sharding", "_memory_kind", "_tilings", "device_list")
+    __slots__ = ("_hlo_sharding", "_memory_kind", "_tilings", "device_list")  # pyright: ignore[reportIncompatibleMethodOverride]
 
     _hlo_sharding: HloSharding
 
-    def __init__(
-        self, devices: Sequence[Device], op_sharding: OpSharding | HloSharding, *, memory_kind: str | None = None
-    ):
+    def __init__(self, devices: Sequence[Device], op_sharding: Any, *, memory_kind: str | None = None):
         if len(devices) == 0:
             raise ValueError("GSPMDSharding requires at least one device, got []")
         if isinstance(op_sharding, OpSharding):
@@ -152,7 +150,7 @@ class GSPMDSharding(ImmutableSharding):
         )
 
     def _key(self) -> Any:
-        return None if self.is_fully_replicated else self._hlo_sharding._key()
+        return None if self.is_fully_replicated else self._hlo_sharding.key()
 
     def __hash__(self) -> int:
         return hash((self.device_list, self._memory_kind, self._key()))
@@ -161,5 +159,5 @@ class GSPMDSharding(ImmutableSharding):
         return f"GSPMDSharding({self._hlo_sharding!r}, memory_kind={self.memory_kind})"
 
     def __reduce__(self) -> Any:
-        # Reaches the devices, which refuse.
+        # Pickling reaches the devices, which refuse.
         return (GSPMDSharding, (self.device_list, self._hlo_sharding))

@@ -1,4 +1,4 @@
-"""Tile assignments, as compilers write them: `{devices=[4,1,2]<=[8] last_tile_dim_replicate}`.
+"""Tile assignments in the notation of XLA: `{devices=[4,1,2]<=[8] last_tile_dim_replicate}`.
 
 A tile assignment is a grid of device numbers with one dim per array dim and, optionally, one more whose devices
 replicate. `OpSharding` is its mutable, field-by-field form, `HloSharding` the checked and comparable one with a text.
@@ -31,7 +31,7 @@ class OpSharding:
     """
 
     class Type(enum.IntEnum):
-        """What kind of sharding the fields describe."""
+        """The kind of sharding that the fields describe."""
 
         REPLICATED = 0
         MAXIMAL = 1
@@ -114,7 +114,7 @@ class HloSharding:
         """
         if op.type in _PLAIN:
             return HloSharding(op.type)
-        if op.type is _Type.TUPLE or op.type == _Type.TUPLE:
+        if op.type == _Type.TUPLE:
             raise ValueError("A tuple of shardings describes several arrays; give one of its tuple_shardings.")
         shape = tuple(op.tile_assignment_dimensions)
         devices = list(op.tile_assignment_devices)
@@ -148,7 +148,7 @@ class HloSharding:
 
     @staticmethod
     def from_string(text: str) -> HloSharding:
-        """Read the text form; ValueError if it is none."""
+        """Parse the text form; ValueError if it is malformed."""
         return HloSharding.from_proto(_parse(text))
 
     @staticmethod
@@ -251,16 +251,17 @@ class HloSharding:
             op.last_tile_dims = self.subgroup_types()
         return op
 
-    def _key(self) -> Any:
+    def key(self) -> Any:
+        """The value that equality and hashing compare."""
         if self.type in (_Type.REPLICATED, _Type.OTHER) and self.splits_nothing:
             return _Type.REPLICATED
         return (self.type, self.tiles.shape, self.subgroups, self.tiles.tobytes())
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, HloSharding) and self._key() == other._key())
+        return self is other or (isinstance(other, HloSharding) and self.key() == other.key())
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self.key())
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"cannot assign to field {name!r}: HloSharding is immutable.")

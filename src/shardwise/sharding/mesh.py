@@ -178,7 +178,7 @@ class Mesh(Grid, ContextDecorator):
         return f"Mesh({grid}, axis_names={self.axis_names}, axis_types={self._types_text()})"
 
     def __reduce__(self) -> Any:
-        # Reaches the devices, which refuse: a mesh belongs to its process as they do.
+        # Pickling reaches the devices, which refuse: like them, a mesh belongs to its process.
         return (Mesh, (self.devices, self.axis_names, self.axis_types))
 
 
@@ -197,7 +197,7 @@ EMPTY_MESH = Mesh(np.empty((), dtype=object), ())
 
 
 def make_mesh(
-    axis_shapes: Sequence[int],
+    axis_shapes: Any,
     axis_names: Any,
     *arguments: Any,
     devices: Sequence[Device] | None = None,
@@ -213,7 +213,7 @@ def make_mesh(
         axis_types: one type per axis; None: Auto under the `seed` dialect, Explicit under `latest`.
 
     Raises:
-        ValueError: there are fewer devices, counts disagree, or `axis_shapes` holds what is no integer.
+        ValueError: there are fewer devices, counts disagree, or `axis_shapes` holds something other than integers.
         TypeError: `axis_shapes` is no sequence.
     """
     if len(arguments) > 1 or (arguments and axis_types is not None):

@@ -33,7 +33,7 @@ class NamedSharding(ImmutableSharding):
         DuplicateSpecError: the spec uses an axis twice.
     """
 
-    __slots__ = ("_dims", "_memory_kind", "_tilings", "device_list", "mesh", "spec")
+    __slots__ = ("_dims", "_memory_kind", "_tilings", "device_list", "mesh", "spec")  # pyright: ignore[reportIncompatibleMethodOverride]
 
     mesh: Mesh | AbstractMesh
     spec: PartitionSpec
@@ -58,7 +58,7 @@ class NamedSharding(ImmutableSharding):
 
     @property
     def memory_kind(self) -> str | None:
-        """The memory that the parts live in; None over an `AbstractMesh` unless said."""
+        """The memory that the parts live in; None over an `AbstractMesh` unless given."""
         if self._memory_kind is None and isinstance(self.mesh, Mesh) and not self.mesh.empty:
             return default_memory_kind()
         return self._memory_kind
@@ -151,7 +151,7 @@ class NamedSharding(ImmutableSharding):
         return self._concrete_mesh(member).device_list
 
     def __getattr__(self, name: str) -> Any:
-        # Only `device_list` of a sharding without devices ends up here: it is a slot that was never filled.
+        # Reached by `device_list` of a sharding without devices only: its slot was never filled.
         if name == "device_list":
             return self._devices(name)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
@@ -231,7 +231,7 @@ def _as_spec(spec: Any) -> PartitionSpec:
 
 
 def _make_named(mesh: Mesh | AbstractMesh, spec: PartitionSpec, memory_kind: str | None) -> NamedSharding:
-    position = mesh._position
+    position = mesh.axis_positions
     used: set[Any] = set()
     dims = []
     for entry in spec:

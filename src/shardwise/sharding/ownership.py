@@ -1,6 +1,6 @@
-"""Which coordinates of a device grid each process owns, where a grid lies over several processes.
+"""Ownership: the coordinates of a device grid that each process owns, for grids over several processes.
 
-Comes in: the ordered devices and the shape of their grid. Goes out: per process and axis the coordinates that it owns. A
+In: the ordered devices and the shape of their grid. Out: per process and axis the coordinates that it owns. A
 process's devices must form a sub-grid (the product of one set of coordinates per axis), because it keeps its part of every
 array as one block.
 """
@@ -21,7 +21,7 @@ Coordinates = tuple[Shape, ...]  # per axis, ascending
 
 @dataclass(frozen=True)
 class Ownership:
-    """Who owns what of a grid: `owned[p]` are the coordinates of process p per axis; processes without devices are absent."""
+    """The owners of a grid's parts: `owned[p]` are the coordinates of process p per axis; processes without devices are absent."""
 
     shape: Shape
     me: int
@@ -65,7 +65,7 @@ def takes_part(devices: Sequence[Device]) -> bool:
 
 @recent(4096)
 def ownership(devices: tuple[Device, ...], shape: Shape) -> Ownership:
-    """Who owns what of the grid of `shape` over `devices` (row-major).
+    """The owners of the grid of `shape` over `devices` (row-major).
 
     Raises:
         ValueError: this process owns none of the devices, or some process's devices form no sub-grid.
@@ -98,7 +98,7 @@ def _sub_grid(mine: np.ndarray) -> Coordinates | None:
 
 
 def arranged(devices: Sequence[Device], shape: Shape) -> np.ndarray:
-    """The devices in an array of `shape`, row-major, unless that would tear those of a process apart.
+    """The devices in an array of `shape`: row-major, unless that would separate the devices of one process.
 
     Then each process gets a block of the array, if its devices can form one: as many along the last axes as divides them.
     """
@@ -150,7 +150,7 @@ def owned_positions(dims: tuple[Shape, ...], grid: Shape, coordinates: Coordinat
 
 
 def local_part(value: np.ndarray, ways: Shape, positions: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Of a whole array the parts at `positions` of each dim that is split in `ways`: a view where they are neighbours."""
+    """The parts of a whole array at `positions` of each dim that is split in `ways`; a view if they are neighbours."""
     for d, where in enumerate(positions):
         if where is None:
             continue
@@ -166,7 +166,7 @@ def local_part(value: np.ndarray, ways: Shape, positions: Sequence[np.ndarray | 
 
 
 def local_index(index: Index, shape: Shape, ways: Shape, positions: Sequence[np.ndarray | None]) -> Index:
-    """Where the part at the global `index` lies in this process's own array."""
+    """The index, in this process's own array, of the part at the global `index`."""
     out = []
     for d, entry in enumerate(index):
         where = positions[d]

@@ -1,4 +1,4 @@
-"""`PmapSharding` and the small language it is written in: how `pmap` lays an array over devices."""
+"""`PmapSharding`, the layout of `pmap`'s arrays over devices, and the parts of its spec."""
 
 from __future__ import annotations
 
@@ -140,12 +140,12 @@ class PmapSharding(ImmutableSharding):
         ValueError: there are fewer devices than pieces.
     """
 
-    __slots__ = ("device_list", "devices", "sharding_spec")
+    __slots__ = ("device_list", "devices", "sharding_spec")  # pyright: ignore[reportIncompatibleMethodOverride]
 
     devices: np.ndarray
     sharding_spec: ShardingSpec
 
-    def __init__(self, devices: Any, sharding_spec: ShardingSpec):
+    def __init__(self, devices: Any, sharding_spec: Any):
         if not isinstance(sharding_spec, ShardingSpec):
             raise TypeError(f"PmapSharding takes a ShardingSpec second, not {sharding_spec!r}.")
         grid = np.array(devices, object)
@@ -295,5 +295,5 @@ class PmapSharding(ImmutableSharding):
         )
 
     def __reduce__(self) -> Any:
-        # Reaches the devices, which refuse.
+        # Pickling reaches the devices, which refuse.
         return (PmapSharding, (self.devices, self.sharding_spec))

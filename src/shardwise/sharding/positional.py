@@ -42,7 +42,7 @@ class PositionalSharding(ImmutableSharding):
         TypeError: an entry is no `Device`.
     """
 
-    __slots__ = ("_memory_kind", "_positions", "_tiling", "device_list")
+    __slots__ = ("_memory_kind", "_positions", "_tiling", "device_list")  # pyright: ignore[reportIncompatibleMethodOverride]
 
     # int64[*grid, k]: the last dim lists, in ascending order, the positions of the devices that share a part.
     _positions: np.ndarray
@@ -232,7 +232,7 @@ class PositionalSharding(ImmutableSharding):
         return f"{name}({body}, memory_kind={self.memory_kind}, shape={self.shape})"
 
     def __reduce__(self) -> Any:
-        # Reaches the devices, which refuse.
+        # Pickling reaches the devices, which refuse.
         return (PositionalSharding, (list(self.device_list),))
 
 

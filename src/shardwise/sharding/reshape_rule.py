@@ -1,6 +1,6 @@
-"""The sharding rule of a reshape: which pieces of the operand's dims live on as pieces of the result's dims.
+"""The sharding rule of a reshape: which pieces of the operand's dims are pieces of the result's dims.
 
-Comes in: two shapes with equal element counts. Goes out: a `Rule` whose factors are those pieces.
+In: two shapes with equal element counts. Out: a `Rule` whose factors are those pieces.
 
 Both shapes are read in row-major order. Where the elements passed so far agree, the next dims share a piece of size
 gcd(rest of the operand's dim, rest of the result's dim); where that is 1 the two shapes have no common piece until

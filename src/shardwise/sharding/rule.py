@@ -1,7 +1,7 @@
 """Sharding rules: how the dims of an op's operands and results correspond, as an einsum-like signature.
 
-Comes in: a signature such as ``"i k, k j -> i j"`` and the shapes it is applied to.
-Goes out: a `Rule`: every dim of every tensor as a list of *factors* (major first), each factor with a size and a kind.
+In: a signature such as ``"i k, k j -> i j"`` and the shapes it is applied to.
+Out: a `Rule`: every dim of every tensor as a list of *factors* (major first), each factor with a size and a kind.
 
 The same rule drives forward and backward propagation, partitioning, the explicit-mode type rule and the cost estimate.
 """
@@ -20,7 +20,7 @@ TensorFactors = tuple[DimFactors, ...]
 
 
 class Kind(enum.IntEnum):
-    """What an op needs when a factor is sharded; the order is the preference in conflicts."""
+    """The communication that an op needs when a factor is sharded; in conflicts the first kind wins."""
 
     PASS = 0  # nothing: every device computes its own part
     REDUCE = 1  # absent from the results: a local op, then an all-reduce

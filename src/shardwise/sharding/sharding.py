@@ -25,7 +25,7 @@ class Sharding:
 
     __slots__ = ()
 
-    # What a subclass gives.
+    # Members that a subclass defines.
 
     @property
     def device_set(self) -> set[Device]:
@@ -34,8 +34,8 @@ class Sharding:
 
     @property
     def device_list(self) -> tuple[Device, ...]:
-        """The devices in order, interned: equal lists are one object."""
-        return _kept(self, "device_list", self._find_device_list)
+        """The devices in order, interned: equal lists are one object. Our subclasses keep it in a slot, which reads faster."""
+        return _cached(self, "device_list", self._find_device_list)
 
     def _find_device_list(self) -> tuple[Device, ...]:
         kind = type(self)
@@ -73,8 +73,8 @@ class Sharding:
             return None
         if shape is not None:
             shape = tuple(shape)
-            return _kept(self, shape, lambda: self._tiling_for(shape))
-        return _kept(self, ndim, lambda: self._tiling_for_any(ndim))
+            return _cached(self, shape, lambda: self._tiling_for(shape))
+        return _cached(self, ndim, lambda: self._tiling_for_any(ndim))
 
     def _tiling_for_any(self, ndim: int) -> Tiling | None:
         count = len(self.device_list)
@@ -89,11 +89,11 @@ class Sharding:
         coords = tilings.coordinates_of_indices([indices[device] for device in self.device_list], shape)
         return None if coords is None else tilings.tiling_of_coordinates(coords)
 
-    # What follows.
+    # Members that follow from them.
 
     @property
     def memory_kind(self) -> str | None:
-        """The memory that the parts live in; None if unsaid."""
+        """The memory that the parts live in; None if not given."""
         return None
 
     def with_memory_kind(self, kind: str) -> Sharding:
@@ -130,8 +130,8 @@ class Sharding:
     def is_fully_replicated(self) -> bool:
         """Whether every device holds the whole array.
 
-        A sharding given by its index map alone knows that only for one device; elsewhere it answers False unless a
-        subclass knows better.
+        For a sharding given by its index map alone, the answer is known for one device only; else it is False unless a
+        subclass overrides this.
         """
         if len(self.device_list) == 1:
             return True
@@ -177,8 +177,8 @@ class Sharding:
         return mine.same_placement(theirs)
 
 
-def _kept(sharding: Sharding, key: Any, find: Callable[[], Any]) -> Any:
-    """What `find()` gives, kept on the sharding where a subclass left room for it."""
+def _cached(sharding: Sharding, key: Any, find: Callable[[], Any]) -> Any:
+    """The value of `find()`, cached on the sharding if its class has room for attributes."""
     room = getattr(sharding, "__dict__", None)
     if room is None:
         return find()
@@ -215,7 +215,7 @@ def checked_memory_kind(kind: str | None) -> str | None:
 
 
 def rank_text(sharding: Sharding, least: int, rank: int) -> str:
-    """Say that a value of this rank is too small for the sharding."""
+    """The error text for a value whose rank is too small for the sharding."""
     scalar = " For scalars the PartitionSpec should be P()" if rank == 0 else ""
     return (
         f"Sharding {sharding} is only valid for values of rank at least {least}, but was applied to a value of rank "

@@ -23,9 +23,9 @@ class SingleDeviceSharding(ImmutableSharding):
         ValueError: there is no such memory.
     """
 
-    __slots__ = ("_memory_kind", "device_list")
+    __slots__ = ("_memory_kind", "device_list")  # pyright: ignore[reportIncompatibleMethodOverride]
 
-    def __new__(cls, device: Device, *, memory_kind: str | None = None) -> SingleDeviceSharding:
+    def __new__(cls, device: Any, *, memory_kind: str | None = None) -> SingleDeviceSharding:
         """Find the sharding with these parts, or make it."""
         known = _single.get((device, None)) if memory_kind is None else None
         if known is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, SupportsIndex
 
 from shardwise.base import config
 from shardwise.base.caches import Interned
@@ -101,7 +101,7 @@ class PartitionSpec(tuple):  # type: ignore[type-arg]
         missing = ndim - len(self)
         return self.update(partitions=tuple(self) + (None,) * missing) if missing > 0 else self
 
-    def index(self, value: Any, *bounds: int) -> int:
+    def index(self, value: Any, *bounds: SupportsIndex) -> int:
         """Position of the first entry equal to `value`, which is normalised as an entry is."""
         return tuple.index(self, _normalized(value), *bounds)
 

@@ -1,8 +1,8 @@
-"""Index arithmetic: which device holds which part of an array.
+"""Index arithmetic: the part of an array that each device holds.
 
-A `Tiling` says it for an array of known rank without naming devices: the devices, in the order of a sharding's
-device list, form a grid (row-major); each array dim is split over some grid axes; the other axes replicate. All
-that the engine has to know of any sharding is its tiling and its device list.
+A `Tiling` describes them for an array of known rank without naming devices: the devices, in the order of a sharding's
+device list, form a grid (row-major); each array dim is split over some grid axes; the other axes replicate. The
+engine needs of any sharding only its tiling and its device list.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def shard_shape(tiling: Tiling, shape: Shape, subject: Any = None) -> Shape:
     Args:
         tiling: of rank `len(shape)`.
         shape: of the whole array.
-        subject: what the error speaks of, by default the tiling.
+        subject: the subject of the error, by default the tiling.
 
     Raises:
         IndivisibleError: a dim is split in more ways than divide it.
@@ -176,7 +176,7 @@ def divided(shape: Shape, ways: Shape, subject: Any) -> Shape:
 
 
 def indivisible_text(subject: Any, dim: int, shape: Shape, ways: Sequence[int]) -> str:
-    """Say that dim `dim` of `shape` cannot be split evenly, and which size could."""
+    """The error text for dim `dim` of `shape`, which cannot be split evenly; it tells the next size that can."""
     label = subject if isinstance(subject, str) else f"Sharding {subject}"
     good = -(-shape[dim] // ways[dim]) * ways[dim]
     return (

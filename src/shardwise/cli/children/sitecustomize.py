@@ -5,11 +5,16 @@ until `jax` is imported. A `sitecustomize` that the child would have had otherwi
 Python (`sys.prefix`) are left alone.
 """
 
+from __future__ import annotations
+
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -17,7 +22,9 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 class _Waiting(importlib.abc.MetaPathFinder):
     """Makes `jax` stand for shardwise once somebody asks for it."""
 
-    def find_spec(self, fullname, path=None, target=None):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if fullname.partition(".")[0] not in ("jax", "jaxlib"):
             return None
         sys.meta_path.remove(self)
@@ -29,7 +36,7 @@ class _Waiting(importlib.abc.MetaPathFinder):
         return finder.find_spec(fullname, path, target)
 
 
-def _next():
+def _next() -> None:
     """Run the `sitecustomize` that this one hides, as the module of that name."""
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:

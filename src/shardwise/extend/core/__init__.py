@@ -15,14 +15,14 @@ from shardwise.ir import ShapedArray as _ShapedArray
 from shardwise.ir import Var as Var
 from shardwise.transforms.interpreters.jvp import tangent_type as _tangent_type
 from shardwise.transforms.interpreters.trace_state import TraceTag as TraceTag
-from shardwise.transforms.interpreters.trace_state import axis_names as unsafe_get_axis_names_DO_NOT_USE  # noqa: F401
+from shardwise.transforms.interpreters.trace_state import axis_names as unsafe_get_axis_names_DO_NOT_USE  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from shardwise.transforms.interpreters.trace_state import find_top_trace as find_top_trace
 from shardwise.transforms.interpreters.trace_state import get_opaque_trace_state as get_opaque_trace_state
-from shardwise.transforms.interpreters.trace_state import nonempty_axis_env as nonempty_axis_env_DO_NOT_USE  # noqa: F401
+from shardwise.transforms.interpreters.trace_state import nonempty_axis_env as nonempty_axis_env_DO_NOT_USE  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from shardwise.transforms.interpreters.trace_state import set_current_trace as set_current_trace
 from shardwise.transforms.interpreters.trace_state import take_current_trace as take_current_trace
-from shardwise.transforms.interpreters.trace_state import under_jit as unsafe_am_i_under_a_jit_DO_NOT_USE  # noqa: F401
-from shardwise.transforms.interpreters.trace_state import under_vmap as unsafe_am_i_under_a_vmap_DO_NOT_USE  # noqa: F401
+from shardwise.transforms.interpreters.trace_state import under_jit as unsafe_am_i_under_a_jit_DO_NOT_USE  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from shardwise.transforms.interpreters.trace_state import under_vmap as unsafe_am_i_under_a_vmap_DO_NOT_USE  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr as ClosedJaxpr
 from shardwise.transforms.programs.jaxpr_views import DropVar as DropVar
 from shardwise.transforms.programs.jaxpr_views import Jaxpr as Jaxpr

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.dtypes import KeyDtype, as_dtype, canonicalize, physical
+from shardwise.base.dtypes import KeyDtype, as_dtype, canonicalize, is_key_dtype, physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.removed import ABSENT, old_argument
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
@@ -186,7 +186,7 @@ def _call(callback: Callback, values: Sequence[Any], result_types: tuple[ShapedA
 
 
 def _checked(position: int, value: Any, aval: ShapedArray) -> Ndarray:
-    if isinstance(aval.dtype, KeyDtype):
+    if is_key_dtype(aval.dtype):
         raise TypeError("callbacks return no PRNG keys; return key data and wrap it outside.")
     out = np.asarray(value)
     if isinstance(value, (bool, int, float, complex)):

@@ -10,7 +10,7 @@ from shardwise.base.dtypes import is_weak
 from shardwise.base.tracebacks import user_facing
 from shardwise.base.tree import tree_flatten
 from shardwise.ir import Tracer, literal
-from shardwise.ops.control.scan import _check_unroll, scan, scan_body
+from shardwise.ops.control.scan import check_unroll, scan, scan_body
 from shardwise.ops.control.while_loop import while_loop
 from shardwise.ops.elementwise.binary import add, lt
 from shardwise.ops.elementwise.casts import convert
@@ -70,7 +70,7 @@ def _bounds_dtype(lower: Any, upper: Any) -> Any:
 
 
 def _counted(lower: int, upper: int, body_fun: Callable[[Any, Any], Any], init_val: Any, unroll: Any) -> Any:
-    _check_unroll(unroll)
+    check_unroll(unroll)
     length = max(upper - lower, 0)
     if config.jax_disable_jit and not length:
         return init_val

@@ -271,7 +271,7 @@ def scan(
     """
     if not callable(f):
         raise TypeError(f"lax.scan: f argument should be a callable, got {f!r}.")
-    _check_unroll(unroll)
+    check_unroll(unroll)
     x_values, x_tree = _scanned(xs)
     n = _scan_length(x_values, length)
     if config.jax_disable_jit:
@@ -338,9 +338,10 @@ def _pair(body: Body, name: str) -> tuple[Any, Any]:
     return children[0], children[1]
 
 
-def _check_unroll(unroll: Any) -> None:
+def check_unroll(unroll: Any) -> None:
+    """Raise unless `unroll` is a bool or an integer of at least 0 that is known while tracing."""
     if isinstance(unroll, Tracer):
-        raise unroll._no_value("the `unroll` argument to `scan`")
+        raise unroll.concretization_error("the `unroll` argument to `scan`")
     if not isinstance(unroll, bool) and operator.index(unroll) < 0:
         raise ValueError(f"`unroll` must be a `bool` or a non-negative `int`, got {unroll!r}.")
 
@@ -362,7 +363,7 @@ def _scan_length(values: Sequence[Any], length: Any) -> int:
     lengths = [v.shape[0] for v in values]
     if length is not None:
         if isinstance(length, Tracer):
-            raise length._no_value(
+            raise length.concretization_error(
                 "the `length` argument to `scan` (use while_loop or fori_loop for a length that is not known)"
             )
         n = int(length)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.config import config
-from shardwise.base.dtypes import KeyDtype, finfo, itemsize_bits, physical
+from shardwise.base.dtypes import finfo, is_key_dtype, itemsize_bits, physical
 from shardwise.base.tree import tree_map
 from shardwise.ir import Array, Literal, ShapedArray, SmallForm, bind, define_op
 from shardwise.ir.key_uses import HANDS_ON
@@ -28,7 +28,7 @@ __all__ = ["bitcast_convert_type", "convert_element_type", "reduce_precision", "
 
 
 def _convert_type(x: ShapedArray, *, new_dtype: Any, weak_type: bool) -> ShapedArray:
-    if new_dtype != x.dtype and (isinstance(new_dtype, KeyDtype) or isinstance(x.dtype, KeyDtype)):
+    if new_dtype != x.dtype and (is_key_dtype(new_dtype) or is_key_dtype(x.dtype)):
         raise ValueError(
             f"Cannot convert_element_type from {x.dtype.name} to {new_dtype.name}: PRNG keys convert to nothing else. "
             "Use random.key_data and random.wrap_key_data."

@@ -145,7 +145,7 @@ fft_p = define_op(
 )
 
 
-def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
+def fft(x: Any, fft_type: Any, fft_lengths: Sequence[int]) -> Array:
     """Transform the last ``len(fft_lengths)`` dims; IFFT and IRFFT divide by the number of points.
 
     ``fft_type`` is a `FftType` or its name ('fft', 'ifft', 'rfft', 'irfft'). Operands of other types become complex (real for

@@ -232,7 +232,7 @@ def _check_unreduced(sharding: NamedSharding, lhs: ShapedArray, rhs: ShapedArray
     if not unreduced:
         return
     specs = _names(lhs, dims[0][0]), _names(rhs, dims[0][1])
-    axes = {a for d in dims[0][0] for a in lhs.spec[d]}
+    axes = frozenset(a for d in dims[0][0] for a in lhs.spec[d])
     if specs[0] != specs[1] or axes != unreduced:
         raise ShardingTypeError(
             f"out_sharding asks for a result unreduced over {sorted(unreduced)}, for which the contracting dims of both "

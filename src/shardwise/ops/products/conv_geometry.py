@@ -38,7 +38,7 @@ class PaddingType(enum.Enum):
 
 
 def padtype_to_pads(
-    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: str | PaddingType
+    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: Any
 ) -> list[tuple[int, int]]:
     """The (low, high) pads that a padding mode means.
 

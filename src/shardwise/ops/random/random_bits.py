@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.caches import recent
-from shardwise.base.dtypes import KeyDtype, key_dtype
+from shardwise.base.dtypes import is_key_dtype, key_dtype
 from shardwise.ir import (
     Array,
     Emit,
@@ -57,7 +57,7 @@ _BITS = {bits: np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
 
 
 def _check_keys(name: str, t: ShapedArray) -> None:
-    if not isinstance(t.dtype, KeyDtype):
+    if not is_key_dtype(t.dtype):
         raise TypeError(
             f"{name} takes an array of PRNG keys, got {t.str_short()}. Make one with random.key, or from uint32 words "
             "with random.wrap_key_data."
@@ -171,7 +171,7 @@ def shared(x: Any) -> Any:
 
     Keys become clones where reuse is looked for.
     """
-    return random_clone(x) if _watches_keys() and isinstance(x.dtype, KeyDtype) else x
+    return random_clone(x) if _watches_keys() and is_key_dtype(x.dtype) else x
 
 
 # -- new keys from keys ---------------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ PrecisionLike = (
 CanonicalPrecision = None | tuple[Precision, Precision] | DotAlgorithm | DotAlgorithmPreset
 
 
-def canonicalize_precision(precision: PrecisionLike) -> CanonicalPrecision:
+def canonicalize_precision(precision: Any) -> CanonicalPrecision:
     """A precision argument as None, a pair of `Precision`s, or an algorithm; None takes the configured default.
 
     Raises ValueError for anything else.

@@ -17,7 +17,7 @@ import stat
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import BinaryIO
 
 from shardwise.base import config
@@ -199,7 +199,7 @@ class Store:
                 os.unlink(old, dir_fd=self._handle)
 
     @contextlib.contextmanager
-    def _written_whole(self, name: str) -> Iterator[BinaryIO]:
+    def _written_whole(self, name: str) -> Generator[BinaryIO]:
         """A file that gets its name when all is written, and disappears where that fails."""
         draft = f"{name}.{os.getpid()}.{os.urandom(4).hex()}"
         try:

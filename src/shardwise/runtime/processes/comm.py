@@ -444,7 +444,7 @@ def checksum(x: Ndarray) -> int:
 
 def user_line(frame: Any = None) -> str:
     """`file:line` of the innermost frame outside of the library."""
-    frame = frame or sys._getframe(1)
+    frame = frame or sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     found = "an unknown place"
     while frame is not None:
         name = frame.f_code.co_filename

@@ -15,7 +15,7 @@ import sys
 _CONNECT = 60.0  # seconds until all processes have their connection
 
 
-def cause(pid):
+def cause(pid: int) -> tuple[str, int | None]:
     """What ends a process, as long as its parent has not asked for it; and the exit code, if it left by itself."""
     try:
         with open(f"/proc/{pid}/stat") as file:

@@ -299,7 +299,7 @@ class SharedLink:
             else:
                 step = self._first(tag)
             if j < cuts[me].count:
-                takes[me][cuts[me][j]] = piece
+                takes[me][cuts[me][j]] = x[cuts[me][j]]
             self._wait(step)
             for k, cut in enumerate(cuts):
                 if k != me and j < cut.count:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -40,7 +40,7 @@ everything = Traffic()  # since the process began
 
 
 @contextmanager
-def count_traffic() -> Iterator[Traffic]:
+def count_traffic() -> Generator[Traffic]:
     """Count what this process sends to the others inside of a `with` block.
 
     Yields a `Traffic` that is filled in as the block ends: `calls` and `bytes` by kind of exchange, and `total_bytes`. With

@@ -17,7 +17,7 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -225,7 +225,7 @@ def _opened(path: str, core: str | None) -> ctypes.CDLL:
 
 
 @contextlib.contextmanager
-def _c_environment(values: dict[str, str]) -> Iterator[None]:
+def _c_environment(values: dict[str, str]) -> Generator[None]:
     """The C library's variables set for a moment; Python's view of them stays."""
     for name, value in values.items():
         os.putenv(name, value)

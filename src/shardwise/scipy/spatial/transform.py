@@ -241,7 +241,7 @@ class Slerp(NamedTuple):
     rotvecs: Any
 
     @classmethod
-    def init(cls, times: Any, rotations: Rotation) -> Slerp:
+    def init(cls, times: Any, rotations: Any) -> Slerp:
         """From increasing times [n] and n rotations, at least 2. TypeError, ValueError for anything else."""
         if not isinstance(rotations, Rotation):
             raise TypeError("`rotations` must be a `Rotation` instance.")

@@ -326,7 +326,7 @@ def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
     check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
 
 
-def check_error(error: Error) -> None:
+def check_error(error: Any) -> None:
     """Raise JaxRuntimeError if `error` tells of a failure; where this is traced, the next `checkify` around notes it.
 
     TypeError if `error` is no `Error`; ValueError on compilation, where no `checkify` is around.

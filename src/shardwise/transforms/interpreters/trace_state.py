@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -54,7 +54,7 @@ def set_current_trace(trace: Trace, check_leaks: bool = False) -> AbstractContex
 
 
 @contextmanager
-def take_current_trace() -> Iterator[Trace]:
+def take_current_trace() -> Generator[Trace]:
     """Context in which ops run at once; gives the trace that was current before."""
     before = current_trace()
     with eagerly():

@@ -95,6 +95,7 @@ class BatchTrace(Trace):
                     f"{op.name} over {params['axes']}, of which {self.axis_name!r} is a vmap axis, has no batching rule; call it over mesh "
                     "axes, in shard_map."
                 )
+            out_dims: Sequence[int | None]
             if op.batch is not None:
                 with SPMD_AXES.override(self.spmd):
                     outs, out_dims = op.batch(self.size, self.axis_name, values, dims, params)
@@ -187,7 +188,8 @@ class _Mapped:
     """A kernel of blocks whose mapped dim is one of the value, where `mapped` says so, and else is not there."""
 
     def __init__(self, kernel: Callable[..., Any], mapped: Sequence[bool], lead: int, size: int, many: bool) -> None:
-        self._kernel, self._mapped, self._lead, self._size, self._many = kernel, mapped, lead, size, many
+        self._kernel: Any = kernel
+        self._mapped, self._lead, self._size, self._many = mapped, lead, size, many
         if hasattr(kernel, "over"):
             self.over = self._over
 

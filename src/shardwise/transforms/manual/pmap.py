@@ -330,7 +330,7 @@ class PmapWrapped:
             return tree_unflatten(out_tree, outs)
 
         functools.update_wrapper(whole, fun, updated=())
-        del whole.__wrapped__  # its signature is that of `fun` without the static arguments
+        del vars(whole)["__wrapped__"]  # its signature is that of `fun` without the static arguments
         return whole
 
     def _stacked(self, result: Any, outs: Sequence[Any]) -> tuple[list[Array], list[PartitionSpec]]:

@@ -149,7 +149,7 @@ class ShardMap:
         in_dims = [spec_dims(s, v.ndim) for s, v in zip(specs, values, strict=True)]
         errors.check_divisible(self, mesh, specs, in_dims, values, paths)
         matched = config.dialect.shard_map.inputs_match_types
-        if not self.moves and matched and manual == {*mesh.axis_names} == {*mesh.explicit_axes}:
+        if not self.moves and matched and manual == frozenset(mesh.axis_names) == frozenset(mesh.explicit_axes):
             errors.check_explicit_inputs(specs, in_dims, values)
         elif self.moves or matched:
             values = [moved_to(v, dims, manual) for v, dims in zip(values, in_dims, strict=True)]
@@ -443,7 +443,7 @@ def experimental_shard_map(
     )
 
 
-def smap(f: Any = None, /, *, in_axes: Any = INFER, out_axes: Any, axis_name: str) -> Any:
+def smap(f: Any = None, /, *, in_axes: Any = INFER, out_axes: Any, axis_name: Any) -> Any:
     """`shard_map` over one mesh axis of the context mesh, with dims instead of specs: `in_axes=0` splits dim 0, None none.
 
     Without `in_axes` the types of the arguments say how they are split, for which the axis has to be Explicit.

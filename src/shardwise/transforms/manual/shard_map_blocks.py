@@ -97,7 +97,7 @@ class BlockTrace(ProgramTrace):
             return None
         return next(block for _, block in self._blocks(x))
 
-    def show(self, x: ProgramTracer) -> str:
+    def show(self, x: ProgramTracer) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The block of each device of this process, in the mesh's order."""
         names = f"({', '.join(self.mesh.axis_names)},)"
         return "\n".join(
@@ -150,7 +150,9 @@ def block_trace(
     check: bool,
 ) -> ProgramTrace:
     """The trace of a body: one whose blocks have values if the arguments are at hand and every axis is manual."""
-    shows = isinstance(mesh, Mesh) and manual == set(mesh.axis_names) and all(type(v) is ArrayImpl for v in values)
+    shows = (
+        isinstance(mesh, Mesh) and manual == frozenset(mesh.axis_names) and all(type(v) is ArrayImpl for v in values)
+    )
     if not shows or config.jax_disable_jit:
         return ProgramTrace(name)
     return BlockTrace(name, mesh, values, in_dims, call, check)

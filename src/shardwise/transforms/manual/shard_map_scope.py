@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from shardwise.ir import ShapedArray
@@ -14,7 +14,7 @@ DimAxes = tuple[tuple[str, ...], ...]
 
 
 @contextmanager
-def body_scope(mesh: Mesh | AbstractMesh, manual: frozenset[str], check: bool) -> Iterator[None]:
+def body_scope(mesh: Mesh | AbstractMesh, manual: frozenset[str], check: bool) -> Generator[None]:
     """The context in which a body is traced, for the first time or to transform it."""
     inner = manual_mesh(mesh, manual | frozenset(get_abstract_mesh().manual_axes))
     env = dict(AXIS_ENV.get()) | {a: mesh.shape[a] for a in mesh.axis_names if a in manual}

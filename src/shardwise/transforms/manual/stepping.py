@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.base.config import Override
-from shardwise.base.config import _local as thread_settings
+from shardwise.base.config import Override, thread_local
 from shardwise.base.tree import PyTreeDef, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.signature import Signature, array_type, signature
@@ -101,7 +100,7 @@ class Worker(Runner):
         )
         self.signatures: dict[ShapedArray, Signature] = {}
         self._body = body
-        self._settings = dict(thread_settings.state.overrides)
+        self._settings = dict(thread_local.state.overrides)
         self._context = contextvars.copy_context()
         self._started = False
         name = str(self.devices[0]) + (f"..{self.devices[-1]}" if len(self.devices) > 1 else "")

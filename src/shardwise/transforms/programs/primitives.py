@@ -59,13 +59,13 @@ class Primitive:
 
     def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
         """Say how it is computed on concrete arrays."""
-        self._new("def_impl")
+        self.check_new("def_impl")
         self.impl = impl
         return impl
 
     def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Say what types the results have: ``rule(*types, **params)`` gives a ShapedArray, or a tuple of them."""
-        self._new("def_abstract_eval")
+        self.check_new("def_abstract_eval")
         self.abstract_eval = rule
         return rule
 
@@ -74,7 +74,7 @@ class Primitive:
 
         Where there are effects, equations are kept and their `impl` called even if nobody uses the results.
         """
-        self._new("def_effectful_abstract_eval")
+        self.check_new("def_effectful_abstract_eval")
 
         def types_alone(*types: ShapedArray, **params: Any) -> Any:
             found, effects = rule(*types, **params)
@@ -85,7 +85,8 @@ class Primitive:
         self.abstract_eval = types_alone
         return rule
 
-    def _new(self, what: str) -> None:
+    def check_new(self, what: str) -> None:
+        """Raise unless the primitive is the user's own; `what` names the call in the error."""
         if self.is_ours:
             raise TypeError(f"{what}: {self.name} is an op of the library; make a Primitive of another name.")
 
@@ -377,7 +378,7 @@ def register_lowering(
             "lowering rules write MLIR, which programs here are not made of; pass mlir.lower_fun(function, "
             "multiple_results=...) instead."
         )
-    primitive._new("register_lowering")
+    primitive.check_new("register_lowering")
     primitive.lowering = rule
     return rule
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,7 @@ def described(wrapped: Callable[..., Any], sentence: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def named_scope(name: str) -> Iterator[None]:
+def named_scope(name: Any) -> Generator[None]:
     """A context manager and decorator under which profiles file what runs, and what is traced, under `name`.
 
     TypeError if `name` is no text.
@@ -34,7 +34,7 @@ def named_scope(name: str) -> Iterator[None]:
         yield
 
 
-def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
+def named_call(fun: Callable[..., Any], *, name: Any = None) -> Callable[..., Any]:
     """`fun` under a `named_scope` of that name, by default its own."""
     if not callable(fun):
         raise TypeError(f"named_call: Expected a callable value, got {fun!r}")
