@@ -21,7 +21,7 @@ from shardwise.ops.shapes.iota import iota_p
 from shardwise.ops.shapes.pieces import concatenate_p, slice_p
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reshard import local_shape, ways
-from shardwise.passes.views import Part, Source, View
+from shardwise.passes.views import Part, Stored, View
 
 if TYPE_CHECKING:
     from shardwise.passes.partition import Region
@@ -113,7 +113,7 @@ class Assembler:
                 )
         return None
 
-    def _axes_of(self, source: Source, d: int, dims: DimAxes) -> Axes:
+    def _axes_of(self, source: Stored, d: int, dims: DimAxes) -> Axes:
         """The axes that split dim `d` of a source from which its parts are exchanged: those of the result, or its own."""
         others = {a for e, axes in enumerate(dims) if e != d for a in axes}
         axes = source.dims[d]
@@ -121,7 +121,7 @@ class Assembler:
             axes = dims[d] if source.shape[d] % ways(dims[d], self._sizes) == 0 else ()
         return () if others.intersection(axes) else axes
 
-    def _laid_out(self, source: Source, dims: DimAxes) -> Atom:
+    def _laid_out(self, source: Stored, dims: DimAxes) -> Atom:
         if isinstance(source.atom, Literal):
             return source.atom
         return self.region.reshard(source.atom, source.dims, dims, self._type(source.shape))

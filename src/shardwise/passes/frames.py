@@ -16,7 +16,7 @@ from shardwise.ir import Equation, ShapedArray, unwrapped
 from shardwise.passes.grid import Axes, DimAxes
 from shardwise.passes.reshard import ways
 from shardwise.passes.split import dim_of
-from shardwise.passes.views import Part, Source, View
+from shardwise.passes.views import Part, Stored, View
 from shardwise.sharding.rule import Kind, Rule, TensorFactors
 
 
@@ -64,21 +64,21 @@ def _can_be_framed(eqn: Equation, rule: Rule, f: int) -> bool:
 
 
 def _frame(f: int, n: int, axes: Axes, rule: Rule, views: Sequence[View], sizes: Mapping[str, int]) -> Frame:
-    """That of an operand which lies in one already, the more in the middle the better: the others are shifted less."""
-    found: list[tuple[int, Frame]] = []
+    """That of operands which lie in one already, between their places as near to the middle as can be: stencils end there."""
+    found: dict[tuple[int, Axes], list[int]] = {}
     for view, tensor in zip(views, rule.inputs, strict=True):
         d = dim_of(tensor, f)
-        places = (
-            {(p.first[d], p.at[d], p.size[d], p.source.shape[d], p.source.dims[d]) for p in view.parts}
-            if d is not None
-            else ()
-        )
-        if len(places) == 1:
-            ((first, at, size, whole, split),) = places
+        if d is None or any(p.fills for p in view.parts):
+            continue
+        stands = {(p.first[d], p.at[d], p.size[d], p.source.shape[d], p.source.dims[d]) for p in view.parts}
+        if len(stands) == 1:
+            ((first, at, size, whole, split),) = stands
             if at == 0 and size == n and split and 2 * n > whole:
-                found.append((abs(whole - n - 2 * first), Frame(first, whole, split)))
+                found.setdefault((whole, split), []).append(first)
     if found:
-        return min(found, key=lambda entry: entry[0])[1]
+        (whole, split), places = max(found.items(), key=lambda entry: len(entry[1]))
+        middle = (whole - n + (2 * places[0] > whole - n)) // 2  # of two middles the one nearer to the first operand
+        return Frame(min(max(middle, min(places)), max(places)), whole, split)
     parts = ways(axes, sizes)
     return Frame(0, -(-n // parts) * parts, axes)
 
@@ -108,7 +108,7 @@ def into_frames(view: View, tensor: TensorFactors, frames: Frames) -> View:
     return View(shape, parts, view.eqn)
 
 
-def out_of_frames(source: Source, aval: ShapedArray, tensor: TensorFactors, frames: Frames, eqn: Equation) -> View:
+def out_of_frames(source: Stored, aval: ShapedArray, tensor: TensorFactors, frames: Frames, eqn: Equation) -> View:
     """The value that stands in the frames of `source`."""
     low = tuple(frames[fs[0]].low if fs and fs[0] in frames else 0 for fs in tensor)
     return View(aval.shape, (Part(source, low, (0,) * aval.ndim, aval.shape),), eqn)

@@ -30,7 +30,7 @@ from shardwise.passes.frames import framed_dims, framed_type, frames_of, into_fr
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.reshard import Step, plan_reshard
 from shardwise.passes.split import Split, dim_of, local_params, local_results, local_type, shape_of, split_of
-from shardwise.passes.views import Source, View, compose, moves_split_dims, view_of_source
+from shardwise.passes.views import Stored, View, compose, moves_split_dims, view_of_source
 from shardwise.runtime.env import Env
 from shardwise.runtime.monoids import MONOIDS
 from shardwise.sharding.rule import Kind, Rule
@@ -109,7 +109,7 @@ class Region:
         if isinstance(atom, Var) and atom in self.views:
             return self.views[atom]
         local, dims = self.read(atom)
-        return view_of_source(Source(local, dims or ((),) * atom.aval.ndim, atom.aval.shape))
+        return view_of_source(Stored(local, dims or ((),) * atom.aval.ndim, atom.aval.shape))
 
     def _lay_out(self, var: Var) -> None:
         """Put a view together: in the layout of its parts where that fits, then in the one that propagation chose."""
@@ -284,13 +284,16 @@ class Region:
         placed = [
             framed_dims(self._placement(v), tensor, frames) for v, tensor in zip(eqn.outputs, rule.outputs, strict=True)
         ]
-        self._split(Equation(op, tuple(inputs), tuple(outputs), eqn.params, eqn.source), tuple(placed))
+        params = eqn.params
+        if op.localize is not None:
+            params = dict(op.localize(params, tuple([a.aval for a in inputs]), tuple([v.aval for v in outputs])))
+        self._split(Equation(op, tuple(inputs), tuple(outputs), params, eqn.source), tuple(placed))
         for var, out, tensor in zip(eqn.outputs, outputs, rule.outputs, strict=True):
             atom, dims = self.values[out]
             if out.aval.shape == var.aval.shape:
                 self.define(var, atom, dims)
             else:
-                self.views[var] = out_of_frames(Source(atom, dims, out.aval.shape), var.aval, tensor, frames, eqn)
+                self.views[var] = out_of_frames(Stored(atom, dims, out.aval.shape), var.aval, tensor, frames, eqn)
         return True
 
     def _placement(self, var: Var) -> DimAxes:

@@ -16,14 +16,14 @@ Ints = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Stored:
     """A value that lies on the devices: its local atom, its layout and its global shape."""
 
     atom: Atom
     dims: DimAxes
     shape: Ints
 
-    def is_same(self, other: Source) -> bool:
+    def is_same(self, other: Stored) -> bool:
         """Whether both are one value."""
         a, b = self.atom, other.atom
         if isinstance(a, Literal) and isinstance(b, Literal):
@@ -35,7 +35,7 @@ class Source:
 class Part:
     """`size` elements of a source, from `first` on, at position `at` of a view."""
 
-    source: Source
+    source: Stored
     first: Ints
     at: Ints
     size: Ints
@@ -71,7 +71,7 @@ class View:
         return next((p.source.dims[d] for p in self.parts if not p.fills and p.source.dims[d]), ())
 
 
-def view_of_source(source: Source) -> View:
+def view_of_source(source: Stored) -> View:
     """The view that is all of a source."""
     origin = (0,) * len(source.shape)
     return View(source.shape, (Part(source, origin, origin, source.shape),), None)
