@@ -39,9 +39,12 @@ def viewed(f, x):
                 scalar = Stored(atom, (), ())
                 values[scalar] = atom.value
                 operands.append(view_of_source(scalar))
+        assert eqn.op.boxes is not None
         for var, boxes in zip(eqn.outputs, eqn.op.boxes(eqn), strict=True):
             views[var] = compose(boxes, operands, var.aval.shape, eqn)
-    return views[program.outputs[0]], values
+    (out,) = program.outputs
+    assert isinstance(out, Var)
+    return views[out], values
 
 
 X = np.arange(48.0).reshape(6, 8)

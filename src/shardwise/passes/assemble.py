@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardwise.ir import Atom, Literal, ShapedArray, literal
-from shardwise.ops.devices.halo_exchange import halo_exchange
+from shardwise.ops.devices.halo_exchange import Piece, halo_exchange
 from shardwise.ops.elementwise.binary import and_p, ge_p, lt_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
@@ -42,6 +42,15 @@ def natural_layout(view: View, sizes: Mapping[str, int]) -> DimAxes:
 
 
 @dataclass
+class _Operand:
+    """A value of which pieces are joined along a dim that `axes` split."""
+
+    view: View
+    axes: Axes
+    atom: Atom
+
+
+@dataclass
 class Assembler:
     """Makes the equations for views of values of one type."""
 
@@ -56,7 +65,7 @@ class Assembler:
             ground, fill = parts[0].source.atom, parts[0].source.atom
             parts = _without_ground(parts)
         if not parts:
-            return self._filled(ground, local_shape(view.shape, dims, self._sizes), dims)
+            return self._filled(ground, local_shape(view.shape, dims, self._sizes))
         if fill is None:
             parts = _loosened(parts, view.shape)
         made = self._cut(View(view.shape, tuple(parts), view.eqn), dims, ground)
@@ -77,7 +86,7 @@ class Assembler:
         if not moved:
             (part,) = view.parts
             if part.fills:
-                return self._filled(part.source.atom, local_shape(view.shape, dims, self._sizes), dims)
+                return self._filled(part.source.atom, local_shape(view.shape, dims, self._sizes))
             return self._laid_out(part.source, dims)
         if any(p.fills for p in view.parts):
             return None
@@ -85,32 +94,21 @@ class Assembler:
             runs = _runs(view.parts, d)
             if runs is None:
                 continue
-            found: list[tuple[View, Axes, Atom | None]] = []
-            pieces: list[tuple[int, int, int, int]] = []
+            found: list[_Operand] = []
+            pieces: list[Piece] = []
             for parts in runs:
-                source, first, at, length = parts[0].source, parts[0].first[d], parts[0].at[d], parts[0].size[d]
-                sub = View(_at(view.shape, d, source.shape[d]), tuple(_whole_along(p, d) for p in parts), view.eqn)
-                k = next((k for k, (v, *_) in enumerate(found) if _same(v, sub)), len(found))
+                first = parts[0]
+                shape = _at(view.shape, d, first.source.shape[d])
+                sub = View(shape, tuple(_whole_along(p, d) for p in parts), view.eqn)
+                k = next((k for k, operand in enumerate(found) if _same(operand.view, sub)), len(found))
                 if k == len(found):
-                    found.append((sub, self._axes_of(source, d, dims), None))
-                pieces.append((k, first, at, length))
-            atoms: list[Atom] = []
-            for sub, axes, _ in found:
-                atom = self._cut(sub, _at(dims, d, axes), fill)
-                if atom is None:
-                    break
-                atoms.append(atom)
-            else:
-                return self._joined(
-                    atoms,
-                    [axes for _, axes, _ in found],
-                    [v.shape for v, *_ in found],
-                    d,
-                    view.shape[d],
-                    dims,
-                    pieces,
-                    fill,
-                )
+                    axes = self._axes_of(first.source, d, dims)
+                    atom = self._cut(sub, _at(dims, d, axes), fill)
+                    if atom is None:
+                        return None
+                    found.append(_Operand(sub, axes, atom))
+                pieces.append((k, first.first[d], first.at[d], first.size[d]))
+            return self._joined(found, d, view.shape[d], dims, pieces, fill)
         return None
 
     def _axes_of(self, source: Stored, d: int, dims: DimAxes) -> Axes:
@@ -127,29 +125,22 @@ class Assembler:
         return self.region.reshard(source.atom, source.dims, dims, self._type(source.shape))
 
     def _joined(
-        self,
-        atoms: list[Atom],
-        axes: list[Axes],
-        shapes: list[Ints],
-        d: int,
-        size: int,
-        dims: DimAxes,
-        pieces: Sequence[Any],
-        fill: Atom,
+        self, operands: list[_Operand], d: int, size: int, dims: DimAxes, pieces: Sequence[Piece], fill: Atom
     ) -> Atom:
-        """Pieces of values along dim `d`, which they have in layouts that differ from `dims` there alone."""
-        split = next((a for a in axes if a), ())
+        """Pieces of operands along dim `d`, whose layouts differ from `dims` there alone."""
+        split = next((o.axes for o in operands if o.axes), ())
         if not dims[d] and split:
-            for k, own in enumerate(axes):
+            for k, operand in enumerate(operands):
                 rows = sum(length for s, _, _, length in pieces if s == k)
-                if own and (own != split or 2 * rows > shapes[k][d]):  # most of it is needed everywhere
-                    have = _at(dims, d, own)
-                    atoms[k] = self.region.reshard(atoms[k], have, dims, self._type(shapes[k]))
-                    axes[k] = ()
-            split = next((a for a in axes if a), ())
+                n = operand.view.shape[d]
+                if operand.axes and (operand.axes != split or 2 * rows > n):  # most of it is needed everywhere
+                    have = _at(dims, d, operand.axes)
+                    operand.atom = self.region.reshard(operand.atom, have, dims, self._type(operand.view.shape))
+                    operand.axes = ()
+            split = next((o.axes for o in operands if o.axes), ())
         over = dims[d] or split
         if not over:
-            return self._joined_here(atoms, d, size, pieces, fill)
+            return self._joined_here([o.atom for o in operands], d, size, pieces, fill)
         width = size // ways(dims[d], self._sizes)
         params = {
             "sizes": self.region.sizes_of(over),
@@ -158,22 +149,21 @@ class Assembler:
             "start": 0,
             "width": width,
             "pieces": tuple(pieces),
-            "split": tuple(map(bool, axes)),
+            "split": tuple(bool(o.axes) for o in operands),
         }
-        moved = self._type(shapes[0])
-        return self.region.collective(halo_exchange, [*atoms, fill], over, moved, params, nothing=False)
+        atoms = [*(o.atom for o in operands), fill]
+        moved = self._type(operands[0].view.shape)
+        return self.region.collective(halo_exchange, atoms, over, moved, params, nothing=False)
 
-    def _joined_here(self, atoms: list[Atom], d: int, size: int, pieces: Sequence[Any], fill: Atom) -> Atom:
+    def _joined_here(self, atoms: list[Atom], d: int, size: int, pieces: Sequence[Piece], fill: Atom) -> Atom:
         """The same along a dim of which each device has all."""
         parts: list[Atom] = []
         place = 0
         emit = self.region.emit
         local = atoms[0].aval.shape
-        for k, first, at, length in [*pieces, (None, 0, size, 0)]:
+        for k, first, at, length in pieces:
             if at > place:
-                parts.append(self._filled(fill, _at(local, d, at - place), None))
-            if k is None:
-                break
+                parts.append(self._filled(fill, _at(local, d, at - place)))
             shape = atoms[k].aval.shape
             if length != shape[d]:
                 origin = (0,) * len(shape)
@@ -186,6 +176,8 @@ class Assembler:
             else:
                 parts.append(atoms[k])
             place = at + length
+        if place < size:
+            parts.append(self._filled(fill, _at(local, d, size - place)))
         return emit(concatenate_p, parts, {"dimension": d})[0] if len(parts) > 1 else parts[0]
 
     # -- one part over the other -----------------------------------------------------------------------------------------------
@@ -196,7 +188,7 @@ class Assembler:
         out: Atom | None = None
         for part in parts:
             if part.fills:
-                here: Atom = self._filled(part.source.atom, local, dims)
+                here: Atom = self._filled(part.source.atom, local)
             else:
                 alone = View(shape, tuple(_loosened([part], shape)), None)
                 made = self._cut(alone, dims, fill)
@@ -206,7 +198,7 @@ class Assembler:
                 out = here
                 continue
             if out is None:
-                out = self._filled(fill, local, dims)
+                out = self._filled(fill, local)
             out = self.region.emit(select_n_p, [self._inside(part, shape, dims), out, here], {})[0]
         assert out is not None
         return out
@@ -236,7 +228,7 @@ class Assembler:
         assert inside is not None and inside.aval.dtype == truth
         return inside
 
-    def _filled(self, value: Atom, shape: Ints, dims: DimAxes | None) -> Atom:
+    def _filled(self, value: Atom, shape: Ints) -> Atom:
         params = {"shape": shape, "broadcast_dimensions": (), "out_sharding": None}
         return self.region.emit(broadcast_in_dim_p, [value], params)[0]
 

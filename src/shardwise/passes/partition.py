@@ -277,8 +277,8 @@ class Region:
             inside = into_frames(view, tensor, frames)
             dims = framed_dims(natural_layout(inside, self.grid.axis_sizes), tensor, frames)
             outer, self.current = self.current, view.eqn or self.current
-            inputs.append(Var(aval))
-            self.define(inputs[-1], Assembler(self, aval).assemble(inside, dims, fill), dims)
+            inputs.append(inside_var := Var(aval))
+            self.define(inside_var, Assembler(self, aval).assemble(inside, dims, fill), dims)
             self.current = outer
         outputs = [Var(framed_type(t, tensor, frames)) for t, tensor in zip(out_types, rule.outputs, strict=True)]
         placed = [
