@@ -190,6 +190,13 @@ class Region:
             atom = self._step(atom, step, aval)
         return atom
 
+    def _moved(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
+        """A value that lies as `have` in layout `want`: moved there, or made there if it is one value everywhere."""
+        view = self.views.get(atom) if isinstance(atom, Var) else None
+        if view is not None and all(p.fills for p in view.parts):
+            return Assembler(self, atom.aval).assemble(view, want)
+        return self.reshard(local, have, want, atom.aval)
+
     def _relayout(self, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
         """`reshard` in one exchange between processes."""
         axes = layout_axes(have, want)
@@ -230,9 +237,11 @@ class Region:
             return False
         viewed = any(self._is_view(a) for a in eqn.inputs)
         operands = [self.view(a) for a in eqn.inputs]
-        if not viewed and not any(
-            moves_split_dims(of, operands, v.aval.shape) for of, v in zip(boxes, eqn.outputs, strict=True)
-        ):
+        moves = any(moves_split_dims(of, operands, v.aval.shape) for of, v in zip(boxes, eqn.outputs, strict=True))
+        if not viewed and not moves:
+            if not any(v.shape for v in operands):  # one value everywhere
+                for var, of in zip(eqn.outputs, boxes, strict=True):
+                    self.views[var] = compose(of, operands, var.aval.shape, eqn)
             return False
         for var, of in zip(eqn.outputs, boxes, strict=True):
             view = compose(of, operands, var.aval.shape, eqn)
@@ -317,8 +326,8 @@ class Region:
             return
         split: Split = split_of(eqn.op, in_types, out_types, ExactParams(params), in_dims + out_dims, self.sizes)
         atoms = [
-            a if have == want else self.reshard(a, have, want, aval)
-            for (a, have), want, aval in zip(local_ins, split.operands, in_types, strict=True)
+            a if have == want else self._moved(operand, a, have, want)
+            for operand, (a, have), want in zip(eqn.inputs, local_ins, split.operands, strict=True)
         ]
         for f in split.exchanged:
             atoms, params = self._exchange(eqn, split.rule, f, split.factors[f], atoms, params)
