@@ -41,6 +41,7 @@ def launch(
         "host_values.py",
         "mapped.py",
         "idle.py",
+        "halos.py",
     ],
 )
 def test_same_results(program, processes):

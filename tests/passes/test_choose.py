@@ -62,3 +62,14 @@ def test_decompose_deals_axes_major_first():
     rule = make_rule("(a b) -> a b", [(16,)], [(4, 4)], sizes={"a": 4, "b": 4})
     assert decompose(rule, rule.inputs[0], layout("(yx)"), MESH) == {0: ("y",), 1: ("x",)}
     assert decompose(rule, rule.inputs[0], layout("(xy)"), MESH) == {0: ("x",)}
+
+
+def test_values_that_pass_together_are_split_on_their_own():
+    """Two values of one barrier over the same axis, in different dims."""
+    assert (
+        split("a b, c d -> a b, c d", [(8, 8), (8, 64), (8, 8), (8, 64)], ["x-", "-x", "x-", "-x"]) == ["x-", "-x"] * 2
+    )
+    assert (
+        split("a b, c d -> a b, c d", [(8, 8), (8, 64), (8, 8), (8, 64)], ["xy", "y-", "x-", "--"]) == ["xy", "y-"] * 2
+    )
+    assert split("a b, c d -> a d", [(8, 8), (8, 64), (8, 64)], ["x-", "-x", "--"])[0] != "x-"  # one result holds both

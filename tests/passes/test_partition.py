@@ -12,6 +12,7 @@ from shardwise import lax
 from shardwise.ir import verify
 from shardwise.passes.grid import make_grid
 from shardwise.passes.partition import partition
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
 from tests.passes.layouts import layout, run_propagation
 
 GRID = make_grid(sw.devices(), [(("x", "y"), (2, 4))])
@@ -63,6 +64,44 @@ def test_a_window_over_a_split_dim_fetches_its_neighbours():
     local, _, transfers = parts(lambda a: lax.slice(a, (1, 0), (9, 8)), ["16,8 x-"], ["x-"])
     assert "halo_exchange" in names(local)
     assert all(t.kind != "all_gather" for t in transfers)
+
+
+def test_a_barrier_leaves_every_operand_where_it_lies():
+    wheres = ["x-", "-x", "(xy)-", "--", "yx"]
+    local, out_dims, transfers = parts(lambda *a: lax.optimization_barrier(a), [f"8,8 {w}" for w in wheres])
+    assert (names(local), transfers) == (["optimization_barrier"], ())
+    assert out_dims == tuple(map(layout, wheres))
+
+
+def transfers_of(f, *shapes_and_specs, like=None):
+    """The transfers of a compiled function of f32 arrays over the grid; its result lies as argument number `like`."""
+    mesh = Mesh(np.array(sw.devices()[:8]).reshape(2, 4), ("x", "y"))
+    args = [
+        sw.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, PartitionSpec(*spec)))
+        for shape, spec in shapes_and_specs
+    ]
+    wanted = None if like is None else args[like].sharding
+    return sw.jit(f, out_shardings=wanted).lower(*args).compile().runtime_executable().transfers
+
+
+def test_what_checkpoint_keeps_is_not_gathered():
+    """The residuals of a layer that lie over one axis, along different dims."""
+
+    def layer(x, w, v):
+        return lax.dot(lax.sin(lax.dot(x, w)), v)
+
+    kept = sw.checkpoint(layer, policy=sw.checkpoint_policies.dots_saveable)
+    gradients = sw.grad(lambda *a: kept(*a).sum(), argnums=(0, 1, 2))
+    found = transfers_of(gradients, ((8, 16), ("x",)), ((16, 32), ("x", "y")), ((32, 16), ("y", "x")))
+    assert found
+    assert not [t for t in found if t.cause == "optimization_barrier"]
+
+
+def test_one_value_everywhere_is_made_where_it_is_wanted():
+    """The zeros into which the gradient of a table is added are not gathered, though the table is split."""
+    gradient = sw.grad(lambda table, x: (table[x[:, 0].astype(np.int32)] * x).sum())
+    found = transfers_of(gradient, ((64, 8), (None, "y")), ((512, 8), ("y",)), like=0)
+    assert [t.kind for t in found if (t.cause, t.value) == ("scatter_add", "f32[64,8]")] == ["reduce_scatter"]
 
 
 @pytest.mark.parametrize("where", ["--", "x-", "-x", "xy", "yx", "(xy)-", "-(yx)"])

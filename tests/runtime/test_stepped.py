@@ -393,10 +393,15 @@ def test_exchange_gives_each_device_its_own():
     first, second = exchange(find_op("ppermute"), vectors(2), {"perm": ((0, 1),)})
     np.testing.assert_array_equal(first, np.zeros(4))
     np.testing.assert_array_equal(second, np.arange(4))
-    halo = {"dim": 0, "step": 4, "start": -1, "width": 6}
+    halo = {"dim": 0, "step": 4, "start": -1, "width": 6, "pieces": ((0, 0, 0, 8),), "split": (True,)}
     first, second = exchange(find_op("halo_exchange"), [(x, np.asarray(7)) for (x,) in vectors(2)], halo)
     np.testing.assert_array_equal(first, [7, 0, 1, 2, 3, 10])
     np.testing.assert_array_equal(second, [3, 10, 11, 12, 13, 7])
+    both = [(x, np.arange(4) + 100, np.asarray(7)) for (x,) in vectors(2)]  # the second source is whole on either
+    halo = {"dim": 0, "step": 4, "start": 0, "width": 4, "pieces": ((1, 3, 0, 1), (0, 2, 2, 6)), "split": (True, False)}
+    first, second = exchange(find_op("halo_exchange"), both, halo)
+    np.testing.assert_array_equal(first, [103, 7, 2, 3])
+    np.testing.assert_array_equal(second, [10, 11, 12, 13])
 
 
 def test_what_needs_no_exchange():

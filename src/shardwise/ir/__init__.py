@@ -3,6 +3,7 @@
 Comes in: op calls on arrays, tracers and literals (`bind`). Goes out: `Program`s, or executed results.
 """
 
+from shardwise.ir.boxes import Box as Box
 from shardwise.ir.collective import Absorbed as Absorbed
 from shardwise.ir.collective import Collective as Collective
 from shardwise.ir.keys import ExactParams as ExactParams

@@ -132,6 +132,8 @@ class Op:
                     may enter more than once.
     halo            ``(params, dim, in_types, out_local) -> Halo | None``: for a PERMUTE factor that stays split: which window of dim `dim`
                     of operand 0 each device needs for its part of the result, and the params of the op on that window.
+    boxes           ``(eqn) -> boxes of each result | None`` for ops that only move elements: their results are put together from these
+                    boxes of operands, later ones over earlier ones (see passes.views).
     partition       ``(ctx, eqn, ...)`` custom partitioning for ops whose local form is more than themselves
                     (see passes.partition).
     explicit        ``(in_types, out_types, params, rule) -> tuple[Spec, ...]`` the type-level sharding rule where it differs
@@ -205,6 +207,7 @@ class Op:
     place: Callable[..., Params] | None = None
     to_grid: Callable[..., Params] | None = None
     halo: Callable[..., Halo | None] | None = None
+    boxes: Callable[..., Any] | None = None
     partition: Callable[..., Any] | None = None
     explicit: Callable[..., Any] | None = None
     edges: Callable[..., Any] | None = None

@@ -50,23 +50,44 @@ def choose_factors(
     `windows` are PERMUTE factors that may stay split, with the size of the result's dim.
     """
     parts = [decompose(rule, t, d, sizes) if any(d) else {} for t, d in zip(rule.tensors, dims, strict=True)]
-    agreed = _agreement(rule, parts)
-    factors = agreed if agreed is not None else _by_weight(rule, parts, shapes, sizes)
+    factors: FactorAxes = {}
+    for group in _independent(rule):
+        tensors, own = [rule.tensors[t] for t in group], [parts[t] for t in group]
+        agreed = _agreement(tensors, own)
+        factors |= _by_weight(rule, own, [shapes[t] for t in group], sizes) if agreed is None else agreed
     split = {f for f, n in (windows or {}).items() if n % math.prod(sizes[a] for a in factors.get(f, ())) == 0}
     _move_off_whole_dims(rule, factors, sizes, split)
     _drop_inexpressible(rule, factors, sizes)
     return factors
 
 
-def _agreement(rule: Rule, parts: Sequence[FactorAxes]) -> FactorAxes | None:
-    """The split on which all tensors agree, if they do."""
+def _independent(rule: Rule) -> list[list[int]]:
+    """The tensors of an op in groups between which nothing is computed: an axis may split one factor of each group.
+
+    The values that pass through an `optimization_barrier` are such groups. Ops that reduce are one group.
+    """
+    everything = list(range(len(rule.tensors)))
+    if len(rule.outputs) < 2 or any(rule.kinds):
+        return [everything]
+    groups: list[tuple[set[int], list[int]]] = []  # factors, tensors
+    for t in everything:
+        factors = {f for dim in rule.tensors[t] for f in dim}
+        touched = [g for g in groups if g[0] & factors]
+        groups = [g for g in groups if not g[0] & factors]
+        joined = set().union(factors, *[g[0] for g in touched])
+        groups.append((joined, sorted([t, *[u for g in touched for u in g[1]]])))
+    return [tensors for _, tensors in groups]
+
+
+def _agreement(tensors: Sequence[TensorFactors], parts: Sequence[FactorAxes]) -> FactorAxes | None:
+    """The split on which these tensors agree, if they do."""
     factors: FactorAxes = {}
     for part in parts:
         factors.update(part)
     used = [a for axes in factors.values() for a in axes]
     if len(used) != len(set(used)):
         return None
-    for tensor, part in zip(rule.tensors, parts, strict=True):
+    for tensor, part in zip(tensors, parts, strict=True):
         for dim in tensor:
             for f in dim:
                 if part.get(f, ()) != factors.get(f, ()):

@@ -25,11 +25,17 @@ from shardwise.ops.devices.halo_exchange import halo_exchange
 from shardwise.ops.devices.ppermute import ppermute_op
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.ops.devices.relayout import layout_axes, relayout_op, route
+from shardwise.passes.assemble import Assembler, natural_layout
+from shardwise.passes.frames import framed_dims, framed_type, frames_of, into_frames, out_of_frames
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.reshard import Step, plan_reshard
 from shardwise.passes.split import Split, dim_of, local_params, local_results, local_type, shape_of, split_of
+from shardwise.passes.views import Stored, View, compose, moves_split_dims, view_of_source
 from shardwise.runtime.env import Env
-from shardwise.sharding.rule import Rule
+from shardwise.runtime.monoids import MONOIDS
+from shardwise.sharding.rule import Kind, Rule
+
+MAX_PARTS = 16  # of a view, from which on it is laid out at once
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,9 @@ class Region:
     manual: frozenset[str] = frozenset()  # grid axes that are manual here
     equations: list[Equation] = field(default_factory=list)
     values: dict[Var, tuple[Atom, DimAxes]] = field(default_factory=dict)
+    views: dict[Var, View] = field(
+        default_factory=dict
+    )  # values put together from others, laid out when somebody reads them
     transfers: list[Transfer] = field(default_factory=list)
     current: Equation | None = None
 
@@ -91,7 +100,26 @@ class Region:
         """The local atom of a global one, with its layout."""
         if isinstance(atom, Literal):
             return atom, ()
+        if atom not in self.values:
+            self._lay_out(atom)
         return self.values[atom]
+
+    def view(self, atom: Atom) -> View:
+        """The value in parts of values that are laid out."""
+        if isinstance(atom, Var) and atom in self.views:
+            return self.views[atom]
+        local, dims = self.read(atom)
+        return view_of_source(Stored(local, dims or ((),) * atom.aval.ndim, atom.aval.shape))
+
+    def _lay_out(self, var: Var) -> None:
+        """Put a view together: in the layout of its parts where that fits, then in the one that propagation chose."""
+        view = self.views[var]
+        outer, self.current = self.current, view.eqn
+        near = natural_layout(view, self.grid.axis_sizes)
+        atom = Assembler(self, var.aval).assemble(view, near)
+        placed = self._placement(var)
+        self.define(var, self.reshard(atom, near, placed, var.aval), placed)
+        self.current = outer
 
     def define(self, var: Var, atom: Atom, dims: DimAxes) -> None:
         """Say which local atom stands for a global variable."""
@@ -162,6 +190,13 @@ class Region:
             atom = self._step(atom, step, aval)
         return atom
 
+    def _moved(self, atom: Atom, local: Atom, have: DimAxes, want: DimAxes) -> Atom:
+        """A value that lies as `have` in layout `want`: moved there, or made there if it is one value everywhere."""
+        view = self.views.get(atom) if isinstance(atom, Var) else None
+        if view is not None and all(p.fills for p in view.parts):
+            return Assembler(self, atom.aval).assemble(view, want)
+        return self.reshard(local, have, want, atom.aval)
+
     def _relayout(self, atom: Atom, have: DimAxes, want: DimAxes, aval: ShapedArray) -> Atom:
         """`reshard` in one exchange between processes."""
         axes = layout_axes(have, want)
@@ -191,30 +226,108 @@ class Region:
             outer, self.current = self.current, eqn
             if eqn.op.partition is not None:
                 eqn.op.partition(self, eqn)
-            else:
+            elif not self._deferred(eqn):
                 self.generic(eqn)
             self.current = outer
+
+    def _deferred(self, eqn: Equation) -> bool:
+        """Note what an op only moves along split dims as a view of its operands, if it does; it is laid out when it is read."""
+        boxes = eqn.op.boxes(eqn) if eqn.op.boxes is not None else None
+        if boxes is None:
+            return False
+        viewed = any(self._is_view(a) for a in eqn.inputs)
+        operands = [self.view(a) for a in eqn.inputs]
+        moves = any(moves_split_dims(of, operands, v.aval.shape) for of, v in zip(boxes, eqn.outputs, strict=True))
+        if not viewed and not moves:
+            if not any(v.shape for v in operands):  # one value everywhere
+                for var, of in zip(eqn.outputs, boxes, strict=True):
+                    self.views[var] = compose(of, operands, var.aval.shape, eqn)
+            return False
+        for var, of in zip(eqn.outputs, boxes, strict=True):
+            view = compose(of, operands, var.aval.shape, eqn)
+            self.views[var] = view
+            if len(view.parts) > MAX_PARTS or (len(of) > 1 and self._divides(view)):
+                self._lay_out(var)
+                del self.views[var]
+        return True
+
+    def _divides(self, view: View) -> bool:
+        """Whether a view can be laid out as its parts are."""
+        near = natural_layout(view, self.grid.axis_sizes)
+        return all(near[d] == view.axes(d) for d in view.moved())
 
     def output(self, atom: Atom, dims: DimAxes) -> Atom:
         """A program output in the layout the caller wants."""
         local, have = self.read(atom)
         return self.reshard(local, have, dims, atom.aval)
 
+    def _is_view(self, atom: Atom) -> bool:
+        return isinstance(atom, Var) and atom in self.views and atom not in self.values
+
+    def _framed(self, eqn: Equation) -> bool:
+        """Compute with operands that no layout fits in the frames in which they stand, if there are such and the op can."""
+        if not any(self._is_view(a) for a in eqn.inputs):
+            return False
+        op, out_types = eqn.op, tuple([v.aval for v in eqn.outputs])
+        rule = op.sharding_rule(tuple([a.aval for a in eqn.inputs]), out_types, eqn.params)
+        views = [self.view(a) for a in eqn.inputs]
+        frames = frames_of(eqn, rule, views, self.grid.axis_sizes)
+        if not frames:
+            return False
+        inputs: list[Atom] = []
+        for atom, view, tensor in zip(eqn.inputs, views, rule.inputs, strict=True):
+            aval = framed_type(atom.aval, tensor, frames)
+            if aval is atom.aval:
+                inputs.append(atom)
+                continue
+            sums = any(rule.kinds[f] is Kind.REDUCE for fs in tensor for f in fs if f in frames)
+            kind = op.reduction_of(eqn.params) if len(eqn.inputs) == 1 else "sum"
+            fill = literal(MONOIDS[kind].identity(aval.dtype), aval.dtype) if sums else None
+            inside = into_frames(view, tensor, frames)
+            dims = framed_dims(natural_layout(inside, self.grid.axis_sizes), tensor, frames)
+            outer, self.current = self.current, view.eqn or self.current
+            inputs.append(inside_var := Var(aval))
+            self.define(inside_var, Assembler(self, aval).assemble(inside, dims, fill), dims)
+            self.current = outer
+        outputs = [Var(framed_type(t, tensor, frames)) for t, tensor in zip(out_types, rule.outputs, strict=True)]
+        placed = [
+            framed_dims(self._placement(v), tensor, frames) for v, tensor in zip(eqn.outputs, rule.outputs, strict=True)
+        ]
+        params = eqn.params
+        if op.localize is not None:
+            params = dict(op.localize(params, tuple([a.aval for a in inputs]), tuple([v.aval for v in outputs])))
+        self._split(Equation(op, tuple(inputs), tuple(outputs), params, eqn.source), tuple(placed))
+        for var, out, tensor in zip(eqn.outputs, outputs, rule.outputs, strict=True):
+            atom, dims = self.values[out]
+            if out.aval.shape == var.aval.shape:
+                self.define(var, atom, dims)
+            else:
+                self.views[var] = out_of_frames(Stored(atom, dims, out.aval.shape), var.aval, tensor, frames, eqn)
+        return True
+
+    def _placement(self, var: Var) -> DimAxes:
+        """The layout that propagation chose for a value."""
+        return self.placements.get(var, ((),) * var.aval.ndim)
+
     def generic(self, eqn: Equation) -> None:
         """Choose a split for each factor of the op's sharding rule, move the operands there, compute, reduce."""
+        if not self._framed(eqn):
+            self._split(eqn, tuple([self._placement(v) for v in eqn.outputs]))
+
+    def _split(self, eqn: Equation, out_dims: tuple[DimAxes, ...]) -> None:
+        """`generic` with results in these layouts."""
         in_types = tuple([a.aval for a in eqn.inputs])
         out_types = tuple([v.aval for v in eqn.outputs])
         local_ins = [self.read(a) for a in eqn.inputs]
         in_dims = tuple([dims for _, dims in local_ins])
-        out_dims = tuple([self.placements.get(v, ((),) * v.aval.ndim) for v in eqn.outputs])
         params = dict(eqn.params)
         if not any(map(any, in_dims)) and not any(map(any, out_dims)):
             self._local(eqn, [a for a, _ in local_ins], in_dims, out_dims, params)
             return
         split: Split = split_of(eqn.op, in_types, out_types, ExactParams(params), in_dims + out_dims, self.sizes)
         atoms = [
-            a if have == want else self.reshard(a, have, want, aval)
-            for (a, have), want, aval in zip(local_ins, split.operands, in_types, strict=True)
+            a if have == want else self._moved(operand, a, have, want)
+            for operand, (a, have), want in zip(eqn.inputs, local_ins, split.operands, strict=True)
         ]
         for f in split.exchanged:
             atoms, params = self._exchange(eqn, split.rule, f, split.factors[f], atoms, params)
@@ -239,6 +352,7 @@ class Region:
         assert halo is not None
         fill = atoms[halo.fill_operand] if halo.fill_operand is not None else literal(halo.fill, aval.dtype)
         window = {"sizes": self.sizes_of(axes), "dim": d, "step": halo.step, "start": halo.start, "width": halo.width}
+        window |= {"pieces": ((0, 0, 0, aval.shape[d]),), "split": (True,)}
         out = self.collective(halo_exchange, [atoms[0], fill], axes, aval, window, nothing=False)
         return [out, *atoms[1:]], dict(halo.params)
 

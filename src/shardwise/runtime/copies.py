@@ -78,14 +78,16 @@ def taken(x: Ndarray, positions: Ndarray, axis: int) -> Ndarray:
     return out.reshape(shape)
 
 
-def joined(xs: Sequence[Ndarray], axis: int) -> Ndarray:
-    """``np.concatenate(xs, axis)`` of arrays of one dtype, in the order that the dims of the first have in memory."""
+def joined(xs: Sequence[Ndarray], axis: int, like: Ndarray | None = None) -> Ndarray:
+    """``np.concatenate(xs, axis)`` of arrays of one dtype, in the order that the dims of the first, or of `like`, have in memory."""
     first, size = xs[0], sum(x.shape[axis] for x in xs)
+    if like is None:
+        like = first
     shape = (*first.shape[:axis], size, *first.shape[axis + 1 :])
     nbytes = prod(shape) * first.itemsize
     if nbytes < costs.POOLED_FROM or first.dtype.hasobject:
         return np.concatenate(xs, axis)
-    order = sorted(range(first.ndim), key=lambda d: (-abs(first.strides[d]), d))
+    order = sorted(range(like.ndim), key=lambda d: (-abs(like.strides[d]), d))
     out = pool.empty([shape[d] for d in order], first.dtype).transpose(np.argsort(order))
     threads = thread_count() if nbytes >= costs.COPY_SHARED else 1
     start = 0

@@ -1,12 +1,18 @@
-"""`halo_exchange`: each device gets a window of a split dim that reaches into its neighbours' parts; the partitioner inserts it.
+"""`halo_exchange`: each device gets a window of a dim that is put together from pieces of split operands; the partitioner inserts it.
 
-Over processes each sends its neighbours what their windows need, and nothing else.
+The dim exists nowhere as a whole. Its positions hold pieces of the sources, and between them the fill value:
+
+    roll by one:        pieces (x[n-1:], x[:n-1])       device i's window: its own rows but the last, behind its neighbour's last one
+    slices, pads:       one piece, windows that reach beyond it
+    concatenate:        a piece of each operand
+
+Over processes each sends the others the positions that their windows need, and nothing else.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,8 +21,8 @@ from shardwise.base.caches import recent
 from shardwise.ir import Collective, ShapedArray
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.declare import define_collective
-from shardwise.ops.devices.each import Operands, first_operands
-from shardwise.ops.devices.fronts import joined, unjoined
+from shardwise.ops.devices.each import Operands
+from shardwise.ops.devices.fronts import invariant, joined, unjoined
 from shardwise.ops.devices.lines import (
     Kernel,
     Line,
@@ -30,61 +36,94 @@ from shardwise.ops.devices.lines import (
     tag_of,
 )
 from shardwise.ops.devices.rules import moved_dim_rule
+from shardwise.runtime import copies
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.processes.comm import the_world
 
+Piece = tuple[int, int, int, int]  # source, first position of it, place in the dim, length
+Pieces = tuple[Piece, ...]  # in order, without overlap
+Run = tuple[int | None, int, int]  # source (None: the fill value), first position of it, length
+
 
 def _type(
-    x: ShapedArray,
-    fill: ShapedArray,
-    *,
+    *operands: ShapedArray,
     axes: tuple[str, ...],
     sizes: tuple[int, ...],
     dim: int,
     step: int,
     start: int,
     width: int,
+    pieces: Pieces,
+    split: tuple[bool, ...],
 ) -> ShapedArray:
+    """The last operand is the fill value. Sources that are not `split` are whole on each device."""
+    x = operands[0]
+    varying = frozenset[str]().union(*[t.vma for t in operands])
+    own = frozenset[str]().union(*[t.vma for t, parts in zip(operands, (*split, False), strict=True) if not parts])
+    if step:
+        varying |= set(axes)
+    else:  # every device gets the same window
+        varying = (varying - set(axes)) | own
     shape = (*x.shape[:dim], width, *x.shape[dim + 1 :])
-    return ShapedArray(shape, x.dtype, x.weak_type, vma=x.vma | fill.vma | set(axes))
+    return ShapedArray(shape, x.dtype, x.weak_type, vma=varying)
+
+
+def _covered(pieces: Pieces, low: int, high: int) -> Iterator[Run]:
+    """Positions [low, high) of the dim as runs."""
+    at = low
+    for source, first, place, length in pieces:
+        begin, end = max(place, at), min(place + length, high)
+        if begin < end:
+            if begin > at:
+                yield None, 0, begin - at
+            yield source, first + begin - place, end - begin
+            at = end
+    if at < high:
+        yield None, 0, high - at
 
 
 def _kernel(
     env: Env,
-    x: Ndarray,
-    fill: Ndarray,
-    *,
+    *operands: Ndarray,
     axes: tuple[str, ...],
     sizes: tuple[int, ...],
     dim: int,
     step: int,
     start: int,
     width: int,
+    pieces: Pieces,
+    split: tuple[bool, ...],
 ) -> Ndarray:
-    """Device i gets positions ``[step * i + start, step * i + start + width)`` of the dim that `axes` split.
+    """Device i gets positions ``[step * i + start, step * i + start + width)`` of the dim.
 
-    A strided view of the joined dim where all windows lie inside of it.
+    A strided view of a source where all windows lie inside of one piece.
     """
-    front, n, dims = joined(env, x, axes)
+    *sources, fill = operands
+    wholes = []
+    for x, parts in zip(sources, split, strict=True):
+        if parts:
+            front, n, dims = joined(env, x, axes)
+            at = env.lead - len(dims) + dim
+            whole = np.moveaxis(front, 0, at)
+            wholes.append(whole.reshape(*whole.shape[:at], n * whole.shape[at + 1], *whole.shape[at + 2 :]))
+        else:
+            wholes.append(_alike(env, x, axes))
+    n, dims = math.prod(sizes), tuple(env.dim(a) for a in axes)
     at = env.lead - len(dims) + dim
-    whole = np.moveaxis(front, 0, at)
-    whole = whole.reshape(*whole.shape[:at], n * whole.shape[at + 1], *whole.shape[at + 2 :])
-    size = whole.shape[at]
-    low = max(0, -min(start, step * (n - 1) + start))
-    high = max(0, max(start, step * (n - 1) + start) + width - size)
-    if low or high:
-        shape = (*whole.shape[:at], low + size + high, *whole.shape[at + 1 :])
-        lead = [n for d, n in enumerate(fill.shape) if d not in dims]
-        value = fill.reshape(lead + [1] * (whole.ndim - len(lead)))
-        padded = np.empty(np.broadcast_shapes(shape, value.shape), whole.dtype)
-        padded[...] = value
-        padded[(slice(None),) * at + (slice(low, low + size),)] = whole
-        whole = padded
-    first = start + low
+    low, high = start + min(0, step * (n - 1)), start + max(0, step * (n - 1)) + width
+    runs = list(_covered(pieces, low, high))
+    parts = [wholes[s][(slice(None),) * at + (slice(first, first + m),)] for s, first, m in runs if s is not None]
+    if len(runs) == 1 and parts:
+        (whole,) = parts
+    else:
+        whole = _put_together(runs, parts, wholes[0], _alike(env, fill, axes), at)
+    if not step:
+        return invariant(whole, dims)
+    first = (slice(None),) * at + (slice(start - low, None),)
     view = np.lib.stride_tricks.as_strided(
-        whole[(slice(None),) * at + (slice(first, None),)],
+        whole[first],
         (n, *whole.shape[:at], width, *whole.shape[at + 1 :]),
         (step * whole.strides[at], *whole.strides),
         writeable=False,
@@ -92,29 +131,50 @@ def _kernel(
     return unjoined(env, view, axes, dims)
 
 
+def _alike(env: Env, x: Ndarray, axes: tuple[str, ...]) -> Ndarray:
+    """A block that is the same on all devices along `axes`, without their dims."""
+    dims = tuple(env.dim(a) for a in axes)
+    return x.reshape([m for d, m in enumerate(x.shape) if d not in dims])
+
+
+def _put_together(runs: list[Run], parts: list[Ndarray], like: Ndarray, fill: Ndarray, at: int) -> Ndarray:
+    loops = np.broadcast_shapes(*[p.shape[: fill.ndim] for p in parts], fill.shape)
+    rest = like.shape[fill.ndim :]
+    core = at - fill.ndim
+    value = fill.reshape(fill.shape + (1,) * len(rest))
+    found, pieces = iter(parts), []
+    for source, _, length in runs:
+        part = value if source is None else next(found)
+        pieces.append(np.broadcast_to(part, (*loops, *rest[:core], length, *rest[core + 1 :])))
+    return copies.joined(pieces, at, like=like)
+
+
 # -- over processes --------------------------------------------------------------------------------------------------------
 
 
 class Windows:
-    """Who needs what of a dim of n parts of `local` positions, part i being in need of `width` of them from step * i + start.
+    """Who sends which positions of one split source, of which each device has `local`, and how a window is made of them.
 
-    `own` are this process's positions and `needed` those that it wants, ascending. `sends` and `takes` hold positions per other
-    process, takes with the place of the message among those that the other one sends; `counts` are the lengths of all messages
-    and `fan` is how many a process sends at most. `table` says for each own part and place of its window where in `needed` it
-    lies, or -1 beyond the ends.
+    `sends` and `takes` hold positions per other process, takes with the place of the message among those that the other one sends;
+    `counts` are the lengths of all messages and `fan` is how many a process sends at most.
     """
 
-    __slots__ = ("counts", "fan", "needed", "own", "sends", "table", "takes")
+    __slots__ = ("_local", "_mine", "counts", "fan", "own", "sends", "takes")
 
-    def __init__(self, line: Line, local: int, step: int, start: int, width: int) -> None:
-        size = line.n * local
+    def __init__(self, line: Line, local: int, source: int, step: int, start: int, width: int, pieces: Pieces) -> None:
         owned = [_positions(member, local) for member in line.members]
         wanted = []
         for member in line.members:
-            at = (step * member[:, None] + start + np.arange(width)).ravel()
-            wanted.append(np.unique(at[(at >= 0) & (at < size)]))
+            found = [np.zeros(0, np.int64)]
+            for s, first, place, length in pieces:
+                if s == source:
+                    at = (step * member[:, None] + start + np.arange(width)).ravel() - place
+                    found.append(at[(at >= 0) & (at < length)] + first)
+            wanted.append(np.unique(np.concatenate(found)))
         me = line.me
-        self.own, self.needed = owned[me], wanted[me]
+        self.own = owned[me]
+        self._local = local
+        self._mine = {int(q): i for i, q in enumerate(line.mine)}
         messages: dict[int, list[tuple[int, np.ndarray]]] = {}
         for k, held in enumerate(owned):
             shared = [(to, np.intersect1d(held, needed)) for to, needed in enumerate(wanted) if to != k]
@@ -123,9 +183,19 @@ class Windows:
         self.takes = [(k, i, at) for k, sent in messages.items() for i, (to, at) in enumerate(sent) if to == me]
         self.fan = max(map(len, messages.values()))
         self.counts = sorted({at.size for sent in messages.values() for _, at in sent})
-        at = step * line.mine[:, None] + start + np.arange(width)
-        found = np.searchsorted(self.needed, at)
-        self.table = np.where((at >= 0) & (at < size), found, -1)
+
+    def pieces_of(self, first: int, length: int) -> Iterator[tuple[int, int | None, int, int]]:
+        """Positions [first, first + length) by where they are: (offset, take or None for own rows, row there, rows)."""
+        done = 0
+        while done < length:
+            device, inside = divmod(first + done, self._local)
+            count = min(length - done, self._local - inside)
+            if device in self._mine:
+                yield done, None, self._mine[device] * self._local + inside, count
+            else:
+                take = next(j for j, (_, _, at) in enumerate(self.takes) if (at == first + done).any())
+                yield done, take, int(np.searchsorted(self.takes[take][2], first + done)), count
+            done += count
 
 
 def _positions(member: np.ndarray, local: int) -> np.ndarray:
@@ -133,56 +203,88 @@ def _positions(member: np.ndarray, local: int) -> np.ndarray:
 
 
 @recent(1024)
-def _windows(env: Env, axes: tuple[str, ...], local: int, step: int, start: int, width: int) -> Windows:
-    return Windows(line_of(env, axes), local, step, start, width)
+def _windows(
+    env: Env, axes: tuple[str, ...], local: int, source: int, step: int, start: int, width: int, pieces: Pieces
+) -> Windows:
+    return Windows(line_of(env, axes), local, source, step, start, width, pieces)
 
 
 def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kernel:
-    """The rims travel, and each device's window is put together here."""
-    axes, dim = params["axes"], params["dim"]
+    """The rows at the rims travel, and each device's window is put together here."""
+    axes, dim, step, start, width = (params[k] for k in ("axes", "dim", "step", "start", "width"))
+    pieces, split = params["pieces"], params["split"]
     line = line_of(env, axes)
     if not line.crosses:
         return lambda *blocks: _kernel(env, *blocks, **params)
-    aval = in_types[0]
-    local = aval.shape[dim]
-    rims = _windows(env, axes, local, params["step"], params["start"], params["width"])
+    own_parts = line.mine if step else line.mine[:1]
     at = 1 + env.lead - len(axes) + dim  # of the dim, where the parts stand in front
-    settled, tag = settling(env, aval, axes), tag_of("halo_exchange", env, in_types, params)
-    here = np.flatnonzero(np.isin(rims.needed, rims.own))
-    keeps = as_slice(np.searchsorted(rims.own, rims.needed[here]))
-    kept = as_slice(here)
-    sends = [(k, as_slice(np.searchsorted(rims.own, where))) for k, where in rims.sends]
-    takes = [(k, place, as_slice(np.searchsorted(rims.needed, where)), where.size) for k, place, where in rims.takes]
-    table = rims.table
-    beyond = [(j, np.flatnonzero(row < 0)) for j, row in enumerate(table) if (row < 0).any()]
+    settled = [settling(env, t, axes) for t in in_types]
+    rims = [
+        _windows(env, axes, t.shape[dim], s, step, start, width, pieces) if parts else None
+        for s, (t, parts) in enumerate(zip(in_types, split, strict=False))
+    ]
+    exchanges = [_Exchange(rim, tag_of(f"halo_exchange {s}", env, in_types, params)) if rim and rim.fan else None
+                 for s, rim in enumerate(rims)]  # fmt: skip
+    writes: list[tuple[int, int, int, int | None, int | None, int]] = []  # part, place, rows, source, take, first row
+    for j, part in enumerate(own_parts):
+        place, begin = 0, step * int(part) + start
+        for source, first, length in _covered(pieces, begin, begin + width):
+            rim = None if source is None else rims[source]
+            if source is None or rim is None:
+                writes.append((j, place, length, source, None, first))
+            else:
+                found = rim.pieces_of(first, length)
+                writes += [(j, place + done, count, source, take, row) for done, take, row, count in found]
+            place += length
 
-    def run(x: Ndarray, fill: Ndarray) -> Ndarray:
-        front, dims = front_of(env, settled(x), axes)
-        moved = np.moveaxis(np.moveaxis(front, at, 0), 1, 0)  # (part, position in it, loops..., rest)
-        rest = moved.shape[2:]
-        dense = moved.reshape(len(rims.own), *rest)
-        every = pool.empty((len(rims.needed), *rest), front.dtype)
-        every[kept] = dense[keeps]
-        got = [
-            (k, place, every[to] if isinstance(to, slice) else pool.empty((count, *rest), front.dtype))
-            for k, place, to, count in takes
-        ]
-        shapes = [(count, *rest) for count in rims.counts]
-        sent: list[tuple[int, Ndarray]] = [(k, dense[of]) for k, of in sends]
-        the_world().link(line.ranks).swap(sent, got, rims.fan, shapes, front.itemsize, tag)
-        for (_, _, to, _), (_, _, part) in zip(takes, got, strict=True):
-            if not isinstance(to, slice):
-                every[to] = part
-        out = every[np.maximum(table, 0)] if len(every) else np.empty((*table.shape, *rest), front.dtype)
-        if beyond:
-            filling, _ = front_of(env, fill, axes)
-            for j, places in beyond:
+    def run(*blocks: Ndarray) -> Ndarray:
+        rows, loops = [], []
+        for s, x in enumerate(blocks[:-1]):
+            front, _ = front_of(env, settled[s](x), axes)
+            moved = np.moveaxis(np.moveaxis(front, at, 0), 1, 0)  # (part, position in it, loops..., rest)
+            rows.append(moved.reshape(-1, *moved.shape[2:]) if split[s] else moved)
+            loops.append(moved.shape[2:])
+        filling, dims = front_of(env, settled[-1](blocks[-1]), axes)
+        rest = loops[0][filling.ndim - 1 :]
+        lead = np.broadcast_shapes(filling.shape[1:], *[m[: filling.ndim - 1] for m in loops])
+        received = [e.run(line, of) if e is not None else [] for e, of in zip(exchanges, rows, strict=True)]
+        out = pool.empty((len(own_parts), width, *lead, *rest), blocks[0].dtype)
+        for j, place, count, source, take, row in writes:
+            into = out[j, place : place + count]
+            if source is None:
                 value: Any = filling[j]
-                out[j, places] = value.reshape(value.shape + (1,) * (len(rest) - value.ndim))
-        return back_from(env, np.moveaxis(np.moveaxis(out, 0, 1), 0, at), axes, dims)
+                into[...] = value.reshape(value.shape + (1,) * len(rest))
+            elif take is not None:
+                into[...] = received[source][take][row : row + count]
+            elif split[source]:
+                into[...] = rows[source][row : row + count]
+            else:
+                into[...] = rows[source][j, row : row + count]
+        front = np.moveaxis(np.moveaxis(out, 0, 1), 0, at)
+        return back_from(env, front, axes, dims) if step else invariant(front[0], dims)
 
-    unit = block_bytes(env, aval, axes) // max(local, 1)
-    return sending(run, unit * sum(where.size for _, where in rims.sends), line.ranks)
+    sent = 0
+    for t, rim in zip(in_types, rims, strict=False):
+        if rim is not None:
+            sent += block_bytes(env, t, axes) // max(t.shape[dim], 1) * sum(where.size for _, where in rim.sends)
+    return sending(run, sent, line.ranks)
+
+
+class _Exchange:
+    """The messages of one source."""
+
+    def __init__(self, rims: Windows, tag: int) -> None:
+        self._rims, self._tag = rims, tag
+        self._sends = [(k, as_slice(np.searchsorted(rims.own, at))) for k, at in rims.sends]
+
+    def run(self, line: Line, rows: Ndarray) -> list[Ndarray]:
+        """The rows of each take."""
+        rims, rest = self._rims, rows.shape[1:]
+        got = [(k, place, pool.empty((at.size, *rest), rows.dtype)) for k, place, at in rims.takes]
+        sent: list[tuple[int, Ndarray]] = [(k, rows[of]) for k, of in self._sends]
+        shapes = [(count, *rest) for count in rims.counts]
+        the_world().link(line.ranks).swap(sent, got, rims.fan, shapes, rows.itemsize, self._tag)
+        return [rows for _, _, rows in got]
 
 
 # -- as others see it ------------------------------------------------------------------------------------------------------
@@ -190,35 +292,51 @@ def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Kern
 
 def _sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
     """What the device gets that holds least of its window itself."""
-    aval = in_types[0]
-    n, local = math.prod(sizes.get(a, 1) for a in params["axes"]), aval.shape[params["dim"]]
-    most = 0
-    for i in range(n):
-        start = params["step"] * i + params["start"]
-        low, high = max(start, 0), min(start + params["width"], n * local)
-        own = max(0, min(high, (i + 1) * local) - max(low, i * local))
-        most = max(most, max(0, high - low) - own)
-    return most * aval.nbytes // max(local, 1)
+    dim, n = params["dim"], math.prod(sizes.get(a, 1) for a in params["axes"])
+    device = np.arange(n)
+    begin = params["step"] * device + params["start"]
+    got = np.zeros(n, np.int64)
+    for source, first, place, length in params["pieces"]:
+        if not params["split"][source]:
+            continue
+        aval = in_types[source]
+        local = aval.shape[dim]
+        low = np.maximum(begin, place) - place + first
+        high = np.minimum(begin + params["width"], place + length) - place + first
+        own = np.minimum(high, (device + 1) * local) - np.maximum(low, device * local)
+        got += (np.maximum(high - low, 0) - np.maximum(own, 0)) * (aval.nbytes // max(local, 1))
+    return int(got.max())
 
 
 def _exchange(operands: Operands, params: Params) -> list[Ndarray]:
     dim, step, start, width = params["dim"], params["step"], params["start"], params["width"]
-    whole = np.moveaxis(np.concatenate(first_operands(operands), dim), dim, 0)
     results = []
-    for i, (_, fill) in enumerate(operands):
-        window = np.empty((width, *whole.shape[1:]), whole.dtype)
-        for k in range(width):
-            at = step * i + start + k
-            window[k] = whole[at] if 0 <= at < len(whole) else fill
+    for i, (*sources, fill) in enumerate(operands):
+        shape = list(sources[0].shape)
+        shape[dim] = width
+        window = np.moveaxis(np.empty(shape, sources[0].dtype), dim, 0)
+        window[...] = fill
+        for source, first, place, length in params["pieces"]:
+            parts = [values[source] for values in operands] if params["split"][source] else [sources[source]]
+            whole = np.moveaxis(np.concatenate(parts, dim), dim, 0)
+            for k in range(width):
+                at = step * i + start + k - place
+                if 0 <= at < length:
+                    window[k] = whole[first + at]
         results.append(np.moveaxis(window, 0, dim))
     return results
+
+
+def _keeps_dim(in_types: Types, out_types: Types, params: Params) -> Any:
+    rule = moved_dim_rule(lambda p: (p["dim"],))(in_types[:1], out_types, params)
+    return type(rule)((*rule.inputs * (len(in_types) - 1), ()), rule.outputs, rule.sizes, rule.kinds)
 
 
 halo_exchange = define_collective(
     "halo_exchange",
     type_rule=_type,
     kernel=_kernel,
-    rule=moved_dim_rule(lambda p: (p["dim"],)),
+    rule=_keeps_dim,
     across=_across,
     collective=Collective("permute", sent_of=_sent, moves=True, exchange=_exchange, told=("dim",)),
 )

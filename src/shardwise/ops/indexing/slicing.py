@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.caches import recent
-from shardwise.ir import Array, Equation, Literal, ShapedArray, SmallForm, bind, define_op, literal
+from shardwise.ir import Array, Box, Equation, Literal, ShapedArray, SmallForm, bind, define_op, literal
 from shardwise.ir.explicit import check_divisible, type_error
 from shardwise.ir.indexed import Indexed
 from shardwise.ir.key_uses import HANDS_ON, KeyUses
@@ -138,21 +138,31 @@ def _slice_transpose(
     return [whole, *[None] * len(starts)]
 
 
+def _known_starts(
+    starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int], wrap: Sequence[bool]
+) -> tuple[int, ...] | None:
+    """Where a window begins, if all starts are literals."""
+    if not all(isinstance(s, Literal) for s in starts):
+        return None
+    given = zip(starts, shape, sizes, wrap, strict=True)
+    return tuple(clamped(int(s.value), n, n - size, wraps) for s, n, size, wraps in given)
+
+
 def _static_slice(eqn: Equation) -> Equation | None:
     """With starts that are known it is a slice, whose split dims stay split."""
     operand, *starts = eqn.inputs
-    if not all(isinstance(s, Literal) for s in starts) or operand.aval.mesh is not None:
+    if operand.aval.mesh is not None:
         return None
-    at, sizes = [], eqn.params["slice_sizes"]
-    for s, n, size, wrap in zip(starts, operand.aval.shape, sizes, eqn.params["wrap"], strict=True):
-        i = int(s.value)  # type: ignore[union-attr]
-        at.append(min(max(i + n if i < 0 and wrap else i, 0), n - size))
+    sizes = eqn.params["slice_sizes"]
+    at = _known_starts(starts, operand.aval.shape, sizes, eqn.params["wrap"])
+    if at is None:
+        return None
     limits = tuple(i + size for i, size in zip(at, sizes, strict=True))
     return Equation(
         slice_p,
         (operand,),
         eqn.outputs,
-        {"start_indices": tuple(at), "limit_indices": limits, "strides": None},
+        {"start_indices": at, "limit_indices": limits, "strides": None},
         eqn.source,
     )
 
@@ -375,6 +385,16 @@ def _update_specs(ins: Types, outs: Types, params: Params, rule: Rule) -> tuple[
     return (operand.spec,) * len(outs)
 
 
+def _update_boxes(eqn: Equation) -> tuple[tuple[Box, Box]] | None:
+    operand, update, *starts = eqn.inputs
+    shape, size = operand.aval.shape, update.aval.shape
+    at = _known_starts(starts, shape, size, eqn.params["wrap"])
+    if at is None:
+        return None
+    origin = (0,) * len(shape)
+    return ((Box(0, origin, origin, shape), Box(1, origin, at, size)),)
+
+
 def _update_transpose(
     ct: Any, operand: Any, update: Any, *starts: Any, wrap: tuple[bool, ...], operand_axes: DimAxes | None
 ) -> list[Any]:
@@ -404,6 +424,7 @@ dynamic_update_slice_p = define_op(
     rule=_update_rule,
     place=_update_place,
     explicit=_update_specs,
+    boxes=_update_boxes,
     keys=KeyUses({1: True}, forwards={0: 0}),
     indexed=_update_indexed,
     small=SmallForm(later("shardwise.runtime.small.moves", "dynamic_update"), _starts_fit, mapped=True),

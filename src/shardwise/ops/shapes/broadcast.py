@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base import config
-from shardwise.ir import Array, Equation, ShapedArray, Shown, bind, define_op
+from shardwise.ir import Array, Box, Equation, ShapedArray, Shown, bind, define_op
 from shardwise.ir.explicit import type_error
 from shardwise.ir.key_uses import HANDS_ON
 from shardwise.ir.op import Params, Types
@@ -116,6 +116,11 @@ def _broadcast_localize(params: Params, in_types: Types, out_types: Types) -> Pa
     return {**params, "shape": out_types[0].shape, "out_sharding": None}
 
 
+def _broadcast_boxes(eqn: Equation) -> tuple[tuple[Box]] | None:
+    shape = eqn.outputs[0].aval.shape
+    return None if eqn.inputs[0].aval.ndim else ((Box(0, (), (0,) * len(shape), shape),),)
+
+
 def _broadcast_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
     out_sharding = params.get("out_sharding")
     if out_sharding is not None:
@@ -155,6 +160,7 @@ broadcast_in_dim_p = define_op(
     view=True,
     additive=True,
     localize=_broadcast_localize,
+    boxes=_broadcast_boxes,
     explicit=_broadcast_explicit,
     jvp="linear",
     transpose=_broadcast_transpose,

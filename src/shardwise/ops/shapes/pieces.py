@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Equation, Halo, ShapedArray, Shown, SmallForm, bind, define_op
+from shardwise.ir import Array, Box, Equation, Halo, ShapedArray, Shown, SmallForm, bind, define_op
 from shardwise.ir.explicit import type_error, varying_specs
 from shardwise.ir.key_uses import HANDS_ON, KeyUses, UsesOf
 from shardwise.ir.op import Params, Types
@@ -26,6 +26,7 @@ from shardwise.sharding.rule import Kind, Rule
 __all__ = ["concatenate", "pad", "slice", "slice_in_dim", "split", "stack", "unstack"]
 
 Ints = tuple[int, ...]
+Boxes = tuple[tuple[Box, ...], ...]  # of each result
 _operand = operand  # functions below have a parameter of that name
 _slice = slice  # the builtin, before `lax.slice` takes the name
 
@@ -85,6 +86,14 @@ def _slice_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Ha
     return Halo(step * out_local, params["start_indices"][dim], width, {**params, **local})
 
 
+def _slice_boxes(eqn: Equation) -> Boxes | None:
+    start, limit, strides = (eqn.params[k] for k in ("start_indices", "limit_indices", "strides"))
+    if strides is not None and any(s != 1 for s in strides):
+        return None
+    size = tuple(b - a for a, b in zip(start, limit, strict=True))
+    return ((Box(0, start, (0,) * len(size), size),),)
+
+
 def _slice_transpose(
     ct: Any, x: Any, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None = None
 ) -> list[Any]:
@@ -131,6 +140,7 @@ slice_p = define_op(
     explicit=_cut_specs,
     localize=_slice_localize,
     halo=_slice_halo,
+    boxes=_slice_boxes,
     view=True,
     additive=True,
     jvp="linear",
@@ -139,7 +149,7 @@ slice_p = define_op(
     shown=Shown(empty=("strides",)),
     keys=_slice_keys,
 )
-window_p = replace(slice_p, rule=_whole_rule, halo=None)  # x[...] outside of jit
+window_p = replace(slice_p, rule=_whole_rule, halo=None, boxes=None)  # x[...] outside of jit
 
 
 def slice(
@@ -205,6 +215,16 @@ def _split_localize(params: Params, in_types: Types, out_types: Types) -> Params
     return {**params, "sizes": tuple(t.shape[params["axis"]] for t in out_types)}
 
 
+def _split_boxes(eqn: Equation) -> Boxes:
+    shape, axis = eqn.inputs[0].aval.shape, eqn.params["axis"]
+    origin, start, found = (0,) * len(shape), 0, []
+    for n in eqn.params["sizes"]:
+        first = (*origin[:axis], start, *origin[axis + 1 :])
+        found.append((Box(0, first, origin, (*shape[:axis], n, *shape[axis + 1 :])),))
+        start += n
+    return tuple(found)
+
+
 def _split_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
     return KeyUses({0: True}, frozenset(range(len(eqn.outputs))))
 
@@ -217,6 +237,7 @@ split_p = define_op(
     explicit=_cut_specs,
     multiple_results=True,
     localize=_split_localize,
+    boxes=_split_boxes,
     small=SmallForm(later("shardwise.runtime.small.moves", "view")),
     additive=True,
     jvp="linear",
@@ -309,6 +330,18 @@ def _pad_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo
     return Halo(out_local, -low, out_local, {**params, "padding_config": config}, fill_operand=1)
 
 
+def _pad_boxes(eqn: Equation) -> Boxes | None:
+    config = eqn.params["padding_config"]
+    if any(interior for _, _, interior in config):
+        return None
+    shape, out = eqn.inputs[0].aval.shape, eqn.outputs[0].aval.shape
+    first = tuple(max(-low, 0) for low, _, _ in config)
+    at = tuple(max(low, 0) for low, _, _ in config)
+    size = tuple(n - f + min(high, 0) for n, f, (_, high, _) in zip(shape, first, config, strict=True))
+    filled = Box(1, (), (0,) * len(out), out)
+    return ((filled, Box(0, first, at, size)) if all(n > 0 for n in size) else (filled,),)
+
+
 def _pad_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, padding_config: PadConfig) -> tuple[Any, Any]:
     out = do.pad(*primals, padding_config=padding_config)
     t, t_value = tangents
@@ -342,6 +375,7 @@ pad_p = define_op(
     kernel=_pad_kernel,
     rule=_pad_rule,
     halo=_pad_halo,
+    boxes=_pad_boxes,
     small=SmallForm(later("shardwise.runtime.small.moves", "padded")),
     additive=(0, 1),
     jvp=_pad_jvp,
@@ -412,6 +446,16 @@ def _concatenate_transpose(ct: Any, *xs: Any, dimension: int) -> list[Any]:
     return [part if is_linear(x) else None for x, part in zip(xs, parts, strict=True)]
 
 
+def _concatenate_boxes(eqn: Equation) -> Boxes:
+    dim, place, found = eqn.params["dimension"], 0, []
+    for i, x in enumerate(eqn.inputs):
+        shape = x.aval.shape
+        origin = (0,) * len(shape)
+        found.append(Box(i, origin, (*origin[:dim], place, *origin[dim + 1 :]), shape))
+        place += shape[dim]
+    return (tuple(found),)
+
+
 def _concatenate_keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
     if len(eqn.inputs) == 1:
         return HANDS_ON
@@ -424,6 +468,7 @@ concatenate_p = define_op(
     kernel=_concatenate_kernel,
     rule=_concatenate_rule,
     explicit=_concatenate_explicit,
+    boxes=_concatenate_boxes,
     small=SmallForm(later("shardwise.runtime.small.moves", "concatenated")),
     joins="dimension",
     additive=True,

@@ -1,0 +1,20 @@
+"""`Box`: what an op that only moves elements says of its result; passes put results together from boxes of other values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Ints = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """`size` elements of an operand, from its position `first` on, stand at position `at` of the result.
+
+    A box of a scalar holds that value everywhere; its `first` is ().
+    """
+
+    operand: int
+    first: Ints
+    at: Ints
+    size: Ints

@@ -1,0 +1,299 @@
+"""Assembling views: the equations that bring every device its part of a value that is put together from others.
+
+Comes in: a view and the layout that it is to have. Goes out: local equations, and a `halo_exchange` for each dim along which rows cross
+the border of a device. A dim is resolved after another; along each, all parts come in one exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardwise.ir import Atom, Literal, ShapedArray, literal
+from shardwise.ops.devices.halo_exchange import Piece, halo_exchange
+from shardwise.ops.elementwise.binary import and_p, ge_p, lt_p
+from shardwise.ops.elementwise.selection import select_n_p
+from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
+from shardwise.ops.shapes.iota import iota_p
+from shardwise.ops.shapes.pieces import concatenate_p, slice_p
+from shardwise.passes.grid import Axes, DimAxes
+from shardwise.passes.reshard import local_shape, ways
+from shardwise.passes.views import Part, Stored, View
+
+if TYPE_CHECKING:
+    from shardwise.passes.partition import Region
+
+Ints = tuple[int, ...]
+
+
+def natural_layout(view: View, sizes: Mapping[str, int]) -> DimAxes:
+    """The layout in which most of a view lies already, where the axes of each dim divide it; else the dim is whole."""
+    dims: list[Axes] = []
+    used: set[str] = set()
+    for d, n in enumerate(view.shape):
+        axes = view.axes(d)
+        fits = not used.intersection(axes) and n % ways(axes, sizes) == 0
+        dims.append(axes if fits else ())
+        used.update(dims[-1])
+    return tuple(dims)
+
+
+@dataclass
+class _Operand:
+    """A value of which pieces are joined along a dim that `axes` split."""
+
+    view: View
+    axes: Axes
+    atom: Atom
+
+
+@dataclass
+class Assembler:
+    """Makes the equations for views of values of one type."""
+
+    region: Region
+    aval: ShapedArray  # of the view, global
+
+    def assemble(self, view: View, dims: DimAxes, fill: Atom | None = None) -> Atom:
+        """The local atom of `view` in layout `dims`; `fill` is what stands where no part is (None: anything)."""
+        parts = list(view.parts)
+        ground = literal(0, self.aval.dtype) if fill is None else fill
+        if parts and parts[0].fills and _covers(parts[0], view.shape):
+            ground, fill = parts[0].source.atom, parts[0].source.atom
+            parts = _without_ground(parts)
+        if not parts:
+            return self._filled(ground, local_shape(view.shape, dims, self._sizes))
+        if fill is None:
+            parts = _loosened(parts, view.shape)
+        made = self._cut(View(view.shape, tuple(parts), view.eqn), dims, ground)
+        return made if made is not None else self._painted(view.shape, parts, dims, ground)
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        return dict(self.region.sizes)
+
+    def _type(self, shape: Ints) -> ShapedArray:
+        return ShapedArray(shape, self.aval.dtype, self.aval.weak_type)
+
+    # -- one dim after the other -----------------------------------------------------------------------------------------------
+
+    def _cut(self, view: View, dims: DimAxes, fill: Atom) -> Atom | None:
+        """The view as runs along one of its moved dims, each of which is a view itself; None if it falls apart along none."""
+        moved = view.moved()
+        if not moved:
+            (part,) = view.parts
+            if part.fills:
+                return self._filled(part.source.atom, local_shape(view.shape, dims, self._sizes))
+            return self._laid_out(part.source, dims)
+        if any(p.fills for p in view.parts):
+            return None
+        for d in sorted(moved, key=lambda d: (bool(dims[d] or view.axes(d)), d)):
+            runs = _runs(view.parts, d)
+            if runs is None:
+                continue
+            found: list[_Operand] = []
+            pieces: list[Piece] = []
+            for parts in runs:
+                first = parts[0]
+                shape = _at(view.shape, d, first.source.shape[d])
+                sub = View(shape, tuple(_whole_along(p, d) for p in parts), view.eqn)
+                k = next((k for k, operand in enumerate(found) if _same(operand.view, sub)), len(found))
+                if k == len(found):
+                    axes = self._axes_of(first.source, d, dims)
+                    atom = self._cut(sub, _at(dims, d, axes), fill)
+                    if atom is None:
+                        return None
+                    found.append(_Operand(sub, axes, atom))
+                pieces.append((k, first.first[d], first.at[d], first.size[d]))
+            return self._joined(found, d, view.shape[d], dims, pieces, fill)
+        return None
+
+    def _axes_of(self, source: Stored, d: int, dims: DimAxes) -> Axes:
+        """The axes that split dim `d` of a source from which its parts are exchanged: those of the result, or its own."""
+        others = {a for e, axes in enumerate(dims) if e != d for a in axes}
+        axes = source.dims[d]
+        if dims[d] and axes and axes != dims[d]:
+            axes = dims[d] if source.shape[d] % ways(dims[d], self._sizes) == 0 else ()
+        return () if others.intersection(axes) else axes
+
+    def _laid_out(self, source: Stored, dims: DimAxes) -> Atom:
+        if isinstance(source.atom, Literal):
+            return source.atom
+        return self.region.reshard(source.atom, source.dims, dims, self._type(source.shape))
+
+    def _joined(
+        self, operands: list[_Operand], d: int, size: int, dims: DimAxes, pieces: Sequence[Piece], fill: Atom
+    ) -> Atom:
+        """Pieces of operands along dim `d`, whose layouts differ from `dims` there alone."""
+        split = next((o.axes for o in operands if o.axes), ())
+        if not dims[d] and split:
+            for k, operand in enumerate(operands):
+                rows = sum(length for s, _, _, length in pieces if s == k)
+                n = operand.view.shape[d]
+                if operand.axes and (operand.axes != split or 2 * rows > n):  # most of it is needed everywhere
+                    have = _at(dims, d, operand.axes)
+                    operand.atom = self.region.reshard(operand.atom, have, dims, self._type(operand.view.shape))
+                    operand.axes = ()
+            split = next((o.axes for o in operands if o.axes), ())
+        over = dims[d] or split
+        if not over:
+            return self._joined_here([o.atom for o in operands], d, size, pieces, fill)
+        width = size // ways(dims[d], self._sizes)
+        params = {
+            "sizes": self.region.sizes_of(over),
+            "dim": d,
+            "step": width if dims[d] else 0,
+            "start": 0,
+            "width": width,
+            "pieces": tuple(pieces),
+            "split": tuple(bool(o.axes) for o in operands),
+        }
+        atoms = [*(o.atom for o in operands), fill]
+        moved = self._type(operands[0].view.shape)
+        return self.region.collective(halo_exchange, atoms, over, moved, params, nothing=False)
+
+    def _joined_here(self, atoms: list[Atom], d: int, size: int, pieces: Sequence[Piece], fill: Atom) -> Atom:
+        """The same along a dim of which each device has all."""
+        parts: list[Atom] = []
+        place = 0
+        emit = self.region.emit
+        local = atoms[0].aval.shape
+        for k, first, at, length in pieces:
+            if at > place:
+                parts.append(self._filled(fill, _at(local, d, at - place)))
+            shape = atoms[k].aval.shape
+            if length != shape[d]:
+                origin = (0,) * len(shape)
+                params = {
+                    "start_indices": _at(origin, d, first),
+                    "limit_indices": _at(shape, d, first + length),
+                    "strides": None,
+                }
+                parts.append(emit(slice_p, [atoms[k]], params)[0])
+            else:
+                parts.append(atoms[k])
+            place = at + length
+        if place < size:
+            parts.append(self._filled(fill, _at(local, d, size - place)))
+        return emit(concatenate_p, parts, {"dimension": d})[0] if len(parts) > 1 else parts[0]
+
+    # -- one part over the other -----------------------------------------------------------------------------------------------
+
+    def _painted(self, shape: Ints, parts: Sequence[Part], dims: DimAxes, fill: Atom) -> Atom:
+        """Each part alone, where it belongs, chosen by position."""
+        local = local_shape(shape, dims, self._sizes)
+        out: Atom | None = None
+        for part in parts:
+            if part.fills:
+                here: Atom = self._filled(part.source.atom, local)
+            else:
+                alone = View(shape, tuple(_loosened([part], shape)), None)
+                made = self._cut(alone, dims, fill)
+                assert made is not None, "a single part falls apart along any dim"
+                here = made
+            if _covers(part, shape):
+                out = here
+                continue
+            if out is None:
+                out = self._filled(fill, local)
+            out = self.region.emit(select_n_p, [self._inside(part, shape, dims), out, here], {})[0]
+        assert out is not None
+        return out
+
+    def _inside(self, part: Part, shape: Ints, dims: DimAxes) -> Atom:
+        """Whether a position of a value of this shape lies in `part`."""
+        emit = self.region.emit
+        local = local_shape(shape, dims, self._sizes)
+        index, truth = np.dtype(np.int32), np.dtype(np.bool_)
+        inside: Atom | None = None
+        for d, n in enumerate(shape):
+            for op, bound, needed in (
+                (ge_p, part.at[d], part.at[d] > 0),
+                (lt_p, part.at[d] + part.size[d], part.at[d] + part.size[d] < n),
+            ):
+                if needed:
+                    params = {
+                        "dtype": index,
+                        "shape": local,
+                        "dimension": d,
+                        "out_sharding": None,
+                        "shard_axes": dims[d],
+                    }
+                    place = emit(iota_p, [], params, frozenset(dims[d]))[0]
+                    test = emit(op, [place, literal(bound, index)], {})[0]
+                    inside = test if inside is None else emit(and_p, [inside, test], {})[0]
+        assert inside is not None and inside.aval.dtype == truth
+        return inside
+
+    def _filled(self, value: Atom, shape: Ints) -> Atom:
+        params = {"shape": shape, "broadcast_dimensions": (), "out_sharding": None}
+        return self.region.emit(broadcast_in_dim_p, [value], params)[0]
+
+
+def _at(values: Any, d: int, value: Any) -> Any:
+    """A tuple with another entry at `d`."""
+    return (*values[:d], value, *values[d + 1 :])
+
+
+def _covers(part: Part, shape: Ints) -> bool:
+    return part.size == shape
+
+
+def _without_ground(parts: list[Part]) -> list[Part]:
+    """Parts over a ground that the first one fills everywhere, without those that show the same value."""
+    ground, rest = parts[0], parts[1:]
+    while rest and rest[0].fills and rest[0].source.is_same(ground.source):
+        rest = rest[1:]
+    return rest
+
+
+def _loosened(parts: list[Part], shape: Ints) -> list[Part]:
+    """A single part of a source that lies as the view does: all of the source, as nobody asks what stands beside it."""
+    if len(parts) != 1 or parts[0].fills:
+        return parts
+    (part,) = parts
+    first, at, size = list(part.first), list(part.at), list(part.size)
+    for d, n in enumerate(shape):
+        if part.source.shape[d] == n and first[d] == at[d]:
+            first[d], at[d], size[d] = 0, 0, n
+    return [replace(part, first=tuple(first), at=tuple(at), size=tuple(size))]
+
+
+def _runs(parts: Sequence[Part], d: int) -> list[list[Part]] | None:
+    """The parts by their places along `d`, in order; None where two overlap, or a run is of sources that lie differently there."""
+    runs: dict[tuple[int, int], list[Part]] = {}
+    for part in parts:
+        runs.setdefault((part.at[d], part.size[d]), []).append(part)
+    end = 0
+    for at, size in sorted(runs):
+        if at < end:
+            return None
+        end = at + size
+        group = runs[at, size]
+        if any(
+            (p.first[d], p.source.shape[d], p.source.dims[d])
+            != (group[0].first[d], group[0].source.shape[d], group[0].source.dims[d])
+            for p in group
+        ):
+            return None
+    return [runs[key] for key in sorted(runs)]
+
+
+def _whole_along(part: Part, d: int) -> Part:
+    """The part with all that its source has along `d`."""
+    n = part.source.shape[d]
+    return replace(part, first=_at(part.first, d, 0), at=_at(part.at, d, 0), size=_at(part.size, d, n))
+
+
+def _same(a: View, b: View) -> bool:
+    return (
+        a.shape == b.shape
+        and len(a.parts) == len(b.parts)
+        and all(
+            p.source.is_same(q.source) and (p.first, p.at, p.size) == (q.first, q.at, q.size)
+            for p, q in zip(a.parts, b.parts, strict=True)
+        )
+    )

@@ -1,0 +1,114 @@
+"""Frames: ops on values whose size the mesh axes do not divide, in the place of larger values that they do divide.
+
+`x[1:]` of a split `x` of n rows has n - 1 rows, which cannot be split evenly. It stays where it is: in a *frame* of n rows, from row 1 on;
+the frame's other rows hold anything, or the identity where an op sums over them. Ops that work on each row alone compute in the frame of
+one operand, to which the others are shifted; their results lie in it likewise.
+
+Comes in: an equation with operands that are views. Goes out: the frame of each uneven factor of its rule, and views to and from frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shardwise.ir import Equation, ShapedArray, unwrapped
+from shardwise.passes.grid import Axes, DimAxes
+from shardwise.passes.reshard import ways
+from shardwise.passes.split import dim_of
+from shardwise.passes.views import Part, Stored, View
+from shardwise.sharding.rule import Kind, Rule, TensorFactors
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A dim stands in a dim of `size`, from position `low` on, that `axes` split."""
+
+    low: int
+    size: int
+    axes: Axes
+
+
+Frames = dict[int, Frame]  # by factor
+
+
+def frames_of(eqn: Equation, rule: Rule, views: Sequence[View], sizes: Mapping[str, int]) -> Frames | None:
+    """The frame of every uneven factor; {} if there is none, None where the op cannot compute in one."""
+    frames: Frames = {}
+    for view, tensor in zip(views, rule.inputs, strict=True):
+        for d in view.moved():
+            axes, n = view.axes(d), view.shape[d]
+            if not axes or n % ways(axes, sizes) == 0:
+                continue
+            if len(tensor[d]) != 1 or n < 2 * ways(axes, sizes):
+                return None
+            (f,) = tensor[d]
+            if f not in frames:
+                if not _can_be_framed(eqn, rule, f):
+                    return None
+                frames[f] = _frame(f, n, axes, rule, views, sizes)
+    used = [a for frame in frames.values() for a in frame.axes]
+    return frames if len(used) == len(set(used)) else None
+
+
+def _can_be_framed(eqn: Equation, rule: Rule, f: int) -> bool:
+    """Whether what stands beside the dim of factor `f` in its frame reaches no result."""
+    op, _, _ = unwrapped(eqn.op, eqn.params)
+    if op.collective is not None or op.calls_user or op.place is not None or op.has_effects(eqn.params):
+        return False
+    if any(f in fs for t in rule.tensors for fs in t if fs != (f,)):
+        return False
+    if rule.kinds[f] is Kind.REDUCE:  # the identity stands there
+        return not op.multiple_results and (op.contraction is not None or op.fold is not None)
+    return rule.kinds[f] is Kind.PASS
+
+
+def _frame(f: int, n: int, axes: Axes, rule: Rule, views: Sequence[View], sizes: Mapping[str, int]) -> Frame:
+    """That of operands which lie in one already, between their places as near to the middle as can be: stencils end there."""
+    found: dict[tuple[int, Axes], list[int]] = {}
+    for view, tensor in zip(views, rule.inputs, strict=True):
+        d = dim_of(tensor, f)
+        if d is None or any(p.fills for p in view.parts):
+            continue
+        stands = {(p.first[d], p.at[d], p.size[d], p.source.shape[d], p.source.dims[d]) for p in view.parts}
+        if len(stands) == 1:
+            ((first, at, size, whole, split),) = stands
+            if at == 0 and size == n and split and 2 * n > whole:
+                found.setdefault((whole, split), []).append(first)
+    if found:
+        (whole, split), places = max(found.items(), key=lambda entry: len(entry[1]))
+        middle = (whole - n + (2 * places[0] > whole - n)) // 2  # of two middles the one nearer to the first operand
+        return Frame(min(max(middle, min(places)), max(places)), whole, split)
+    parts = ways(axes, sizes)
+    return Frame(0, -(-n // parts) * parts, axes)
+
+
+def framed_type(aval: ShapedArray, tensor: TensorFactors, frames: Frames) -> ShapedArray:
+    """The type of a value in its frames."""
+    shape = tuple(frames[fs[0]].size if fs and fs[0] in frames else n for n, fs in zip(aval.shape, tensor, strict=True))
+    return aval if shape == aval.shape else ShapedArray(shape, aval.dtype, aval.weak_type)
+
+
+def framed_dims(dims: DimAxes, tensor: TensorFactors, frames: Frames) -> DimAxes:
+    """A layout with the frames' axes on the dims that have one."""
+    taken = {a for fs in tensor for f in fs if f in frames for a in frames[f].axes}
+    return tuple(
+        frames[fs[0]].axes if fs and fs[0] in frames else axes if not taken.intersection(axes) else ()
+        for axes, fs in zip(dims, tensor, strict=True)
+    )
+
+
+def into_frames(view: View, tensor: TensorFactors, frames: Frames) -> View:
+    """A value in its frames."""
+    low = [frames[fs[0]].low if fs and fs[0] in frames else 0 for fs in tensor]
+    shape = tuple(frames[fs[0]].size if fs and fs[0] in frames else n for n, fs in zip(view.shape, tensor, strict=True))
+    parts = tuple(
+        Part(p.source, p.first, tuple(a + b for a, b in zip(p.at, low, strict=True)), p.size) for p in view.parts
+    )
+    return View(shape, parts, view.eqn)
+
+
+def out_of_frames(source: Stored, aval: ShapedArray, tensor: TensorFactors, frames: Frames, eqn: Equation) -> View:
+    """The value that stands in the frames of `source`."""
+    low = tuple(frames[fs[0]].low if fs and fs[0] in frames else 0 for fs in tensor)
+    return View(aval.shape, (Part(source, low, (0,) * aval.ndim, aval.shape),), eqn)

@@ -1,0 +1,149 @@
+"""Views: values that the partitioner knows to be put together from boxes of other values, before it moves any element.
+
+Comes in: the boxes of an op (`Op.boxes`) and the views of its operands. Goes out: the view of the result, in boxes of values that lie
+somewhere. A slice of a concatenation of slices is one view; only the rows that its user needs of other devices ever travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shardwise.ir import Atom, Box, Equation, Literal, exact
+from shardwise.passes.grid import Axes, DimAxes
+
+Ints = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A value that lies on the devices: its local atom, its layout and its global shape."""
+
+    atom: Atom
+    dims: DimAxes
+    shape: Ints
+
+    def is_same(self, other: Stored) -> bool:
+        """Whether both are one value."""
+        a, b = self.atom, other.atom
+        if isinstance(a, Literal) and isinstance(b, Literal):
+            return a.aval is b.aval and exact(a.value) == exact(b.value)
+        return a is b
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`size` elements of a source, from `first` on, at position `at` of a view."""
+
+    source: Stored
+    first: Ints
+    at: Ints
+    size: Ints
+
+    @property
+    def fills(self) -> bool:
+        """Whether it holds one value everywhere."""
+        return not self.source.shape and bool(self.size)
+
+    def is_whole(self, d: int, size: int) -> bool:
+        """Whether dim `d`, of this size in the view, is the source's own."""
+        whole = self.at[d] == 0 and self.size[d] == size
+        return whole and (self.fills or (self.first[d] == 0 and self.source.shape[d] == size))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A value of this shape made of parts, later ones over earlier ones; what no part covers may be anything.
+
+    `eqn` is the equation that made it.
+    """
+
+    shape: Ints
+    parts: tuple[Part, ...]
+    eqn: Equation | None
+
+    def moved(self) -> list[int]:
+        """The dims along which elements move."""
+        return [d for d, n in enumerate(self.shape) if not all(p.is_whole(d, n) for p in self.parts)]
+
+    def axes(self, d: int) -> Axes:
+        """The mesh axes that split dim `d` of the first source that is split there."""
+        return next((p.source.dims[d] for p in self.parts if not p.fills and p.source.dims[d]), ())
+
+
+def view_of_source(source: Stored) -> View:
+    """The view that is all of a source."""
+    origin = (0,) * len(source.shape)
+    return View(source.shape, (Part(source, origin, origin, source.shape),), None)
+
+
+def compose(boxes: Sequence[Box], operands: Sequence[View], shape: Ints, eqn: Equation | None) -> View:
+    """The view of a result made of these boxes of `operands`."""
+    parts: list[Part] = []
+    for box in boxes:
+        operand = operands[box.operand]
+        if not operand.shape:
+            (scalar,) = operand.parts
+            parts.append(Part(scalar.source, (0,) * len(shape), box.at, box.size))
+            continue
+        for part in operand.parts:
+            cut = _cut(part, box.first, box.size)
+            if cut is not None:
+                at = tuple(a - f + b for a, f, b in zip(cut.at, box.first, box.at, strict=True))
+                parts.append(replace(cut, at=at))
+    return View(shape, _visible(parts), eqn)
+
+
+def moves_split_dims(boxes: Sequence[Box], operands: Sequence[View], shape: Ints) -> bool:
+    """Whether one of these boxes moves elements along a dim that is split."""
+    for box in boxes:
+        operand = operands[box.operand]
+        if not operand.shape:
+            continue
+        for d, n in enumerate(shape):
+            whole = (box.first[d], box.at[d], box.size[d], operand.shape[d]) == (0, 0, n, n)
+            if operand.axes(d) and not whole:
+                return True
+    return False
+
+
+def _cut(part: Part, first: Ints, size: Ints) -> Part | None:
+    """The elements of `part` that lie in a box of its view."""
+    low = tuple(max(a, f) for a, f in zip(part.at, first, strict=True))
+    high = tuple(min(a + n, f + m) for a, n, f, m in zip(part.at, part.size, first, size, strict=True))
+    if any(b <= a for a, b in zip(low, high, strict=True)):
+        return None
+    start = tuple(f + a - b for f, a, b in zip(part.first, low, part.at, strict=True))
+    return Part(part.source, start, low, tuple(b - a for a, b in zip(low, high, strict=True)))
+
+
+def _visible(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Those parts of which something is seen, cut down where a later part covers one end of a dim."""
+    out: list[Part] = []
+    for i, part in enumerate(parts):
+        left: list[Part] = [part]
+        for over in parts[i + 1 :]:
+            left = [piece for p in left for piece in _uncovered(p, over)]
+        out += left
+    return tuple(out)
+
+
+def _uncovered(part: Part, over: Part) -> list[Part]:
+    """What is seen of `part` under `over`: exact where that reaches across all other dims, else `part`."""
+    low = [max(a, b) for a, b in zip(part.at, over.at, strict=True)]
+    high = [min(a + n, b + m) for a, n, b, m in zip(part.at, part.size, over.at, over.size, strict=True)]
+    if any(b <= a for a, b in zip(low, high, strict=True)):
+        return [part]
+    inner = [d for d in range(len(low)) if low[d] > part.at[d] or high[d] < part.at[d] + part.size[d]]
+    if len(inner) > 1:
+        return [part]
+    pieces = []
+    for d in inner:
+        for begin, end in ((part.at[d], low[d]), (high[d], part.at[d] + part.size[d])):
+            if begin < end:
+                first = tuple(f + begin - part.at[d] if e == d else f for e, f in enumerate(part.first))
+                at = tuple(begin if e == d else a for e, a in enumerate(part.at))
+                pieces.append(
+                    Part(part.source, first, at, tuple(end - begin if e == d else n for e, n in enumerate(part.size)))
+                )
+    return pieces

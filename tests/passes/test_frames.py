@@ -1,0 +1,111 @@
+"""Values that the mesh axes do not divide stay in frames: interiors of grids, differences and what is reduced of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardwise as sw
+from shardwise import lax
+from shardwise import numpy as jnp
+from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.passes.test_assemble import ROW, rows_sent
+
+P = PartitionSpec
+
+
+def interior(u):
+    return u.at[1:-1].set(u[1:-1] + 0.1 * (u[2:] - 2 * u[1:-1] + u[:-2]))
+
+
+def interior_of_both(u):
+    near = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]
+    return u.at[1:-1, 1:-1].set(u[1:-1, 1:-1] + 0.1 * (near - 4 * u[1:-1, 1:-1]))
+
+
+def edges(x):
+    padded = jnp.pad(x, ((1, 1), (0, 0)))
+    return padded[2:] - padded[:-2]
+
+
+@pytest.mark.parametrize(
+    "f, rows",
+    [
+        (interior, 2),  # one from either side: the interior stands in the middle
+        (interior_of_both, 2),
+        (edges, 2),
+        (lambda x: jnp.abs(jnp.diff(x, axis=0)).sum(), 1 + 2 * 7 / 8 * 4 / ROW),
+        (lambda x: (x[1:] * x[:-1]).max(), 1 + 2 * 7 / 8 * 4 / ROW),
+        (sw.grad(lambda x: (jnp.diff(x, axis=0) ** 2).sum()), 2),
+        (sw.grad(lambda x: (interior(x) ** 2).sum()), 4),
+        (lambda x: jnp.pad(jnp.tanh(x[1:]).T, ((0, 0), (1, 0))).T, 0),  # it stands where it is wanted
+        (lambda x: jnp.pad(lax.optimization_barrier(x[1:]), ((0, 1), (0, 0))), 1),
+    ],
+)  # fmt: skip
+def test_only_the_rims_are_sent(f, rows):
+    sent, kinds = rows_sent(f)
+    assert sent == pytest.approx(rows, abs=2 * 4 / ROW)
+    assert "all_gather" not in kinds
+
+
+def test_what_stands_beside_reaches_no_result():
+    """NaNs beside a value in its frame reach neither sums nor extrema nor products."""
+    x = np.arange(32, dtype=np.float32)
+    x[0] = np.nan
+    mesh = Mesh(np.array(sw.devices()[:8]), ("x",))
+    placed = sw.device_put(x, NamedSharding(mesh, P("x")))
+    for f in (
+        lambda x: x[1:].sum(),
+        lambda x: jnp.max(-x[1:]),
+        lambda x: x[1:] @ x[1:],
+        lambda x: jnp.prod(1 + 0 * x[1:]),
+    ):
+        np.testing.assert_allclose(sw.jit(f)(placed), np.asarray(f(x)))
+
+
+STEPS = {
+    "roll": lambda x, d: jnp.roll(x, 1, d),
+    "front": lambda x, d: lax.slice_in_dim(x, 1, None, axis=d),
+    "back": lambda x, d: lax.slice_in_dim(x, 0, -1, axis=d),
+    "inner": lambda x, d: lax.slice_in_dim(x, 1, -1, axis=d),
+    "pad": lambda x, d: lax.pad(x, np.float32(1.5), [(1, 2, 0) if e == d else (0, 0, 0) for e in range(x.ndim)]),
+    "wrap": lambda x, d: jnp.pad(x, [(1, 1) if e == d else (0, 0) for e in range(x.ndim)], mode="wrap"),
+    "diff": lambda x, d: jnp.diff(x, axis=d),
+    "tanh": lambda x, d: jnp.tanh(2 * x) + x,
+    "less mean": lambda x, d: x - x.mean(d, keepdims=True),
+    "by the largest": lambda x, d: x / (1 + jnp.abs(x).max(d, keepdims=True)),
+    "turned": lambda x, d: x.T,
+    "flipped": lambda x, d: jnp.flip(x, d),
+    "running": lambda x, d: jnp.cumsum(x, d) / 8,
+    "every other": lambda x, d: lax.slice_in_dim(x, 0, None, 2, d),
+    "itself twice": lambda x, d: jnp.concatenate([x, -x], d),
+    "products": lambda x, d: jnp.tanh(x @ x.T / 16),
+    "smooth": lambda x, d: lax.reduce_window(x, 0.0, lax.add, tuple(3 if e == d else 1 for e in range(2)), (1, 1), "SAME"),
+    "update": lambda x, d: x.at[1:-1, 1:].set(x[1:-1, :-1] * 2),
+    "scan": lambda x, d: lax.scan(lambda c, _: (c + jnp.roll(c, 1, d), None), x, None, length=2)[0] / 4,
+}  # fmt: skip
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from([((8,), P("x")), ((2, 4), P("x", "y")), ((4, 2), P(None, ("x", "y"))), ((2, 4), P("y", "x"))]),
+    st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 1)), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_values_are_those_of_one_device(where, steps, backward):
+    sizes, spec = where
+
+    def f(x):
+        for name, d in steps:
+            if min(x.shape) > 4 and max(x.shape) < 200:
+                x = STEPS[name](x, d)
+        return x
+
+    x = np.random.RandomState(len(steps)).randn(16, 24).astype(np.float32)
+    mesh = Mesh(np.array(sw.devices()[: int(np.prod(sizes))]).reshape(sizes), ("x", "y")[: len(sizes)])
+    placed = sw.device_put(x, NamedSharding(mesh, spec))
+    g = sw.jit(sw.grad(lambda x: (f(x) ** 2).sum()) if backward else f)
+    want = np.asarray(g(x))
+    np.testing.assert_allclose(g(placed), want, rtol=1e-3, atol=1e-4 * max(1, np.abs(want).max()))
