@@ -48,13 +48,13 @@ def is_concrete(x: Any) -> bool:
     return not isinstance(x, Tracer)
 
 
-def concrete_or_error(force: Any, value: Any, context: str = "") -> Any:
-    """``force(value)`` of a known value (the value itself if `force` is None); ConcretizationTypeError for a tracer."""
-    if not is_concrete(value):
+def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:
+    """``force(val)`` of a known value (the value itself if `force` is None); ConcretizationTypeError for a tracer."""
+    if not is_concrete(val):
         raise ConcretizationTypeError(
-            f"Abstract tracer value encountered where concrete value is expected: {value}. {context}"
+            f"Abstract tracer value encountered where concrete value is expected: {val}. {context}"
         )
-    return value if force is None else force(value)
+    return val if force is None else force(val)
 
 
 def valid_jaxtype(x: Any) -> bool:

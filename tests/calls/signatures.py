@@ -28,6 +28,11 @@ experimental experimental.shard_map experimental.pjit experimental.mesh_utils ex
 experimental.custom_partitioning experimental.layout experimental.jet experimental.ode experimental.compute_on
 experimental.xla_metadata experimental.key_reuse experimental.colocated_python
 """
+# For those who extend JAX: of classes there the constructors alone are asked about, but for BCOO.
+INSIDE = """
+core extend.core extend.linear_util interpreters.ad interpreters.batching interpreters.partial_eval interpreters.pxla interpreters.xla
+interpreters.mlir api_util experimental.sparse experimental.hijax experimental.array_serialization.serialization
+"""
 
 Parameter = list[Any]  # name, kind, default as text or None
 _PLAIN = (bool, int, float, complex, str, type(None))
@@ -76,7 +81,7 @@ def signatures(root: str, paths: Iterable[str] = ()) -> dict[str, Any]:
     found: dict[str, Any] = {}
     warnings.simplefilter("ignore")
     importlib.import_module(f"{root}.numpy")
-    for module in ["", *MODULES.split(), *(f"scipy.stats.{name}" for name in DISTRIBUTIONS.split())]:
+    for module in ["", *MODULES.split(), *INSIDE.split(), *(f"scipy.stats.{name}" for name in DISTRIBUTIONS.split())]:
         try:
             space = importlib.import_module(f"{root}.{module}" if module else root)
         except ImportError:
@@ -89,7 +94,10 @@ def signatures(root: str, paths: Iterable[str] = ()) -> dict[str, Any]:
             if root == "jax" and not home.startswith(("jax._src", "jaxlib", "jax.")):
                 continue
             path = f"{module}.{name}".lstrip(".")
-            found |= _members(path, value) if isinstance(value, type) else {path: signature(value)}
+            if isinstance(value, type) and (module not in INSIDE.split() or name == "BCOO"):
+                found |= _members(path, value)
+            else:
+                found[path] = signature(value)
     return found
 
 

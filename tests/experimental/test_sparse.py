@@ -109,3 +109,9 @@ def test_the_precision_of_products():
         product(precision="BF16_BF16_F32_X3")
     with pytest.raises(ValueError, match="precision"):
         product(precision="sharp")
+
+
+def test_batch_and_dense_dims_are_refused_by_name() -> None:
+    for make in (sparse.bcoo_fromdense, sparse.BCOO.fromdense):
+        with pytest.raises(NotImplementedError, match="n_dense=1 and n_batch=0"):
+            make(np.eye(2), n_dense=1)

@@ -39,6 +39,8 @@ ABSENT: Final = {
     "extend.random": "there is one generator, threefry2x32; make keys and bits with random",
     "extend.sharding": "shardings have no HLO form to read or write; NamedSharding says the same",
     "lib": "it is JAX's inside, of which nothing is here",
+    "memory": "a CPU has one memory; where kinds have names, give NamedSharding a memory_kind",
+    "sharding.ManualAxisType": "types name their axes themselves: typeof(x).vma, .unreduced and .reduced",
     "extend.backend": "devices() lists what there is",
     "custom_transpose": "use linear_call of custom_derivatives, or linear_transpose",
 }

@@ -79,6 +79,6 @@ class aval_method:
 _declared: dict[type, Callable[[Any], Any]] = {}
 
 
-def register_hitype(value_type: type, typeof: Callable[[Any], Any]) -> None:
+def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
     """Declare how the type of values of that class is found. `tree_util` is what makes arguments of them."""
-    _declared[value_type] = typeof
+    _declared[val_cls] = typeof_fn

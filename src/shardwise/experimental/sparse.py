@@ -23,6 +23,14 @@ __all__ = ["BCOO", "bcoo_dot_general", "bcoo_fromdense", "bcoo_multiply_dense", 
            "bcoo_sort_indices", "bcoo_sum_duplicates", "bcoo_todense", "bcoo_transpose", "empty", "eye", "todense"]  # fmt: skip
 
 
+def _only_sparse_dims(name: str, n_dense: int, n_batch: int) -> None:
+    """NotImplementedError unless all dims are sparse."""
+    if n_dense or n_batch:
+        raise NotImplementedError(
+            f"{name} keeps single elements, got n_dense={n_dense} and n_batch={n_batch}; leave them out, or map it with vmap."
+        )
+
+
 class BCOO:
     """``BCOO((data, indices), shape=shape)``: `data` of shape (n,) at `indices` of shape (n, ndim).
 
@@ -60,8 +68,11 @@ class BCOO:
     # -- to and from other forms
 
     @classmethod
-    def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> BCOO:
+    def fromdense(
+        cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32, n_dense: int = 0, n_batch: int = 0
+    ) -> BCOO:
         """The nonzero elements of a dense array; `nse` says how many to keep, which a traced function needs."""
+        _only_sparse_dims("BCOO.fromdense", n_dense, n_batch)
         dense = jnp.asarray(mat)
         places = jnp.nonzero(dense, size=nse, fill_value=None if nse is None else dense.shape)
         data = dense.at[places].get(mode="fill", fill_value=0)
@@ -69,10 +80,13 @@ class BCOO:
         return cls((data, jnp.stack(places, axis=-1).astype(index_dtype)), shape=dense.shape, **known)
 
     @classmethod
-    def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = np.int32) -> BCOO:
-        """The elements of a scipy.sparse matrix."""
+    def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0) -> BCOO:
+        """The elements of a scipy.sparse matrix; indices are int32 unless said otherwise."""
+        _only_sparse_dims("BCOO.from_scipy_sparse", n_dense, n_batch)
         found = mat.tocoo()
-        return cls((found.data, np.stack([found.row, found.col], axis=-1).astype(index_dtype)), shape=found.shape)
+        return cls(
+            (found.data, np.stack([found.row, found.col], axis=-1).astype(index_dtype or np.int32)), shape=found.shape
+        )
 
     def todense(self) -> Array:
         """The dense array."""
@@ -308,9 +322,11 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
     return mat.sum_duplicates(nse, remove_zeros=False)
 
 
-def bcoo_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> BCOO:
+def bcoo_fromdense(
+    mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0, index_dtype: Any = np.int32
+) -> BCOO:
     """The nonzero elements of a dense array; `nse` says how many to keep, which a traced function needs."""
-    return BCOO.fromdense(mat, nse=nse, index_dtype=index_dtype)
+    return BCOO.fromdense(mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch)
 
 
 def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:

@@ -203,14 +203,14 @@ def transformation_with_aux(transform: Callable[..., Any]) -> Callable[..., tupl
     return transformation_with_aux2(call)
 
 
-def merge_linear_aux(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[bool, Any]:
+def merge_linear_aux(aux1: Callable[[], Any], aux2: Callable[[], Any]) -> tuple[bool, Any]:
     """Whether the first of two thunks has its output, and the output of the one that has."""
     try:
-        out = first()
+        out = aux1()
     except StoreException:
-        return False, second()
+        return False, aux2()
     try:
-        second()
+        aux2()
     except StoreException:
         return True, out
     raise StoreException("both auxiliary outputs are there, one was expected.")

@@ -22,10 +22,10 @@ def bdim_at_front(x: Any, bdim: int | None, size: int) -> Any:
     return _full_in_front(size, as_array(x), bdim)
 
 
-def broadcast(x: Any, size: int, axis: int) -> Any:
+def broadcast(x: Any, sz: int, axis: int) -> Any:
     """`x` repeated along a new dim `axis`."""
 
-    full = _broadcast(x, (size,))
+    full = _broadcast(x, (sz,))
     order = list(range(1, full.ndim))
     order.insert(axis % full.ndim, 0)
     return transpose(full, tuple(order))
@@ -36,23 +36,23 @@ def moveaxis(x: Any, src: int, dst: int) -> Any:
     return numpy.moveaxis(x, src, dst)
 
 
-def defvectorized(primitive: Primitive) -> None:
+def defvectorized(prim: Primitive) -> None:
     """The primitive applies elementwise to one operand: its mapped dim stays where it is."""
 
     def rule(args: Any, dims: Any, **params: Any) -> Any:
-        return primitive.bind(*args, **params), dims[0]
+        return prim.bind(*args, **params), dims[0]
 
-    primitive_batchers[primitive] = rule
+    primitive_batchers[prim] = rule
 
 
-def defbroadcasting(primitive: Primitive) -> None:
+def defbroadcasting(prim: Primitive) -> None:
     """The primitive applies elementwise to several operands: mapped dims come first, sizes of 1 broadcast."""
 
     def rule(args: Any, dims: Any, **params: Any) -> Any:
         size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
-        return primitive.bind(*[bdim_at_front(x, d, size) for x, d in zip(args, dims, strict=True)], **params), 0
+        return prim.bind(*[bdim_at_front(x, d, size) for x, d in zip(args, dims, strict=True)], **params), 0
 
-    primitive_batchers[primitive] = rule
+    primitive_batchers[prim] = rule
 
 
 __all__ = [

@@ -4,6 +4,9 @@ In: settings. Out: `Sharding` objects, which everything above reads through two 
 `tiling(ndim)`.
 """
 
+from typing import Any as _Any
+
+from shardwise.base.gone import no_attribute as _no_attribute
 from shardwise.sharding.context import get_abstract_mesh as get_abstract_mesh
 from shardwise.sharding.context import get_concrete_mesh as get_concrete_mesh
 from shardwise.sharding.context import get_mesh as get_mesh
@@ -48,3 +51,7 @@ from shardwise.sharding.single_device import SingleDeviceSharding as SingleDevic
 from shardwise.sharding.spec import P as P
 from shardwise.sharding.spec import PartitionSpec as PartitionSpec
 from shardwise.sharding.tiling import Tiling as Tiling
+
+
+def __getattr__(name: str) -> _Any:
+    raise _no_attribute(__name__, name)

@@ -70,8 +70,13 @@ def mapped_aval(size: int, axis: int | None, aval: _ShapedArray) -> _ShapedArray
     return _ShapedArray((*aval.shape[:axis], *aval.shape[axis + 1 :]), aval.dtype, aval.weak_type)
 
 
-def unmapped_aval(size: int, axis: int | None, aval: _ShapedArray) -> _ShapedArray:
-    """The type of `size` items stacked along a new dim `axis`; `aval` itself for None."""
+def unmapped_aval(size: int, axis: int | None, aval: _ShapedArray, explicit_mesh_axis: _Any = None) -> _ShapedArray:
+    """The type of `size` items stacked along a new dim `axis`; `aval` itself for None.
+
+    NotImplementedError for an `explicit_mesh_axis`: the new dim is whole.
+    """
+    if explicit_mesh_axis is not None:
+        raise NotImplementedError("unmapped_aval makes a whole dim; update the type's sharding to split it.")
     if axis is None:
         return aval
     axis %= aval.ndim + 1

@@ -280,6 +280,6 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, propagate_source
     return [as_array(x) if isinstance(x, Literal) else x for x in eval_program(jaxpr.program, values)]
 
 
-def jaxpr_as_fun(closed: ClosedJaxpr) -> Callable[..., list[Any]]:
+def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr) -> Callable[..., list[Any]]:
     """The program as a function of its arguments, giving a flat list."""
-    return lambda *args: eval_jaxpr(closed.jaxpr, closed.consts, *args)
+    return lambda *args: eval_jaxpr(closed_jaxpr.jaxpr, closed_jaxpr.consts, *args)

@@ -324,20 +324,20 @@ def defjvp2(primitive: Primitive, *rules: Callable[..., Any] | None) -> None:
     primitive_jvps[primitive] = jvp
 
 
-def deflinear2(primitive: Primitive, transpose: Callable[..., Any]) -> None:
-    """It is linear in all of its operands: ``transpose(ct, *operands, **params)`` gives a cotangent for each."""
+def deflinear2(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None:
+    """It is linear in all of its operands: ``transpose_rule(ct, *operands, **params)`` gives a cotangent for each."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         out = primitive.bind(*primals, **params)
         return out, primitive.bind(*[instantiate_zeros(t) for t in tangents], **params)
 
     primitive_jvps[primitive] = jvp
-    primitive_transposes[primitive] = transpose
+    primitive_transposes[primitive] = transpose_rule
 
 
-def deflinear(primitive: Primitive, transpose: Callable[..., Any]) -> None:
-    """Like `deflinear2`, for ``transpose(ct, **params)``."""
-    deflinear2(primitive, lambda ct, *_, **params: transpose(ct, **params))
+def deflinear(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None:
+    """Like `deflinear2`, for ``transpose_rule(ct, **params)``."""
+    deflinear2(primitive, lambda ct, *_, **params: transpose_rule(ct, **params))
 
 
 def instantiate_zeros(tangent: Any) -> Any:
@@ -363,7 +363,7 @@ class LowerFun:
 
 
 def register_lowering(
-    primitive: Primitive, rule: Any, platform: str | None = None, inline: bool = True, cacheable: bool = True
+    prim: Primitive, rule: Any, platform: str | None = None, inline: bool = True, cacheable: bool = True
 ) -> Any:
     """Say what compiled programs run for a primitive: ``lower_fun(function)``. It is always spliced in, whatever `inline` and
     `cacheable` say.
@@ -371,15 +371,15 @@ def register_lowering(
     A rule that writes MLIR is left aside where `def_impl` has said how to compute the primitive, and refused elsewhere.
     """
     del inline, cacheable
-    if platform not in (None, "cpu") or (primitive.impl is not None and not isinstance(rule, LowerFun)):
+    if platform not in (None, "cpu") or (prim.impl is not None and not isinstance(rule, LowerFun)):
         return rule
     if not isinstance(rule, LowerFun):
         raise NotImplementedError(
             "lowering rules write MLIR, which programs here are not made of; pass mlir.lower_fun(function, "
             "multiple_results=...) instead."
         )
-    primitive.check_new("register_lowering")
-    primitive.lowering = rule
+    prim.check_new("register_lowering")
+    prim.lowering = rule
     return rule
 
 

@@ -1,0 +1,64 @@
+"""Every module can be the first that a process imports after the package itself, which any import runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardwise
+
+ROOT = Path(shardwise.__file__).parent
+MODULES = sorted(
+    ".".join(p.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
+    for p in ROOT.rglob("*.py")
+    if p.name != "__main__.py"
+)
+SHARE = 12  # the default run imports one module in so many, always the same ones
+
+# Forks after `import shardwise` for each module that this has not imported: fresh, without the time of a start.
+FORKS = """
+import gc, importlib, os, sys, traceback
+import numpy, scipy.special, ml_dtypes, opt_einsum  # what every module shares and nothing of ours
+import shardwise
+gc.freeze()
+for name in sys.argv[1:]:
+    if name in sys.modules:
+        continue
+    child = os.fork()
+    if child == 0:
+        status = 0
+        try:
+            importlib.import_module(name)
+        except BaseException as error:
+            print(name, type(error).__name__, error, flush=True)
+            status = 1
+        os._exit(status)
+    os.waitpid(child, 0)
+"""
+
+
+def failing(shell: Any, modules: list[str]) -> str:
+    done = shell("-c", FORKS, *modules)
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot fork here")
+def test_a_share_of_the_modules_imports_first(shell: Any) -> None:
+    assert len(MODULES) > 400
+    assert failing(shell, MODULES[::SHARE]) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(1, SHARE))
+def test_all_modules_import_first(shell: Any, part: int) -> None:
+    assert failing(shell, MODULES[part::SHARE]) == ""
+
+
+def test_a_module_that_fails_is_named(shell: Any, tmp_path: Path) -> None:
+    (tmp_path / "needs_more.py").write_text("raise KeyError('scatter')")
+    done = shell("-c", FORKS, "needs_more", cwd=tmp_path)
+    assert done.stdout == "needs_more KeyError 'scatter'\n"
