@@ -61,6 +61,25 @@ POLL_FROM: Final = 1 << 26
 FUSED_FEWEST: Final = 1 << 14
 # Equations of a group: beyond, values no longer fit into registers.
 FUSED_GROUP: Final = 96
+# Elements that a thread takes at a time: 64 KiB of float32, which its second-level cache holds with room for others.
+FUSED_CHUNK: Final = 1 << 14
+# Elements from which a second thread pays in groups with reductions: a sum takes 20 us then, a softmax 70; to wake a thread takes 30.
+FUSED_THREADED: Final = 1 << 17
+# In elementwise groups: elements times their cost, in additions.
+FUSED_COST_THREADED: Final = 1 << 18
+# Bytes of a row that pass after pass finds in the second-level cache; longer rows go through one pass after the other in pieces.
+FUSED_CACHED: Final = 1 << 20
+# Elements of a piece of a long row. Of the shapes alone, so that sums do not depend on the number of threads.
+FUSED_PIECE: Final = 1 << 16
+# Vectors side by side where each lane has a result of its own: whole cache lines for all types, and additions that need not wait.
+FUSED_STRIPS: Final = 4
+# Cost, in additions, from which a value is kept for the next pass rather than computed again: it is written and read, too.
+FUSED_SAVED: Final = 8
+# Pieces of a joined value that loops read where they lie: each is one more place to choose among per row. A roll has two.
+FUSED_JOINED: Final = 4
+# Vectors of a row with sections, beside those of a row without: up to here reading pieces where they lie was faster than joining them
+# first, also for rows of 8 elements made of 3 and 5 (176 us and 346 for 32768 rows).
+FUSED_SECTIONS: Final = 2
 
 # -- products (runtime.products) ---------------------------------------------------------------------------------------
 

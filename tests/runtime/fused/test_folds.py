@@ -16,6 +16,7 @@ from shardwise.ir import Equation, Program, ShapedArray, Var, trace_program
 from shardwise.ir.op import find_op
 from shardwise.passes.crossing_reductions import with_crossing_reductions
 from shardwise.passes.schedule import schedule
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import steps
 from shardwise.runtime.fused.kernel import GroupKernel
@@ -33,8 +34,8 @@ pytestmark = pytest.mark.skipif(not llvm.available(), reason="no compiler for fu
 def rows(request, monkeypatch):
     """Rows in one go, or cut into pieces that small arrays have several of."""
     if request.param == "pieces":
-        monkeypatch.setattr(steps, "_CACHED", 1 << 10)
-        monkeypatch.setattr(steps, "_PIECE", 1 << 9)
+        monkeypatch.setattr(costs, "FUSED_CACHED", 1 << 10)
+        monkeypatch.setattr(costs, "FUSED_PIECE", 1 << 9)
     return request.param
 
 

@@ -1,8 +1,8 @@
 """The op 'fused': a group of elementwise equations and reductions as one loop over memory.
 
-Small calls run the group's NumPy functions, as without fusion. From `costs.FUSED_FEWEST` elements on, the group is compiled for the way its
-blocks lie in memory (see `writer`): dims are put in memory order and merged where strides allow, and results keep that order, so
-that blocks of a split array stay dense.
+Small calls run the group's NumPy functions, as without fusion. From `costs.FUSED_FEWEST` elements on, the group is compiled for the
+way its blocks lie in memory (see `writer`): dims are put in memory order and merged where strides allow, and results keep that
+order, so that blocks of a split array stay dense.
 """
 
 from __future__ import annotations

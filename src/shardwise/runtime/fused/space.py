@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shardwise.ir import Equation, Literal, Program, ShapedArray, Var
+from shardwise.runtime import costs
 from shardwise.runtime.machine.lanes import TYPES
 
 Shape = tuple[int, ...]
@@ -19,8 +20,6 @@ Places = tuple[int | None, ...]  # per dim of a value the dim of the full shape 
 
 _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": ("float", "bfloat"), "w": ("float32", "float64"),
           "s": ("float32", "float16", "bfloat16")}  # fmt: skip
-_PIECES = 4  # of a value that loops read where they lie
-_SAVED = 8  # cost, in additions, from which a value is kept for the next pass rather than computed again
 
 
 @dataclass(frozen=True)
@@ -261,17 +260,17 @@ class Graph:
         for p in range(self.passes - 1):
             held = self._known_before(p)
             here = self._needed(p, held)
-            costs: dict[Var, int] = {}
+            total: dict[Var, int] = {}
             for eqn in here:
                 own = eqn.op.emit.cost if eqn.op.emit is not None else 0
-                costs[eqn.outputs[0]] = own + sum(costs.get(a, 0) for a in self.operands[eqn] if isinstance(a, Var))
+                total[eqn.outputs[0]] = own + sum(total.get(a, 0) for a in self.operands[eqn] if isinstance(a, Var))
             for q in range(p + 1, self.passes):
                 later = self._needed(q, held | set(self.saved[p]))
                 new = [e for e in later if e not in here]
                 wanted = {a for e in new for a in self.operands[e] if isinstance(a, Var)} | {
                     a for a in self.sinks(q) if isinstance(a, Var)
                 }
-                self.saved[p] += [v for v, cost in costs.items() if v in wanted and cost >= _SAVED]
+                self.saved[p] += [v for v, cost in total.items() if v in wanted and cost >= costs.FUSED_SAVED]
 
 
 def _piece(eqn: Equation, i: int, number: int) -> Access:
@@ -284,5 +283,5 @@ def _piece(eqn: Equation, i: int, number: int) -> Access:
 def readable_apart(eqn: Equation) -> bool:
     """Whether a loop can read what the equation joins where it lies: a few values from elsewhere."""
     out = eqn.outputs[0].aval
-    few = bool(eqn.op.joins) and 2 <= len(eqn.inputs) <= _PIECES and out.dtype.name in TYPES
+    few = bool(eqn.op.joins) and 2 <= len(eqn.inputs) <= costs.FUSED_JOINED and out.dtype.name in TYPES
     return few and all(isinstance(a, Var) and a.aval.size for a in eqn.inputs)

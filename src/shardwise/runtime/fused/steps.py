@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from shardwise.runtime import costs
 from shardwise.runtime.fused.frame import CONTIGUOUS, HEAD, PAST_CACHE, REPEATED, STRIDED, Form
 from shardwise.runtime.fused.joined import JoinedWriter
 from shardwise.runtime.fused.space import Graph
@@ -23,12 +24,6 @@ from shardwise.runtime.machine.threads import thread_count
 
 Shape = tuple[int, ...]
 
-_CHUNK = 1 << 14  # elements that a thread takes at a time
-_THREADED = 1 << 17  # elements from which a second thread pays where there are reductions
-_COST_THREADED = 1 << 18  # elsewhere: elements times what each costs beside an addition
-_CACHED = 1 << 20  # bytes of a row that pass after pass can read from the cache
-_PIECE = 1 << 16  # elements of a piece of a long row
-_STRIPS = 4  # vectors side by side, where lanes have results of their own
 _LINE = 64  # elements that fill cache lines, whatever their size
 _LINE_BYTES = 64
 
@@ -121,7 +116,7 @@ class Arrangement:
         """Vectors of a unit whose lanes have results of their own."""
         if STRIDED in self.access:
             return 1
-        room = (_CACHED // self._row_bytes() if self.graph.passes > 1 else 0) or _STRIPS
+        room = (costs.FUSED_CACHED // self._row_bytes() if self.graph.passes > 1 else 0) or costs.FUSED_STRIPS
         return next((k for k in (4, 2) if k <= room and self.nest.extents[self.lane] >= k * self.width), 1)
 
     def _past_cache(self) -> list[str]:
@@ -180,9 +175,11 @@ class Arrangement:
         if graph.space.whole:
             split, cut, piece = self._cut_row(count)
         else:
-            split = (graph.passes > 1 and self._row_bytes() > _CACHED) or (units < 8 and work > 2 * _PIECE)
+            split = (graph.passes > 1 and self._row_bytes() > costs.FUSED_CACHED) or (
+                units < 8 and work > 2 * costs.FUSED_PIECE
+            )
             cut = "inner" if count >= rounds else "outer"
-            piece = max(1, _PIECE // (self._lanes * (rounds if cut == "inner" else count)))
+            piece = max(1, costs.FUSED_PIECE // (self._lanes * (rounds if cut == "inner" else count)))
             if self.along and cut == "inner":
                 piece = -(-piece // width) * width
             if split and not threaded:
@@ -207,7 +204,7 @@ class Arrangement:
         padded = -(-count // width) * width if self.along else count
         slot = rounds * padded * 8 * self._lanes
         threads = self._threads(units * work) if threaded else 1
-        head = {"units": units, "grain": max(1, _CHUNK // work), "size": nest.extents[self.lane], "count": count,
+        head = {"units": units, "grain": max(1, costs.FUSED_CHUNK // work), "size": nest.extents[self.lane], "count": count,
                 "rounds": rounds, "strips": strips, "pieces": pieces, "piece": piece, "padded": padded, "slot": slot}  # fmt: skip
         tail = [nest.extents[d] for d in (*self.kept, *self.around)]
         tail += [own[d] for own in nest.strides for d in (*self.kept, *self.around, self.inner, self.lane)]
@@ -224,7 +221,11 @@ class Arrangement:
         last = max([p for p in range(graph.passes) if graph.folds[p]], default=0)
         for p in range(graph.passes if split else 0):
             found.append(
-                call(writer(graph, form).part(p), units=units * pieces, grain=max(1, _CHUNK // (work // pieces)))
+                call(
+                    writer(graph, form).part(p),
+                    units=units * pieces,
+                    grain=max(1, costs.FUSED_CHUNK // (work // pieces)),
+                )
             )
             if graph.folds[p]:
                 found.append(call(writer(graph, form).finish(p, p == last), grain=max(1, units // 16)))
@@ -236,7 +237,7 @@ class Arrangement:
 
     def _cut_row(self, count: int) -> tuple[bool, str, int]:
         """Long rows of elementwise groups are cut into pieces of whole cache lines."""
-        pieces = max(1, count // _CHUNK)
+        pieces = max(1, count // costs.FUSED_CHUNK)
         piece = -(-count // pieces // _LINE) * _LINE if pieces > 1 else count
         return pieces > 1, "inner", piece
 
@@ -244,9 +245,9 @@ class Arrangement:
         """How many threads pay."""
         cost = sum(e.op.emit.cost for e in self.graph.program.equations if e.op.emit is not None)
         if self.graph.space.whole:
-            pays = elements * cost >= _COST_THREADED and elements > 2 * _CHUNK
+            pays = elements * cost >= costs.FUSED_COST_THREADED and elements > 2 * costs.FUSED_CHUNK
         else:
-            pays = elements >= _THREADED
+            pays = elements >= costs.FUSED_THREADED
         return thread_count() if pays else 1
 
 
@@ -258,7 +259,7 @@ def _reads_apart(graph: Graph, nest: Nest, access: Sequence[str], width: int) ->
     cuts = _cuts(graph, nest)
     ends = [0, *cuts, nest.extents[-1]]
     vectors = sum(-(-(end - begin) // width) for begin, end in pairwise(ends))
-    return not cuts or (STRIDED not in access and vectors <= 2 * -(-ends[-1] // width))
+    return not cuts or (STRIDED not in access and vectors <= costs.FUSED_SECTIONS * -(-ends[-1] // width))
 
 
 def _begins(graph: Graph, nest: Nest) -> list[tuple[int, list[int]]]:
