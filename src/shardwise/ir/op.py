@@ -162,8 +162,6 @@ class Op:
     steps           for ops that hold programs: ``(eqn, operands, run) -> results`` on one device's arrays: a generator, in which
                     ``yield from run(program, values)`` runs a program.
     local           the programs in its params keep their values in registers and caches: they take no memory of their own.
-    joins           the name of the param that says along which dim the result is the operands one after the other, if it is that:
-                    fused loops then read the operands where they lie.
     takes_over      ``(params) -> bool``: the results may take the memory of operands of the same shape that die with the call.
     workspace       ``(in_types, out_types, params) -> bytes`` that the kernel needs while it runs, besides operands and results.
     numeric         params hold numbers of any kind: keys of them compare types and bits at any depth (see ir.keys). Set for an
@@ -235,7 +233,6 @@ class Op:
     region: Callable[..., Region] | None = None
     steps: Callable[..., Any] | None = None
     local: bool = False
-    joins: str = ""
     takes_over: Callable[[Params], bool] | None = None
     workspace: Callable[..., int] | None = None
     numeric: bool = False

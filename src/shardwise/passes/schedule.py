@@ -20,7 +20,7 @@ from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.kernel import fused
-from shardwise.runtime.fused.space import Space, fits, readable_apart, space_of
+from shardwise.runtime.fused.space import Space, fits, joined, space_of
 from shardwise.runtime.machine.lanes import TYPES
 from shardwise.runtime.machine.llvm import available
 
@@ -84,12 +84,14 @@ def _kinds(program: Program, env: Env) -> list[Any]:
 def _kind(eqn: Equation, devices: int) -> Any:
     """The kind of an elementwise equation."""
     emit = eqn.op.emit
-    if (emit is None or emit.moves) and not eqn.op.joins:
+    if emit is None:
+        large = eqn.op.boxes is not None and eqn.outputs[0].aval.size * devices > costs.FUSED_FEWEST
+        if large and joined(eqn) is not None and available():  # smaller ones are left to `small`
+            return eqn.outputs[0].aval.shape, eqn.outputs[0].aval.vma
+        return None
+    if emit.moves:
         return None
     out = eqn.outputs[0].aval
-    if emit is None:
-        large = out.size * devices > costs.FUSED_FEWEST  # smaller ones are left to `small`
-        return (out.shape, out.vma) if large and readable_apart(eqn) and available() else None
     if out.size * devices < costs.FUSED_FEWEST or not all(fits(a.aval, emit.kinds) for a in eqn.inputs):
         return None
     if out.dtype.name not in TYPES or all(isinstance(a, Literal) for a in eqn.inputs) or _rounds_twice(eqn):

@@ -470,7 +470,6 @@ concatenate_p = define_op(
     explicit=_concatenate_explicit,
     boxes=_concatenate_boxes,
     small=SmallForm(later("shardwise.runtime.small.moves", "concatenated")),
-    joins="dimension",
     additive=True,
     jvp="linear",
     transpose=_concatenate_transpose,

@@ -50,8 +50,8 @@ class Frame:
         steps = form.kept + form.around + 2
         numbers = [*HEAD, *(f"kept{d}" for d in range(form.kept)), *(f"around{d}" for d in range(form.around))]
         numbers += [f"step{k}.{d}" for k in range(len(self.atoms)) for d in range(steps)]
-        for e, eqn in enumerate(graph.joins):
-            numbers += [f"begin{e}.{p}" for p in range(1, len(eqn.inputs))]
+        for e, pieces in enumerate(graph.joins.values()):
+            numbers += [f"begin{e}.{p}" for p in range(1, len(pieces))]
         self.cuts = len(numbers)  # where the job says where sections begin and end
         pointers = [f"base{k}" for k in range(len(self.atoms))]
         if graph.remembers:

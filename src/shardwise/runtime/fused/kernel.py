@@ -22,7 +22,7 @@ from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.space import Graph, Space
+from shardwise.runtime.fused.space import Graph, Space, joined
 from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
 from shardwise.runtime.loops.call import Calls
@@ -233,8 +233,8 @@ def _with_ranked_scalars(program: Program, env: Env) -> Callable[..., tuple[Ndar
 
 def _joined_first(program: Program) -> Program:
     """The program with a group for all but the equations that join values."""
-    joins = [e for e in program.equations if e.op.joins]
-    rest = tuple(e for e in program.equations if not e.op.joins)
+    joins = [e for e in program.equations if joined(e) is not None]
+    rest = tuple(e for e in program.equations if e not in joins)
     made = {e.outputs[0] for e in rest}
     inputs = tuple(dict.fromkeys(a for e in rest for a in e.inputs if isinstance(a, Var) and a not in made))
     outputs = tuple(dict.fromkeys(v for v in program.outputs if isinstance(v, Var) and v in made))

@@ -8,6 +8,7 @@ what a reduction gives is known when its pass is over.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -166,7 +167,7 @@ class Graph:
         self._inputs = {v: i for i, v in enumerate(program.inputs)}
         self._numbers: dict[Access, int] = {}
         self._maker = {e.outputs[0]: e for e in program.equations}
-        self.joins = [e for e in program.equations if e.op.joins]  # values whose pieces lie apart, and are read there
+        self.joins = {e: pieces for e in program.equations if (pieces := joined(e)) is not None}  # read where they lie
         for eqn in program.equations:
             self._place(eqn)
         self.outputs = tuple(v for v in program.outputs if isinstance(v, Var))
@@ -200,23 +201,24 @@ class Graph:
             number = self._inputs.get(atom) if isinstance(atom, Var) else None
             if number is None:
                 operands.append(atom)
-                continue
-            if eqn.op.joins:
-                access = _piece(eqn, i, number)
-            else:
+            elif eqn not in self.joins:
                 places = self.space.operand_places(eqn, i)
                 reduced = set(places) & set(self.space.axes) or atom.aval.vma & self.space.crossed
-                access = Access(number, places, not self.space.whole and not reduced)
-            if access not in self._numbers:
-                self._numbers[access] = len(self.accesses)
-                self.accesses.append(access)
-            operands.append(self._numbers[access])
+                operands.append(self._numbered(Access(number, places, not self.space.whole and not reduced)))
+        for piece in self.joins.get(eqn, ()):
+            operands.append(self._numbered(piece.access(self._inputs[piece.source])))
         self.operands[eqn] = operands
         self.ready[out] = max([self._known(a) for a in operands if isinstance(a, Var)], default=0)
         if eqn.op.fold is not None:
             self.ready[out] += 1
         elif self.space.whole or self.space.is_full(out.aval):
             self.full.add(out)
+
+    def _numbered(self, access: Access) -> int:
+        if access not in self._numbers:
+            self._numbers[access] = len(self.accesses)
+            self.accesses.append(access)
+        return self._numbers[access]
 
     def _known(self, atom: object) -> int:
         return self.ready.get(atom, 0) if isinstance(atom, Var) else 0
@@ -273,15 +275,37 @@ class Graph:
                 self.saved[p] += [v for v, cost in total.items() if v in wanted and cost >= costs.FUSED_SAVED]
 
 
-def _piece(eqn: Equation, i: int, number: int) -> Access:
-    """Operand `i` of an equation that joins its operands."""
-    along = eqn.params[eqn.op.joins]
-    places = tuple(None if n == 1 and d != along else d for d, n in enumerate(eqn.inputs[i].aval.shape))
-    return Access(number, places, False, along, sum(a.aval.shape[along] for a in eqn.inputs[:i]))
+@dataclass(frozen=True)
+class Piece:
+    """A whole value that is the part of another one from `start` on along a dim."""
+
+    source: Var
+    along: int
+    start: int
+
+    def access(self, number: int) -> Access:
+        """How loops read it, as this input of the group."""
+        shape = self.source.aval.shape
+        places = tuple(None if n == 1 and d != self.along else d for d, n in enumerate(shape))
+        return Access(number, places, False, self.along, self.start)
 
 
-def readable_apart(eqn: Equation) -> bool:
-    """Whether a loop can read what the equation joins where it lies: a few values from elsewhere."""
-    out = eqn.outputs[0].aval
-    few = bool(eqn.op.joins) and 2 <= len(eqn.inputs) <= costs.FUSED_JOINED and out.dtype.name in TYPES
-    return few and all(isinstance(a, Var) and a.aval.size for a in eqn.inputs)
+def joined(eqn: Equation) -> tuple[Piece, ...] | None:
+    """The pieces of a result that is a few whole operands, one after the other along a dim; None if it is something else."""
+    if eqn.op.boxes is None or eqn.op.emit is not None or len(eqn.outputs) != 1:
+        return None
+    boxes, out = eqn.op.boxes(eqn), eqn.outputs[0].aval
+    parts = [] if boxes is None else [b for b in boxes[0] if math.prod(b.size)]
+    if not 2 <= len(parts) <= costs.FUSED_JOINED or out.dtype.name not in TYPES:
+        return None
+    sources = [eqn.inputs[b.operand] for b in parts]
+    dims = {d for b in parts for d, n in enumerate(out.shape) if b.size[d : d + 1] != (n,)}
+    if len(dims) != 1 or any(a.aval.shape != b.size for a, b in zip(sources, parts, strict=True)):
+        return None
+    along, end, found = dims.pop(), 0, list[Piece]()
+    for source, b in sorted(zip(sources, parts, strict=True), key=lambda pair: pair[1].at[along]):
+        if b.at[along] != end or not isinstance(source, Var):
+            return None
+        found.append(Piece(source, along, end))
+        end += b.size[along]
+    return tuple(found) if end == out.shape[along] else None

@@ -265,9 +265,9 @@ def _reads_apart(graph: Graph, nest: Nest, access: Sequence[str], width: int) ->
 def _begins(graph: Graph, nest: Nest) -> list[tuple[int, list[int]]]:
     """Per value whose pieces lie apart the loop along which they do, and where all but the first begin."""
     found = []
-    for eqn in graph.joins:
-        pieces = [graph.accesses[k] for k in graph.operands[eqn] if isinstance(k, int)]
-        found.append((nest.apart[eqn.params[eqn.op.joins] - len(graph.space.shape)], [a.start for a in pieces[1:]]))
+    for pieces in graph.joins.values():
+        loop = nest.apart[pieces[0].along - len(graph.space.shape)]
+        found.append((loop, [piece.start for piece in pieces[1:]]))
     return found
 
 
