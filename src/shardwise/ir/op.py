@@ -133,7 +133,8 @@ class Op:
     halo            ``(params, dim, in_types, out_local) -> Halo | None``: for a PERMUTE factor that stays split: which window of dim `dim`
                     of operand 0 each device needs for its part of the result, and the params of the op on that window.
     boxes           ``(eqn) -> boxes of each result | None`` for ops that only move elements: their results are put together from these
-                    boxes of operands, later ones over earlier ones (see passes.views).
+                    boxes of operands, later ones over earlier ones (see passes.views). Fused loops read whole operands that stand
+                    one after the other where they lie (see runtime.fused.space).
     partition       ``(ctx, eqn, ...)`` custom partitioning for ops whose local form is more than themselves
                     (see passes.partition).
     explicit        ``(in_types, out_types, params, rule) -> tuple[Spec, ...]`` the type-level sharding rule where it differs
