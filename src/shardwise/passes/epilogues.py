@@ -18,8 +18,8 @@ from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.kernel import fused
 from shardwise.runtime.machine import llvm
+from shardwise.runtime.products import panels
 from shardwise.runtime.products.epilogue import epilogue
-from shardwise.runtime.products.panels import BYTES, most
 from shardwise.sharding.rule import Kind
 
 
@@ -204,8 +204,8 @@ class _Search:
             outermost = 0
         whole = math.prod(out.shape[d] for d in rows[outermost:])
         cut = not followed and not columns & reduced
-        height, width = most(whole, size // (width * out.itemsize), width, out.itemsize, cut)
-        if height * width * out.itemsize > costs.PANELS_HIGHEST * BYTES:
+        height, width = panels.most(whole, size // (width * out.itemsize), width, out.itemsize, cut)
+        if height * width * out.itemsize > costs.PANELS_HIGHEST * panels.BYTES:
             return False
         lhs, ((contracted, _), _) = product.inputs[0].aval, product.params["dimension_numbers"]
         depth = math.prod(lhs.shape[d] for d in contracted)

@@ -1,11 +1,13 @@
-"""How loops meet memory: their order, those that are one, and tiles."""
+"""How loops meet memory: their order, those that are one, tiles, and results."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import pytest
 
-from shardwise.runtime.loops.layout import Met, Nest, dense_strides, lined_up, memory_order, merged
+from shardwise.runtime.loops.layout import Met, Nest, Result, dense_strides, lined_up, memory_order, merged, placed
 
 
 def met(full, reduced, order, *strides):
@@ -60,3 +62,19 @@ def test_tiles_visit_every_element_once(reduced):
 def test_loops_without_fitting_divisors_stay_whole():
     loops = Nest([61, 97], [False, False], [[388, 4], [4, 244]])
     assert loops.tiled([4, 4], 16) is loops
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("extents", [(), (3,), (2, 3, 4), (1, 3, 1, 4)])
+def test_an_array_without_memory_lies_as_the_block(extents, dtype):
+    for order in itertools.permutations(range(len(extents))):
+        result = placed(np.dtype(dtype), extents, order, tuple(n for n in extents if n != 1))
+        block, hollow = result.empty(), result.hollow()
+        assert (hollow.shape, hollow.dtype, hollow.nbytes) == (block.shape, block.dtype, block.nbytes)
+        assert hollow.strides == block.strides
+        assert not hollow.flags.writeable
+
+
+def test_large_ones_take_no_memory():
+    result = Result(np.dtype("float64"), (1 << 20, 1 << 20), (1, 0), (1 << 20, 1 << 20))
+    assert result.hollow().strides == (8, 8 << 20)

@@ -26,7 +26,7 @@ from shardwise.runtime.fused.space import Graph, Space, joined
 from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
 from shardwise.runtime.loops.call import Calls
-from shardwise.runtime.loops.layout import ByStrides, Met, Result, Work, dense_strides, lined_up, memory_order, placed
+from shardwise.runtime.loops.layout import ByStrides, Met, Result, dense_strides, lined_up, memory_order, placed
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.memory import alone
 from shardwise.runtime.plan import Plan
@@ -152,13 +152,9 @@ class GroupKernel:
         shape_of = tuple(shapes), tuple(strides), tuple(results)
         return Met(full, reduced, tuple(order), numbers, *shape_of, apart=apart, shifts=tuple(shifts) if apart else ())
 
-    def work(self, met: Met) -> Work | None:
-        """The function and its job, if one thread can do all of it in one go."""
-        calls = self._calls(met, threaded=False)
-        if calls is None:
-            return None
-        (call,) = calls.calls
-        return Work(call.kernel, call.job, calls.bytes, calls.offsets)
+    def call_alone(self, met: Met) -> Calls | None:
+        """The one function by which one thread can do all of it in one go, with the memory that it needs."""
+        return self._calls(met, threaded=False)
 
     def _calls(self, met: Met, threaded: bool = True) -> Calls | None:
         arrangement = Arrangement.of(self._graph, met)

@@ -91,19 +91,6 @@ class Met:
     shifts: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A group's function with the job of one thread that does all of it, and the bytes of memory that it needs meanwhile.
-
-    It takes pointers to the accesses' operands, the results, and that memory (`extra` of them, at these offsets).
-    """
-
-    kernel: Any
-    job: Any
-    bytes: int = 0
-    extra: tuple[int, ...] = ()
-
-
 def lined_up(block: Ndarray, places: Sequence[int | None], lead: int, n: int) -> tuple[Shape, Shape]:
     """Extents and strides of a block per loop: grid axes, then dims of the full shape, of which `places` names one per own dim."""
     shape, strides = [1] * n, [0] * n

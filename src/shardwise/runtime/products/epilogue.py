@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.ir import Equation, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.runtime import costs
@@ -26,7 +25,7 @@ from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.kernel import fused
 from shardwise.runtime.loops.call import Call, Calls
-from shardwise.runtime.loops.layout import Met, Result, Work
+from shardwise.runtime.loops.layout import ByStrides, Met, Result
 from shardwise.runtime.machine.standby import address_of
 from shardwise.runtime.plan import Plan, kernel_of
 from shardwise.runtime.products import blas, shallow
@@ -69,7 +68,7 @@ class _Layout:
     numbers: tuple[int, ...]  # inputs of the program that the group reads
     results: tuple[Result, ...]
     calls: Calls
-    works: tuple[Work, ...]  # what the job refers to
+    loops: tuple[Call, ...]  # what the job refers to
 
 
 class EpilogueKernel:
@@ -83,17 +82,13 @@ class EpilogueKernel:
         self._steps = _Steps.of(program)
         self._group: Any = kernel_of(self._steps.group, env)
         blas.prepare()
-        self._layouts: Bounded[Any, _Layout | None] = Bounded(LAYOUTS)
+        self._layouts = ByStrides(self._layout)
         self._plain: Any = None
 
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
         if not self._env.lead:  # NumPy functions of 0-d arrays give scalars
             blocks = tuple([np.asarray(b) for b in blocks])
-        key = tuple([(b.shape, b.strides) for b in blocks])
-        try:
-            layout = self._layouts[key]
-        except KeyError:
-            layout = self._layouts[key] = _Maker(self.program, self._steps, self._env, self._group, blocks).layout()
+        layout = self._layouts.of(blocks)
         if layout is None:
             return self.plain(*blocks)
         given = dict(zip(self.program.inputs, blocks, strict=True))
@@ -103,6 +98,9 @@ class EpilogueKernel:
         made = [result.empty() for result in layout.results]
         layout.calls(*map(address, used), *map(address, made))
         return tuple(made)
+
+    def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
+        return _Maker(self.program, self._steps, self._env, self._group, blocks).layout()
 
     @property
     def plain(self) -> Any:
@@ -224,21 +222,21 @@ class _Maker:
             if v not in self.slots:
                 self._own(v, most * v.aval.dtype.itemsize)
         met = replace(met, streaming=self._streams(met, found))
-        works: dict[Shape, Work] = {}
+        groups: dict[Shape, Calls] = {}
         for panel in found:
-            if panel.extents not in works:
-                work = self.group.work(
-                    replace(met, full=panel.extents, strides=self._strides(met, panel, plan.columns))
-                )
-                if work is None:
+            if panel.extents not in groups:
+                cut = replace(met, full=panel.extents, strides=self._strides(met, panel, plan.columns))
+                group = self.group.call_alone(cut)
+                if group is None:
                     return None
-                works[panel.extents] = work
-        self._own("spare", max(w.bytes for w in works.values()))
+                groups[panel.extents] = group
+        self._own("spare", max(g.bytes for g in groups.values()))
         gemm = partial(_function, mine, self.dtype.char)
         for panel in found:
-            work = works[panel.extents]
+            group = groups[panel.extents]
+            (call,) = group.calls
             self._multiply(gemm, plan, left, right, panel)
-            self.records.loop(address_of(work.kernel), ctypes.addressof(work.job), self._places(met, panel, work))
+            self.records.loop(address_of(call.kernel), call.job_at, self._places(met, panel, group))
             if second is not None and later is not None:
                 self._multiply_after(gemm, second, later, panel)
             self.records.end()
@@ -246,8 +244,9 @@ class _Maker:
         threads = min(product_threads(), len(found))
         inputs = tuple(self.program.inputs.index(self.fused.inputs[n]) for n in numbers)  # type: ignore[arg-type]
         results = tuple(self._result(v, plan, second, met) for v in self.program.outputs if isinstance(v, Var))
+        loops = tuple(call for group in groups.values() for call in group.calls)
         walk = Call(panel_walker(self.dtype.char, ctypes.sizeof(mine.integer)), job, self.outside + 1, threads)
-        return _Layout(plan, second, inputs, results, Calls([walk], bytes * threads, (0,)), tuple(works.values()))
+        return _Layout(plan, second, inputs, results, Calls([walk], bytes * threads, (0,)), loops)
 
     def _own(self, name: Any, size: int) -> None:
         self.slots[name] = self.outside + len(self.own)
@@ -284,13 +283,13 @@ class _Maker:
             found.append(tuple(0 if n == 1 else s for n, s in zip(panel.extents, steps, strict=True)))
         return tuple(found)
 
-    def _places(self, met: Met, panel: Panel, work: Work) -> list[Place]:
+    def _places(self, met: Met, panel: Panel, group: Calls) -> list[Place]:
         places = []
         for k, own in enumerate(met.strides):
             value = self._value(met, k)
             slot = self.slots[met.numbers[k] if value is None else value]
             places.append((slot, 0 if self._is_own(value) else _offset(panel, own)))
-        return places + [(self.slots["spare"], offset) for offset in work.extra]
+        return places + [(self.slots["spare"], offset) for offset in group.offsets]
 
     def _multiply(self, gemm: Callable[..., int], plan: GemmPlan, left: _Factor, right: _Factor, panel: Panel) -> None:
         size, slot, n = self.dtype.itemsize, self.slots[self.out], len(panel.columns)
