@@ -17,12 +17,10 @@ from shardwise.base.caches import recent
 from shardwise.base.dtypes import is_key_dtype, key_dtype
 from shardwise.ir import (
     Array,
-    Emit,
     Equation,
     ExactParams,
     Program,
     ShapedArray,
-    SmallForm,
     bind,
     define_op,
     infer_types,
@@ -35,25 +33,22 @@ from shardwise.ir.types import Spec
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.devices.layout import reshard_op
 from shardwise.ops.random import threefry, threefry_halves
-from shardwise.ops.rules.derivative import later
+from shardwise.ops.random.counted_bits import BITS, HASH_CALLS, bits_by_counters, small_form
 from shardwise.ops.rules.operands import Block, aligned
 from shardwise.ops.rules.operands import broadcast_shape as broadcast_shape_of
 from shardwise.ops.rules.out_sharding import in_context, sharding_spec, with_out_sharding
-from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.ops.shapes.transpose import transpose
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.machine.lanes import Lane, Lanes
 from shardwise.runtime.machine.llvm import available
 from shardwise.sharding import NamedSharding
-from shardwise.sharding.rule import Kind, Rule, pointwise_rule
+from shardwise.sharding.rule import Kind, Rule
 
 Shape = tuple[int, ...]
 ShardAxes = tuple[tuple[str, ...], ...]
 
 
 _UINT32 = np.dtype(np.uint32)
-_BITS = {bits: np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
 
 
 def _check_keys(name: str, t: ShapedArray) -> None:
@@ -62,18 +57,6 @@ def _check_keys(name: str, t: ShapedArray) -> None:
             f"{name} takes an array of PRNG keys, got {t.str_short()}. Make one with random.key, or from uint32 words "
             "with random.wrap_key_data."
         )
-
-
-def _small(writer: str, calls: int = 1) -> SmallForm:
-    """The form in small programs, which hold it where no device makes a part of its own."""
-    return SmallForm(
-        later("shardwise.ops.random.small_random", writer),
-        lambda eqn, devices: not any(eqn.params.get("shard_axes", ())),
-        calls=calls,
-    )
-
-
-_HASH = 10  # calls of NumPy that hashing takes
 
 
 # -- between integers, words and keys -----------------------------------------------------------------------------------------
@@ -119,7 +102,7 @@ def _wrap_type(words: ShapedArray) -> ShapedArray:
 
 random_wrap_p = define_op(
     "random_wrap",
-    small=_small("wrap"),
+    small=small_form("wrap"),
     type_rule=_wrap_type,
     kernel=lambda env, words: threefry.key_from_words(words),
     rule=lambda ins, outs, params: _word_rule(ins[0].shape, outs[0].shape, into_words=False),
@@ -139,7 +122,7 @@ def _unwrap_type(keys: ShapedArray) -> ShapedArray:
 
 random_unwrap_p = define_op(
     "random_unwrap",
-    small=_small("unwrap"),
+    small=small_form("unwrap"),
     type_rule=_unwrap_type,
     kernel=lambda env, keys: threefry.key_words(keys),
     rule=lambda ins, outs, params: _word_rule(outs[0].shape, ins[0].shape, into_words=True),
@@ -189,7 +172,11 @@ def _fold_in_kernel(env: Env, keys: Block, data: Block) -> Block:
 
 
 random_fold_in_p = define_op(
-    "random_fold_in", type_rule=_fold_in_type, kernel=_fold_in_kernel, small=_small("fold_in", _HASH), keys=MAKES
+    "random_fold_in",
+    type_rule=_fold_in_type,
+    kernel=_fold_in_kernel,
+    small=small_form("fold_in", HASH_CALLS),
+    keys=MAKES,
 )
 
 
@@ -283,7 +270,7 @@ def _split_kernel(
 # `shape` is the global shape; `block_shape` and `shard_axes` say which part of it a device makes.
 random_split_p = define_op(
     "random_split",
-    small=_small("split", _HASH),
+    small=small_form("split", HASH_CALLS),
     type_rule=_split_type,
     kernel=_split_kernel,
     rule=_appended_rule,
@@ -303,9 +290,9 @@ def random_split(keys: Any, shape: Shape, out_sharding: NamedSharding | None = N
 
 def _bits_type(keys: ShapedArray, *, bit_width: int, **params: Any) -> ShapedArray:
     _check_keys("random_bits", keys)
-    if bit_width not in _BITS:
+    if bit_width not in BITS:
         raise TypeError(f"random bits come in widths of 8, 16, 32 or 64, not {bit_width!r}.")
-    return _appended_type(keys, _BITS[bit_width], params)
+    return _appended_type(keys, BITS[bit_width], params)
 
 
 def _bits_kernel(
@@ -332,10 +319,10 @@ def _bits_kernel(
     )
 
 
-# The kernel makes all bits itself; where a fused loop can make them among what is done with them, see `_by_counters`.
+# The kernel makes all bits itself; where a fused loop can make them among what is done with them, see `counted_bits`.
 random_block_p = define_op(
     "random_block",
-    small=_small("block", _HASH),
+    small=small_form("block", HASH_CALLS),
     type_rule=_bits_type,
     kernel=_bits_kernel,
     rule=_appended_rule,
@@ -361,7 +348,7 @@ def _fusable(keys: ShapedArray, out: ShapedArray, bit_width: int) -> bool:
 @recent(1024)
 def _bits_program(keys: ShapedArray, out: ShapedArray, params: ExactParams, fusable: bool) -> Program:
     def make(keys: Array) -> list[Any]:
-        return [_by_counters(keys, out, params["bit_width"]) if fusable else bind(random_block_p, keys, **params)]
+        return [bits_by_counters(keys, out, params["bit_width"]) if fusable else bind(random_block_p, keys, **params)]
 
     return trace_program(make, [keys], "random_bits")[0]
 
@@ -422,9 +409,9 @@ random_split_halves_p = define_op(
 
 def _bits_halves_type(keys: ShapedArray, *, bit_width: int, shape: Shape) -> ShapedArray:
     _check_keys("random_bits", keys)
-    if bit_width not in _BITS:
+    if bit_width not in BITS:
         raise TypeError(f"random bits come in widths of 8, 16, 32 or 64, not {bit_width!r}.")
-    return in_context(ShapedArray(keys.shape + shape, _BITS[bit_width]))
+    return in_context(ShapedArray(keys.shape + shape, BITS[bit_width]))
 
 
 random_bits_halves_p = define_op(
@@ -437,126 +424,3 @@ random_bits_halves_p = define_op(
 
 def _laid_out(x: Array, out_sharding: NamedSharding | None) -> Array:
     return x if out_sharding is None else bind(reshard_op, x, sharding=out_sharding, concrete=None)
-
-
-# -- bits made where they are used ----------------------------------------------------------------------------------------
-
-
-def _by_counters(keys: Array, out: ShapedArray, bit_width: int) -> Array:
-    """The bits as an elementwise function of counters, which may join a loop with the steps that follow."""
-    words, n = bind(random_words_p, keys), keys.ndim
-    counters = bind(random_counters_p, shape=out.shape[n:], mesh=out.mesh, spec=out.spec[n:])
-    if n and out.ndim > n:
-        words = [expand_dims(w, tuple(range(n, out.ndim))) for w in words]
-        counters = expand_dims(counters, tuple(range(n)))
-    return bind(threefry_bits_p, *words, counters, bit_width=bit_width)
-
-
-def _words_type(key: ShapedArray) -> tuple[ShapedArray, ShapedArray]:
-    word = ShapedArray(key.shape, _UINT32)
-    return word, word
-
-
-def _words_kernel(env: Env, key: Block) -> tuple[Block, Block]:
-    words = threefry.key_words(key)
-    return words[..., 0], words[..., 1]
-
-
-def _words_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    return pointwise_rule((in_types[0].shape,), tuple(t.shape for t in out_types))
-
-
-random_words_p = define_op(
-    "random_words",
-    type_rule=_words_type,
-    multiple_results=True,
-    kernel=_words_kernel,
-    rule=_words_rule,
-    small=_small("words", _HASH),
-)
-
-_KEPT = 1 << 22  # so many counters stay in memory for the next call
-_kept = np.arange(0, dtype=np.uint32)
-
-
-def _counted(n: int) -> Block:
-    """0, 1, ..., n - 1, read only."""
-    global _kept
-    if n > _KEPT:
-        return np.arange(n, dtype=np.uint32)
-    if n > len(_kept):
-        _kept = np.arange(n, dtype=np.uint32)
-        _kept.flags.writeable = False
-    return _kept[:n]
-
-
-def _counters_type(
-    *, shape: Shape, mesh: Any, spec: Spec, block_shape: Shape | None = None, shard_axes: ShardAxes = ()
-) -> ShapedArray:
-    if block_shape is not None:
-        return ShapedArray(block_shape, _UINT32, vma=frozenset(a for axes in shard_axes for a in axes))
-    return ShapedArray(shape, _UINT32, mesh=mesh, spec=spec)
-
-
-def _counters_kernel(
-    env: Env, *, shape: Shape, mesh: Any, spec: Spec, block_shape: Shape | None = None, shard_axes: ShardAxes = ()
-) -> Block:
-    out, cut = _counted(math.prod(shape)).reshape((1,) * env.lead + shape), all_slice.kernel
-    assert cut is not None
-    for d, axes in enumerate(shard_axes):
-        if axes:
-            out = cut(env, out, axes=axes, sizes=tuple(env.size(a) for a in axes), dim=d)
-    return out
-
-
-def _counters_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    shape = out_types[0].shape
-    return Rule((), (tuple((d,) if n != 1 else () for d, n in enumerate(shape)),), shape, (Kind.PASS,) * len(shape))
-
-
-def _counters_place(params: Params, in_dims: Any, out_dims: tuple[ShardAxes, ...]) -> Params:
-    return {**params, "shard_axes": out_dims[0]}
-
-
-# The low words of an array's row-major indices.
-random_counters_p = define_op(
-    "random_counters",
-    type_rule=_counters_type,
-    kernel=_counters_kernel,
-    rule=_counters_rule,
-    typed=True,
-    localize=lambda params, in_types, out_types: {**params, "block_shape": out_types[0].shape},
-    place=_counters_place,
-)
-
-
-def _threefry_type(word0: ShapedArray, word1: ShapedArray, counters: ShapedArray, *, bit_width: int) -> ShapedArray:
-    return ShapedArray(broadcast_shape_of("threefry_bits", [word0.shape, counters.shape]), _BITS[bit_width])
-
-
-def _threefry_kernel(env: Env, *blocks: Block, bit_width: int) -> Block:
-    word0, word1, counters = aligned(env, blocks)
-    x0, x1 = threefry.threefry_2x32(word0, word1, np.zeros((), np.uint32), counters)
-    return np.bitwise_xor(x0, x1, out=x0).astype(_BITS[bit_width], copy=False)
-
-
-def _threefry_lanes(w: Lanes, word0: Lane, word1: Lane, counter: Lane, *, bit_width: int) -> Lane:
-    """Threefry-2x32 on the counter pair (0, counter): five times four rounds, each followed by a part of the key."""
-    parity = w.binary("xor", w.binary("xor", word0, word1), w.like(threefry.PARITY, word0))
-    keys = (word0, word1, parity)
-    x0, x1 = word0, w.add(counter, word1)
-    for i in range(5):
-        for r in threefry.ROTATIONS[i % 2]:
-            x0 = w.add(x0, x1)
-            x1 = w.binary("xor", w.call("fshl", x1, x1, w.like(r, x1)), x0)
-        x0 = w.add(x0, keys[(i + 1) % 3])
-        x1 = w.add(x1, w.add(keys[(i + 2) % 3], w.like(i + 1, x1)))
-    return w.convert(w.binary("xor", x0, x1), f"uint{bit_width}")
-
-
-threefry_bits_p = define_op(
-    "threefry_bits",
-    type_rule=_threefry_type,
-    kernel=_threefry_kernel,
-    emit=Emit(_threefry_lanes, "u", exact=True, cost=80),
-)

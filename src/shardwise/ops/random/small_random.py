@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.ir import Equation
-from shardwise.ops.random.threefry import PARITY, ROTATIONS
+from shardwise.ops.random.counted_bits import hashed
 from shardwise.runtime import costs
 from shardwise.runtime.machine.lanes import Lane, Lanes
 from shardwise.runtime.small.body import Body
@@ -24,17 +24,7 @@ Write = Callable[[Lanes, list[Lane]], Lane]
 
 
 def _hashed(w: Lanes, keys: Lane, low: Lane) -> tuple[Lane, Lane]:
-    """Threefry-2x32 of the counters (0, low) under keys."""
-    words = w.convert(keys, "uint32"), _high_word(w, keys)
-    parts = (*words, w.binary("xor", w.binary("xor", *words), w.like(PARITY, low)))
-    x0, x1 = parts[0], w.add(low, parts[1])
-    for i in range(5):
-        for r in ROTATIONS[i % 2]:
-            x0 = w.add(x0, x1)
-            x1 = w.binary("xor", w.call("fshl", x1, x1, w.like(r, x1)), x0)
-        x0 = w.add(x0, parts[(i + 1) % 3])
-        x1 = w.add(x1, w.add(parts[(i + 2) % 3], w.like(i + 1, x1)))
-    return x0, x1
+    return hashed(w, w.convert(keys, "uint32"), _high_word(w, keys), low)
 
 
 def _high_word(w: Lanes, keys: Lane) -> Lane:
