@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from registry import MOST, case, placed, row_mesh, rows
+from registry import MOST, case, normal, placed, row_mesh, rows
 
 FAMILY = "Dispatch"
 
@@ -140,6 +140,77 @@ def op_random(jax, jnp, np):
     """`random.split`, then 8 numbers of `random.normal`."""
     key = jax.random.key(0)
     return lambda: jax.random.normal(jax.random.split(key)[0], (8,))
+
+
+@case(FAMILY)
+def op_split(jax, jnp, np):
+    """`random.split` outside of jit."""
+    key = jax.random.key(0)
+    return lambda: jax.random.split(key)
+
+
+@case(FAMILY)
+def op_normal(jax, jnp, np):
+    """8 numbers of `random.normal` outside of jit."""
+    key = jax.random.key(0)
+    return lambda: jax.random.normal(key, (8,))
+
+
+@case(FAMILY)
+def op_max_zeros(jax, jnp, np):
+    """`jnp.maximum(x, y)` where all are zero, outside of jit."""
+    x = _few(jax, np) * 0
+    return lambda: jnp.maximum(x, x)
+
+
+@case(FAMILY, devices=(1,))
+def op_max_4096(jax, jnp, np):
+    """`jnp.maximum(x, y)` of 4096 floats, outside of jit."""
+    x, y = jnp.asarray(normal(np, 4096)), jnp.asarray(normal(np, 4096)[::-1].copy())
+    return lambda: jnp.maximum(x, y)
+
+
+@case(FAMILY)
+def op_clip(jax, jnp, np):
+    """`jnp.clip(x, 0, 1)` outside of jit."""
+    x = _few(jax, np)
+    return lambda: jnp.clip(x, 0, 1)
+
+
+@case(FAMILY)
+def numpy_argument(jax, jnp, np):
+    """`jit` of a NumPy array of 8 floats."""
+    x, f = np.ones(8, np.float32), jax.jit(lambda x: x + 1)
+    return lambda: f(x)
+
+
+@case(FAMILY)
+def to_numpy(jax, jnp, np):
+    """`np.asarray` of a new array of 8 floats on one device."""
+    x, f = jnp.ones(8), jax.jit(lambda x: x + 1)
+    return lambda: np.asarray(f(x))
+
+
+@case(FAMILY)
+def to_numpy_replicated(jax, jnp, np):
+    """`np.asarray` of a new array of 8 floats on all devices."""
+    x, f = placed(jax, np, np.ones(8, np.float32)), jax.jit(lambda x: x + 1)
+    return lambda: np.asarray(f(x))
+
+
+@case(FAMILY)
+def shards(jax, jnp, np):
+    """The data of each addressable shard of a new array."""
+    x, f = _few(jax, np), jax.jit(lambda x: x + 1)
+    return lambda: [shard.data for shard in f(x).addressable_shards]
+
+
+@case(FAMILY)
+def from_callback(jax, jnp, np):
+    """`make_array_from_callback` of 8 floats per device."""
+    value = np.ones(8 * jax.device_count(), np.float32)
+    split = jax.sharding.NamedSharding(row_mesh(jax, np), jax.sharding.PartitionSpec("x"))
+    return lambda: jax.make_array_from_callback(value.shape, split, lambda index: value[index])
 
 
 @case(FAMILY)

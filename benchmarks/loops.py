@@ -66,6 +66,14 @@ def sort(jax, jnp, np):
     return lambda: f(x)
 
 
+@case(REARRANGING)
+def top_k(jax, jnp, np):
+    """The 16 greatest elements of each of 2048 rows of 4096."""
+    x = rows(jax, np, normal(np, 2048, 4096))
+    f = jax.jit(lambda x: jax.lax.top_k(x, 16))
+    return lambda: f(x)
+
+
 @case(REARRANGING, devices=MOST)
 def gather(jax, jnp, np):
     """16384 rows of 1 KB taken from a table of 16 MB."""
@@ -133,4 +141,12 @@ def fft(jax, jnp, np):
     """FFT of 1024 rows of 1024 complex64."""
     x = rows(jax, np, normal(np, 1024, 1024).astype(np.complex64))
     f = jax.jit(jnp.fft.fft)
+    return lambda: f(x)
+
+
+@case(REARRANGING, devices=(1, 8))
+def fft_2d(jax, jnp, np):
+    """2-D FFT of 2048 x 2048 complex64."""
+    x = rows(jax, np, normal(np, 2048, 2048).astype(np.complex64))
+    f = jax.jit(jnp.fft.fft2)
     return lambda: f(x)

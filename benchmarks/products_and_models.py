@@ -72,6 +72,15 @@ def convolution(jax, jnp, np):
 
 
 @case(PRODUCTS)
+def convolution_last(jax, jnp, np):
+    """3 x 3 convolution with channels last, 64 images of 32 x 32 with 32 channels to 64."""
+    x, w = rows(jax, np, normal(np, 64, 32, 32, 32)), jnp.asarray(normal(np, 3, 3, 32, 64))
+    layout = ("NHWC", "HWIO", "NHWC")
+    f = jax.jit(lambda x, w: jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout))
+    return lambda: f(x, w)
+
+
+@case(PRODUCTS)
 def convolution_gradient(jax, jnp, np):
     """Its derivatives by images and kernel, with channels last."""
     layout = ("NHWC", "HWIO", "NHWC")
@@ -86,6 +95,24 @@ def cholesky(jax, jnp, np):
     """Cholesky of 64 matrices of 64 x 64."""
     a = normal(np, 64, 64, 64)
     x = rows(jax, np, a @ a.swapaxes(-1, -2) + 64 * np.eye(64, dtype=np.float32))
+    f = jax.jit(jnp.linalg.cholesky)
+    return lambda: f(x)
+
+
+@case(ALGEBRA)
+def cholesky_256(jax, jnp, np):
+    """Cholesky of 256 matrices of 64 x 64."""
+    a = normal(np, 256, 64, 64)
+    x = rows(jax, np, a @ a.swapaxes(-1, -2) + 64 * np.eye(64, dtype=np.float32))
+    f = jax.jit(jnp.linalg.cholesky)
+    return lambda: f(x)
+
+
+@case(ALGEBRA, devices=(1, 8))
+def cholesky_1024(jax, jnp, np):
+    """Cholesky of one matrix of 1024 x 1024."""
+    a = normal(np, 1024, 1024)
+    x = jnp.asarray(a @ a.T + 1024 * np.eye(1024, dtype=np.float32))
     f = jax.jit(jnp.linalg.cholesky)
     return lambda: f(x)
 
@@ -125,6 +152,21 @@ def mlp_forward(jax, jnp, np):
     forward, arguments = _mlp(jax, jnp, np)
     f = jax.jit(forward)
     return lambda: f(*arguments)
+
+
+@case(MODELS, devices=(1, 8))
+def per_example(jax, jnp, np):
+    """`vmap(grad)`: the derivatives of three layers of 64 for each of 256 rows."""
+    layers = placed(jax, np, [np.full((64, 64), 0.01, np.float32) for _ in range(3)])
+    x = rows(jax, np, normal(np, 256, 64))
+
+    def loss(layers, x):
+        for layer in layers:
+            x = jax.nn.relu(x @ layer)
+        return x.sum()
+
+    f = jax.jit(jax.vmap(jax.grad(loss), (None, 0)))
+    return lambda: f(layers, x)
 
 
 def _model(name, devices):
@@ -171,3 +213,37 @@ def first_mlp_step(jax, jnp, np):
         return jax.tree.map(lambda w, g: w - 0.1 * g, layers, slopes), loss
 
     return lambda: jax.jit(lambda *given: step(*given))(layers, x)
+
+
+@case(FIRST, first=True)
+def first_polynomial(jax, jnp, np):
+    """The first call of `3 * x + x * x` on 64 MB."""
+    x = rows(jax, np, np.ones((4096, 4096), np.float32))
+    return lambda: jax.jit(lambda x: 3 * x + x * x)(x)
+
+
+@case(FIRST, first=True, devices=MOST)
+def lower_gpt_step(jax, jnp, np):
+    """`lower` of a training step of a small GPT."""
+    step, state = training.CASES["gpt_step"](jax, jnp, np)
+    return lambda: _nothing(jax.jit(step).lower(state))
+
+
+@case(FIRST, first=True, devices=MOST)
+def compile_gpt_step(jax, jnp, np):
+    """`lower` and `compile` of that step."""
+    step, state = training.CASES["gpt_step"](jax, jnp, np)
+    return lambda: _nothing(jax.jit(step).lower(state).compile())
+
+
+def _nothing(made):
+    """No arrays to wait for."""
+    return ()
+
+
+@case(FIRST, first=True)
+def first_from_callback(jax, jnp, np):
+    """The first call of `make_array_from_callback`."""
+    value = np.ones(8 * jax.device_count(), np.float32)
+    split = rows(jax, np, value).sharding
+    return lambda: jax.make_array_from_callback(value.shape, split, lambda index: value[index])

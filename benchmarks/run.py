@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import dispatch
+import in_place
 import loops
 import movement
 import products_and_models
@@ -32,7 +33,14 @@ from separate import environment
 HERE = Path(__file__).parent
 LIBRARIES = ("shardwise", "jax")
 START_SECONDS = 30  # until a process is up
-FAMILIES = (dispatch, small, movement, loops, products_and_models)  # imported for the cases that they register
+FAMILIES = (
+    dispatch,
+    small,
+    movement,
+    in_place,
+    loops,
+    products_and_models,
+)  # imported for the cases that they register
 FIRST_RUNS = 3  # processes per first call
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from registry import case
+from registry import case, normal
 
 FAMILY = "Small programs"
 
@@ -121,6 +121,39 @@ def triangular_steps(jax, jnp, np):
 
     f, x = jax.jit(lambda x: jax.lax.scan(step, x, None, length=10_000)[0]), jnp.ones(4)
     return lambda: f(x)
+
+
+def _factored(name, text, make):
+    def prepare(jax, jnp, np):
+        a = normal(np, 4, 4)
+        a = jnp.asarray(a @ a.T + 4 * np.eye(4, dtype=np.float32))
+        step = make(jax, jnp)
+        f = jax.jit(lambda x: jax.lax.fori_loop(0, 1000, lambda i, x: step(a + 0.001 * x), x))
+        x = jnp.eye(4)
+        return lambda: f(x)
+
+    prepare.__name__ = name
+    prepare.__doc__ = text
+    case(FAMILY, devices=(1,))(prepare)
+
+
+_factored("cholesky_steps", "1000 steps with the Cholesky factor of 4 x 4 each.", lambda jax, jnp: jnp.linalg.cholesky)
+_factored("lu_steps", "1000 steps with LU factors of 4 x 4 each.", lambda jax, jnp: lambda a: jax.lax.linalg.lu(a)[0])
+_factored(
+    "solve_steps", "1000 steps with 4 equations each.", lambda jax, jnp: lambda a: jnp.linalg.solve(a, a[:1].T) * a
+)
+
+
+@case(FAMILY, devices=(1,))
+def while_mapped(jax, jnp, np):
+    """A `while_loop` on 64 x 64 under `vmap`, whose four entries take 10 to 100 steps."""
+
+    def steps(count, x):
+        more = lambda state: state[0] < count  # noqa: E731
+        return jax.lax.while_loop(more, lambda state: (state[0] + 1, jnp.tanh(state[1] @ x) + 0.1), (0, x))[1]
+
+    f, counts, x = jax.jit(jax.vmap(steps)), jnp.array([100, 10, 40, 70]), jnp.asarray(0.1 * normal(np, 4, 64, 64))
+    return lambda: f(counts, x)
 
 
 def _updates(jax, steps):

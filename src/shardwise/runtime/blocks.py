@@ -79,8 +79,9 @@ class BlockForm:
 
 @recent(4096)
 def block_form(shape: Shape, dims: tuple[tuple[int, ...], ...], grid: Shape) -> BlockForm:
-    """The (cached) BlockForm of a shape split by `dims` over `grid`."""
-    return BlockForm(shape, dims, grid)
+    """The (cached) BlockForm of a shape split by `dims` over `grid`; axes of size 1 split nothing, and make no other form."""
+    cut = tuple([tuple([a for a in axes if grid[a] != 1]) for axes in dims])
+    return BlockForm(shape, dims, grid) if cut == dims else block_form(shape, cut, grid)
 
 
 def expanded(block: Ndarray, dim: int, n: int) -> Ndarray:

@@ -49,6 +49,16 @@ def test_the_result_takes_the_buffer(shape):
     np.testing.assert_array_equal(np.asarray(y), want)
 
 
+@pytest.mark.parametrize("spec", [PartitionSpec(), PartitionSpec("x"), PartitionSpec("x", "y")])
+def test_axes_of_size_one_do_not_stand_in_the_way(spec):
+    mesh = jax.make_mesh((1, 1), ("x", "y"), devices=jax.devices()[:1])
+    f = jax.jit(lambda x: x.at[5].set(1.0), donate_argnums=0)
+    x = f(jax.device_put(fresh((256, 256)), NamedSharding(mesh, spec)))
+    address = x.unsafe_buffer_pointer()
+    count, y = made(lambda: f(x))
+    assert count == 0 and x.is_deleted() and y.unsafe_buffer_pointer() == address
+
+
 def holders():
     """Ways to keep sight of an array's memory: each gives something, and a function that reads it."""
     devices = jax.devices()
