@@ -153,6 +153,14 @@ POOLED_FROM: Final = 1 << 18
 # Bytes from which a second thread pays for a copy, and bytes that a thread copies at a time.
 COPY_SHARED: Final = 1 << 22
 COPY_PART: Final = 1 << 20
+# Bytes of a result from which loops write past the cache: who reads it next finds little of it there.
+STREAMED_FROM: Final = 1 << 25
+# Bytes of memory beside results that a loop keeps for its next call.
+KEPT_SCRATCH: Final = 1 << 18
+# Without a compiler, elements of a tile that NumPy's functions go through one after the other while it is in the cache.
+TILED_ELEMENTS: Final = 1 << 16
+# Elements from which a second thread pays for tiles.
+TILED_SHARED: Final = 1 << 18
 
 # -- moves between layouts (passes.reshard) ----------------------------------------------------------------------------
 

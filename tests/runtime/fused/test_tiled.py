@@ -11,6 +11,7 @@ import pytest
 
 from shardwise import lax
 from shardwise.ir import ShapedArray, trace_program
+from shardwise.runtime import costs
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused import tiled
 from shardwise.runtime.fused.kernel import GroupKernel
@@ -34,8 +35,8 @@ LAYOUTS = {
 
 @pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
 def small_tiles(request, monkeypatch):
-    monkeypatch.setattr(tiled, "TILE", 1000)
-    monkeypatch.setattr(tiled, "_THREADED", 0)
+    monkeypatch.setattr(costs, "TILED_ELEMENTS", 1000)
+    monkeypatch.setattr(costs, "TILED_SHARED", 0)
     monkeypatch.setattr(tiled, "thread_count", lambda: request.param)
 
 
@@ -81,7 +82,7 @@ def test_small_blocks_are_computed_whole():
 def test_tiles_cover_all_once(extents):
     seen = np.zeros(extents, int)
     for tile in tiled._tiles(extents):
-        assert seen[tile].size <= tiled.TILE
+        assert seen[tile].size <= costs.TILED_ELEMENTS
         seen[tile] += 1
     assert (seen == 1).all()
 
@@ -91,12 +92,13 @@ import os
 import numpy as np
 import shardwise as jax, shardwise.numpy as jnp
 from shardwise.base import config
+from shardwise.runtime import costs
 from shardwise.runtime.fused import tiled
 from shardwise.runtime.machine import llvm
 from shardwise.sharding import NamedSharding, PartitionSpec as P
 
 assert not llvm.available()
-tiled.TILE, tiled._THREADED = 1 << 11, 1 << 13
+costs.TILED_ELEMENTS, costs.TILED_SHARED = 1 << 11, 1 << 13
 calls = []
 call = tiled.TiledKernel._work
 tiled.TiledKernel._work = lambda self, *a: (calls.append(1), call(self, *a))

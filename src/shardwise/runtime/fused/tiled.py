@@ -15,14 +15,12 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from shardwise.ir import Atom, Equation, Literal, Program, Var
+from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import SINGLE
 from shardwise.runtime.loops.layout import ByStrides, Met, Nest, Result
 from shardwise.runtime.machine.threads import helpers, thread_count
 from shardwise.runtime.plan import kernel_of
-
-TILE = 1 << 16  # elements
-_THREADED = 1 << 18  # elements from which a second thread pays
 
 Shape = tuple[int, ...]
 Place = tuple[slice | int, ...]
@@ -116,12 +114,12 @@ class TiledKernel:
     def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
         """The loops and tiles for blocks like these; None where the functions do as well on the whole."""
         met = self._met(blocks)
-        if met is None or math.prod(met.full) < 2 * TILE:
+        if met is None or math.prod(met.full) < 2 * costs.TILED_ELEMENTS:
             return None
         nest, count = Nest.of(met), len(met.numbers)
         operands = dict(zip(met.numbers, nest.strides, strict=False))
         strides = [operands[i] for i in range(count)] + nest.strides[count:]
-        threads = thread_count() if math.prod(met.full) >= _THREADED else 1
+        threads = thread_count() if math.prod(met.full) >= costs.TILED_SHARED else 1
         tiles = tuple(_tiles(nest.extents))
         return _Layout(tuple(nest.extents), tuple(map(tuple, strides)), met.results, tiles, threads)
 
@@ -129,10 +127,10 @@ class TiledKernel:
 def _tiles(extents: Sequence[int]) -> Iterator[Place]:
     """Parts of loops with about as many elements as a tile has: single steps of outer loops, a slice of one, inner ones whole."""
     at, inner = len(extents) - 1, 1
-    while at and inner * extents[at] <= TILE:
+    while at and inner * extents[at] <= costs.TILED_ELEMENTS:
         inner *= extents[at]
         at -= 1
-    step = max(1, TILE // inner)
+    step = max(1, costs.TILED_ELEMENTS // inner)
     for outer in np.ndindex(*extents[:at]):
         for i in range(0, extents[at], step):
             yield (*outer, slice(i, i + step), *[slice(None)] * (len(extents) - at - 1))

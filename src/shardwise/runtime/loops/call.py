@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.runtime import costs
 from shardwise.runtime.address import address
 from shardwise.runtime.loops.function import Function, Kernel
 from shardwise.runtime.machine.standby import standby
@@ -19,7 +20,6 @@ from shardwise.runtime.machine.threads import thread_count
 from shardwise.runtime.memory import pool
 
 _COUNTERS = ctypes.c_int64 * 2  # units that were taken, and threads that came
-_KEPT = 1 << 18  # bytes beside results that wait for the next call
 
 
 class Call:
@@ -83,7 +83,7 @@ class Calls:
         start = address(memory)
         for call in self.calls:
             call(*addresses, *[start + offset for offset in self.offsets])
-        if self.bytes <= _KEPT:
+        if self.bytes <= costs.KEPT_SCRATCH:
             self._spare.append(memory)
 
 

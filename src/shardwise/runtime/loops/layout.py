@@ -11,12 +11,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from shardwise.base.caches import LAYOUTS, Bounded
+from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.memory import pool
 
 Shape = tuple[int, ...]
-
-STREAMED_BYTES = 1 << 25  # results from which on the cache is of no use to who reads them next
 
 
 T = TypeVar("T")
@@ -248,4 +247,4 @@ def streams(nbytes: int, strides: Sequence[int], row: int, itemsize: int) -> boo
 
     `strides` are those of the loops around the row. Such stores must be aligned, which the pool's large buffers are.
     """
-    return nbytes >= STREAMED_BYTES and not any(s % 64 for s in (*strides, row * itemsize))
+    return nbytes >= costs.STREAMED_FROM and not any(s % 64 for s in (*strides, row * itemsize))
