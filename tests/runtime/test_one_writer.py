@@ -42,7 +42,7 @@ def found() -> dict[str, int]:
     return counts
 
 
-def test_one_file_writes_control_flow():
+def test_one_file_writes_control_flow() -> None:
     counts = found()
     assert counts.pop(WRITER) > 10, "the pattern finds nothing"
     assert counts == {}, f"say it with the methods of {WRITER}"
@@ -60,12 +60,12 @@ def test_one_file_writes_control_flow():
         "take:\n  %n = add i64 1, 2",
     ],
 )
-def test_control_flow_is_recognized(text):
+def test_control_flow_is_recognized(text: str) -> None:
     assert CONTROL.search(text)
 
 
 @pytest.mark.parametrize(
     "text", ["branch", "phi (the golden ratio)", "switch on", "load i64, ptr %at", "call void %kernel()"]
 )
-def test_other_texts_are_not(text):
+def test_other_texts_are_not(text: str) -> None:
     assert not CONTROL.search(text)

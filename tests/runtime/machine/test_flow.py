@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.skipif(not available(), reason="no compiler")
 VALUES = (-7, -1, 0, 1, 2, 5, 40)
 
 
-def run(write, numbers: dict[str, int], size: int = 1, threads: int = 1) -> list[int]:
+def run(write: Callable[[Function], object], numbers: dict[str, int], size: int = 1, threads: int = 1) -> list[int]:
     """What the function puts into an array of zeros: `write(w)` writes it, `put(w, ...)` stores."""
     w = Function(1, tuple(numbers), ("out",))
     write(w)
@@ -39,7 +40,7 @@ def both(method: str, x: int, y: int) -> tuple[int, int]:
     return int(known), computed
 
 
-def test_known_numbers_and_registers_agree():
+def test_known_numbers_and_registers_agree() -> None:
     for x, y in itertools.product(VALUES, repeat=2):
         assert both("least", x, y) == (min(x, y),) * 2
         assert both("greatest", x, y) == (max(x, y),) * 2
@@ -48,7 +49,7 @@ def test_known_numbers_and_registers_agree():
 @pytest.mark.parametrize(
     ("op", "of"), [("add", lambda x, y: x + y), ("sub", lambda x, y: x - y), ("mul", lambda x, y: x * y)]
 )
-def test_integers(op, of):
+def test_integers(op: str, of: Callable[[int, int], int]) -> None:
     def write(w: Function) -> None:
         for k, y in enumerate(VALUES):  # 0 and 1 need no instruction
             put(w, w.integer(op, "%x", y), 2 * k)
@@ -62,7 +63,7 @@ def test_integers(op, of):
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(("begin", "end", "step"), [(0, 5, 1), (2, 3, 1), (1, 10, 4), (3, 3, 1), (5, 2, 3)])
-def test_loops(begin, end, step, known):
+def test_loops(begin: int, end: int, step: int, known: bool) -> None:
     """The sum of the numbers and their count, of any number of rounds."""
 
     def write(w: Function) -> None:
@@ -79,7 +80,7 @@ def test_loops(begin, end, step, known):
     assert run(write, {"begin": begin, "end": end}, 2) == [sum(numbers), len(numbers)]
 
 
-def test_loops_in_loops():
+def test_loops_in_loops() -> None:
     def write(w: Function) -> None:
         def row(i: str, _: list[str]) -> None:
             def element(j: str, _: list[str]) -> None:
@@ -92,7 +93,7 @@ def test_loops_in_loops():
     assert run(write, {"n": 4}, 16) == [i * j for i in range(4) for j in range(4)]
 
 
-def test_rounds_while_a_test_holds():
+def test_rounds_while_a_test_holds() -> None:
     """The greatest common divisor."""
 
     def write(w: Function) -> None:
@@ -107,7 +108,7 @@ def test_rounds_while_a_test_holds():
 
 
 @pytest.mark.parametrize("x", [3, -3])
-def test_branches(x):
+def test_branches(x: int) -> None:
     def write(w: Function) -> None:
         negative = w.test("slt", "%x", 0)
         put(w, *w.branch(negative, lambda: [w.integer("sub", 0, "%x")], ["%x"], ["i64"]))
@@ -122,7 +123,7 @@ def test_branches(x):
 @pytest.mark.parametrize("grain", [1, 3, 64])
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("total", [0, 1, 100])
-def test_units_are_done_once(total, grain, threads):
+def test_units_are_done_once(total: int, grain: int, threads: int) -> None:
     def write(w: Function) -> None:
         def unit(i: str) -> None:
             w.atomic_add(w.moved("%out", i, 8), 1, "monotonic")
@@ -133,7 +134,7 @@ def test_units_are_done_once(total, grain, threads):
 
 
 @pytest.mark.parametrize("extents", [(), (5,), (2, 3), (2, 3, 4)])
-def test_indices_of_nested_loops(extents):
+def test_indices_of_nested_loops(extents: tuple[int, ...]) -> None:
     def write(w: Function) -> None:
         for k, index in enumerate(w.split("%number", extents)):
             put(w, index, k)
