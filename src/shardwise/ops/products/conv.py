@@ -28,7 +28,8 @@ from shardwise.ops.products.conv_geometry import (
     placed,
     transpose_pads,
 )
-from shardwise.ops.products.im2col import CHUNK, NDArray, Window, convolve
+from shardwise.ops.products.direct_conv import pays
+from shardwise.ops.products.im2col import NDArray, Window, convolve, cut_windows
 from shardwise.ops.products.split_products import by_algorithm, check_algorithm
 from shardwise.ops.rules.convert import as_array
 from shardwise.ops.rules.derivative import cotangent_sharding, do, is_linear, multilinear_jvp, with_dtype
@@ -276,16 +277,26 @@ def _conv_kernel(
 
 
 def _conv_workspace(in_types: Types, out_types: Types, params: Params) -> int:
-    """The padded operand, and for two threads the windows that they lay out."""
-    lhs, dims = in_types[0], params["dimension_numbers"]
-    taps = math.prod(in_types[1].shape[d] for d in dims.rhs_spec[2:])
-    windows = 2 * 4 * CHUNK if taps > 1 else 0
+    """The padded operand; the kernel as machine code reads it, or for two threads the windows that they lay out."""
+    (lhs, rhs), out, dims = in_types, out_types[0], params["dimension_numbers"]
+    kernel = tuple(rhs.shape[d] for d in dims.rhs_spec)
+    counts = [out.shape[d] for d in dims.out_spec[2:]]
+    windows = 0
+    if math.prod(kernel[2:]) > 1:
+        n, groups = out.shape[dims.out_spec[0]], params["feature_group_count"] * params["batch_group_count"]
+        last = dims.out_spec[1] == out.ndim - 1
+        if groups == 1 and pays(out.dtype, kernel, n * math.prod(counts), counts[-1], last):
+            windows = rhs.nbytes
+        else:
+            each = groups * math.prod(kernel[1:]) * math.prod(counts)
+            samples, rows = cut_windows(n, max(each, 1), counts[0], 2)
+            windows = 2 * 4 * samples * each * rows // max(counts[0], 1)
     if not any(map(any, params["padding"])) and set(params["lhs_dilation"]) <= {1}:
         return windows
     size = math.prod(lhs.shape[d] for d in dims.lhs_spec[:2])
     for d, gap, (low, high) in zip(dims.lhs_spec[2:], params["lhs_dilation"], params["padding"], strict=True):
         size *= max(dilated(lhs.shape[d], gap) + low + high, 0)
-    return size * lhs.itemsize + min(windows, 4 * size * taps)
+    return size * lhs.itemsize + windows
 
 
 # -- derivative --------------------------------------------------------------------------------------------------------------

@@ -45,16 +45,11 @@ def direct(
     """
     features, channels, *taps = w.shape
     dtype, size = x.dtype.name, x.itemsize
-    if dtype not in ("float32", "float64") or not available():
+    row = counts[-1]
+    if not pays(x.dtype, w.shape, len(x) * prod(counts), row, features_last):
         return False
     lanes = lanes_of(dtype)
-    row, depth = counts[-1], channels * prod(taps)
-    work = len(x) * prod(counts) * features * depth
-    if work < _LEAST or features < lanes or channels < _FEWEST or depth * 2 * lanes * size > _KERNEL:
-        return False
     if x.strides[-1] != size if features_last else moved[-1] != size:
-        return False
-    if row < (_SHORTEST if features_last else lanes):
         return False
     offsets, lines = _offsets(tuple(taps), tuple(inner)), _offsets(counts[:-1], tuple(moved[:-1]))
     if features_last:
@@ -71,6 +66,17 @@ def direct(
     parts = min(len(lines), max(1, _UNITS * threads // (len(x) * blocks)))
     loop(len(x) * blocks * parts, (parts, -(-len(lines) // parts)), (x, kernel, out, offsets, lines), threads)
     return True
+
+
+def pays(dtype: np.dtype[Any], kernel: Ints, places: int, row: int, features_last: bool) -> bool:
+    """Whether this is the way for a kernel (O, C, taps) and a result of so many places, `row` of them in a row."""
+    features, depth = kernel[0], prod(kernel[1:])
+    if dtype.name not in ("float32", "float64") or not available():
+        return False
+    lanes = lanes_of(dtype.name)
+    if places * features * depth < _LEAST or features < lanes or kernel[1] < _FEWEST:
+        return False
+    return depth * 2 * lanes * dtype.itemsize <= _KERNEL and row >= (_SHORTEST if features_last else lanes)
 
 
 @recent(512)

@@ -241,9 +241,7 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
     if threads > 1 and library() is None:
         threads = 1  # NumPy's library has threads of its own
     whole = prod(taps) == 1  # nothing is repeated: the windows may be a view
-    samples = n if whole else max(1, CHUNK // each)
-    samples = min(samples, -(-n // (2 * threads))) if threads > 1 else samples
-    rows = counts[0] if samples > 1 or whole else -(-counts[0] // -(-each // CHUNK))  # equal parts
+    samples, rows = (n, counts[0]) if whole else cut_windows(n, each, counts[0], threads)
     row_dim = nb + 2 + (0 if features_last else 1 + space)
 
     def multiply(i: int, r: int) -> None:
@@ -268,6 +266,13 @@ def _products(x: NDArray, w: NDArray, nb: int, window: Window, features_last: bo
     places = iter([(i, r) for i in range(0, n, samples) for r in range(0, counts[0], rows)])
     helpers.run(lambda: [multiply(*place) for place in places], threads)  # each takes the next place that is left
     return out
+
+
+def cut_windows(n: int, each: int, rows: int, threads: int) -> tuple[int, int]:
+    """How many of n samples, and of their rows, have their windows side by side at a time; `each`: elements of a sample's windows."""
+    samples = max(1, CHUNK // each)
+    samples = min(samples, -(-n // (2 * threads))) if threads > 1 else samples
+    return samples, rows if samples > 1 else -(-rows // -(-each // CHUNK))  # equal parts
 
 
 def _rows(piece: NDArray, front: int, space: int, depth: int, may_view: bool) -> NDArray:
