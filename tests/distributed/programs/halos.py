@@ -22,8 +22,9 @@ def interior(u):
 
 
 def smoothed(x, kernel):
-    window = dict(window_strides=(1, 1), padding="SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    return lax.conv_general_dilated(x[None, :, :, None], kernel[:, :, None, None], **window)
+    layout = ("NHWC", "HWIO", "NHWC")
+    image, kernel = x[None, :, :, None], kernel[:, :, None, None]
+    return lax.conv_general_dilated(image, kernel, (1, 1), "SAME", dimension_numbers=layout)
 
 
 F = {
