@@ -28,7 +28,8 @@ RuleFn = Callable[[Types, Types, Params], Rule]
 class Halo:
     """The window of a split dim that each device needs: device i takes ``[step * i + start, step * i + start + width)``.
 
-    Positions outside of the dim hold `fill`, or the value of operand `fill_operand`. `params` are the op's own for the window.
+    Positions outside of the dim hold `fill`, or the value of operand `fill_operand`. `params` are the op's own for the window. The
+    size of a device's part is a multiple of `unit`.
     """
 
     step: int
@@ -37,6 +38,7 @@ class Halo:
     params: Params
     fill: Any = 0
     fill_operand: int | None = None
+    unit: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +132,9 @@ class Op:
                     `reduction`.
     crosses         a reduction that takes a param `sum_axes` too, mesh axes over which it reduces in the same loop: one that a value
                     may enter more than once.
-    halo            ``(params, dim, in_types, out_local) -> Halo | None``: for a PERMUTE factor that stays split: which window of dim `dim`
-                    of operand 0 each device needs for its part of the result, and the params of the op on that window.
+    halo            ``(params, dim, in_types, part) -> Halo | None``: for a factor of dim `dim` of operand 0 that stays split: which window
+                    of it each device needs, and the params of the op on that window. `part` is the size of a device's part: of
+                    the result's dim for a PERMUTE factor, of operand 1's for a REDUCE factor.
     boxes           ``(eqn) -> boxes of each result | None`` for ops that only move elements: their results are put together from these
                     boxes of operands, later ones over earlier ones (see passes.views). Fused loops read whole operands that stand
                     one after the other where they lie (see runtime.fused.space).

@@ -342,13 +342,14 @@ class Region:
     def _exchange(
         self, eqn: Equation, rule: Rule, factor: int, axes: Axes, atoms: Sequence[Atom], params: dict[str, Any]
     ) -> tuple[list[Atom], dict[str, Any]]:
-        """Bring each device the window of operand 0 that its part of the result needs."""
+        """Bring each device the window of operand 0 that its part of the result needs, or of operand 1 where the factor is summed."""
         n = math.prod(self.sizes_of(axes))
-        d, d_out = dim_of(rule.inputs[0], factor), dim_of(rule.outputs[0], factor)
-        assert d is not None and d_out is not None and eqn.op.halo is not None
+        sums = rule.kinds[factor] is Kind.REDUCE
+        d, d_other = dim_of(rule.inputs[0], factor), dim_of(rule.inputs[1] if sums else rule.outputs[0], factor)
+        assert d is not None and d_other is not None and eqn.op.halo is not None
         aval = eqn.inputs[0].aval
-        local_out = eqn.outputs[0].aval.shape[d_out] // n
-        halo = eqn.op.halo(params, d, tuple(a.aval for a in eqn.inputs), local_out)
+        part = (eqn.inputs[1] if sums else eqn.outputs[0]).aval.shape[d_other] // n
+        halo = eqn.op.halo(params, d, tuple(a.aval for a in eqn.inputs), part)
         assert halo is not None
         fill = atoms[halo.fill_operand] if halo.fill_operand is not None else literal(halo.fill, aval.dtype)
         window = {"sizes": self.sizes_of(axes), "dim": d, "step": halo.step, "start": halo.start, "width": halo.width}

@@ -63,14 +63,15 @@ def split_of(op: Op, in_types: Types, out_types: Types, params: ExactParams, dim
         tuple(compose(t, factors) for t in rule.inputs),
         tuple(compose(t, factors) for t in rule.outputs),
         tuple(a for f in rule.factors_of(Kind.REDUCE) for a in factors.get(f, ())),
-        tuple(f for f in rule.factors_of(Kind.PERMUTE) if factors.get(f)),
+        tuple(f for f in rule.factors_of(Kind.PERMUTE) if factors.get(f))
+        + _summed_windows(op, in_types, params, rule, factors),
     )
 
 
 def _windows(op: Op, in_types: Types, out_types: Types, params: Mapping[str, Any], rule: Rule) -> dict[int, int]:
     """PERMUTE factors that may stay split because the op says which window of its operand each part needs.
 
-    Each with the size of the result's dim, which the axes must divide too.
+    Each with the size of the result's dim, in units of what a part must be a multiple of, which the axes must divide too.
     """
     if op.halo is None:
         return {}
@@ -80,9 +81,26 @@ def _windows(op: Op, in_types: Types, out_types: Types, params: Mapping[str, Any
         elsewhere = any(f in fs for t in (*rule.inputs[1:], *rule.outputs[1:]) for fs in t)
         if d_in is not None and d_out is not None and not elsewhere:
             size = out_types[0].shape[d_out]
-            if size and op.halo(params, d_in, in_types, size) is not None:
-                found[f] = size
+            halo = op.halo(params, d_in, in_types, size) if size else None
+            if halo is not None:
+                found[f] = size // halo.unit
     return found
+
+
+def _summed_windows(
+    op: Op, in_types: Types, params: Mapping[str, Any], rule: Rule, factors: FactorAxes
+) -> tuple[int, ...]:
+    """REDUCE factors that are split, of which a part of operand 1 needs a window of operand 0 that reaches beyond its own part."""
+    if op.halo is None or len(rule.inputs) < 2:
+        return ()
+    found = []
+    for f in rule.factors_of(Kind.REDUCE):
+        d, d_other = dim_of(rule.inputs[0], f), dim_of(rule.inputs[1], f)
+        if factors.get(f) and d is not None and d_other is not None:
+            part = in_types[1].shape[d_other]
+            if op.halo(params, d, in_types, part) is not None:
+                found.append(f)
+    return tuple(found)
 
 
 def dim_of(tensor: TensorFactors, factor: int) -> int | None:

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import check_requested, issubdtype
-from shardwise.ir import Array, Halo, ShapedArray, bind, define_op
-from shardwise.ir.explicit import check_divisible, complete_types, is_whole, type_error
+from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir.explicit import complete_types
 from shardwise.ir.op import Params, Types
-from shardwise.ir.types import Spec
 from shardwise.ops.products import conv_geometry
 from shardwise.ops.products.conv_geometry import *  # noqa: F403
 from shardwise.ops.products.conv_geometry import (
@@ -28,6 +27,7 @@ from shardwise.ops.products.conv_geometry import (
     placed,
     transpose_pads,
 )
+from shardwise.ops.products.conv_sharding import conv_explicit, conv_halo, conv_localize, conv_rule
 from shardwise.ops.products.direct_conv import pays
 from shardwise.ops.products.im2col import NDArray, Window, convolve, cut_windows
 from shardwise.ops.products.split_products import by_algorithm, check_algorithm
@@ -42,7 +42,6 @@ from shardwise.ops.rules.precision import (
 from shardwise.ops.shapes import rev, transpose
 from shardwise.runtime.env import Env
 from shardwise.sharding import NamedSharding
-from shardwise.sharding.rule import Rule, make_rule
 
 __all__ = ["conv", "conv_general_dilated", "conv_general_dilated_p", "conv_general_dilated_patches", "conv_transpose",
            "conv_with_general_padding"]  # fmt: skip
@@ -165,89 +164,6 @@ def _conv_dtype(lhs: np.dtype[Any], rhs: np.dtype[Any], preferred: np.dtype[Any]
             f"{lhs.name}."
         )
     return preferred
-
-
-# -- shardings -------------------------------------------------------------------------------------------------------------
-
-
-def _conv_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    lhs, rhs = in_types
-    (out,) = out_types
-    dims: ConvDimensionNumbers = params["dimension_numbers"]
-    groups, batch_groups = params["feature_group_count"], params["batch_group_count"]
-    left = ["n", "c", *(f"s{i}" for i in range(lhs.ndim - 2))]
-    right = ["o", "c", *(f"k{i}" for i in range(lhs.ndim - 2))]
-    result = ["n", "o", *left[2:]]
-    if groups > 1:
-        left[1], right[0], result[1] = "(g c)", "(g o)", "(g o)"
-    if batch_groups > 1:
-        left[0], right[0], result[1] = "(g n)", "(g o)", "(g o)"
-    total = max(groups, batch_groups)
-    sizes = {
-        "g": total,
-        "n": lhs.shape[dims.lhs_spec[0]] // batch_groups,
-        "c": rhs.shape[dims.rhs_spec[1]],
-        "o": rhs.shape[dims.rhs_spec[0]] // total,
-    }
-    permute, replicate = [], []
-    for i in range(lhs.ndim - 2):
-        size, window = lhs.shape[dims.lhs_spec[2 + i]], rhs.shape[dims.rhs_spec[2 + i]]
-        sizes[f"s{i}"] = size
-        plain = params["padding"][i] == (0, 0) and params["lhs_dilation"][i] == 1
-        if plain and window == 1 and params["window_strides"][i] == 1:
-            continue  # passes through
-        if plain and window == size and params["rhs_dilation"][i] == 1:
-            right[2 + i], result[2 + i] = left[2 + i], "1"  # one window over all: a contraction
-            continue
-        permute.append(left[2 + i])
-        replicate.append(right[2 + i])
-    sides = (placed(left, dims.lhs_spec), placed(right, dims.rhs_spec), placed(result, dims.out_spec))
-    signature = f"{' '.join(sides[0])}, {' '.join(sides[1])} -> {' '.join(sides[2])}"
-    return make_rule(signature, [lhs.shape, rhs.shape], [out.shape], sizes=sizes, permute=permute, replicate=replicate)
-
-
-def _conv_localize(params: Params, in_types: Types, out_types: Types) -> Params:
-    """Groups that are split over devices: each device has its part of them."""
-    dims: ConvDimensionNumbers = params["dimension_numbers"]
-    lhs, rhs = in_types
-    changed = {**params, "out_sharding": None}
-    if params["feature_group_count"] > 1:
-        changed["feature_group_count"] = lhs.shape[dims.lhs_spec[1]] // rhs.shape[dims.rhs_spec[1]]
-    if params["batch_group_count"] > 1:
-        changed["batch_group_count"] = lhs.shape[dims.lhs_spec[0]] // out_types[0].shape[dims.out_spec[0]]
-    return changed
-
-
-def _conv_explicit(in_types: Types, out_types: Types, params: Params, rule: Rule) -> tuple[Spec, ...]:
-    """The kernel must be whole and lhs whole along its features; batch and space stay split as they are."""
-    lhs, rhs = in_types
-    (out,) = out_types
-    if params["out_sharding"] is not None:
-        return (((),) * out.ndim,)
-    dims: ConvDimensionNumbers = params["dimension_numbers"]
-    if not is_whole(rhs) or lhs.spec[dims.lhs_spec[1]]:
-        raise type_error(
-            f"conv_general_dilated of {lhs.str_short()} and {rhs.str_short()}: the kernel and the features of lhs "
-            "must not be split for the result's sharding to be clear. Please specify it via the `out_sharding` "
-            "parameter, or reshard."
-        )
-    spec = placed([lhs.spec[dims.lhs_spec[0]], (), *(lhs.spec[d] for d in dims.lhs_spec[2:])], dims.out_spec)
-    for d, axes in enumerate(spec):
-        if axes:
-            check_divisible("conv_general_dilated", in_types, out, d, axes)
-    return (spec,)
-
-
-def _conv_halo(params: Params, dim: int, in_types: Types, out_local: int) -> Halo | None:
-    """Part i of the result sees the positions from ``i * out_local * stride - low``; beyond the ends are zeros."""
-    dims: ConvDimensionNumbers = params["dimension_numbers"]
-    i = dims.lhs_spec.index(dim) - 2
-    if i < 0 or params["lhs_dilation"][i] != 1:
-        return None
-    stride, low = params["window_strides"][i], params["padding"][i][0]
-    window = (in_types[1].shape[dims.rhs_spec[2 + i]] - 1) * params["rhs_dilation"][i] + 1
-    whole = (*params["padding"][:i], (0, 0), *params["padding"][i + 1 :])
-    return Halo(stride * out_local, -low, stride * (out_local - 1) + window, {**params, "padding": whole})
 
 
 # -- kernel ----------------------------------------------------------------------------------------------------------------
@@ -416,11 +332,11 @@ conv_general_dilated_p = define_op(
     "conv_general_dilated",
     type_rule=_conv_type,
     kernel=_conv_kernel,
-    rule=_conv_rule,
+    rule=conv_rule,
     workspace=_conv_workspace,
-    explicit=_conv_explicit,
-    localize=_conv_localize,
-    halo=_conv_halo,
+    explicit=conv_explicit,
+    localize=conv_localize,
+    halo=conv_halo,
     typed=True,
     jvp=multilinear_jvp("conv_general_dilated", (0, 1)),
     transpose=_conv_transpose,
