@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.base.dtypes import default_dtype, dtype_of, lattice_result_type
+from shardwise.base.dtypes import KeyDtype, default_dtype, dtype_of, lattice_result_type
 from shardwise.ir import Array, Op, bind, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
@@ -89,7 +89,9 @@ greater_equal = _order(
 
 
 def to_bool(x: Value) -> Value:
-    """Elementwise ``x != 0``, strongly typed unless it is `x`."""
+    """Elementwise ``x != 0``, strongly typed unless it is `x`. TypeError for PRNG keys."""
+    if isinstance(x.dtype, KeyDtype):
+        raise TypeError(f"{x.dtype} has no truth value: PRNG keys are no numbers.")
     return x if is_bool(x.dtype) else bind(two.ne_p, x, literal(0, x.dtype, False))
 
 
