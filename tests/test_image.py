@@ -54,6 +54,8 @@ def test_mistakes() -> None:
         image.resize(np.ones(3), (3, 3), "linear")
     with pytest.raises(ValueError, match="Unknown resize method"):
         image.resize(np.ones(3), (3,), "line")
+    with pytest.raises(ValueError, match="name of one or a ResizeMethod, got 99"):
+        image.resize(jnp.ones((2, 3)), (2, 2), 99)
     with pytest.raises(ValueError, match="use resize"):
         image.scale_and_translate(np.ones(3), (3,), (0,), [1.0], [0.0], "nearest")
     with pytest.raises(ValueError, match="spatial_dims"):

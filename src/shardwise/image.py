@@ -129,7 +129,7 @@ def scale_and_translate(
     shape = tuple(int(n) for n in shape)
     if len(shape) != x.ndim:
         raise ValueError(f"shape must have length equal to the number of dimensions of x; {shape} vs {x.shape}")
-    kind = ResizeMethod.from_string(method) if isinstance(method, str) else method
+    kind = _kind(method)
     if kind == ResizeMethod.NEAREST:
         raise ValueError("Nearest neighbor resampling is not currently supported for scale_and_translate; use resize.")
     dims = [d % x.ndim for d in spatial_dims]
@@ -147,6 +147,14 @@ def scale_and_translate(
     return _resampled(x, shape, dims, scale, translation, _KERNELS[kind], antialias, precision)
 
 
+def _kind(method: Any) -> ResizeMethod:
+    """The method of that name. ValueError for what is neither a name nor a method."""
+    kind = ResizeMethod.from_string(method) if isinstance(method, str) else method
+    if not isinstance(kind, ResizeMethod):
+        raise ValueError(f"the method is the name of one or a ResizeMethod, got {method!r}.")
+    return kind
+
+
 def resize(
     image: Any, shape: Sequence[int], method: Any, antialias: bool = True, precision: Any = lax.Precision.HIGHEST
 ) -> Array:
@@ -160,7 +168,7 @@ def resize(
 
     Raises ValueError for a shape of another rank or an unknown method.
     """
-    kind = ResizeMethod.from_string(method) if isinstance(method, str) else method
+    kind = _kind(method)
     shape = tuple(int(n) for n in shape)
     x = jnp.asarray(image)
     if len(shape) != x.ndim:

@@ -36,6 +36,7 @@ from shardwise.numpy._ufunc_forms import weak_if_scalar, where_
 from shardwise.numpy.creation import asarray
 from shardwise.ops.elementwise import binary as two
 from shardwise.ops.elementwise import unary as one
+from shardwise.ops.rules.operands import dtype_kind
 from shardwise.transforms.jit.composed import composed
 
 _BOOL = np.dtype(np.bool_)
@@ -89,7 +90,9 @@ greater_equal = _order(
 
 
 def to_bool(x: Value) -> Value:
-    """Elementwise ``x != 0``, strongly typed unless it is `x`."""
+    """Elementwise ``x != 0``, strongly typed unless it is `x`. TypeError for PRNG keys."""
+    if dtype_kind(x.dtype) == "k":
+        raise TypeError(f"{x.dtype} has no truth value: PRNG keys are no numbers.")
     return x if is_bool(x.dtype) else bind(two.ne_p, x, literal(0, x.dtype, False))
 
 

@@ -20,7 +20,9 @@ from shardwise.numpy._promote import (
     broadcast_to_shape,
     canonical_axes,
     constant,
+    is_bool,
     is_complex,
+    is_integer,
     promote_inexact,
     promote_shapes,
     value,
@@ -147,6 +149,8 @@ def _quantile(
     x, probabilities = array(name, a), array(name, q, 1)
     if is_complex(x.dtype) or is_complex(probabilities.dtype):
         raise ValueError(f"{name} does not support complex values, which have no order.")
+    if is_integer(probabilities.dtype) or is_bool(probabilities.dtype):
+        raise TypeError(f"{name} takes floats as q, got {probabilities.dtype}; write 1.0 for 1, or use percentile.")
     if probabilities.ndim > 1:
         raise ValueError(f"q must have rank <= 1, got shape {probabilities.shape}.")
     (x_,) = promote_inexact(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     NotImplementedError for integers and negative `decimals`, ValueError for bools.
     """
     no_out("round", out)
+    decimals = operator.index(decimals)
     v = value("round", a)
     if is_bool(v.dtype):
         raise config.dialect.functions.round_of_bools_error("round takes numbers, got bools. Cast them first.")

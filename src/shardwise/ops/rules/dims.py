@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 
@@ -13,6 +13,8 @@ def shape_tuple(shape: Any, name: str = "shape") -> tuple[int, ...]:
         sizes = shape
     else:
         try:
+            if isinstance(shape, (Mapping, Set)):
+                raise TypeError("sizes have an order")
             items = (shape,) if not hasattr(shape, "__iter__") or getattr(shape, "ndim", 1) == 0 else tuple(shape)
             sizes = tuple(operator.index(n) for n in items)
         except TypeError as error:

@@ -190,6 +190,8 @@ def broadcast_in_dim(
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
     """`operand` repeated along new major dims: f[n] with sizes (a, b) -> f[a, b, n]."""
     x = _operand("broadcast", operand)
+    if not hasattr(sizes, "__len__"):
+        raise TypeError(f"broadcast takes a sequence of sizes, got {sizes!r}.")
     new = shape_tuple(sizes, "broadcast sizes")
     if not new and out_sharding is None and isinstance(x, Array):
         return x

@@ -83,6 +83,8 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     Arguments may be arrays, ShapeDtypeStructs, or anything with a shape and a dtype; so may results.
     """
+    if fun is None:  # to jit that means a decorator
+        raise TypeError("Expected a callable value, got None. eval_shape takes a function and its arguments.")
     wrapped = fun if isinstance(fun, JitWrapped) else jit(fun)
     knows = config.dialect.jit.eval_shape_knows_shardings
     with TYPES_SUFFICE.override(True):
