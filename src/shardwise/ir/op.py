@@ -167,7 +167,8 @@ class Op:
                     ``yield from run(program, values)`` runs a program.
     local           the programs in its params keep their values in registers and caches: they take no memory of their own.
     takes_over      ``(params) -> bool``: the results may take the memory of operands of the same shape that die with the call.
-    workspace       ``(in_types, out_types, params) -> bytes`` that the kernel needs while it runs, besides operands and results.
+    workspace       ``(in_types, out_types, params) -> bytes`` that the kernel needs while it runs, besides operands and results; or
+                    those of each of its buffers.
     numeric         params hold numbers of any kind: keys of them compare types and bits at any depth (see ir.keys). Set for an
                     op whose params take what users give; found out otherwise.
     updates         the result is operand 0 with something written into it; the kernel may write there where nobody else sees it.
@@ -238,7 +239,7 @@ class Op:
     steps: Callable[..., Any] | None = None
     local: bool = False
     takes_over: Callable[[Params], bool] | None = None
-    workspace: Callable[..., int] | None = None
+    workspace: Callable[..., int | tuple[int, ...]] | None = None
     numeric: bool = False
     updates: bool = False
     extracts: str | None = None

@@ -192,27 +192,27 @@ def _conv_kernel(
     return by_algorithm(precision, lambda x, y, to: convolve(x, y, env.lead, window, to), lhs, rhs, dtype)
 
 
-def _conv_workspace(in_types: Types, out_types: Types, params: Params) -> int:
+def _conv_workspace(in_types: Types, out_types: Types, params: Params) -> tuple[int, ...]:
     """The padded operand; the kernel as machine code reads it, or for two threads the windows that they lay out."""
     (lhs, rhs), out, dims = in_types, out_types[0], params["dimension_numbers"]
     kernel = tuple(rhs.shape[d] for d in dims.rhs_spec)
     counts = [out.shape[d] for d in dims.out_spec[2:]]
-    windows = 0
+    buffers: list[int] = []
+    if any(map(any, params["padding"])) or set(params["lhs_dilation"]) - {1}:
+        size = math.prod(lhs.shape[d] for d in dims.lhs_spec[:2])
+        for d, gap, (low, high) in zip(dims.lhs_spec[2:], params["lhs_dilation"], params["padding"], strict=True):
+            size *= max(dilated(lhs.shape[d], gap) + low + high, 0)
+        buffers.append(size * lhs.itemsize)
     if math.prod(kernel[2:]) > 1:
         n, groups = out.shape[dims.out_spec[0]], params["feature_group_count"] * params["batch_group_count"]
         last = dims.out_spec[1] == out.ndim - 1
         if groups == 1 and pays(out.dtype, kernel, n * math.prod(counts), counts[-1], last):
-            windows = rhs.nbytes
+            buffers.append(rhs.nbytes)
         else:
             each = groups * math.prod(kernel[1:]) * math.prod(counts)
             samples, rows = cut_windows(n, max(each, 1), counts[0], 2)
-            windows = 2 * 4 * samples * each * rows // max(counts[0], 1)
-    if not any(map(any, params["padding"])) and set(params["lhs_dilation"]) <= {1}:
-        return windows
-    size = math.prod(lhs.shape[d] for d in dims.lhs_spec[:2])
-    for d, gap, (low, high) in zip(dims.lhs_spec[2:], params["lhs_dilation"], params["padding"], strict=True):
-        size *= max(dilated(lhs.shape[d], gap) + low + high, 0)
-    return size * lhs.itemsize + windows
+            buffers += [4 * samples * each * rows // max(counts[0], 1)] * 2
+    return tuple(buffers)
 
 
 # -- derivative --------------------------------------------------------------------------------------------------------------

@@ -119,9 +119,12 @@ def _most(program: Program, owned: Collection[int]) -> tuple[Counter[int], int]:
                 temporary.visit(inside)
         if eqn.op.workspace is not None:
             types = tuple(a.aval for a in eqn.inputs), tuple(v.aval for v in eqn.outputs)
-            nbytes = eqn.op.workspace(*types, eqn.params)
-            every.visit({_room(nbytes): nbytes})
-            temporary.visit({_room(nbytes): nbytes})
+            buffers = eqn.op.workspace(*types, eqn.params)
+            needed = Counter[int]()
+            for nbytes in (buffers,) if isinstance(buffers, int) else buffers:
+                needed[_room(nbytes)] += nbytes
+            every.visit(needed)
+            temporary.visit(needed)
         for var in ending:
             gone(var)
     return temporary.most, kept + every.most.total()
