@@ -1,6 +1,6 @@
-"""`print`, `callback` and `log`: what compiled programs say while they run.
+"""`print`, `callback` and `log`: output of compiled programs while they run.
 
-Comes in: a format or a function, and traced or concrete arrays. Goes out: a line per run; inside shard_map one per device,
+Comes in: a format or a function, and traced or concrete arrays. Out: a line per run; inside shard_map one per device,
 under vmap one per element.
 """
 
@@ -93,7 +93,7 @@ def print(
     Args:
         fmt: a format string, ``"x = {x}"``; without it a function that takes format and arguments is returned.
         args, kwargs: arrays, traced or not, and any other values.
-        ordered: ask for the order of the program, which holds anyway.
+        ordered: keep the order of the program, which is always kept.
         partitioned: print each device's own part of sharded arrays instead of gathering them.
         skip_format_check: do not complain about arguments that the format does not name.
 
@@ -134,7 +134,7 @@ def callback(
     Args:
         callback: the function; without it a function that takes callback and arguments is returned.
         args, kwargs: trees of arrays, traced or not, and any other values.
-        ordered: ask for the order of the program, which holds anyway.
+        ordered: keep the order of the program, which is always kept.
         partitioned: call per device with its own part of sharded arrays instead of gathering them.
 
     Raises:

@@ -28,7 +28,7 @@ class HasIndices(Protocol):
 
 @dataclass
 class _Block:
-    """A distinct block: which fractions of the array's height and width it covers, and who holds it."""
+    """A distinct block: the fractions of the array's height and width that it covers, and its devices."""
 
     height: float
     width: float
@@ -128,7 +128,7 @@ def _grid_of_blocks(shape: tuple[int, ...], sharding: HasIndices) -> tuple[str, 
 
 
 def _span(size: int, part: slice | int) -> tuple[int, float]:
-    """Where a part of a dim of `size` begins, and which fraction of it the part is."""
+    """The start of a part of a dim of `size`, and the fraction of the dim that it is."""
     if not isinstance(part, slice):
         return int(part), 1 / size
     start, stop, _ = part.indices(size)

@@ -1,4 +1,4 @@
-"""`shardwise.interpreters.xla`: where `DeviceArray` was; asking for it tells what took its place."""
+"""`shardwise.interpreters.xla`: the former place of `DeviceArray`; its error names the replacement."""
 
 from typing import Any
 

@@ -31,7 +31,7 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The step taken, what is there, and how the search went: status 0, 1 (no step in the bracket), 3 (out of steps)."""
+    """The step, the function there, and the status of the search: 0, 1 (no step in the bracket), 3 (out of steps)."""
 
     a: Any
     phi: Any
