@@ -91,7 +91,7 @@ class Custom:
     """The base of both kinds: the function, its constant arguments, and the splitting of a call."""
 
     def __init__(
-        self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+        self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Sequence[str] = ()
     ) -> None:
         copy_identity(self, fun)
         self.fun = fun
