@@ -199,7 +199,7 @@ def annotate_function(func: Callable[..., Any], name: str | None = None, **decor
 def device_memory_profile(backend: str | None = None) -> bytes:
     """JSON text of the live arrays: bytes per device, and each array with its shape, dtype, sharding and bytes per device."""
     held = {str(d): 0 for d in devices(backend)}
-    arrays = []
+    arrays: list[dict[str, Any]] = []
     for x in live_arrays():
         shape = x.sharding.shard_shape(x.shape)
         size = x.itemsize

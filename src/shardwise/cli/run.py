@@ -51,7 +51,8 @@ def own_words(words: list[str]) -> tuple[list[str], list[str]]:
     Argparse cannot: our options may stand before PROGRAM and right behind it, while a program may have options of the
     same names further on.
     """
-    own, rest, program_seen = [], list(words), False
+    own: list[str] = []
+    rest, program_seen = list(words), False
     while rest:
         if rest[0].startswith("-") and rest[0] != "--" and (not program_seen or _is_option(rest[0])):
             width = 2 if rest[0] in _OPTIONS else 1

@@ -6,6 +6,7 @@ per distinct block, naming the devices that hold it.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -32,7 +33,7 @@ class _Block:
 
     height: float
     width: float
-    device_ids: list[int] = field(default_factory=list)
+    device_ids: list[int] = field(default_factory=list[int])
 
 
 def visualize_sharding(
@@ -88,7 +89,7 @@ def visualize_sharding(
         pad_edge=False,
     )
     for blocks in grid:
-        cells = []
+        cells: list[Padding] = []
         for block in blocks:
             height = int(block.height * base_height) if len(shape) == 2 else 1
             width = min(max(int(block.width * base_width * _LINE_ASPECT), min_width), max_width)

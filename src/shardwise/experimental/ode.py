@@ -1,6 +1,6 @@
 """`shardwise.experimental.ode`: `odeint`, ordinary differential equations by Dormand's and Prince's steps of the fifth order.
 
-Comes in: the time derivative of a tree of arrays, the tree at the first time, the times. Out: the tree at all times.
+In: the time derivative of a tree of arrays, the tree at the first time, the times. Out: the tree at all times.
 Derivatives solve the adjoint equation backwards, from each time to the one before, so that no steps are kept.
 """
 

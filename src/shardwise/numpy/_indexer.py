@@ -1,6 +1,6 @@
 """Index expressions: the index of ``x[...]`` parsed into one item per indexed or new dim.
 
-Comes in: a shape and an index. Goes out: a list of `Cut` (slice), `Pick` (static int), `Lookup` (array or traced int)
+In: a shape and an index. Out: a list of `Cut` (slice), `Pick` (static int), `Lookup` (array or traced int)
 and `NEW` (None) in the order in which they were written; an Ellipsis and missing dims have become whole `Cut`s.
 """
 

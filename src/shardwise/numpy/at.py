@@ -1,6 +1,6 @@
 """Writing with an index: ``x.at[...].set(y)`` and the other methods, `put`, `put_along_axis`.
 
-Comes in: an array, an index, values. Goes out: a new array. Static ints and slices become an update of one window;
+In: an array, an index, values. Out: a new array. Static ints and slices become an update of one window;
 index arrays scatter. Writes out of bounds are dropped, unless a mode says otherwise.
 """
 

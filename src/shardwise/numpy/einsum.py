@@ -1,6 +1,6 @@
 """`einsum`: sums of products by labels, as a chain of `dot_general`s.
 
-Comes in: subscripts and arrays. Goes out: one array. Each step takes one or two operands: labels that only one of them has
+In: subscripts and arrays. Out: one array. Each step takes one or two operands: labels that only one of them has
 and nobody wants are summed, repeated labels become diagonals, the rest is one matrix product and a free transpose.
 """
 

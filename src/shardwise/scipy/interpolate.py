@@ -63,7 +63,7 @@ class RegularGridInterpolator:
     def __call__(self, xi: Any, method: str | None = None) -> Array:
         """The values at points `xi` [..., N], or at a tuple of N arrays of coordinates.
 
-        Goes out: [..., and the dims of `values` after the first N]. ValueError if the points have another dimension.
+        Out: [..., and the dims of `values` after the first N]. ValueError if the points have another dimension.
         """
         method = self.method if method is None else _check_method(method)
         n = len(self.grid)

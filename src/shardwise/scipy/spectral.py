@@ -1,6 +1,6 @@
 """Spectra of signals cut into overlapping windows: `stft` and its inverse, `csd` and `welch`; found in `scipy.signal`.
 
-Comes in: samples along one axis. Goes out: frequencies, times of the windows, and the windows' Fourier transforms or powers.
+In: samples along one axis. Out: frequencies, times of the windows, and the windows' Fourier transforms or powers.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ def define_call(name: str, body: Callable[..., Array], jvp: Rule, **fields: Any)
     op = define_op(name, type_rule=type_rule, typed=True, multiple_results=True, inline=inline, jvp=rule, **fields)
 
     def call(*values: Any, **params: Any) -> Array:
+        """The op on `values`."""
         return bind(op, *values, **params)[0]
 
     return call

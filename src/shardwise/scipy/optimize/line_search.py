@@ -1,6 +1,6 @@
 """A step along a direction after which a function has fallen enough and its slope has flattened (the strong Wolfe conditions).
 
-Comes in: the function, where it stands and the direction. Goes out: a `Step`. The step is doubled until it brackets a good one,
+In: the function, where it stands and the direction. Out: a `Step`. The step is doubled until it brackets a good one,
 then the bracket shrinks to a cubic's or a parabola's minimum, or by halves (Nocedal and Wright, algorithms 3.5 and 3.6).
 """
 
