@@ -152,7 +152,7 @@ def _cell(text: str, height: int, width: int, color: str | None) -> Padding:
 
 def _matplotlib_color_map() -> ColorMap | None:
     try:
-        import matplotlib
+        matplotlib = importlib.import_module("matplotlib")
     except ImportError:
         return None
     return matplotlib.colormaps["tab20b"]
