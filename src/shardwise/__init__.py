@@ -113,7 +113,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    kept = _REMOVED if config.dialect.functions.keeps_removed else frozenset()
+    kept: frozenset[str] = _REMOVED if config.dialect.functions.keeps_removed else frozenset()
     return sorted({*(n for n in globals() if not n.startswith("_")), *_LAZY_MODULES, *_LAZY_NAMES, *kept})
 
 

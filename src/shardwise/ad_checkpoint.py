@@ -19,7 +19,7 @@ from shardwise.transforms.interpreters.linearize import linearize_flat
 
 
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Any, str]]:
-    """What reverse mode of `f` at these arguments keeps between its passes: types, and where each value comes from."""
+    """The residuals of reverse mode of `f` at these arguments: the type and the origin of each."""
 
     paths, tree = tree_flatten_with_path((args, kwargs))
     trace = ProgramTrace(getattr(f, "__name__", "f"))

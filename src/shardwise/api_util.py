@@ -1,4 +1,4 @@
-"""`shardwise.api_util`: how calls are taken apart, for code that wraps functions as JAX's transformations do."""
+"""`shardwise.api_util`: binding of calls, for code that wraps functions as JAX's transformations do."""
 
 from __future__ import annotations
 

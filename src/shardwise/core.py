@@ -1,4 +1,4 @@
-"""`shardwise.core`: the types behind arrays and programs, for code that asks what it was given."""
+"""`shardwise.core`: the types behind arrays and programs, for code that inspects its arguments."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def get_aval(x: Any) -> ShapedArray:
     return as_value(x).aval
 
 
-# The types of host values, and what gives their types. Libraries enter classes derived from these, which are values in any case.
+# The types of host values, and the functions that compute them. Libraries enter classes derived from these, which are values in any case.
 pytype_aval_mappings: dict[type, Any] = dict.fromkeys(
     (Array, np.ndarray, np.generic, bool, int, float, complex), get_aval
 )

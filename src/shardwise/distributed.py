@@ -32,14 +32,14 @@ def initialize(
     The addresses, the cluster detection and the partition of JAX's own service have nothing to say here.
 
     Args:
-        coordinator_address: not needed: MPI knows where the processes are.
+        coordinator_address: not needed: MPI knows the processes' addresses.
         num_processes: must be MPI's count, if given.
         process_id: must be MPI's rank of this process, if given.
         local_device_ids: None; virtual devices have no numbers to choose by.
         cluster_detection_method: not needed.
-        initialization_timeout: how many seconds a process waits here for the others before it says who is missing and ends the
+        initialization_timeout: seconds that a process waits here for the others before it names the missing ones and ends the
             job. If one of the same machine has ended it does so at once.
-        heartbeat_timeout_seconds: how long a process waits for another before it says for whom it waits, and ends the job
+        heartbeat_timeout_seconds: seconds that a process waits for another before it names it and ends the job
             if the other is gone or waits for something else.
         shutdown_timeout_seconds: how long it waits for one that is alive but busy elsewhere, be it the end of the program.
         coordinator_bind_address: not needed.
@@ -49,7 +49,7 @@ def initialize(
     Raises:
         RuntimeError: called too late, or a second time, or several processes are asked for without mpi4py; or there is too little
             shared memory for MPI to start.
-        ValueError: `num_processes` or `process_id` is not what MPI says.
+        ValueError: `num_processes` or `process_id` differs from MPI's.
         NotImplementedError: devices are to be chosen by number.
     """
     global _initialized
@@ -97,7 +97,7 @@ def _join(limit: float, patience: float, start: float) -> comm.World | None:
 
 
 def _topology(world: comm.World) -> Topology:
-    """Asked for when the devices come to be, which happens on all processes."""
+    """Called when the devices are created, which happens on all processes."""
     everyone = tuple(range(world.size))
     world.meet(everyone, comm.number_of("devices"), lambda: "the first use of devices")
     counts = world.comm.allgather(configured_device_count())

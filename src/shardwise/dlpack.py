@@ -28,8 +28,8 @@ def to_dlpack(
     """A capsule for a library that takes no objects with ``__dlpack__``.
 
     The other arguments are those of ``x.__dlpack__``: CPU arrays have no `stream`, `dl_device` can be (1, 0), host memory, and
-    `copy` True asks for memory of its own. TypeError unless x is an array, ValueError for a `src_device` that is not its own,
-    BufferError for an array on several devices and for what cannot be exported.
+    With `copy` True it gets memory of its own. TypeError unless x is an array, ValueError for a `src_device` that is not its own,
+    BufferError for an array on several devices and for dtypes that cannot be exported.
     """
     if not isinstance(x, Array):
         raise TypeError(f"Argument to to_dlpack must be a jax.Array, got {type(x)}")

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from shardwise import numpy as jnp
 from shardwise.base.dtypes import result_type
 from shardwise.base.tree import tree_flatten, tree_unflatten
@@ -29,7 +31,8 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     arrays = [jnp.asarray(leaf) for leaf in leaves]
     common = result_type(*leaves) if leaves else jnp.zeros(0).dtype
     mixed = any(a.dtype != common for a in arrays)
-    places, total = [], 0
+    places: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]] = []
+    total = 0
     for a in arrays:
         places.append((total, total + math.prod(a.shape), a.shape, a.dtype))
         total += math.prod(a.shape)

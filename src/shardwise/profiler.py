@@ -114,7 +114,7 @@ def start_trace(
     create_perfetto_trace: bool = False,
     profiler_options: Any = None,
 ) -> None:
-    """Record what compiled programs do from now on, for a file below `log_dir`. RuntimeError if that is going on already.
+    """Start recording compiled programs for a file below `log_dir`. RuntimeError if a recording is active.
 
     The file is a Chrome trace; `create_perfetto_trace` writes it a second time as ``perfetto_trace.json.gz``.
     """
@@ -197,9 +197,9 @@ def annotate_function(func: Callable[..., Any], name: str | None = None, **decor
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:
-    """JSON text of what is alive: bytes per device, and each array with its shape, dtype, sharding and bytes per device."""
+    """JSON text of the live arrays: bytes per device, and each array with its shape, dtype, sharding and bytes per device."""
     held = {str(d): 0 for d in devices(backend)}
-    arrays = []
+    arrays: list[dict[str, Any]] = []
     for x in live_arrays():
         shape = x.sharding.shard_shape(x.shape)
         size = x.itemsize
@@ -213,7 +213,7 @@ def device_memory_profile(backend: str | None = None) -> bytes:
 
 
 def save_device_memory_profile(filename: str | os.PathLike[str], backend: str | None = None) -> None:
-    """Write `device_memory_profile` to a file. It counts what the sharding puts on a device; replicas are stored once."""
+    """Write `device_memory_profile` to a file. It counts the bytes of each device's shards; replicas are stored once."""
     Path(filename).write_bytes(device_memory_profile(backend))
 
 

@@ -20,7 +20,7 @@ __all__ = ["AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze",
 
 @dataclass(frozen=True)
 class AbstractRef:
-    """The type of a Ref: that of the array which it holds."""
+    """The type of a Ref: the type of its array."""
 
     inner_aval: ShapedArray
 
@@ -36,7 +36,7 @@ class AbstractRef:
 
 
 class Ref:
-    """A place that holds an array."""
+    """A mutable reference to an array."""
 
     __slots__ = ("_trace", "_value")
     __hash__ = object.__hash__
@@ -117,12 +117,12 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
 
 
 def freeze(ref: Ref) -> Array:
-    """The array that the Ref held, which is of no use afterwards."""
+    """The array of the Ref, which cannot be used afterwards."""
     return ref.release()
 
 
 def free_ref(ref: Ref) -> None:
-    """Let go of the array."""
+    """Release the array."""
     freeze(ref)
 
 
@@ -137,7 +137,7 @@ def set(ref: Ref, idx: Any = None, value: Any = None) -> None:
 
 
 def swap(ref: Ref, idx: Any = None, value: Any = None) -> Array:
-    """Write `value`, and give what was there."""
+    """Write `value`; returns the previous elements."""
     before = get(ref, idx)
     set(ref, idx, value)
     return before

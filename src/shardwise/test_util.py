@@ -1,8 +1,8 @@
 """`shardwise.test_util`: derivatives checked against differences, along one random direction.
 
 For a function ``f``, a point ``x`` and a direction ``v``, ``(f(x + h v) - f(x - h v)) / 2h`` is the derivative along
-``v`` up to O(h^2). Forward mode has to give just that, and reverse mode what its inner product with a random cotangent
-is: ``<ct, J v> = <vjp(ct), v>``, the real part of the plain product where values are complex.
+``v`` up to O(h^2). Forward mode must agree with it; reverse mode must satisfy for a random cotangent ``ct``:
+``<ct, J v> = <vjp(ct), v>``, the real part of the plain product where values are complex.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def check_jvp(
     Args:
         atol, rtol: tolerances, times the number of elements; a number or a mapping from dtypes to numbers.
         eps: the step of the differences; by default one that suits the narrowest dtype.
-        err_msg: what the error says first.
+        err_msg: the beginning of the error.
 
     Raises:
         AssertionError: values or derivatives do not match.
@@ -138,7 +138,7 @@ def _pulled(f: Callable[..., Any], cotangents: Any) -> Callable[..., Any]:
 
 
 def _random_like(rng: np.random.Generator, x: Any) -> Any:
-    """A random tangent of `x`: of its shape and dtype, float0 for what has no derivative."""
+    """A random tangent of `x`: of its shape and dtype, float0 if it has no derivative."""
     dtype: Any = dtype_of(x)
     shape = np.shape(x)
     if not issubdtype(dtype, np.inexact):
@@ -150,7 +150,7 @@ def _random_like(rng: np.random.Generator, x: Any) -> Any:
 
 
 def _differentiable(x: Any) -> Any:
-    """`x`, but float0 zeros as plain ones, which compare and add up."""
+    """`x`, but float0 zeros as plain zeros, which compare and add."""
     return np.zeros(np.shape(x)) if dtype_of(x) == float0 else x
 
 

@@ -1,4 +1,4 @@
-"""`core`, with what asks whether a transformation is at work."""
+"""`core`, with the queries about active transformations."""
 
 from shardwise.core import *  # noqa: F403
 from shardwise.extend.core import get_opaque_trace_state as get_opaque_trace_state

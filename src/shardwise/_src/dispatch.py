@@ -1,4 +1,4 @@
-"""`dispatch`: waiting for what has been started."""
+"""`dispatch`: waiting for started computations."""
 
 from shardwise.transforms.tracing.blocking import effects_barrier
 

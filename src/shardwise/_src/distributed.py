@@ -1,4 +1,4 @@
-"""What the process knows of the others."""
+"""This process's place among the others."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from shardwise.sharding.device import process_count, process_index
 
 
 class _State:
-    """The process's number, the count, and the coordination client, which there is none of: processes talk through MPI."""
+    """The process's number and the number of processes. There is no coordination client: processes communicate through MPI."""
 
     client: Any = None
     service: Any = None

@@ -26,8 +26,8 @@ from shardwise.base.tracebacks import user_stacklevel
 
 _x64 = config.setting("jax_enable_x64").get
 
-finfo = ml_dtypes.finfo
-iinfo = ml_dtypes.iinfo
+finfo: Any = ml_dtypes.finfo
+iinfo: Any = ml_dtypes.iinfo
 
 # ------------------------------------------------------------------------------------------------------------
 # Types that NumPy does not know

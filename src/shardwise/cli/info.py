@@ -1,4 +1,4 @@
-"""`shardwise info`: what this machine and this installation offer."""
+"""`shardwise info`: the capabilities of this machine and this installation."""
 
 from __future__ import annotations
 

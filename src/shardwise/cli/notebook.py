@@ -1,7 +1,7 @@
 """Running the code cells of an .ipynb file, in order, as a notebook shows them: the last expression is displayed.
 
 A cell is plain Python. Lines that speak to the notebook program (`!pip install ...`, `%matplotlib inline`) are left
-out with a note on stderr; `%time` and `%%time` run what follows them.
+out with a note on stderr; `%time` and `%%time` run the code after them.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _CHILDREN = os.path.join(
 
 
 class UsageError(Exception):
-    """The command line asks for something that cannot be done; the message is for the user."""
+    """An invalid command line; the message is for the user."""
 
 
 def register(commands: Any) -> None:
@@ -46,12 +46,13 @@ def register(commands: Any) -> None:
 
 
 def own_words(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split what follows `run` into the words that this command reads and those that are the program's.
+    """Split the arguments after `run` into those of this command and those of the program.
 
     Argparse cannot: our options may stand before PROGRAM and right behind it, while a program may have options of the
     same names further on.
     """
-    own, rest, program_seen = [], list(words), False
+    own: list[str] = []
+    rest, program_seen = list(words), False
     while rest:
         if rest[0].startswith("-") and rest[0] != "--" and (not program_seen or _is_option(rest[0])):
             width = 2 if rest[0] in _OPTIONS else 1
@@ -91,7 +92,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     alias.install()
     _prepare_children(options)
 
-    # What a program sees of the interpreter is what `python PROGRAM ARGUMENTS` would show it.
+    # The program sees the interpreter's state that `python PROGRAM ARGUMENTS` would give it.
     sys.argv = [options.program, *options.arguments]
     sys.path[0:1] = [str(path.resolve().parent)]
     module = ModuleType("__main__")
@@ -129,7 +130,7 @@ def _report(error: Exception) -> NoReturn:
     """Show the program's failure as Python would, without the frames of this command."""
     error.__traceback__ = _from_program(error.__traceback__)
     if sys.excepthook is sys.__excepthook__:
-        traceback.print_exception(error)  # which, unlike Python's own hook, knows the text of notebook cells
+        traceback.print_exception(error)  # unlike Python's own hook, it knows the text of notebook cells
     else:
         sys.excepthook(type(error), error, error.__traceback__)
     sys.exit(1)

@@ -1,6 +1,6 @@
-"""`print`, `callback` and `log`: what compiled programs say while they run.
+"""`print`, `callback` and `log`: output of compiled programs while they run.
 
-Comes in: a format or a function, and traced or concrete arrays. Goes out: a line per run; inside shard_map one per device,
+In: a format or a function, and traced or concrete arrays. Out: a line per run; inside shard_map one per device,
 under vmap one per element.
 """
 
@@ -61,6 +61,15 @@ def _to_log(text: str) -> None:
     _LOG.info(text)
 
 
+def _with_options(write: Callable[[str], None], options: dict[str, Any]) -> Callable[..., None]:
+    """`print` or `log` with options alone: a function of the format and its arguments."""
+
+    def show(fmt: Any, *args: Any, **kwargs: Any) -> None:
+        _shown(fmt, args, kwargs, write, **options)
+
+    return show
+
+
 def _shown(
     fmt: Any,
     args: tuple[Any, ...],
@@ -93,7 +102,7 @@ def print(
     Args:
         fmt: a format string, ``"x = {x}"``; without it a function that takes format and arguments is returned.
         args, kwargs: arrays, traced or not, and any other values.
-        ordered: ask for the order of the program, which holds anyway.
+        ordered: keep the order of the program, which is always kept.
         partitioned: print each device's own part of sharded arrays instead of gathering them.
         skip_format_check: do not complain about arguments that the format does not name.
 
@@ -103,7 +112,7 @@ def print(
     """
     options = dict(ordered=ordered, partitioned=partitioned, skip_format_check=skip_format_check)
     if fmt is None:
-        return lambda fmt, *args, **kwargs: _shown(fmt, args, kwargs, builtins.print, **options)
+        return _with_options(builtins.print, options)
     return _shown(fmt, args, kwargs, builtins.print, **options)
 
 
@@ -118,7 +127,7 @@ def log(
     """Like `print`, but to the logger ``shardwise.debug`` at level INFO."""
     options = dict(ordered=ordered, partitioned=partitioned, skip_format_check=skip_format_check)
     if fmt is None:
-        return lambda fmt, *args, **kwargs: _shown(fmt, args, kwargs, _to_log, **options)
+        return _with_options(_to_log, options)
     return _shown(fmt, args, kwargs, _to_log, **options)
 
 
@@ -134,7 +143,7 @@ def callback(
     Args:
         callback: the function; without it a function that takes callback and arguments is returned.
         args, kwargs: trees of arrays, traced or not, and any other values.
-        ordered: ask for the order of the program, which holds anyway.
+        ordered: keep the order of the program, which is always kept.
         partitioned: call per device with its own part of sharded arrays instead of gathering them.
 
     Raises:
@@ -143,5 +152,9 @@ def callback(
     """
     options: dict[str, Any] = dict(ordered=ordered, partitioned=partitioned)
     if callback is None:
-        return lambda callback, *args, **kwargs: debug_callback(callback, args, kwargs, **options)
+
+        def decorated(callback: Any, *args: Any, **kwargs: Any) -> Any:
+            return debug_callback(callback, args, kwargs, **options)
+
+        return decorated
     return debug_callback(callback, args, kwargs, **options)

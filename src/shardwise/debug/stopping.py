@@ -41,8 +41,8 @@ def breakpoint(
 
     Args:
         backend: None or 'pdb'.
-        filter_frames, num_frames: only the caller's frame is offered, which ``num_frames=None`` or 1 mean.
-        ordered: ask for the order of the program, which holds anyway.
+        filter_frames, num_frames: only the caller's frame is available, that is ``num_frames=None`` or 1.
+        ordered: keep the order of the program, which is always kept.
         token: a tree of arrays to wait for; it is returned unchanged.
 
     Raises:

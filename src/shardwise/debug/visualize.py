@@ -6,6 +6,7 @@ per distinct block, naming the devices that hold it.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -28,11 +29,11 @@ class HasIndices(Protocol):
 
 @dataclass
 class _Block:
-    """A distinct block: which fractions of the array's height and width it covers, and who holds it."""
+    """A distinct block: the fractions of the array's height and width that it covers, and its devices."""
 
     height: float
     width: float
-    device_ids: list[int] = field(default_factory=list)
+    device_ids: list[int] = field(default_factory=list[int])
 
 
 def visualize_sharding(
@@ -88,7 +89,7 @@ def visualize_sharding(
         pad_edge=False,
     )
     for blocks in grid:
-        cells = []
+        cells: list[Padding] = []
         for block in blocks:
             height = int(block.height * base_height) if len(shape) == 2 else 1
             width = min(max(int(block.width * base_width * _LINE_ASPECT), min_width), max_width)
@@ -128,7 +129,7 @@ def _grid_of_blocks(shape: tuple[int, ...], sharding: HasIndices) -> tuple[str, 
 
 
 def _span(size: int, part: slice | int) -> tuple[int, float]:
-    """Where a part of a dim of `size` begins, and which fraction of it the part is."""
+    """The start of a part of a dim of `size`, and the fraction of the dim that it is."""
     if not isinstance(part, slice):
         return int(part), 1 / size
     start, stop, _ = part.indices(size)
@@ -151,7 +152,7 @@ def _cell(text: str, height: int, width: int, color: str | None) -> Padding:
 
 def _matplotlib_color_map() -> ColorMap | None:
     try:
-        import matplotlib
+        matplotlib = importlib.import_module("matplotlib")
     except ImportError:
         return None
     return matplotlib.colormaps["tab20b"]

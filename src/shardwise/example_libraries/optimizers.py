@@ -258,7 +258,7 @@ def inverse_time_decay(step_size: Any, decay_steps: Any, decay_rate: Any, stairc
 
 
 def polynomial_decay(step_size: Any, decay_steps: Any, final_step_size: Any, power: float = 1.0) -> Schedule:
-    """From `step_size` to `final_step_size` within `decay_steps`, along a power of what is left."""
+    """From `step_size` to `final_step_size` within `decay_steps`, along a power of the remaining fraction."""
 
     def schedule(i: Any) -> Any:
         left = 1 - jnp.minimum(i, decay_steps) / decay_steps

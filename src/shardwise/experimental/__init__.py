@@ -1,4 +1,4 @@
-"""`shardwise.experimental`: what JAX keeps under jax.experimental.
+"""`shardwise.experimental`: the parts of jax.experimental.
 
 In: programs of either era. Out: `pjit`, `shard_map` and `shard` under their old paths, `checkify`, `mesh_utils`, `multihost_utils`.
 """

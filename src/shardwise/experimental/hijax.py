@@ -1,6 +1,6 @@
-"""`shardwise.experimental.hijax`: what libraries declare new kinds of values and their primitives with.
+"""`shardwise.experimental.hijax`: declarations of new kinds of values and their primitives.
 
-In: such declarations, which load. Goes out: NotImplementedError once one of them is to be used in a program; a value that a program
+In: such declarations, which load. Out: NotImplementedError once one of them is to be used in a program; a value that a program
 should know is registered as a pytree of arrays instead.
 """
 

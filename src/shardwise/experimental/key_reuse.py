@@ -2,7 +2,7 @@
 
 Switch it on with ``config.update("jax_debug_key_reuse", True)``, the environment variable JAX_DEBUG_KEY_REUSE, or for a part of a
 program with `debug_key_reuse`. A typed key (`random.key`) that was drawn from or split is consumed; the next use of it raises
-`KeyReuseError`, which names the use and the line of the one before. Loops, branches and compiled functions are looked into.
+`KeyReuseError`, which names the use and the line of the earlier one. Loops, branches and compiled functions are checked inside.
 
 `random.fold_in` and `random.key_data` do not consume; `random.clone` gives a key that may be used again on purpose. Raw keys
 (`random.PRNGKey`) are plain integers and are not followed.

@@ -15,7 +15,7 @@ __all__ = ["Format", "Layout", "with_layout_constraint"]
 def with_layout_constraint(x: Any, layouts: Any) -> Any:
     """The tree `x`, after a check that `layouts` (one, or a prefix tree) fit it.
 
-    An array's memory order is not part of its value and stays what it is.
+    An array's memory order is not part of its value and is not changed.
 
     Raises:
         ValueError: the layout orders another number of dims than `x` has.

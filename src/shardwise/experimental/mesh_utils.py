@@ -30,7 +30,7 @@ def create_device_mesh(
 
     Args:
         mesh_shape: the sizes of the mesh axes.
-        devices: which devices; all of them if None.
+        devices: the devices to use; all of them if None.
         contiguous_submeshes: that every process holds a block of the mesh, which row-major order does as far as the
             shape allows it.
         allow_split_physical_axes: about the wiring of TPUs; CPU devices have no physical axes to split.
@@ -61,8 +61,8 @@ def create_hybrid_device_mesh(
 
     Args:
         mesh_shape: the sizes, per axis, within one process (where communication is cheap).
-        dcn_mesh_shape: the sizes, per axis, across processes (where it is dear); of the same length.
-        devices: which devices; all of them if None.
+        dcn_mesh_shape: the sizes, per axis, across processes (where communication is expensive); of the same length.
+        devices: the devices to use; all of them if None.
         process_is_granule: whether to group devices by process rather than by TPU slice. There are no slices here: the
             groups are processes either way.
         should_sort_granules_by_key: order the groups by process index rather than by first appearance.

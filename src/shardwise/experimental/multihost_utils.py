@@ -1,4 +1,4 @@
-"""`shardwise.experimental.multihost_utils`: between what one process has and what all processes have together.
+"""`shardwise.experimental.multihost_utils`: conversion between host-local and global arrays, and barriers.
 
 A host-local value is whole on its process; a global array has one shape on all processes, of which each holds some
 shards. With one process the two are the same, exchanges are conversions to NumPy, and barriers return at once.
@@ -55,7 +55,7 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspec
 
 
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
-    """The inverse of `host_local_array_to_global_array`: of each global array what this process holds.
+    """The inverse of `host_local_array_to_global_array`: the part of each global array that this process holds.
 
     Arrays that lie on this process alone come back as they are; others are laid out by `pspecs` first.
 
@@ -167,7 +167,7 @@ def reached_preemption_sync_point(step_id: int) -> bool:
 
     True on all of them at one and the same step, once for each notice. From the first call on SIGTERM no longer ends the process;
     a handler that the program has set is still called. The processes tell each other in a small exchange, so that all must call it
-    with the same `step_id`. In a program that has not called `distributed.initialize` nobody listens, and it is False.
+    with the same `step_id`. In a program that has not called `distributed.initialize` there is no listener, and the result is False.
 
     Raises:
         RuntimeError: another process does something else, or the first call is not in the main thread.

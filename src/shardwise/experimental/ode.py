@@ -1,6 +1,6 @@
 """`shardwise.experimental.ode`: `odeint`, ordinary differential equations by Dormand's and Prince's steps of the fifth order.
 
-Comes in: the time derivative of a tree of arrays, the tree at the first time, the times. Goes out: the tree at all times.
+In: the time derivative of a tree of arrays, the tree at the first time, the times. Out: the tree at all times.
 Derivatives solve the adjoint equation backwards, from each time to the one before, so that no steps are kept.
 """
 
@@ -26,7 +26,7 @@ from shardwise.transforms.jit.jit import jit
 
 __all__ = ["odeint"]
 
-# Dormand and Prince: where the stages stand, what of the stages before each takes, the step of the fifth order, its error.
+# Dormand and Prince: the stages' nodes, their weights of earlier stages, the weights of the fifth-order step, and of its error.
 _AT = np.array([1 / 5, 3 / 10, 4 / 5, 8 / 9, 1, 1])
 _OF = np.zeros((6, 7))
 _OF[0, :1] = [1 / 5]
@@ -73,7 +73,7 @@ def _stages(flow: Flow, y: Any, f: Any, t: Any, dt: Any) -> Any:
 
 
 def _ratio(error: Any, rtol: Any, atol: Any, y: Any, next_y: Any) -> Any:
-    """The error's size, as a multiple of what is allowed."""
+    """The error's size, as a multiple of the tolerance."""
     allowed = atol + rtol * jnp.maximum(jnp.abs(y), jnp.abs(next_y))
     return jnp.sqrt(jnp.mean(jnp.square(jnp.abs(error / allowed.astype(error.dtype)))))
 
@@ -186,7 +186,7 @@ def odeint(
 
     `y0` is an array or a tree of arrays; the result is the same with a first dim [times]. Each step's error is kept under
     `atol + rtol * |y|`; `mxstep` bounds the steps between two times and `hmax` their length. Derivatives are taken of y0, t,
-    args and whatever `func` closes over. TypeError if t is not floating or args hold something else than arrays.
+    args and the captured values of `func`. TypeError if t is not floating or args hold something else than arrays.
     """
     for arg in tree_leaves(args):
         if not isinstance(arg, (Array, np.ndarray, np.generic, bool, int, float, complex)):

@@ -43,7 +43,7 @@ class BCOO:
 
     __slots__ = ("data", "indices", "indices_sorted", "shape", "unique_indices")
 
-    __array_ufunc__ = None  # so that a NumPy array times this asks this
+    __array_ufunc__ = None  # so that a NumPy array times this calls this class's operator
     n_batch = 0
     n_dense = 0
 
@@ -175,7 +175,7 @@ class BCOO:
         )
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
-        """One element per place, in order; `nse` says how many there may be, which a traced function needs."""
+        """One element per place, in order; `nse` is the greatest number of them, which a traced function needs."""
         kept = self._inside()
         kept = jnp.logical_and(kept, self.data != 0) if remove_zeros else kept
         places, order = self._sorted(kept)
@@ -318,7 +318,7 @@ bcoo_sort_indices = _method("sort_indices")
 
 
 def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
-    """One element per place, in order, zeros too; `nse` says how many there may be, which a traced function needs."""
+    """One element per place, in order, zeros included; `nse` is the greatest number of them, which a traced function needs."""
     return mat.sum_duplicates(nse, remove_zeros=False)
 
 

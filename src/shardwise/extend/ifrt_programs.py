@@ -1,4 +1,4 @@
-"""`shardwise.extend.ifrt_programs`: programs handed to a device runtime in its own form, of which there is none here."""
+"""`shardwise.extend.ifrt_programs`: programs in the form of a device runtime, which shardwise does not have."""
 
 from typing import Any, NoReturn
 

@@ -1,7 +1,7 @@
 """`shardwise.extend.linear_util`: functions of flat values that carry a stack of wrappers, as JAX's older interfaces hand them around.
 
-Comes in: a function, and transformations of it. Goes out: a `WrappedFun`, whose `call_wrapped` runs the wrappers from the last
-added to the first and the function itself innermost. Nothing here traces; a transformation does what its author wrote.
+In: a function, and transformations of it. Out: a `WrappedFun`, whose `call_wrapped` runs the wrappers from the last
+added to the first and the function itself innermost. Nothing here traces; a transformation is its author's function.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`shardwise.extend.source_info_util`: which frames count as the user's."""
+"""`shardwise.extend.source_info_util`: the frames that count as user code."""
 
 from shardwise.base.tracebacks import EXCLUDED as _EXCLUDED
 
 
 def register_exclusion(path: str) -> None:
-    """Frames of files below `path` are left out of tracebacks and are nobody's source line in programs."""
+    """Frames of files below `path` are hidden from tracebacks and are no source lines of programs."""
     _EXCLUDED.append(path)

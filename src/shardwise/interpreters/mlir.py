@@ -1,4 +1,4 @@
-"""`shardwise.interpreters.mlir`: what compiled programs run for new primitives, given as functions."""
+"""`shardwise.interpreters.mlir`: lowerings of new primitives, given as functions."""
 
 from collections.abc import Callable
 from typing import Any

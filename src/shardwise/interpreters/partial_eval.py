@@ -1,4 +1,4 @@
-"""`shardwise.interpreters.partial_eval`: programs of what depends on the unknown arguments of a function; the rest runs at once."""
+"""`shardwise.interpreters.partial_eval`: the program of the part of a function that depends on unknown arguments; the rest runs at once."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PartialTrace(ProgramTrace):
 def trace_to_jaxpr_nounits(
     fun: WrappedFun, pvals: Sequence[PartialVal], instantiate: bool | Sequence[bool] = False
 ) -> tuple[Jaxpr, list[PartialVal], list[Any]]:
-    """Run `fun`, which takes and gives flat values, as far as its known arguments allow.
+    """Run the part of `fun` (flat values to flat values) that depends on known arguments alone.
 
     Returns a program of the unknown arguments for the unknown results (with the captured values in front, as in
     ``jaxpr.constvars``), one PartialVal per result, and the captured values. Results at `instantiate` count as unknown.
@@ -98,7 +98,7 @@ def trace_to_jaxpr_nounits(
 def trace_to_jaxpr_dynamic(
     fun: WrappedFun, in_avals: Sequence[ShapedArray], **options: Any
 ) -> tuple[Jaxpr, list[ShapedArray], list[Any]]:
-    """The program of `fun`, which takes and gives flat values, its result types, and the values it captured."""
+    """The program of `fun` (flat values to flat values), its result types, and its captured values."""
     if options:
         raise NotImplementedError(f"trace_to_jaxpr_dynamic takes no {', '.join(options)} here; use make_jaxpr.")
     program, consts = trace_program(
@@ -110,7 +110,7 @@ def trace_to_jaxpr_dynamic(
 def dce_jaxpr(
     jaxpr: Jaxpr, used_outputs: bool | Sequence[bool], instantiate: bool | Sequence[bool] = False
 ) -> tuple[Jaxpr, list[bool]]:
-    """The program for some of its results, and which of its arguments it still takes; those at `instantiate` stay."""
+    """The program for some of its results, and a mask of the arguments that it still takes; those at `instantiate` stay."""
     outs = jaxpr.outvars
     used = [used_outputs] * len(outs) if isinstance(used_outputs, bool) else list(used_outputs)
     keep = [instantiate] * len(jaxpr.invars) if isinstance(instantiate, bool) else list(instantiate)

@@ -1,4 +1,4 @@
-"""`shardwise.interpreters.pxla`: what a PmapSharding is made of; `ShardedDeviceArray` tells what took its place."""
+"""`shardwise.interpreters.pxla`: the parts of a PmapSharding; the error for `ShardedDeviceArray` names its replacement."""
 
 from typing import Any
 

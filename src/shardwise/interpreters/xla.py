@@ -1,4 +1,4 @@
-"""`shardwise.interpreters.xla`: where `DeviceArray` was; asking for it tells what took its place."""
+"""`shardwise.interpreters.xla`: the former place of `DeviceArray`; its error names the replacement."""
 
 from typing import Any
 
@@ -7,7 +7,12 @@ from shardwise.core import pytype_aval_mappings as pytype_aval_mappings
 
 __all__ = ["canonicalize_dtype_handlers", "pytype_aval_mappings"]
 
-canonicalize_dtype_handlers = dict.fromkeys(pytype_aval_mappings, lambda x: x)
+
+def _unchanged(x: Any) -> Any:
+    return x
+
+
+canonicalize_dtype_handlers = dict.fromkeys(pytype_aval_mappings, _unchanged)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """The intermediate representation: typed SSA programs, ops, and the tracing that makes them.
 
-Comes in: op calls on arrays, tracers and literals (`bind`). Goes out: `Program`s, or executed results.
+In: op calls on arrays, tracers and literals (`bind`). Out: `Program`s, or executed results.
 """
 
 from shardwise.ir.boxes import Box as Box

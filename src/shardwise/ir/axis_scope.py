@@ -1,4 +1,4 @@
-"""Which axis names collectives may use at this point of a program, and how their types are to be taken."""
+"""The axis names that collectives may use at this point of a program, and the meaning of their types."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ AxisEnv = tuple[tuple[str, int], ...]
 # Axes bound by the enclosing shard_map, pmap and vmap, with sizes.
 AXIS_ENV: Setting[AxisEnv] = Setting("axis_env", ())
 
-# Whether the types of the enclosing shard_map say truly where values are the same (check_vma).
+# Whether the enclosing shard_map checks types (check_vma): a value not typed as varying is the same on all devices.
 CHECK_VMA: Setting[bool] = Setting("check_vma", True)
 
-# Whether derivatives that a body takes are those of each device by itself, as in the seed era's shard_map.
+# Whether derivatives taken in a body are per device, as in the seed era's shard_map.
 LOCAL_DERIVATIVES: Setting[bool] = Setting("local_derivatives", False)
 
-# Whether a body that runs at once prints each value once, not once per device that has it: eager shard_map today.
+# Whether a body that runs eagerly prints each value once instead of once per device, as eager shard_map does today.
 PRINTS_ONCE: Setting[bool] = Setting("prints_once", False)
 
-# Axes among them that are dims of a vmap: no value is typed as varying over them.
+# The axes of these that are dims of a vmap: no value is typed as varying over them.
 MAPPED_AXES: Setting[frozenset[str]] = Setting("mapped_axes", frozenset())
 
 # Mesh axes over which the dim of the vmap whose rule is running is to be split (spmd_axis_name).

@@ -1,7 +1,7 @@
-"""`Collective`: what an op over mesh axes is, besides an op.
+"""`Collective`: the properties of an op that communicates over mesh axes.
 
-Comes in: a declaration beside the op's other rules, in its file under `ops/devices`. Goes out: the field `Op.collective`, which the
-partitioner, the planner of reshards, costs, `explain` and the stepped executor ask; none of them knows a collective by name.
+In: a declaration beside the op's other rules, in its file under `ops/devices`. Out: the field `Op.collective`, which the
+partitioner, the planner of reshards, costs, `explain` and the stepped executor read; none of them knows a collective by name.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Values = Sequence[Any]  # one device's operands
 
 @dataclass(frozen=True, slots=True)
 class Absorbed:
-    """A collective as a reduction over its axes, which the op that made its operand may do in its own kernel.
+    """A collective as a reduction over its axes that the op which produced its operand may run in its own kernel.
 
-    `kind` names the monoid. `rest`, if there is one, is the op (with params) that makes the result of the reduction's: it needs nothing
-    of other devices.
+    `kind` names the monoid. `rest`, if any, is the op (with params) that turns the reduction's result into the collective's, without
+    communication.
     """
 
     kind: str
@@ -35,15 +35,15 @@ class Collective:
     """The fields of a collective. Its op has a param `axes`, mesh axes with the first one major, and `sizes` if its types need them.
 
     label       its name in lists of transfers.
-    sent        ``(bytes of the operand, number of devices) -> bytes`` that a device sends to others; None: it sends none, or nobody counts.
-    sent_of     ``(in_types, params, sizes of mesh axes) -> bytes`` where that does not follow from the operands' bytes alone.
-    moves       it lays a value out anew and computes nothing: one that the partitioner inserts may be refused.
+    sent        ``(bytes of the operand, number of devices) -> bytes`` that a device sends to others; None: none are counted.
+    sent_of     ``(in_types, params, sizes of mesh axes) -> bytes`` if that does not follow from the operands' bytes alone.
+    moves       it only changes a value's layout; if the partitioner inserts it, `on_reshard` may refuse it.
     computes    it combines values: as many operations as its result has elements.
-    absorbed    ``(params) -> Absorbed | None``: as a reduction that its operand's maker may do.
+    absorbed    ``(params) -> Absorbed | None``: the reduction that the producer of its operand may run.
     exchange    ``(operands of each device, params) -> result of each device``, for a group of devices in row-major order; without it the
                 block kernel says what the op means. It is the op's meaning written down a second time, which checks the first.
     alone       ``(position, operands, params) -> result`` on the device at that row-major position: the op needs nothing of others.
-    called      ``(params) -> str``: what users call it.
+    called      ``(params) -> str``: the name that users know.
     told        params that messages show.
     """
 
@@ -60,15 +60,15 @@ class Collective:
 
     @property
     def counted(self) -> bool:
-        """Whether lists of transfers show it."""
+        """Whether lists of transfers include it."""
         return self.sent is not None or self.sent_of is not None
 
     def block_bytes_sent(self, nbytes: int, n: int) -> int:
-        """What each of n devices sends to others where its operand has so many bytes."""
+        """The bytes that each of `n` devices sends to others for an operand of so many bytes."""
         return 0 if n <= 1 or self.sent is None else self.sent(nbytes, n)
 
     def bytes_sent(self, in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
-        """What a device sends to others in one call; axes that `sizes` does not know count as one device."""
+        """The bytes that a device sends to others in one call; axes missing from `sizes` count as one device."""
         if self.sent_of is not None:
             return self.sent_of(in_types, params, sizes)
         n = math.prod(sizes.get(a, 1) for a in params["axes"])

@@ -1,8 +1,8 @@
-"""A digest of what a program computes, the same in every process that runs the same program.
+"""A digest of a program's computation, the same in every process that runs the same program.
 
-Comes in: a Program. Goes out: per value a hash over all that it comes from: ops, params, literals, types, inputs by position.
-Names of values, source lines and the order of equations that do not depend on each other leave it alone, so that neither a line
-more in one process nor the order of a Python set changes it. Params are hashed by content, never by address.
+In: a Program. Out: per value a hash over all that it depends on: ops, params, literals, types, inputs by position.
+Names of values, source lines and the order of independent equations do not enter, so neither an extra line of source in one
+process nor the order of a Python set changes it. Params are hashed by content, never by address.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _SIZE = 16  # bytes
 class ProgramDigest:
     """The hashes of a program's values.
 
-    `ordered` says which equations must come in the same order everywhere; their hashes are `sequence`, with the equations.
-    `whole` stands for types of inputs, results and that sequence. An equation that only looks at values, such as a print, counts
+    `ordered` selects the equations that must run in the same order in every process; `sequence` holds their hashes and the equations.
+    `whole` hashes the types of inputs, the results and that sequence. An equation without results, such as a print, counts only
     if it is in the sequence.
     """
 
@@ -87,8 +87,8 @@ def _never(eqn: Equation) -> bool:
 def encoded(value: Any, ordered: Ordered = _never) -> bytes:
     """Bytes that are equal for equal params: numbers by type and bits, arrays by content, programs by digest.
 
-    Functions count by their name and code, and by numbers and functions that they have captured; what else they have captured does
-    not, for it may well be each process's own (a file, a path). Objects of unknown classes count by their class alone.
+    Functions count by their name and code, and by the numbers and functions that they capture; other captured values may differ
+    between processes (a file, a path) and do not count. Objects of unknown classes count by their class alone.
     """
     kind = type(value)
     if isinstance(value, ShapedArray):

@@ -1,7 +1,7 @@
 """Explicit mode: result specs at trace time, derived from the op's sharding rule.
 
-Comes in: an op's local type rule results (shape, dtype) and the operand types with their specs.
-Goes out: complete result types, or an error where the result's sharding would be ambiguous.
+In: an op's local type rule results (shape, dtype) and the operand types with their specs.
+Out: complete result types, or an error where the result's sharding would be ambiguous.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def complete_types(op: Op, in_types: Types, outs: Types, params: dict[str, Any])
             vma |= t.vma
         if t.mesh is not None and t.mesh is not mesh:
             mesh = _same_mesh(mesh, t)
-    if mesh is None or all(t.mesh is not None for t in outs):  # nothing explicit, or the op says it all (out_sharding=)
+    if mesh is None or all(
+        t.mesh is not None for t in outs
+    ):  # nothing explicit, or the op gives complete types (out_sharding=)
         partial = _unreduced(op, in_types) if mesh is None else NO_AXES
         same = _reduced(op, in_types) if mesh is None else NO_AXES
         if not (vma or partial or same):
@@ -60,7 +62,7 @@ def _same_mesh(mesh: AbstractMesh | None, t: ShapedArray) -> AbstractMesh:
 
 
 def _unreduced(op: Op, in_types: Types) -> frozenset[str]:
-    """The axes over which the results are partial sums: those of all operands, or of one that others, `reduced`, multiply."""
+    """The axes over which the results are partial sums: those of all operands, or those of one whose co-factors are `reduced`."""
     if not any(t.unreduced for t in in_types):
         return NO_AXES
     added = () if op.additive is False else in_types if op.additive is True else in_types[slice(*op.additive)]
@@ -78,9 +80,9 @@ def _unreduced(op: Op, in_types: Types) -> frozenset[str]:
 
 
 def _reduced(op: Op, in_types: Types) -> frozenset[str]:
-    """The axes over which the results are `reduced`, as the operands are; one that is partial sums there gives such sums."""
+    """The axes over which the results are `reduced`: those of the operands, unless one of them is partial sums there."""
     states = {t.reduced for t in in_types if t.reduced}
-    if not states or op.contraction is not None:  # as in JAX, whose products are typed as the same everywhere
+    if not states or op.contraction is not None:  # as in JAX, which types such products as invariant
         return NO_AXES
     axes = next(iter(states))
     dtypes = {t.dtype for t in in_types if t.reduced}
@@ -96,7 +98,7 @@ def _reduced(op: Op, in_types: Types) -> frozenset[str]:
 
 
 def _unplaced(t: ShapedArray) -> bool:
-    """Whether a type says nothing of a mesh: of scalars, and of arrays that no one has placed."""
+    """Whether a type names no mesh: that of scalars and of arrays that nobody has placed."""
     return t.mesh is None and not t.vma
 
 
@@ -147,7 +149,7 @@ def specs_from_rule(name: str, in_types: Types, outs: Types, rule: Rule) -> tupl
 
 
 def agreed_split(*splits: Axes) -> Axes | None:
-    """The axes of a dim that several operands share: those that split any of them; None where two are split differently."""
+    """The axes of a dim shared by several operands: those that split any of them; None if two are split differently."""
     known = {axes for axes in splits if axes}
     return None if len(known) > 1 else next(iter(known), ())
 
@@ -168,7 +170,7 @@ def varying_specs(name: str, in_types: Types, outs: Types) -> tuple[Spec, ...]:
 
 
 def check_divisible(name: str, in_types: Sequence[ShapedArray], out: ShapedArray, dim: int, axes: Axes) -> None:
-    """A changed split dim must stay divisible by its axes; else NotImplementedError naming the way out."""
+    """A changed split dim must stay divisible by its axes; else NotImplementedError with advice."""
     mesh = next(t.mesh for t in in_types if t.mesh is not None)
     ways = 1
     for a in axes:
@@ -197,7 +199,7 @@ def _check_legal(op: Op, in_types: Types, out: ShapedArray, spec: Spec) -> None:
 
 
 def spec_tuple(t: ShapedArray) -> PartitionSpec:
-    """A type's spec as users write it."""
+    """A type's spec in the form that users write."""
     return t.sharding.spec
 
 

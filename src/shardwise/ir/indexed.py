@@ -1,4 +1,4 @@
-"""`Indexed`: the windows that an op reads or writes at places given by operands."""
+"""`Indexed`: the windows that an op reads or writes at starts given by operands."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`KeyUses`: what an op or a program does with random keys.
+"""`KeyUses`: which random keys an op or a program consumes, creates and forwards.
 
-Comes in: an equation, whose op says in `Op.keys` what it does. Goes out: its `KeyUses`, from which `passes.key_reuse` finds keys that
+In: an equation, whose op declares its uses in `Op.keys`. Out: its `KeyUses`, in which `passes.key_reuse` finds keys that
 are used twice.
 """
 
@@ -22,10 +22,10 @@ Mask = Any  # whether keys are consumed: a bool for all of an array, or a bool n
 
 @dataclass(frozen=True)
 class KeyUses:
-    """What an equation or a program does with keys.
+    """How an equation or a program uses keys.
 
     Attributes:
-        sinks: per operand that is consumed, which of its keys.
+        sinks: per consumed operand, a mask of its consumed keys.
         sources: positions of results that are fresh keys; other keys among the results count as used.
         forwards: per result that is an operand handed on, the operand's position.
     """
@@ -45,14 +45,14 @@ LEAVES: Final = KeyUses()
 
 
 def overlap(a: Mask, b: Mask) -> bool:
-    """Whether some key is in both; masks of different shapes are compared as wholes."""
+    """Whether the masks share a key; masks of different shapes count as full."""
     if np.ndim(a) and np.ndim(b) and np.shape(a) != np.shape(b):
         return bool(np.any(a) and np.any(b))
     return bool(np.any(np.logical_and(a, b)))
 
 
 def union(a: Mask, b: Mask) -> Mask:
-    """The keys that are in one of them."""
+    """The union of two masks."""
     if np.ndim(a) and np.ndim(b) and np.shape(a) != np.shape(b):
         return bool(np.any(a) or np.any(b))
     return np.logical_or(a, b)
@@ -64,7 +64,7 @@ def is_key(x: Any) -> bool:
 
 
 def equation_uses(eqn: Equation, uses_of: UsesOf) -> KeyUses:
-    """What one equation does with keys; `uses_of` says it of a program."""
+    """The uses of one equation; `uses_of` gives those of a program."""
     keys = eqn.op.keys
     if keys is None:
         return KeyUses({i: True for i, a in enumerate(eqn.inputs) if is_key(a)})

@@ -1,7 +1,7 @@
-"""Keys of params and other settings, under which caches keep what was made for them.
+"""Cache keys for params and other settings.
 
-Comes in: a value that hashes. Goes out: a value that hashes and equals another's exactly if both are the same: of one type, and
-with the same bits. ``==`` says less: it holds between 0.0 and -0.0 and between True, 1 and 1.0, and fails between NaNs.
+In: a value that hashes. Out: a value that hashes and equals another's exactly if both are the same: of one type, and
+with the same bits. ``==`` is weaker: it holds between 0.0 and -0.0 and between True, 1 and 1.0, and fails between NaNs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardwise.ir.op import Op, Params
 
 
 class _Mark:
-    """Begins the key of a value that does not stand for itself; in no value of a user's."""
+    """The first entry of a key that is not the value itself; users' values never contain it."""
 
     __slots__ = ("name",)
 
@@ -51,7 +51,7 @@ def _of_dataclass(kind: type) -> _Key:
 
 
 def _key_of(kind: type) -> _Key | None:
-    """How values of a type become keys; None where they are their own: what compares by identity, or as its class says."""
+    """The function from values of a type to keys; None if they are their own keys, as values compared by identity are."""
     if issubclass(kind, (np.generic, np.ndarray)):
         return _numpy
     if issubclass(kind, float):
@@ -93,8 +93,8 @@ def exact_items(params: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 def params_key(op: Op, params: Params) -> tuple[Any, ...]:
     """The key of an equation's params, next to that of `op`.
 
-    Most ops hold nothing but shapes, names and switches: for them the values and their types do, which costs a dispatch less.
-    Whoever keeps something under the key calls `note_params` first.
+    Most ops hold only shapes, names and switches: their values and types are the key, which makes a dispatch faster.
+    Callers that store something under the key call `note_params` first.
     """
     if not params:
         return ()
@@ -102,7 +102,7 @@ def params_key(op: Op, params: Params) -> tuple[Any, ...]:
 
 
 def note_params(op: Op, params: Params) -> bool:
-    """Whether these are the first params of `op` that ``==`` does not tell apart well enough; its keys are exact from now on."""
+    """Whether these are the first params of `op` for which ``==`` is too weak; from now on the op's keys are exact."""
     if op.numeric or not any(_numeric(v) for v in params.values()):
         return False
     op.numeric = True
@@ -124,7 +124,7 @@ def _numeric(value: Any) -> bool:
 
 
 class ExactParams(Mapping[str, Any]):
-    """Params as an argument of a function that keeps its results: equal if they are the same, in whatever order."""
+    """Params as an argument of a cached function: equal if they are the same, in any order."""
 
     __slots__ = ("_hash", "_key", "_params")
 

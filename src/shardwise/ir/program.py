@@ -83,7 +83,7 @@ def subprograms(params: Mapping[str, Any]) -> Iterator[tuple[str, Program]]:
 
 
 def map_programs(eqn: Equation, change: Callable[[Program], Program]) -> Equation:
-    """The equation with each program that its params hold changed; the equation itself if `change` changes none."""
+    """The equation with `change` applied to each program in its params; the equation itself if none changes."""
     changed: dict[str, Any] = {}
     for name, value in eqn.params.items():
         new: Any = value
@@ -99,7 +99,7 @@ def map_programs(eqn: Equation, change: Callable[[Program], Program]) -> Equatio
 
 
 def map_equations(program: Program, change: Callable[[Equation], Equation]) -> Program:
-    """The program with each equation changed; the program itself if `change` changes none."""
+    """The program with `change` applied to each equation; the program itself if none changes."""
     equations = tuple(change(e) for e in program.equations)
     if all(new is old for new, old in zip(equations, program.equations, strict=True)):
         return program
@@ -163,7 +163,7 @@ def _letters(n: int) -> str:
 
 
 def calls_user(eqn: Equation) -> bool:
-    """Whether an equation, or one of the programs that it holds, runs code of the user's or has effects."""
+    """Whether an equation, or a program in its params, runs user code or has effects."""
     if eqn.op.calls_user or eqn.op.has_effects(eqn.params):
         return True
     return any(calls_user(e) for _, inner in subprograms(eqn.params) for e in inner.equations)
@@ -183,8 +183,8 @@ def live_equations(program: Program) -> Program:
 
 
 def kept_equations(program: Program) -> Program:
-    """What calls and bodies keep of a program as it was traced: live equations, and all where reuse of keys is looked for.
+    """The equations that calls and bodies keep of a traced program: live ones; all of them if key reuse is checked.
 
-    A key whose numbers nobody uses has been used all the same.
+    A key counts as used even if nobody uses its numbers.
     """
     return program if config.jax_debug_key_reuse else live_equations(program)

@@ -1,6 +1,6 @@
 """The programs that an equation runs: `Loop` and `Branches`, which ops declare in `Op.region`.
 
-Comes in: an equation. Goes out: its programs, how often they run, and which operands each of them gets, whatever the params are called.
+In: an equation. Out: its programs, how often they run, and the operands of each, whatever the names of the params.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _none() -> slice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """`body` runs `length` times; where that is None, as long as `test` gives true.
+    """`body` runs `length` times; if that is None, while `test` is true.
 
     `body` gets the operands at `consts`, then the carry, which begins with the operands at `carry`, then an entry along the first
     dim of each operand at `rows`; it gives the next carry, then entries of the stacked results. `test` gets the operands at
@@ -37,23 +37,23 @@ class Loop:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """All that it runs."""
+        """All programs of the loop."""
         return (self.body,) if self.test is None else (self.body, self.test)
 
     @property
     def num_consts(self) -> int:
-        """How many inputs of `body` are the same in each round; the carry comes next."""
+        """The number of inputs of `body` that are constant over the iterations; the carry comes next."""
         return self.consts.stop - self.consts.start
 
     @property
     def num_carry(self) -> int:
-        """How many values go round."""
+        """The number of values in the carry."""
         return self.carry.stop - self.carry.start
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branches:
-    """One of `programs` runs, the one whose number operand 0 gives; it gets the other operands."""
+    """Operand 0 selects the one of `programs` that runs, on the other operands."""
 
     programs: tuple[Program, ...]
 
@@ -62,11 +62,11 @@ Region = Loop | Branches
 
 
 def region_of(eqn: Equation) -> Region | None:
-    """The loop or the branches that an equation is; None for other equations."""
+    """The `Loop` or `Branches` of an equation; None if its op declares none."""
     return None if eqn.op.region is None else eqn.op.region(eqn)
 
 
 def rounds_of(eqn: Equation) -> int | None:
-    """How often an equation runs its programs; None where that is known only when it runs, as for branches."""
+    """The number of times that an equation runs its programs; None if only the run decides, as for branches."""
     region = region_of(eqn)
     return region.length if isinstance(region, Loop) else None

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 class Shown:
     """An op's name and params as JAX prints them.
 
-    name        JAX's name of the primitive where it is not the op's, or a function that gives it in the dialect of the moment.
+    name        JAX's name of the primitive if it is not the op's, or a function that returns it for the current dialect.
     name_of     ``(eqn) -> str``: JAX's name where it depends on the equation.
     aliases     other names of the primitive, as in ``<alias>_p``.
     renamed     JAX's names of params, by ours. Programs among them are known to interpreters under these names, too.
-    hidden      params of ours alone.
+    hidden      params that JAX does not have.
     empty       params that are shown as None where the op has no value for them.
-    change      ``(eqn, shown) -> shown``: what is left to say.
+    change      ``(eqn, shown) -> shown``: further changes.
     whole       ``(params) -> shown``: all params, in place of renaming them one by one.
     """
 

@@ -1,7 +1,7 @@
 """Tracing: every op call goes through `bind` to the current `Trace`, which executes it, records it or transforms it.
 
-Comes in: `bind(op, *values, **params)` where values are arrays, tracers or literals.
-Goes out: whatever the current trace makes of it: arrays (eager), tracers that record equations (`ProgramTrace`), ...
+In: `bind(op, *values, **params)` where values are arrays, tracers or literals.
+Out: the current trace's results: arrays (eager), tracers that record equations (`ProgramTrace`), ...
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Trace:
 
     @property
     def main(self) -> Trace:
-        """What libraries tell traces apart by."""
+        """The object by which libraries tell traces apart."""
         return self
 
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -165,7 +165,7 @@ _state = _State()
 
 
 def install_eager(trace: Trace) -> None:
-    """Install the trace that executes ops at once (done by `shardwise.engine.array`'s dispatcher at import)."""
+    """Install the trace that executes ops eagerly (done by `shardwise.engine.array`'s dispatcher at import)."""
     _EAGER[0] = trace
     _state.trace = trace
 
@@ -176,7 +176,7 @@ def current_trace() -> Trace:
 
 
 def is_eager() -> bool:
-    """Whether ops run at once in this thread."""
+    """Whether ops run eagerly in this thread."""
     return _state.trace is _EAGER[0]
 
 
@@ -192,7 +192,7 @@ def tracing(trace: Trace) -> Generator[Trace]:
 
 
 def eagerly() -> Any:
-    """Context in which ops run at once even inside a traced function."""
+    """Context in which ops run eagerly even inside a traced function."""
     return tracing(_EAGER[0])
 
 
@@ -371,7 +371,7 @@ def _record(
 
 
 def not_concrete(x: Tracer, need: str, remedy: str) -> ConcretizationTypeError:
-    """The error of what must know the value of a traced array. `need` says what does, `remedy` what to do."""
+    """The error of an operation that needs the value of a traced array. `need` names it, `remedy` is the advice."""
     return ConcretizationTypeError(
         f"Abstract tracer value encountered where concrete value is expected: {need}, but {x.aval.str_short()} is a traced "
         f"array{x.describe()}. {remedy}"
@@ -379,7 +379,7 @@ def not_concrete(x: Tracer, need: str, remedy: str) -> ConcretizationTypeError:
 
 
 def unexpected_tracer(x: Tracer, where: str) -> UnexpectedTracerError:
-    """The error of a tracer met after its trace has ended. `where` says who met it."""
+    """The error of a tracer used after its trace has ended. `where` names the user."""
     return UnexpectedTracerError(
         f"Encountered an unexpected tracer: {where} got a traced array ({x.aval.str_short()}) outside of its trace{x.describe()}. A "
         "traced function kept it by a side effect: return values instead of storing them outside. jax.checking_leaks() finds "
@@ -402,7 +402,7 @@ def check_leaks(trace: Trace, name: str) -> None:
 
 
 def _holder(x: Tracer, known: list[Any]) -> str:
-    """What refers to a leaked tracer, as far as the garbage collector can tell by name."""
+    """The name of an object that refers to a leaked tracer, if the garbage collector finds one."""
     for referrer in gc.get_referrers(x):
         if type(referrer) is dict:
             key = next((k for k, v in referrer.items() if v is x), None)
@@ -428,6 +428,6 @@ def eval_program(program: Program, values: Sequence[Any]) -> list[Any]:
 
 
 def user_source() -> Source | None:
-    """File and line of the innermost frame that is the user's."""
+    """File and line of the innermost frame of user code."""
     frame = user_frame()
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None

@@ -26,7 +26,7 @@ _interned: Interned[tuple[Any, ...], ShapedArray] = Interned()
 
 @dataclass(frozen=True)
 class ManualAxisType:
-    """What a type says of Manual axes: over which the value varies, is a partial sum, or is the same with partial cotangents."""
+    """A type's Manual axes: those over which the value varies, is a partial sum, or is invariant with partial cotangents."""
 
     varying: frozenset[str] = NO_AXES
     unreduced: frozenset[str] = NO_AXES
@@ -138,7 +138,7 @@ class ShapedArray:
 
     @property
     def mat(self) -> ManualAxisType:
-        """How the value is typed over Manual axes."""
+        """The value's type over Manual axes."""
         return ManualAxisType(self.vma, self.unreduced, self.reduced)
 
     @property
@@ -153,7 +153,7 @@ class ShapedArray:
 
     @property
     def sharding(self) -> NamedSharding:
-        """The explicit part of the value's sharding, over an abstract mesh: the one in context where the type names none."""
+        """The explicit part of the value's sharding, over an abstract mesh: the one in context if the type names none."""
         mesh = self.mesh if self.mesh is not None else get_abstract_mesh()
         entries = [None if not axes else axes[0] if len(axes) == 1 else axes for axes in self.spec]
         marks: dict[str, Any] = {}

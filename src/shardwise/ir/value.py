@@ -1,4 +1,4 @@
-"""What programs compute with: `Array`, the one public array type, and `Literal`, a typed Python or NumPy scalar.
+"""The values of programs: `Array`, the one public array type, and `Literal`, a typed Python or NumPy scalar.
 
 `Array` is abstract: concrete arrays (`shardwise.engine.array`) and tracers (`shardwise.ir.trace`) derive from it. Operators and
 methods are installed on it by the NumPy face, so that both kinds share one definition.
@@ -114,20 +114,20 @@ class Array:
 
 
 def check_truth(x: Array) -> None:
-    """ValueError unless `x` has the one element that `bool()` asks for."""
+    """ValueError unless `x` has one element, as `bool()` needs."""
     if x.size != 1:
         what = "an empty array" if x.size == 0 else "an array with more than one element"
         raise ValueError(f"The truth value of {what} is ambiguous. Use a.any() or a.all()")
 
 
 def check_scalar(x: Array) -> None:
-    """TypeError unless `x` can become a number of Python's."""
+    """TypeError unless `x` can become a Python number."""
     if x.ndim:
         raise TypeError(f"Only scalar arrays can be converted to Python scalars; got arr.ndim={x.ndim}")
 
 
 def check_index(x: Array) -> None:
-    """TypeError unless `x` can stand where Python needs an integer."""
+    """TypeError unless `x` can serve as a Python integer."""
     if x.ndim or x.dtype.kind not in "iu":
         raise TypeError(f"Only integer scalar arrays can be converted to a scalar index; got {x.aval.str_short()}")
 

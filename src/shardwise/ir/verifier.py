@@ -13,14 +13,14 @@ from shardwise.ir.types import ShapedArray
 
 
 class ProgramError(AssertionError):
-    """A pass produced a program that breaks the IR's laws: our own mistake."""
+    """A pass produced a program that breaks the IR's laws: an internal error."""
 
 
 def verify(program: Program, after: str = "") -> Program:
     """Return `program` if it obeys the laws.
 
     Raises:
-        ProgramError: it does not; the message names the equation, and the pass `after` which it was looked at.
+        ProgramError: it does not; the message names the equation, and the pass `after` which it was verified.
     """
     since = f" after {after}" if after else ""
     defined: set[Var] = set()

@@ -9,7 +9,7 @@ from shardwise.lax.adaptive import *  # noqa: F403
 for _name, _operands in _strict.OPERANDS.items():
     globals()[_name] = _strict.strict(globals()[_name], _operands)
 
-# Ops enter under their JAX names as Primitives (see `__getattr__`), which is what equations and policies show.
+# Ops have their JAX names as Primitives (see `__getattr__`), as equations and policies show them.
 for _name in [n for n in globals() if n.endswith("_p")]:
     del globals()[_name]
 

@@ -1,4 +1,4 @@
-"""`composite`: a function under a name; and tokens, which order nothing where programs run in order."""
+"""`composite`: a named function; and tokens, which have no effect as programs run in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Token", "after_all", "composite", "create_token"]
 def composite(decomposition: Callable[..., Any], name: Any, version: int = 0) -> Callable[..., Any]:
     """`decomposition` as a named part of programs: compilers that know the name could do it in their own way; ours does not.
 
-    Nobody but such a compiler would ask for the `version`, which is not kept. Keyword arguments are attributes of the
+    The `version` is for such a compiler alone and is not kept. Keyword arguments are attributes of the
     composite and must not be arrays.
     """
     if not isinstance(name, str) or not name:
@@ -40,12 +40,12 @@ register_pytree_node(Token, lambda _: ((), None), lambda aux, children: Token())
 
 
 def create_token(_: Any = None) -> Token:
-    """A new token. It does not wait for the operand `_`, which is there when the call begins."""
+    """A new token. It does not wait for the operand `_`, which exists before the call."""
     return Token()
 
 
 def after_all(*operands: Any) -> Token:
-    """A token that stands for all of `operands`. TypeError for what is no token."""
+    """A token that stands for all of `operands`. TypeError for anything but tokens."""
     for operand in operands:
         if not isinstance(operand, Token):
             raise TypeError(f"after_all takes tokens, got {type(operand).__name__}.")

@@ -57,12 +57,12 @@ def _polar_jvp(side: str, primals: tuple[Array], tangents: tuple[Array]) -> Any:
     frame, back = (v, vh) if side == "right" else (u, uh)
     du = batch_matmul(batch_matmul(u, div(sub(inner, mirrored), sums)), vh)
     dp = batch_matmul(batch_matmul(frame, change), back)
-    if m > n:  # what leads out of the columns of u
+    if m > n:  # the part outside of the columns of u
         moved = batch_matmul(t, v)
         moved = sub(moved, batch_matmul(u, batch_matmul(uh, moved)))
         du = add(du, batch_matmul(div(moved, _along(s, moved, last)), vh))
         out = batch_matmul(moved, uh) if side == "left" else None
-    else:  # what leads out of the rows of vh
+    else:  # the part outside of the rows of vh
         moved = batch_matmul(uh, t)
         moved = sub(moved, batch_matmul(batch_matmul(moved, v), vh))
         du = add(du, batch_matmul(u, div(moved, _along(s, moved, last - 1)))) if n > m else du

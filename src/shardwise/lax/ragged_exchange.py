@@ -39,10 +39,10 @@ def ragged_all_to_all(
     """`output` with the rows that the devices of an axis send to this one.
 
     Of the n devices along the axis this one sends device j the rows `operand[input_offsets[j] :][: send_sizes[j]]`, to stand from
-    row `output_offsets[j]` on in the `output` of device j. `recv_sizes[j]` is how many rows come from device j; the senders know.
+    row `output_offsets[j]` on in the `output` of device j. `recv_sizes[j]` is the number of rows from device j; the senders determine it.
 
     Args:
-        operand: [rows, ...], what is sent; output: [other rows, ...], of the same dtype, what is not written over.
+        operand: [rows, ...], the rows to send; output: [other rows, ...], of the same dtype: the result's initial rows.
         input_offsets, send_sizes, output_offsets, recv_sizes: integers [n], or [k * n] for k runs per device.
 
     Raises:
@@ -67,7 +67,7 @@ def ragged_all_to_all(
     start = mul(axis_index(names), literal(runs, _INDEX))
 
     def mine(name: str) -> Array:
-        """Of what each device says of its runs, those to this one: [n * runs]."""
+        """The entries, in all devices' descriptions of runs, of the runs to this device: [n * runs]."""
         told = all_gather(convert_element_type(values[name], _INDEX), names)
         return reshape(dynamic_slice_in_dim(told, start, runs, 1), (told.shape[0] * runs,))
 

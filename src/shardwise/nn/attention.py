@@ -44,12 +44,12 @@ def dot_product_attention(
         key: f[B, S, K, H] with N a multiple of K.
         value: f[B, S, K, H].
         bias: added to the products: broadcastable to [B, N, T, S].
-        mask: bool, which products count: broadcastable to [B, N, T, S].
+        mask: bool, True for the products to use: broadcastable to [B, N, T, S].
         scale: a factor of the products; by default ``1 / sqrt(H)``.
         is_causal: position t attends to positions up to t only.
-        query_seq_lengths: int32[B]: how many queries of each batch element are real; the others give 0.
-        key_value_seq_lengths: int32[B]: how many keys of each batch element count.
-        local_window_size: how many positions to the left and right count; one int for both.
+        query_seq_lengths: int32[B]: the number of valid queries of each batch element; results of the others are 0.
+        key_value_seq_lengths: int32[B]: the number of valid keys of each batch element.
+        local_window_size: the number of positions used to the left and right; one int for both.
         implementation: None or 'xla'; there is one implementation.
         return_residual: also return the log-sum-exp of the products, f[B, T, N].
 

@@ -47,12 +47,12 @@ def _dtype(dtype: Any) -> Any:
 
 
 def zeros(key: Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """An initializer that gives zeros, whatever the `key`."""
+    """An initializer that returns zeros for any `key`."""
     return jnp.zeros(shape, _dtype(dtype), out_sharding=out_sharding)
 
 
 def ones(key: Array, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """An initializer that gives ones, whatever the `key`."""
+    """An initializer that returns ones for any `key`."""
     return jnp.ones(shape, _dtype(dtype), out_sharding=out_sharding)
 
 
@@ -116,7 +116,7 @@ def _size(shape: Sequence[int], axes: AxisOrAxes) -> int:
 def _fans(
     shape: Sequence[int], in_axis: AxisOrAxes, out_axis: AxisOrAxes, batch_axis: AxisOrAxes
 ) -> tuple[float, float]:
-    """How many values enter into an output of the layer, and into how many outputs a value enters."""
+    """The number of inputs of an output of the layer, and the number of outputs of an input."""
     if in_axis == -2 and len(shape) <= 1:
         raise ValueError(
             f"weights of shape {shape} have no dim -2 for their inputs. Give them two dims, or pass in_axis."
@@ -146,7 +146,7 @@ def variance_scaling(
     """An initializer whose values have mean 0 and variance ``scale / n``, n being a size of the layer.
 
     Args:
-        mode: which size: 'fan_in', 'fan_out', 'fan_avg' (their mean) or 'fan_geo_avg' (their geometric mean).
+        mode: the size to divide by: 'fan_in', 'fan_out', 'fan_avg' (their mean) or 'fan_geo_avg' (their geometric mean).
         distribution: 'truncated_normal' (cut off at two standard deviations), 'normal' or 'uniform'.
         in_axis, out_axis, batch_axis: the weights' dims of inputs, of outputs, and of independent layers.
 

@@ -41,7 +41,7 @@ def _fused(*static: str) -> Any:
 
 
 def _greatest(x: Array, axes: Any, where: Any) -> Array:
-    """The greatest element over `axes`, which stay with size 1; where none counts, the least value of the type."""
+    """The greatest element over `axes`, which stay with size 1; the least value of the type if the mask excludes all."""
     if where is not None:
         return jnp.max(x, axes, keepdims=True, where=where, initial=-np.inf)
     if split_names(axes)[1]:
@@ -79,7 +79,7 @@ _softmax = define_call("softmax", _softmax_body, _softmax_jvp, makes_nan=True)
 
 
 def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
-    """``exp(x) / sum(exp(x))`` over `axis`; 0 where the mask is false, which leaves these elements out of the sum."""
+    """``exp(x) / sum(exp(x))`` over `axis`; 0 where the mask is false; these elements do not enter the sum."""
     v = array("softmax", x)
     mask = () if where is None else (array("softmax", where, 2),)
     axes = _axes(axis, v)

@@ -22,7 +22,7 @@ def scaled_matmul(
     """``lhs @ rhs.T`` of block-scaled matrices: f[B, M, K], f[B, N, K] -> [B, M, N].
 
     Args:
-        lhs_scales: [B, M, K / block]: what each block of `lhs` is multiplied by.
+        lhs_scales: [B, M, K / block]: the factor of each block of `lhs`.
         rhs_scales: [B, N, K / block].
         preferred_element_type: the result's dtype.
 

@@ -1,6 +1,6 @@
 """`shardwise.numpy`: NumPy's functions on arrays, traced or not, sharded or not; named as in jax.numpy.
 
-In: arrays, NumPy arrays, scalars. Out: arrays that lie as their operands do. Each module says in `__all__` what it gives.
+In: arrays, NumPy arrays, scalars. Out: arrays that lie as their operands do. Each module lists its public names in `__all__`.
 """
 
 import importlib as _importlib

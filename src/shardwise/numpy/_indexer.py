@@ -1,6 +1,6 @@
-"""Index expressions: what stands between the brackets of ``x[...]``, read into one item per indexed or new dim.
+"""Index expressions: the index of ``x[...]`` parsed into one item per indexed or new dim.
 
-Comes in: a shape and an index. Goes out: a list of `Cut` (slice), `Pick` (static int), `Lookup` (array or traced int)
+In: a shape and an index. Out: a list of `Cut` (slice), `Pick` (static int), `Lookup` (array or traced int)
 and `NEW` (None) in the order in which they were written; an Ellipsis and missing dims have become whole `Cut`s.
 """
 
@@ -42,7 +42,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """One position, as the user gave it: it may be negative or out of bounds. The dim goes away."""
+    """One position as the user wrote it: it may be negative or out of bounds. The dim is removed."""
 
     dim: int
     index: int
@@ -50,7 +50,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookup:
-    """Positions in an integer array; the dim goes away and the array's dims come in. No dim: a bool scalar's."""
+    """Positions in an integer array; its dims replace the indexed dim. A bool scalar indexes no dim."""
 
     dim: int | None
     array: Host | Array
@@ -209,7 +209,7 @@ class Layout:
         return shape
 
     def positions(self) -> tuple[dict[int, int], int]:
-        """Where each cut dim is, and where the index dims begin, in the result without its new dims."""
+        """The places of the cut dims, and of the first index dim, in the result without its new dims."""
         places: dict[int, int] = {}
         at = first = 0
         for entry in self.order:

@@ -1,6 +1,6 @@
 """What the functions of this package do with their arguments first: check, promote dtypes, align ranks.
 
-In: what users pass (arrays, tracers, NumPy arrays, scalars). Out: values for `lax` functions. Python scalars stay
+In: arguments (arrays, tracers, NumPy arrays, scalars). Out: values for `lax` functions. Python scalars stay
 `Literal`s and broadcasts stay implicit, so neither costs anything.
 """
 
@@ -56,7 +56,7 @@ at_clear(_constants.clear)
 
 
 def number(x: int | float, t: ShapedArray) -> Literal | None:
-    """A Python number as a constant next to operands of type `t`; None where promotion has to decide the dtype."""
+    """A Python number as a constant next to operands of type `t`; None if promotion must decide the dtype."""
     kind = x.__class__
     # Zeros have a sign that hashing does not see.
     key = (x or str(x), kind, t.dtype, t.weak_type)
@@ -132,7 +132,7 @@ def sequence(name: str, xs: Any) -> list[Any]:
 
 
 def concrete(x: Any, what: str) -> np.ndarray[Any, Any]:
-    """The value of `x` as a NumPy array; ConcretizationTypeError saying what needs it if `x` is traced."""
+    """The value of `x` as a NumPy array; ConcretizationTypeError, which names the operation, if `x` is traced."""
     if isinstance(x, Tracer):
         raise not_concrete(
             x,
@@ -305,7 +305,7 @@ def align_ranks(*xs: Value) -> Sequence[Value]:
 
 
 def report_rank_promotion(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
-    """Warn of a promotion of ranks, or raise ValueError, where the setting `jax_numpy_rank_promotion` asks for it."""
+    """Warn of a promotion of ranks, or raise ValueError, as the setting `jax_numpy_rank_promotion` selects."""
     policy = config.jax_numpy_rank_promotion
     if policy == "allow":
         return
@@ -343,7 +343,7 @@ def broadcast_together(name: str, *xs: Value) -> Sequence[Value]:
 
 
 def _mesh(x: Value) -> Mesh | AbstractMesh | None:
-    """The mesh that a value's type names, with its devices where they are known."""
+    """The mesh of a value's type, with its devices if they are known."""
     sharding = x.sharding if isinstance(x, ArrayImpl) else None
     return sharding.mesh if isinstance(sharding, NamedSharding) else x.aval.mesh
 

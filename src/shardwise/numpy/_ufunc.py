@@ -36,7 +36,7 @@ class ufunc:
 
     Attributes:
         nin, nout, nargs: the numbers of operands, results and both.
-        identity: the value that `reduce` gives for nothing; None if there is none.
+        identity: the result of `reduce` over no elements; None if there is none.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class ufunc:
     ) -> Array:
         """The elements along `axis` (one, several, or None for all) joined, from the left.
 
-        ValueError for `where` without an identity or `initial`, and for nothing to reduce without these.
+        ValueError for `where`, and for a reduction over no elements, without an identity or `initial`.
         """
         self._binary("reduce")
         no_out(f"{self.__name__}.reduce", out)
@@ -244,7 +244,7 @@ class ufunc:
         return self._loop(step, x, (columns, updates))[0]  # one after the other: an index may occur again
 
     def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
-        """The function folded over slices, in order: from each of `indices` to the next one, or one element where that is no slice.
+        """The function folded over slices, in order: from each of `indices` to the next one, or one element if that slice is empty.
 
         Without a `dtype` the result has that of `a`.
         """

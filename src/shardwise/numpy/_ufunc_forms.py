@@ -55,12 +55,12 @@ def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., A
 
 
 def weak_if_scalar(result: Array) -> Array:
-    """`result`, strongly typed if it has dims: so is what JAX joins with constants that it makes as arrays."""
+    """`result`, strongly typed if it has dims, as in JAX, which makes its constants as arrays there."""
     return strong(result) if result.ndim else result
 
 
 def where_(condition: Value, x: Value, y: Value) -> Array:
-    """`x` where `condition` holds, else `y`; for operands whose dtypes and ranks fit already."""
+    """`x` where `condition` is true, else `y`; for operands of equal dtypes and ranks."""
     a, b, c = x.aval, y.aval, condition.aval
     explicit = a.mesh is not None or b.mesh is not None or c.mesh is not None
     if explicit and c.shape and len({s for s in (a.shape, b.shape, c.shape) if s}) > 1:  # one layout for all

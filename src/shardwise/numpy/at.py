@@ -1,6 +1,6 @@
-"""Writing with an index: ``x.at[...].set(y)`` and its like, `put`, `put_along_axis`.
+"""Writing with an index: ``x.at[...].set(y)`` and the other methods, `put`, `put_along_axis`.
 
-Comes in: an array, an index, values. Goes out: a new array. Static ints and slices become an update of one window;
+In: an array, an index, values. Out: a new array. Static ints and slices become an update of one window;
 index arrays scatter. Writes out of bounds are dropped, unless a mode says otherwise.
 """
 
@@ -52,7 +52,7 @@ _BINARY: dict[str, Callable[..., Array]] = {
 
 
 class IndexUpdateHelper:
-    """What ``x.at`` is: index it to say where, then call a method to say what."""
+    """The value of ``x.at``: index it to choose the elements, then call a method to change them."""
 
     __slots__ = ("array",)
 
@@ -67,7 +67,7 @@ class IndexUpdateHelper:
 
 
 class IndexUpdateRef:
-    """``x.at[index]``: each method gives a copy of `x` changed there, or reads what is there.
+    """``x.at[index]``: each method returns a copy of `x` changed there, or the elements there.
 
     All take `mode` ('drop', the default, leaves indices out of bounds out; 'clip' clamps them; 'promise_in_bounds'),
     `indices_are_sorted` and `unique_indices` (promises that may save time), `wrap_negative_indices` (False takes

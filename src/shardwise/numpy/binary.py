@@ -55,7 +55,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
         raise TypeError("floor_divide does not support complex-valued inputs")
     if not is_integer(x.dtype):
         return _float_quotient(x, y, bind(two.rem_p, x, y))
-    quotient = bind(two.div_p, x, y)  # towards zero: one too much where the signs differ and a remainder is left
+    quotient = bind(two.div_p, x, y)  # rounded towards zero: one too much if the signs differ and there is a remainder
     if isdtype(x.dtype, "unsigned integer"):
         return quotient
     rest = bind(two.rem_p, x, y)
@@ -82,7 +82,7 @@ def remainder(x1: Any, x2: Any, /) -> Array:
 
 
 def _with_sign_of(y: Value, rest: Array) -> Array:
-    """A truncated remainder moved to the side of zero where the divisor `y` lies."""
+    """A truncated remainder with the sign of the divisor `y`."""
     return where_(_on_other_side(y, rest), bind(two.add_p, rest, y), rest)
 
 
@@ -276,7 +276,7 @@ def _number_of(name: str, op: Op, x1: Any, x2: Any) -> Array:
     x, y = promote(name, x1, x2)
     if not is_inexact(x.dtype):
         return bind(op, x, y)
-    if is_complex(x.dtype):  # which are ordered by both parts
+    if is_complex(x.dtype):  # complex numbers are ordered by both parts
         first = lax.bitwise_and(lax.ne(bind(op, x, y), y), lax.eq(x, x))
     else:
         first = lax.gt(x, y) if op is two.max_p else lax.lt(x, y)
@@ -286,7 +286,7 @@ def _number_of(name: str, op: Op, x1: Any, x2: Any) -> Array:
 def clip(
     arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
 ) -> Array:
-    """Elementwise `arr` moved into the range from `min` to `max`, either of which may be None.
+    """Elementwise `arr` clamped to the range from `min` to `max`; None leaves that side open.
 
     `a`, `a_min` and `a_max` are names of the seed era, which JAX 0.10 refuses with TypeError. ValueError for complex values.
     """

@@ -168,14 +168,14 @@ def _from_sequence(x: Any, wanted: Any) -> Array:
             wanted = default_dtype("f")
         elif kinds <= _PYTHON_KINDS.keys():
             if len(kinds) > 1:
-                lattice_result_type(*[kind() for kind in kinds])  # raises where a setting forbids to mix them
+                lattice_result_type(*[kind() for kind in kinds])  # raises if a setting forbids to mix them
             wanted = default_dtype(max((_PYTHON_KINDS[kind] for kind in kinds), key="bifc".index))
         elif type(None) in kinds:
             raise ValueError("None is not a valid value for jnp.array")
         elif all(isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray) for leaf in leaves):
             wanted = lattice_result_type(*leaves)[0]
     if wanted is not None and np.dtype(wanted).kind in "iufc":
-        return host_array(np.array(x, dtype=wanted))  # raises OverflowError where a Python int does not fit
+        return host_array(np.array(x, dtype=wanted))  # raises OverflowError if a Python int does not fit
     return _host(np.array(x), wanted)
 
 
@@ -253,7 +253,7 @@ def _filled(name: str, shape: Any, number: Literal, device: Any, out_sharding: A
 
 
 def _split(name: str, sizes: tuple[int, ...], number: Any, out_sharding: Any) -> Array:
-    """A scalar everywhere in an array that is split as `out_sharding` says, over Explicit axes."""
+    """An array filled with a scalar, split over Explicit axes by `out_sharding`."""
     target = resolve_out_sharding(out_sharding, name, len(sizes))
     with its_mesh(out_sharding):
         return on_its_mesh(filled(sizes, number, target), out_sharding)
@@ -354,7 +354,7 @@ def _like(name: str, a: Any, fill: Any, dtype: Any, shape: Any, device: Any, out
     if isinstance(a, Array) and sizes == a.shape:
         if isinstance(a, Tracer):
             return filled_like(a, number)
-        if getattr(a, "committed", False):  # made where `a` is
+        if getattr(a, "committed", False):  # made on the devices of `a`
             return place_created(filled(sizes, number), a.sharding)  # type: ignore[attr-defined]
     elif isinstance(getattr(a, "sharding", None), Sharding) and sizes == shape_of(a):  # a ShapeDtypeStruct
         return place_created(filled(sizes, number), a.sharding)

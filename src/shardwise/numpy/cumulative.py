@@ -1,4 +1,4 @@
-"""Running sums and products, differences, and what follows from them.
+"""Running sums and products, differences, gradients and integrals.
 
 In: an array and an axis. Out: an array of the same rank.
 """

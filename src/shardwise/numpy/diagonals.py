@@ -110,7 +110,7 @@ def triu(m: Any, k: int = 0) -> Array:
 
 
 def _mask_for(x: Array, mask: Array) -> Array:
-    """A mask of matrices with the rank of `x`, and split as `x` is where types say so."""
+    """A mask of matrices with the rank of `x`, and the split of `x` over Explicit axes."""
     if any(x.aval.spec):
         return lax.broadcast_in_dim(mask, x.shape, (x.ndim - 2, x.ndim - 1), out_sharding=x.aval.sharding)
     return lax.expand_dims(mask, range(x.ndim - 2))
@@ -273,7 +273,7 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
 
 
 def mask_indices(n: int, mask_func: Callable[..., Any], k: int = 0, *, size: int | None = None) -> tuple[Array, Array]:
-    """The indices where ``mask_func(ones((n, n)), k)``, for example `triu`, is not 0."""
+    """The indices of the nonzero elements of ``mask_func(ones((n, n)), k)``, `mask_func` being for example `triu`."""
 
     n = concrete_int(n, "n of mask_indices")
     return nonzero(mask_func(ones((n, n)), k), size=size)  # type: ignore[return-value]

@@ -1,6 +1,6 @@
 """`einsum`: sums of products by labels, as a chain of `dot_general`s.
 
-Comes in: subscripts and arrays. Goes out: one array. Each step takes one or two operands: labels that only one of them has
+In: subscripts and arrays. Out: one array. Each step takes one or two operands: labels that only one of them has
 and nobody wants are summed, repeated labels become diagonals, the rest is one matrix product and a free transpose.
 """
 
@@ -242,7 +242,7 @@ def _needed(output: str, others: Sequence[Named]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """One- and two-operand contractions, with what all of them share."""
+    """One- and two-operand contractions with common settings."""
 
     dtype: Any
     precision: PrecisionLike
@@ -328,7 +328,7 @@ def _diagonal(x: Array, labels: str, label: str) -> Named:
 
 
 def _masked_diagonal(x: Array, first: int) -> Array:
-    """The diagonal of the dims from `first` on, where reshapes cannot merge them because they are split."""
+    """The diagonal of the dims from `first` on, for dims that reshapes cannot merge because they are split."""
     shape = x.shape[first:]
     rows = lax.broadcasted_iota(np.dtype("int32"), shape, 0)
     mask = None

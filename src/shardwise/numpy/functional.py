@@ -164,7 +164,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 
 
 def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Sequence[int]) -> Array:
-    """`func(a, axis)` applied over one axis after the other; an axis that it removes comes back with size 1."""
+    """`func(a, axis)` applied over one axis after the other; an axis that it removes is restored with size 1."""
     x = array("apply_over_axes", a)
     for axis in axes:
         d = canonical_axis(axis, x.ndim)

@@ -1,6 +1,6 @@
 """Counts of values: bincount and histograms over one or several variables.
 
-In: values, and bins: how many, or their edges. Out: counts (sums of weights) and edges.
+In: values, and bins: their number or their edges. Out: counts (sums of weights) and edges.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Bins = Any  # a number of bins, or their edges
 def bincount(
     x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None
 ) -> Array:
-    """How often (or with which total of `weights`) each integer occurs in the 1-d `x`; negative ones count as 0.
+    """The number of occurrences (or total of `weights`) of each integer in the 1-d `x`; negative ones count as 0.
 
     Args:
         minlength: the least size of the result, which else is one more than the greatest integer.
@@ -207,7 +207,7 @@ def histogramdd(
     for column, b, r in zip(lax.unstack(as_array(rows), 1), given, ranges, strict=True):
         edges.append(histogram_bin_edges(column, b, r))
         bins_of = _bins_of(column, edges[-1])
-        # One more bin on each side takes what is out of range.
+        # One more bin on each side counts values out of range.
         place = bins_of if place is None else place * (edges[-1].shape[0] + 1) + bins_of
     sizes = tuple(e.shape[0] + 1 for e in edges)
     counts = lax.reshape(bincount(place, rest[0] if rest else None, length=math.prod(sizes)), sizes)

@@ -81,7 +81,7 @@ def _row_params(shape: tuple[int, ...], rank: int, wraps: bool) -> dict[str, Any
 
 
 def _pmap_piece(x: ArrayImpl, index: Any) -> Array | None:
-    """``x[index]`` where that is just what one device of a pmap holds, left there; else None."""
+    """``x[index]`` if that is the slice of one device of a pmap, on that device; else None."""
     parts = index if isinstance(index, tuple) else (index,)
     if not all(type(p) in (int, slice) for p in parts):
         return None
@@ -96,7 +96,7 @@ def _pmap_piece(x: ArrayImpl, index: Any) -> Array | None:
 
 
 def _is_watched(x: Array) -> bool:
-    """Whether `x` holds keys whose reuse is looked for, so that its parts have to come from ops that say which parts they are."""
+    """Whether `x` holds keys whose reuse is checked: then parts must come from ops that name them."""
     return x.dtype is key_dtype and config.jax_debug_key_reuse
 
 
@@ -178,9 +178,9 @@ def take_index(
     out_sharding: Any = None,
     wrap_negative_indices: bool = True,
 ) -> Array:
-    """``x[index]``, with a mode for indices out of bounds and a sharding for a result whose type leaves it open.
+    """``x[index]``, with a mode for indices out of bounds and a sharding for a result whose type is ambiguous.
 
-    Raises TypeError and IndexError for what is no index of `x`; see `parse`.
+    Raises TypeError and IndexError for an invalid index of `x`; see `parse`.
     """
     parsed = GatherScatterMode.CLIP if mode is None else GatherScatterMode.from_any(mode)
     items = [settled(item, x.shape, parsed, wrap_negative_indices) for item in parse(x.shape, index)]

@@ -1,6 +1,6 @@
 """Arrays joined and taken apart: concatenate, stack and their kin, block, split, append, delete, insert.
 
-In: sequences of arrays, or one array whose rows are meant. Out: one array with the common dtype, or a list of parts.
+In: sequences of arrays, or one array that stands for its rows. Out: one array with the common dtype, or a list of parts.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ __all__ = [
     "hstack", "insert", "split", "stack", "unstack", "vsplit", "vstack",
 ]  # fmt: skip
 
-Arrays = Any  # a sequence of arrays, or an array whose rows are meant
+Arrays = Any  # a sequence of arrays, or an array that stands for its rows
 
 
 # -- joining ---------------------------------------------------------------------------------------------------
 
 
 def _items(name: str, arrays: Arrays) -> list[Array] | Array:
-    """The arrays of a sequence; one array with rows stays as it is. ValueError for none, TypeError for what is no array."""
+    """The arrays of a sequence; one array with rows stays as it is. ValueError for none, TypeError for entries that are no arrays."""
     if isinstance(arrays, Array | np.ndarray):
         items: list[Array] | Array = checked(name, arrays)
         if not items.ndim or not items.shape[0]:

@@ -132,7 +132,7 @@ def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -
 def qr(a: Any, mode: str = "reduced") -> Any:
     """q and r with a = q r: 'reduced' (q has min(m, n) columns), 'complete' (q is square), 'r' (r alone).
 
-    'raw' gives what `lax.linalg.ormqr` takes: the transposed packed factors and the factors of their reflectors, without
+    'raw' returns the form that `lax.linalg.ormqr` takes: the transposed packed factors and the factors of their reflectors, without
     derivative. ValueError for other modes.
     """
     (x,) = _inexact("qr", a)

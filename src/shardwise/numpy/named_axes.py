@@ -1,6 +1,6 @@
 """Axes of reductions that are names, of `vmap`, `shard_map` or `pmap`, beside those that are positions.
 
-In: what was given as `axis`. Out: positions and names; a reduction goes over the positions here, then over the names.
+In: an `axis` argument. Out: positions and names; a reduction runs over the positions first, then over the names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the array API standard asks of a namespace: its version, dtypes, devices and capabilities."""
+"""The array API's description of the namespace: version, dtypes, devices and capabilities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from shardwise.sharding import devices as _devices
 
 __all__ = ["__array_api_version__", "__array_namespace_info__"]
 
-__array_api_version__ = "2024.12"  # of the functions that are here; JAX 0.5.3 said 2023.12, which is part of it
+__array_api_version__ = (
+    "2024.12"  # the version that our functions implement; it includes 2023.12, which JAX 0.5.3 reports
+)
 
 _KINDS: dict[str, tuple[str, ...]] = {
     "bool": ("bool",),

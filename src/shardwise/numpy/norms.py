@@ -43,7 +43,7 @@ def _length(x: Array, axis: Axis, keepdims: bool) -> Array:
 def vector_norm(x: Any, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2) -> Array:
     """The norm of vectors along `axis` (default: of all elements): the `ord`-th root of summed powers of magnitudes.
 
-    inf and -inf give the largest and smallest magnitude, 0 counts what is not zero. ValueError for names.
+    inf and -inf give the largest and smallest magnitude, 0 counts nonzero elements. ValueError for names.
     """
     value = _floating("jnp.linalg.vector_norm", x)
     if ord is None or ord == 2:

@@ -40,7 +40,7 @@ _REALS = _INTS | _FLOATS
 
 
 def _foreign(x: Array, other: Any, symbol: str) -> bool:
-    """Whether `other` must be left to its own operators. TypeError for containers, which would answer wrongly."""
+    """Whether `other` must use its own operators. TypeError for containers, whose operators mean something else."""
     if isinstance(other, _REJECTED):
         raise TypeError(
             f"unsupported operand type(s) for {symbol}: {type(x).__name__!r} and {type(other).__name__!r}. "

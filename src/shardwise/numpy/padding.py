@@ -38,7 +38,7 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
     """`array` with elements added before and after each dim.
 
     Args:
-        pad_width: how many: an int, (before, after), or one of these per dim; known while tracing.
+        pad_width: the number of elements: an int, (before, after), or one of these per dim; known while tracing.
         mode: 'constant' (`constant_values`, default 0), 'edge', 'reflect' or 'symmetric' (mirrored without or with the edge;
             `reflect_type` 'even' or 'odd'), 'wrap', 'linear_ramp' (to `end_values`), 'maximum', 'minimum', 'mean' or
             'median' (of `stat_length` elements), 'empty', or a function of (padded row, widths, axis, kwargs) that returns
@@ -139,7 +139,7 @@ def _own_elements(x: Array, widths: Pairs, mode: str, reflect_type: str) -> Arra
 
 
 def _mirrored(index: np.ndarray[Any, Any], n: int, mode: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Which element of a dim of size n stands at each position, and how many mirrors lie between."""
+    """For each position the element of a dim of size n, and the number of reflections in between."""
     if mode == "edge":
         return np.clip(index, 0, n - 1), np.zeros_like(index)
     if mode == "wrap":

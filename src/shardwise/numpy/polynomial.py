@@ -52,7 +52,7 @@ __all__ = [
 
 
 def _coefficients(name: str, *given: Any, error: type[Exception] = IndexError) -> list[Array]:
-    """1-d arrays; an error for a scalar, which has no coefficients to count."""
+    """1-d arrays; an error for a scalar, which has no number of coefficients."""
     arrays = [checked(name, p, i) for i, p in enumerate(given)]
     for p in arrays:
         if not p.ndim:
@@ -107,7 +107,7 @@ def polysub(a1: Any, a2: Any) -> Array:
 
 
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
-    """The product of two polynomials; with `trim_leading_zeros`, which needs known values, zeros in front are dropped."""
+    """The product of two polynomials; `trim_leading_zeros`, which needs concrete values, drops leading zeros."""
 
     p, q = map(as_array, promote_inexact(*_coefficients("polymul", a1, a2, error=TypeError)))
     if trim_leading_zeros and (p.shape[0] > 1 or q.shape[0] > 1):
@@ -213,7 +213,7 @@ def _with_roots(x: Array) -> Array:
 def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     """The roots of a polynomial, complex, from the eigenvalues of its companion matrix.
 
-    `strip_zeros`: zeros in front are dropped, for which values must be known; else so many roots are NaN. Raises
+    `strip_zeros`: leading zeros are dropped, which needs concrete values; else as many roots are NaN. Raises
     ConcretizationTypeError if they are traced, ValueError unless `p` has one dim.
     """
     x = with_rank(as_array(promote_inexact(checked("roots", p))[0]), 1)
@@ -241,7 +241,7 @@ def _roots(p: Array) -> Array:
 
 
 def _roots_with_zeros(p: Array) -> Array:
-    """Leading zeros become trailing ones, which give roots 0: these come last and are replaced by NaN."""
+    """Leading zeros become trailing ones, which have roots 0; these come last and are replaced by NaN."""
 
     n = p.shape[0]
     zero = lax.eq(p, zero_like(p))

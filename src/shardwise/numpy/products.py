@@ -27,7 +27,7 @@ DotDims = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequen
 
 
 def _result(name: str, preferred: Any, *xs: Array) -> tuple[Any, bool]:
-    """dtype and weakness of a product: what the user prefers, else the operands' common type."""
+    """dtype and weakness of a product: the user's preference, else the operands' common type."""
     if preferred is None:
         return lattice_result_type(*xs)
     return check_requested(preferred, name), False

@@ -47,9 +47,9 @@ def quantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """The values below which the parts `q` (0 to 1, a scalar or 1-d) of the elements over `axis` lie; NaN if one is NaN.
+    """The quantiles `q` (0 to 1, a scalar or 1-d) of the elements over `axis`; NaN if one is NaN.
 
-    `method` says what to do between two elements: 'linear', 'lower', 'higher', 'midpoint', 'nearest', 'inverted_cdf';
+    `method` selects the result between two elements: 'linear', 'lower', 'higher', 'midpoint', 'nearest', 'inverted_cdf';
     only the last one takes `weights`. ValueError for other methods and for complex values.
     """
     return _quantile("quantile", a, q, axis, out, overwrite_input, method, keepdims, weights, skip_nan=False)

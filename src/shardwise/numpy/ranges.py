@@ -1,6 +1,6 @@
 """Arrays of numbers in steps: ranges, grids and window functions.
 
-In: bounds and sizes known while tracing. Out: arrays, computed where they will live.
+In: bounds and sizes known while tracing. Out: arrays, computed on their own devices.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def arange(
 ) -> Array:
     """The numbers from `start` (default 0) to below `stop` in steps of `step`: ``ceil((stop - start) / step)`` of them.
 
-    Bounds must be known while tracing. ValueError for complex ones, TypeError for what is no number.
+    Bounds must be known while tracing. ValueError for complex ones, TypeError for anything but numbers.
     """
     given = [x for x in (start, stop, step) if x is not None]
     if start is None:
@@ -159,7 +159,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
         first, last = lax.mul(first, sign), lax.mul(last, sign)
     ten = literal(math.log(10), compute)
     out = logspace(lax.div(lax.log(first), ten), lax.div(lax.log(last), ten), num, endpoint, 10.0, compute, 0)
-    if num > 0:  # the bounds exactly, whatever log10 and power made of them
+    if num > 0:  # the exact bounds, without the rounding of log10 and power
         shape = out.shape[1:]
         ends = [lax.expand_dims(broadcast_to_shape(first, shape), (0,))]
         middle = lax.slice_in_dim(out, 1, num - 1 if endpoint and num > 1 else num, axis=0)

@@ -40,7 +40,7 @@ def repeat(
 
     Args:
         repeats: how often: an integer, or one per slice. Known while tracing, unless `total_repeat_length` is given.
-        total_repeat_length: the size of the result's dim: what is too much is cut off, what is missing is the last slice.
+        total_repeat_length: the size of the result's dim: excess slices are cut off, missing ones repeat the last slice.
         out_sharding: how the result is split over Explicit axes; needed if the dim is.
 
     Raises:
@@ -151,7 +151,7 @@ def roll(a: Any, shift: Any, axis: int | Sequence[int] | None = None) -> Array:
     return _roll_static(x, tuple(zip(*_matched(axes, shifts), strict=True)))
 
 
-@functools.partial(jit, inline=True, static_argnums=1)  # as one program: the parts of a split dim stay where they are
+@functools.partial(jit, inline=True, static_argnums=1)  # as one program: the parts of a split dim are not moved
 def _roll_static(x: Array, moves: tuple[tuple[int, int], ...]) -> Array:
     for d, by in moves:
         n = x.shape[d]

@@ -1,4 +1,4 @@
-"""Reductions: sums, products, extrema, means and their NaN-skipping kin; all take `axis`, `keepdims` and `where`.
+"""Reductions: sums, products, extrema, means and their NaN-skipping variants; all take `axis`, `keepdims` and `where`.
 
 In: an array, the axes to remove. Out: an array without them. Sums of small integers and of half floats are computed in
 wider types.
@@ -256,7 +256,7 @@ def count_nonzero(a: Any, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def reduce_bits(name: str, reduce: Reduce, neutral: int) -> Callable[..., Array]:
-    """A reduction over bits, for the `reduce` methods of `bitwise_and` and its like."""
+    """A reduction over bits, for the `reduce` methods of `bitwise_and`, `bitwise_or` and `bitwise_xor`."""
 
     def function(
         a: Any,

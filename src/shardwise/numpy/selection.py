@@ -1,4 +1,4 @@
-"""Choosing elements: by condition, by number, by position of what is not 0.
+"""Choosing elements: by condition, by number, by position of nonzero elements.
 
 In: masks or indices, and arrays. Out: arrays; where the size of a result depends on values it must be given (`size=`)
 while tracing.
@@ -142,7 +142,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
 
     Args:
         size: the number of indices: more are cut off, missing ones filled up. Needed while tracing.
-        fill_value: what to fill up with, a scalar or one per dim; default 0.
+        fill_value: the padding, a scalar or one per dim; default 0.
 
     Raises:
         ValueError: `a` has no dims. ConcretizationTypeError: `a` is traced and `size` not given.
@@ -153,7 +153,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     index = default_dtype("i")
     if size is None:
         found = np.nonzero(concrete(x, "the argument of nonzero without size="))
-        if getattr(x, "committed", False) and found[0].size:  # the indices live where `a` does
+        if getattr(x, "committed", False) and found[0].size:  # the indices are placed on the devices of `a`
             return nonzero(x, size=found[0].size)
         return tuple(asarray(i.astype(index)) for i in found)
     size = concrete_int(size, "size of nonzero")
@@ -270,7 +270,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     total = math.prod(sizes)
     if is_bool(x.dtype) or not is_integer(x.dtype):
         raise TypeError(f"unravel_index takes integers, got {x.dtype}.")
-    if isinstance(shape, Array | np.ndarray):  # whose dtype counts, unlike that of numbers
+    if isinstance(shape, Array | np.ndarray):  # an array's dtype counts, unlike that of numbers
         x, _ = promote_dtypes(x, value("unravel_index", shape, 1))
     x = where_(lax.lt(x, constant(x, 0)), lax.add(x, constant(x, total)), x)
     x = lax.max(lax.min(x, constant(x, total - 1)), constant(x, 0))

@@ -1,7 +1,7 @@
 """Arrays as sets: distinct elements, unions, intersections, differences, membership.
 
 In: arrays, flattened unless `axis` is given. Out: sorted 1-d arrays (or slices). Their sizes depend on values, so under
-transformations `size=` says how large a result is: what is too much is cut off, what is missing is filled.
+transformations `size=` sets the size of the result: excess elements are cut off, missing ones are filled.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _size(name: str, size: int | None, *operands: Any) -> int | None:
 
 
 def _places(mask: Array, size: int | None) -> tuple[Array, Array | None]:
-    """The positions of the true elements of a 1-d mask; with a `size` so many, and which of them exist."""
+    """The positions of the true elements of a 1-d mask; with `size`, that many, and a mask of the valid ones."""
     if size is None:
         return checked("set", np.flatnonzero(np.asarray(mask)).astype(default_dtype("i"))), None
     index = default_dtype("i")
@@ -83,7 +83,7 @@ def _filled(values: Array, exists: Array | None, fill: Any, weak: bool = False) 
 
 
 def _least_or_zero(values: Array, exists: Array | None) -> Any:
-    """What fills results without a fill_value: their first element, 0 if there is none."""
+    """The default fill_value: the result's first element, 0 if there is none."""
     if exists is None or not values.shape[0]:
         return 0
     first, some = (lax.index_in_dim(x, 0, keepdims=False) for x in (values, exists))
@@ -138,8 +138,8 @@ def unique(
         return_inverse: also for each element (slice) of `ar` the position of its like in the result.
         return_counts: also how often each occurs.
         equal_nan: NaNs are one element.
-        size: how many elements the result has; needed under transformations.
-        fill_value: what stands where there are fewer; by default the least element.
+        size: the number of elements of the result; needed under transformations.
+        fill_value: the padding if there are fewer; by default the least element.
         sorted: without effect, the result is always sorted.
 
     Raises:
@@ -200,7 +200,7 @@ def _unique(
 def _unique_of_nothing(
     rows: Array, return_index: bool, return_inverse: bool, return_counts: bool, size: int | None, fill_value: Any
 ) -> list[Array]:
-    """Of no slices, or of slices without elements, which are all alike."""
+    """`unique` of no slices, or of slices without elements, which are all equal."""
     index = default_dtype("i")
     n = rows.shape[0]
     if not n and size and fill_value is None:

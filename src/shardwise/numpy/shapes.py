@@ -217,7 +217,7 @@ def _at_least(name: str, rank: int, arys: Sequence[Any]) -> Any:
 
 
 def with_rank(x: Array, rank: int) -> Array:
-    """What `atleast_1d` and its like make of `x`."""
+    """`x` with at least `rank` dims, for `atleast_1d`, `atleast_2d` and `atleast_3d`."""
     return lax.expand_dims(x, new_dims(x.ndim, rank)) if x.ndim < rank else x
 
 

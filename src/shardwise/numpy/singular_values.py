@@ -1,4 +1,4 @@
-"""What goes by singular values: `svd`, pseudo-inverses, least squares, ranks."""
+"""Functions based on singular values: `svd`, pseudo-inverses, least squares, ranks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def svd(
 ) -> Any:
     """Singular values s (descending) and vectors: a = u s vh. Without `compute_uv` the values alone.
 
-    `hermitian` goes by the eigenvalues of Hermitian matrices. `subset_by_index` keeps a range of the values.
+    `hermitian` uses the eigenvalues of Hermitian matrices. `subset_by_index` keeps a range of the values.
     """
     (x,) = _inexact("svd", a)
     if hermitian:
@@ -102,7 +102,7 @@ def _pinv_jvp(hermitian: bool, primals: tuple[Array, Any], tangents: tuple[Array
     """Golub and Pereyra's formula, which needs no singular vectors and holds while the rank stays as it is."""
     (a, _), (t, _) = primals, tangents
     p = _pinv(*primals, hermitian)
-    if hermitian:  # of which the symmetric part alone counts
+    if hermitian:  # only its symmetric part counts
         a, t = ops.symmetrized(a), ops.symmetrized(t)
     back, forth = ops.adjoint(t), ops.adjoint(p)
     if a.shape[-2] >= a.shape[-1]:  # the order of the factors that makes small matrices
@@ -154,7 +154,7 @@ def _lstsq(a: Any, b: Any, rcond: Any) -> tuple[Array, Array, Array, Array]:
 
 
 def _weights(s: Array, rcond: Array) -> tuple[Array, Array]:
-    """The inverses of singular values that count, 0 for others, and which do."""
+    """The inverses of singular values above the cutoff, 0 for others, and the mask of those above."""
     eps = lax.full_like(rcond, float(finfo(s.dtype).eps))
     cutoff = lax.select(lax.lt(rcond, literal(0, s.dtype)), eps, rcond)
     least = lax.mul(cutoff, lax.squeeze(lax.slice_in_dim(s, 0, 1), (0,)))
@@ -171,7 +171,7 @@ def _pseudo_product(factors: tuple[Array, Array, Array], y: Array) -> Array:
 
 @custom_jvp
 def _least_squares(a: Array, b: Array, rcond: Array) -> tuple[Array, Array, Array]:
-    """x, the singular values of a, and how many of them count."""
+    """x, the singular values of a, and the number of them above the cutoff."""
     u, s, vh = svd(a, full_matrices=False)
     w, kept = _weights(s, rcond)
     return _pseudo_product((u, w, vh), b), s, total(kept)

@@ -1,4 +1,4 @@
-"""Sorted arrays: sort and its kin, the order of elements, and where values belong in a sorted array.
+"""Sorting: `sort`, `argsort`, partitions, and the positions of values in a sorted array.
 
 In: arrays. Out: arrays. NaNs come last; complex values are ordered by their real, then their imaginary parts.
 """

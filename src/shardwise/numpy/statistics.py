@@ -48,7 +48,7 @@ def cov(
     Args:
         rowvar: rows are variables, columns observations; else the other way round.
         bias: divide by the number of observations instead of one less.
-        ddof: what is taken from that number; overrides `bias`.
+        ddof: the number subtracted from it; overrides `bias`.
         fweights: how often each observation occurred: integers.
         aweights: how much each observation counts.
         dtype: a floating or complex type.
@@ -91,7 +91,7 @@ def _check_dtype(name: str, dtype: Any) -> None:
 
 
 def _weights(n: int, fweights: Any, aweights: Any) -> tuple[Array | None, Array | None]:
-    """The product of both kinds of weights, and those of the second kind; None where there are none."""
+    """The product of both kinds of weights, and those of the second kind; None if there are none."""
     product = adjusted = None
     for name, given in (("fweights", fweights), ("aweights", aweights)):
         if given is None:

@@ -1,6 +1,6 @@
 """Random numbers, named as in jax.random and bit-equal to JAX's on any mesh.
 
-Comes in: a key and a shape. Goes out: the same sample however the result is sharded, every device making its own part.
+In: a key and a shape. Out: the same sample however the result is sharded, every device making its own part.
 """
 
 from shardwise.random.continuous import cauchy as cauchy

@@ -132,7 +132,7 @@ def drawn(
     safe: bool = True,
     complex: bool = False,
 ) -> Array:
-    """A sample of floats: checks what all samplers check alike, then ``draw(key, *parameters, shape, dtype, sharding)``.
+    """A sample of floats: runs the checks that all samplers share, then ``draw(key, *parameters, shape, dtype, sharding)``.
 
     With `safe` the parameters' dtypes must go into `dtype` unharmed.
     """
@@ -174,12 +174,12 @@ def sampled(name: str, out_sharding: Any, ndim: int, sample: Callable[[NamedShar
 
 
 def moved(x: Array, sharding: NamedSharding | None) -> Array:
-    """`x` resharded to what the user asked for: for samplers that cannot make it there from the start."""
+    """`x` resharded to the user's `out_sharding`, for samplers that cannot sample in that layout."""
     return x if sharding is None else bind(reshard_op, x, sharding=sharding)
 
 
 def extended(sharding: NamedSharding | None, leading: int = 0, trailing: int = 0) -> NamedSharding | None:
-    """`sharding` for an array with more dims, which are unsplit, in front or behind."""
+    """`sharding` for an array with additional unsplit dims, in front or behind."""
     if sharding is None:
         return None
     spec = sharding.spec

@@ -54,7 +54,7 @@ def _filled(like: Array, value: float, dtype: Any = None) -> Array:
 
 
 def _by_waiting(key: Array, lam: Array, dtype: Any, sharding: NamedSharding | None) -> Array:
-    """D. Knuth's method: how many exponential times fit into an interval of length `lam`."""
+    """D. Knuth's method: the number of exponential times that fit into an interval of length `lam`."""
     limit = int(iinfo(dtype).max)
 
     def waiting(state: Any) -> Array:
@@ -252,7 +252,7 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     """How many of `n` trials succeed, each with probability `p`: f[*shape] of whole numbers.
 
     Args:
-        n, p: numbers or arrays that broadcast to `shape`. NaN comes back where they make no sense.
+        n, p: numbers or arrays that broadcast to `shape`. Results are NaN where they are invalid.
         shape: the result's; that to which `n` and `p` broadcast by default.
         dtype: a float dtype; float32 by default.
     """
@@ -278,13 +278,13 @@ def _multinomial(key: Array, n: Any, p: Array, *, dtype: Any) -> Array:
 
 
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1) -> Array:
-    """How often each of several outcomes comes up in `n` trials: f[*batch, outcomes] of whole numbers.
+    """The counts of each outcome in `n` trials: f[*batch, outcomes] of whole numbers.
 
     Args:
         n: the numbers of trials; broadcast to the leading dims of `shape`.
         p: the probability of each outcome along the last dim.
         shape: the shape of the result, to which `p` broadcasts; that of `p` by default.
-        dtype: what the counts are cast to; float32 by default.
+        dtype: the dtype of the counts; float32 by default.
         unroll: as in `scan`: changes nothing.
     """
     checked, found = checked_key("multinomial", key), check_requested(float if dtype is None else dtype, "multinomial")
@@ -312,7 +312,7 @@ def _geometric(key: Array, p: Any, *, shape: Shape, dtype: Any, sharding: NamedS
 
 
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """The trial at which the first success comes, each with probability `p`: int[*shape], at least 1."""
+    """The number of the first successful trial, each with probability `p`: int[*shape], at least 1."""
     checked, found = checked_key("geometric", key), int_dtype("geometric", dtype)
     wanted = sample_shape("geometric", shape, p)
     value = _probabilities(p)

@@ -1,6 +1,6 @@
-"""Keys: made from integers or words, split, folded, and what every sampler asks of the key that it is given.
+"""Keys: made from integers or words, split, folded, and the checks that samplers make of their key.
 
-A key comes in two forms. The typed form is an array of dtype ``key<fry>``; the raw form, as `PRNGKey` makes it, is a
+A key has two forms. The typed form is an array of dtype ``key<fry>``; the raw form, as `PRNGKey` makes it, is a
 ``uint32`` array whose last dim holds the two words of the key. Every function takes both and answers in kind.
 """
 

@@ -136,7 +136,7 @@ def _double_sided_maxwell(key: Array, loc: Any, scale: Any, *, shape: Shape, dty
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
     """`loc` plus or minus `scale` times a Maxwell number: f[*shape, *parameters].
 
-    `shape` comes in front of the shape to which `loc` and `scale` broadcast; if empty, that shape is taken twice, as JAX
+    `shape` precedes the shape to which `loc` and `scale` broadcast; if empty, that shape is taken twice, as JAX
     does.
     """
     checked = checked_key("double_sided_maxwell", key)

@@ -37,7 +37,7 @@ def _shuffled(key: Array, x: Array, axis: int) -> Array:
 
 
 def rows_at(x: Array, indices: Array, axis: int) -> Array:
-    """`x` at an index array along one dim, which the dims of the indices replace."""
+    """`x` at an index array along one dim; the dims of the indices replace it."""
     batch = indices.ndim
     offsets = (*range(axis), *range(axis + batch, x.ndim - 1 + batch))
     numbers = lax.GatherDimensionNumbers(offset_dims=offsets, collapsed_slice_dims=(axis,), start_index_map=(axis,))
@@ -69,7 +69,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, o
 
     Args:
         x: an array, or a concrete integer.
-        axis: the dim along which elements change places.
+        axis: the dim along which elements are permuted.
         independent: shuffle every vector along `axis` on its own, instead of whole slices.
         out_sharding: how the result is split over Explicit axes.
 

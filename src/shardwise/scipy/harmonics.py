@@ -1,6 +1,6 @@
 """Spherical harmonics; found in `scipy.special`.
 
-Comes in: degrees, orders and angles. Goes out: complex values, by the recurrences of normalized Legendre functions.
+In: degrees, orders and angles. Out: complex values, by the recurrences of normalized Legendre functions.
 """
 
 from __future__ import annotations

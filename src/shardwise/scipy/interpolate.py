@@ -38,7 +38,7 @@ class RegularGridInterpolator:
 
     `points` are N increasing arrays, the coordinates of the grid along each dim; `values` is an array of at least N dims,
     dims after the first N are looked up together. `method` is "linear" or "nearest". Points outside of the grid get
-    `fill_value`, or with None what the outermost cell says. An interpolator is a pytree: it may be an argument of jitted
+    `fill_value`, or, with None, the extrapolation of the outermost cell. An interpolator is a pytree: it may be an argument of jitted
     functions, and derivatives are taken of its grid and values. ValueError for other methods, for more coordinates
     than dims and for a `fill_value` that the values' dtype does not hold.
     """
@@ -63,7 +63,7 @@ class RegularGridInterpolator:
     def __call__(self, xi: Any, method: str | None = None) -> Array:
         """The values at points `xi` [..., N], or at a tuple of N arrays of coordinates.
 
-        Goes out: [..., and the dims of `values` after the first N]. ValueError if the points have another dimension.
+        Out: [..., and the dims of `values` after the first N]. ValueError if the points have another dimension.
         """
         method = self.method if method is None else _check_method(method)
         n = len(self.grid)

@@ -55,7 +55,7 @@ def _inexact_like(*xs: Any) -> list[Any]:
 
 
 def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """The upper (or `lower`) Cholesky factor, of which triangle alone `a` is read."""
+    """The upper (or `lower`) Cholesky factor; only that triangle of `a` is read."""
     (x,) = _inexact_like(a)
     if not lower and x.ndim < 2:
         raise ValueError(f"cholesky takes matrices: x must be at least two-dimensional, got shape {x.shape}.")
@@ -284,7 +284,7 @@ def schur(a: Any, output: str = "real") -> list[Array]:
 
 
 def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
-    """A function of a square matrix, from what `func` makes of its eigenvalues: complex [n, n] (Parlett's recurrence).
+    """A function of a square matrix, from `func` of its eigenvalues: complex [n, n] (Parlett's recurrence).
 
     With `disp` False also an estimate of the relative error, in the 1-norm. ValueError for a matrix that is not square.
     """
@@ -363,7 +363,7 @@ def solve(
     check_finite: bool = True,
     assume_a: str = "gen",
 ) -> Array:
-    """x with a x = b. `assume_a` 'pos' goes by the Cholesky factor of a, of which one triangle is read."""
+    """x with a x = b. `assume_a` 'pos' uses the Cholesky factor of a and reads one triangle."""
     if assume_a not in ("gen", "sym", "her", "pos"):
         raise ValueError(f"Expected assume_a to be one of ['gen', 'sym', 'her', 'pos']; got {assume_a!r}")
     if assume_a != "pos":
@@ -409,7 +409,7 @@ def solve_triangular(
 def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
     """x with A x + x B = C; NaN where an eigenvalue of A and one of B sum to less than `tol`.
 
-    Both methods of JAX ('schur', 'eigen') are the Schur one here, which needs no eigenvectors.
+    Both methods of JAX ('schur', 'eigen') use the Schur form here, which needs no eigenvectors.
     """
     if method not in ("schur", "eigen"):
         raise ValueError(f"Unrecognized method {method!r}; expected 'schur' or 'eigen'.")

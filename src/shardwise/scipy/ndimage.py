@@ -57,7 +57,7 @@ def map_coordinates(
 
     Args:
         order: 0 takes the nearest entry, 1 interpolates linearly; NotImplementedError for others.
-        mode: what lies outside: 'constant' (`cval`), 'nearest', 'wrap', 'mirror', 'reflect'.
+        mode: the values outside: 'constant' (`cval`), 'nearest', 'wrap', 'mirror', 'reflect'.
 
     Integers are rounded results of floats. Raises ValueError for another number of coordinates than dims.
     """

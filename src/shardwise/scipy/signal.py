@@ -49,7 +49,7 @@ def _no_swap(name: str, mode: str, x: Array, y: Array) -> tuple[Array, Array, bo
 
 
 def _sliding(name: str, x: Array, kernel: Array, mode: str, precision: Any) -> Array:
-    """Sums of products at every overlap that `mode` asks for; the kernel is not turned."""
+    """Sums of products at every overlap of `mode`; the kernel is not reversed."""
     if mode == "full":
         padding = [(n - 1, n - 1) for n in kernel.shape]
     elif mode == "same":
@@ -65,7 +65,7 @@ def _sliding(name: str, x: Array, kernel: Array, mode: str, precision: Any) -> A
 def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
     """The convolution of two arrays of one rank. 'full' has every overlap, 'valid' only whole ones, 'same' the size of `in1`.
 
-    `method` 'fft' goes through `fftconvolve`, 'direct' and 'auto' sum products. ValueError for other ranks or modes.
+    `method` 'fft' uses `fftconvolve`, 'direct' and 'auto' sum products. ValueError for other ranks or modes.
     """
     if method not in ("auto", "direct", "fft"):
         raise ValueError(f"Got {method=}; expected 'auto', 'fft', or 'direct'.")

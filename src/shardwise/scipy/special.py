@@ -174,7 +174,7 @@ def factorial(n: Any, exact: bool = False) -> Array:
 
 
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
-    """In how many ways k of N things can be chosen, with `repetition` or without."""
+    """The number of ways to choose k of N things, with `repetition` or without."""
     n, m = _real("comb", N, k)
     if repetition:
         trivial = lax.bitwise_and(lax.eq(m, 0.0), lax.ge(n, 0.0))

@@ -1,6 +1,6 @@
 """Spectra of signals cut into overlapping windows: `stft` and its inverse, `csd` and `welch`; found in `scipy.signal`.
 
-Comes in: samples along one axis. Goes out: frequencies, times of the windows, and the windows' Fourier transforms or powers.
+In: samples along one axis. Out: frequencies, times of the windows, and the windows' Fourier transforms or powers.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _frames(x: Any, n: int, step: int) -> Any:
 
 
 def _overlapped(frames: Any, step: int) -> Any:
-    """The inverse of `_frames` for what windows have in common: it is added up."""
+    """The inverse of `_frames`; overlapping parts are added."""
     *batch, count, n = frames.shape
     at = np.arange(count)[:, None] * step + np.arange(n)
     return jnp.zeros((*batch, step * (count - 1) + n), frames.dtype).at[..., at].add(frames)
@@ -181,7 +181,7 @@ def stft(
 ) -> tuple[Array, Array, Array]:
     """The Fourier transforms of overlapping windows of `x` along `axis`: frequencies, times, transforms with times last.
 
-    `window` is a name or the weights themselves, `nperseg` their number, `noverlap` what neighbours share (half of it by
+    `window` is a name or the weights themselves, `nperseg` their number, `noverlap` the overlap of neighbours (half of it by
     default), `nfft` the transforms' length. `boundary` says how the ends are continued ('even', 'odd', 'constant', 'zeros' or
     None), `padded` whether zeros fill the last window. ValueError for sizes that do not fit.
     """

@@ -20,7 +20,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class _Waiting(importlib.abc.MetaPathFinder):
-    """Makes `jax` stand for shardwise once somebody asks for it."""
+    """Makes `jax` mean shardwise at its first import."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -32,7 +32,7 @@ class _Waiting(importlib.abc.MetaPathFinder):
 
         alias.install()
         del sys.modules["jax"]  # a module that appears while it is looked for would be run once more
-        finder = sys.meta_path[0]  # which has just been put there
+        finder = sys.meta_path[0]  # the finder just installed
         return finder.find_spec(fullname, path, target)
 
 

@@ -1,1 +1,1 @@
-"""`shardwise.experimental.array_serialization`: what checkpoint libraries build their managers on."""
+"""`shardwise.experimental.array_serialization`: the base of checkpoint libraries' managers."""

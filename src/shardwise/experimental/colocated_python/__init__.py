@@ -1,4 +1,4 @@
-"""`shardwise.experimental.colocated_python`: Python that runs where the devices are, which is here: in this process.
+"""`shardwise.experimental.colocated_python`: Python that runs next to the devices, which is in this process.
 
 In: a function of arrays, or devices. Out: the function, run on arrays at once; the devices themselves, which are CPUs. Nothing is sent
 to other processes: their devices are refused.
@@ -34,7 +34,7 @@ def _types(tree: Any) -> tuple[list[tuple[Any, Any]], PyTreeDef]:
 
 
 class ColocatedFunction:
-    """A function of arrays that runs in this process; `specialize` says what it takes and gives, and where."""
+    """A function of arrays that runs in this process; `specialize` fixes the types and devices of arguments and results."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class ColocatedFunction:
         """The function for certain arguments and devices.
 
         Args:
-            in_specs: `(args, kwargs)` of ShapeDtypeStructs, which arguments must be like.
-            out_specs_fn: from the arguments to ShapeDtypeStructs, which results must be like.
+            in_specs: `(args, kwargs)` of ShapeDtypeStructs, the types of arguments.
+            out_specs_fn: from the arguments to ShapeDtypeStructs, the types of results.
             devices: where a function without arguments runs.
 
         Raises:

@@ -1,4 +1,4 @@
-"""`shardwise.scipy.cluster.vq`: which entry of a code book each observation is nearest to."""
+"""`shardwise.scipy.cluster.vq`: the nearest entry of a code book for each observation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Minimization by BFGS: steps along an estimate of Newton's direction, which each step's change of the gradient improves.
+"""Minimization by BFGS: steps along an estimate of Newton's direction, improved by each step's change of the gradient.
 
-Comes in: a scalar function of a vector and where to start. Goes out: the fields of `OptimizeResults`. Everything is one
+In: a scalar function of a vector and where to start. Out: the fields of `OptimizeResults`. Everything is one
 `while_loop`, so that it may stand in jitted functions (Nocedal and Wright, Numerical Optimization, algorithm 6.1).
 """
 

@@ -1,6 +1,6 @@
 """A step along a direction after which a function has fallen enough and its slope has flattened (the strong Wolfe conditions).
 
-Comes in: the function, where it stands and the direction. Goes out: a `Step`. The step is doubled until it brackets a good one,
+In: the function, where it stands and the direction. Out: a `Step`. The step is doubled until it brackets a good one,
 then the bracket shrinks to a cubic's or a parabola's minimum, or by halves (Nocedal and Wright, algorithms 3.5 and 3.6).
 """
 
@@ -31,7 +31,7 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The step taken, what is there, and how the search went: status 0, 1 (no step in the bracket), 3 (out of steps)."""
+    """The step, the function there, and the status of the search: 0, 1 (no step in the bracket), 3 (out of steps)."""
 
     a: Any
     phi: Any

@@ -1,6 +1,6 @@
-"""`shardwise.scipy.sparse.linalg`: linear systems of which only products with the matrix are asked: cg, bicgstab, gmres.
+"""`shardwise.scipy.sparse.linalg`: linear systems by products with the matrix alone: cg, bicgstab, gmres.
 
-Comes in: a matrix or a linear function on trees of arrays, and a right-hand side. Goes out: the solution, with the derivatives
+In: a matrix or a linear function on trees of arrays, and a right-hand side. Out: the solution, with the derivatives
 of an exact one (`lax.custom_linear_solve`).
 """
 

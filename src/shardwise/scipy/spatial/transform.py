@@ -157,7 +157,7 @@ class Rotation(NamedTuple):
         near, far = total - difference, total + difference
         alone = jnp.where(none, 2 * total, 2 * difference * (1 if intrinsic else -1))
         locked = none | half_turn
-        # The angle called first in `seq` is what is left to choose where two axes fall together; the other is 0.
+        # If two axes coincide, the first angle of `seq` is free and takes the whole rotation; the other is 0.
         first, third = (far, near) if intrinsic else (near, far)
         if not symmetric:
             first, third = (first * sign, third) if intrinsic else (first, third * sign)

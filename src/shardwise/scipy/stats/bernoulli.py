@@ -34,7 +34,7 @@ def cdf(k: Any, p: Any) -> Array:
 
 
 def ppf(q: Any, p: Any) -> Array:
-    """The value up to which the probability is `q`."""
+    """The value `x` with ``cdf(x) == q``."""
     q, p = real("bernoulli.ppf", q, p)
     value = jnp.where(q <= 1 - p, 0.0, 1.0)
     return jnp.where((q >= 0) & (q <= 1) & (p >= 0) & (p <= 1), value, jnp.nan)

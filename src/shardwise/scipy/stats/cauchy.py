@@ -48,12 +48,12 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value up to which the probability is `q`."""
+    """The value `x` with ``cdf(x) == q``."""
     q, loc, scale = real("cauchy.ppf", q, loc, scale)
     return loc + scale * jnp.tan(pi * q - pi / 2)
 
 
 def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value above which the probability is `q`."""
+    """The value `x` with ``sf(x) == q``."""
     q, loc, scale = real("cauchy.isf", q, loc, scale)
     return loc + scale * jnp.tan(pi / 2 - pi * q)

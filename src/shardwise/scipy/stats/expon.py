@@ -46,6 +46,6 @@ def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value up to which the probability is `q`."""
+    """The value `x` with ``cdf(x) == q``."""
     q, loc, scale = real("expon.ppf", q, loc, scale)
     return jnp.where((q >= 0) & (q <= 1), loc - scale * lax.log1p(-q), jnp.nan)

@@ -28,5 +28,5 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     x, loc, scale = real("laplace.cdf", x, loc, scale)
     z = (x - loc) / scale
     left = z <= 0
-    # Each side sees values of its own only, so that what overflows on the other does no harm to the derivative.
+    # Each side gets its own values only, so that an overflow on the other side does not reach the derivative.
     return jnp.where(left, 0.5 * lax.exp(jnp.where(left, z, 0)), 1 - 0.5 * lax.exp(jnp.where(left, 0, -z)))

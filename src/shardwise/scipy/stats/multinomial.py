@@ -1,4 +1,4 @@
-"""The multinomial distribution: how many of n trials had each outcome, along the last dim."""
+"""The multinomial distribution: the counts of each outcome in n trials, along the last dim."""
 
 from __future__ import annotations
 

@@ -50,12 +50,12 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value up to which the probability is `q`."""
+    """The value `x` with ``cdf(x) == q``."""
     q, loc, scale = real("norm.ppf", q, loc, scale)
     return ndtri(q) * scale + loc
 
 
 def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value above which the probability is `q`."""
+    """The value `x` with ``sf(x) == q``."""
     q, loc, scale = real("norm.isf", q, loc, scale)
     return -ndtri(q) * scale + loc

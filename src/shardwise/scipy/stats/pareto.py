@@ -13,7 +13,7 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 
 def _standard(x: Array, loc: Array, scale: Array) -> tuple[Array, Array]:
-    """Where `x` lies below all values, and how many times the scale it is, 1 there."""
+    """A mask of `x` below all values, and `x` in units of the scale, 1 there."""
     outside = x < loc + scale
     return outside, jnp.where(outside, 1, (x - loc) / scale)
 
@@ -56,6 +56,6 @@ def logcdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def ppf(q: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value up to which the probability is `q`."""
+    """The value `x` with ``cdf(x) == q``."""
     q, b, loc, scale = real("pareto.ppf", q, b, loc, scale)
     return jnp.where((q >= 0) & (q <= 1), loc + scale * lax.exp(-lax.log1p(-q) / b), jnp.nan)

@@ -1,6 +1,6 @@
 """Statistics of samples: the commonest value, ranks and the mean's standard error.
 
-What JAX keeps from SciPy is here; `nan_policy` is "propagate", since under jit nobody can look at the values first.
+These are the functions that JAX has of SciPy's; `nan_policy` is "propagate", since under jit the values are unknown.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
 def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate") -> Array:
     """The rank of each value along `axis`, from 1; over everything, flattened, with None. Where there are NaNs: NaN.
 
-    `method` says what equal values get: the "average", "min" or "max" of their ranks, ranks without gaps ("dense") or in the
+    `method` is the rank of equal values: the "average", "min" or "max" of their ranks, ranks without gaps ("dense") or in the
     order in which they stand ("ordinal"). ValueError for other methods.
     """
     _check_policy("rankdata", nan_policy)

@@ -1,4 +1,4 @@
-"""The normal distribution between two bounds, which count in units of the scale."""
+"""The normal distribution between two bounds, given in units of the scale."""
 
 from __future__ import annotations
 

@@ -32,6 +32,6 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The value up to which the probability is `q`."""
+    """The value `x` with ``cdf(x) == q``."""
     q, loc, scale = real("uniform.ppf", q, loc, scale)
     return jnp.where((q >= 0) & (q <= 1), loc + q * scale, jnp.nan)

@@ -1,7 +1,7 @@
 """Derivatives and batching of `cond` and `switch`: every branch is transformed, and the results are conds again.
 
-All branches have the same operands and results, so what only one of them captured, saved or differentiates is zero in the
-others. Where elements of a vmap choose differently, all branches run and the results are selected.
+All branches have the same operands and results, so a value that one branch alone captures, saves or differentiates is zero in
+the others. If elements of a vmap choose different branches, all branches run and the results are selected.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Programs = tuple[Program, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Branches:
-    """Branches that begin with the values which any of them captured."""
+    """Branches whose first inputs are the values that any of them captured."""
 
     programs: Programs
     consts: tuple[Any, ...]
@@ -96,7 +96,7 @@ def cond_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, branches: Progr
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """`forward` gives results and what is saved; `linear` takes what is saved, all operands, and the tangents."""
+    """`forward` returns results and residuals; `linear` takes residuals, all operands, and the tangents."""
 
     forward: _Branches
     linear: _Branches
@@ -104,7 +104,7 @@ class _Split:
 
     @property
     def consts(self) -> tuple[Any, ...]:
-        """All values from outside."""
+        """All captured values."""
         return (*self.forward.consts, *self.linear.consts)
 
 
@@ -114,8 +114,8 @@ def _split(branches: Programs, live: Mask) -> _Split:
     none = (False,) * count
     moving = sorted({i for b in branches for i in split_body(b, live, none).outs})
     made = [split_body(b, live, mask_of(moving, count)) for b in branches]
-    slots: list[ShapedArray] = []  # types of what is saved: a slot serves one value of each branch
-    places = [_placed(slots, m.forward.out_types[count:]) for m in made]
+    slots: list[ShapedArray] = []  # types of the residuals: a slot holds one value of each branch
+    places = [_slots_for(slots, m.forward.out_types[count:]) for m in made]
     forward, linear = [], []
     for b, m, place in zip(branches, made, places, strict=True):
         saved = {slot: i for i, slot in enumerate(place)}
@@ -145,8 +145,8 @@ def _split(branches: Programs, live: Mask) -> _Split:
     return _Split(_unified(forward, ()), _unified(linear, ()), tuple(moving))
 
 
-def _placed(slots: list[ShapedArray], types: Sequence[ShapedArray]) -> list[int]:
-    """A slot of its type for each value, new ones where none is free."""
+def _slots_for(slots: list[ShapedArray], types: Sequence[ShapedArray]) -> list[int]:
+    """A slot of its type for each value; new ones are added if none is free."""
     taken: list[int] = []
     for t in types:
         free = [s for s, have in enumerate(slots) if have == t and s not in taken]
@@ -199,7 +199,7 @@ def cond_transpose(cts: Sequence[Any], index: Any, *args: Any, branches: Program
 def cond_batch(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
 ) -> tuple[list[Any], list[int | None]]:
-    """One cond of batched branches; where the index is batched too, all branches and a selection."""
+    """One cond of batched branches; if the index is batched too, all branches and a selection."""
     branches = _interned(params["branches"])
     index, *args = values
     spmd, types = SPMD_AXES.get(), tuple(a.aval for a in args)
@@ -223,7 +223,7 @@ def cond_batch(
 
 
 def selected(which: Any, cases: Sequence[Any]) -> Any:
-    """Per element the case that it chose; `which` and the cases have the mapped dim first."""
+    """Per element the result of its branch; `which` and the cases have the mapped dim first."""
     spec = next((c.aval for c in cases if c.aval.mesh is not None), None)
     if spec is not None:
         cases = [conformed(c, c.aval.update(mesh=spec.mesh, spec=spec.spec)) for c in cases]

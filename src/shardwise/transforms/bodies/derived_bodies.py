@@ -1,7 +1,7 @@
-"""Programs made from loop bodies and branches: with tangents beside their values, split in two, transposed, batched.
+"""Programs derived from loop bodies and branches: with tangents, split in two, transposed, batched.
 
-Comes in: a body and a mask of its inputs. Goes out: the new body with the values that it captured, made once for equal
-bodies. Results that another body or another step expects are `forced`: they are there even where they are zero.
+In: a body and a mask of its inputs. Out: the new body with the values that it captured, made once for equal
+bodies. Results that another body or step expects are `forced`: they exist even if they are zero.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def mask_of(positions: Sequence[int], count: int) -> Mask:
 def arranged(
     program: Program, num_consts: int, inputs: Sequence[int] | None, outputs: Sequence[int] | None = None
 ) -> Program:
-    """`program` with its inputs and outputs in another order, the unused equations left out."""
+    """`program` with its inputs and outputs in another order, without unused equations."""
     ins = program.inputs if inputs is None else tuple(program.inputs[i] for i in inputs)
     outs = program.outputs if outputs is None else tuple(program.outputs[i] for i in outputs)
     return interned(live_equations(Program(ins, program.equations, outs, num_consts, program.name)))
@@ -73,13 +73,13 @@ def arranged(
 def traced(
     fun: Callable[..., Sequence[Any]], types: Sequence[ShapedArray], name: str, results: Sequence[Any] = ()
 ) -> Made:
-    """`fun` as a program, which begins with what it captured. `results` may be a list that `fun` fills."""
+    """`fun` as a program whose first inputs are its captured values. `results` may be a list that `fun` fills."""
     program, consts = trace_program(fun, types, name)
     return Made(live_equations(program), tuple(consts), tuple(results))
 
 
 def tangent_like(t: Any, aval: ShapedArray) -> Any:
-    """A tangent as operand of a loop: of the value's variance and layout, zeros for None."""
+    """A tangent as operand of a loop: with the value's variance and layout; zeros for None."""
     return conformed(instantiate(t, aval), aval)
 
 
@@ -125,12 +125,12 @@ class SplitBody:
 
     @property
     def consts(self) -> tuple[Any, ...]:
-        """All values from outside."""
+        """All captured values."""
         return (*self.forward_consts, *self.captured)
 
     @property
     def captured(self) -> tuple[Any, ...]:
-        """Residuals that are values from outside."""
+        """Residuals that are captured values."""
         return tuple(v for kind, v in self.sources if kind == "captured")
 
 
@@ -147,7 +147,7 @@ def split_body(program: Program, live: Mask, forced: Mask) -> SplitBody:
 
     made = traced(linear, split.linear.in_types, program.name)
     sources = split.sources
-    if made.consts:  # zeros that rules made outside of the trace
+    if made.consts:  # zeros made by rules outside of the trace
         first = len(made.consts)
         order = [*range(first, first + count), *range(first), *range(first + count, len(made.program.inputs))]
         made = Made(arranged(made.program, 0, order), made.consts, ())
@@ -157,13 +157,13 @@ def split_body(program: Program, live: Mask, forced: Mask) -> SplitBody:
 
 @remembered
 def transposed_body(program: Program, known: Mask, live: Mask, ct_types: tuple[ShapedArray, ...], forced: Mask) -> Made:
-    """Inputs: captured, the known ones, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`."""
+    """Inputs: captured values, known inputs, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`."""
     made = transposed(program, known, live, ct_types, forced, cotangent_like)
     return Made(live_equations(made.program), made.consts, made.results)
 
 
 def cotangent_like(ct: Any, aval: ShapedArray) -> Any:
-    """A cotangent as operand of a loop: laid out as those of values of this type are, zeros for None."""
+    """A cotangent as operand of a loop: with the layout of cotangents of this type; zeros for None."""
     return conformed(zeros(aval), cotangent_type(aval)) if ct is None else fitted(ct, aval)
 
 

@@ -36,7 +36,7 @@ Mask = tuple[bool, ...]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A program made from another, the values that it captured, and what its results are (positions)."""
+    """A derived program, the values that it captured, and the positions of its results."""
 
     program: Program
     consts: tuple[Any, ...]
@@ -44,7 +44,7 @@ class Made:
 
 
 class _Uncacheable(Exception):
-    """What was made holds values of a trace that will end."""
+    """The derived program holds values of a trace that will end."""
 
     def __init__(self, made: Any) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class _Uncacheable(Exception):
 
 
 def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
-    """`make` with its results kept, those apart that captured values which are being traced."""
+    """`make` with cached results; results that captured tracers are not cached."""
 
     @recent(_REMEMBERED)
     def kept(token: Token, *key: Any) -> Any:
@@ -127,7 +127,7 @@ def jit_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> t
 class Split:
     """A program in two: `forward` gives results and residuals, `linear` maps residuals and tangents to tangents.
 
-    `sources` says of each residual where it is: ('saved', i-th extra result of `forward`), ('argument', i) or ('captured', value).
+    `sources` locates each residual: ('saved', i-th extra result of `forward`), ('argument', i) or ('captured', value).
     """
 
     forward: Program
@@ -139,7 +139,7 @@ class Split:
 
     @property
     def consts(self) -> tuple[Any, ...]:
-        """All values from outside."""
+        """All captured values."""
         return (*self.forward_consts, *[v for kind, v in self.sources if kind == "captured"])
 
 
@@ -197,7 +197,7 @@ def transposed(
     forced: Mask,
     finished: Callable[[Any, ShapedArray], Any],
 ) -> Made:
-    """Inputs: captured, the known ones, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`.
+    """Inputs: captured values, known inputs, cotangents of the live outputs. Outputs: cotangents of the inputs at `results`.
 
     Those are the inputs that get one, and the `forced`; each cotangent is `finished` for its input's type.
     """

@@ -1,12 +1,12 @@
-"""What a scan need not do step by step: its body is cut in three, of which only the middle one stays a loop.
+"""Fission of scans: the body is cut in three parts, of which only the middle one stays a loop.
 
-    before   what depends on scanned entries alone: computed for all steps at once, ahead of the loop
-    loop     what the carry goes through
-    after    what only the stacked outputs need: computed for all steps at once, from what the loop stacks
+    before   the equations that depend on scanned entries alone: computed for all steps at once, ahead of the loop
+    loop     the equations between one carry and the next
+    after    the equations that only stacked outputs need: computed for all steps at once, from values that the loop stacks
 
-Carries that do nothing but add up (the gradients of captured values) leave the loop, too: the sum is one reduction over the
-steps, and where matrix products are added up, one matrix product. A step costs a call per op, so small steps gain much; large
-ones have nothing to gain but memory to lose, and stay as they are.
+Carries that only accumulate a sum (the gradients of captured values) leave the loop, too: the sum becomes one reduction over
+the steps; a sum of matrix products becomes one matrix product. A step costs a call per op, so small steps gain most; large
+ones gain nothing and would need more memory, so they stay as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LARGEST = 1 << 20  # elements of a value for all steps together
 
 
 def fissioned(eqn: Equation) -> Program | None:
-    """The program that a scan's equation stands for once its body is cut, or None where there is nothing to gain."""
+    """The program of a scan's equation after fission, or None if there is nothing to gain."""
     params = eqn.params
     if params["length"] < SHORTEST or not _plain(params["body"]):
         return None
@@ -55,7 +55,7 @@ def _plain(body: Program) -> bool:
 
 
 class _Cut:
-    """Which equations of a body belong to which part."""
+    """The part of each equation of a body."""
 
     def __init__(self, body: Program, num_consts: int, num_carry: int, length: int) -> None:
         self.body = body
@@ -69,14 +69,14 @@ class _Cut:
         self.before: list[Equation] = []
         for e in body.equations:
             same = all(a in steady for a in e.inputs if isinstance(a, Var))
-            # The user's code is called once for all steps alike, or with what a step has; never with all steps at once.
+            # User code is called once for all steps if they agree, or once per step; never with all steps at once.
             if same if e.op.calls_user else all(a in early for a in e.inputs if isinstance(a, Var)) and self._small(e):
                 self.before.append(e)
                 early.update(e.outputs)
                 if same:
                     steady.update(e.outputs)
         self.steady, self.early = steady, early
-        # What the remaining carries need stays in the loop, and so does what is too large to be there for all steps.
+        # Equations that the remaining carries need stay in the loop, and so do those whose results are too large to keep for all steps.
         rest = [e for e in body.equations if e not in self.before]
         needed: set[Any] = {a for i, a in enumerate(body.outputs[:num_carry]) if i not in self.sums}
         self.loop: list[Equation] = []
@@ -102,7 +102,7 @@ class _Cut:
         self.fixed = tuple(v for e in self.before for v in e.outputs if v in wanted and v in steady)
 
     def _sums(self) -> dict[int, Any]:
-        """Carries to which each step adds something and that nothing else looks at; and what is added."""
+        """Carries that each step adds a value to and that nothing else reads; and the added values."""
         uses: dict[Any, int] = {}
         for a in (*[a for e in self.body.equations for a in e.inputs], *self.body.outputs):
             uses[a] = uses.get(a, 0) + 1
@@ -131,7 +131,7 @@ class _Cut:
         return math.prod(v.aval.shape) * self.length <= LARGEST
 
     def _small(self, e: Equation) -> bool:
-        # A barrier keeps what is to be computed again from being computed early.
+        # A barrier keeps recomputed values from being computed early.
         return (
             e.op is not optimization_barrier_p
             and not e.op.calls_user
@@ -189,7 +189,7 @@ class _Run:
         values.update(zip(outputs, zip(found, dims, strict=True), strict=True))
 
     def _loop(self, init: Sequence[Any], values: dict[Any, Any]) -> dict[int, Any]:
-        """The scan that is left; the last carries by position, and what it stacks in `values`."""
+        """Run the remaining scan; returns the last carries by position and puts the stacked values into `values`."""
         cut = self.cut
         kept = [i for i in range(len(cut.carry)) if i not in cut.sums]
         if not kept and not cut.loop:
@@ -206,7 +206,7 @@ class _Run:
         return dict(zip(kept, outs, strict=False))
 
     def _summed_products(self) -> dict[Var, Equation]:
-        """The matrix products that are added up and not looked at otherwise."""
+        """The matrix products that are summed over the steps and not read otherwise."""
         cut = self.cut
         parts = (*cut.before, *cut.loop, *cut.after)
         uses = [a for e in parts for a in e.inputs] + list(cut.ys) + list(cut.sums.values())

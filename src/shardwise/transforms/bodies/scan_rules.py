@@ -1,7 +1,7 @@
 """Derivatives and batching of `scan`: its body is transformed, and the results are scans again.
 
-Reverse mode makes two: a forward scan that stacks what the derivative needs of each step, and one that is linear in the
-tangents, whose transpose goes through the steps in the opposite order. Values that no step changes are not stacked.
+Reverse mode makes two: a forward scan that stacks each step's residuals, and one that is linear in the tangents, whose
+transpose runs the steps in the opposite order. Values that no step changes are not stacked.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _bind(
 
 @dataclass(frozen=True, slots=True)
 class _Hoisted:
-    """A body in two: `before` makes from the captured values what its steps have in common, `body` takes that too."""
+    """A body in two: `before` computes from the captured values what is the same in all steps; `body` takes its results, too."""
 
     before: Program
     body: Program
@@ -356,7 +356,7 @@ def _reached(body: Program, inputs: Sequence[bool]) -> set[Any]:
 
 
 def _linear_carries(body: Program, known: Mask, num_consts: int, num_carry: int) -> Mask:
-    """The carries that depend on what is linear."""
+    """The carries that depend on linear inputs."""
     end = num_consts + num_carry
     mask = tuple(not k for k in known)
     while True:
@@ -376,7 +376,7 @@ def _with_known_carries(
     num_carry: int,
     params: Params,
 ) -> list[Any]:
-    """Carries that are no part of what is linear (counters) are computed first, and become scanned arrays."""
+    """Carries that do not depend on linear inputs (counters) are computed first and become scanned arrays."""
     end = num_consts + num_carry
     steady = [i for i in range(num_carry) if not linear[i]]
     moving = where(linear)
@@ -463,5 +463,5 @@ def carry_with_dim(aval: ShapedArray, value: ShapedArray) -> ShapedArray:
 
 
 def carry_joined(carry: ShapedArray, out: ShapedArray) -> ShapedArray:
-    """The carry's type once the body's result is known: the mapped dim lies as there, on all axes over which either varies."""
+    """The carry's type once the body's result is known: its mapped dim has the result's split, and varies over the axes of both."""
     return carry.update(spec=(out.spec[0], *carry.spec[1:]), mesh=carry.mesh or out.mesh, vma=carry.vma | out.vma)

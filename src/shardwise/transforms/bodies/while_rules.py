@@ -1,4 +1,4 @@
-"""Derivatives and batching of `while_loop`: forward mode only, since nobody knows how many steps there are to go back."""
+"""Derivatives and batching of `while_loop`: forward mode only, as reverse mode would need the number of steps in advance."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _with_tangents(body: Program, num_consts: int, live: Mask) -> Made:
 
 
 def _pushed(primals: Sequence[Any], tangents: Sequence[Any], params: Params) -> tuple[list[Any], Mask]:
-    """The loop of values and tangents: its results, and which carries have tangents."""
+    """The loop of values and tangents: its results, and the carries that have tangents."""
     body = interned(params["body"])
     cond_args, body_args, init = _parts(primals, params)
     _, body_ts, init_ts = _parts(tangents, params)
@@ -107,7 +107,7 @@ def while_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) ->
 def while_linearize(
     trace: Any, primals: Sequence[Any], tangents: Sequence[Any], params: Params
 ) -> tuple[list[Any], list[Any]]:
-    """The loop at once; that of the tangents, which runs through the values again, is recorded in `trace`."""
+    """Run the loop; the loop of the tangents, which recomputes the values, is recorded in `trace`."""
     with tracing(trace.parent):
         results = bind(
             while_p, *primals, **{**params, "cond": separate(params["cond"]), "body": separate(params["body"])}
@@ -118,7 +118,7 @@ def while_linearize(
 
 
 def while_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
-    """Raises ValueError: the number of steps, and the values on the way, are not known."""
+    """Raises ValueError: the number of steps and their values are unknown."""
     raise ValueError(
         "Reverse-mode differentiation does not work for lax.while_loop, nor for lax.fori_loop with bounds that are traced. "
         "Use lax.scan or lax.fori_loop with static bounds, or forward mode (jvp, jacfwd)."
@@ -131,8 +131,8 @@ def while_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[Any]:
 def while_batch(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
 ) -> tuple[list[Any], list[int | None]]:
-    """One loop whose steps work on all elements. Where they stop at different times it goes on until the last has stopped, and
-    those that have stopped keep their values."""
+    """One loop whose steps work on all elements. If they stop at different times, it runs until the last one stops; elements that
+    have stopped keep their values."""
     cond, body = interned(params["cond"]), interned(params["body"])
     (cond_args, body_args, init), (cond_dims, body_dims, init_dims) = _parts(values, params), _parts(dims, params)
     spmd, n = SPMD_AXES.get(), len(body_args)
@@ -189,18 +189,18 @@ def _all_batched(size: int, batched: Mask, types: Sequence[ShapedArray]) -> tupl
     return (True,) * len(wide), wide
 
 
-ANY_GOES_ON = "any element goes on"  # the name of conditions by which elements that have stopped wait for others
+ANY_GOES_ON = "any element goes on"  # the name of conditions that hold back elements which have stopped
 
 
 @remembered
 def _any(test: Program, num_consts: int, types: tuple[ShapedArray, ...], const_types: tuple[ShapedArray, ...]) -> Made:
-    """Whether any element goes on."""
+    """Whether any element continues."""
     return traced(lambda *v: [reduce_or(eval_program(test, v)[0], (0,))], [*const_types, *types], ANY_GOES_ON)
 
 
 @remembered
 def _frozen(test: Program, step: Program, num_test: int, num_step: int, types: tuple[ShapedArray, ...]) -> Made:
-    """A step of the elements that go on; inputs: what `test` captured, what `step` captured, the carry."""
+    """A step of the elements that continue; inputs: the values captured by `test` and by `step`, the carry."""
 
     def run(*values: Any) -> list[Any]:
         known, steady, carry = values[:num_test], values[num_test : num_test + num_step], values[num_test + num_step :]

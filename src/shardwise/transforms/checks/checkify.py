@@ -1,8 +1,8 @@
 """`checkify`: a function that returns the first error of its checks beside its results, instead of raising it.
 
 The function is traced, and its program run equation by equation with an error beside the values. A program inside of an
-equation (a loop's body, a branch, a called function) is replaced by one that begins with no error and has its own as further
-results; what surrounds it joins that to the error so far.
+equation (a loop's body, a branch, a called function) is replaced by one that begins without an error and returns its own as further
+results; the surrounding program merges that into the error so far.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ Checked = tuple[Error, list[Any]]
 
 
 def checkify(f: Callable[..., Any], errors: Enabled = user_checks) -> Callable[..., tuple[Error, Any]]:
-    """`f` with its checks made: a function that returns ``(error, out)``.
+    """`f` with checks: a function that returns ``(error, out)``.
 
     Args:
         f: a function that calls `check`, or any.
-        errors: which checks: `user_checks` are the calls of `check`; `nan_checks`, `div_checks` (divisors that are zero) and
+        errors: the set of checks: `user_checks` are the calls of `check`; `nan_checks`, `div_checks` (divisors that are zero) and
             `index_checks` (indices out of bounds) are added to the operations of `f`. Sets of them are joined with ``|``.
 
     Returns:
@@ -167,7 +167,7 @@ def _strong(checked: Checked) -> Checked:
 
 
 def _start(types: Sequence[ShapedArray]) -> list[Any]:
-    """No error, as loops carry it."""
+    """The initial error of loops: none."""
     return [entered(filled(t.update(vma=frozenset())), t) for t in types]
 
 
@@ -180,7 +180,7 @@ def without_checks(program: Program) -> Program:
 
 
 def _called(eqn: Equation, values: Sequence[Any], enabled: Enabled) -> Checked:
-    """A function with rules of its own (derivatives, batching) keeps them; its errors are found beside it."""
+    """A function with rules of its own (derivatives, batching) keeps them; its errors are computed by a second call."""
     params = map_programs(eqn, without_checks).params
     outs = bind(eqn.op, *values, **params)
     if eqn.op.inline is None:
@@ -294,7 +294,7 @@ def _while(params: Params, values: Sequence[Any], enabled: Enabled) -> Checked:
     split = len(test.consts) + a
 
     def again(*xs: Any) -> Checked:
-        """One step without the errors of those before."""
+        """One step without the errors of earlier ones."""
         given, carry = xs[: len(consts)], xs[len(consts) :]
         error, outs = _apart(body, eval_program(body.program, [*given[split:], *carry]))
         after, _ = _apart(test, eval_program(test.program, [*given[:split], *outs]))

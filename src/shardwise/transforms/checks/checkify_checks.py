@@ -1,6 +1,6 @@
 """The checks that `checkify` adds by itself: which operations may give NaNs, divide by zero, or index out of bounds.
 
-Comes in: an equation's op and params, its operands and results. Goes out: the errors that it may have made.
+In: an equation's op and params, its operands and results. Out: its possible errors.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Enabled = frozenset[Any]
 def checks_of(
     op: Op, params: Params, operands: Sequence[Any], results: Sequence[Any], enabled: Enabled
 ) -> Iterator[Error]:
-    """The errors that an equation without programs of its own may have made."""
+    """The possible errors of an equation without programs of its own."""
     if isinstance(params.get("op"), Op):
         yield from _checks_of_map(params, operands, results, enabled)
         return
@@ -111,7 +111,7 @@ def _first_bad(
 
 
 def _first_outside(op: Op, params: Params, operands: Sequence[Any]) -> Found | None:
-    """The first window that an op places out of bounds, as it says in `Op.indexed`."""
+    """The first out-of-bounds window among those of `Op.indexed`."""
     assert op.indexed is not None
     at = op.indexed(params, tuple(x.aval for x in operands))
     if at is None:

@@ -1,8 +1,8 @@
-"""Errors as values: which check failed first is an integer, beside it what its message shows.
+"""Errors as values: an integer for the check that failed first, and the arrays of its message.
 
 An `Error` is a tree of arrays. Its `code` is 0, or the number of the check that failed first; each check that may fail is a
-`Site`, which knows how to say so, and has a payload: arrays that its message shows, which mean something only where the
-code is the site's. The op 'check' makes an error an effect again; `checkify` takes its place.
+`Site`, which makes the message, and has a payload: the arrays of its message, valid only if the code is the site's. The op
+'check' turns an error into an effect again; `checkify` replaces it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class JaxRuntimeError(ValueError):
 
 
 class JaxException(Exception):
-    """What failed; `JaxRuntimeError` is raised from it."""
+    """The failure from which `JaxRuntimeError` is raised."""
 
 
 class FailedCheckError(JaxException):
@@ -81,7 +81,7 @@ def new_site(kind: type[JaxException], explain: str | Callable[[Sequence[Any]], 
 
 @register_pytree_node_class
 class Error:
-    """Which check failed first, if any did. Made by `checkify`; a tree of arrays, so that it passes through jit and vmap."""
+    """The check that failed first, if any did. Made by `checkify`; a tree of arrays, so that it passes through jit and vmap."""
 
     __slots__ = ("code", "payloads", "sites")
 
@@ -147,7 +147,7 @@ def error_of(values: Sequence[Any], sites: tuple[Site, ...], sizes: Sequence[int
 
 
 def sizes_of(error: Error) -> tuple[int, ...]:
-    """How many arrays the payload of each site has."""
+    """The number of arrays in the payload of each site."""
     return tuple(map(len, error.payloads))
 
 
@@ -196,7 +196,7 @@ def _chosen(clean: Any, new: Any, old: Any) -> Any:
 
 
 def whole(error: Error) -> Error:
-    """One error for those of several elements: that of the last element which has one."""
+    """One error for several elements: that of the last element which has one."""
     while error.sites and error.code.ndim:
         size = error.code.shape[0]
         bad = error.code if error.code.ndim == 1 else _any_bad(error.code)
@@ -220,13 +220,13 @@ def entry(x: Any, at: Any) -> Any:
 
 
 def strong(error: Error) -> Error:
-    """The error with payloads whose types are not weak, as loops carry them."""
+    """The error with strongly typed payloads, for loops to carry."""
     payloads = tuple(tuple(convert(x, x.dtype, False) for x in p) for p in error.payloads)
     return Error(error.code, payloads, error.sites)
 
 
 def enabled_part(error: Error, enabled: frozenset[Any]) -> Error:
-    """The error as far as its sites are of these classes."""
+    """The error restricted to sites of these classes."""
     on = [site.kind in enabled for site in error.sites]
     if all(on):
         return error
@@ -297,11 +297,11 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
         pred: a bool, or an array of one.
         msg: the message, a format string for the other arguments.
         fmt_args, fmt_kwargs: trees of arrays.
-        debug: do nothing where no `checkify` is around.
+        debug: do nothing outside of `checkify`.
 
     Raises:
         TypeError: `pred` is no bool scalar, or something to be formatted is no array.
-        ValueError: on compilation, where no `checkify` is around.
+        ValueError: on compilation, outside of `checkify`.
     """
     if not (isinstance(pred, bool) or (isinstance(pred, Array) and pred.shape == () and pred.dtype == np.bool_)):
         raise TypeError(f"{'debug_check' if debug else 'check'} takes a scalar pred as argument, a bool; got {pred!r}.")
@@ -322,14 +322,14 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
 
 
 def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
-    """A `check` that does nothing unless `checkify` is around."""
+    """A `check` that does nothing outside of `checkify`."""
     check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
 
 
 def check_error(error: Any) -> None:
-    """Raise JaxRuntimeError if `error` tells of a failure; where this is traced, the next `checkify` around notes it.
+    """Raise JaxRuntimeError if `error` holds a failure; while traced, the enclosing `checkify` records it.
 
-    TypeError if `error` is no `Error`; ValueError on compilation, where no `checkify` is around.
+    TypeError if `error` is no `Error`; ValueError on compilation outside of `checkify`.
     """
     if not isinstance(error, Error):
         raise TypeError(f"check_error takes an Error as argument, got type {type(error)} instead.")

@@ -1,1 +1,1 @@
-"""Derivatives as users ask for them and as they give them by hand."""
+"""Derivatives: the functions that compute them, and functions with derivatives given by hand."""

@@ -1,4 +1,4 @@
-"""Derivatives as users ask for them: grad, vjp, jvp, linearize, Jacobians."""
+"""The functions that compute derivatives: grad, vjp, jvp, linearize, Jacobians."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _values(tree: Any) -> tuple[list[Any], PyTreeDef]:
 def _flat_function(
     fun: Callable[..., Any], structure: PyTreeDef, has_aux: bool = False
 ) -> tuple[Callable[..., list[Any]], list[Any]]:
-    """`fun` on flat values. When it runs, the list gets the output structure, with `has_aux` the aux tree, the trace, and what
+    """`fun` on flat values. Running it fills the list with the output structure, with `has_aux` the aux tree, the trace, and what
     `_untouched` has to know of each result.
     """
     notes: list[Any] = [None, None, None, None]
@@ -54,7 +54,7 @@ def _flat_function(
 
 
 def _untouched(found: Sequence[tuple[int | None, Any]], given: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-    """The results, but an argument that `fun` only hands on as the caller gave it, and what is no array as `fun` gave it."""
+    """The results, except that an argument which `fun` returns unchanged is the caller's object, and a non-array result is `fun`'s."""
     return [
         given[i] if i is not None else out if own is None else own for (i, own), out in zip(found, results, strict=True)
     ]

@@ -1,7 +1,7 @@
-"""`checkpoint` (and `remat`, its older name): reverse mode computes a function again instead of keeping its intermediate values.
+"""`checkpoint` (and `remat`, its older name): reverse mode recomputes a function instead of keeping its intermediate values.
 
-The forward pass keeps the arguments, and those values that a policy asks for. What is recorded for the backward pass is one
-equation that holds the program; its transpose runs the program anew, behind a barrier that keeps it from being merged with
+The forward pass keeps the arguments, and those values that a policy asks for. The backward pass records one
+equation that holds the program; its transpose runs the program again, behind a barrier that keeps it from being merged with
 the first run.
 """
 
@@ -55,12 +55,12 @@ def checkpoint(
     static_argnames: str | Sequence[str] = (),
     concrete: bool = False,
 ) -> Any:
-    """`fun`, but reverse mode keeps only its arguments and computes the rest again.
+    """`fun`, but reverse mode keeps only its arguments and recomputes the rest.
 
     Args:
         fun: the function. For a decorator with options write ``functools.partial(checkpoint, policy=...)``.
         prevent_cse: keep the second computation from being merged with the first (unneeded where a loop separates them).
-        policy: ``policy(primitive, *types, **params) -> bool`` says which results are kept nonetheless; see `checkpoint_policies`.
+        policy: ``policy(primitive, *types, **params) -> bool`` selects results that are kept nonetheless; see `checkpoint_policies`.
         static_argnums: arguments that are constants of the trace, by position;
         static_argnames: and by keyword.
         concrete: not supported any more; use static_argnums.
@@ -217,7 +217,7 @@ def _keeps(policy: Policy, eqn: Equation) -> bool:
 
 
 def without_jit(program: Program) -> Program:
-    """`program` with jitted calls replaced by what they call: policies see the ops inside."""
+    """`program` with jitted calls inlined: policies see the ops inside."""
     if not any(e.op.call for e in program.equations):
         return program
 
@@ -298,7 +298,7 @@ def _remat_transpose(
 ) -> list[Any]:
     """The second run of the program, linearized and transposed at once."""
     primals, known, tangents = _given(args, program, kept, live)
-    primals = [shared(x) for x in primals]  # the second run uses the keys of the first one
+    primals = [shared(x) for x in primals]  # the second run consumes the keys of the first one again
     values = [*primals, *known.values()]
     if prevent_cse and values and not is_eager():
         values = list(bind(optimization_barrier_p, *values))
@@ -311,7 +311,7 @@ def _remat_transpose(
 
 
 def _remat_inline(eqn: Equation) -> Program:
-    """Where the tangents themselves are asked for: they are computed with the values, again."""
+    """If the tangents themselves are needed, they are computed together with the values, a second time."""
     program, live = eqn.params["program"], eqn.params["live"]
 
     def pushed(*args: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Maps given by hand: `custom_vmap`, whose rule says what `vmap` of a function does, and `sequential_vmap`."""
+"""Batching given by hand: `custom_vmap`, a function with its own rule for `vmap`, and `sequential_vmap`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardwise.transforms.interpreters.jvp import jvp_program
 
 
 class custom_vmap:
-    """A function whose map is given by a rule.
+    """A function with its own rule for `vmap`.
 
     >>> @custom_vmap
     ... def f(x, y): ...
@@ -27,7 +27,7 @@ class custom_vmap:
     ...     return out, out_batched
 
     `in_batched` and `out_batched` are trees of bools in the structure of the arguments and of the result; mapped values have
-    their mapped dim first. AttributeError where the function is mapped without a rule.
+    their mapped dim first. AttributeError if the function is mapped without a rule.
     """
 
     def __init__(self, fun: Callable[..., Any]) -> None:
@@ -82,7 +82,7 @@ class _Rule:
         self.out_tree = out_tree
 
     def check_defined(self) -> Callable[..., Any]:
-        """The rule; AttributeError where none was set."""
+        """The rule; AttributeError if none was set."""
         if self.custom.vmap_rule is None:
             name = function_name(self.custom.fun)
             raise AttributeError(f"No batching rule defined for custom_vmap function {name} using def_vmap.")
@@ -142,7 +142,7 @@ custom_vmap_op = define_op(
 
 
 def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
-    """`f`, of which maps are loops (`lax.scan`) over the mapped dim."""
+    """`f`, whose `vmap` is a loop (`lax.scan`) over the mapped dim."""
 
     mapped = custom_vmap(f)
 

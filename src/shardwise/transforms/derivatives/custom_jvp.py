@@ -1,7 +1,7 @@
 """`custom_jvp`: a function whose derivative is given by a rule for tangents.
 
-Outside of any differentiation such a function is just itself. Where it is traced it becomes an equation that holds its
-program and its rule, so that the rule is found by whoever differentiates that program later.
+Outside of differentiation such a function is called directly. While traced it becomes an equation that holds its
+program and its rule, so that a later differentiation of that program finds the rule.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class custom_jvp(Custom):
     """
 
     def __init__(
-        self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+        self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Sequence[str] = ()
     ) -> None:
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.jvp: Callable[..., Any] | None = None
@@ -193,7 +193,7 @@ def _custom_jvp_batch(
 
 
 def _custom_jvp_transpose(cts: Sequence[Any], *args: Any, program: Program, **_: Any) -> list[Any]:
-    """Of a function that is linear in what is asked about: its own transpose."""
+    """For a function that is linear in the operands in question: its own transpose."""
     return transpose_linear(program, args, cts)
 
 

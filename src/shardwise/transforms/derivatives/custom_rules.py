@@ -1,4 +1,4 @@
-"""What functions with derivatives given by hand have in common: their arguments taken apart, and symbolic zeros."""
+"""The base of functions with derivatives given by hand: splitting their arguments, and symbolic zeros."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def positional(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def function_name(fun: Any) -> str:
-    """How errors call a function."""
+    """The name of a function in errors."""
     return getattr(fun, "__name__", str(fun))
 
 
@@ -73,7 +73,7 @@ class SymbolicZero:
 
 
 class CustomVJPPrimal:
-    """What a forward rule with symbolic zeros gets per argument: `value`, and whether it is being differentiated."""
+    """An argument of a forward rule with symbolic zeros: its `value`, and whether it is being differentiated."""
 
     __slots__ = ("perturbed", "value")
 
@@ -83,15 +83,15 @@ class CustomVJPPrimal:
 
 
 def zero_tangent(x: Any) -> Any:
-    """A zero as users see it: an array, or float0 for integers."""
+    """A zero in the users' form: an array, or float0 for integers."""
     return zeros(x.aval) if has_tangent(x.aval) else np.zeros(x.shape, float0)
 
 
 class Custom:
-    """What both kinds have in common: the function, its constant arguments, and how a call is taken apart."""
+    """The base of both kinds: the function, its constant arguments, and the splitting of a call."""
 
     def __init__(
-        self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+        self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Sequence[str] = ()
     ) -> None:
         copy_identity(self, fun)
         self.fun = fun
@@ -132,15 +132,14 @@ class Custom:
         raise NotImplementedError
 
     def _called_on_values(self, args: tuple[Any, ...]) -> Any:
-        """The function itself, on arrays as everywhere else: NumPy arrays and scalars become Arrays of JAX's dtypes."""
+        """Call the function itself; NumPy arrays and scalars become Arrays of JAX's dtypes first."""
         _, smooth, joined = self._split(args)
         leaves, structure = flat_values(smooth)
         outs, out_tree = flat_values(self.fun(*joined(tree_unflatten(structure, leaves))))
         return tree_unflatten(out_tree, outs)
 
     def _around_linear(self, args: tuple[Any, ...]) -> Trace | None:
-        """Where a rule calls the function on values only, the trace to call it under: what records tangents has nothing to
-        record of that. None elsewhere."""
+        """The trace under which a rule calls the function on values alone, where there are no tangents to record; else None."""
         trace = current_trace()
         if not isinstance(trace, ProgramTrace) or not getattr(trace, "is_linear", False):
             return None
@@ -182,7 +181,7 @@ def flat_call(
 def call_under_jvp(
     trace: JVPTrace, leaves: Sequence[Any], flat: Flat, note: list[Any], rule: Callable[..., Any]
 ) -> Any:
-    """Differentiated right now: no program is made. Returns the tree of the results and these."""
+    """Differentiate at once, without a program. Returns the tree of the results and the results."""
     pairs = [trace.unwrap(x) for x in leaves]
     if all(t is None for _, t in pairs):
         outs = flat(*leaves)

@@ -1,7 +1,7 @@
 """`custom_vjp`: a function whose reverse-mode derivative is given by a pair of rules.
 
-The forward rule runs where the function would; what is recorded for the backward pass is an equation that is linear in the
-tangents and of which only the transpose is known: the backward rule.
+The forward rule runs in place of the function; the backward pass records an equation that is linear in the tangents and
+has only a transpose: the backward rule.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class custom_vjp(Custom):
     """
 
     def __init__(
-        self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+        self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Sequence[str] = ()
     ) -> None:
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.fwd: Callable[..., Any] | None = None
@@ -67,7 +67,7 @@ class custom_vjp(Custom):
     ) -> None:
         """Set the rules. With `symbolic_zeros` `fwd` gets `CustomVJPPrimal`s and `bwd` may get `SymbolicZero`s.
 
-        `optimize_remat` changes nothing: `fwd` is always traced, so what a checkpoint does not need of it is left out.
+        `optimize_remat` has no effect: `fwd` is always traced, so a checkpoint leaves out the parts that it does not need.
         """
         del optimize_remat
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
@@ -111,7 +111,7 @@ class custom_vjp(Custom):
 
 
 class _Constant:
-    """A Python number among the residuals: part of their structure, so that the backward rule gets it as it was."""
+    """A Python number among the residuals: part of their structure, so that the backward rule gets it unchanged."""
 
     __slots__ = ("value",)
 
@@ -246,7 +246,7 @@ def _host_zero(aval: ShapedArray) -> Any:
 def _linear_tangents(
     rules: Any, note: list[Any], primals: Sequence[Any], tangents: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Results, and tangents of which only the transpose is known."""
+    """Results, and tangents that have only a transpose."""
     outs, residuals, residual_tree = rules.forward(primals, [t is not None for t in tangents], note)
     types = tuple(p.aval for p in primals)
     live = tuple(t is not None for t in tangents)
@@ -299,7 +299,7 @@ def _forward_mode(*args: Any, **params: Any) -> Any:
 def _lin_batch(
     size: int, axis_name: Any, values: Sequence[Any], dims: Sequence[int | None], params: Params
 ) -> tuple[list[Any], list[int | None]]:
-    """The backward rule mapped; what is not mapped gets the sum of its cotangents."""
+    """The batched backward rule; an operand that is not mapped gets the sum of its cotangents."""
     count, live, types = params["count"], params["live"], params["types"]
     tangent_dims = iter(dims[count:])
     own = tuple(next(tangent_dims) if alive else None for alive in live)
@@ -382,7 +382,7 @@ class _MappedRules:
 
 
 def _left(trace: BatchTrace, ct: Any, dim: int | None) -> Any:
-    """A cotangent of a mapped rule in its argument's form: its mapped dim in place, or summed over if the argument has none."""
+    """A cotangent from a mapped rule, fitted to its argument: mapped dim moved into place, or summed over if the argument has none."""
     full = lifted(trace, ct)
     if dim is None:
         return do.reduce_sum(full, axes=(0,))

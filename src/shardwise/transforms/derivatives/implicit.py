@@ -1,4 +1,4 @@
-"""Derivatives of what an iteration finds: `custom_linear_solve` and `custom_root`, by the equation that the result satisfies."""
+"""Derivatives of the results of iterations: `custom_linear_solve` and `custom_root`, by the equation that the result satisfies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardwise.transforms.interpreters.jvp import zeros
 from shardwise.transforms.interpreters.vmap import batch_program, vmap
 
 Flat = Callable[[Sequence[Any], Sequence[Any]], list[Any]]  # (captured values, vectors) -> vectors
-Traced = tuple[Program, list[Any]]  # a program, and what it closes over
+Traced = tuple[Program, list[Any]]  # a program, and its captured values
 
 
 # -- linear systems ----------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def custom_linear_solve(
         symmetric: `matvec` is its own transpose.
         has_aux: the solvers return ``(x, aux)``.
 
-    Raises TypeError where `matvec` or a solver gives another structure than `b` has, ValueError for other types.
+    Raises TypeError if `matvec` or a solver returns another structure than that of `b`, ValueError for other types.
     """
     if transpose_solve is None and symmetric:
         transpose_solve = solve
@@ -54,7 +54,7 @@ def custom_linear_solve(
     def flat_matvec(consts: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
         return _checked("matvec", converted(tree_unflatten(tree, vectors), *consts), tree, types)
 
-    trace_program(lambda *vs: flat_matvec(captured, vs), types, "matvec")  # raises where it does not fit b
+    trace_program(lambda *vs: flat_matvec(captured, vs), types, "matvec")  # raises if it does not fit b
 
     def vecmat(consts: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         if symmetric:
@@ -93,7 +93,7 @@ def custom_linear_solve(
 def _bound(
     consts: Sequence[Any], vectors: Sequence[Any], forward: Flat, backward: Flat | None, matvec: Flat, vecmat: Flat
 ) -> list[Any]:
-    """Bind the op. Its operands are what the solvers close over, what the matrix closes over, and the right-hand side."""
+    """Bind the op. Its operands are the captured values of the solvers, those of the matrix, and the right-hand side."""
     n = len(consts)
     types = [x.aval for x in (*consts, *vectors)]
     solve = trace_program(lambda *xs: forward(xs[:n], xs[n:]), types, "solve")
@@ -106,7 +106,7 @@ def _bound(
 def _bound_programs(
     operands: Sequence[Any], first: int, known: int, solve: Traced, back: Traced | None, matvec: Flat, vecmat: Flat
 ) -> list[Any]:
-    """Bind the op with two traced programs of the operands; what these close over becomes operands in front of all others."""
+    """Bind the op with two traced programs of the operands; their captured values become operands before all others."""
     program, own = solve
     transposed, others = back or (None, [])
     if transposed is not None:
@@ -128,7 +128,7 @@ def _bound_programs(
 
 
 def _with_inputs(program: Program, types: Sequence[ShapedArray], at: int) -> Program:
-    """The program with inputs more, which it does not read."""
+    """The program with additional unused inputs."""
     inputs = (*program.inputs[:at], *map(Var, types), *program.inputs[at:])
     return Program(inputs, program.equations, program.outputs, 0, program.name)
 
@@ -148,7 +148,7 @@ def _checked(name: str, found: Any, tree: PyTreeDef, types: Sequence[ShapedArray
 
 
 def _solve_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-    """x' = a^-1 (b' - a' x); what only the solver closes over does not matter."""
+    """x' = a^-1 (b' - a' x); values that only the solver captures do not matter."""
     first, known, matvec = params["first"], params["known"], params["matvec"]
     outs = bind(linear_solve_op, *primals, **params)
     consts, vectors = primals[first:known], primals[known:]
@@ -172,7 +172,7 @@ def _solve_transpose(
     first: int,
     known: int,
 ) -> list[Any]:
-    """The transposed system: matrix and solvers change places."""
+    """The transposed system: matrix and solvers are swapped."""
     if back is None:
         raise TypeError(
             "transpose_solve required for backwards mode automatic differentiation of custom_linear_solve; or say "
@@ -255,14 +255,14 @@ def custom_root(
         tangent_solve: ``tangent_solve(g, y)`` solves ``g(x) == y`` for a linear g; for reverse mode it must be transposable.
         has_aux: `solve` returns ``(x, aux)``.
 
-    Raises TypeError where `f` or a solver gives another structure than `initial_guess` has.
+    Raises TypeError if `f` or a solver returns another structure than that of `initial_guess`.
     """
 
     start = stop_gradient(initial_guess)
     guess, tree = flat_values(initial_guess)
     types = [x.aval for x in guess]
     trace_program(lambda *xs: _checked("f", f(tree_unflatten(tree, xs)), tree, types, "initial_guess"), types, "f")
-    # All that the functions close over becomes an argument, so that the rule below sees its values and tangents.
+    # Captured values of the functions become arguments, so that the rule below sees their values and tangents.
     converted, own = closure_convert(f, initial_guess)
     found, solver_values = closure_convert(lambda guess: solve(f, guess), start)
     tangent, tangent_values = closure_convert(lambda x, y: tangent_solve(linearize(f, x)[1], y), start, start)

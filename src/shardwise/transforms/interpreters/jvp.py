@@ -1,4 +1,4 @@
-"""Forward-mode derivatives: each op's own rule, applied as the op is."""
+"""Forward-mode derivatives: each op's own rule, applied when the op is bound."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class JVPTracer(Tracer):
         return self.primal.__index__()
 
     def item(self, *args: Any) -> Any:
-        """One element of the primal as a Python scalar, where the primal is concrete."""
+        """One element of the primal as a Python scalar, if the primal is concrete."""
         return self.primal.item(*args)
 
 
@@ -141,7 +141,7 @@ def tangent_type(aval: ShapedArray) -> ShapedArray:
 
 
 def cotangent_type(aval: ShapedArray) -> ShapedArray:
-    """The type of cotangents: over axes where the value is reduced (equal by promise), theirs are partial sums."""
+    """The type of cotangents: over the value's `reduced` axes they are partial sums."""
     if aval.reduced or aval.unreduced:
         return aval.update(reduced=aval.unreduced, unreduced=aval.reduced)
     return aval
@@ -164,7 +164,7 @@ def instantiate(tangent: Any, aval: ShapedArray) -> Any:
 
 
 def conformed(x: Any, aval: ShapedArray) -> Any:
-    """A tangent with the variance and the explicit layout of the value it belongs to."""
+    """A tangent with the variance and the explicit layout of its value."""
     if aval.mesh is not None and (x.aval.mesh is None or x.aval.spec != aval.spec):
         x = bind(reshard_op, x, sharding=aval.sharding, concrete=None)
     missing = tuple(sorted(aval.vma - x.aval.vma))

@@ -1,6 +1,6 @@
-"""What `vjp` and `linearize` give back: a linear function whose residuals are its leaves, so that it passes through jit.
+"""The results of `vjp` and `linearize`: linear functions whose residuals are their leaves, so that they pass through jit.
 
-Comes in: a `Linearized` and the structures of what goes in and out. Goes out: a `Partial`, or a `VJP` in today's dialect.
+In: a `Linearized` and the trees of arguments and results. Out: a `Partial`, or a `VJP` in today's dialect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shardwise.transforms.interpreters.linearize import Linearized, pull_back
 
 @dataclass(frozen=True, eq=False)
 class LinearMap:
-    """The part of a linearized function that is structure: its program, the types at both ends and their trees.
+    """The static part of a linearized function: its program, the types of arguments and results, and their trees.
 
     `ins` and `outs` are the positions of the inputs and results that the program knows; the others have zero tangents.
     """
@@ -87,7 +87,7 @@ class _Pull:
 
 
 class VJP:
-    """What `vjp` returns today: maps a cotangent of the result to a tuple of cotangents of the arguments.
+    """The result of `vjp` in today's dialect: maps a cotangent of the result to a tuple of cotangents of the arguments.
 
     A pytree: its leaves are `opaque_residuals`, the values kept from the forward pass.
     """
@@ -131,7 +131,7 @@ def host_zero(aval: ShapedArray) -> Any:
 
 
 def tangent_in(aval: ShapedArray, tangent: Any, what: str) -> Any:
-    """A tangent of a value of type `aval`; None for what has no tangents. TypeError or ValueError where they do not fit."""
+    """A tangent of a value of type `aval`; None if it has no tangents. TypeError or ValueError if they do not fit."""
     if not is_differentiable(aval):
         if getattr(tangent, "dtype", None) != float0:
             kind = TypeError if what == "jax.jvp" else ValueError
@@ -157,7 +157,7 @@ def tangent_in(aval: ShapedArray, tangent: Any, what: str) -> Any:
 
 
 def tangent_out(aval: ShapedArray, tangent: Any) -> Any:
-    """The tangent of a result as users see it."""
+    """The tangent of a result in the users' form."""
     if not is_differentiable(aval):
         return host_zero(aval)
     return zeros(tangent_type(aval)) if tangent is None else conformed(tangent, aval)

@@ -1,6 +1,6 @@
 """`linear_transpose`: the transpose of a function that is linear, without a point to linearize it at.
 
-Comes in: a function and the types of its arguments. Goes out: a function of cotangents whose captured values are its leaves,
+In: a function and the types of its arguments. Out: a function of cotangents whose captured values are its leaves,
 so that it passes through jit.
 """
 
@@ -23,7 +23,7 @@ from shardwise.transforms.interpreters.linearize import pull_back
 
 @dataclass(frozen=True, eq=False)
 class _Transposed:
-    """The structure of a transposed function: its linear program, and types and trees at both ends."""
+    """The structure of a transposed function: its linear program, and the types and trees of arguments and results."""
 
     program: Program
     in_types: tuple[ShapedArray, ...]

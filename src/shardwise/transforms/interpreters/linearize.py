@@ -1,6 +1,6 @@
-"""Reverse mode: run forward, record only what is linear in the tangents, then transpose that program.
+"""Reverse mode: run forward, record only the operations that are linear in the tangents, then transpose that program.
 
-A `LinearTrace` records the ops that touch tangents; everything else runs at once in its parent. So each op's jvp rule,
+A `LinearTrace` records the ops that touch tangents; everything else runs in its parent. So each op's jvp rule,
 executed under it, splits by itself into the forward computation and a linear program with its residuals captured.
 """
 
@@ -93,11 +93,10 @@ def transpose_program(program: Program, residuals: Sequence[Any], cotangents: Se
 
 
 def pull_back(program: Program, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """`transpose_program` as programs call for it, with grad or vjp.
+    """`transpose_program` for calls of grad and vjp inside of programs.
 
-    What they take inside of a body of the seed era's shard_map is that of each device by itself: there a psum transposes
-    to a psum, and cotangents of values that are the same everywhere stay unsummed. Derivatives of the whole shard_map do
-    not: its own rule transposes the body as its types say.
+    In a body of the seed era's shard_map, derivatives are per device: a psum transposes to a psum, and cotangents of
+    replicated values stay unsummed. Derivatives of the whole shard_map are not: its own rule transposes the body by its types.
     """
     with CHECK_VMA.override(CHECK_VMA.get() and not LOCAL_DERIVATIVES.get()):
         return transpose_program(program, residuals, cotangents)
@@ -147,16 +146,15 @@ def apply_transpose(op: Op, cts: Sequence[Any], args: Sequence[Any], params: dic
 
 
 def accumulate(cts: dict[Var, Any], var: Var, ct: Any) -> None:
-    """Add a cotangent to what is known of its variable's."""
+    """Add a cotangent to the sum of its variable's cotangents."""
     ct = fitted(ct, var.aval)
     known = cts.get(var)
     cts[var] = ct if known is None else bind(add_p, known, ct)
 
 
 def fitted(ct: Any, aval: ShapedArray) -> Any:
-    """A cotangent of a value of this type: where it varies over mesh axes that the value does not, the value was used on all
-    of them, so it is summed; it varies where the value does; on explicit axes it lies as the value does, and where the value
-    knows of none it leaves them."""
+    """A cotangent fitted to a value of this type: summed over mesh axes over which it varies and the value does not (the value was
+    used on all of them), varying over the value's axes, and with the value's explicit layout."""
     if ct.aval.vma != aval.vma and CHECK_VMA.get():
         extra, missing = tuple(sorted(ct.aval.vma - aval.vma)), tuple(sorted(aval.vma - ct.aval.vma))
         parts = tuple(a for a in extra if a in aval.reduced)

@@ -1,4 +1,4 @@
-"""What runs now: which trace interprets the ops, and which axes have names. For libraries that guard their own state with it."""
+"""The state of tracing: the current trace and the named axes. For libraries that guard their own state with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwise.transforms.interpreters.vmap import BatchTrace
 
 
 class OpaqueTraceState:
-    """Which trace was the current one; equal to another if it is the same trace."""
+    """The trace that was current; equal to another if it is the same trace."""
 
     __slots__ = ("_trace",)
 
@@ -36,7 +36,7 @@ class TraceTag:
 
 
 def get_opaque_trace_state(convention: str | None = None) -> OpaqueTraceState:
-    """A mark of the current trace, to be compared with ``==``, the same for every `convention`."""
+    """A mark of the current trace, to be compared with ``==``; it does not depend on `convention`."""
     del convention
     return OpaqueTraceState(current_trace())
 
@@ -48,14 +48,14 @@ def find_top_trace(values: Iterable[Any] = ()) -> Trace:
 
 
 def set_current_trace(trace: Trace, check_leaks: bool = False) -> AbstractContextManager[Any]:
-    """Context in which ops go to `trace`. `check_leaks` changes nothing: leaks are looked for where the library makes traces itself."""
+    """Context in which ops go to `trace`. `check_leaks` has no effect: leaks are checked for traces that the library makes itself."""
     del check_leaks
     return tracing(trace)
 
 
 @contextmanager
 def take_current_trace() -> Generator[Trace]:
-    """Context in which ops run at once; gives the trace that was current before."""
+    """Context in which ops run eagerly; returns the trace that was current before."""
     before = current_trace()
     with eagerly():
         yield before

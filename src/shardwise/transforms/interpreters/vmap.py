@@ -2,7 +2,7 @@
 
 An op's kernel already broadcasts over leading dims (the device grid). `vmap` adds one more, so ops need no batching rule
 of their own: elementwise ops apply as they are, others run inside the op `vmapped`, whose kernel calls theirs with one
-more loop dim. Only ops with regions and collectives say themselves how they are batched (`Op.batch`).
+more loop dim. Only ops with regions and collectives have batching rules of their own (`Op.batch`).
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _kernel(env: Env, in_types: Types, out_types: Types, params: Params) -> Call
 
 
 class _Mapped:
-    """A kernel of blocks whose mapped dim is one of the value, where `mapped` says so, and else is not there."""
+    """A kernel of blocks that have the mapped dim as a dim of the value if `mapped` is true for them, and lack it otherwise."""
 
     def __init__(self, kernel: Callable[..., Any], mapped: Sequence[bool], lead: int, size: int, many: bool) -> None:
         self._kernel: Any = kernel
@@ -285,7 +285,7 @@ def _repeated(trace: BatchTrace, value: Any) -> Array:
 def _transpose(
     cts: Sequence[Any], *args: Any, op: Op, size: int, mapped: tuple[bool, ...], inner: tuple[Any, ...]
 ) -> list[Any]:
-    """The map of the op's own rule; what is not mapped gets the sum over the mapped dim."""
+    """The map of the op's own rule; an operand that is not mapped gets the sum over the mapped dim."""
     from shardwise.transforms.interpreters.linearize import apply_transpose  # start-up time
 
     trace = BatchTrace(size, None)
@@ -310,7 +310,7 @@ def _transpose(
 
 
 def _keys(eqn: Equation, uses_of: UsesOf) -> KeyUses:
-    """What the op does with the keys of each element."""
+    """The op's uses of the keys of each element."""
     size, mapped = eqn.params["size"], eqn.params["mapped"]
     rows = lambda v: Var(v.aval.update(shape=v.aval.shape[1:]))  # noqa: E731
     inputs = tuple(rows(a) if m else a for a, m in zip(eqn.inputs, mapped, strict=True))
@@ -362,7 +362,7 @@ def vmap(
     `in_axes` and `out_axes` are ints, None (not mapped) or prefix trees of them. Inside, `axis_name` may be used by
     collectives, and sharding constraints and shard_maps split the mapped dim over the mesh axes `spmd_axis_name`.
 
-    Raises ValueError where the mapped sizes differ, or nothing is mapped and `axis_size` is not given.
+    Raises ValueError if the mapped sizes differ, or if nothing is mapped and `axis_size` is not given.
     """
     if not callable(fun):
         raise TypeError(f"vmap: Expected a callable value, got {fun!r}")
@@ -418,7 +418,7 @@ def vmap(
 
 
 def _mapped(trace: BatchTrace, call: Callable[[], Any], out_axes: Any) -> Any:
-    """What a function of mapped values gives, stacked as `out_axes` says."""
+    """The results of a function of mapped values, stacked along `out_axes`."""
     env, named = AXIS_ENV.get(), MAPPED_AXES.get()
     if trace.axis_name is not None:
         env, named = (*env, (trace.axis_name, trace.size)), named | {trace.axis_name}

@@ -1,6 +1,6 @@
-"""Arguments of which only the type and perhaps the sharding are known.
+"""Abstract arguments: types, perhaps with a sharding, without values.
 
-Comes in: a call's arguments, arrays or `ShapeDtypeStruct`s. Goes out: the call taken apart, with `Abstract`s among its leaves.
+In: a call's arguments, arrays or `ShapeDtypeStruct`s. Out: a `BoundCall` with `Abstract`s among its leaves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Abstract(Array):
-    """An argument of which only the type and perhaps the sharding are known."""
+    """An argument without a value: its type, and perhaps its sharding."""
 
     __slots__ = ("_sig", "aval")
 
@@ -47,7 +47,7 @@ def abstract_leaf(x: Any) -> Any:
     if sharding is None:
         return Abstract(struct.aval, signature(struct.aval, SingleDeviceSharding(default_device()), False))
     sharding.check_compatible_aval(struct.shape)
-    sharding.shard_shape(struct.shape)  # raises where it does not divide
+    sharding.shard_shape(struct.shape)  # raises if it does not divide
     return Abstract(struct.aval, signature(struct.aval, sharding, True))
 
 
@@ -61,7 +61,7 @@ def struct_of(aval: ShapedArray, sharding: Sharding | None = None) -> ShapeDtype
 
 
 def bind_abstract(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
-    """A call's arguments taken apart, with `Abstract`s where only types are given."""
+    """The `BoundCall` of a call, with `Abstract`s where only types are given."""
     chosen = wrapped._options.args
     static = from_beginning(chosen.static_nums, len(args))
     typed = tuple(a if i in static else tree_map(abstract_leaf, a) for i, a in enumerate(args))

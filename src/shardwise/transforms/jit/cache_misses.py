@@ -1,4 +1,4 @@
-"""Why a function is traced again: what `jax_explain_cache_misses` tells of a call."""
+"""The messages of `jax_explain_cache_misses`: why a call traces its function again."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from shardwise.ir import ShapedArray
 from shardwise.transforms.tracing.arguments import argument_names
 from shardwise.transforms.tracing.bound_call import BoundCall
 
-# Where functions have been traced for the first time, to recognise one that is defined anew for each call.
+# The places of functions traced so far, to recognise one that is redefined for each call.
 _lines: dict[str, int] = {}
 
 
 def explained(fun: Callable[..., Any], call: BoundCall, key: tuple[Any, ...], seen: Iterable[tuple[Any, ...]]) -> str:
-    """The message about a call whose key is not among those seen: the kind of miss, and what differs from the closest key.
+    """The message about a call whose key is not among those seen: the kind of miss, and the differences from the closest key.
 
     Keys are (context token, structure of the arguments, static arguments, meshes, *types), as `JitWrapped._trace` makes them.
     """
@@ -78,7 +78,7 @@ def _differences(key: tuple[Any, ...], other: tuple[Any, ...], names: Sequence[s
 
 
 class _Leaf:
-    """Stands where an argument has a leaf."""
+    """The place of a leaf in an argument."""
 
 
 def _dummy(tree: Any) -> Any:

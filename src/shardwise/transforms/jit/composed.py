@@ -1,7 +1,7 @@
 """`composed`: functions made of several ops that run as one compiled program on concrete arrays.
 
-Called op by op such a function would take one dispatch per op and, between them, the time of its own checks. While a
-function around it is traced, it is traced as well, and leaves its ops in that function's program.
+Called op by op, such a function would cost one dispatch per op and the time of its own checks. While an enclosing function
+is traced, it is traced as well, and its ops become part of that function's program.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from shardwise.transforms.jit.jit import jit
 from shardwise.transforms.jit.wrapped import JitWrapped
 
 F = TypeVar("F", bound=Callable[..., Any])
-_VARIANTS = 256  # combinations of further arguments that are kept per function
+_VARIANTS = 256  # combinations of settings cached per function
 
 
 def composed(arrays: int, *, numbers: bool = False) -> Callable[[F], F]:
     """Decorate a function whose first `arrays` parameters are arrays (with `numbers`, Python's numbers, too) and whose others
     are settings.
 
-    Calls where one of them is anything but a concrete array, or where a setting does not hash, run as they are.
+    Calls with anything but concrete arrays, or with a setting that does not hash, run op by op.
     """
     kinds = {ArrayImpl, float, int} if numbers else {ArrayImpl}
 
@@ -55,7 +55,7 @@ def composed(arrays: int, *, numbers: bool = False) -> Callable[[F], F]:
 
 
 def _settings(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The settings as a key; TypeError for one that does not hash, and for numbers that are more data than settings."""
+    """The settings as a key; TypeError for one that does not hash, and for numbers that are data rather than settings."""
     if any(type(a) in (float, complex) for a in (*args, *kwargs.values())):
         raise TypeError
     return exact(args), exact_items(kwargs)

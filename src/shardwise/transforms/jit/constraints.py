@@ -1,4 +1,4 @@
-"""`with_sharding_constraint`: where a value should lie, for the automatic axes of a mesh."""
+"""`with_sharding_constraint`: the layout of a value over the automatic axes of a mesh."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def _is_leaf(x: Any) -> bool:
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """The tree `x`, each leaf laid out as `shardings` (a Sharding, a spec under a mesh, or a prefix tree) says.
+    """The tree `x`, each leaf laid out by `shardings` (a Sharding, a spec under a mesh, or a prefix tree).
 
-    Under `jit` propagation obeys it and takes it back to the operands; eagerly it is a copy laid out so. Dims marked
+    Under `jit` propagation obeys it and carries it back to the operands; eagerly the result is a copy with that layout. Dims marked
     ``P.UNCONSTRAINED`` are left to propagation. Under `jit` a dim that its axes do not divide stays whole, with a warning.
 
     Raises:
         ValueError: a leaf of `shardings` is None, or does not fit its value; eagerly also if a dim is not divisible, or if
             `x` is committed to other devices.
-        NotImplementedError: under `jit`, a sharding of the user's own whose parts form no grid.
+        NotImplementedError: under `jit`, a user-defined sharding whose parts form no grid.
     """
     leaves, tree = tree_flatten(x)
     targets = [shardings] * len(leaves) if _is_leaf(shardings) else broadcast_prefix(shardings, x, is_leaf=_is_leaf)
@@ -74,7 +74,7 @@ def _constrain(given: Any, target: Any) -> Array:
 
 
 def _at_once(x: ArrayImpl, sharding: Sharding) -> Array:
-    """Eagerly: `x` laid out so, over the devices it lies on if it was placed."""
+    """The eager form: `x` with that layout, over its own devices if it is committed."""
     check_placeable(sharding, x.aval, "with_sharding_constraint arguments")
     if x.committed and x._sig.devices != sharding.device_list:
         shape = f"{x.dtype.name}[{','.join(map(str, x.shape))}]"

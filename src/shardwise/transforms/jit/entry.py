@@ -1,4 +1,4 @@
-"""`Entry`: a compiled call for one list of leaf signatures, and which donated leaves its results can take over."""
+"""`Entry`: a compiled call for one list of leaf signatures, and the donated leaves whose buffers its results can take."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwise.transforms.tracing.bound_call import check_donation
 
 
 class Entry:
-    """A compiled call for one list of leaf signatures; `call(leaves)` runs it and gives the result tree."""
+    """A compiled call for one list of leaf signatures; `call(leaves)` runs it and returns the result tree."""
 
     __slots__ = (
         "_elsewhere",
@@ -90,7 +90,7 @@ class Entry:
 
 
 def _with_host_zeros(unflatten: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
-    """`unflatten`, after tangents of integers have become what users see: NumPy arrays of float0."""
+    """`unflatten` that first turns tangents of integers into NumPy arrays of float0, as users see them."""
     return lambda outs: unflatten([np.zeros(x.shape, float0) if x.dtype == float0 else x for x in outs])
 
 
@@ -108,8 +108,8 @@ def usable_donations(
     used: Sequence[int],
     placed_by_user: bool,
 ) -> tuple[list[tuple[int, bool]], str]:
-    """For each donated leaf whether an output takes its buffer (each output serves once), and a warning of those that nothing
-    could take.
+    """For each donated leaf whether an output takes its buffer (each output serves once), and a warning for those without a
+    taker.
 
     On several devices (`many`) a shard's bytes must fit an output's, and nobody is warned if propagation chose the outputs'
     layouts. On one device the dialect asks for the same shape and dtype, or for as many elements, of the same bytes.

@@ -1,6 +1,6 @@
-"""What a function would do, without doing it: `make_jaxpr` and `eval_shape`.
+"""Tracing without running: `make_jaxpr` and `eval_shape`.
 
-Comes in: a function, and arguments or their `ShapeDtypeStruct`s. Goes out: a `ClosedJaxpr`, which prints as JAX's does, or the tree
+In: a function, and arguments or their `ShapeDtypeStruct`s. Out: a `ClosedJaxpr`, which prints as JAX's does, or the tree
 of the results' types.
 """
 
@@ -32,7 +32,7 @@ def make_jaxpr(
     return_shape: bool = False,
     abstracted_axes: Any = ABSENT,
 ) -> Callable[..., Any]:
-    """A function that takes `fun`'s arguments and gives the program that they make `fun` into.
+    """A function of `fun`'s arguments that returns the program traced for them.
 
     `axis_env` lists (name, size) of mesh axes that collectives in `fun` may use. With `return_shape` the result is a
     pair: the program, and the tree of the results' ShapeDtypeStructs. Nothing is computed, and arguments may be
@@ -79,7 +79,7 @@ def make_jaxpr(
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The tree of ShapeDtypeStructs that `fun(*args, **kwargs)` would give, without computing it.
+    """The tree of ShapeDtypeStructs of the results of `fun(*args, **kwargs)`, without computing them.
 
     Arguments may be arrays, ShapeDtypeStructs, or anything with a shape and a dtype; so may results.
     """

@@ -52,7 +52,7 @@ def _jit_effects(params: Any) -> bool:
 
 
 def _shown(eqn: Equation, shown: dict[str, Any]) -> dict[str, Any]:
-    """Only params that say something."""
+    """Only params that differ from their defaults."""
     plain = lambda v: v is False or (isinstance(v, tuple) and all(x is None or x is False for x in v))  # noqa: E731
     return {k: v for k, v in shown.items() if not plain(v)}
 

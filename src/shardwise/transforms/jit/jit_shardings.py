@@ -48,7 +48,7 @@ def is_spec_leaf(x: Any) -> bool:
 
 
 def check_leaves(tree: Any, option: str) -> None:
-    """Raise TypeError for a leaf that says nothing about sharding; ValueError for dims left open (seed: in bare specs only)."""
+    """Raise TypeError for a leaf that is no sharding; ValueError for unconstrained dims (seed: in bare specs only)."""
     for leaf in tree_leaves(tree, is_leaf=is_spec_leaf):
         if not is_spec_leaf(leaf):
             raise TypeError(
@@ -78,7 +78,7 @@ def check_leaves(tree: Any, option: str) -> None:
 
 
 def check_nameable(sharding: Any, option: str) -> None:
-    """Raise ValueError for what results of pmap have: other programs take these as data."""
+    """Raise ValueError for the shardings of pmap's results, which other programs take as data only."""
     if isinstance(sharding, PmapSharding):
         raise ValueError(
             f"One of {option} leaf specifications got sharding {sharding} which is not allowed. Name the same split with "
@@ -87,7 +87,7 @@ def check_nameable(sharding: Any, option: str) -> None:
 
 
 def resolve_leaf(leaf: Any, option: str, api: str) -> Sharding | None:
-    """What a leaf means at this call: a Sharding, or None for unspecified."""
+    """A leaf resolved for this call: a Sharding, or None for unspecified."""
     if isinstance(leaf, Unspecified):
         return None
     if isinstance(leaf, Sharding):
@@ -140,7 +140,7 @@ def _check_args_prefix(tree: Any, args: Any) -> None:
 def placed_signature(sig: Signature, sharding: Sharding | None, name: str, api: str) -> Signature:
     """The signature under which an argument enters, given its in_sharding.
 
-    Raises ValueError where a committed argument is laid out otherwise; results of pmap go anywhere.
+    Raises ValueError for a committed argument with another layout; results of pmap may be moved.
     """
     if sharding is None or sharding is sig.sharding:
         return sig
@@ -172,7 +172,7 @@ def moved(x: ArrayImpl, sig: Signature) -> ArrayImpl:
 
 
 def _joined(x: ArrayImpl, sig: Signature) -> ArrayImpl:
-    """A value of this process as part of an array over several: only where all have the same, whole value."""
+    """A value of this process as part of an array over several, all of which must have the same whole value."""
     if not sig.sharding.is_fully_replicated:
         raise ValueError(
             f"Passing non-trivial shardings for numpy inputs is not allowed: {sig.aval.str_short()} lies on this process alone, but "
@@ -187,7 +187,7 @@ def _joined(x: ArrayImpl, sig: Signature) -> ArrayImpl:
 
 
 def check_outputs(types: Sequence[ShapedArray], shardings: Sequence[Sharding | None], names: Sequence[str]) -> None:
-    """Raise ValueError if an output cannot have the sharding asked for."""
+    """Raise ValueError if an output cannot have the requested sharding."""
     for aval, sharding, name in zip(types, shardings, names, strict=True):
         if sharding is not None:
             check_fits(sharding, aval, "pjit outputs", name)

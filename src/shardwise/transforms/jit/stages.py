@@ -1,6 +1,6 @@
-"""Ahead of time: trace, lower and compile as separate steps, each with something to look at.
+"""Ahead of time: trace, lower and compile as separate steps, each with an object to inspect.
 
-Comes in: a jitted function, and arguments or their `ShapeDtypeStruct`s. Goes out: `Traced` (a program), `Lowered` (the
+In: a jitted function, and arguments or their `ShapeDtypeStruct`s. Out: `Traced` (a program), `Lowered` (the
 program with layouts), `Compiled` (a callable for that one signature, with its shardings, costs and per-device program).
 """
 
@@ -54,7 +54,7 @@ def _leaf_signature(x: Any) -> Signature:
 
 @dataclass(frozen=True)
 class OutInfo:
-    """What a leaf of the results is in JAX 0.5.3: shape, dtype, and the sharding if the call or the type says it."""
+    """A leaf of the results in JAX 0.5.3: shape, dtype, and the sharding if the call or the type gives one."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -62,14 +62,14 @@ class OutInfo:
 
     @classmethod
     def of(cls, aval: ShapedArray, sharding: Sharding | None = None) -> OutInfo:
-        """That of a result of type `aval`."""
+        """The OutInfo of a result of type `aval`."""
         struct = struct_of(aval, sharding)
         return cls(struct.shape, struct.dtype, struct.sharding)
 
 
 @dataclass(frozen=True)
 class ArgInfo:
-    """What a leaf of the arguments is."""
+    """A leaf of the arguments: its type, and whether it is donated."""
 
     _aval: ShapedArray
     donated: bool
@@ -94,7 +94,7 @@ def trace_call(wrapped: JitWrapped, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 class Stage:
-    """What the three stages have in common: the signature of the call."""
+    """The base of the three stages: the signature of the call."""
 
     def __init__(
         self,
@@ -126,12 +126,12 @@ class Stage:
         return tree_unflatten(self.out_tree, self._out_avals)
 
     def _results(self, info: Callable[[ShapedArray, Sharding | None], Any]) -> Any:
-        """What `info` tells of each result's type and the sharding that out_shardings names, as a tree."""
+        """The tree of `info(type, sharding)` over the results; the sharding is that of out_shardings or None."""
         return tree_unflatten(self.out_tree, map(info, self._out_avals, self._chosen))
 
     @property
     def out_info(self) -> Any:
-        """What the results are, as a tree: ShapeDtypeStructs or OutInfos, as the dialect says; with out_shardings."""
+        """The results' types and out_shardings, as a tree of ShapeDtypeStructs or, by dialect, OutInfos."""
         return self._results(struct_of if config.dialect.jit.out_info_is_struct else OutInfo.of)
 
     @property
@@ -173,16 +173,16 @@ class Traced(Stage):
 
     @property
     def out_info(self) -> Any:
-        """What the results are, as a tree; of OutInfos only types speak of shardings here."""
+        """The results' types, as a tree; OutInfos have only the shardings of explicit types here."""
         structs = config.dialect.jit.out_info_is_struct
         return super().out_info if structs else self._results(lambda t, _: OutInfo.of(t))
 
     def eval_shape(self) -> Any:
-        """What the function's own `eval_shape` gives: ShapeDtypeStructs with the shardings that out_shardings names."""
+        """The same tree as the function's own `eval_shape`: ShapeDtypeStructs with the shardings of out_shardings."""
         return self._results(struct_of)
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
-        """Lay the program out over the devices of its arguments; raises where they disagree."""
+        """Lay the program out over the devices of its arguments; raises if they disagree."""
         if lowering_platforms is not None and tuple(lowering_platforms) != ("cpu",):
             raise NotImplementedError(
                 f"lowering_platforms={lowering_platforms!r}: programs run on 'cpu' only. Leave it out."
@@ -253,8 +253,8 @@ class Lowered(Stage):
 class Compiled(Stage):
     """A function compiled for one signature. Call it without the static arguments.
 
-    Raises on call: TypeError for another tree of arguments or other types, ValueError for a committed argument that lies
-    otherwise than compiled for; each lists every mismatch. Uncommitted arguments are moved.
+    Raises on call: TypeError for another tree of arguments or other types, ValueError for a committed argument with
+    another layout than compiled for; each lists every mismatch. Uncommitted arguments are moved.
     """
 
     def __init__(self, lowered: Lowered) -> None:
@@ -281,7 +281,7 @@ class Compiled(Stage):
 
     @property
     def input_shardings(self) -> ArgsKwargs:
-        """(args, kwargs) with a sharding for each argument, None where the program does not use it."""
+        """(args, kwargs) with a sharding for each argument, None for unused ones."""
         return tree_unflatten(self.in_tree, self._in_shardings)
 
     @property
@@ -430,7 +430,7 @@ def _plain(aval: ShapedArray) -> str:
 
 
 def input_sharding(executable: Executable, sig: Signature) -> Sharding:
-    """Where an argument of this signature goes: as committed, else whole on every device of the computation."""
+    """The sharding of an argument of this signature: its own if committed, else replicated over the computation's devices."""
     grid = executable.grid
     if sig.devices == grid.devices and (sig.committed or len(grid.devices) == 1):
         return sig.sharding

@@ -1,7 +1,7 @@
-"""`JitWrapped`, what `jit` makes of a function: trace once per signature, compile once per placement, then run.
+"""`JitWrapped`, the callable that `jit` returns: trace once per signature, compile once per placement, then run.
 
-Comes in: a function, and arguments as trees of arrays. Goes out: trees of Arrays. A repeated call with arrays finds its
-compiled entry by the identity of the arguments' signatures and does nothing else in Python but run the plan.
+In: a function, and arguments as trees of arrays. Out: trees of Arrays. A repeated call with arrays finds its
+compiled entry by the identity of the arguments' signatures and then only runs the plan.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ Value = ArrayImpl | Literal | Tracer
 
 @dataclass(frozen=True, slots=True)
 class JitOptions:
-    """Everything but the function."""
+    """The options of one `jit`."""
 
     api: str = "jit"
     in_shardings: Any = UNSPECIFIED
@@ -86,7 +86,7 @@ class JitOptions:
 
 @dataclass(frozen=True, slots=True)
 class TracedCall:
-    """One trace of a function: its program, what it captured, and the trees around it."""
+    """One trace of a function: its program, captured values, and the trees of arguments and results."""
 
     program: Program
     consts: tuple[Any, ...]
@@ -97,7 +97,7 @@ class TracedCall:
 
 
 def signature_of(fun: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a wrapped function; AttributeError, which `inspect` expects there, where it has none."""
+    """The signature of a wrapped function; AttributeError, as `inspect` expects, if it has none."""
     try:
         return inspect.signature(fun)
     except (TypeError, ValueError) as error:
@@ -121,7 +121,7 @@ class JitWrapped:
     def __repr__(self) -> str:
         try:
             return f"<PjitFunction of {vars(self)['__wrapped__']!r}>"
-        except Exception:  # the function's own repr fails, or it was taken away
+        except Exception:  # the function's own repr fails, or was removed
             return "<PjitFunction>"
 
     @property
@@ -151,7 +151,7 @@ class JitWrapped:
             key, leaves = self._key(args, kwargs)
             try:
                 entry = self._fast.get(key)
-            except Exception:  # a static argument that does not hash or compare: binding the arguments says so
+            except Exception:  # a static argument that does not hash or compare: binding the arguments raises the error
                 key = entry = None
             if entry is not None:
                 return entry.call(leaves)
@@ -172,7 +172,7 @@ class JitWrapped:
         return entry.call(call.leaves)
 
     def _split(self, count: int) -> tuple[list[int], list[int]]:
-        """The static and the dynamic ones of so many positional arguments."""
+        """The static and the dynamic positions among so many positional arguments."""
         found = self._splits.get(count)
         if found is None:
             nums = {n % count if -count <= n < 0 else n for n in self._options.args.static_nums}
@@ -181,7 +181,7 @@ class JitWrapped:
         return found
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
-        """What the compiled entry of a call depends on, and the leaves of the call; (None, []) where something is amiss."""
+        """The key of a call's compiled entry, and the call's leaves; (None, []) if an argument is invalid."""
         statics: tuple[Any, ...] = ()
         if not self._plain:
             static, dynamic = self._split(len(args))
@@ -202,7 +202,7 @@ class JitWrapped:
             if found is None:
                 found = leaves, sigs = [], []
                 form = form, *[keyed_tree(x, leaves, sigs) for x in flat]
-        except (TypeError, OverflowError):  # told with the argument's path where arguments are bound
+        except (TypeError, OverflowError):  # binding the arguments raises the error, with the argument's path
             return None, []
         leaves, sigs = found
         return (context_token(), form, statics, *sigs), leaves
@@ -385,7 +385,7 @@ class JitWrapped:
         self._traces.clear()
 
     def _cache_size(self) -> int:
-        """How many calls are compiled, as tests of programs written for JAX ask it."""
+        """The number of compiled calls, for tests of programs written for JAX."""
         return len(set(map(id, self._fast.values())))
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
@@ -403,7 +403,7 @@ class JitWrapped:
         return self.trace(*args, **kwargs).eval_shape()
 
 
-PjitFunction = JitWrapped  # its name to the outside: libraries tell jitted functions by it
+PjitFunction = JitWrapped  # its public name, by which libraries recognise jitted functions
 JitWrapped.__name__ = JitWrapped.__qualname__ = "PjitFunction"
 
 

@@ -1,7 +1,7 @@
-"""`custom_partitioning`: a function that says itself how it runs on the parts of its arguments.
+"""`custom_partitioning`: a function with its own rule for running on the parts of its arguments.
 
-Comes in: the function, and callbacks that are asked, when a program is partitioned, where its results lie and what each
-device runs. Goes out: one op in the program; partitioning puts in its place what the callback `partition` gives.
+In: the function, and callbacks that decide, when a program is partitioned, the layout of its results and the function
+that each device runs. Out: one op in the program; partitioning replaces it by the result of the callback `partition`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class custom_partitioning:
     ... def f(x): ...
     >>> f.def_partition(partition, infer_sharding_from_operands, sharding_rule="i j -> i j")
 
-    Called eagerly, on one device or inside of a shard_map it is `fun`. It has no derivative and no batching rule: wrap it
+    Called eagerly, on one device or inside of a shard_map, it calls `fun`. It has no derivative and no batching rule: wrap it
     in `custom_vjp` or `custom_vmap` for those.
     """
 
@@ -63,22 +63,22 @@ class custom_partitioning:
         permutation_factors: Sequence[str] | None = None,
         **factor_sizes: int,
     ) -> Callable[..., Any]:
-        """Define where results lie and what devices run.
+        """Define the layout of results and the function that devices run.
 
         Args:
             partition: ``(*static, mesh, arg_shapes, result_shape) -> (mesh, lower_fn, result_shardings, arg_shardings)``. The
                 shapes are trees of ShapeDtypeStructs with shardings; `lower_fn` runs on the parts, where collectives may name
                 the mesh's axes.
-            infer_sharding_from_operands: ``(*static, mesh, arg_shapes, result_shape) -> result shardings``, for what has no
+            infer_sharding_from_operands: ``(*static, mesh, arg_shapes, result_shape) -> result shardings``, used without a
                 `sharding_rule`.
             propagate_user_sharding: ``(*static, mesh, user_shape) -> sharding`` of a result that was asked to lie as
                 `user_shape` does; for what has no `sharding_rule`.
-            decode_shardings: whether the callbacks get NamedShardings, or GSPMDShardings.
+            decode_shardings: True: the callbacks get NamedShardings; False: GSPMDShardings.
             sharding_rule: a text such as ``"i j, j k -> i k"``, an `SdyShardingRule`, or
                 ``(*static, mesh, arg_shapes, result_shape)`` giving one (or a text and a dict of options).
-            reduction_factors: with the next two and `factor_sizes`, what a rule that is a text leaves open.
+            reduction_factors: with the next two and `factor_sizes`, the options of a rule given as text.
             need_replication_factors: factors that must not be split.
-            permutation_factors: factors along which parts of devices meet.
+            permutation_factors: factors along which neighbouring parts are exchanged.
             **factor_sizes: sizes of factors in compound dims.
 
         Returns `partition`, so that this may be used as a decorator.
@@ -159,7 +159,7 @@ class _Call:
         return rule.rule_for([t.shape for t in ins], [t.shape for t in outs])
 
     def structs(self, tree: PyTreeDef, types: Sequence[ShapedArray], shardings: Sequence[Any]) -> Any:
-        """What the callbacks see of arguments or results."""
+        """The ShapeDtypeStructs of arguments or results for the callbacks."""
         return tree_unflatten(
             tree, [ShapeDtypeStruct(t.shape, t.dtype, sharding=s) for t, s in zip(types, shardings, strict=True)]
         )
@@ -173,7 +173,7 @@ def _type(*types: ShapedArray, program: Program, call: _Call, **on_grid: Any) ->
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """The user's; without one results lie as the callback says that infers it."""
+    """The user's rule; without one a rule from the results' inferred layouts."""
     return params["call"].rule_for(params.get("mesh"), in_types, out_types) or no_rule(in_types, out_types, params)
 
 
@@ -235,7 +235,7 @@ def _told(mesh: Mesh, decode: bool, dims: DimAxes) -> NamedSharding | GSPMDShard
 def _inferred(
     call: _Call, mesh: Mesh, args: Any, types: Sequence[ShapedArray], asked: Sequence[DimAxes], grid: Any
 ) -> list[DimAxes]:
-    """Where results lie that have no rule: as a user of them wishes, or as follows from the operands."""
+    """The layouts of results without a rule: from a user of them, or from the operands."""
     owner = call.owner
     if len(types) == 1 and any(asked[0]) and owner.follow is not None:
         wish = ShapeDtypeStruct(types[0].shape, types[0].dtype, sharding=_told(mesh, owner.decode, asked[0]))

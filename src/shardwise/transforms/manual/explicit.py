@@ -72,7 +72,7 @@ def _reshard_leaf(x: Any, target: Any) -> Array:
             concrete = NamedSharding(value.sharding.mesh, given)
         _check_devices(value, concrete, named, sharding)
         unreduced = getattr(given, "unreduced", None) or value.aval.unreduced
-        if concrete is not None and not unreduced and not sharding.mesh.auto_axes:  # those are left as they are
+        if concrete is not None and not unreduced and not sharding.mesh.auto_axes:  # those stay unchanged
             value._check_alive()
             return value if value.sharding == concrete else place(value, concrete)
         return jit(lambda v: bind(reshard_op, v, sharding=sharding, concrete=concrete))(value)
@@ -82,7 +82,7 @@ def _reshard_leaf(x: Any, target: Any) -> Array:
 def _check_devices(value: ArrayImpl, target: NamedSharding | None, named: bool, typed: NamedSharding) -> None:
     """Raise ValueError for a committed value on other devices: reshard moves data among those it lies on.
 
-    A concrete sharding may name others where the dialect allows it, over a mesh of the same axes.
+    A concrete sharding may name others if the dialect allows it, over a mesh of the same axes.
     """
     if target is None or not value.committed or value._sig.devices == target.device_list:
         return
@@ -125,7 +125,7 @@ def _mesh_of(values: list[Array], out_sharding: Any) -> AbstractMesh:
 
 
 def _keyword(old: dict[str, Any], spellings: tuple[str, ...], given: Any, api: str) -> Any:
-    """What was given, by any of the keyword's spellings; TypeError for another keyword."""
+    """The value given by any of the keyword's spellings; TypeError for another keyword."""
     for name in spellings:
         given = old.pop(name, given)
     if old:

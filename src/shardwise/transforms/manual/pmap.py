@@ -1,7 +1,7 @@
-"""`pmap`: one call per device on a slice of its arguments, as `shard_map` over a mesh of one axis that nobody sees.
+"""`pmap`: one call per device on a slice of its arguments, as `shard_map` over a hidden mesh of one axis.
 
-Comes in: a function and the dims of its arguments to take apart. Goes out: results with a new dim over the devices.
-Programs written today should say `shard_map`; `pmap` is here for those that exist.
+In: a function and the mapped dims of its arguments. Out: results with a new dim over the devices.
+New programs should use `shard_map`; `pmap` serves existing ones.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class MappedBody(ShardMap):
 
 @dataclass(frozen=True)
 class PmapOptions:
-    """Everything but the function."""
+    """The options of one `pmap`."""
 
     axis_name: Any
     in_axes: Any
@@ -91,7 +91,7 @@ class PmapOptions:
 
 @dataclass(frozen=True)
 class PmapCall:
-    """One call's arguments taken apart: what the compiled function depends on, and the values."""
+    """One call's arguments: the key of the compiled function, and the values."""
 
     args: tuple[Any, ...]  # without the static ones
     kwargs: dict[str, Any]
@@ -263,7 +263,7 @@ class PmapWrapped:
     # -- the mapped function ---------------------------------------------------------------------------------------------------
 
     def _nested(self, around: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Inside another pmap: what a device each would give, found on the devices of the outer axis."""
+        """Inside another pmap: the results of all devices, computed on the devices of the outer axis."""
         if not config.dialect.shard_map.pmap_nests:
             raise ValueError(
                 f"pmap of {self._fun!r} is called inside another pmap or shard_map, over {', '.join(map(str, around))}: pmaps do not "
@@ -334,7 +334,7 @@ class PmapWrapped:
         return whole
 
     def _stacked(self, result: Any, outs: Sequence[Any]) -> tuple[list[Array], list[PartitionSpec]]:
-        """The results with a dim of size 1 where the mapped axis goes, and the specs that join them there."""
+        """The results with a dim of size 1 at the place of the mapped axis, and the specs that join them there."""
         blocks, specs = [], []
         for x, axis in zip(outs, self._flat_out_axes(result), strict=True):
             value = as_array(x)
@@ -373,7 +373,7 @@ class PmapWrapped:
         return Ready(entry, sigs, outs)
 
     def _placed(self, call: PmapCall) -> Any:
-        """(args, kwargs) laid out over the devices, wherever they were."""
+        """(args, kwargs) laid out over the devices."""
         leaves, tree = tree_flatten((call.args, call.kwargs))
         return tree_unflatten(tree, [self._place(x, a, call.mesh) for x, a in zip(leaves, call.axes, strict=True)])
 
@@ -382,7 +382,7 @@ class PmapWrapped:
         x = _shaped(x)
         shape = list(x.shape)
         if axis is not None:
-            shape[axis] = mesh.size  # of several processes each has some rows
+            shape[axis] = mesh.size  # each of several processes has some rows
         if isinstance(x, ShapeDtypeStruct):
             return struct_of(ShapedArray(shape, x.dtype, x.weak_type), sharding)
         assert isinstance(x, ArrayImpl)

@@ -1,4 +1,4 @@
-"""How the arguments and results of a pmap lie on its devices."""
+"""The layouts of a pmap's arguments and results on its devices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def entered(x: ArrayImpl, sig: Signature) -> ArrayImpl:
 
 
 def resigned(x: ArrayImpl, sig: Signature) -> ArrayImpl:
-    """A result as the caller sees it."""
+    """A result in the caller's form."""
     if x._sig.spans:
         return ArrayImpl(sig, dense=x.dense, origin=x._known_origin)
     return ArrayImpl(sig, block=x.block) if sig.form is x._sig.form else moved(x, sig)

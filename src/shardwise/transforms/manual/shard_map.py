@@ -1,6 +1,6 @@
 """`shard_map`: run a function once per device on its own block, with collectives written by hand.
 
-Comes in: a function of blocks, a mesh, specs. The body is traced to a per-device Program; the equation that holds it is
+In: a function of blocks, a mesh, specs. The body is traced to a per-device Program; the equation that holds it is
 partitioned by resharding its operands to `in_specs` and splicing the body in.
 """
 
@@ -70,7 +70,7 @@ def typed_spec(aval: ShapedArray, manual: frozenset[str]) -> PartitionSpec:
 
 
 def moved_to(x: Array, dims: DimAxes, manual: frozenset[str]) -> Array:
-    """`x` with the manual axes where `dims` says, if its type has them elsewhere; other axes stay."""
+    """`x` with its manual axes on the dims given by `dims`, if its type has them elsewhere; other axes stay."""
     if x.aval.mesh is None:
         return x
     typed = x.aval.mesh.explicit_axes
@@ -84,8 +84,8 @@ def moved_to(x: Array, dims: DimAxes, manual: frozenset[str]) -> Array:
     return reshard(x, PartitionSpec(*[None if not a else a[0] if len(a) == 1 else a for a in wanted]))
 
 
-def wearing(x: Array, mesh: Any, spec: PartitionSpec) -> Array:
-    """`x`, a result outside of jit, under the spec as it was written in out_specs if that means the same layout."""
+def with_written_spec(x: Array, mesh: Any, spec: PartitionSpec) -> Array:
+    """`x`, a result outside of jit, with the spec as written in out_specs if that is the same layout."""
     if not isinstance(x, ArrayImpl) or not isinstance(mesh, Mesh):
         return x
     own, written = x.sharding, NamedSharding(mesh, spec)
@@ -115,7 +115,7 @@ class ShardMap:
     out_specs: Any
     manual: frozenset[str] | None  # None: all axes of the mesh that are not manual already
     check: bool
-    own_derivatives: bool = field(default=False, kw_only=True)  # those that the body takes are of each device by itself
+    own_derivatives: bool = field(default=False, kw_only=True)  # derivatives in the body are per device
     moves: bool = field(
         default=False, kw_only=True
     )  # arguments split otherwise over Explicit axes are resharded, as smap does
@@ -211,11 +211,11 @@ class ShardMap:
             check=self.check,
         )
         if eager:
-            outs = [wearing(x, mesh, spec) for x, spec in zip(outs, out_specs, strict=True)]
+            outs = [with_written_spec(x, mesh, spec) for x, spec in zip(outs, out_specs, strict=True)]
         return tree_unflatten(out_tree, outs)
 
     def resolve_mesh(self) -> Mesh | AbstractMesh:
-        """The mesh given, or the one in context; ValueError where both exist and differ, or neither does."""
+        """The mesh given, or the one in context; ValueError if both exist and differ, or neither does."""
         context = get_abstract_mesh()
         mesh = self.mesh
         if mesh is None:
@@ -417,7 +417,7 @@ def experimental_shard_map(
     auto: frozenset[str] = frozenset(),
     **new: Any,
 ) -> Any:
-    """`shard_map` as the seed era spells it: `check_rep`, and `auto` for the axes that stay automatic.
+    """`shard_map` with the seed era's arguments: `check_rep`, and `auto` for the axes that stay automatic.
 
     In the seed dialect derivatives that `f` itself takes are those of each device: the gradient of a loss at parameters that
     all devices share is the device's own part of it, for `f` to sum.
@@ -446,7 +446,7 @@ def experimental_shard_map(
 def smap(f: Any = None, /, *, in_axes: Any = INFER, out_axes: Any, axis_name: Any) -> Any:
     """`shard_map` over one mesh axis of the context mesh, with dims instead of specs: `in_axes=0` splits dim 0, None none.
 
-    Without `in_axes` the types of the arguments say how they are split, for which the axis has to be Explicit.
+    Without `in_axes` the types of the arguments determine the split; the axis must be Explicit.
     """
     if f is None:
         return lambda g: smap(g, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)

@@ -1,7 +1,7 @@
-"""Blocks with values: in a shard_map called outside of jit, the body can print blocks and branch on what all devices agree on.
+"""Blocks with values: in a shard_map called outside of jit, the body can print blocks and branch on values that all devices share.
 
-The body is traced as ever. Only when a traced block is printed, or asked for its truth or its number, does what led to it run,
-once for all devices.
+The body is traced as usual. Only when a traced block is printed, or converted to a bool or number, are the equations that
+compute it run, once for all devices.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class BlockTracer(ProgramTracer):
         return super().__index__() if value is None else value.__index__()
 
     def item(self, *args: Any) -> Any:
-        """The Python number of a block that all devices agree on."""
+        """The Python number of a block that is the same on all devices."""
         value = self._agreed()
         return super().item(*args) if value is None else value.item(*args)
 
@@ -92,7 +92,7 @@ class BlockTrace(ProgramTrace):
         return outs if op.multiple_results else outs[0]
 
     def agreed(self, x: ProgramTracer) -> np.ndarray[Any, Any] | None:
-        """The value that all devices have, or None where they may differ or the body has been left."""
+        """The value that all devices share; None if they may differ or the body has ended."""
         if x.aval.vma or not self.check or self.closed:
             return None
         return next(block for _, block in self._blocks(x))
@@ -149,7 +149,7 @@ def block_trace(
     call: Any,
     check: bool,
 ) -> ProgramTrace:
-    """The trace of a body: one whose blocks have values if the arguments are at hand and every axis is manual."""
+    """The trace of a body: its blocks have values if the arguments are concrete and every axis is manual."""
     shows = (
         isinstance(mesh, Mesh) and manual == frozenset(mesh.axis_names) and all(type(v) is ArrayImpl for v in values)
     )

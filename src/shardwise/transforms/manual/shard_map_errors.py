@@ -1,4 +1,4 @@
-"""The checks of shard_map, each with a message that names the function, the spec, the value and the way out."""
+"""The checks of shard_map, each with a message that names the function, the spec, the value and a remedy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_leaves(call: Any, specs: Any, option: str) -> None:
 
 
 def check_devices(mesh: Any, values: Sequence[Array]) -> None:
-    """Outside of traces a mesh without devices needs an argument that says which."""
+    """Outside of traces an abstract mesh needs an argument that has devices."""
     if isinstance(mesh, Mesh) or not get_concrete_mesh().empty:
         return
     for v in values:

@@ -63,7 +63,7 @@ def check_marks(mesh: Any, manual: frozenset[str], side: str, specs: Sequence[Pa
 
 
 def check_results(name: str, specs: Sequence[PartitionSpec], values: Sequence[Array]) -> None:
-    """ValueError where a checked result is a partial sum and its out_spec does not say so, or the other way round."""
+    """ValueError if a checked result is a partial sum and its out_spec does not mark it, or the other way round."""
     for spec, value in zip(specs, values, strict=True):
         if value.aval.unreduced != marks_of(spec).unreduced:
             raise ValueError(
@@ -73,7 +73,7 @@ def check_results(name: str, specs: Sequence[PartitionSpec], values: Sequence[Ar
 
 
 def entered(x: Array, spec: PartitionSpec, check: bool) -> Array:
-    """A block as the body gets it."""
+    """A block as it enters the body."""
     marks = marks_of(spec)
     if marks.unreduced:
         axes = tuple(sorted(marks.unreduced))
@@ -85,7 +85,7 @@ def entered(x: Array, spec: PartitionSpec, check: bool) -> Array:
 
 
 def left(x: Array, spec: PartitionSpec) -> Array:
-    """What a result of the body is outside."""
+    """A result of the body outside of it."""
     marks = marks_of(spec)
     if marks.unreduced:
         x = bind(all_reduce, x, axes=tuple(sorted(marks.unreduced)), kind="sum", groups=None)

@@ -1,7 +1,7 @@
 """Derivatives and batching of `shard_map`: its body is transformed, and the results are shard_maps again.
 
 Reverse mode makes two: the forward body, whose residuals leave it stacked along a new leading dim over the axes on which
-they vary, and a body that is linear in the tangents, which is transposed when its turn comes.
+they vary, and a body that is linear in the tangents, which the backward pass transposes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _bind(
     out_dims: Sequence[DimAxes],
     out_marks: Sequence[Marks],
 ) -> list[Any]:
-    """A shard_map of another body, which may have captured values from around it."""
+    """A shard_map of another body, which may have captured values of the surrounding trace."""
     captured = tuple(_whole(c.aval.ndim) for c in consts)
     return bind(
         find_op("shard_map"),
@@ -113,7 +113,7 @@ def shard_map_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any
 
 
 def stacking(aval: ShapedArray, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> DimAxes:
-    """How a residual leaves: its blocks along a new dim, in front, split over the axes on which it varies."""
+    """The out_spec of a residual: its blocks along a new first dim, split over the axes on which it varies."""
     axes = tuple(a for a in mesh.axis_names if a in aval.vma and a in manual)
     return (axes, *_whole(aval.ndim))
 
@@ -143,7 +143,7 @@ def shard_map_linearize(
     outs = _bind(params, body, consts, primals, in_dims, [*out_dims, *inner_dims], [*marks, *[Marks()] * len(inner)])
     results, saved = outs[: len(out_dims)], outs[len(out_dims) :]
 
-    # Residuals that are arguments of the body, or come from around it, enter the linear one again as they are.
+    # Residuals that are arguments or captured values of the body enter the linear one unchanged.
     values, dims, types, squeezed = [], [], [], []
     made = {id(r): (v, d, s.aval) for r, v, d, s in zip(inner, saved, inner_dims, stacked, strict=True)}
     for r in lin.residuals:
@@ -217,7 +217,7 @@ def shard_map_transpose(cts: Sequence[Any], *args: Any, **params: Any) -> list[A
 
 
 def _unmentioned(dims: DimAxes, mesh: Mesh | AbstractMesh, manual: frozenset[str]) -> tuple[str, ...]:
-    """The manual axes over which a value is said to be whole; those that split a vmap's dim are none of its business."""
+    """The manual axes over which a value is whole by its spec, without those that split a vmap's dim."""
     named = {a for axes in dims for a in axes} | _split_by_vmaps()
     return tuple(a for a in mesh.axis_names if a in manual and a not in named)
 

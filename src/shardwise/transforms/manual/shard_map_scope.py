@@ -1,4 +1,4 @@
-"""What the body of a shard_map sees: its mesh, its axis names, and the types of blocks."""
+"""The scope of a shard_map's body: its mesh, its axis names, and the types of blocks."""
 
 from __future__ import annotations
 

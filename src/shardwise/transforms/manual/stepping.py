@@ -4,7 +4,7 @@ Under `disable_jit` each device gets a thread, named after it, and exactly one o
 it calls a collective; there it waits, the next one runs, and when the last of a group arrives the values are exchanged.
 So `if`, `print`, `float()`, NumPy and `breakpoint()` work inside, in an order that is always the same.
 
-Comes in: a `ShardMap` and its arguments. Goes out: the joined results, or the first exception that a device raised. All
+In: a `ShardMap` and its arguments. Out: the joined results, or the first exception that a device raised. All
 threads end before the call does. Devices that call different collectives get an error that names two of them.
 """
 
@@ -73,7 +73,7 @@ with eagerly() as EAGER:
 
 
 def wanted() -> bool:
-    """Whether a shard_map that is called now runs its body device by device."""
+    """Whether a shard_map called now runs its body device by device."""
     return config.jax_disable_jit and (is_eager() or isinstance(current_trace(), SteppedTrace))
 
 
@@ -110,7 +110,7 @@ class Worker(Runner):
         crew.meeting.ended.discard(place)
 
     def resume(self) -> None:
-        """Let the device's thread go on, or begin."""
+        """Start or resume the device's thread."""
         if self._started:
             super().resume()
         else:
@@ -149,7 +149,7 @@ class Worker(Runner):
     # -- meeting others --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Unwind if another device has failed."""
+        """Raise, to unwind the thread, if another device has failed."""
         if self.crew.error is not None:
             raise Stopped
 
@@ -160,7 +160,7 @@ class Worker(Runner):
         self.check()
 
     def meet(self, call: Call) -> Ndarray:
-        """Wait in a collective; gives this device's result."""
+        """Wait in a collective; returns this device's result."""
         crew = self.crew
         for place, result in crew.meeting.arrive(self.place, call):
             other = crew.workers[place]
@@ -198,7 +198,7 @@ class Worker(Runner):
         return x
 
     def sharding_here(self, sharding: Any) -> NamedSharding | None:
-        """A sharding that names axes of the whole mesh, over this device's part of it; None if nothing is left of it."""
+        """A sharding over axes of the whole mesh, restricted to this device's part of it; None if no axes remain."""
         if not self.mesh.axis_names:
             return None
         kept = [
@@ -267,7 +267,7 @@ class SteppedTrace(Trace):
 
 
 def _anywhere(x: Any) -> Any:
-    """A device's value as an uncommitted one, so that all devices share the compiled ops."""
+    """A device's value, uncommitted, so that all devices share the compiled ops."""
     if not isinstance(x, ArrayImpl):
         return x
     sig = x._sig

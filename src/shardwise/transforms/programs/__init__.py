@@ -1,1 +1,1 @@
-"""Programs as users see them: JAX's text, views and primitives."""
+"""Programs in JAX's form: text, views and primitives."""

@@ -1,6 +1,6 @@
-"""Text that breaks its lines where it must: documents of pieces and groups, laid out to a width.
+"""Line breaking: documents of pieces and groups, laid out to a width.
 
-A group is written on one line if it fits in what is left of the line, otherwise each of its own breaks starts a new line.
+A group is written on one line if it fits in the rest of the line; otherwise each of its own breaks starts a new line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Nest:
-    """Lines within start `by` columns further right."""
+    """Its lines are indented by `by` more columns."""
 
     by: int
     body: tuple[Doc, ...]

@@ -1,4 +1,4 @@
-"""The params of a shard_map as JAX shows them."""
+"""The params of a shard_map in JAX's form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs as JAX prints its own: names in order of appearance, params by name, lines broken at 80 columns."""
+"""Programs printed in JAX's form: names in order of appearance, params by name, lines broken at 80 columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwise.transforms.programs.primitives import jax_name
 
 
 def primitive_name(eqn: Equation) -> str:
-    """What JAX calls the op."""
+    """JAX's name of the op."""
     name_of = eqn.op.shown.name_of
     return jax_name(eqn.op) if name_of is None else name_of(eqn)
 
@@ -101,7 +101,7 @@ class _Writer:
 
     def param(self, eqn: Equation, key: str, value: Any) -> Doc:
         if isinstance(value, Program):
-            if eqn.op.call:  # its program goes by the names of the caller
+            if eqn.op.call:  # its program uses the names of the caller
                 for inner, outer in zip(value.inputs, eqn.inputs, strict=True):
                     if isinstance(outer, Var):
                         self.names.setdefault(inner, self.name(outer))

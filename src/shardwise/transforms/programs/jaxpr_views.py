@@ -1,6 +1,6 @@
 """Programs in the form that interpreters written for JAX walk: `ClosedJaxpr`, `Jaxpr`, `JaxprEqn`, `Primitive`.
 
-Comes in: a Program. Goes out: views of it under JAX's names. An equation's ``primitive.bind(*values, **params)`` applies its op
+In: a Program. Out: views of it under JAX's names. An equation's ``primitive.bind(*values, **params)`` applies its op
 to other values, so `eval_jaxpr` and the interpreters in JAX's tutorials work on them.
 """
 
@@ -74,7 +74,7 @@ class JaxprEqn:
 
     @property
     def params(self) -> dict[str, Any]:
-        """What the operation is told beside its operands."""
+        """The op's params."""
         params = EqnParams(self.equation)
         for key, value in self.equation.params.items():
             if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
@@ -164,7 +164,7 @@ class Jaxpr:
 
     @property
     def effects(self) -> frozenset[str]:
-        """Names of the ops that are kept for what they do rather than for their results."""
+        """Names of the ops that are kept for their effects."""
         return frozenset(e.op.name for e in self.program.equations if e.op.has_effects(e.params))
 
     def replace(
@@ -199,7 +199,7 @@ class Jaxpr:
     ) -> str:
         """The text; `source_info` adds the user's line to each equation.
 
-        There is one form besides: `print_shapes`, `custom_pp_eqn_rules`, `name_stack`, `print_effects` and `use_color` change nothing.
+        There is one form only: `print_shapes`, `custom_pp_eqn_rules`, `name_stack`, `print_effects` and `use_color` have no effect.
         """
         del print_shapes, custom_pp_eqn_rules, name_stack, print_effects, use_color
         return program_text(self.program, source_info) if source_info else str(self)
@@ -235,7 +235,7 @@ class ClosedJaxpr:
         return ClosedJaxpr(jaxpr or self.jaxpr, self.consts if consts is None else consts)
 
     def map_jaxpr(self, function: Callable[[Jaxpr], Jaxpr]) -> ClosedJaxpr:
-        """With the program that `function` makes of it."""
+        """With the program `function(jaxpr)`."""
         return ClosedJaxpr(function(self.jaxpr), self.consts)
 
     def pretty_print(self, *, source_info: bool = False, **options: Any) -> str:

@@ -1,7 +1,7 @@
-"""`Primitive`: ops as interpreters of programs see them, and new ones that users define with rules of their own.
+"""`Primitive`: ops in the form that interpreters of programs use, and new ops defined by users.
 
-Comes in: a name, an `impl`, an abstract evaluation, rules for derivatives, maps and lowering, registered as JAX has it.
-Goes out: an `Op` made of them. Compiled programs run what the lowering traces (`mlir.lower_fun`), or call the `impl` back.
+In: a name, an `impl`, an abstract evaluation, rules for derivatives, batching and lowering, registered as in JAX.
+Out: an `Op` made of them. Compiled programs run what the lowering traces (`mlir.lower_fun`), or call the `impl` back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Primitive:
         self.is_ours = False
 
     def own_op(self) -> Op:
-        """The op; a new primitive gets it at its first use."""
+        """The op; made at the primitive's first use."""
         if self.op is None:
             self.op = Op(
                 self.name,
@@ -58,13 +58,13 @@ class Primitive:
         return self.op
 
     def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
-        """Say how it is computed on concrete arrays."""
+        """Set the implementation on concrete arrays."""
         self.check_new("def_impl")
         self.impl = impl
         return impl
 
     def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Say what types the results have: ``rule(*types, **params)`` gives a ShapedArray, or a tuple of them."""
+        """Set the rule for the types of results: ``rule(*types, **params)`` gives a ShapedArray, or a tuple of them."""
         self.check_new("def_abstract_eval")
         self.abstract_eval = rule
         return rule
@@ -91,7 +91,7 @@ class Primitive:
             raise TypeError(f"{what}: {self.name} is an op of the library; make a Primitive of another name.")
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        """Apply it: at once on concrete arrays, otherwise as the transformation at work says."""
+        """Apply it: eagerly on concrete arrays, otherwise under the current trace."""
         op = self.own_op()
         values = [as_value(a) for a in args]
         if self.is_ours or not is_eager() or any(isinstance(v, Tracer) for v in values):
@@ -113,7 +113,7 @@ class Primitive:
         return tuple(map(_type, found)) if self.multiple_results else _type(found)
 
     def _program(self, eqn: Equation) -> Program:
-        """What compiled programs run in its place."""
+        """The program that compiled programs run in its place."""
         types = tuple(a.aval for a in eqn.inputs)
         params = dict(eqn.params)
         if self.lowering is not None:
@@ -123,7 +123,7 @@ class Primitive:
                 f"MLIR translation rule for primitive '{self.name}' not found for platform cpu; register mlir.lower_fun(function) with "
                 "mlir.register_lowering."
             )
-        if self.own_op().effects:  # tracing it would have the effect once and never again
+        if self.own_op().effects:  # tracing would run the effect once only
             return self._traced(self._called_back, types, params)
         try:
             return self._traced(self.impl, types, params)
@@ -177,7 +177,7 @@ _constant_op = define_op(
 
 
 def with_constants(program: Program, consts: Sequence[Any], name: str) -> Program:
-    """A program whose captured arrays are made by equations of its own."""
+    """A program with captured arrays turned into equations."""
     if any(isinstance(c, Tracer) for c in consts):
         raise NotImplementedError(
             f"the primitive {name} closes over traced arrays; give them to bind as operands instead."
@@ -365,10 +365,10 @@ class LowerFun:
 def register_lowering(
     prim: Primitive, rule: Any, platform: str | None = None, inline: bool = True, cacheable: bool = True
 ) -> Any:
-    """Say what compiled programs run for a primitive: ``lower_fun(function)``. It is always spliced in, whatever `inline` and
+    """Set the function that compiled programs run for a primitive: ``lower_fun(function)``. It is always spliced in, whatever `inline` and
     `cacheable` say.
 
-    A rule that writes MLIR is left aside where `def_impl` has said how to compute the primitive, and refused elsewhere.
+    A rule that writes MLIR is ignored if the primitive has an `impl`, and refused otherwise.
     """
     del inline, cacheable
     if platform not in (None, "cpu") or (prim.impl is not None and not isinstance(rule, LowerFun)):
@@ -387,7 +387,7 @@ def register_lowering(
 
 
 def jax_name(op: Op) -> str:
-    """What JAX calls an op, where that does not depend on its params."""
+    """JAX's name of an op, if that does not depend on its params."""
     name = op.shown.name
     return op.name if name is None else name() if callable(name) else name
 

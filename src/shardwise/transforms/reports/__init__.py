@@ -1,1 +1,1 @@
-"""What is known of a compiled program: its layouts and collectives, its cost, its memory."""
+"""Reports on a compiled program: its layouts and collectives, its cost, its memory."""

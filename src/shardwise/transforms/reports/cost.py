@@ -1,6 +1,6 @@
-"""What a compiled program costs: arithmetic, bytes touched, bytes sent.
+"""The cost of a compiled program: arithmetic, bytes touched, bytes sent.
 
-Comes in: a Program, global or per-device. Goes out: numbers that depend on shapes alone, counted as XLA counts them where
+In: a Program, global or per-device. Out: numbers that depend on shapes alone, counted as XLA counts them where
 it has a convention: a transcendental is not a flop, a multiply-add is two.
 """
 
@@ -25,7 +25,7 @@ class Work:
     bytes_sent: float = 0.0
 
     def add(self, other: Work, times: float = 1.0) -> None:
-        """Count `other` as well, `times` over."""
+        """Add `times` times the work of `other`."""
         self.flops += times * other.flops
         self.transcendentals += times * other.transcendentals
         self.bytes_accessed += times * other.bytes_accessed
@@ -33,7 +33,7 @@ class Work:
 
 
 def program_work(program: Program, sizes: Mapping[str, int]) -> Work:
-    """What running the program once takes; a loop of unknown length counts once, of a conditional every branch.
+    """The work of running the program once; a loop of unknown length counts once, a conditional with all branches.
 
     `sizes` are those of the mesh axes that its collectives name.
     """
@@ -51,7 +51,7 @@ def program_work(program: Program, sizes: Mapping[str, int]) -> Work:
 
 
 def equation_work(eqn: Equation) -> Work:
-    """What one equation takes."""
+    """The work of one equation."""
     op = eqn.op
     moved = sum(a.aval.nbytes for a in eqn.inputs) + sum(v.aval.nbytes for v in eqn.outputs)
     size = sum(v.aval.size for v in eqn.outputs)

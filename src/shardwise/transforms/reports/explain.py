@@ -1,6 +1,6 @@
 """`explain`: each value's layout, and each collective with its bytes, the op and the source line that caused it.
 
-Comes in: an Executable. Goes out: text, or the global program with its layouts as types.
+In: an Executable. Out: text, or the global program with its layouts as types.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def program_text(program: Program, sources: bool) -> str:
 
 
 def explain_text(executable: Executable, names: Sequence[str], result: bool) -> str:
-    """What the partitioner did. `names` are those of the program's inputs; `result` adds what the compiled form costs."""
+    """The partitioner's decisions. `names` are those of the program's inputs; `result` adds the cost of the compiled form."""
     program = program_with_layouts(executable)
     lines = [f"{executable.name}: {grid_text(executable)}", "", "values"]
     for name, var in zip(names, program.inputs, strict=True):
@@ -111,7 +111,7 @@ def _local_bytes(executable: Executable, aval: ShapedArray) -> int:
 
 
 def _between(executable: Executable) -> list[str]:
-    """What this process sends to other processes."""
+    """The bytes that this process sends to other processes."""
     env = executable.plan.env
     if env.processes is None:
         return []

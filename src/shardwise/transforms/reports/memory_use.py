@@ -1,6 +1,6 @@
 """The memory that one run of a per-device program needs on each device.
 
-Comes in: the program as it is executed, with its fused groups. Goes out: sizes by what they are for, and the peak: the most
+In: the program as it is executed, with its fused groups. Out: sizes by what they are for, and the peak: the most
 bytes that arguments, temporaries and results take, and the buffers of those that are gone, which the pool keeps for others of their
 size. Views take nothing, values die after their last use, and a fused loop writes its results over operands of their size that die
 with it; what kernels need within one call is counted where the op says it (`Op.workspace`).
@@ -44,24 +44,24 @@ def memory_of(program: Program, owned: Collection[int], code: int) -> MemoryStat
 
 
 class _Rooms:
-    """Bytes in use by size of buffer, and the most that there were of each: the pool keeps a buffer for others of its size."""
+    """Bytes in use by size of buffer, and the peak of each: the pool keeps a buffer for others of its size."""
 
     def __init__(self) -> None:
         self.used: Counter[int] = Counter()
         self.most: Counter[int] = Counter()
 
     def take(self, nbytes: int) -> None:
-        """A value comes."""
+        """Allocate a value's buffer."""
         room = _room(nbytes)
         self.used[room] += nbytes
         self.most[room] = max(self.most[room], self.used[room])
 
     def leave(self, nbytes: int) -> None:
-        """A value goes."""
+        """Free a value's buffer."""
         self.used[_room(nbytes)] -= nbytes
 
     def visit(self, other: Mapping[int, int]) -> None:
-        """For a while there is what `other` says, too."""
+        """Account for the temporary use of `other`."""
         for room, nbytes in other.items():
             self.most[room] = max(self.most[room], self.used[room] + nbytes)
 
@@ -104,7 +104,7 @@ def _most(program: Program, owned: Collection[int]) -> tuple[Counter[int], int]:
 
     for i, eqn in enumerate(program.equations):
         ending = dying.get(i, [])
-        for var in _overwritten(eqn, ending):  # gone before the results come
+        for var in _overwritten(eqn, ending):  # freed before the results are allocated
             ending.remove(var)
             gone(var)
         for var in eqn.outputs:

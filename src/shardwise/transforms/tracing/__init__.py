@@ -1,1 +1,1 @@
-"""A call taken apart and traced: its arguments, its leaves, its checks, its names."""
+"""Binding and tracing a call: its arguments, leaves, checks and names."""

@@ -1,4 +1,4 @@
-"""Static and donated arguments: from numbers and names as the user gave them to positions and names that fit the function."""
+"""Static and donated arguments: from the user's numbers and names to positions and names of the function."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_function(fun: Any) -> None:
 
 
 def check_compiler_options(options: Any) -> None:
-    """Options of XLA's, whose names begin with ``xla_``, steer nothing here and pass; others are unknown: JaxRuntimeError.
+    """XLA's options, whose names begin with ``xla_``, are accepted without effect; JaxRuntimeError for others.
 
     AttributeError for anything but a dict.
     """
@@ -69,7 +69,7 @@ def as_nums(value: Any, option: str) -> Nums:
 
 
 def from_beginning(nums: Iterable[int], count: int) -> set[int]:
-    """The positions `nums` of `count` arguments, negative ones counted from the end; positions behind the last name none of them.
+    """The positions `nums` of `count` arguments, negative ones counted from the end; positions beyond the last are dropped.
 
     ValueError for one before the first.
     """

@@ -11,9 +11,9 @@ from shardwise.ir import eagerly
 
 
 def block_until_ready(x: Any) -> Any:
-    """The tree `x` itself, once all of its arrays are computed; leaves that are no arrays are left alone.
+    """The tree `x` itself, once all of its arrays are computed; other leaves are ignored.
 
-    Computations have finished when their result exists, so this waits for nothing; RuntimeError for a deleted array.
+    Computations have finished when their result exists, so this returns at once; RuntimeError for a deleted array.
     """
     if type(x) is ArrayImpl:
         return x.block_until_ready()
@@ -31,7 +31,7 @@ def effects_barrier() -> None:
 
 
 def ensure_compile_time_eval() -> AbstractContextManager[Any]:
-    """A context manager and decorator: ops in it run at once, on concrete values, even while a function is traced.
+    """A context manager and decorator: ops in it run eagerly, on concrete values, even while a function is traced.
 
     Ops on traced values are traced there as elsewhere.
     """

@@ -1,4 +1,4 @@
-"""One call of a compiled function, taken apart: its leaves, their tree, the static arguments and the donated leaves."""
+"""One call of a compiled function: its leaves, their tree, the static arguments and the donated leaves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Statics:
 
 @dataclass(frozen=True, slots=True)
 class BoundCall:
-    """One call's arguments, taken apart."""
+    """One call's arguments: leaves, tree and statics."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -76,7 +76,7 @@ class BoundCall:
 
 
 def keyed(leaves: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
-    """Leaves as values, and what a compiled call depends on of each; None if one of them is no array or number.
+    """Leaves as values, and the key of each; None if one of them is no array or number.
 
     Arrays give their signature, numbers their type.
     """

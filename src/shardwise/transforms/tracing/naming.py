@@ -9,7 +9,7 @@ from typing import Any
 
 from shardwise.base.config import Setting
 
-# The names around what runs in this thread, outermost first. Not traced: a name changes no program.
+# This thread's open scopes, outermost first. Not traced: a name changes no program.
 SCOPES: Setting[tuple[str, ...]] = Setting("named_scopes", (), traced=False)
 
 
@@ -24,7 +24,7 @@ def described(wrapped: Callable[..., Any], sentence: str) -> Callable[..., Any]:
 
 @contextmanager
 def named_scope(name: Any) -> Generator[None]:
-    """A context manager and decorator under which profiles file what runs, and what is traced, under `name`.
+    """A context manager and decorator: profiles record the ops that run or are traced in it under `name`.
 
     TypeError if `name` is no text.
     """

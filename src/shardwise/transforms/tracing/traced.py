@@ -1,4 +1,4 @@
-"""Around a traced program: checks of its results, the inputs that it needs, and where it belongs."""
+"""Checks of a traced program's results, its used inputs, and its mesh."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shardwise.ops.rules.derivative import filled
 from shardwise.sharding import Mesh, SingleDeviceSharding
 from shardwise.sharding.device import default_device
 
-# Whether a traced function may give types in the place of results: only those are asked for.
+# Whether a traced function may return types instead of values, as only types are needed.
 TYPES_SUFFICE: Setting[bool] = Setting("types_suffice", False)
 
 
 def as_result(leaf: Any) -> Any:
-    """A leaf of what a traced function gives, as a value."""
+    """A leaf of a traced function's result, as a value."""
     if TYPES_SUFFICE.get() and isinstance(leaf, ShapeDtypeStruct):
         return as_array(filled(leaf.aval))
     return as_value(leaf)
