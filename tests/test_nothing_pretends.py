@@ -36,7 +36,7 @@ UNREAD: dict[str, set[str]] = {
     "numpy.sets.unique": {"sorted"},
     "numpy.shapes.reshape": {"copy"},
     "numpy.unary.nan_to_num": {"copy"},
-    "ops.linalg.decompositions.eigh": {"sort_eigenvalues"},
+    "ops.linalg.spectral.eigh": {"sort_eigenvalues"},
     "ops.control.scan.scan": {"_split_transpose"},
     "scipy.linalg.eigh_tridiagonal": {"key", "tol"},
     "transforms.derivatives.checkpoint.offload_dot_with_no_batch_dims": {"offload_dst", "offload_src"},

@@ -6,12 +6,15 @@ from typing import Any as _Any
 from shardwise.lax.polar import qdwh as qdwh
 from shardwise.ops.linalg import decompositions as _decompositions
 from shardwise.ops.linalg import reflectors as _reflectors
+from shardwise.ops.linalg import spectral as _spectral
 from shardwise.ops.linalg.decompositions import *  # noqa: F403
 from shardwise.ops.linalg.reflectors import *  # noqa: F403
+from shardwise.ops.linalg.spectral import *  # noqa: F403
 
 __all__ = ["qdwh"]
 __all__ += _decompositions.__all__
 __all__ += _reflectors.__all__
+__all__ += _spectral.__all__
 
 for _name in [n for n in globals() if n.endswith("_p")]:
     del globals()[_name]

@@ -12,6 +12,7 @@ from shardwise.ir import Array, bind
 from shardwise.ops.elementwise.binary import add, div, mul, sub
 from shardwise.ops.elementwise.casts import convert, convert_element_type, strong
 from shardwise.ops.linalg import decompositions as ops
+from shardwise.ops.linalg import spectral
 from shardwise.ops.linalg.reflectors import qdwh_p
 from shardwise.ops.products.contract import batch_matmul
 from shardwise.ops.rules.convert import as_array
@@ -24,7 +25,7 @@ __all__ = ["polar", "qdwh"]
 @partial(custom_jvp, nondiff_argnums=(1,))
 def polar(x: Array, side: str) -> tuple[Array, Array]:
     """u and p with x = u p, or x = p u for the 'left' `side`, by singular values: f[..., m, n]."""
-    u, s, vh = ops.svd(x, full_matrices=False)
+    u, s, vh = spectral.svd(x, full_matrices=False)
     return batch_matmul(u, vh), _semidefinite(u, s, vh, side)
 
 
@@ -46,7 +47,7 @@ def _polar_jvp(side: str, primals: tuple[Array], tangents: tuple[Array]) -> Any:
     """In the frame of the singular vectors: sums of singular values divide, not differences."""
     (x,), (t,) = primals, tangents
     m, n = x.shape[-2:]
-    u, s, vh = ops.svd(x, full_matrices=False)
+    u, s, vh = spectral.svd(x, full_matrices=False)
     v, uh, last = ops.adjoint(vh), ops.adjoint(u), x.ndim - 1
     inner = batch_matmul(uh, batch_matmul(t, v))
     mirrored = ops.adjoint(inner)

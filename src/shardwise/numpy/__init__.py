@@ -23,6 +23,7 @@ from shardwise.numpy.histograms import *  # noqa: F403
 from shardwise.numpy.indexing import *  # noqa: F403
 from shardwise.numpy.joining import *  # noqa: F403
 from shardwise.numpy.manipulation import *  # noqa: F403
+from shardwise.numpy.means import *  # noqa: F403
 from shardwise.numpy.named_ufuncs import *  # noqa: F403
 from shardwise.numpy.namespace_info import *  # noqa: F403
 from shardwise.numpy.operators import install_operators as _install_operators

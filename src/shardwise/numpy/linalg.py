@@ -41,6 +41,7 @@ from shardwise.numpy.singular_values import pinv as pinv
 from shardwise.numpy.singular_values import svd as svd
 from shardwise.numpy.singular_values import svdvals as svdvals
 from shardwise.ops.linalg import decompositions as ops
+from shardwise.ops.linalg import spectral
 from shardwise.ops.linalg.reflectors import geqrf
 from shardwise.ops.rules.precision import PrecisionLike
 
@@ -103,13 +104,13 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
 def eig(a: Any) -> EigResult:
     """Eigenvalues and right eigenvectors of general matrices, complex."""
     (x,) = _inexact("eig", a)
-    return EigResult(*ops.eig(x, compute_left_eigenvectors=False))
+    return EigResult(*spectral.eig(x, compute_left_eigenvectors=False))
 
 
 def eigvals(a: Any) -> Array:
     """Eigenvalues of general matrices, complex."""
     (x,) = _inexact("eigvals", a)
-    return ops.eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
+    return spectral.eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
 
 
 def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
@@ -120,7 +121,7 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
     if UPLO not in (None, "L", "U"):
         raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}")
     (x,) = _inexact("eigh", a)
-    vectors, w = ops.eigh(x, lower=UPLO != "U", symmetrize_input=symmetrize_input)
+    vectors, w = spectral.eigh(x, lower=UPLO != "U", symmetrize_input=symmetrize_input)
     return EighResult(w, vectors)
 
 

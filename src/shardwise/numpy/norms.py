@@ -23,7 +23,7 @@ from shardwise.numpy._promote import (
 from shardwise.numpy.reductions import max as amax
 from shardwise.numpy.reductions import min as amin
 from shardwise.numpy.reductions import sum as total
-from shardwise.ops.linalg.decompositions import svd
+from shardwise.ops.linalg.spectral import svd
 from shardwise.transforms.jit.composed import composed
 
 __all__ = ["matrix_norm", "norm", "vector_norm"]

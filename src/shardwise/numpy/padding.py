@@ -18,9 +18,10 @@ from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import as_array, convert, is_integer, value, zero_like
 from shardwise.numpy.creation import asarray
 from shardwise.numpy.functional import apply_along_axis
+from shardwise.numpy.means import mean
 from shardwise.numpy.quantiles import median
 from shardwise.numpy.ranges import linspace
-from shardwise.numpy.reductions import amax, amin, mean
+from shardwise.numpy.reductions import amax, amin
 from shardwise.numpy.unary import round
 
 __all__ = ["pad"]

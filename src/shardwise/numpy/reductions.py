@@ -6,7 +6,6 @@ wider types.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -18,9 +17,8 @@ from shardwise.base.dtypes import (
     bfloat16,
     default_dtype,
     reduction_dtype,
-    to_inexact,
 )
-from shardwise.ir import Array, bind, literal
+from shardwise.ir import Array, literal
 from shardwise.lax import adaptive as lax
 from shardwise.numpy._promote import (
     Axis,
@@ -36,30 +34,21 @@ from shardwise.numpy._promote import (
     canonical_axis,
     constant,
     is_bool,
-    is_complex,
     is_inexact,
     no_out,
-    promote_inexact,
     promote_shapes,
     requested,
     value,
-    zero_like,
 )
 from shardwise.numpy._ufunc_forms import where_
 from shardwise.numpy.named_axes import MAY_NAME, refuse_names, split_names
 from shardwise.numpy.predicates import isnan, to_bool
-from shardwise.ops.elementwise import binary as two
-from shardwise.ops.elementwise import unary as one
 from shardwise.transforms.jit.composed import composed
 
-_WIDER: dict[Any, np.dtype[Any]] = {
+WIDER: dict[Any, np.dtype[Any]] = {
     np.dtype(np.float16): np.dtype(np.float32),
     np.dtype(bfloat16.dtype): np.dtype(np.float32),
-}  # to add up in
-_PARTS: dict[Any, np.dtype[Any]] = {
-    np.dtype(np.complex64): np.dtype(np.float32),
-    np.dtype(np.complex128): np.dtype(np.float64),
-}
+}  # types to add up in
 _SUMMED_AS_THEY_ARE = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
 
 Reduce = Callable[[Any, tuple[int, ...]], Array]
@@ -123,7 +112,7 @@ def _accumulating(
     axes = canonical_axes(axis, x.ndim)
     if wanted is None:
         wanted = reduction_dtype(x.dtype) if promote_integers or is_bool(x.dtype) else x.dtype
-    compute = _WIDER.get(wanted, wanted)
+    compute = WIDER.get(wanted, wanted)
     x = as_array(asked(x, compute))
     x = _masked(name, x, where, literal(neutral, compute))
     if is_bool(compute):
@@ -333,165 +322,6 @@ def _nan_position(
     return where_(nothing, literal(-1, found.dtype), found)
 
 
-# -- means -----------------------------------------------------------------------------------------------------
-
-
-def _size(x: Array, axis: Axis) -> int:
-    """How many elements lie over the axes."""
-    shape = x.shape
-    if axis is None:
-        return math.prod(shape)
-    positions, names = split_names(axis)
-    here = math.prod([shape[d] for d in canonical_axes(positions, len(shape))])
-    return here * lax.axis_size(names) if names else here
-
-
-def _count(name: str, x: Array, axis: Axis, where: Any, dtype: Any, keepdims: bool) -> Value:
-    """How many elements are reduced: a constant, or with a mask an array."""
-    if where is None:
-        return literal(_size(x, axis), dtype)
-    mask = as_array(to_bool(value(name, where)))
-    return sum(broadcast_to_shape(mask, broadcast_shapes(mask.shape, x.shape)), axis, dtype, keepdims=keepdims)
-
-
-@composed(1)
-def mean(
-    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
-) -> Array:
-    """The mean over `axis`; NaN of nothing."""
-    no_out("mean", out)
-    x = array("mean", a)
-    wanted = requested("mean", dtype)
-    if wanted is None:
-        wanted = to_inexact(x.dtype) if is_inexact(x.dtype) else default_dtype("f")
-    compute = _WIDER.get(wanted, wanted)
-    if is_inexact(compute):
-        total = sum(as_array(asked(x, compute)), axis, keepdims=keepdims, where=where)
-    else:
-        total = sum(x, axis, compute, keepdims=keepdims, where=where)
-    if where is None and is_inexact(compute):
-        result = bind(two.div_p, total, constant(total, _size(x, axis)))
-    else:
-        result = lax.div(total, _count("mean", x, axis, where, total.dtype, keepdims))
-    return as_array(astype(result, wanted))
-
-
-def average(a: Any, axis: Axis = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
-    """The mean over `axis` weighted by `weights` (of the shape of `a`, or 1-d along one axis); with `returned` also their sum."""
-    x = array("average", a)
-    if weights is None:
-        result = mean(x, axis, keepdims=keepdims)
-        size = _count("average", x, axis, None, result.dtype, keepdims)
-        total = broadcast_to_shape(size, result.shape)
-    else:
-        w = array("average", weights, 1)
-        x, w = map(as_array, promote_inexact(x, w))
-        if w.shape != x.shape:
-            if axis is None:
-                raise ValueError("Axis must be specified when shapes of a and weights differ.")
-            if isinstance(axis, tuple | list):
-                axes = canonical_axes(axis, x.ndim)
-                if w.shape != tuple(x.shape[d] for d in axes):
-                    raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
-                order = sorted(range(len(axes)), key=axes.__getitem__)
-                w = lax.broadcast_in_dim(lax.transpose(w, order), x.shape, sorted(axes))
-            else:
-                d = canonical_axis(axis, x.ndim)
-                if w.ndim != 1:
-                    raise ValueError(f"1D weights expected when shapes of a and weights differ, got shape {w.shape}.")
-                if w.shape[0] != x.shape[d]:
-                    raise ValueError("Length of weights not compatible with specified axis.")
-                w = lax.broadcast_in_dim(w, x.shape, (d,))
-        total = sum(w, axis, keepdims=keepdims)
-        result = lax.div(sum(lax.mul(x, w), axis, keepdims=keepdims), total)
-    return (result, total) if returned else result
-
-
-@composed(1)
-def var(
-    a: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    out: None = None,
-    ddof: int = 0,
-    keepdims: bool = False,
-    *,
-    where: Any = None,
-    mean: Any = None,
-    correction: float | None = None,
-) -> Array:
-    """The variance over `axis`: mean squared distance from the mean, dividing by the count less `correction` (or `ddof`)."""
-    no_out("var", out)
-    return _variance("var", a, axis, dtype, ddof, keepdims, where, mean, correction)
-
-
-def _variance(
-    name: str, a: Any, axis: Axis, dtype: Any, ddof: Any, keepdims: bool, where: Any, center: Any, correction: Any
-) -> Array:
-    if correction is not None:
-        if not isinstance(ddof, int) or ddof != 0:
-            raise ValueError(f"{name}: ddof and correction can't be provided simultaneously.")
-        ddof = correction
-    x = array(name, a)
-    wanted = requested(name, dtype)
-    if wanted is not None and is_complex(x.dtype) and not is_complex(wanted):
-        raise ValueError(f"{name} of complex values cannot have the real dtype {wanted}; give a complex one or none.")
-    base = x.dtype if is_inexact(x.dtype) else default_dtype("f")
-    if wanted is None:
-        wanted, compute = _PARTS.get(base, base), base
-    else:
-        compute = wanted if is_inexact(wanted) else default_dtype("f")
-    compute = _WIDER.get(compute, compute)
-    x = as_array(astype(x, compute))
-    center = mean_of(x, axis, where) if center is None else astype(array(name, center), compute)
-    distance = bind(two.sub_p, *promote_shapes(name, x, center))
-    if where is not None:  # so that NaN that are left out do not meet the derivative of the square
-        mask, distance = promote_shapes(name, to_bool(value(name, where)), distance)
-        distance = where_(mask, distance, zero_like(distance))
-    if is_complex(compute):
-        square = lax.add(lax.square(lax.real(distance)), lax.square(lax.imag(distance)))
-    else:
-        square = bind(one.square_p, distance)
-    real = _PARTS.get(compute, compute)
-    total = sum(square, axis, real, keepdims=keepdims, where=where)
-    if where is None and isinstance(ddof, int | float):
-        left = _size(x, axis) - ddof
-        result = bind(two.div_p, total, constant(total, left)) if left > 0 else lax.full_like(total, np.nan)
-    else:
-        count = _count(name, x, axis, where, real, keepdims)
-        count = lax.sub(*promote_shapes(name, count, astype(value(name, ddof), real)))
-        positive = lax.gt(count, zero_like(count))
-        safe = where_(positive, count, constant(count, 1))
-        result = where_(positive, lax.div(total, safe), constant(total, np.nan))
-    return as_array(astype(result, wanted))
-
-
-def mean_of(x: Array, axis: Axis, where: Any) -> Array:
-    """`mean` with keepdims, for use inside functions that have a parameter of that name."""
-    return mean(x, axis, keepdims=True, where=where)
-
-
-@composed(1)
-def std(
-    a: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    out: None = None,
-    ddof: int = 0,
-    keepdims: bool = False,
-    *,
-    where: Any = None,
-    mean: Any = None,
-    correction: float | None = None,
-) -> Array:
-    """The standard deviation over `axis`: the square root of `var`."""
-    no_out("std", out)
-    wanted = requested("std", dtype)
-    if wanted is not None and not is_inexact(wanted):
-        raise ValueError(f"dtype argument to std must be inexact; got {wanted}")
-    return lax.sqrt(_variance("std", a, axis, wanted, ddof, keepdims, where, mean, correction))
-
-
 # -- skipping NaN ----------------------------------------------------------------------------------------------
 
 
@@ -551,57 +381,7 @@ def _nan_extremum(
     return where_(all(isnan(x), axis, keepdims=keepdims), constant(result, np.nan), result)
 
 
-def nanmean(
-    a: Any, axis: Axis = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
-) -> Array:
-    """`mean` that skips NaN."""
-    no_out("nanmean", out)
-    x = array("nanmean", a)
-    if not is_inexact(x.dtype):
-        return mean(x, axis, dtype, keepdims=keepdims, where=where)
-    wanted = requested("nanmean", dtype) or x.dtype
-    count = sum(lax.bitwise_not(isnan(x)), axis, default_dtype("i"), keepdims=keepdims, where=where)
-    total = nansum(x, axis, wanted, keepdims=keepdims, where=where)
-    return lax.div(total, astype(count, wanted))
-
-
-def nanvar(
-    a: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    out: None = None,
-    ddof: int = 0,
-    keepdims: bool = False,
-    where: Any = None,
-    mean: Any = None,
-) -> Array:
-    """`var` that skips NaN; NaN where fewer than `ddof` + 1 elements are left."""
-    no_out("nanvar", out)
-    x = array("nanvar", a)
-    if not is_inexact(x.dtype):
-        return var(x, axis, dtype, None, ddof, keepdims, where=where, mean=mean)
-    present = lax.bitwise_not(isnan(x))
-    if where is not None:
-        mask, present = align_ranks(to_bool(value("nanvar", where)), present)
-        present = lax.bitwise_and(mask, present)
-    return _variance("nanvar", x, axis, dtype, ddof, keepdims, present, mean, None)
-
-
-def nanstd(
-    a: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    out: None = None,
-    ddof: int = 0,
-    keepdims: bool = False,
-    where: Any = None,
-    mean: Any = None,
-) -> Array:
-    """`std` that skips NaN."""
-    return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
-
-
 __all__ = [
-    "all", "amax", "amin", "any", "argmax", "argmin", "average", "count_nonzero", "max", "mean", "min", "nanargmax",
-    "nanargmin", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "prod", "ptp", "std", "sum", "var",
+    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max", "min", "nanargmax",
+    "nanargmin", "nanmax", "nanmin", "nanprod", "nansum", "prod", "ptp", "sum", 
 ]  # fmt: skip

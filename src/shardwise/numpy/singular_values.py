@@ -17,6 +17,7 @@ from shardwise.numpy.norms import real_scalar
 from shardwise.numpy.products import matmul
 from shardwise.numpy.reductions import sum as total
 from shardwise.ops.linalg import decompositions as ops
+from shardwise.ops.linalg import spectral
 from shardwise.transforms.derivatives.custom_derivatives import custom_jvp
 from shardwise.transforms.jit.composed import composed
 
@@ -49,12 +50,12 @@ def svd(
     (x,) = _inexact("svd", a)
     if hermitian:
         return _hermitian_svd(x, compute_uv, subset_by_index)
-    found = ops.svd(x, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
+    found = spectral.svd(x, full_matrices=full_matrices, compute_uv=compute_uv, subset_by_index=subset_by_index)
     return SVDResult(*found) if compute_uv else found
 
 
 def _hermitian_svd(x: Array, compute_uv: bool, subset: tuple[int, int] | None) -> Any:
-    vectors, w = ops.eigh(x, subset_by_index=subset)
+    vectors, w = spectral.eigh(x, subset_by_index=subset)
     size, last = lax.abs(w), w.ndim - 1
     descending = lambda v: lax.rev(v, (last,))  # noqa: E731
     if not compute_uv:

@@ -16,8 +16,9 @@ from shardwise.numpy._promote import array as checked
 from shardwise.numpy._promote import as_array, astype, is_complex, is_integer, promote_inexact, requested
 from shardwise.numpy.binary import clip, true_divide
 from shardwise.numpy.diagonals import diagonal
+from shardwise.numpy.means import average
 from shardwise.numpy.products import dot
-from shardwise.numpy.reductions import average, sum
+from shardwise.numpy.reductions import sum
 from shardwise.numpy.shapes import squeeze
 from shardwise.numpy.unary import absolute
 

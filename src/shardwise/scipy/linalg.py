@@ -31,7 +31,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy.diagonals import eye, tril, triu
 from shardwise.ops.linalg import decompositions as ops
-from shardwise.ops.linalg import matrix_functions
+from shardwise.ops.linalg import matrix_functions, spectral
 from shardwise.scipy import special_matrices as _special_matrices
 from shardwise.scipy.special_matrices import *  # noqa: F403
 
@@ -205,7 +205,7 @@ def svd(
 ) -> Any:
     """u, s and vh, or s alone without `compute_uv`."""
     (x,) = _inexact_like(a)
-    return ops.svd(x, full_matrices=full_matrices, compute_uv=compute_uv)
+    return spectral.svd(x, full_matrices=full_matrices, compute_uv=compute_uv)
 
 
 def eigh(
@@ -227,7 +227,7 @@ def eigh(
             "slice the eigenvalues."
         )
     (x,) = _inexact_like(a)
-    vectors, values = ops.eigh(x, lower=lower)
+    vectors, values = spectral.eigh(x, lower=lower)
     return values if eigvals_only else (values, vectors)
 
 
@@ -262,7 +262,7 @@ def eigh_tridiagonal(
     subset = None if select == "a" else (int(select_range[0]), int(select_range[1]) + 1)
     diagonal = lax.mul(lax.expand_dims(x, (x.ndim,)), eye(n, dtype=x.dtype)) if x.ndim == 1 else _diagonals(x)
     below = lax.pad(_diagonals(y), literal(0, y.dtype), [*[(0, 0, 0)] * (y.ndim - 1), (1, 0, 0), (0, 1, 0)])
-    vectors, values = ops.eigh(lax.add(diagonal, below), symmetrize_input=False, subset_by_index=subset)
+    vectors, values = spectral.eigh(lax.add(diagonal, below), symmetrize_input=False, subset_by_index=subset)
     return values if eigvals_only else (values, vectors)
 
 
@@ -280,7 +280,7 @@ def schur(a: Any, output: str = "real") -> list[Array]:
     (x,) = _inexact("schur", a)
     if output == "complex" and not is_complex(x.dtype):
         x = lax.convert_element_type(x, np.result_type(x.dtype, np.complex64))
-    return ops.schur(x)
+    return spectral.schur(x)
 
 
 def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
@@ -324,7 +324,7 @@ def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
 def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """The Hessenberg form h, and with `calc_q` the unitary q with a = q h q^H."""
     (x,) = _inexact("hessenberg", a)
-    packed, taus = ops.hessenberg(x)
+    packed, taus = spectral.hessenberg(x)
     h = triu(packed, -1)
     if not calc_q:
         return h

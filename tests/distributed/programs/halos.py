@@ -58,7 +58,7 @@ for order in (1, -1):
             assert got.shape == want.shape, name
             for shard in got.addressable_shards:
                 np.testing.assert_allclose(
-                    np.asarray(shard.data), want[shard.index], rtol=1e-4, atol=1e-5, err_msg=name
+                    np.asarray(shard.data), want[shard.index], rtol=1e-5, atol=1e-5, err_msg=name
                 )
 
 mesh = Mesh(np.array(devices), ("x",))

@@ -13,7 +13,7 @@ from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import ShapedArray, infer_types
 from shardwise.lax import linalg
 from shardwise.ops.linalg import decompositions as ops
-from shardwise.ops.linalg import lapack
+from shardwise.ops.linalg import lapack, spectral
 from shardwise.runtime.env import SINGLE, Env
 from shardwise.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from tests.rounding import assert_normwise, assert_same_products
@@ -181,10 +181,10 @@ KERNELS = [
     (ops.cholesky_p, [(3, 3)], {}),
     (ops.lu_p, [(4, 3)], {}),
     (ops.qr_p, [(4, 3)], dict(full=True, pivoting=False)),
-    (ops.svd_p, [(4, 3)], dict(full=False, vectors=True)),
-    (ops.eigh_p, [(3, 3)], dict(lower=True)),
-    (ops.eig_p, [(3, 3)], dict(left=True, right=True, vector_derivatives=False)),
-    (ops.schur_p, [(3, 3)], dict(vectors=True)),
+    (spectral.svd_p, [(4, 3)], dict(full=False, vectors=True)),
+    (spectral.eigh_p, [(3, 3)], dict(lower=True)),
+    (spectral.eig_p, [(3, 3)], dict(left=True, right=True, vector_derivatives=False)),
+    (spectral.schur_p, [(3, 3)], dict(vectors=True)),
     (ops.solve_p, [(3, 3), (3, 2)], {"transposed": False}),
     (ops.solve_p, [(3, 3), (3, 2)], {"transposed": True}),
     (ops.triangular_solve_p, [(3, 3), (3, 2)], dict(left=True, lower=True, transpose=False, conjugate=False, unit=False)),
@@ -208,7 +208,7 @@ KERNELS = [
 )
 def test_loop_dims_are_independent(case, mix):
     op, shapes, params = case
-    square = op in (ops.cholesky_p, ops.eigh_p)
+    square = op in (ops.cholesky_p, spectral.eigh_p)
     blocks = []
     for loops, core in zip(mix, shapes, strict=False):
         x = definite(*loops, n=3, dtype="float64") if square else matrix(*loops, *core, dtype="float64")

@@ -11,6 +11,7 @@ import shardwise as sw
 from shardwise import lax
 from shardwise import numpy as jnp
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.rounding import assert_normwise
 
 P = PartitionSpec
 
@@ -68,8 +69,7 @@ def test_values_are_those_of_one_device(size, strides, padding, lhs_dilation, rh
     placed = sw.device_put(x, over_space())
     for f in (lambda x, w, v: (convolved(x, w, **options),), gradients(**options)):
         for got, want in zip(sw.jit(f)(placed, w, v), sw.jit(f)(x, w, v), strict=True):
-            want = np.asarray(want)
-            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * max(1, np.abs(want).max(initial=0)))
+            assert_normwise(got, want, 2e-5)
 
 
 def test_an_image_as_kernel():
@@ -77,6 +77,4 @@ def test_an_image_as_kernel():
     x, k = (np.random.RandomState(i).randn(1, 16, 16, 2).astype(np.float32) for i in range(2))
     f = sw.jit(lambda x, k: convolved(x, k.transpose(1, 2, 3, 0), window_strides=(1, 1), padding=[(1, 1), (2, 2)]))
     want = np.asarray(f(x, k))
-    np.testing.assert_allclose(
-        f(sw.device_put(x, over_space()), sw.device_put(k, over_space())), want, rtol=1e-4, atol=1e-4
-    )
+    assert_normwise(f(sw.device_put(x, over_space()), sw.device_put(k, over_space())), want, 1e-5)

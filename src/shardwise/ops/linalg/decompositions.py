@@ -5,7 +5,6 @@ The last dims hold the matrices and must be whole on a device; the dims before t
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any
@@ -26,16 +25,28 @@ from shardwise.ops.rules.derivative import later
 from shardwise.ops.rules.operands import Block, dtype_kind
 from shardwise.ops.shapes.broadcast import expand_dims
 from shardwise.ops.shapes.iota import broadcasted_iota
-from shardwise.ops.shapes.pieces import slice_in_dim
 from shardwise.ops.shapes.transpose import squeeze, transpose
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule
 
-__all__ = ["EigImplementation", "EighImplementation", "SvdAlgorithm", "cholesky", "cholesky_p", "cholesky_update", "eig", "eig_p",
-           "eigh", "eigh_p", "hessenberg", "hessenberg_p", "householder_product", "householder_product_p", "lu",
-           "lu_p", "lu_pivots_to_permutation", "lu_pivots_to_permutation_p", "qr", "qr_p", "schur", "schur_p", "svd", "svd_p",
-           "symmetric_product", "triangular_solve", "triangular_solve_p", "tridiagonal", "tridiagonal_p", "tridiagonal_solve",
-           "tridiagonal_solve_p"]  # fmt: skip
+__all__ = [
+    "cholesky",
+    "cholesky_p",
+    "cholesky_update",
+    "householder_product",
+    "householder_product_p",
+    "lu",
+    "lu_p",
+    "lu_pivots_to_permutation",
+    "lu_pivots_to_permutation_p",
+    "qr",
+    "qr_p",
+    "symmetric_product",
+    "triangular_solve",
+    "triangular_solve_p",
+    "tridiagonal_solve",
+    "tridiagonal_solve_p",
+]
 
 Ints = tuple[int, ...]
 Result = tuple[Ints, str]  # dims of one matrix, and its element type: 'same', 'real', 'complex', 'int32', 'bool'
@@ -225,154 +236,7 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
     return adjoint(cholesky(product, symmetrize_input=False))
 
 
-# -- eigenvalues ---------------------------------------------------------------------------------------------------------------
-
-
-class EigImplementation(enum.Enum):
-    """How `eig` computes; only LAPACK exists on CPUs."""
-
-    CUSOLVER = "cusolver"
-    MAGMA = "magma"
-    LAPACK = "lapack"
-
-
-class EighImplementation(enum.Enum):
-    """How `eigh` computes; only QR exists on CPUs."""
-
-    QR = "qr"
-    JACOBI = "jacobi"
-    QDWH = "qdwh"
-
-
-def _eig_results(shape: Ints, *, left: bool, right: bool, vector_derivatives: bool) -> list[Result]:
-    square_size("eig", shape)
-    return [(shape[:1], "complex"), *[(shape, "complex")] * (left + right)]
-
-
-eig_p = define_matrix_op(
-    "eig",
-    (2,),
-    _eig_results,
-    lambda x, left, right, vector_derivatives: lapack.eig(x, left, right),
-    rules=("jvp",),
-    derivatives="spectral_derivative",
-)
-
-
-def eig(
-    x: Any,
-    *,
-    compute_left_eigenvectors: bool = True,
-    compute_right_eigenvectors: bool = True,
-    enable_eigvec_derivs: bool = False,
-    implementation: EigImplementation | None = None,
-    use_magma: bool | None = None,
-) -> list[Array]:
-    """Eigenvalues c[..., n] of general matrices, then left and right eigenvectors c[..., n, n] as columns, if wanted.
-
-    Eigenvectors have length 1 and a real largest component. `enable_eigvec_derivs` gives them derivatives, which hold where all
-    eigenvalues differ and no eigenvector has two largest components; otherwise NotImplementedError. NotImplementedError, too, for
-    implementations other than LAPACK.
-    """
-    if use_magma or implementation not in (None, EigImplementation.LAPACK):
-        raise NotImplementedError("eig on CPUs is computed by LAPACK; leave out implementation= and use_magma=.")
-    return bind(
-        eig_p,
-        as_array(x),
-        left=bool(compute_left_eigenvectors),
-        right=bool(compute_right_eigenvectors),
-        vector_derivatives=bool(enable_eigvec_derivs),
-    )
-
-
-def _eigh_results(shape: Ints, *, lower: bool) -> list[Result]:
-    if shape[0] != shape[1]:
-        raise ValueError(f"Argument to symmetric eigendecomposition must have shape [..., n, n], got shape {shape}")
-    return [(shape, "same"), (shape[:1], "real")]
-
-
-eigh_p = define_matrix_op("eigh", (2,), _eigh_results, lapack.eigh, rules=("jvp",), derivatives="spectral_derivative")
-
-
-def eigh(
-    x: Any,
-    *,
-    lower: bool = True,
-    symmetrize_input: bool = True,
-    sort_eigenvalues: bool = True,
-    subset_by_index: tuple[int, int] | None = None,
-    implementation: EighImplementation | None = None,
-) -> tuple[Array, Array]:
-    """Eigenvectors f[..., n, n] (columns) and ascending real eigenvalues [..., n] of Hermitian matrices.
-
-    Without `symmetrize_input` only the `lower` (else upper) triangle counts. `subset_by_index` keeps a range of them. They
-    come sorted whatever `sort_eigenvalues` says. NotImplementedError for implementations other than QR.
-    """
-    if implementation not in (None, EighImplementation.QR):
-        raise NotImplementedError(
-            f"eigh with {implementation} does not exist on CPUs; leave it out, or use EighImplementation.QR."
-        )
-    del sort_eigenvalues  # False allows any order
-    value = as_array(x)
-    vectors, values = bind(eigh_p, symmetrized(value) if symmetrize_input else value, lower=bool(lower))
-    if subset_by_index is not None:
-        start, stop = map(index, subset_by_index)
-        vectors = slice_in_dim(vectors, start, stop, axis=-1)
-        values = slice_in_dim(values, start, stop, axis=-1)
-    return vectors, values
-
-
-# -- reductions to simpler forms -----------------------------------------------------------------------------------------------
-
-
-def _hessenberg_results(shape: Ints) -> list[Result]:
-    if shape[0] != shape[1]:
-        raise ValueError(f"Argument to Hessenberg reduction must have shape [..., n, n], got shape {shape}")
-    return [(shape, "same"), ((max(shape[0] - 1, 0),), "same")]
-
-
-hessenberg_p = define_matrix_op("hessenberg", (2,), _hessenberg_results, lapack.hessenberg)
-
-
-def hessenberg(a: Any) -> list[Array]:
-    """The Hessenberg form, packed with its reflectors, and their factors: f[..., n, n] -> f[..., n, n], f[..., n - 1]."""
-    return bind(hessenberg_p, as_array(a))
-
-
-def _schur_results(shape: Ints, *, vectors: bool) -> list[Result]:
-    square_size("schur", shape)
-    return [(shape, "same")] * (1 + vectors)
-
-
-schur_p = define_matrix_op("schur", (2,), _schur_results, lapack.schur)
-
-
-def schur(
-    x: Any,
-    *,
-    compute_schur_vectors: bool = True,
-    sort_eig_vals: bool = False,
-    select_callable: Callable[..., Any] | None = None,
-) -> list[Array]:
-    """The Schur form t and, if wanted, vectors z: x = z t z^H. Real matrices get 2 by 2 blocks for complex pairs."""
-    if sort_eig_vals or select_callable is not None:
-        raise NotImplementedError("schur does not sort eigenvalues; take them from eig and order the results yourself.")
-    return bind(schur_p, as_array(x), vectors=bool(compute_schur_vectors))
-
-
-def _tridiagonal_results(shape: Ints, *, lower: bool) -> list[Result]:
-    n = square_size("tridiagonal", shape)
-    if not n:
-        raise ValueError(f"The input to tridiagonal must not be empty. Got shape {shape}.")
-    return [(shape, "same"), ((n,), "real"), ((n - 1,), "real"), ((n - 1,), "same")]
-
-
-tridiagonal_p = define_matrix_op("tridiagonal", (2,), _tridiagonal_results, lapack.tridiagonal)
-
-
-def tridiagonal(a: Any, *, lower: bool = True) -> list[Array]:
-    """Reduce Hermitian matrices to tridiagonal ones: packed reflectors, diagonal, off-diagonal, factors of the reflectors."""
-    return bind(tridiagonal_p, as_array(a), lower=bool(lower))
+# -- LU and QR -----------------------------------------------------------------------------------------------------------------
 
 
 def _householder_results(a: Ints, taus: Ints) -> list[Result]:
@@ -393,9 +257,6 @@ householder_product_p = define_matrix_op(
 def householder_product(a: Any, taus: Any) -> Array:
     """The first columns of the product of the reflectors in the columns of `a` and `taus`: f[..., m, n], f[..., k]."""
     return bind(householder_product_p, as_array(a), as_array(taus))
-
-
-# -- LU and QR -------------------------------------------------------------------------------------------------------------------
 
 
 def _lu_results(shape: Ints) -> list[Result]:
@@ -453,54 +314,6 @@ def qr(
     if use_magma:
         raise NotImplementedError("use_magma exists on GPUs only; leave it out.")
     return tuple(bind(qr_p, as_array(x), full=bool(full_matrices), pivoting=bool(pivoting)))
-
-
-# -- singular values -------------------------------------------------------------------------------------------------------------
-
-
-class SvdAlgorithm(enum.Enum):
-    """How `svd` computes; DEFAULT, QR and DIVIDE_AND_CONQUER exist on CPUs and give the same decomposition."""
-
-    DEFAULT = "default"
-    QR = "QR"
-    JACOBI = "Jacobi"
-    POLAR = "polar"
-    DIVIDE_AND_CONQUER = "divide_and_conquer"
-
-
-def _svd_results(shape: Ints, *, full: bool, vectors: bool) -> list[Result]:
-    m, n = shape
-    k = min(m, n)
-    return [((k,), "real"), *([((m, m if full else k), "same"), ((n if full else k, n), "same")] if vectors else [])]
-
-
-svd_p = define_matrix_op("svd", (2,), _svd_results, lapack.svd, rules=("jvp",), derivatives="spectral_derivative")
-
-
-def svd(
-    x: Any,
-    *,
-    full_matrices: bool = True,
-    compute_uv: bool = True,
-    subset_by_index: tuple[int, int] | None = None,
-    algorithm: SvdAlgorithm | None = None,
-) -> Any:
-    """u, s, vh with x = u s vh and s descending, or s alone without `compute_uv`.
-
-    `subset_by_index` keeps a range of the singular values; ValueError together with `full_matrices`.
-    """
-    if algorithm in (SvdAlgorithm.JACOBI, SvdAlgorithm.POLAR):
-        raise NotImplementedError(f"{algorithm} does not exist on CPUs; leave it out, or use SvdAlgorithm.QR.")
-    value = as_array(x)
-    s, *uv = bind(svd_p, value, full=bool(full_matrices) and bool(compute_uv), vectors=bool(compute_uv))
-    if subset_by_index is not None:
-        start, stop = map(index, subset_by_index)
-        if full_matrices and compute_uv and (start, stop) != (0, s.shape[-1]):
-            raise ValueError("full_matrices and subset_by_index cannot both be set.")
-        s = slice_in_dim(s, start, stop, axis=-1)
-        if uv and not full_matrices:
-            uv = [slice_in_dim(uv[0], start, stop, axis=-1), slice_in_dim(uv[1], start, stop, axis=-2)]
-    return (uv[0], s, uv[1]) if compute_uv else s
 
 
 # -- systems -----------------------------------------------------------------------------------------------------------------------
