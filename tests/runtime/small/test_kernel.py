@@ -506,3 +506,19 @@ def test_carries_come_to_vary_over_devices():
 
     f = sw.shard_map(body, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"))
     agree(f, jnp.arange(96.0).reshape(2, 48))
+
+
+@pytest.mark.parametrize("reduce", [lax.psum, lax.pmax, lax.pmin])
+def test_reductions_over_one_device_are_part_of_a_loop(made, reduce):
+    mesh = Mesh(np.array(sw.devices()[:1]), ("x",))
+
+    def body(x):
+        return lax.fori_loop(0, 50, lambda i, x: lax.pvary(reduce(x * 0.99, "x"), "x"), x)
+
+    f = sw.jit(sw.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x")))
+    x = np.array([-0.0, 1.0, np.nan, -np.inf], np.float32)
+    want = x
+    for _ in range(50):
+        want = want * np.float32(0.99)
+    np.testing.assert_array_equal(np.asarray(f(x)), want)
+    assert len(made) == 1

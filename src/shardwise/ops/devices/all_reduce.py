@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwise.base import config
 from shardwise.base.dtypes import physical
-from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown, literal
+from shardwise.ir import Absorbed, Collective, Equation, ShapedArray, Shown, SmallForm, literal
 from shardwise.ir.axis_scope import is_checked
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.batching import Batched, reduced, require_single_axis
@@ -297,4 +297,6 @@ all_reduce = define_collective(
         hidden=frozenset({"kind", "groups"}),
     ),
     makes_nan=True,
+    # On one device every group has one member, whose value is the result.
+    small=SmallForm(lambda body, eqn, values, wanted: values, lambda eqn, devices: devices == 1),
 )
