@@ -1,0 +1,61 @@
+"""What a device does, before it is known how long it takes: the program of one device as a target's compiler would group it.
+
+`Group`s are made by the passes of a target from a per-device program; memory and clock read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardwise.ir import Atom, Equation, Program, Var
+from shardwise.passes.grid import DimAxes
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProgram:
+    """A program as one device of the machine runs it: local types, every collective an equation.
+
+    Attributes:
+        program: nothing is folded that only one process could fold.
+        sizes: of the mesh axes, by name.
+        names: the arguments' paths, captured values first.
+        in_dims, out_dims: the layouts of arguments and results.
+        in_shapes: the arguments' global shapes.
+        donated: positions of the arguments whose memory results may take.
+    """
+
+    program: Program
+    sizes: Mapping[str, int]
+    names: tuple[str, ...]
+    in_dims: tuple[DimAxes, ...]
+    out_dims: tuple[DimAxes, ...]
+    in_shapes: tuple[tuple[int, ...], ...]
+    donated: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Equations that run as one kernel, or one collective, or one loop.
+
+    Attributes:
+        kind: as `Task.kind`.
+        equations: in order.
+        reads: the values that it takes from memory.
+        writes: the values that it leaves in memory.
+        body: of a loop, the groups of one trip.
+        trips: how often the body runs, None if that is not known.
+        overlaps: whether a collective may run beside computations (asynchronous).
+        rings: in how many parts a product and the collective beside it run (a collective matmul); 1: as a whole.
+        again: whether it computes again what the forward pass had (remat).
+    """
+
+    kind: str
+    equations: tuple[Equation, ...]
+    reads: tuple[Atom, ...]
+    writes: tuple[Var, ...]
+    body: tuple[Group, ...] = ()
+    trips: int | None = 1
+    overlaps: bool = False
+    rings: int = 1
+    again: bool = False
