@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from operator import add
 from typing import Any
@@ -25,31 +25,16 @@ from shardwise.runtime.env import Env
 from shardwise.runtime.fused.space import Graph, Space, joined
 from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
-from shardwise.runtime.loops.call import Calls
-from shardwise.runtime.loops.layout import ByStrides, Met, Result, dense_strides, lined_up, memory_order, placed
+from shardwise.runtime.loops.call import Calls, Layout, LayoutKernel
+from shardwise.runtime.loops.layout import Met, dense_strides, lined_up, memory_order, placed
 from shardwise.runtime.machine.llvm import available
-from shardwise.runtime.memory import alone
 from shardwise.runtime.plan import Plan
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """What is run for blocks of given shapes and strides."""
-
-    numbers: tuple[int, ...]  # the block that each access reads
-    shifts: tuple[int, ...]  # bytes from where it begins to where the loops' element 0 would lie; empty if all are 0
-    results: tuple[Result, ...]
-    run: Callable[..., None]
-    inside: Callable[
-        [], Callable[..., None]
-    ]  # what does not write past the cache: what is written over was read just before
-    over: tuple[tuple[int, int], ...]  # (result, operand) that lie alike in memory: one may be written over the other
-
-
-class GroupKernel:
-    """A group of equations, callable on blocks; keeps a compiled layout per combination of shapes and strides.
+class GroupKernel(LayoutKernel):
+    """A group of equations, callable on blocks.
 
     Without a `space`, all its equations are elementwise and of one shape.
     """
@@ -59,32 +44,8 @@ class GroupKernel:
         self.program = program
         self.space = Space(out.shape, (), out.vma) if space is None else space
         self._env = env
-        self._scalars = not env.lead and any(v.aval.ndim == 0 for v in program.inputs)
-        self._layouts = ByStrides(self._layout)
-
-    def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
-        return self._run(blocks, ())
-
-    def over(self, free: Sequence[int], blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
-        """The results, written over those operands of `free` (positions) that nothing but the list can reach."""
-        return self._run(blocks, free)
-
-    def _run(self, blocks: Sequence[Ndarray], free: Sequence[int]) -> tuple[Ndarray, ...]:
-        if self._scalars:  # NumPy functions of 0-d arrays give scalars
-            blocks = [np.asarray(b) for b in blocks]
-        layout = self._layouts.of(blocks)
-        if layout is None:
-            return self.plain(*blocks)
-        taken = _written_over(layout, blocks, free) if free else {}
-        outs = [blocks[taken[j]].view(r.dtype) if j in taken else r.empty() for j, r in enumerate(layout.results)]
-        run = layout.inside() if taken else layout.run
-        addresses = [address(blocks[i]) for i in layout.numbers] + [address(b) for b in outs]
-        if layout.shifts:
-            addresses[: len(layout.shifts)] = map(add, addresses, layout.shifts)
-        for i in taken.values():
-            blocks[i] = None  # type: ignore[index]  a list, whose owner sees what is left
-        run(*addresses)
-        return tuple(outs)
+        scalars = not env.lead and any(v.aval.ndim == 0 for v in program.inputs)
+        super().__init__(self._layout, lambda *blocks: self.plain(*blocks), scalars)
 
     @cached_property
     def plain(self) -> Callable[..., Any]:
@@ -160,22 +121,24 @@ class GroupKernel:
         arrangement = Arrangement.of(self._graph, met)
         return None if arrangement is None else arrangement.calls(self._forgetful, threaded)
 
-    def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
+    def _layout(self, blocks: Sequence[Ndarray]) -> Layout | None:
         """The compiled layout for blocks like these; None where the ops' own kernels do as well."""
         met = self._met(blocks)
-        arrangement = (
-            None if met is None or math.prod(met.full) < costs.FUSED_FEWEST else Arrangement.of(self._graph, met)
-        )
-        calls = None if arrangement is None else arrangement.calls(self._forgetful)
-        if met is None or arrangement is None or calls is None:
+        if met is None or math.prod(met.full) < costs.FUSED_FEWEST:
             return None
+        arrangement = Arrangement.of(self._graph, met)
+        calls = None if arrangement is None else arrangement.calls(self._forgetful)
+        if arrangement is None or calls is None:
+            return None
+        run = _on_blocks(met, calls)
 
         @cache
-        def inside() -> Callable[..., None]:
-            return (self._calls(replace(met, streaming=False)) or calls).run if arrangement.streams else calls.run
+        def run_over() -> Callable[[Sequence[Ndarray], Sequence[Ndarray]], object]:
+            """Without stores past the cache: the memory that results go to was read just before."""
+            return _on_blocks(met, self._calls(replace(met, streaming=False)) or calls) if arrangement.streams else run
 
         over = arrangement.over([(b.shape, b.itemsize) for b in blocks])
-        return _Layout(met.numbers, met.shifts, met.results, calls.run, inside, over)
+        return Layout(met.results, run, over, run_over)
 
     def _extents(self, graph: Graph, blocks: Sequence[Ndarray], lead: int, crossed: set[int]) -> list[Shape]:
         """Per output its extents along the grid's axes."""
@@ -188,14 +151,17 @@ class GroupKernel:
         return [known[v] for v in graph.outputs]
 
 
-def _written_over(layout: _Layout, blocks: Sequence[Ndarray], free: Sequence[int]) -> dict[int, int]:
-    """By the result's position, that of an operand that dies and in whose memory it goes."""
-    taken: dict[int, int] = {}
-    if isinstance(blocks, list):
-        for j, i in layout.over:
-            if i in free and j not in taken and i not in taken.values() and alone(blocks, i):
-                taken[j] = i
-    return taken
+def _on_blocks(met: Met, calls: Calls) -> Callable[[Sequence[Ndarray], Sequence[Ndarray]], object]:
+    """`calls` for the blocks that the accesses read and the results' blocks."""
+    numbers, shifts, run = met.numbers, met.shifts, calls.run
+
+    def on_blocks(blocks: Sequence[Ndarray], results: Sequence[Ndarray]) -> None:
+        addresses = [address(blocks[i]) for i in numbers]
+        if shifts:
+            addresses = list(map(add, addresses, shifts))
+        run(*addresses, *map(address, results))
+
+    return on_blocks
 
 
 def _with_ranked_scalars(program: Program, env: Env) -> Callable[..., tuple[Ndarray, ...]]:

@@ -18,7 +18,8 @@ from shardwise.ir import Atom, Equation, Literal, Program, Var
 from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import SINGLE
-from shardwise.runtime.loops.layout import ByStrides, Met, Nest, Result
+from shardwise.runtime.loops.call import Layout, LayoutKernel
+from shardwise.runtime.loops.layout import Met, Nest
 from shardwise.runtime.machine.threads import helpers, thread_count
 from shardwise.runtime.plan import kernel_of
 
@@ -38,41 +39,16 @@ class _Step:
     dead: tuple[int, ...]  # slots whose buffers are free afterwards
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """How blocks of given shapes and strides are seen: merged loops, and each tile as indices into them."""
-
-    extents: Shape
-    strides: tuple[Shape, ...]  # in bytes, of operands and results; 0 where a value does not vary
-    results: tuple[Result, ...]
-    tiles: tuple[Place, ...]
-    threads: int
-
-
-class TiledKernel:
+class TiledKernel(LayoutKernel):
     """A group of elementwise equations, callable on blocks. `met` says how loops meet these; `plain` computes small ones."""
-
-    __slots__ = ("_layouts", "_met", "_outputs", "_plain", "_program", "_steps")
 
     def __init__(
         self, program: Program, met: Callable[[Sequence[Ndarray]], Met | None], plain: Callable[..., Any]
     ) -> None:
+        super().__init__(self._layout, plain, scalars=True)
         self._program = program
         self._met = met
-        self._plain = plain
         self._steps, self._outputs = _steps(program)
-        self._layouts = ByStrides(self._layout)
-
-    def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
-        blocks = tuple([np.asarray(b) for b in blocks])
-        layout = self._layouts.of(blocks)
-        if layout is None:
-            return self._plain(*blocks)
-        outs = [result.empty() for result in layout.results]
-        views = [_view(x, layout.extents, own) for x, own in zip((*blocks, *outs), layout.strides, strict=True)]
-        tiles = iter(layout.tiles)  # each thread takes the next that is left
-        helpers.run(lambda: self._work(tiles, views), layout.threads)
-        return tuple(outs)
 
     def _work(self, tiles: Iterator[Place], views: Sequence[Ndarray]) -> None:
         count = len(self._program.inputs)
@@ -111,17 +87,24 @@ class TiledKernel:
             if values[slot] is not target and (slot < len(operands) or wanted[slot] is not target):
                 target[...] = values[slot]
 
-    def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
+    def _layout(self, blocks: Sequence[Ndarray]) -> Layout | None:
         """The loops and tiles for blocks like these; None where the functions do as well on the whole."""
         met = self._met(blocks)
         if met is None or math.prod(met.full) < 2 * costs.TILED_ELEMENTS:
             return None
         nest, count = Nest.of(met), len(met.numbers)
         operands = dict(zip(met.numbers, nest.strides, strict=False))
-        strides = [operands[i] for i in range(count)] + nest.strides[count:]
+        extents = tuple(nest.extents)
+        strides = [tuple(own) for own in [*(operands[i] for i in range(count)), *nest.strides[count:]]]
         threads = thread_count() if math.prod(met.full) >= costs.TILED_SHARED else 1
-        tiles = tuple(_tiles(nest.extents))
-        return _Layout(tuple(nest.extents), tuple(map(tuple, strides)), met.results, tiles, threads)
+        tiles = tuple(_tiles(extents))
+
+        def run(blocks: Sequence[Ndarray], results: Sequence[Ndarray]) -> None:
+            views = [_view(x, extents, own) for x, own in zip((*blocks, *results), strides, strict=True)]
+            left = iter(tiles)  # each thread takes the next one
+            helpers.run(lambda: self._work(left, views), threads)
+
+        return Layout(met.results, run)
 
 
 def _tiles(extents: Sequence[int]) -> Iterator[Place]:

@@ -1,23 +1,27 @@
-"""Compiled functions and what they are run on.
+"""Calls of compiled functions.
 
-`Call` is one with its job, run on addresses by as many threads as pay; `Calls` several in a row, with memory of their own; `Loop`
-one that is called with arrays.
+`Call` is a function with its job, run on addresses by as many threads as pay; `Calls` are several in a row, with memory of their own;
+`Loop` is a function that is called with arrays. `LayoutKernel` is called with blocks and keeps a `Layout` for each way they lie in memory.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.runtime import costs
 from shardwise.runtime.address import address
+from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.loops.function import Function, Kernel
+from shardwise.runtime.loops.layout import Result, Shape
 from shardwise.runtime.machine.standby import standby
 from shardwise.runtime.machine.threads import thread_count
-from shardwise.runtime.memory import pool
+from shardwise.runtime.memory import alone, pool
 
 _COUNTERS = ctypes.c_int64 * 2  # units that were taken, and threads that came
 
@@ -103,3 +107,85 @@ class Loop:
         """Run it for the units below `units`; by as many threads as a call may use, if it is not said how many."""
         threads = min(units, thread_count() if threads is None else threads)
         Call(self._kernel, (units, *numbers), len(arrays), threads)(*[address(a) for a in arrays])
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a kernel runs on blocks of given shapes and strides.
+
+    Attributes:
+        results: how the results are allocated.
+        run: ``(blocks, results)``: computes.
+        over: (result, operand) pairs that lie alike in memory: the result may be written over the operand.
+        run_over: gives what replaces `run` where results are written over operands; None: `run` itself.
+        held: objects that `run` refers to by address.
+    """
+
+    results: tuple[Result, ...]
+    run: Callable[[Sequence[Ndarray], Sequence[Ndarray]], object]
+    over: tuple[tuple[int, int], ...] = ()
+    run_over: Callable[[], Callable[[Sequence[Ndarray], Sequence[Ndarray]], object]] | None = None
+    held: object = None
+
+
+class LayoutKernel:
+    """A kernel on blocks that keeps a layout for each combination of their shapes and strides.
+
+    Args:
+        layout: makes the layout for such blocks; None where `plain` does as well.
+        plain: computes without a layout.
+        scalars: whether blocks may be NumPy scalars, which functions of 0-d arrays give.
+    """
+
+    def __init__(
+        self,
+        layout: Callable[[Sequence[Ndarray]], Layout | None],
+        plain: Callable[..., tuple[Ndarray, ...]],
+        scalars: bool,
+    ) -> None:
+        self._make = layout
+        self._plain = plain
+        self._scalars = scalars
+        self._layouts = Bounded[tuple[tuple[Shape, Shape], ...], Layout | None](LAYOUTS)
+
+    def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
+        return self._run(blocks, ())
+
+    def over(self, free: Sequence[int], blocks: list[Ndarray]) -> tuple[Ndarray, ...]:
+        """The results, written over those operands of `free` (positions) that nothing but the list can reach."""
+        return self._run(blocks, free)
+
+    def _run(self, blocks: Sequence[Ndarray], free: Sequence[int]) -> tuple[Ndarray, ...]:
+        if self._scalars:
+            blocks = [np.asarray(b) for b in blocks]
+        key = tuple([(b.shape, b.strides) for b in blocks])
+        try:
+            layout = self._layouts[key]
+        except KeyError:
+            layout = self._layouts[key] = self._make(blocks)
+        if layout is None:
+            return self._plain(*blocks)
+        reused = _reused(layout, blocks, free) if free else None
+        if not reused:
+            outs = tuple([result.empty() for result in layout.results])
+            layout.run(blocks, outs)
+            return outs
+        outs = tuple(
+            [blocks[reused[j]].view(r.dtype) if j in reused else r.empty() for j, r in enumerate(layout.results)]
+        )
+        run = layout.run if layout.run_over is None else layout.run_over()
+        operands = tuple(blocks)
+        for i in reused.values():
+            blocks[i] = None  # type: ignore[index]  a list, whose owner sees what is left
+        run(operands, outs)
+        return outs
+
+
+def _reused(layout: Layout, blocks: Sequence[Ndarray], free: Sequence[int]) -> dict[int, int]:
+    """By the result's position, that of an operand that dies and whose memory the result takes."""
+    found: dict[int, int] = {}
+    if isinstance(blocks, list):
+        for j, i in layout.over:
+            if i in free and j not in found and i not in found.values() and alone(blocks, i):
+                found[j] = i
+    return found

@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from shardwise.base.caches import LAYOUTS, Bounded
 from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.memory import pool
 
 Shape = tuple[int, ...]
-
-
-T = TypeVar("T")
-
-
-class ByStrides(Bounded[tuple[tuple[Shape, Shape], ...], T]):
-    """What `make(blocks)` gave for each combination of the blocks' shapes and strides."""
-
-    __slots__ = ("_make",)
-
-    def __init__(self, make: Callable[[Sequence[Ndarray]], T]) -> None:
-        super().__init__(LAYOUTS)
-        self._make = make
-
-    def of(self, blocks: Sequence[Ndarray]) -> T:
-        """For blocks that lie as these do."""
-        key = tuple([(b.shape, b.strides) for b in blocks])
-        try:
-            return self[key]
-        except KeyError:
-            made = self[key] = self._make(blocks)
-            return made
 
 
 @dataclass(frozen=True, slots=True)

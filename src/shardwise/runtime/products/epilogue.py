@@ -12,10 +12,8 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
-
-import numpy as np
 
 from shardwise.ir import Equation, Program, ShapedArray, Var, define_op
 from shardwise.ir.op import Params, Types
@@ -24,8 +22,8 @@ from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.kernel import fused
-from shardwise.runtime.loops.call import Call, Calls
-from shardwise.runtime.loops.layout import ByStrides, Met, Result
+from shardwise.runtime.loops.call import Call, Calls, Layout, LayoutKernel
+from shardwise.runtime.loops.layout import Met, Result
 from shardwise.runtime.machine.standby import address_of
 from shardwise.runtime.plan import Plan, kernel_of
 from shardwise.runtime.products import blas, shallow
@@ -59,55 +57,24 @@ class _Steps:
         return (self.views[-1] if self.views else self.product).outputs[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """What is run for blocks of given shapes and strides."""
-
-    first: GemmPlan
-    second: GemmPlan | None
-    numbers: tuple[int, ...]  # inputs of the program that the group reads
-    results: tuple[Result, ...]
-    calls: Calls
-    loops: tuple[Call, ...]  # what the job refers to
-
-
-class EpilogueKernel:
-    """A product, its group and maybe a second product, callable on blocks; keeps a layout per combination of shapes and strides."""
-
-    __slots__ = ("_env", "_group", "_layouts", "_plain", "_steps", "program")
+class EpilogueKernel(LayoutKernel):
+    """A product, its group and maybe a second product, callable on blocks."""
 
     def __init__(self, env: Env, program: Program) -> None:
+        super().__init__(self._layout, lambda *blocks: self.plain(*blocks), scalars=not env.lead)
         self.program = program
         self._env = env
         self._steps = _Steps.of(program)
         self._group: Any = kernel_of(self._steps.group, env)
         blas.prepare()
-        self._layouts = ByStrides(self._layout)
-        self._plain: Any = None
 
-    def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
-        if not self._env.lead:  # NumPy functions of 0-d arrays give scalars
-            blocks = tuple([np.asarray(b) for b in blocks])
-        layout = self._layouts.of(blocks)
-        if layout is None:
-            return self.plain(*blocks)
-        given = dict(zip(self.program.inputs, blocks, strict=True))
-        used = [*layout.first.operands(*_read(self._steps.product, given)), *(blocks[i] for i in layout.numbers)]
-        if layout.second is not None and self._steps.after is not None:
-            used.append(layout.second.right(given[self._steps.after.inputs[1]]))  # type: ignore[index]
-        made = [result.empty() for result in layout.results]
-        layout.calls(*map(address, used), *map(address, made))
-        return tuple(made)
-
-    def _layout(self, blocks: Sequence[Ndarray]) -> _Layout | None:
+    def _layout(self, blocks: Sequence[Ndarray]) -> Layout | None:
         return _Maker(self.program, self._steps, self._env, self._group, blocks).layout()
 
-    @property
-    def plain(self) -> Any:
+    @cached_property
+    def plain(self) -> Callable[..., tuple[Ndarray, ...]]:
         """The equations one after the other."""
-        if self._plain is None:
-            self._plain = Plan(self.program, self._env).run
-        return self._plain
+        return Plan(self.program, self._env).run
 
 
 def _read(eqn: Equation, given: dict[Any, Ndarray]) -> list[Ndarray]:
@@ -149,7 +116,7 @@ class _Maker:
         self.outside = 0
         self.own: list[int] = []  # sizes of the thread's own slots
 
-    def layout(self) -> _Layout | None:
+    def layout(self) -> Layout | None:
         mine = blas.library()
         if mine is None or not all(b.size for b in self.given.values()):
             return None
@@ -206,7 +173,7 @@ class _Maker:
 
     def _written(
         self, mine: blas.Library, plan: GemmPlan, second: GemmPlan | None, met: Met, found: list[Panel]
-    ) -> _Layout | None:
+    ) -> Layout | None:
         left, right = (_factor(x, plan.batch) for x in plan.operands(*_read(self.product, self.given)))
         later = None
         if second is not None and self.after is not None:
@@ -246,7 +213,17 @@ class _Maker:
         results = tuple(self._result(v, plan, second, met) for v in self.program.outputs if isinstance(v, Var))
         loops = tuple(call for group in groups.values() for call in group.calls)
         walk = Call(panel_walker(self.dtype.char, ctypes.sizeof(mine.integer)), job, self.outside + 1, threads)
-        return _Layout(plan, second, inputs, results, Calls([walk], bytes * threads, (0,)), loops)
+        calls = Calls([walk], bytes * threads, (0,))
+        left_at, right_at = (self.program.inputs.index(v) for v in self.product.inputs)  # type: ignore[arg-type]
+        later_at = None if self.after is None else self.program.inputs.index(self.after.inputs[1])  # type: ignore[arg-type]
+
+        def run(blocks: Sequence[Ndarray], results: Sequence[Ndarray]) -> None:
+            used = [*plan.operands(blocks[left_at], blocks[right_at]), *(blocks[i] for i in inputs)]
+            if second is not None and later_at is not None:
+                used.append(second.right(blocks[later_at]))
+            calls(*map(address, used), *map(address, results))
+
+        return Layout(results, run, held=loops)
 
     def _own(self, name: Any, size: int) -> None:
         self.slots[name] = self.outside + len(self.own)
