@@ -20,7 +20,7 @@ from shardwise.numpy._promote import (
 )
 from shardwise.numpy._ufunc_forms import unary, weak_if_scalar, where_
 from shardwise.ops.control.calls import define_along
-from shardwise.ops.elementwise import unary as one
+from shardwise.ops.elementwise import transcendental as one
 
 exp = unary("exp", one.exp_p, "Elementwise e to the power `x`.")
 expm1 = unary("expm1", one.expm1_p, "Elementwise ``exp(x) - 1``, exact near 0.")

@@ -13,7 +13,7 @@ from shardwise.base.config import use_dialect
 from shardwise.base.errors import ShardingTypeError
 from shardwise.ir import Literal, ShapedArray, all_ops, infer_types, literal
 from shardwise.ops import elementwise
-from shardwise.ops.elementwise import binary, casts, unary
+from shardwise.ops.elementwise import binary, casts, transcendental, unary
 from shardwise.ops.elementwise import selection as select
 from shardwise.ops.rules.operands import aligned, dtype_kind, operands
 from shardwise.runtime.env import SINGLE
@@ -36,27 +36,27 @@ UNARY = {
         (unary.floor_p, "f"),
         (unary.ceil_p, "f"),
         (unary.is_finite_p, "f"),
-        (unary.exp_p, "fc"),
-        (unary.exp2_p, "fc"),
-        (unary.expm1_p, "fc"),
-        (unary.log_p, "fc"),
-        (unary.log1p_p, "fc"),
-        (unary.sin_p, "fc"),
-        (unary.cos_p, "fc"),
-        (unary.tan_p, "fc"),
-        (unary.tanh_p, "fc"),
-        (unary.sinh_p, "fc"),
-        (unary.cosh_p, "fc"),
-        (unary.asin_p, "fc"),
-        (unary.acos_p, "fc"),
-        (unary.atan_p, "fc"),
-        (unary.asinh_p, "fc"),
-        (unary.acosh_p, "fc"),
-        (unary.atanh_p, "fc"),
-        (unary.sqrt_p, "fc"),
-        (unary.rsqrt_p, "fc"),
-        (unary.cbrt_p, "f"),
-        (unary.logistic_p, "fc"),
+        (transcendental.exp_p, "fc"),
+        (transcendental.exp2_p, "fc"),
+        (transcendental.expm1_p, "fc"),
+        (transcendental.log_p, "fc"),
+        (transcendental.log1p_p, "fc"),
+        (transcendental.sin_p, "fc"),
+        (transcendental.cos_p, "fc"),
+        (transcendental.tan_p, "fc"),
+        (transcendental.tanh_p, "fc"),
+        (transcendental.sinh_p, "fc"),
+        (transcendental.cosh_p, "fc"),
+        (transcendental.asin_p, "fc"),
+        (transcendental.acos_p, "fc"),
+        (transcendental.atan_p, "fc"),
+        (transcendental.asinh_p, "fc"),
+        (transcendental.acosh_p, "fc"),
+        (transcendental.atanh_p, "fc"),
+        (transcendental.sqrt_p, "fc"),
+        (transcendental.rsqrt_p, "fc"),
+        (transcendental.cbrt_p, "f"),
+        (transcendental.logistic_p, "fc"),
         (unary.abs_p, "ifc"),
         (unary.square_p, "iufc"),
         (unary.real_p, "c"),
@@ -172,11 +172,24 @@ def test_64_bit_values_are_those_of_the_oracle(dtype):
 
 
 REFERENCES = [
-    (unary.exp_p, np.exp), (unary.log_p, np.log), (unary.log1p_p, np.log1p), (unary.expm1_p, np.expm1), (unary.sin_p, np.sin),
-    (unary.cos_p, np.cos), (unary.tan_p, np.tan), (unary.tanh_p, np.tanh), (unary.sinh_p, np.sinh), (unary.cosh_p, np.cosh),
-    (unary.atan_p, np.arctan), (unary.asinh_p, np.arcsinh), (unary.sqrt_p, np.sqrt), (unary.cbrt_p, np.cbrt),
-    (unary.rsqrt_p, lambda x: 1 / np.sqrt(x)), (unary.logistic_p, lambda x: 1 / (1 + np.exp(-x))), (unary.exp2_p, np.exp2),
-]  # fmt: skip
+    (transcendental.exp_p, np.exp),
+    (transcendental.log_p, np.log),
+    (transcendental.log1p_p, np.log1p),
+    (transcendental.expm1_p, np.expm1),
+    (transcendental.sin_p, np.sin),
+    (transcendental.cos_p, np.cos),
+    (transcendental.tan_p, np.tan),
+    (transcendental.tanh_p, np.tanh),
+    (transcendental.sinh_p, np.sinh),
+    (transcendental.cosh_p, np.cosh),
+    (transcendental.atan_p, np.arctan),
+    (transcendental.asinh_p, np.arcsinh),
+    (transcendental.sqrt_p, np.sqrt),
+    (transcendental.cbrt_p, np.cbrt),
+    (transcendental.rsqrt_p, lambda x: 1 / np.sqrt(x)),
+    (transcendental.logistic_p, lambda x: 1 / (1 + np.exp(-x))),
+    (transcendental.exp2_p, np.exp2),
+]
 
 
 @pytest.mark.parametrize(("op", "exact"), REFERENCES, ids=lambda v: getattr(v, "name", ""))
@@ -214,16 +227,16 @@ def test_rounding_and_powers():
 
 def test_signs_of_zeros():
     zeros = np.array([0.0, -0.0], np.float32)
-    for op in (unary.sign_p, unary.sin_p, unary.floor_p, unary.sqrt_p, unary.cbrt_p):
+    for op in (unary.sign_p, transcendental.sin_p, unary.floor_p, transcendental.sqrt_p, transcendental.cbrt_p):
         np.testing.assert_array_equal(np.signbit(run(op, zeros)), [False, True], op.name)
-    np.testing.assert_array_equal(run(unary.rsqrt_p, zeros), [np.inf, -np.inf])
+    np.testing.assert_array_equal(run(transcendental.rsqrt_p, zeros), [np.inf, -np.inf])
 
 
 def test_logistic_is_stable():
     x = np.array([-1e30, -200.0, -50.0, 0.0, 50.0, 1e30, np.nan], np.float32)
     want = [0, 0, 1.9287498e-22, 0.5, 1, 1, np.nan]
-    np.testing.assert_allclose(run(unary.logistic_p, x), want, rtol=1e-6)
-    half = run(unary.logistic_p, np.array([-15.0], np.float16))
+    np.testing.assert_allclose(run(transcendental.logistic_p, x), want, rtol=1e-6)
+    half = run(transcendental.logistic_p, np.array([-15.0], np.float16))
     np.testing.assert_array_equal(half, np.array([3.059e-07]).astype(np.float16))  # exp(15) overflows float16
 
 
@@ -423,7 +436,7 @@ def typed(shape=(3,), dtype="float32", weak=False, spec=None):
             TypeError,
             "complex64 at position 0",
         ),
-        (lambda: unary.sin_p.type_rule(typed(dtype="int32")), TypeError, "sin does not accept dtype int32"),
+        (lambda: transcendental.sin_p.type_rule(typed(dtype="int32")), TypeError, "sin does not accept dtype int32"),
         (lambda: unary.real_p.type_rule(typed()), TypeError, "complex floating"),
         (lambda: unary.integer_pow_p.type_rule(typed(dtype="int32"), y=-1), TypeError, "negative"),
         (
@@ -459,7 +472,7 @@ def test_weak_types():
     assert add(typed(weak=True), typed((), weak=True)).weak_type
     assert not add(typed(), typed((), weak=True)).weak_type
     assert binary.lt_p.type_rule(typed(weak=True), typed(weak=True)).weak_type
-    assert unary.sin_p.type_rule(typed(weak=True)).weak_type
+    assert transcendental.sin_p.type_rule(typed(weak=True)).weak_type
     assert select.select_n_p.type_rule(typed((), "bool"), typed(weak=True), typed(weak=True)).weak_type
 
 

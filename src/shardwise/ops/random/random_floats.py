@@ -17,7 +17,8 @@ from shardwise.base.dtypes import finfo
 from shardwise.ir import Array, Emit, ShapedArray, bind, define_op, literal
 from shardwise.ops.elementwise.binary import add, mul
 from shardwise.ops.elementwise.special import erf_inv as exact
-from shardwise.ops.elementwise.unary import exp, square
+from shardwise.ops.elementwise.transcendental import exp
+from shardwise.ops.elementwise.unary import square
 from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import libm

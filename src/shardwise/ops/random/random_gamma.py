@@ -16,7 +16,7 @@ from shardwise.ir import Array, ShapedArray, bind, define_op, literal
 from shardwise.ir.key_uses import DRAWS
 from shardwise.ops.elementwise import binary
 from shardwise.ops.elementwise.special import random_gamma_grad
-from shardwise.ops.elementwise.unary import exp
+from shardwise.ops.elementwise.transcendental import exp
 from shardwise.ops.random.random_floats import erf_inv_block, unit_floats_block
 from shardwise.ops.random.threefry_halves import COUNTED, HALVED, Draws
 from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind

@@ -13,7 +13,8 @@ from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.elementwise.binary import add_p, eq_p, extremum_share, max_p, min_p, mul_p, sub_p
 from shardwise.ops.elementwise.selection import select_n_p
-from shardwise.ops.elementwise.unary import abs_p, exp_p, log1p_p, neg_p
+from shardwise.ops.elementwise.transcendental import exp_p, log1p_p
+from shardwise.ops.elementwise.unary import abs_p, neg_p
 from shardwise.ops.reductions.associative_scan import associative_scan
 from shardwise.ops.reductions.running import LOG_SUM, MAXIMUM, MINIMUM, PRODUCT, SUM, Running, accumulated
 from shardwise.ops.rules.batching import shifting
