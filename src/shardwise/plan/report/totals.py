@@ -1,0 +1,146 @@
+"""Sums over a plan that every report shows: by buffer, by op, by source line, by axis. Loops count all of their trips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from shardwise.ir.program import Source
+from shardwise.planner.result import Buffer, Plan, Schedule, Task, Traffic
+
+
+@dataclass(slots=True)
+class OpTotal:
+    """All tasks of one name at one line.
+
+    Attributes:
+        seconds: that they take; `critical` of these delay the step.
+        times: how often one of them runs.
+    """
+
+    name: str
+    kind: str
+    stream: str
+    source: Source | None
+    bound: str = ""
+    seconds: float = 0.0
+    critical: float = 0.0
+    flops: float = 0.0
+    hbm_bytes: float = 0.0
+    sent_bytes: float = 0.0
+    times: int = 0
+    longest: float = 0.0
+
+
+@dataclass(slots=True)
+class LineTotal:
+    """What one line of the user's program costs."""
+
+    source: Source
+    seconds: float = 0.0
+    critical: float = 0.0
+    flops: float = 0.0
+    sent_bytes: float = 0.0
+    peak_bytes: int = 0
+
+
+def leaves(schedule: Schedule, times: int = 1) -> Iterator[tuple[Task, int]]:
+    """The tasks that are no loops, with how often each runs in a step."""
+    for task in schedule.tasks:
+        if task.body is None:
+            yield task, times
+        else:
+            yield from leaves(task.body, times * task.trips)
+
+
+def op_totals(plan: Plan) -> list[OpTotal]:
+    """By name and line, what takes longest first."""
+    found: dict[tuple[str, str, Source | None], OpTotal] = {}
+    for task, times in leaves(plan.schedule):
+        key = task.name, task.stream, task.source
+        total = found.get(key)
+        if total is None:
+            total = found[key] = OpTotal(task.name, task.kind, task.stream, task.source)
+        seconds = times * task.seconds
+        total.seconds += seconds
+        total.critical += seconds if task.critical else 0.0
+        total.flops += times * task.flops
+        total.hbm_bytes += times * task.hbm_bytes
+        total.sent_bytes += times * task.sent_bytes
+        total.times += times
+        if seconds >= total.longest:
+            total.longest, total.bound = seconds, task.bound
+    return sorted(found.values(), key=lambda t: -t.seconds)
+
+
+def line_totals(plan: Plan) -> dict[Source, LineTotal]:
+    """By source line; what has none is left out."""
+    found: dict[Source, LineTotal] = {}
+
+    def at(source: Source) -> LineTotal:
+        return found.setdefault(source, LineTotal(source))
+
+    for op in op_totals(plan):
+        if op.source is not None:
+            line = at(op.source)
+            line.seconds += op.seconds
+            line.critical += op.critical
+            line.flops += op.flops
+            line.sent_bytes += op.sent_bytes
+    for buffer in plan.buffers:
+        if buffer.source is not None:
+            at(buffer.source).peak_bytes += buffer.nbytes * buffer.count
+    return found
+
+
+def buffer_totals(buffers: Iterable[Buffer]) -> list[Buffer]:
+    """Buffers that are alike but for their names in one: `count` of them. The largest first."""
+    found: dict[tuple[object, ...], Buffer] = {}
+    for b in buffers:
+        own = b.name if b.kind in ("argument", "result", "constant") else None
+        key = b.kind, b.type, b.spec, b.source, b.nbytes, own
+        known = found.get(key)
+        found[key] = b if known is None else replace(known, count=known.count + b.count)
+    return sorted(found.values(), key=lambda b: -b.nbytes * b.count)
+
+
+def traffic_totals(plan: Plan) -> list[Traffic]:
+    """Collectives of one kind, axes, line and cause in one, what sends most first."""
+    found: dict[tuple[object, ...], Traffic] = {}
+    for t in plan.traffic:
+        key = t.kind, t.axes, t.source, t.cause, t.implicit, t.level
+        known = found.get(key)
+        if known is None:
+            found[key] = t
+        else:
+            trips = None if known.trips is None or t.trips is None else known.trips + t.trips
+            value = known.value if known.value == t.value else f"{known.value.partition(',')[0]} ..."
+            found[key] = replace(
+                known, nbytes=known.nbytes + t.nbytes, trips=trips, seconds=known.seconds + t.seconds, value=value
+            )
+    return sorted(found.values(), key=lambda t: -t.nbytes)
+
+
+def bottleneck(plan: Plan) -> str:
+    """What bounds the step, in a few words: ``all-gather over fsdp``, ``matrix products``."""
+    if not plan.shares:
+        return ""
+    cause = max(plan.shares, key=lambda k: plan.shares[k])
+    kind, _, axes = cause.partition(":")
+    if kind != "collective":
+        return _CAUSES.get(kind, kind)
+    over = [t for t in traffic_totals(plan) if not axes or ",".join(t.axes) == axes]
+    over.sort(key=lambda t: -t.seconds or -t.nbytes)
+    if not over:
+        return f"collectives over {axes}"
+    first = over[0]
+    where = f", {first.source[0].rpartition('/')[2]}:{first.source[1]}" if first.source else ""
+    return f"{first.kind} over {', '.join(first.axes)}{where}"
+
+
+_CAUSES = {
+    "product": "matrix products",
+    "memory": "the memory's bandwidth",
+    "latency": "latencies",
+    "vector": "elementwise arithmetic",
+}
