@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,12 @@ class Chip:
         hbm_bandwidth: bytes/s.
         vmem_bytes: on-chip memory (VMEM, L2) of which programs keep values; 0 if none.
         vmem_bandwidth: bytes/s.
+        tile: the side of the tiles in which matrix products are computed (of the systolic array, of a block of threads).
+        units: how many of those tiles run at once.
+        vector_tile: the last dims of an array in memory are padded to multiples of these.
+        transcendental: elements/s of exp, log, tanh and their kin.
+        overhead: seconds from the end of one kernel to the start of the next.
+        host_bandwidth: bytes/s to and from the memory of the host, one way.
     """
 
     kind: str
@@ -30,6 +38,12 @@ class Chip:
     hbm_bandwidth: float
     vmem_bytes: int = 0
     vmem_bandwidth: float = 0.0
+    tile: int = 128
+    units: int = 1
+    vector_tile: tuple[int, int] = (1, 1)
+    transcendental: float = 0.0
+    overhead: float = 0.0
+    host_bandwidth: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +66,110 @@ class Level:
     bandwidth: float
     latency: float
 
+    @property
+    def size(self) -> int:
+        """The number of members of one group at this level: of devices, or of groups of the level below."""
+        return math.prod(self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine that one can book: so many chips of one kind, joined by levels of network."""
+    """A machine that one can book: so many chips of one kind, joined by levels of network.
+
+    Attributes:
+        name: of the slice, as it was asked for.
+        chip: one device of it.
+        levels: of the network, the innermost first; their sizes multiply to the number of devices.
+        processes: how many hosts run the program.
+        sources: where the figures come from, ``what: document``.
+        host: devices of one host along the dims of the innermost levels; () if hosts take devices in order.
+        notes: what is not known of this machine, one sentence each.
+    """
 
     name: str
     chip: Chip
     levels: tuple[Level, ...]
     processes: int
     sources: tuple[str, ...] = ()
+    host: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> int:
+        """The number of devices."""
+        return math.prod(level.size for level in self.levels)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a device is, as JAX's device objects say it.
+
+    Attributes:
+        id: unique in the machine.
+        kind, platform: of the chip.
+        process_index: the host that owns it.
+        local_index: its position among the devices of its host.
+        coords: of its chip in the slice, ``(x, y, z)``; None where there is no torus.
+        core_on_chip: which device of its chip it is.
+        slice_index: the slice, or the node of a cluster, that it belongs to.
+    """
+
+    id: int
+    kind: str
+    platform: str
+    process_index: int
+    local_index: int
+    coords: tuple[int, int, int] | None
+    core_on_chip: int
+    slice_index: int
+
+
+class Places(Sequence[Place]):
+    """The places of a machine's devices in the order of `jax.devices()`: hosts in order, their devices in order. Made on demand."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        torus = [level for level in machine.levels if not level.switched]
+        self._torus = torus[0].shape if torus else ()
+        cores = machine.levels[0].size if torus and machine.levels[0] is not torus[0] else 1
+        self._cores = cores
+        self._slice_size = math.prod(self._torus) * cores if torus else machine.levels[0].size
+        self._per_host = machine.devices // machine.processes
+
+    def __len__(self) -> int:
+        return self.machine.devices
+
+    @overload
+    def __getitem__(self, index: int) -> Place: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Place]: ...
+    def __getitem__(self, index: int | slice) -> Place | Sequence[Place]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.machine.name} has {len(self)} devices; there is none at position {index}.")
+        chip = self.machine.chip
+        process, local = divmod(index, self._per_host)
+        if not self._torus:
+            return Place(index, chip.kind, chip.platform, process, local, None, 0, index // self._slice_size)
+        hosts_per_slice = max(1, self._slice_size // self._per_host)
+        which, host = divmod(process, hosts_per_slice)
+        inner, core = divmod(local, self._cores)
+        coords = self._coords(host, inner)
+        number = 0
+        for position, size in zip(reversed(coords), reversed(self._torus), strict=True):
+            number = number * size + position
+        x, y, z = (*coords, 0, 0)[:3]
+        id = which * self._slice_size + number * self._cores + core
+        return Place(id, chip.kind, chip.platform, process, local, (x, y, z), core, which)
+
+    def _coords(self, host: int, inner: int) -> tuple[int, ...]:
+        """The coordinates of a host's chip: x runs fastest, among hosts as among the chips of one."""
+        coords: list[int] = []
+        for size, own in zip(self._torus, self.machine.host, strict=True):
+            host, host_at = divmod(host, size // own)
+            inner, at = divmod(inner, own)
+            coords.append(host_at * own + at)
+        return tuple(coords)

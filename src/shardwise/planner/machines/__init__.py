@@ -1,0 +1,90 @@
+"""Machines by name. In: ``v5p-256``, ``2x-v6e-256``, ``h100-8x16``, ``cpu-2x16``, or the path of a file like those beside this one.
+
+Out: a `Machine`. One TOML file describes a generation, with the source of each figure; `slices` says which slices there are of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from shardwise.planner.machine import Machine
+from shardwise.planner.machines.slices import make_machine, usual_names
+
+_FOLDER = Path(__file__).parent
+_NAME = re.compile(r"(?:(?P<slices>\d+)x-)?(?P<generation>.+?)(?:[-:](?P<size>\d+(?:x\d+)*))?$")
+
+
+def find(name: str) -> Machine:
+    """The machine of that name: ``[Nx-]GENERATION-SIZE``, where SIZE is a count, a shape or, of clusters, nodes and what is in one.
+
+    A path of a TOML file (it ends in ``.toml``) describes a generation of the user's own; ``FILE.toml-SIZE`` takes a slice of it.
+
+    >>> find("v5p-256").devices, find("v5p-256").levels[0].shape
+    (128, (4, 4, 8))
+
+    Raises:
+        ValueError: no machine has that name; the message lists the nearest ones.
+        FileNotFoundError: there is no such file.
+    """
+    found = _NAME.fullmatch(name.strip())
+    if found is None or not name.strip():
+        raise _unknown(name)
+    generation, size = found["generation"], found["size"]
+    slices = int(found["slices"] or 1)
+    if generation.endswith(".toml"):
+        table = _read_user_file(generation)
+        return make_machine(table, name, size, slices)
+    files = _generations()
+    if generation.lower() not in files:
+        whole = f"{generation}-{size}" if size else generation
+        if whole.lower() not in files:
+            raise _unknown(name)
+        generation, size = whole, None
+    return make_machine(_read(files[generation.lower()]), name, size, slices)
+
+
+def names() -> tuple[str, ...]:
+    """The usual names of all machines; other sizes and shapes work as well."""
+    return tuple(name for path in sorted(set(_generations().values())) for name in usual_names(_read(path)))
+
+
+@cache
+def _generations() -> dict[str, str]:
+    """Paths of the files by the names of their generations, aliases included."""
+    found: dict[str, str] = {}
+    for path in sorted(_FOLDER.glob("*.toml")):
+        table = _read(str(path))
+        for known in (table["name"], *table.get("aliases", ())):
+            found[known] = str(path)
+    return found
+
+
+@cache
+def _read(path: str) -> Mapping[str, Any]:
+    with open(path, "rb") as file:
+        return tomllib.load(file)
+
+
+def _read_user_file(path: str) -> Mapping[str, Any]:
+    try:
+        return _read(os.path.abspath(os.path.expanduser(path)))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is no TOML file: {error}.") from error
+
+
+def _unknown(name: str) -> ValueError:
+    head, *rest = re.split(r"(?=[-:])", name.lower(), maxsplit=1)
+    generations = sorted(_generations())
+    close = [near + "".join(rest) for near in difflib.get_close_matches(head, generations, n=3, cutoff=0.6)]
+    hint = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
+    return ValueError(
+        f"No machine is called {name!r}. {hint}There are {', '.join(generations)}, each with a size, as in 'v5p-256', 'v6e-8x8', "
+        "'2x-v6e-256', 'h100-8x16' (16 nodes of 8) or 'cpu-2x16' (2 nodes of 16 cores); or give the path of a .toml file."
+    )
