@@ -1,0 +1,98 @@
+"""Seconds that a collective takes over the links of its axes.
+
+In: the pattern of a collective, the bytes of a device's operand, and the segments that its axes lie on (see `axes`). Out: a `Crossing`.
+
+Models, all from public documents:
+- a torus: bytes go around rings in both directions, over all dims of the group at once; a dim whose ends are not joined has half of
+  that (JAX scaling book, part 3; Jain et al., optimal bucket algorithms for large MPI collectives on torus interconnects);
+- all-to-all on a torus: each dim carries what crosses it, a quarter of the ring on average (scaling book, part 3);
+- a switch: the port of a device is what is busy; small messages go along trees, large ones around rings (NCCL's tuning model);
+- several levels: within the inner level and over the outer one after the other, so that each byte crosses the slow one once (NCCL's
+  hierarchical rings; XLA's collectives over DCN).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from shardwise.planner.axes import Placement, Segment
+from shardwise.planner.machine import Level
+
+GATHER, SCATTER, REDUCE, TRANSPOSE, SHIFT = "gather", "scatter", "reduce", "transpose", "shift"
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """What a collective takes.
+
+    Attributes:
+        seconds: in all.
+        latency: the part of them that does not depend on the bytes.
+        by_level: seconds on each level of the network, by name.
+    """
+
+    seconds: float
+    latency: float
+    by_level: dict[str, float]
+
+    @property
+    def level(self) -> str:
+        """The level on which most of the time goes; '' if nothing is sent."""
+        return max(self.by_level, key=lambda name: self.by_level[name], default="")
+
+
+def crossing(pattern: str, nbytes: float, axes: Sequence[str], placement: Placement) -> Crossing:
+    """What a collective over these axes takes where each device's operand has so many bytes.
+
+    Patterns: 'gather' (all-gather), 'scatter' (reduce-scatter), 'reduce' (all-reduce), 'transpose' (all-to-all), 'shift' (to a neighbour).
+
+    Raises:
+        ValueError: there is no such pattern.
+    """
+    if pattern == REDUCE:
+        one = crossing(SCATTER, nbytes, axes, placement)
+        count = math.prod(s.size for s in placement.of(axes))
+        other = crossing(GATHER, nbytes / count, axes, placement)
+        levels = {name: one.by_level[name] + other.by_level[name] for name in one.by_level}
+        return Crossing(one.seconds + other.seconds, one.latency + other.latency, levels)
+    if pattern not in (GATHER, SCATTER, TRANSPOSE, SHIFT):
+        raise ValueError(f"No collective has the pattern {pattern!r}.")
+    levels = placement.machine.levels
+    by_level: dict[str, float] = {}
+    latency = 0.0
+    groups = [(levels[index], tuple(parts)) for index, parts in groupby(placement.of(axes), key=lambda s: s.level)]
+    # What a device holds grows from level to level of a gather, which crosses the outermost first; a scatter goes the other way.
+    held = float(nbytes)
+    for level, parts in reversed(groups) if pattern == GATHER else groups:
+        count = math.prod(p.size for p in parts)
+        if pattern == SCATTER:
+            held /= count
+        volume, hops = _share(pattern, held, level, parts)
+        by_level[level.name] = by_level.get(level.name, 0.0) + volume + hops
+        latency += hops
+        if pattern == GATHER:
+            held *= count
+        elif pattern == SHIFT:
+            break  # neighbours are next to each other on the innermost level, and that one is busy as long as any
+    return Crossing(sum(by_level.values()), latency, by_level)
+
+
+def _share(pattern: str, held: float, level: Level, parts: tuple[Segment, ...]) -> tuple[float, float]:
+    """Seconds for the bytes, and for latency, on one level. `held`: a device's bytes on the side where it has fewer."""
+    count = math.prod(p.size for p in parts)
+    if pattern == SHIFT:
+        return held * (1 if level.switched else parts[0].stride) / level.bandwidth, level.latency
+    if level.switched:
+        sent = held * (count - 1) / (count if pattern == TRANSPOSE else 1)
+        steps = count - 1 if pattern == TRANSPOSE else min(count - 1, 2 * math.ceil(math.log2(count)))
+        return sent / level.bandwidth, level.latency * (1 if pattern == TRANSPOSE else steps)
+    hops = sum((p.size // 2 if p.wrap else p.size - 1) * p.stride for p in parts)
+    if pattern == TRANSPOSE:
+        # Of a ring a quarter of its length is crossed on average, by 2 directions; the middle link of a line carries a quarter of all.
+        volume = max(held * p.size * p.stride / (8 if p.wrap else 4) for p in parts) / level.bandwidth
+        return volume, level.latency * hops
+    width = sum((2.0 if p.wrap else 1.0) / p.stride for p in parts)
+    return held * (count - 1) / (level.bandwidth * width), level.latency * hops

@@ -1,0 +1,91 @@
+"""Seconds of collectives: the formulas of public documents, worked out by hand."""
+
+import pytest
+
+from shardwise.planner.axes import place_axes
+from shardwise.planner.links import crossing
+from shardwise.planner.machines import find
+
+
+def seconds(pattern, nbytes, axes, sizes, machine):
+    return crossing(pattern, nbytes, axes, place_axes(sizes, find(machine))).seconds
+
+
+def test_a_gather_on_a_ring_uses_both_directions():
+    # Scaling book, part 3: V / W_ici for the bytes of the result, W_ici both ways.
+    got = seconds("gather", 2**30 / 16, ("x",), {"y": 16, "x": 16}, "v6e-256")
+    assert got == pytest.approx(2**30 * 15 / 16 / 1.8e11 + 8e-6)
+
+
+def test_two_dims_are_twice_as_fast_as_one():
+    sizes = {"y": 16, "x": 16}
+    one = crossing("gather", 2**24, ("x",), place_axes(sizes, find("v6e-256")))
+    two = crossing("gather", 2**20, ("y", "x"), place_axes(sizes, find("v6e-256")))
+    # The same result, 2**28 bytes.
+    assert (one.seconds - one.latency) / (two.seconds - two.latency) == pytest.approx(2, rel=0.07)
+
+
+def test_a_line_is_half_as_fast_as_a_ring():
+    ring = crossing("gather", 2**20, ("x",), place_axes({"y": 16, "x": 16}, find("v6e-256")))
+    line = crossing("gather", 2**20, ("x",), place_axes({"y": 8, "x": 16}, find("v6e-8x16")))
+    short = crossing("gather", 2**20, ("x",), place_axes({"y": 8, "x": 8}, find("v6e-64")))
+    assert line.seconds == ring.seconds  # 16 is a whole dim in both
+    assert (short.seconds - short.latency) / 7 == pytest.approx(2 * (ring.seconds - ring.latency) / 15)
+
+
+def test_an_all_reduce_is_a_scatter_and_a_gather():
+    placement = place_axes({"y": 16, "x": 16}, find("v6e-256"))
+    whole = crossing("reduce", 2**26, ("x",), placement)
+    scatter, gather = crossing("scatter", 2**26, ("x",), placement), crossing("gather", 2**22, ("x",), placement)
+    assert whole.seconds == pytest.approx(scatter.seconds + gather.seconds)
+    assert scatter.seconds == pytest.approx(gather.seconds)
+
+
+def test_an_all_to_all_on_a_ring_takes_a_quarter_of_a_gather():
+    # Scaling book, part 3: of the same global array, on a bidirectional ring.
+    placement = place_axes({"y": 16, "x": 16}, find("v6e-256"))
+    gather, exchange = crossing("gather", 2**24, ("x",), placement), crossing("transpose", 2**24, ("x",), placement)
+    assert (exchange.seconds - exchange.latency) / (gather.seconds - gather.latency) == pytest.approx(0.25, rel=0.07)
+
+
+def test_behind_a_switch_the_port_is_busy():
+    got = crossing("gather", 2**24, ("x",), place_axes({"x": 8}, find("h100-8")))
+    assert got.seconds - got.latency == pytest.approx(7 * 2**24 / 4.5e11)
+    exchange = crossing("transpose", 2**24, ("x",), place_axes({"x": 8}, find("h100-8")))
+    assert exchange.seconds - exchange.latency == pytest.approx(7 / 8 * 2**24 / 4.5e11)
+
+
+def test_bytes_cross_the_slow_level_once():
+    placement = place_axes({"x": 128}, find("h100-8x16"))
+    got = crossing("scatter", 2**30, ("x",), placement)
+    # Inside of nodes first: an eighth of the bytes is left to reduce over the nodes.
+    assert got.by_level["ib"] == pytest.approx(2**30 / 8 * 15 / 16 / 5e10 + 14e-6 * 8, rel=1e-6)
+    assert got.by_level["nvlink"] == pytest.approx(2**30 * 7 / 8 / 4.5e11 + 3.4e-6 * 6, rel=1e-6)
+    back = crossing("gather", 2**30 / 128, ("x",), placement)
+    assert back.by_level == pytest.approx(got.by_level)
+
+
+def test_slices_exchange_over_the_data_centre_network():
+    got = crossing("reduce", 2**30, ("data",), place_axes({"data": 2, "fsdp": 256}, find("2x-v6e-256")))
+    assert got.level == "dcn"
+    assert got.seconds - got.latency == pytest.approx(2**30 / 1.25e10)
+
+
+def test_a_shift_goes_to_a_neighbour():
+    got = crossing("shift", 2**20, ("x",), place_axes({"y": 16, "x": 16}, find("v6e-256")))
+    assert got.seconds == pytest.approx(2**20 / 9e10 + 1e-6)
+
+
+def test_an_axis_of_one_device_costs_nothing():
+    assert crossing("gather", 2**20, ("x",), place_axes({"x": 1, "y": 8}, find("v6e-8"))).seconds == 0.0
+
+
+def test_65536_devices_cost_what_16_do():
+    # A machine of that size comes from several slices; nothing may look at its devices one by one.
+    placement = place_axes({"data": 256, "fsdp": 256}, find("256x-v6e-256"))
+    assert crossing("reduce", 2**20, ("data", "fsdp"), placement).seconds > 0
+
+
+def test_an_unknown_pattern_raises():
+    with pytest.raises(ValueError, match="'scan'"):
+        seconds("scan", 1, ("x",), {"x": 8}, "v6e-8")
