@@ -12,6 +12,7 @@ from shardwise import lax
 from shardwise.ir import verify
 from shardwise.passes.grid import make_grid
 from shardwise.passes.partition import partition
+from shardwise.passes.transfers import transfers_of
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
 from tests.passes.layouts import layout, run_propagation
 
@@ -23,8 +24,8 @@ def parts(f, args, outs=None):
     program, layouts = run_propagation(f, args, outs, dict(GRID.axis_sizes))
     in_dims = [layouts[v] for v in program.inputs]
     wanted = [None] * len(program.outputs) if outs is None else [None if o is None else layout(o) for o in outs]
-    local, out_dims, transfers = partition(program, GRID, layouts, in_dims, wanted)
-    return verify(local), out_dims, transfers
+    local, out_dims = partition(program, GRID, layouts, in_dims, wanted)
+    return verify(local), out_dims, transfers_of(local, GRID.axis_sizes)
 
 
 def names(program):
@@ -73,7 +74,7 @@ def test_a_barrier_leaves_every_operand_where_it_lies():
     assert out_dims == tuple(map(layout, wheres))
 
 
-def transfers_of(f, *shapes_and_specs, like=None):
+def transfers_between(f, *shapes_and_specs, like=None):
     """The transfers of a compiled function of f32 arrays over the grid; its result lies as argument number `like`."""
     mesh = Mesh(np.array(sw.devices()[:8]).reshape(2, 4), ("x", "y"))
     args = [
@@ -92,7 +93,7 @@ def test_what_checkpoint_keeps_is_not_gathered():
 
     kept = sw.checkpoint(layer, policy=sw.checkpoint_policies.dots_saveable)
     gradients = sw.grad(lambda *a: kept(*a).sum(), argnums=(0, 1, 2))
-    found = transfers_of(gradients, ((8, 16), ("x",)), ((16, 32), ("x", "y")), ((32, 16), ("y", "x")))
+    found = transfers_between(gradients, ((8, 16), ("x",)), ((16, 32), ("x", "y")), ((32, 16), ("y", "x")))
     assert found
     assert not [t for t in found if t.cause == "optimization_barrier"]
 
@@ -100,7 +101,7 @@ def test_what_checkpoint_keeps_is_not_gathered():
 def test_one_value_everywhere_is_made_where_it_is_wanted():
     """The zeros into which the gradient of a table is added are not gathered, though the table is split."""
     gradient = sw.grad(lambda table, x: (table[x[:, 0].astype(np.int32)] * x).sum())
-    found = transfers_of(gradient, ((64, 8), (None, "y")), ((512, 8), ("y",)), like=0)
+    found = transfers_between(gradient, ((64, 8), (None, "y")), ((512, 8), ("y",)), like=0)
     assert [t.kind for t in found if (t.cause, t.value) == ("scatter_add", "f32[64,8]")] == ["reduce_scatter"]
 
 

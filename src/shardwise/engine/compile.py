@@ -3,7 +3,7 @@
     inline -> the passes of `passes.pipeline` -> Plan
 
 Comes in: the program, one `Signature` per input, a sharding or None per output. Goes out: an Executable whose `call`
-takes Arrays and gives Arrays; the per-device program and its transfers are kept for `explain`.
+takes Arrays and gives Arrays; the device program, of which its transfers are made, is kept for `explain`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from shardwise.ir.digest import encoded
 from shardwise.ops.devices.layout import spec_axes
 from shardwise.passes.grid import DimAxes, Grid, MeshKey, PartForm, make_grid
 from shardwise.passes.inline import inline_calls
-from shardwise.passes.partition import Transfer
 from shardwise.passes.pipeline import PARTITIONING, Context, Module, run_passes, scheduled
 from shardwise.passes.propagate import Placement
+from shardwise.passes.transfers import Transfer, transfers_of
 from shardwise.runtime.blocks import BlockForm, Ndarray
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.processes.announce import Announced
@@ -55,8 +55,8 @@ Owned = Callable[[Sequence[Signature], bool], Sequence[int]]
 class Executable:
     """A compiled program for arguments of given signatures."""
 
-    __slots__ = ("_announced", "_forms", "_written", "call", "device_program", "grid", "in_dims", "in_sigs", "kept", "name",
-                 "out_dims", "out_sigs", "owned", "placements", "plan", "program", "seconds", "transfers")  # fmt: skip
+    __slots__ = ("_announced", "_forms", "_transfers", "_written", "call", "device_program", "folded_program", "grid", "in_dims",
+                 "in_sigs", "kept", "name", "out_dims", "out_sigs", "owned", "placements", "plan", "program", "seconds")  # fmt: skip
 
     def __init__(
         self,
@@ -79,8 +79,9 @@ class Executable:
         self.in_dims = in_dims = module.in_dims
         self.out_dims = module.out_dims
         self.out_sigs = tuple(out_sigs)
-        self.device_program = device_program = module.device_program
-        self.transfers = module.transfers
+        self.device_program = module.device_program
+        self.folded_program = device_program = module.program
+        self._transfers: tuple[Transfer, ...] | None = None
         self.seconds = seconds
         self.placements = module.layouts  # of the global program's values, in grid axes; empty on one device
         env = context.env
@@ -105,7 +106,7 @@ class Executable:
         if grid.processes is not None:  # one program on all of them
             hosts = [i for i, sig in enumerate(in_sigs) if not sig.spans]
             self._announced = Announced(
-                self.plan, self.device_program, self.name, names, program.num_consts, hosts, _layouts(out_sigs)
+                self.plan, self.folded_program, self.name, names, program.num_consts, hosts, _layouts(out_sigs)
             )
         self._written = self._caller(checks=checks) if takes_part(grid.devices) else None
         self.call = self._written or self._left_out
@@ -113,6 +114,13 @@ class Executable:
         if checks:
             self.call = self._checking(self.call, config.jax_debug_nans, config.jax_debug_infs)
         seconds["codegen"] = time.perf_counter() - start - (sum(seconds.values()) - before)
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """The record of communication, made of the device program when it is first asked for."""
+        if self._transfers is None:
+            self._transfers = transfers_of(self.device_program, self.grid.axis_sizes)
+        return self._transfers
 
     def blocks(self, args: Sequence[ArrayImpl | Literal]) -> list[Ndarray]:
         """The arguments in the computation's block form."""
@@ -285,7 +293,8 @@ def compile_program(
     module = Module(program, program, program, tuple([_in_dims(grid, sig) for sig in in_sigs]))
     module = run_passes(PARTITIONING, module, context, seconds)
     program = module.global_program
-    _check_reshards(program, module.transfers)
+    if config.shardwise_on_reshard == "raise":
+        _refuse_reshards(program.name, transfers_of(module.device_program, grid.axis_sizes))
 
     named = [s for s in out_shardings if s is not None] + inner
     mesh = default_mesh or get_concrete_mesh()
@@ -458,14 +467,12 @@ def _one_device(device: Device, in_sigs: Sequence[Signature], aval: ShapedArray)
     return SingleDeviceSharding(device)
 
 
-def _check_reshards(program: Program, transfers: Sequence[Transfer]) -> None:
-    """Under on_reshard='raise' refuse collectives that the user did not write."""
-    if config.shardwise_on_reshard != "raise":
-        return
+def _refuse_reshards(name: str, transfers: Sequence[Transfer]) -> None:
+    """ValueError if there are collectives that lay values out anew and that the user did not write."""
     for t in transfers:
         if t.unasked:
-            where = f" at {t.source[0]}:{t.source[1]}" if t.source else ""
+            where = f" at {t.source.file}:{t.source.line}" if t.source else ""
             raise ValueError(
-                f"{program.name}: {t.cause}{where} needs an implicit {t.kind} over {t.axes} of {t.value} ({t.bytes} bytes per "
+                f"{name}: {t.cause}{where} needs an implicit {t.kind} over {t.axes} of {t.value} ({t.bytes} bytes per "
                 "device), and shardwise_on_reshard is 'raise'. Reshard the operand yourself, or allow it."
             )

@@ -22,7 +22,9 @@ from shardwise.ir.op import define_op as define_op
 from shardwise.ir.op import unwrapped as unwrapped
 from shardwise.ir.program import Atom as Atom
 from shardwise.ir.program import Equation as Equation
+from shardwise.ir.program import Need as Need
 from shardwise.ir.program import Program as Program
+from shardwise.ir.program import Source as Source
 from shardwise.ir.program import Var as Var
 from shardwise.ir.program import calls_user as calls_user
 from shardwise.ir.program import kept_equations as kept_equations
@@ -38,6 +40,7 @@ from shardwise.ir.region import region_of as region_of
 from shardwise.ir.region import rounds_of as rounds_of
 from shardwise.ir.shown import Shown as Shown
 from shardwise.ir.trace import ProgramTrace as ProgramTrace
+from shardwise.ir.trace import Replay as Replay
 from shardwise.ir.trace import Trace as Trace
 from shardwise.ir.trace import Tracer as Tracer
 from shardwise.ir.trace import bind as bind

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwise.base import config
 from shardwise.ir.op import Op
@@ -28,7 +28,42 @@ class Var:
 
 
 Atom = Var | Literal
-Source = tuple[str, int]  # file name and line of the user's code
+
+
+class Need(NamedTuple):
+    """Why there is a collective.
+
+    Attributes:
+        op: the op that needed its result; of one that the user wrote its own.
+        value: the global type of the value that it works on.
+        implicit: whether the partitioner inserted it.
+    """
+
+    op: str
+    value: str
+    implicit: bool
+
+
+class Source(NamedTuple):
+    """Where an equation comes from. False where no line is known.
+
+    Attributes:
+        file: of the user's code.
+        line: in that file. Derivatives have the line of the op that they differentiate.
+        backward: whether the equation belongs to a backward pass, what is computed again for it included.
+        need: of a collective.
+    """
+
+    file: str
+    line: int
+    backward: bool = False
+    need: Need | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.file)
+
+
+NOWHERE = Source("", 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -151,6 +151,7 @@ _CONCRETE_ONLY = frozenset(
 class _State(threading.local):
     def __init__(self) -> None:
         self.trace: Trace = _EAGER[0]
+        self.replay: Replay | None = None
 
 
 class _NoEager(Trace):
@@ -421,13 +422,49 @@ def eval_program(program: Program, values: Sequence[Any]) -> list[Any]:
     """Re-bind a program's equations on `values` (captured values first) under the current trace."""
     env: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
     read = lambda a: a if isinstance(a, Literal) else env[a]  # noqa: E731
-    for eqn in program.equations:
-        outs = bind(eqn.op, *[read(a) for a in eqn.inputs], **eqn.params)
-        env.update(zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True))
+    with Replay() as replay:
+        for eqn in program.equations:
+            replay.source = eqn.source
+            outs = bind(eqn.op, *[read(a) for a in eqn.inputs], **eqn.params)
+            env.update(zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True))
     return [read(a) for a in program.outputs]
 
 
+# -- source lines ----------------------------------------------------------------------------------------------------------
+
+
+class Replay:
+    """Context in which equations are bound once more, or transposed: what is recorded for them has their source lines.
+
+    The caller sets `source` for each equation. User code that is called back has lines of its own: `frame` is the user's frame that asked
+    for the replay. `backward`: whether it is for a backward pass.
+    """
+
+    __slots__ = ("_outer", "backward", "frame", "source")
+
+    def __init__(self, backward: bool = False) -> None:
+        self.backward = backward
+        self.source: Source | None = None
+
+    def __enter__(self) -> Replay:
+        self._outer = outer = _state.replay
+        if outer is not None and outer.backward:
+            self.backward = True
+        self.frame = user_frame()
+        _state.replay = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _state.replay = self._outer
+        self.frame = None
+
+
 def user_source() -> Source | None:
-    """File and line of the innermost frame of user code."""
-    frame = user_frame()
-    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
+    """The source of what is recorded now: the innermost line of user code, or that of the equation that is replayed."""
+    frame, replay = user_frame(), _state.replay
+    backward = False
+    if replay is not None:
+        backward, source = replay.backward, replay.source
+        if source is not None and frame is replay.frame:
+            return source if source.backward or not backward else Source(source.file, source.line, True)
+    return Source(frame.f_code.co_filename, frame.f_lineno, backward) if frame is not None else None

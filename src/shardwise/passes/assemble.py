@@ -153,7 +153,7 @@ class Assembler:
         }
         atoms = [*(o.atom for o in operands), fill]
         moved = self._type(operands[0].view.shape)
-        return self.region.collective(halo_exchange, atoms, over, moved, params, nothing=False)
+        return self.region.collective(halo_exchange, atoms, over, moved, params)
 
     def _joined_here(self, atoms: list[Atom], d: int, size: int, pieces: Sequence[Piece], fill: Atom) -> Atom:
         """The same along a dim of which each device has all."""

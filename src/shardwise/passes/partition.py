@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from shardwise.base.config import context_token
-from shardwise.ir import Atom, Collective, Equation, ExactParams, Literal, Program, ShapedArray, Var, literal, unwrapped
+from shardwise.ir import Atom, Equation, ExactParams, Literal, Program, ShapedArray, Var, literal, unwrapped
 from shardwise.ir.op import Op
-from shardwise.ir.program import Source
+from shardwise.ir.program import NOWHERE, Need
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_reduce import all_reduce
 from shardwise.ops.devices.all_slice import all_slice
@@ -38,34 +38,6 @@ from shardwise.sharding.rule import Kind, Rule
 MAX_PARTS = 16  # of a view, from which on it is laid out at once
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """One inserted or written collective, for `explain`."""
-
-    op: Op
-    axes: Axes
-    bytes: int  # sent per device
-    value: str  # type of the value it works on, global view
-    cause: str  # the op that needed it
-    source: Source | None
-    implicit: bool  # inserted by the partitioner rather than written by the user
-
-    @property
-    def kind(self) -> str:
-        """What `explain` calls it."""
-        return _collective(self.op).label
-
-    @property
-    def unasked(self) -> bool:
-        """Whether it lays a value out anew though the user wrote nothing of the kind."""
-        return self.implicit and _collective(self.op).moves
-
-
-def _collective(op: Op) -> Collective:
-    assert op.collective is not None, f"{op} is no collective"
-    return op.collective
-
-
 @dataclass
 class Region:
     """A program being partitioned: the layouts of its values and the equations made so far."""
@@ -79,7 +51,6 @@ class Region:
     views: dict[Var, View] = field(
         default_factory=dict
     )  # values put together from others, laid out when somebody reads them
-    transfers: list[Transfer] = field(default_factory=list)
     current: Equation | None = None
 
     def __post_init__(self) -> None:
@@ -126,14 +97,13 @@ class Region:
         self.values[var] = (atom, dims)
 
     def sub(self, placements: Mapping[Var, DimAxes] | None = None, **changes: Any) -> Region:
-        """A region for a nested program that shares this one's grid and records of transfers."""
+        """A region for a nested program that shares this one's grid."""
         return Region(
             self.grid,
             self.placements if placements is None else placements,
             changes.get("scope", self.scope),
             changes.get("manual", self.manual),
             equations=self.equations,
-            transfers=self.transfers,
             current=self.current,
         )
 
@@ -144,33 +114,26 @@ class Region:
     # -- emitting ----------------------------------------------------------------------------------------------------------------
 
     def emit(
-        self, op: Op, atoms: Sequence[Atom], params: dict[str, Any], vma: frozenset[str] = frozenset()
-    ) -> tuple[Var, ...]:
-        """Append a local equation. `vma` are axes over which the results vary beyond the operands'."""
-        outs = local_results(op, tuple([a.aval for a in atoms]), ExactParams(params), vma, context_token())
-        variables = tuple([Var(t) for t in outs])
-        source = self.current.source if self.current else None
-        self.equations.append(Equation(op, tuple(atoms), variables, params, source))
-        return variables
-
-    def collective(
         self,
         op: Op,
         atoms: Sequence[Atom],
-        axes: Axes,
-        aval: ShapedArray,
         params: dict[str, Any],
-        *,
-        nothing: bool = True,
-    ) -> Var:
-        """Append a collective inserted by the partitioner, and record what it sends (also `nothing`); `aval` is the global type of what
-        moves."""
-        params = {"axes": axes, **params}
-        sent = _collective(op).bytes_sent(tuple(a.aval for a in atoms), params, self.grid.axis_sizes)
-        cause, source = (self.current.op.name, self.current.source) if self.current else ("output", None)
-        if sent or nothing:
-            self.transfers.append(Transfer(op, axes, sent, aval.str_short(), cause, source, implicit=True))
-        return self.emit(op, atoms, params)[0]
+        vma: frozenset[str] = frozenset(),
+        need: Need | None = None,
+    ) -> tuple[Var, ...]:
+        """Append a local equation. `vma` are axes over which the results vary beyond the operands'; `need` is of a collective."""
+        outs = local_results(op, tuple([a.aval for a in atoms]), ExactParams(params), vma, context_token())
+        variables = tuple([Var(t) for t in outs])
+        source = self.current.source if self.current else None
+        if need is not None:
+            source = (source or NOWHERE)._replace(need=need)
+        self.equations.append(Equation(op, tuple(atoms), variables, params, source))
+        return variables
+
+    def collective(self, op: Op, atoms: Sequence[Atom], axes: Axes, aval: ShapedArray, params: dict[str, Any]) -> Var:
+        """Append a collective inserted by the partitioner; `aval` is the global type of what moves."""
+        need = Need(self.current.op.name if self.current else "output", aval.str_short(), implicit=True)
+        return self.emit(op, atoms, {"axes": axes, **params}, need=need)[0]
 
     def sizes_of(self, axes: Axes) -> tuple[int, ...]:
         """The sizes of grid axes."""
@@ -354,7 +317,7 @@ class Region:
         fill = atoms[halo.fill_operand] if halo.fill_operand is not None else literal(halo.fill, aval.dtype)
         window = {"sizes": self.sizes_of(axes), "dim": d, "step": halo.step, "start": halo.start, "width": halo.width}
         window |= {"pieces": ((0, 0, 0, aval.shape[d]),), "split": (True,)}
-        out = self.collective(halo_exchange, [atoms[0], fill], axes, aval, window, nothing=False)
+        out = self.collective(halo_exchange, [atoms[0], fill], axes, aval, window)
         return [out, *atoms[1:]], dict(halo.params)
 
     def _local(
@@ -366,9 +329,11 @@ class Region:
         params: dict[str, Any],
     ) -> None:
         op = eqn.op
+        need = None
         if unwrapped(op, params)[0].collective is not None:
             params = self._on_grid(op, params)
-            self._record(eqn, atoms, params)
+            shown = ", ".join(a.aval.str_short() for a in eqn.inputs)
+            need = Need(unwrapped(op, params)[0].name, shown, implicit=False)
         if op.localize is not None or op.place is not None:
             types = tuple([a.aval for a in atoms])
             out_types = tuple([v.aval for v in eqn.outputs])
@@ -376,7 +341,7 @@ class Region:
                 op, ExactParams(params), types, in_dims, out_dims, out_types, self.sizes, tuple(self.scope.items())
             )
         varying = frozenset([a for dims in out_dims for axes in dims for a in axes])
-        outs = self.emit(op, atoms, params, varying)
+        outs = self.emit(op, atoms, params, varying, need)
         for var, out, dims in zip(eqn.outputs, outs, out_dims, strict=True):
             expected = shape_of(var.aval.shape, dims, self.sizes)
             assert out.aval.shape == expected, f"{eqn}: local result {out.aval} should have shape {expected}"
@@ -390,14 +355,6 @@ class Region:
         axes = tuple(g for a in params["axes"] for g in self.scope.get(a, (a,)))
         sizes = {"sizes": self.sizes_of(axes)} if "sizes" in params else {}
         return {**params, "axes": axes, **sizes}
-
-    def _record(self, eqn: Equation, atoms: Sequence[Atom], params: Mapping[str, Any]) -> None:
-        """Note what a user's collective sends."""
-        op, params, _ = unwrapped(eqn.op, params)
-        if _collective(op).counted:
-            sent = _collective(op).bytes_sent(tuple(a.aval for a in atoms), params, self.grid.axis_sizes)
-            shown = ", ".join(a.aval.str_short() for a in eqn.inputs)
-            self.transfers.append(Transfer(op, params["axes"], sent, shown, op.name, eqn.source, implicit=False))
 
     def _reduce(self, eqn: Equation, var: Var, dims: DimAxes, placed: DimAxes, partial: Axes) -> None:
         """Finish a result that holds one part of a reduction per device: reduce-scatter what is wanted split, else all-reduce."""
@@ -433,8 +390,8 @@ def partition(
     placements: Mapping[Var, DimAxes],
     in_dims: Sequence[DimAxes],
     out_dims: Sequence[DimAxes | None],
-) -> tuple[Program, tuple[DimAxes, ...], tuple[Transfer, ...]]:
-    """The per-device program, the layouts of its outputs (where `out_dims` is None, as they come), and every transfer."""
+) -> tuple[Program, tuple[DimAxes, ...]]:
+    """The per-device program, the layouts of its outputs (where `out_dims` is None, as they come)."""
     region = Region(grid, placements)
     inputs = []
     for var, dims in zip(program.inputs, in_dims, strict=True):
@@ -445,4 +402,4 @@ def partition(
     found = tuple(region.read(a)[1] if d is None else d for a, d in zip(program.outputs, out_dims, strict=True))
     outputs = [region.output(a, d) for a, d in zip(program.outputs, found, strict=True)]
     local_program = Program(tuple(inputs), tuple(region.equations), tuple(outputs), program.num_consts, program.name)
-    return local_program, found, tuple(region.transfers)
+    return local_program, found

@@ -1,12 +1,13 @@
 """The pipeline: all passes, in order, from an inlined program to the one that a Plan runs.
 
-    on_grid -> propagate -> partition -> simplify                          `PARTITIONING`
+    on_grid -> propagate -> partition -> simplify -> fold_reductions       `PARTITIONING`
     wide_products -> crossing_reductions -> schedule -> epilogues          `FUSING`, where there are large values
     small                                                                  `JOINING`, where there are small parts
 
 Comes in: a `Module`, which is a program with what is known of its layouts, and the `Context` that it is compiled for. A pass gives a
-new module and changes neither. `PARTITIONING` makes the per-device program, which `explain` shows; the others, which bring the compiler of
-loops, decide what runs as one. `run_passes` times each pass, and verifies what it gives where `jax_enable_checks` is set.
+new module and changes neither. `simplify` gives the device program, with every collective an equation, of which the record of communication
+is made (`transfers_of`); what comes after it is for devices of one process. The last parts, which bring the compiler of loops, decide what
+runs as one. `run_passes` times each pass, and verifies what it gives where `jax_enable_checks` is set.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from importlib import import_module
 from shardwise.base import config
 from shardwise.ir import Program, Var, subprograms, verify
 from shardwise.passes import grid_params
+from shardwise.passes.fold_reductions import fold_reductions
 from shardwise.passes.grid import DimAxes, Grid
-from shardwise.passes.partition import Transfer, partition
+from shardwise.passes.partition import partition
 from shardwise.passes.propagate import Placement, propagate
 from shardwise.passes.simplify import simplify
 from shardwise.runtime import costs
@@ -59,11 +61,10 @@ class Module:
     Attributes:
         program: global until `partition`, per-device from there on.
         global_program: the program as it was partitioned.
-        device_program: the per-device program before anything in it was joined.
+        device_program: the per-device program as N devices would run it: every collective is an equation.
         in_dims: per input its layout, in grid axes.
         out_dims: per result its layout, once there is a per-device program.
         layouts: the layout of each value of the global program; empty on one device.
-        transfers: the collectives of the per-device program.
     """
 
     program: Program
@@ -72,7 +73,6 @@ class Module:
     in_dims: tuple[DimAxes, ...]
     out_dims: tuple[DimAxes, ...] = ()
     layouts: Mapping[Var, DimAxes] = field(default_factory=dict)
-    transfers: tuple[Transfer, ...] = ()
 
 
 Pass = Callable[[Module, Context], Module]
@@ -123,15 +123,19 @@ def _partition(module: Module, context: Context) -> Module:
         else:
             chosen = layouts.get(atom) if any(fixed.open) and isinstance(atom, Var) else None
             wanted.append(fixed.dims if chosen is None else chosen)
-    local, out_dims, transfers = partition(program, context.grid, layouts, module.in_dims, wanted)
-    return replace(module, program=local, out_dims=out_dims, transfers=transfers)
+    local, out_dims = partition(program, context.grid, layouts, module.in_dims, wanted)
+    return replace(module, program=local, out_dims=out_dims)
 
 
 def _simplify(module: Module, context: Context) -> Module:
+    program = simplify(module.program)
+    return replace(module, program=program, device_program=program)
+
+
+def _fold_reductions(module: Module, context: Context) -> Module:
     owners = context.grid.processes
     crossing = frozenset() if owners is None else frozenset(context.grid.names[a] for a in owners.crossing())
-    program = simplify(module.program, crossing)
-    return replace(module, program=program, device_program=program)
+    return replace(module, program=fold_reductions(module.program, crossing))
 
 
 def _later(name: str, function: str) -> tuple[str, Pass]:
@@ -173,6 +177,7 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("propagate", _propagate),
     ("partition", _partition),
     ("simplify", _simplify),
+    ("fold_reductions", _fold_reductions),
 )
 FUSING: tuple[tuple[str, Pass], ...] = (
     _later("wide_products", "with_wide_products"),

@@ -70,14 +70,12 @@ def settled(
     `build` also gives the axes over which the carries vary after an iteration.
     """
     axes = list(first)
-    recorded = len(region.transfers)
     while True:
         made, after = build(axes)
         wider = [a | b for a, b in zip(axes, after, strict=True)]
         if wider == axes:
             return made
         axes = wider
-        del region.transfers[recorded:]  # only the last form counts
 
 
 def check_uniform(name: str, programs: Sequence[Program], varying: frozenset[str]) -> None:

@@ -18,6 +18,7 @@ from shardwise.ir import (
     Equation,
     Literal,
     Program,
+    Replay,
     ShapedArray,
     Shown,
     Var,
@@ -223,14 +224,16 @@ def without_jit(program: Program) -> Program:
 
     def run(called: Program, values: Sequence[Any]) -> list[Any]:
         env: dict[Var, Any] = dict(zip(called.inputs, values, strict=True))
-        for eqn in called.equations:
-            args = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
-            if eqn.op.call:
-                outs = run(eqn.params["program"], args)
-            else:
-                outs = bind(eqn.op, *args, **eqn.params)
-                outs = outs if eqn.op.multiple_results else [outs]
-            env.update(zip(eqn.outputs, outs, strict=True))
+        with Replay() as replay:
+            for eqn in called.equations:
+                replay.source = eqn.source
+                args = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+                if eqn.op.call:
+                    outs = run(eqn.params["program"], args)
+                else:
+                    outs = bind(eqn.op, *args, **eqn.params)
+                    outs = outs if eqn.op.multiple_results else [outs]
+                env.update(zip(eqn.outputs, outs, strict=True))
         return [a if isinstance(a, Literal) else env[a] for a in called.outputs]
 
     body, _ = trace_program(lambda *xs: run(program, xs), program.in_types, program.name)
@@ -283,13 +286,15 @@ def _run_again(program: Program, known: dict[Var, Any], values: Sequence[Any]) -
     trace = current_trace()
     assert isinstance(trace, JVPTrace)
     env: dict[Var, Any] = dict(zip(program.inputs, values, strict=True))
-    for eqn in program.equations:
-        outs = bind(eqn.op, *[a if isinstance(a, Literal) else env[a] for a in eqn.inputs], **eqn.params)
-        for var, out in zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True):
-            if var in known:
-                _, tangent = trace.unwrap(out)
-                out = known[var] if tangent is None else JVPTracer(trace, known[var], tangent)
-            env[var] = out
+    with Replay() as replay:
+        for eqn in program.equations:
+            replay.source = eqn.source
+            outs = bind(eqn.op, *[a if isinstance(a, Literal) else env[a] for a in eqn.inputs], **eqn.params)
+            for var, out in zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True):
+                if var in known:
+                    _, tangent = trace.unwrap(out)
+                    out = known[var] if tangent is None else JVPTracer(trace, known[var], tangent)
+                env[var] = out
     return [a if isinstance(a, Literal) else env[a] for a in program.outputs]
 
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise.ir import (
+    Equation,
     Literal,
     Program,
     ProgramTrace,
+    Replay,
     ShapedArray,
     Trace,
     Tracer,
@@ -108,28 +110,32 @@ def transpose_linear(program: Program, args: Sequence[Any], cotangents: Sequence
     Equations that touch no linear value are evaluated; the others are transposed, last one first.
     """
     values = {v: a for v, a in zip(program.inputs, args, strict=True) if not isinstance(a, UndefinedPrimal)}
-    linear = []
-    for eqn in program.equations:
-        if all(isinstance(a, Literal) or a in values for a in eqn.inputs):
-            outs = bind(eqn.op, *[a if isinstance(a, Literal) else values[a] for a in eqn.inputs], **eqn.params)
-            values.update(zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True))
-        else:
-            linear.append(eqn)
     cts: dict[Var, Any] = {}
-    for atom, ct in zip(program.outputs, cotangents, strict=True):
-        if ct is not None and isinstance(atom, Var) and atom not in values:
-            accumulate(cts, atom, ct)
-    for eqn in reversed(linear):
-        out_cts = [cts.pop(v, None) for v in eqn.outputs]
-        if all(c is None for c in out_cts):
-            continue
-        args = [
-            a if isinstance(a, Literal) else values[a] if a in values else UndefinedPrimal(a.aval) for a in eqn.inputs
-        ]
-        results = apply_transpose(eqn.op, out_cts, args, dict(eqn.params))
-        for atom, ct in zip(eqn.inputs, results, strict=True):
+    with Replay(backward=True) as replay:
+        linear: list[Equation] = []
+        for eqn in program.equations:
+            replay.source = eqn.source
+            if all(isinstance(a, Literal) or a in values for a in eqn.inputs):
+                outs = bind(eqn.op, *[a if isinstance(a, Literal) else values[a] for a in eqn.inputs], **eqn.params)
+                values.update(zip(eqn.outputs, outs if eqn.op.multiple_results else [outs], strict=True))
+            else:
+                linear.append(eqn)
+        for atom, ct in zip(program.outputs, cotangents, strict=True):
             if ct is not None and isinstance(atom, Var) and atom not in values:
                 accumulate(cts, atom, ct)
+        for eqn in reversed(linear):
+            out_cts = [cts.pop(v, None) for v in eqn.outputs]
+            if all(c is None for c in out_cts):
+                continue
+            replay.source = eqn.source
+            args = [
+                a if isinstance(a, Literal) else values[a] if a in values else UndefinedPrimal(a.aval)
+                for a in eqn.inputs
+            ]
+            results = apply_transpose(eqn.op, out_cts, args, dict(eqn.params))
+            for atom, ct in zip(eqn.inputs, results, strict=True):
+                if ct is not None and isinstance(atom, Var) and atom not in values:
+                    accumulate(cts, atom, ct)
     return [cts.get(v) for v in program.inputs]
 
 

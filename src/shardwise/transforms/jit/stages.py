@@ -312,12 +312,12 @@ class Compiled(Stage):
     def as_text(self) -> str:
         """The program that each device runs, with its collectives."""
         executable = self._entry.executable
-        return f"# each of {grid_text(executable)}\n{executable.device_program}"
+        return f"# each of {grid_text(executable)}\n{executable.folded_program}"
 
     def cost_analysis(self) -> dict[str, float]:
         """Per device: 'flops', 'transcendentals', 'bytes accessed', and 'collective bytes' sent."""
         executable = self._entry.executable
-        return cost_of(executable.device_program, executable.grid.axis_sizes)
+        return cost_of(executable.folded_program, executable.transfers)
 
     def memory_analysis(self) -> MemoryStats:
         """Bytes per device: arguments, results, temporaries, donated (alias), code, and the peak."""

@@ -7,11 +7,11 @@ it has a convention: a transcendental is not a flop, a multiply-add is two.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardwise.ir import Equation, Op, Program, rounds_of, subprograms, unwrapped
-from shardwise.ir.op import Params, Types
+from shardwise.ir import Equation, Program, rounds_of, subprograms, unwrapped
+from shardwise.passes.transfers import Transfer
 from shardwise.sharding.rule import Kind
 
 
@@ -22,31 +22,25 @@ class Work:
     flops: float = 0.0
     transcendentals: float = 0.0
     bytes_accessed: float = 0.0
-    bytes_sent: float = 0.0
 
     def add(self, other: Work, times: float = 1.0) -> None:
         """Add `times` times the work of `other`."""
         self.flops += times * other.flops
         self.transcendentals += times * other.transcendentals
         self.bytes_accessed += times * other.bytes_accessed
-        self.bytes_sent += times * other.bytes_sent
 
 
-def program_work(program: Program, sizes: Mapping[str, int]) -> Work:
-    """The work of running the program once; a loop of unknown length counts once, a conditional with all branches.
-
-    `sizes` are those of the mesh axes that its collectives name.
-    """
+def program_work(program: Program) -> Work:
+    """The work of running the program once; a loop of unknown length counts once, a conditional with all branches."""
     work = Work()
     for eqn in program.equations:
         inner = [p for _, p in subprograms(eqn.params)]
         if inner:
             rounds = rounds_of(eqn)
             for body in inner:
-                work.add(program_work(body, sizes), 1 if rounds is None else rounds)
+                work.add(program_work(body), 1 if rounds is None else rounds)
             continue
         work.add(equation_work(eqn))
-        work.bytes_sent += equation_bytes(eqn, sizes)
     return work
 
 
@@ -74,27 +68,14 @@ def equation_work(eqn: Equation) -> Work:
     return Work(sum(t.size for t in in_types), 0.0, moved)
 
 
-def equation_bytes(eqn: Equation, sizes: Mapping[str, int]) -> int:
-    """The bytes that a device sends to others in one equation."""
-    op, params, _ = unwrapped(eqn.op, eqn.params)
-    if op.absorbs is not None and params.get("sum_axes"):
-        return _sent(op.absorbs, (eqn.outputs[0].aval,), {"axes": params["sum_axes"]}, sizes)
-    return 0 if op.collective is None else _sent(op, tuple(a.aval for a in eqn.inputs), params, sizes)
-
-
-def _sent(op: Op, types: Types, params: Params, sizes: Mapping[str, int]) -> int:
-    assert op.collective is not None
-    return op.collective.bytes_sent(types, params, sizes)
-
-
-def cost_of(program: Program, sizes: Mapping[str, int] | None = None) -> dict[str, float]:
-    """'flops', 'transcendentals', 'bytes accessed' and, given the sizes of mesh axes, 'collective bytes' sent per device."""
-    work = program_work(program, sizes or {})
+def cost_of(program: Program, transfers: Sequence[Transfer] | None = None) -> dict[str, float]:
+    """'flops', 'transcendentals', 'bytes accessed' and, given the record of communication, 'collective bytes' sent per device."""
+    work = program_work(program)
     cost = {
         "flops": float(work.flops),
         "transcendentals": float(work.transcendentals),
         "bytes accessed": float(work.bytes_accessed),
     }
-    if sizes is not None:
-        cost["collective bytes"] = float(work.bytes_sent)
+    if transfers is not None:
+        cost["collective bytes"] = float(sum(t.total for t in transfers))
     return cost

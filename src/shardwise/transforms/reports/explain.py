@@ -11,7 +11,7 @@ from typing import Any
 from shardwise.engine.compile import Executable
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, source_text
 from shardwise.passes.grid import DimAxes
-from shardwise.passes.partition import Transfer
+from shardwise.passes.transfers import Transfer
 from shardwise.runtime.processes.announce import exchanges
 from shardwise.sharding import AbstractMesh
 
@@ -115,7 +115,7 @@ def _between(executable: Executable) -> list[str]:
     env = executable.plan.env
     if env.processes is None:
         return []
-    found = list(exchanges(executable.device_program, env))
+    found = list(exchanges(executable.folded_program, env))
     me, ranks = env.processes.me, env.processes.ranks
     total = sum(e.bytes * e.times for e in found)
     lines = ["", f"between processes: process {me}, one of {len(ranks)}, sends {total} bytes in one run"]
@@ -135,16 +135,22 @@ def _between(executable: Executable) -> list[str]:
 def _collectives(transfers: Sequence[Transfer]) -> list[str]:
     if not transfers:
         return ["collectives: none"]
-    total = sum(t.bytes for t in transfers)
+    total = sum(t.total for t in transfers)
     lines = [f"collectives: {len(transfers)}, sending {total} bytes per device"]
     for t in transfers:
         where = f" at {source_text(t.source)}" if t.source else ""
         over = ", ".join(t.axes)
         by = f"inserted for {t.cause}" if t.implicit else "written by the program"
-        lines.append(f"  {t.kind} over {over} of {t.value}: {t.bytes} bytes, {by}{where}")
+        side = ", backward" if t.backward else ""
+        lines.append(f"  {t.kind} over {over} of {t.value}: {t.bytes} bytes{_often(t)}, {by}{where}{side}")
     if any(t.unasked for t in transfers):
         lines.append(
             "  Lay the operands out alike (in_shardings, device_put) to save the inserted moves; "
             "shardwise_on_reshard='raise' refuses them."
         )
     return lines
+
+
+def _often(t: Transfer) -> str:
+    times = f", {t.known_trips} times" if t.known_trips != 1 else ""
+    return f"{times}, as often as its loop or branch runs (counted once)" if t.endless else times

@@ -1,0 +1,112 @@
+"""The record of communication: what each device sends, how often, and why.
+
+Comes in: a device program, in which every collective is an equation, and the sizes of its axes. Goes out: a `Transfer` for each
+collective, those inside loops with the number of times that they run. `explain`, costs and the planner read this record alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwise.ir import Collective, Equation, Loop, Need, Op, Program, Source, region_of, subprograms, unwrapped
+from shardwise.ir.op import Params
+from shardwise.passes.grid import Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One collective, inserted by the partitioner or written by the user.
+
+    Attributes:
+        op: the collective.
+        axes: those that it runs over.
+        devices: in one group.
+        dtype: of the elements that are sent.
+        bytes: sent by one device in one run of the equation.
+        value: the global type of the value.
+        cause: the op that needed it.
+        source: the user's line; in a backward pass that of the forward op.
+        implicit: whether the partitioner inserted it.
+        known_trips: the product of the lengths of the loops around it that are known.
+        endless: whether it stands in a branch, or in a loop whose length only the run decides, which counts as one trip.
+    """
+
+    op: Op
+    axes: Axes
+    devices: int
+    dtype: np.dtype[np.generic]
+    bytes: int
+    value: str
+    cause: str
+    source: Source | None
+    implicit: bool
+    known_trips: int = 1
+    endless: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What `explain` calls it."""
+        return _collective(self.op).label
+
+    @property
+    def unasked(self) -> bool:
+        """Whether it lays a value out anew though the user wrote nothing of the kind."""
+        return self.implicit and _collective(self.op).moves
+
+    @property
+    def backward(self) -> bool:
+        """Whether it belongs to a backward pass."""
+        return self.source is not None and self.source.backward
+
+    @property
+    def trips(self) -> int | None:
+        """How often it runs; None if only the run decides."""
+        return None if self.endless else self.known_trips
+
+    @property
+    def total(self) -> int:
+        """The bytes that one device sends in all trips; loops of unknown length count once."""
+        return self.bytes * self.known_trips
+
+
+def transfers_of(program: Program, sizes: Mapping[str, int]) -> tuple[Transfer, ...]:
+    """Every collective of a device program over axes of these sizes, programs inside equations included."""
+    return tuple(_transfers(program, sizes, 1, False))
+
+
+def _transfers(program: Program, sizes: Mapping[str, int], trips: int, endless: bool) -> Iterator[Transfer]:
+    for eqn in program.equations:
+        op, params, _ = unwrapped(eqn.op, eqn.params)
+        if op.collective is not None:
+            if op.collective.counted:
+                found = _transfer(eqn, op, params, sizes, trips, endless)
+                if found.bytes or not found.implicit:
+                    yield found
+            continue
+        region = region_of(eqn)
+        bodies = region.programs if region is not None else [p for _, p in subprograms(eqn.params)]
+        length = region.length if isinstance(region, Loop) else None
+        for body in bodies:
+            yield from _transfers(body, sizes, trips * (1 if length is None else length), endless or length is None)
+
+
+def _transfer(eqn: Equation, op: Op, params: Params, sizes: Mapping[str, int], trips: int, endless: bool) -> Transfer:
+    types = tuple(a.aval for a in eqn.inputs)
+    need = eqn.source.need if eqn.source is not None else None
+    if need is None:  # a program that was not partitioned
+        need = Need(op.name, ", ".join(t.str_short() for t in types), implicit=False)
+    axes = params["axes"]
+    devices = math.prod(sizes.get(a, 1) for a in axes)
+    sent = _collective(op).bytes_sent(types, params, sizes)
+    return Transfer(
+        op, axes, devices, types[0].dtype, sent, need.value, need.op, eqn.source or None, need.implicit, trips, endless
+    )
+
+
+def _collective(op: Op) -> Collective:
+    assert op.collective is not None, f"{op} is no collective"
+    return op.collective
