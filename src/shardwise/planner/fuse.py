@@ -1,0 +1,157 @@
+"""Fusion: which equations run as one kernel.
+
+Every stored value has a kernel. Light values that are not stored belong to the kernels of all their readers: elementwise chains,
+the operands of reductions and products (prologues), a broadcast, an iota, a cast. A product whose only reader is a chain of its
+shape takes the chain in (an epilogue). Kernels over as many elements that share operands are one with several results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardwise.ir import Atom, Branches, Equation, Loop, Program, Var, region_of
+from shardwise.planner.recompute import Chosen, choose_stored
+from shardwise.planner.roles import Role, cost_of
+from shardwise.planner.target import Target
+from shardwise.planner.values import Values, rows_of, values_of
+from shardwise.planner.work import DeviceProgram, Group
+
+_KINDS = {
+    Role.PRODUCT: "product",
+    Role.COLLECTIVE: "collective",
+    Role.LOOP: "loop",
+    Role.BRANCHES: "loop",
+    Role.FOLD: "fused",
+    Role.LIGHT: "fused",
+    Role.UPDATE: "move",
+    Role.OTHER: "other",
+}
+
+
+def groups(program: DeviceProgram, target: Target) -> tuple[Group, ...]:
+    """The program's equations as the kernels of `target`, in an order in which they can run."""
+    return grouped(program.program, target)
+
+
+def grouped(program: Program, target: Target, rows: tuple[Var, ...] = ()) -> tuple[Group, ...]:
+    """The kernels of one program; `rows` are inputs that are entries of stacked arrays."""
+    values = values_of(program, target, rows)
+    chosen = choose_stored(values, target)
+    absorbed = _epilogues(values, chosen) if target.epilogues else {}
+    inside = {product for products in absorbed.values() for product in products}
+    found: list[Group] = []
+    for i, eqn in enumerate(program.equations):
+        role = values.roles[i]
+        if role in (Role.VIEW, Role.BARRIER) or i in inside:
+            continue
+        if role is Role.LIGHT and chosen.stored.isdisjoint(eqn.outputs):
+            continue
+        found.append(_group(values, chosen, target, i, absorbed.get(i, ())))
+    return _with_several_results(found, values.fenced)
+
+
+def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tuple[int, ...]) -> Group:
+    """The kernel whose last equation is `i`, with the products that it takes in."""
+    eqn, role = values.program.equations[i], values.roles[i]
+    cone: set[int] = {i}
+    reads: dict[Var, None] = {}
+    for j in (i, *products):
+        cone.add(j)
+        for var in values.reads[j]:
+            if var in chosen.stored:
+                reads[var] = None
+            else:
+                cone |= chosen.cones.get(var, frozenset())
+                reads.update(dict.fromkeys(chosen.leaves.get(var, (var,))))
+    made = {v for j in products for v in values.program.equations[j].outputs}
+    equations = tuple(values.program.equations[j] for j in sorted(cone))
+    read = tuple(v for v in reads if v not in made)
+    kind = "product" if products else _KINDS[role]
+    if kind == "fused" and all(e.op.fold is None and cost_of(e) == 0 for e in equations):
+        kind = "move"
+    writes = tuple(v for v in eqn.outputs if v in chosen.stored and values.root(v) is v)
+    group = Group(kind, equations, read, writes)
+    return _with_body(group, eqn, target) if role in (Role.LOOP, Role.BRANCHES) else group
+
+
+def _with_body(group: Group, eqn: Equation, target: Target) -> Group:
+    region = region_of(eqn)
+    if isinstance(region, Loop):
+        return replace(group, body=grouped(region.body, target, rows_of(region)), trips=region.length)
+    assert isinstance(region, Branches)
+    bodies = [grouped(p, target) for p in region.programs]
+    return replace(group, body=max(bodies, key=_traffic, default=()))
+
+
+def _traffic(body: tuple[Group, ...]) -> int:
+    """The bytes that the groups read and write."""
+    return sum(a.aval.nbytes for g in body for a in (*g.reads, *g.writes))
+
+
+def _epilogues(values: Values, chosen: Chosen) -> dict[int, tuple[int, ...]]:
+    """Per equation that stores a light value the products that only it reads, which then run in its kernel.
+
+    All that the chain reads besides must be there before the product runs.
+    """
+    readers: dict[Var, set[int]] = {}
+    for i, eqn in enumerate(values.program.equations):
+        role = values.roles[i]
+        if role in (Role.VIEW, Role.BARRIER) or (role is Role.LIGHT and chosen.stored.isdisjoint(eqn.outputs)):
+            continue
+        for var in values.reads[i]:
+            for leaf in (var,) if var in chosen.stored else chosen.leaves.get(var, ()):
+                readers.setdefault(leaf, set()).add(i)
+    found: dict[int, tuple[int, ...]] = {}
+    for i, eqn in enumerate(values.program.equations):
+        out = eqn.outputs[0] if eqn.outputs else None
+        if values.roles[i] is not Role.PRODUCT or out is None or out in values.stored:
+            continue
+        at = readers.get(out, set())
+        if len(at) != 1:
+            continue
+        (reader,) = at
+        result = values.program.equations[reader].outputs[0]
+        if values.roles[reader] is not Role.LIGHT or reader in found or result.aval.size != out.aval.size:
+            continue
+        others: set[Var] = set()
+        for var in values.reads[reader]:
+            others.update((var,) if var in chosen.stored else chosen.leaves.get(var, ()))
+        if all(values.makers.get(v, -1) < i for v in others if v is not out):
+            found[reader] = (i,)
+            chosen.stored.discard(out)
+            chosen.leaves[out], chosen.cones[out] = (out,), frozenset((i,))
+    return found
+
+
+def _with_several_results(found: list[Group], fenced: set[Var]) -> tuple[Group, ...]:
+    """Neighbouring fused kernels over as many elements that share operands, or read each other's results, as one."""
+    done: list[Group] = []
+    for group in found:
+        last = done[-1] if done else None
+        if last is not None and _are_one(last, group, fenced):
+            equations = tuple(dict.fromkeys((*last.equations, *group.equations)))
+            written = set(last.writes)
+            reads: dict[Atom, None] = dict.fromkeys((*last.reads, *(v for v in group.reads if v not in written)))
+            done[-1] = replace(last, equations=equations, reads=tuple(reads), writes=(*last.writes, *group.writes))
+        else:
+            done.append(group)
+    return tuple(done)
+
+
+def _are_one(one: Group, other: Group, fenced: set[Var]) -> bool:
+    if one.kind != "fused" or other.kind != "fused" or len(one.writes) > 8:
+        return False
+    if any(e.op.fold is not None for e in one.equations):
+        return False  # its result is there when all rows have been read
+    size = _space(one)
+    if size != _space(other):
+        return False
+    if not fenced.isdisjoint(one.writes) and any(v in one.writes for v in other.reads):
+        return False
+    shared = {*one.writes, *(v for v in one.reads if v.aval.size == size)}
+    return any(v in shared for v in other.reads)
+
+
+def _space(group: Group) -> int:
+    """The number of elements that the kernel goes through."""
+    return max((a.aval.size for e in group.equations for a in (*e.inputs, *e.outputs)), default=0)

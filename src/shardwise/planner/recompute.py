@@ -1,0 +1,143 @@
+"""Which light values are stored, and which are computed wherever they are read.
+
+A light value with one reader is part of it. One with several is computed in each of them if that needs no memory that the value
+itself would not: what it is made of is there at the last reader anyway, or is smaller. So an activation's derivative is computed
+in the backward pass from the activation's operand, which the chain rule needs there in any case, as XLA does by fusing producers
+into all their consumers. Values whose computation takes longer than writing and reading them are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardwise.ir import Var
+from shardwise.planner.roles import Role, cost_of
+from shardwise.planner.target import Target
+from shardwise.planner.values import Values
+
+MOST_READERS = 8  # a value that more groups read is stored: each of them would grow
+MOST_LEAVES = 12  # operands of a fused kernel
+
+
+@dataclass(slots=True)
+class Chosen:
+    """What the light values of a program become.
+
+    Attributes:
+        stored: the roots that lie in memory.
+        cones: per light value that is not stored the positions of the equations that compute it from stored ones.
+        leaves: those stored values.
+    """
+
+    stored: set[Var]
+    cones: dict[Var, frozenset[int]] = field(default_factory=dict)
+    leaves: dict[Var, tuple[Var, ...]] = field(default_factory=dict)
+
+
+def choose_stored(values: Values, target: Target) -> Chosen:
+    """Decide for every light value whether it is stored."""
+    last = _last_readers(values)
+    chosen = Chosen(set(values.stored))
+    costs: dict[Var, float] = {}
+    for i, eqn in enumerate(values.program.equations):
+        if values.roles[i] is not Role.LIGHT:
+            chosen.stored.update(eqn.outputs)
+            continue
+        leaves, cone, cost = _cone_of(values, chosen, costs, i)
+        for var in eqn.outputs:
+            if var in chosen.stored:
+                continue
+            if len(leaves) <= MOST_LEAVES and _is_computed_again(values, chosen, target, var, leaves, cone, cost, last):
+                chosen.leaves[var], chosen.cones[var], costs[var] = leaves, cone, cost
+            else:
+                chosen.stored.add(var)
+    return chosen
+
+
+def _last_readers(values: Values) -> dict[Var, int]:
+    """Per root the position of the last equation that reads it, also through light values."""
+    last: dict[Var, int] = {}
+    for i in range(len(values.roles) - 1, -1, -1):
+        reach = i
+        if values.roles[i] is Role.LIGHT:
+            outs = values.program.equations[i].outputs
+            reach = max([last.get(out, i) for out in outs if out not in values.stored], default=i)
+        for var in values.reads[i]:
+            if last.get(var, -1) < reach:
+                last[var] = reach
+    return last
+
+
+def _cone_of(
+    values: Values, chosen: Chosen, costs: dict[Var, float], i: int
+) -> tuple[tuple[Var, ...], frozenset[int], float]:
+    """What equation `i` is computed from: stored values, the positions of the equations, and the cost of an element."""
+    eqn = values.program.equations[i]
+    size = max(eqn.outputs[0].aval.size, 1)
+    leaves: dict[Var, None] = {}
+    cone = frozenset((i,))
+    cost = float(cost_of(eqn))
+    for var in values.reads[i]:
+        if var in chosen.cones:
+            leaves.update(dict.fromkeys(chosen.leaves[var]))
+            cone |= chosen.cones[var]
+            cost += costs[var] * min(1.0, var.aval.size / size)
+        else:
+            leaves[var] = None
+    return tuple(leaves), cone, cost
+
+
+def _is_computed_again(
+    values: Values,
+    chosen: Chosen,
+    target: Target,
+    var: Var,
+    leaves: tuple[Var, ...],
+    cone: frozenset[int],
+    cost: float,
+    last: dict[Var, int],
+) -> bool:
+    """Whether `var`, which need not be stored, is computed by each of its readers."""
+    users = values.users.get(var, [])
+    nbytes = var.aval.nbytes
+    if len(users) <= 1:
+        # The only reader decides, unless it makes more of it than there was.
+        reader = values.program.equations[users[0]] if users else None
+        if reader is None or values.roles[users[0]] is not Role.LIGHT:
+            return True
+        if reader.outputs[0].aval.nbytes <= nbytes or not _is_shared(values, users[0]):
+            return True
+    if not target.duplicates or len(users) > MOST_READERS:
+        return not leaves and cost <= target.cost_limit
+    if cost > target.cost_limit * var.aval.itemsize:
+        return False
+    needed = sum(
+        leaf.aval.nbytes for leaf in leaves if not _is_there_until(values, chosen, leaf, cone, last.get(var, -1), last)
+    )
+    return needed < nbytes
+
+
+def _is_shared(values: Values, i: int) -> bool:
+    """Whether a chain of light equations from `i` on has several readers somewhere."""
+    while values.roles[i] is Role.LIGHT:
+        outs = [v for v in values.program.equations[i].outputs if v not in values.stored]
+        users = [u for out in outs for u in values.users.get(out, ())]
+        if len(users) != 1:
+            return len(users) > 1
+        i = users[0]
+    return False
+
+
+def _is_there_until(
+    values: Values, chosen: Chosen, leaf: Var, cone: frozenset[int], position: int, last: dict[Var, int]
+) -> bool:
+    """Whether a stored value lies in memory until `position` for the sake of other readers."""
+    if leaf not in values.makers:  # an argument, a carry, a row of a stacked array
+        return True
+    for i in values.users.get(leaf, ()):
+        if i in cone:
+            continue
+        outs = values.program.equations[i].outputs if values.roles[i] is Role.LIGHT else ()
+        if max([i, *(last.get(out, i) for out in outs if out not in chosen.stored)]) >= position:
+            return True
+    return leaf in values.stored and any(leaf is a for a in values.outputs)

@@ -1,0 +1,84 @@
+"""How an equation can run: what a compiler may do with it follows from the fields of its op.
+
+In: an equation. Out: its `Role`. No op is known by name here.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from shardwise.ir import Branches, Equation, Op, region_of, unwrapped
+from shardwise.ir.op import Params
+
+
+class Role(Enum):
+    """What an equation is to a compiler that fuses."""
+
+    VIEW = auto()  # its result is its operand, seen otherwise
+    BARRIER = auto()  # its results are its operands, and nothing is fused across it
+    LIGHT = (
+        auto()
+    )  # each element of its result follows from few elements of operands: can be computed wherever it is read
+    FOLD = auto()  # a reduction: reads light values while they are computed
+    PRODUCT = auto()
+    COLLECTIVE = auto()
+    LOOP = auto()
+    BRANCHES = auto()
+    UPDATE = auto()  # writes into operand 0 where that dies
+    OTHER = auto()  # reads and writes memory
+
+
+def role_of(eqn: Equation) -> Role:
+    """The role of an equation."""
+    region = region_of(eqn)
+    if region is not None:
+        return Role.BRANCHES if isinstance(region, Branches) else Role.LOOP
+    op, params, _ = unwrapped(eqn.op, eqn.params)
+    if op.product:
+        return Role.PRODUCT
+    if op.collective is not None:
+        return _role_of_collective(op, params, eqn)
+    if op.hands_on:
+        return Role.BARRIER if op.multiple_results else Role.VIEW
+    if op.fold is not None:
+        return Role.FOLD
+    if op.effects or op.calls_user or (len(eqn.outputs) != 1 and op.boxes is None):
+        return Role.OTHER
+    if op.updates:
+        return Role.UPDATE
+    return _role_of_move(op, params, eqn)
+
+
+def _role_of_collective(op: Op, params: Params, eqn: Equation) -> Role:
+    assert op.collective is not None
+    if op.collective.counted and op.exchange_axes(params):
+        return Role.COLLECTIVE
+    if not eqn.inputs or eqn.outputs[0].aval.shape != eqn.inputs[0].aval.shape:
+        return Role.LIGHT
+    return Role.VIEW
+
+
+def _role_of_move(op: Op, params: Params, eqn: Equation) -> Role:
+    out = eqn.outputs[0].aval
+    if op.view and eqn.inputs and eqn.inputs[0].aval.size == out.size:
+        return Role.VIEW
+    if op.emit is not None or op.view or op.boxes is not None or op.rule is None:
+        return Role.LIGHT
+    if all(a.aval.ndim == 0 for a in eqn.inputs):  # an iota, the counters of random bits
+        return Role.LIGHT
+    indexed = None if op.indexed is None else op.indexed(params, tuple(a.aval for a in eqn.inputs))
+    if indexed is not None and not indexed.vectors:  # one window: its elements stand in a row
+        return Role.LIGHT
+    return Role.OTHER
+
+
+def cost_of(eqn: Equation) -> int:
+    """The work for one element of the result, relative to an addition."""
+    op, _, _ = unwrapped(eqn.op, eqn.params)
+    if op.emit is not None:
+        return 0 if op.emit.moves else op.emit.cost
+    return UNKNOWN if op.rule is None else 0
+
+
+# Elementwise functions that are not written as vector code cost as much as an exponential function at least.
+UNKNOWN = 15

@@ -1,0 +1,63 @@
+"""Targets: what the compiler of a platform does to a per-device program, as far as memory and time depend on it.
+
+In: a platform's name. Out: a `Target`, whose fields the passes of the planner read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The rules of one compiler.
+
+    Attributes:
+        name: 'tpu', 'gpu', 'cpu-xla' or 'here' (our own engine).
+        tile: bytes of a row of a tile, and rows of 4 bytes: the last two dims of temporaries are padded to it; None: never.
+        prologues: whether a product reads operands that are computed while it runs.
+        epilogues: whether a product's result goes through elementwise ops before it is stored.
+        duplicates: whether a value that several groups read may be computed in each of them.
+        cost_limit: the additions per byte of the value up to which it is rather computed again than kept.
+        widens: whether products of 16-bit floats run on copies in float32.
+        asynchronous: whether collectives run beside computations: their results are allocated one group early, and their
+            operands freed one group late.
+        rings_from: the number of devices from which a product beside a gather or scatter runs as a ring; 0: never.
+        ring_bytes: the size of the whole gathered value from which that pays.
+        exchange_copies: whether an all-to-all copies its operand and its result.
+        near_bytes: on-chip memory for temporaries that are used soon after they are made; 0: none.
+        near_largest: the largest value that is kept there.
+        combine_bytes: neighbouring collectives of one kind are joined while they move less than that.
+    """
+
+    name: str
+    tile: tuple[int, int] | None = None
+    prologues: bool = True
+    epilogues: bool = True
+    duplicates: bool = True
+    cost_limit: float = 0.0
+    widens: bool = False
+    asynchronous: bool = False
+    rings_from: int = 0
+    ring_bytes: int = 0
+    exchange_copies: bool = False
+    near_bytes: int = 0
+    near_largest: int = 0
+    combine_bytes: int = 0
+
+
+# XLA's compiler for TPUs: JAX's scaling book, XLA's documents on layouts and fusion.
+TPU = Target("tpu", tile=(8, 128), cost_limit=32.0)
+# XLA's compiler for GPUs: products are calls of a library, with epilogues for biases and activations only.
+GPU = Target("gpu", prologues=False, cost_limit=32.0)
+# XLA's compiler for CPUs: products are calls of a library, 16-bit floats are widened.
+CPU_XLA = Target("cpu-xla", prologues=False, epilogues=False, cost_limit=16.0, widens=True)
+# Our own engine.
+HERE = Target("here", prologues=False, duplicates=False, cost_limit=16.0, widens=True)
+
+
+def target_of(platform: str) -> Target:
+    """The target of JAX's platform names; our own engine's for CPUs."""
+    return {"tpu": TPU, "gpu": GPU, "cuda": GPU, "rocm": GPU}.get(platform, HERE)

@@ -1,0 +1,121 @@
+"""The values of a program as a compiler sees them: views resolved, makers and users by position.
+
+In: a program. Out: `Values`, which the passes that group equations read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardwise.ir import Atom, Equation, Literal, Loop, Program, Var, region_of
+from shardwise.planner.roles import Role, role_of
+from shardwise.planner.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A program whose views are resolved: a value is known by the variable that holds its elements, its root.
+
+    Attributes:
+        program: the program.
+        roles: of the equations.
+        reads: per equation the roots of its operands, each once, literals left out.
+        roots: of the variables that are views, and of the results of barriers.
+        makers: the position of the equation that makes a root; inputs have none.
+        users: the positions of the equations that read a root, views and barriers left out.
+        outputs: the roots of the program's results.
+        rows: inputs that are entries of stacked arrays.
+        stored: roots that must be in memory, whatever fuses.
+        fenced: roots that pass through a barrier.
+    """
+
+    program: Program
+    roles: tuple[Role, ...]
+    reads: tuple[tuple[Var, ...], ...]
+    roots: dict[Var, Atom]
+    makers: dict[Var, int]
+    users: dict[Var, list[int]]
+    outputs: tuple[Atom, ...]
+    rows: frozenset[Var]
+    stored: set[Var]
+    fenced: set[Var]
+
+    def root(self, atom: Atom) -> Atom:
+        """The root of a variable; a literal is its own."""
+        return atom if isinstance(atom, Literal) else self.roots.get(atom, atom)
+
+
+def values_of(program: Program, target: Target, rows: Sequence[Var] = ()) -> Values:
+    """Resolve the views of a program. `rows` are inputs that are entries of stacked arrays."""
+    roots: dict[Var, Atom] = {}
+    roles: list[Role] = []
+    reads: list[tuple[Var, ...]] = []
+    makers: dict[Var, int] = {}
+    users: dict[Var, list[int]] = {}
+    stored: set[Var] = set()
+    fenced: set[Var] = set()
+
+    def root(atom: Atom) -> Atom:
+        return atom if isinstance(atom, Literal) else roots.get(atom, atom)
+
+    for i, eqn in enumerate(program.equations):
+        role = role_of(eqn)
+        roles.append(role)
+        found = tuple(dict.fromkeys([r for a in eqn.inputs if isinstance(r := root(a), Var)]))
+        reads.append(found)
+        if role is Role.VIEW or role is Role.BARRIER:
+            roots.update(zip(eqn.outputs, map(root, eqn.inputs), strict=False))
+            if role is Role.BARRIER:
+                stored.update(found)
+                fenced.update(found)
+            continue
+        for var in found:
+            users.setdefault(var, []).append(i)
+        for var in eqn.outputs:
+            makers[var] = i
+        if role is Role.LOOP:
+            roots.update((eqn.outputs[j], root(a)) for j, a in _unchanged(eqn))
+        stored.update(_operands_in_memory(eqn, role, found, root, target))
+    outputs = tuple(map(root, program.outputs))
+    stored.update([a for a in outputs if isinstance(a, Var)])
+    return Values(program, tuple(roles), tuple(reads), roots, makers, users, outputs, frozenset(rows), stored, fenced)
+
+
+def _operands_in_memory(
+    eqn: Equation, role: Role, found: tuple[Var, ...], root: object, target: Target
+) -> Sequence[Var]:
+    """The operands that an equation takes from memory, however they are made."""
+    if role in (Role.LIGHT, Role.FOLD):
+        return ()
+    if role is Role.PRODUCT:
+        return () if target.prologues else found
+    if role is Role.UPDATE:
+        indexed = None if eqn.op.indexed is None else eqn.op.indexed(eqn.params, tuple(a.aval for a in eqn.inputs))
+        if indexed is not None and not indexed.vectors:  # one window: what is written there is computed on the way
+            return found[:1]
+    return found
+
+
+def _unchanged(eqn: Equation) -> list[tuple[int, Atom]]:
+    """The carries of a loop that each trip hands on as they are: their positions and first values."""
+    loop = loop_of(eqn)
+    starts = eqn.inputs[loop.carry]
+    inside = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
+    return [
+        (j, start)
+        for j, (start, var, out) in enumerate(zip(starts, inside, loop.body.outputs, strict=False))
+        if var is out
+    ]
+
+
+def rows_of(loop: Loop) -> tuple[Var, ...]:
+    """The inputs of a loop's body that are entries of stacked operands."""
+    return loop.body.inputs[loop.num_consts + loop.num_carry :]
+
+
+def loop_of(eqn: Equation) -> Loop:
+    """The loop that an equation runs."""
+    region = region_of(eqn)
+    assert isinstance(region, Loop)
+    return region

@@ -1,0 +1,32 @@
+"""Device programs for tests: functions traced for one device, or partitioned over the axes of a mesh by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardwise.ir import ShapedArray, live_equations, trace_program
+from shardwise.passes.inline import inline_calls
+from shardwise.passes.simplify import common_subexpressions
+from shardwise.planner.work import DeviceProgram
+
+
+def array(*shape, dtype="float32"):
+    return ShapedArray(shape, np.dtype(dtype))
+
+
+def program_of(f, *types):
+    """`f`, a function that gives a list, as a program without equal and dead equations."""
+    program, _ = trace_program(f, types)
+    return live_equations(common_subexpressions(inline_calls(program)))
+
+
+def device_program(f, *types, donated=(), sizes=None):
+    program = program_of(f, *types)
+    dims = [tuple(((),) * v.aval.ndim for v in vs) for vs in (program.inputs, program.outputs)]
+    names = tuple(f"args[{i}]" for i in range(len(program.inputs)))
+    shapes = tuple(v.aval.shape for v in program.inputs)
+    return DeviceProgram(program, sizes or {}, names, dims[0], dims[1], shapes, tuple(donated))
+
+
+def names(group):
+    return [e.op.name for e in group.equations]

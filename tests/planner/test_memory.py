@@ -1,0 +1,82 @@
+"""Which buffers a device holds, and the most bytes at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardwise import lax
+from shardwise.planner.fuse import groups
+from shardwise.planner.memory import memory_of
+from shardwise.planner.target import CPU_XLA, TPU
+from tests.planner.device_programs import array, device_program
+
+X = array(256, 256)
+N = 256 * 256 * 4
+
+
+def memory(f, *types, donated=(), target=TPU):
+    program = device_program(f, *types or (X,), donated=donated)
+    return memory_of(program, groups(program, target), target)
+
+
+def test_a_chain_needs_nothing_but_its_operand_and_its_result():
+    found = memory(lambda x: [lax.tanh(lax.exp(x))])
+    assert (found.arguments, found.results, found.temporaries, found.peak) == (N, N, 0, 2 * N)
+
+
+def test_a_donated_argument_is_written_over_by_the_last_kernel_that_reads_it():
+    found = memory(lambda x: [lax.tanh(x)], donated=(0,))
+    assert (found.aliased, found.temporaries, found.peak) == (N, 0, N)
+
+
+def test_a_donated_argument_that_a_product_reads_is_copied_into_afterwards():
+    found = memory(lambda x: [lax.dot(x, x)], donated=(0,))
+    assert (found.aliased, found.temporaries, found.peak) == (N, N, 2 * N)
+
+
+def test_temporaries_die_with_their_last_reader():
+    found = memory(lambda x: [lax.dot(lax.dot(lax.dot(lax.dot(x, x), x), x), x)])
+    assert found.temporaries == 2 * N
+
+
+def test_a_kernel_writes_over_an_operand_that_dies():
+    def f(x):
+        y = lax.dot(x, x)
+        return [lax.dot(lax.mul(y, 2.0), x)]
+
+    assert memory(f, target=CPU_XLA).temporaries == N
+
+
+def test_the_carry_of_a_loop_stays_where_it_is():
+    found = memory(lambda x: [lax.fori_loop(0, 5, lambda i, c: lax.tanh(c), x)], donated=(0,))
+    assert found.temporaries < 1000
+
+
+def test_a_carry_that_a_product_reads_has_a_second_buffer():
+    found = memory(lambda x: [lax.fori_loop(0, 5, lambda i, c: lax.dot(c, c), x)], donated=(0,))
+    assert found.temporaries == pytest.approx(N, rel=0.01)
+
+
+def test_stacked_results_are_written_where_they_lie():
+    def f(x):
+        _, rows = lax.scan(lambda c, _: (c, lax.tanh(c)), x, None, length=10)
+        return [rows]
+
+    found = memory(f)
+    assert found.results == 10 * N
+    assert found.temporaries < N
+
+
+def test_the_buffers_at_the_peak_add_up_to_it():
+    def f(x):
+        y = lax.dot(x, x)
+        return [lax.dot(y, lax.dot(y, x)), lax.reduce_sum(y, axes=(0,))]
+
+    found = memory(f, donated=(0,))
+    assert sum(b.nbytes * b.count for b in found.buffers) == found.peak
+    assert max(found.usage) == found.peak
+
+
+def test_results_are_padded_to_tiles_and_arguments_are_not():
+    found = memory(lambda x: [lax.tanh(x)], array(256, 64))
+    assert (found.arguments, found.results) == (256 * 64 * 4, 256 * 128 * 4)
