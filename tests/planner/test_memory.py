@@ -54,7 +54,7 @@ def test_the_carry_of_a_loop_stays_where_it_is():
 
 def test_a_carry_that_a_product_reads_has_a_second_buffer():
     found = memory(lambda x: [lax.fori_loop(0, 5, lambda i, c: lax.dot(c, c), x)], donated=(0,))
-    assert found.temporaries == pytest.approx(N, rel=0.01)
+    assert found.temporaries == pytest.approx(N, rel=0.01)  # and a counter
 
 
 def test_stacked_results_are_written_where_they_lie():

@@ -62,6 +62,11 @@ class Source(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.file)
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """File and line alone."""
+        return self.file, self.line
+
 
 NOWHERE = Source("", 0)
 

@@ -268,7 +268,7 @@ def _buffers_at(spans: Iterable[Span], at: int, values: Values) -> tuple[Buffer,
             continue
         eqn = values.program.equations[values.makers[span.var]] if span.var in values.makers else None
         name = eqn.op.name if eqn is not None else "entry of a stacked array"
-        source = eqn.source if eqn is not None else None
+        source = eqn.source.place if eqn is not None and eqn.source else None
         key = (name, span.kind, span.nbytes, span.var.aval.shape, source)
         old = found.get(key)
         count = 1 if old is None else old.count + 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shardwise.ir.program import Source
+Line = tuple[str, int]  # a file of the user's, and a line in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Buffer:
     type: str
     spec: tuple[tuple[str, ...], ...] = ()
     global_shape: tuple[int, ...] = ()
-    source: Source | None = None
+    source: Line | None = None
     count: int = 1
 
 
@@ -72,7 +72,7 @@ class Task:
     bound: str = ""
     value: str = ""
     cause: str = ""
-    source: Source | None = None
+    source: Line | None = None
     backward: bool = False
     trips: int = 1
     body: Schedule | None = None
@@ -110,7 +110,7 @@ class Advice:
 
     change: str
     effect: str
-    source: Source | None = None
+    source: Line | None = None
     seconds: float = 0.0
     nbytes: int = 0
 
@@ -134,7 +134,7 @@ class Traffic:
     value: str
     cause: str
     implicit: bool
-    source: Source | None = None
+    source: Line | None = None
     level: str = ""
     seconds: float = 0.0
 

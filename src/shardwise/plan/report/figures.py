@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from shardwise.ir.program import Source, source_text
+from shardwise.planner.result import Line
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -51,9 +51,9 @@ def share_text(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %" if whole else ""
 
 
-def line_text(source: Source | None) -> str:
+def line_text(source: Line | None) -> str:
     """``layers.py:88``, or nothing."""
-    return source_text(source)
+    return f"{source[0].rpartition('/')[2]}:{source[1]}" if source else ""
 
 
 def mesh_text(mesh: Mapping[str, int]) -> str:

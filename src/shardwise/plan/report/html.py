@@ -13,10 +13,9 @@ from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any
 
-from shardwise.ir.program import Source
 from shardwise.plan.report import terminal
 from shardwise.plan.report.totals import bottleneck, buffer_totals, line_totals, op_totals, traffic_totals
-from shardwise.planner.result import Buffer, Plan, Schedule
+from shardwise.planner.result import Buffer, Line, Plan, Schedule
 
 POINTS = 1500  # of the drawing of memory over time
 TASKS = 12_000  # that are drawn as lanes; the shortest are left out
@@ -171,7 +170,7 @@ def _fewer(profile: Iterable[tuple[float, int]]) -> list[list[float]]:
     return [*kept, [_short(points[-1][0]), points[-1][1]]]
 
 
-def _sources(costs: Iterable[Source]) -> list[list[Any]]:
+def _sources(costs: Iterable[Line]) -> list[list[Any]]:
     """``[file, [[number, text], ...]]`` with the lines that cost something and those around them."""
     wanted: dict[str, set[int]] = {}
     for file, line in costs:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from shardwise.ir.program import Source
-from shardwise.planner.result import Buffer, Plan, Schedule, Task, Traffic
+from shardwise.planner.result import Buffer, Line, Plan, Schedule, Task, Traffic
 
 
 @dataclass(slots=True)
@@ -21,7 +20,7 @@ class OpTotal:
     name: str
     kind: str
     stream: str
-    source: Source | None
+    source: Line | None
     bound: str = ""
     seconds: float = 0.0
     critical: float = 0.0
@@ -36,7 +35,7 @@ class OpTotal:
 class LineTotal:
     """What one line of the user's program costs."""
 
-    source: Source
+    source: Line
     seconds: float = 0.0
     critical: float = 0.0
     flops: float = 0.0
@@ -55,7 +54,7 @@ def leaves(schedule: Schedule, times: int = 1) -> Iterator[tuple[Task, int]]:
 
 def op_totals(plan: Plan) -> list[OpTotal]:
     """By name and line, what takes longest first."""
-    found: dict[tuple[str, str, Source | None], OpTotal] = {}
+    found: dict[tuple[str, str, Line | None], OpTotal] = {}
     for task, times in leaves(plan.schedule):
         key = task.name, task.stream, task.source
         total = found.get(key)
@@ -73,11 +72,11 @@ def op_totals(plan: Plan) -> list[OpTotal]:
     return sorted(found.values(), key=lambda t: -t.seconds)
 
 
-def line_totals(plan: Plan) -> dict[Source, LineTotal]:
+def line_totals(plan: Plan) -> dict[Line, LineTotal]:
     """By source line; what has none is left out."""
-    found: dict[Source, LineTotal] = {}
+    found: dict[Line, LineTotal] = {}
 
-    def at(source: Source) -> LineTotal:
+    def at(source: Line) -> LineTotal:
         return found.setdefault(source, LineTotal(source))
 
     for op in op_totals(plan):
