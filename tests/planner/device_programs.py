@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardwise.ir import ShapedArray, live_equations, trace_program
+from shardwise.ir import ShapedArray, bind, live_equations, trace_program
+from shardwise.ops.devices.all_gather import all_gather_op
+from shardwise.ops.devices.all_to_all import all_to_all_op
+from shardwise.ops.devices.reduce_scatter import psum_scatter_op
 from shardwise.passes.inline import inline_calls
 from shardwise.passes.simplify import common_subexpressions
 from shardwise.planner.work import DeviceProgram
@@ -30,3 +33,23 @@ def device_program(f, *types, donated=(), sizes=None):
 
 def names(group):
     return [e.op.name for e in group.equations]
+
+
+def varying(*shape, dtype="float32"):
+    """The type of a value that differs along the axis 'd'."""
+    return ShapedArray(shape, np.dtype(dtype), vma=frozenset({"d"}))
+
+
+def gathered(x, n):
+    """`x` of each of `n` devices along the axis 'd', one after the other."""
+    return bind(all_gather_op, x, axes=("d",), sizes=(n,), dim=0, tiled=True, groups=None, invariant=True)
+
+
+def scattered(x, n):
+    """Each of `n` devices' part of the sum of `x` along the axis 'd'."""
+    return bind(psum_scatter_op, x, axes=("d",), sizes=(n,), dim=0, tiled=True, groups=None)
+
+
+def exchanged(x, n):
+    """Columns for rows: each of `n` devices gets the others' parts of its columns."""
+    return bind(all_to_all_op, x, axes=("d",), sizes=(n,), split=1, concat=0, tiled=True, groups=None)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from shardwise import lax
 from shardwise.planner.fuse import groups
 from shardwise.planner.memory import memory_of
 from shardwise.planner.target import CPU_XLA, TPU
-from tests.planner.device_programs import array, device_program
+from tests.planner.device_programs import array, device_program, exchanged, gathered, varying
 
 X = array(256, 256)
 N = 256 * 256 * 4
@@ -80,3 +82,37 @@ def test_the_buffers_at_the_peak_add_up_to_it():
 def test_results_are_padded_to_tiles_and_arguments_are_not():
     found = memory(lambda x: [lax.tanh(x)], array(256, 64))
     assert (found.arguments, found.results) == (256 * 64 * 4, 256 * 128 * 4)
+
+
+def test_a_gather_starts_beside_the_product_before_it():
+    def f(x, a, b):
+        return [lax.dot(lax.dot(x, gathered(a, 8)), gathered(b, 8))]
+
+    found = memory(f, X, varying(32, 256), varying(32, 256))
+    assert found.temporaries == 3 * N  # two gathered values and a product
+    waiting = memory(f, X, varying(32, 256), varying(32, 256), target=dataclasses.replace(TPU, asynchronous=False))
+    assert waiting.temporaries == 2 * N
+
+
+def test_an_exchange_copies_before_and_after():
+    found = memory(lambda x: [exchanged(x, 8)], varying(256, 256))
+    assert found.temporaries == 2 * N
+    plain = memory(
+        lambda x: [exchanged(x, 8)], varying(256, 256), target=dataclasses.replace(TPU, exchange_copies=False)
+    )
+    assert plain.temporaries == 0
+
+
+def test_an_entry_of_a_stacked_array_is_read_where_it_lies():
+    def f(x, stack):
+        return [lax.scan(lambda c, w: (lax.tanh(lax.add(c, w)), None), x, stack)[0]]
+
+    assert memory(f, X, array(4, 256, 256), donated=(0,)).temporaries < 1000
+
+
+def test_an_entry_that_is_sent_is_copied():
+    def f(x, stack):
+        return [lax.scan(lambda c, w: (lax.tanh(lax.add(c, gathered(w, 8))), None), x, stack)[0]]
+
+    found = memory(f, X, varying(4, 32, 256), donated=(0,))
+    assert found.temporaries == pytest.approx(N + N // 8, rel=0.01)

@@ -10,10 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardwise.ir import Atom, Branches, Equation, Loop, Program, Var, region_of
+from shardwise.planner.gathers import with_gathers_again
+from shardwise.planner.memory import Frame, frames_of, program_frame, temporaries_of
+from shardwise.planner.order import breadth_first, ordered
 from shardwise.planner.recompute import Chosen, choose_stored
+from shardwise.planner.rings import find_rings, with_ring
 from shardwise.planner.roles import Role, cost_of
 from shardwise.planner.target import Target
 from shardwise.planner.values import Values, rows_of, values_of
+from shardwise.planner.widen import with_wide_products
 from shardwise.planner.work import DeviceProgram, Group
 
 _KINDS = {
@@ -29,24 +34,49 @@ _KINDS = {
 
 
 def groups(program: DeviceProgram, target: Target) -> tuple[Group, ...]:
-    """The program's equations as the kernels of `target`, in an order in which they can run."""
-    return grouped(program.program, target)
+    """The program's equations as the kernels of `target`, in the order in which they run."""
+    found = fused(_rewritten(program.program, target), target)
+    return _arranged(found, program_frame(program, target), target)
 
 
-def grouped(program: Program, target: Target, rows: tuple[Var, ...] = ()) -> tuple[Group, ...]:
-    """The kernels of one program; `rows` are inputs that are entries of stacked arrays."""
+def _rewritten(program: Program, target: Target) -> Program:
+    """The program as the target computes it."""
+    return with_wide_products(with_gathers_again(program, target), target)
+
+
+def _arranged(found: tuple[Group, ...], frame: Frame, target: Target) -> tuple[Group, ...]:
+    """The groups in the order that needs least memory, those of bodies as well, with the memory that bodies need."""
+    done: list[Group] = []
+    for group in found:
+        if group.body:
+            frames = frames_of(group, target)
+            body = _arranged(group.body, frames[0], target) if len(frames) == 1 else group.body
+            scratch = max(temporaries_of(inner, body, target) for inner in frames)
+            group = replace(group, body=body, scratch=scratch)
+        done.append(group)
+    if target.order == "breadth":
+        return breadth_first(done)
+    if target.order == "program":
+        return tuple(done)
+    return ordered(done, lambda order: temporaries_of(frame, order, target))
+
+
+def fused(program: Program, target: Target, rows: tuple[Var, ...] = ()) -> tuple[Group, ...]:
+    """The kernels of one program, in its order; `rows` are inputs that are entries of stacked arrays."""
     values = values_of(program, target, rows)
     chosen = choose_stored(values, target)
+    rings = find_rings(values, chosen, target)
     absorbed = _epilogues(values, chosen) if target.epilogues else {}
     inside = {product for products in absorbed.values() for product in products}
     found: list[Group] = []
     for i, eqn in enumerate(program.equations):
         role = values.roles[i]
-        if role in (Role.VIEW, Role.BARRIER) or i in inside:
+        if role in (Role.VIEW, Role.BARRIER) or i in inside or i in rings.taken:
             continue
         if role is Role.LIGHT and chosen.stored.isdisjoint(eqn.outputs):
             continue
-        found.append(_group(values, chosen, target, i, absorbed.get(i, ())))
+        group = _group(values, chosen, target, i, (*absorbed.get(i, ()), *rings.products.get(i, ())))
+        found.append(with_ring(group, target))
     return _with_several_results(found, values.fenced)
 
 
@@ -67,19 +97,20 @@ def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tup
     equations = tuple(values.program.equations[j] for j in sorted(cone))
     read = tuple(v for v in reads if v not in made)
     kind = "product" if products else _KINDS[role]
+    overlaps = target.asynchronous and role is Role.COLLECTIVE and not products
     if kind == "fused" and all(e.op.fold is None and cost_of(e) == 0 for e in equations):
         kind = "move"
     writes = tuple(v for v in eqn.outputs if v in chosen.stored and values.root(v) is v)
-    group = Group(kind, equations, read, writes)
+    group = Group(kind, equations, read, writes, overlaps=overlaps)
     return _with_body(group, eqn, target) if role in (Role.LOOP, Role.BRANCHES) else group
 
 
 def _with_body(group: Group, eqn: Equation, target: Target) -> Group:
     region = region_of(eqn)
     if isinstance(region, Loop):
-        return replace(group, body=grouped(region.body, target, rows_of(region)), trips=region.length)
+        return replace(group, body=fused(_rewritten(region.body, target), target, rows_of(region)), trips=region.length)
     assert isinstance(region, Branches)
-    bodies = [grouped(p, target) for p in region.programs]
+    bodies = [fused(_rewritten(p, target), target) for p in region.programs]
     return replace(group, body=max(bodies, key=_traffic, default=()))
 
 

@@ -8,6 +8,7 @@ entries of stacked operands are read there, but for those that go to another dev
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -49,7 +50,7 @@ class Span:
     """A buffer from the first group that needs it to the last.
 
     Attributes:
-        var: the value; of the memory that a loop's body needs while it runs, None, and `inner` holds its buffers.
+        var: the value; None for what a group needs while it runs.
     """
 
     first: int
@@ -57,19 +58,20 @@ class Span:
     nbytes: int
     var: Var | None
     kind: str = "temporary"
-    inner: tuple[Buffer, ...] = ()
 
 
 @dataclass(slots=True)
-class _Placed:
-    """Where values go that need no temporary of their own.
+class Frame:
+    """A program and the values in it that need no temporary of their own.
 
     Attributes:
+        values: of the program.
         fixed: values that lie in memory given from outside: arguments, constants and carries of a loop.
         homes: results to the input whose memory they take, None where they have memory of their own from the start.
         entries: results of a loop's body that are written into stacked arrays.
     """
 
+    values: Values
     fixed: set[Var]
     homes: dict[Var, Var | None] = field(default_factory=dict)
     entries: set[Var] = field(default_factory=set)
@@ -77,20 +79,19 @@ class _Placed:
 
 def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target) -> Memory:
     """The memory that `program` needs on each device when it runs as `groups`."""
-    values = values_of(program.program, target)
-    inputs, outputs = program.program.inputs, values.outputs
+    frame = program_frame(program, target)
+    inputs, outputs = program.program.inputs, frame.values.outputs
     homes = donated_homes(program, outputs)
-    placed = _Placed(set(inputs))
     aliased = sum(home.aval.nbytes for home in homes if home is not None)
-    for out, home in zip(outputs, homes, strict=True):
-        if isinstance(out, Var) and out not in placed.fixed:
-            placed.homes.setdefault(out, home)
-    spans = _spans(values, groups, placed, target)
+    spans = _spans(frame, groups, target)
     usage, at = _usage(spans, len(groups))
     arguments = sum(v.aval.nbytes for v in inputs)
     own = sum(stored_bytes(a.aval, target, given=True) for a, h in zip(outputs, homes, strict=True) if h is None)
-    buffers = _buffers_at(spans, at, values)
-    buffers += _given(program, outputs, homes, target)
+    addresses = 8 * len(outputs) if target.pointers and len(outputs) > 1 else 0
+    own += addresses
+    buffers = _buffers_at(spans, at, groups, target) + _given(program, outputs, homes, target)
+    if addresses:
+        buffers += (Buffer("addresses of results", "result", addresses, ""),)
     return Memory(
         arguments,
         own + aliased,
@@ -99,6 +100,42 @@ def memory_of(program: DeviceProgram, groups: Sequence[Group], target: Target) -
         tuple(sorted(buffers, key=lambda b: -b.nbytes * b.count)),
         tuple(arguments + own + n for n in usage),
     )
+
+
+def temporaries_of(frame: Frame, groups: Sequence[Group], target: Target) -> int:
+    """The most bytes of temporaries at once."""
+    return max(_usage(_spans(frame, groups, target), len(groups))[0], default=0)
+
+
+def program_frame(program: DeviceProgram, target: Target) -> Frame:
+    """The frame of a whole program: its results lie in memory of their own, or in that of donated arguments."""
+    values = values_of(program.program, target)
+    frame = Frame(values, set(program.program.inputs))
+    for out, home in zip(values.outputs, donated_homes(program, values.outputs), strict=True):
+        if isinstance(out, Var) and out not in frame.fixed:
+            frame.homes.setdefault(out, home)
+    return frame
+
+
+def loop_frame(loop: Loop, target: Target) -> Frame:
+    """The frame of a loop's body: the next carry goes where the carry lies, entries of stacked results where these lie."""
+    values = values_of(loop.body, target, rows_of(loop))
+    frame = Frame(values, {v for v in loop.body.inputs if v not in values.rows})
+    carried = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
+    for out, home in zip(values.outputs, carried, strict=False):
+        if isinstance(out, Var) and out is not home and out not in frame.fixed:
+            frame.homes[out] = home
+    frame.entries = {a for a in values.outputs[loop.num_carry :] if isinstance(a, Var)}
+    return frame
+
+
+def frames_of(group: Group, target: Target) -> tuple[Frame, ...]:
+    """The frames of the body of a loop, or of those of branches."""
+    region = region_of(group.equations[-1])
+    if isinstance(region, Loop):
+        return (loop_frame(region, target),)
+    assert isinstance(region, Branches)
+    return tuple(Frame(values_of(p, target), set(p.inputs)) for p in region.programs)
 
 
 def donated_homes(program: DeviceProgram, outputs: Sequence[Atom]) -> tuple[Var | None, ...]:
@@ -114,48 +151,97 @@ def donated_homes(program: DeviceProgram, outputs: Sequence[Atom]) -> tuple[Var 
     return tuple(homes)
 
 
-def _spans(values: Values, groups: Sequence[Group], placed: _Placed, target: Target) -> list[Span]:
+def _spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[Span]:
     """The temporaries of one program."""
-    last: dict[Var, int] = {}
-    first: dict[Var, int] = {}
-    for g, group in enumerate(groups):
-        for var in group.reads:
-            if isinstance(var, Var):
-                last[var] = g
-                first.setdefault(var, g)
-    end = len(groups) - 1
+    first, last = _readers(groups)
+    starts = _asynchronous(groups, first, last)
     spans: list[Span] = []
     open_spans: dict[Var, Span] = {}
-    for var in values.rows:
-        if var in values.stored and var in last:
+    for var in frame.values.rows:
+        if var in frame.values.stored and var in last:
             spans.append(Span(first[var], last[var], stored_bytes(var.aval, target), var))
     for g, group in enumerate(groups):
         taken: set[Var] = set()
+        before = len(spans)
         for var in group.writes:
-            if _needs_no_buffer(var, g, group, placed, last):
+            if _needs_no_buffer(var, g, group, frame, last):
                 continue
-            span = Span(g, last.get(var, g), stored_bytes(var.aval, target), var, _kind(group))
-            if var in placed.homes or var in placed.entries:
-                span.last = max(span.last, last.get(placed.homes.get(var) or var, g))
+            span = Span(starts.get(g, g), last.get(var, g), stored_bytes(var.aval, target), var, _kind(group))
+            if var in frame.homes or var in frame.entries:
+                span.last = max(span.last, last.get(frame.homes.get(var) or var, g))
             source = _overwritten(group, var, g, last, open_spans, taken)
             if source is not None:
                 taken.add(source)
                 open_spans.pop(source).last = g - 1
             spans.append(span)
             open_spans[var] = span
-        spans += _inner_spans(g, group, target)
+        scratch = group.scratch
+        if target.exchange_copies and group.kind == "collective":
+            scratch += _copies(group, g, last, open_spans, len(spans) - before)
+        if scratch:
+            spans.append(Span(g, g, scratch, None))
+    end = len(groups) - 1
     for span in spans:
         span.last = min(span.last, end)
     return spans
 
 
-def _needs_no_buffer(var: Var, g: int, group: Group, placed: _Placed, last: dict[Var, int]) -> bool:
+def _readers(groups: Sequence[Group]) -> tuple[dict[Var, int], dict[Var, int]]:
+    """Per value the first and the last group that reads it."""
+    first: dict[Var, int] = {}
+    last: dict[Var, int] = {}
+    for g, group in enumerate(groups):
+        for var in group.reads:
+            if isinstance(var, Var):
+                first.setdefault(var, g)
+                last[var] = g
+    return first, last
+
+
+def _asynchronous(groups: Sequence[Group], first: dict[Var, int], last: dict[Var, int]) -> dict[int, int]:
+    """Per asynchronous collective the group before whose end it starts, where that is not its own place.
+
+    One that has its operands in time runs beside the product before it. One whose result no product waits for runs beside the next
+    product, until whose end `last` keeps its operands.
+    """
+    busy = [g for g, group in enumerate(groups) if group.kind in ("product", "loop")]
+    makers = {v: g for g, group in enumerate(groups) for v in group.writes}
+    starts: dict[int, int] = {}
+    for g, group in enumerate(groups):
+        if not group.overlaps:
+            continue
+        at = bisect_left(busy, g)
+        ready = max((makers.get(v, -1) for v in group.reads if isinstance(v, Var)), default=-1)
+        if at and ready < busy[at - 1]:
+            starts[g] = busy[at - 1]
+        elif at < len(busy) and min((first.get(v, len(groups)) for v in group.writes), default=0) > busy[at]:
+            for var in group.reads:
+                if isinstance(var, Var):
+                    last[var] = max(last[var], busy[at])
+    return starts
+
+
+def _copies(group: Group, g: int, last: dict[Var, int], open_spans: dict[Var, Span], results: int) -> int:
+    """The bytes of the copies that an exchange of parts of one dim for another makes, before and after it.
+
+    Its operand is copied into the order that is sent, and what arrives into the order of the result: two buffers besides, less the
+    operand if it dies here, which is gone by then, and less the result, which comes when the first one is gone.
+    """
+    eqn = group.equations[-1]
+    operand, out = eqn.inputs[0], eqn.outputs[0]
+    if operand.aval.size != out.aval.size or operand.aval.shape == out.aval.shape:
+        return 0
+    dies = sum(1 for v in group.reads if isinstance(v, Var) and v in open_spans and last.get(v) == g)
+    return out.aval.nbytes * max(0, 2 - min(dies, 1) - min(results, 1))
+
+
+def _needs_no_buffer(var: Var, g: int, group: Group, frame: Frame, last: dict[Var, int]) -> bool:
     """Whether a group writes its result where it will stay."""
-    if var in placed.entries and var not in placed.homes:
+    if var in frame.entries and var not in frame.homes:
         return last.get(var, g) <= g and group.kind != "collective"
-    if var not in placed.homes:
+    if var not in frame.homes:
         return False
-    home = placed.homes[var]
+    home = frame.homes[var]
     if home is None:
         return True
     gone = last.get(home, -1)
@@ -200,43 +286,6 @@ def _is_carried(group: Group, operand: Var, result: Var) -> bool:
     return result in eqn.outputs[: region.num_carry]
 
 
-def _inner_spans(g: int, group: Group, target: Target) -> list[Span]:
-    """What a group needs while it runs: the temporaries of a loop's body."""
-    if not group.body:
-        return []
-    region = region_of(group.equations[-1])
-    if isinstance(region, Branches):
-        best = max(
-            (_body_memory(values_of(p, target), group.body, _Placed(set(p.inputs)), target) for p in region.programs),
-            key=lambda found: found[0],
-        )
-    else:
-        assert isinstance(region, Loop)
-        best = loop_memory(region, group.body, target)
-    return [Span(g, g, best[0], None, inner=best[1])] if best[0] else []
-
-
-def loop_memory(loop: Loop, groups: Sequence[Group], target: Target) -> tuple[int, tuple[Buffer, ...]]:
-    """The most bytes of temporaries that one trip of a loop needs, and those buffers."""
-    values = values_of(loop.body, target, rows_of(loop))
-    rows = set(values.rows)
-    placed = _Placed({v for v in loop.body.inputs if v not in rows})
-    carried = loop.body.inputs[loop.num_consts : loop.num_consts + loop.num_carry]
-    for out, home in zip(values.outputs, carried, strict=False):
-        if isinstance(out, Var) and out is not home and out not in placed.fixed:
-            placed.homes[out] = home
-    placed.entries = {a for a in values.outputs[loop.num_carry :] if isinstance(a, Var)}
-    return _body_memory(values, groups, placed, target)
-
-
-def _body_memory(
-    values: Values, groups: Sequence[Group], placed: _Placed, target: Target
-) -> tuple[int, tuple[Buffer, ...]]:
-    spans = _spans(values, groups, placed, target)
-    usage, at = _usage(spans, len(groups))
-    return max(usage, default=0), _buffers_at(spans, at, values)
-
-
 def _usage(spans: Iterable[Span], count: int) -> tuple[list[int], int]:
     """Bytes in use while each group runs, and the position of the most."""
     change = [0] * (count + 1)
@@ -256,17 +305,18 @@ def _kind(group: Group) -> str:
     return "saved" if group.kind == "loop" else "temporary"
 
 
-def _buffers_at(spans: Iterable[Span], at: int, values: Values) -> tuple[Buffer, ...]:
+def _buffers_at(spans: Iterable[Span], at: int, groups: Sequence[Group], target: Target) -> tuple[Buffer, ...]:
     """The buffers in use while group `at` runs; those alike are one with a count."""
+    makers = {v: e for group in groups for e in group.equations for v in e.outputs}
     found: dict[object, Buffer] = {}
     for span in spans:
         if not span.first <= at <= span.last:
             continue
         if span.var is None:
-            for inner in span.inner:
-                found[len(found), inner] = inner
+            for buffer in _scratch_buffers(groups[at], target):
+                found[len(found), buffer] = buffer
             continue
-        eqn = values.program.equations[values.makers[span.var]] if span.var in values.makers else None
+        eqn = makers.get(span.var)
         name = eqn.op.name if eqn is not None else "entry of a stacked array"
         source = eqn.source.place if eqn is not None and eqn.source else None
         key = (name, span.kind, span.nbytes, span.var.aval.shape, source)
@@ -274,6 +324,19 @@ def _buffers_at(spans: Iterable[Span], at: int, values: Values) -> tuple[Buffer,
         count = 1 if old is None else old.count + 1
         found[key] = Buffer(name, span.kind, span.nbytes, _text(span.var), source=source, count=count)
     return tuple(found.values())
+
+
+def _scratch_buffers(group: Group, target: Target) -> tuple[Buffer, ...]:
+    """What a group needs while it runs: buffers of a loop's body, or the parts of a ring."""
+    eqn = group.equations[-1]
+    if not group.body:
+        return (Buffer(f"parts of {eqn.op.name}", "temporary", group.scratch, "", source=eqn.source),)
+    for frame in frames_of(group, target):
+        spans = _spans(frame, group.body, target)
+        usage, at = _usage(spans, len(group.body))
+        if max(usage, default=0) == group.scratch:
+            return _buffers_at(spans, at, group.body, target)
+    return (Buffer(f"body of {eqn.op.name}", "temporary", group.scratch, "", source=eqn.source),)
 
 
 def _given(

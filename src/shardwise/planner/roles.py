@@ -41,7 +41,8 @@ def role_of(eqn: Equation) -> Role:
     if op.hands_on:
         return Role.BARRIER if op.multiple_results else Role.VIEW
     if op.fold is not None:
-        return Role.FOLD
+        same = len(eqn.outputs) == 1 and eqn.inputs[0].aval.size == eqn.outputs[0].aval.size
+        return Role.VIEW if same and eqn.inputs[0].aval.dtype == eqn.outputs[0].aval.dtype else Role.FOLD
     if op.effects or op.calls_user or (len(eqn.outputs) != 1 and op.boxes is None):
         return Role.OTHER
     if op.updates:

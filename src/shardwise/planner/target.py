@@ -22,6 +22,10 @@ class Target:
         duplicates: whether a value that several groups read may be computed in each of them.
         cost_limit: the additions per byte of the value up to which it is rather computed again than kept.
         widens: whether products of 16-bit floats run on copies in float32.
+        order: 'memory': groups run in the order that needs least; 'breadth': as soon as their operands are there, first come first
+            served, so that many can run at once; 'program': as the program has them.
+        pointers: whether several results come with a table of their addresses.
+        gathers_again: whether a value that is gathered for readers far apart is gathered for each of them.
         asynchronous: whether collectives run beside computations: their results are allocated one group early, and their
             operands freed one group late.
         rings_from: the number of devices from which a product beside a gather or scatter runs as a ring; 0: never.
@@ -39,6 +43,9 @@ class Target:
     duplicates: bool = True
     cost_limit: float = 0.0
     widens: bool = False
+    order: str = "memory"
+    pointers: bool = True
+    gathers_again: bool = False
     asynchronous: bool = False
     rings_from: int = 0
     ring_bytes: int = 0
@@ -48,14 +55,24 @@ class Target:
     combine_bytes: int = 0
 
 
-# XLA's compiler for TPUs: JAX's scaling book, XLA's documents on layouts and fusion.
-TPU = Target("tpu", tile=(8, 128), cost_limit=32.0)
+# XLA's compiler for TPUs, as its public sources and JAX's scaling book describe it. Gathered operands from 256 MiB on are those of
+# `SpmdPartitionerOptions.threshold_for_windowed_einsum_mib`; from 4 devices on a ring runs in both directions at once.
+TPU = Target(
+    "tpu",
+    tile=(8, 128),
+    cost_limit=32.0,
+    gathers_again=True,
+    asynchronous=True,
+    rings_from=4,
+    ring_bytes=256 * MIB,
+    exchange_copies=True,
+)
 # XLA's compiler for GPUs: products are calls of a library, with epilogues for biases and activations only.
-GPU = Target("gpu", prologues=False, cost_limit=32.0)
-# XLA's compiler for CPUs: products are calls of a library, 16-bit floats are widened.
-CPU_XLA = Target("cpu-xla", prologues=False, epilogues=False, cost_limit=16.0, widens=True)
+GPU = Target("gpu", prologues=False, cost_limit=32.0, asynchronous=True)
+# XLA's compiler for CPUs: products are calls of a library, 16-bit floats are widened; its scheduler favours concurrency.
+CPU_XLA = Target("cpu-xla", prologues=False, epilogues=False, cost_limit=16.0, widens=True, order="breadth")
 # Our own engine.
-HERE = Target("here", prologues=False, duplicates=False, cost_limit=16.0, widens=True)
+HERE = Target("here", prologues=False, duplicates=False, cost_limit=16.0, widens=True, order="program", pointers=False)
 
 
 def target_of(platform: str) -> Target:

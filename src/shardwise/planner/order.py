@@ -1,0 +1,121 @@
+"""Order: groups in the order that needs least memory.
+
+A compiler that plans memory tries several orders and takes the best. Here: the program's own; one in which a group that needs more
+memory than it frees waits until its result is read; and one that runs, of all groups that could run next, the one that frees
+most. What depends on what is kept in all of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from shardwise.ir import Var
+from shardwise.planner.work import Group
+
+Needs = Callable[[Sequence[Group]], int]
+
+
+def ordered(groups: Sequence[Group], needs: Needs) -> tuple[Group, ...]:
+    """The groups in the best order found; `needs` gives the bytes that an order needs."""
+    best = tuple(groups)
+    if len(best) < 3:
+        return best
+    least = needs(best)
+    late = postponed(best)
+    for order in (late, freeing_first(late)):
+        found = needs(order)
+        if found < least:
+            best, least = order, found
+    return best
+
+
+def postponed(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """Groups that write more bytes than die with them run right before their first reader."""
+    position = list(range(len(groups)))
+    first: dict[Var, int] = {}
+    last: dict[Var, int] = {}
+    made = {v for group in groups for v in group.writes}
+    for g, group in enumerate(groups):
+        for var in group.reads:
+            if isinstance(var, Var) and var in made:
+                first.setdefault(var, g)
+                last[var] = g
+    key: list[tuple[float, int]] = [(float(g), 0) for g in position]
+    for g in range(len(groups) - 1, -1, -1):
+        group = groups[g]
+        readers = [first[v] for v in group.writes if v in first]
+        if len(readers) != len(group.writes) or not readers or group.kind == "loop":
+            continue
+        written = sum(v.aval.nbytes for v in group.writes)
+        freed = sum(v.aval.nbytes for v in group.reads if isinstance(v, Var) and last.get(v) == g)
+        if written > freed:
+            at = min(key[r] for r in readers)
+            key[g] = (at[0], at[1] - 1)
+    return tuple(groups[g] for g in sorted(position, key=lambda g: (key[g], g)))
+
+
+def breadth_first(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """The groups in the order in which their operands are there, first come first served."""
+    waits, readers = _dependences(groups)
+    queue = deque(g for g, count in enumerate(waits) if count == 0)
+    order: list[Group] = []
+    while queue:
+        g = queue.popleft()
+        order.append(groups[g])
+        for r in sorted({r for v in groups[g].writes for r in readers.get(v, ())}):
+            waits[r] -= 1
+            if waits[r] == 0:
+                queue.append(r)
+    return tuple(order)
+
+
+def _dependences(groups: Sequence[Group]) -> tuple[list[int], dict[Var, set[int]]]:
+    """How many groups each group waits for, and per value the groups that read it."""
+    makers = {v: g for g, group in enumerate(groups) for v in group.writes}
+    readers: dict[Var, set[int]] = {}
+    waits: list[int] = []
+    for g, group in enumerate(groups):
+        reads = [v for v in group.reads if isinstance(v, Var) and v in makers]
+        for var in reads:
+            readers.setdefault(var, set()).add(g)
+        waits.append(len({makers[v] for v in reads}))
+    return waits, readers
+
+
+def freeing_first(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """Of the groups whose operands are there, always the one that frees most bytes less those that it writes."""
+    waits, readers = _dependences(groups)
+    left = {v: len(r) for v, r in readers.items()}
+    gain = [-sum(v.aval.nbytes for v in group.writes if v in readers) for group in groups]
+    for v, count in left.items():
+        if count == 1:
+            (only,) = readers[v]
+            gain[only] += v.aval.nbytes
+    heap = [(-gain[g], g) for g in range(len(groups)) if waits[g] == 0]
+    heapq.heapify(heap)
+    done = [False] * len(groups)
+    order: list[Group] = []
+    while heap:
+        rank, g = heapq.heappop(heap)
+        if done[g] or -rank != gain[g]:
+            continue
+        done[g] = True
+        order.append(groups[g])
+        for var in groups[g].reads:
+            if not isinstance(var, Var) or var not in left:
+                continue
+            left[var] -= 1
+            readers[var].discard(g)
+            if left[var] == 1:
+                (only,) = readers[var]
+                gain[only] += var.aval.nbytes
+                if waits[only] == 0:
+                    heapq.heappush(heap, (-gain[only], only))
+        woken = {r for v in groups[g].writes for r in readers.get(v, ())}
+        for r in woken:
+            waits[r] -= 1
+            if waits[r] == 0:
+                heapq.heappush(heap, (-gain[r], r))
+    return tuple(order)
