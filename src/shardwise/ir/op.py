@@ -62,11 +62,12 @@ class Emit:
 class Fold:
     """How a reduction is written in a fused loop of vector code: accumulators, a tuple of vectors, take in value after value.
 
-    `start` is ``(lanes, dtype) -> accumulators``; `step` ``(lanes, accumulators, value, position) -> accumulators``, the position
-    along the reduced dim being None unless `positions`; `merge` joins two tuples of accumulators; `finish` is
-    ``(lanes, accumulators, dtype) -> result``. `across`, optional, is ``(lanes, accumulators, pairs) -> accumulators`` joined
-    over all lanes, where ``pairs(accumulators)`` does so by `merge`. Params of the op: `axes` are the reduced dims, `sum_axes`,
-    where the op absorbs a collective or `crosses`, mesh axes that are reduced too. `kinds` as those of `Emit`.
+    `start` is ``(lanes, dtype) -> accumulators``; `step` ``(lanes, accumulators, value, position) -> accumulators``,
+    the position along the reduced dim being None unless `positions`; `merge` joins two tuples of accumulators; `finish`
+    is ``(lanes, accumulators, dtype) -> result``. `across`, optional, is ``(lanes, accumulators, pairs) ->
+    accumulators`` joined over all lanes, where ``pairs(accumulators)`` does so by `merge`; fewer lanes may be left.
+    Params of the op: `axes` are the reduced dims, `sum_axes`, where the op absorbs a collective or `crosses`, mesh axes
+    that are reduced too. `kinds` as those of `Emit`.
     """
 
     start: Callable[..., Any]

@@ -137,16 +137,16 @@ def _extremum(largest: bool) -> Fold:
 
     def merge(w: Lanes, a: Accumulators, b: Accumulators) -> Accumulators:
         joined = [w.binary(how, p, q) for how, p, q in zip(("or", signs), a[1:], b[1:], strict=False)]
+        if len(a) == 2 and not w.orders_zeros(a[0]):  # fewer lanes than the accumulators had at first
+            return (w.maximum if largest else w.minimum)(b[0], a[0]), *joined
         return better(w, b[0], a[0]), *joined
 
     def across(w: Lanes, held: Accumulators, pairs: Callable[[Accumulators], Accumulators]) -> Accumulators:
         if len(held) == 1:
             return pairs(held)
-        flawed = w.some(held[1])
-        if len(held) == 2:  # nothing joins bools of all lanes as cheaply
-            return *pairs(held[:1]), flawed
-        best, _, joined = pairs((held[0], flawed, held[2]))
-        return best, flawed, joined
+        flawed = w.some(held[1])  # nothing joins bools of all lanes as cheaply
+        rest = pairs(held[:1]) if len(held) == 2 else pairs(held)
+        return rest[0], w.splat(flawed, "bool"), *rest[2:]
 
     def finish(w: Lanes, held: Accumulators, dtype: str) -> Lane:
         best = held[0]

@@ -7,7 +7,16 @@ import itertools
 import numpy as np
 import pytest
 
-from shardwise.runtime.loops.layout import Met, Nest, Result, dense_strides, lined_up, memory_order, merged, placed
+from shardwise.runtime.loops.layout import (
+    MemoryLoops,
+    Met,
+    Result,
+    dense_strides,
+    lined_up,
+    memory_order,
+    merged,
+    placed,
+)
 
 
 def met(full, reduced, order, *strides):
@@ -22,15 +31,17 @@ def test_merging_dims():
 
 def test_loops_of_one_kind_are_merged():
     dense = (48, 16, 4)
-    assert Nest.of(met((2, 3, 4), (False,) * 3, (0, 1, 2), dense)) == Nest([24], [False], [[4]])
-    assert Nest.of(met((2, 3, 4), (False, True, True), (0, 1, 2), dense)) == Nest([2, 12], [False, True], [[48, 4]])
-    assert Nest.of(met((2, 3, 4), (False, True, False), (0, 1, 2), dense)).extents == [2, 3, 4]
-    assert Nest.of(met((3, 2, 4), (False,) * 3, (1, 0, 2), (16, 48, 4))) == Nest([24], [False], [[4]])
+    assert MemoryLoops.of(met((2, 3, 4), (False,) * 3, (0, 1, 2), dense)) == MemoryLoops([24], [False], [[4]])
+    assert MemoryLoops.of(met((2, 3, 4), (False, True, True), (0, 1, 2), dense)) == MemoryLoops(
+        [2, 12], [False, True], [[48, 4]]
+    )
+    assert MemoryLoops.of(met((2, 3, 4), (False, True, False), (0, 1, 2), dense)).extents == [2, 3, 4]
+    assert MemoryLoops.of(met((3, 2, 4), (False,) * 3, (1, 0, 2), (16, 48, 4))) == MemoryLoops([24], [False], [[4]])
 
 
 def test_loops_that_are_left_when_all_have_extent_1():
-    assert Nest.of(met((1, 1), (False, False), (0, 1), (0, 0))) == Nest([1], [False], [[0]])
-    assert Nest.of(met((1, 8), (True, False), (0, 1), (0, 4))) == Nest([8, 1], [False, True], [[4, 0]])
+    assert MemoryLoops.of(met((1, 1), (False, False), (0, 1), (0, 0))) == MemoryLoops([1], [False], [[0]])
+    assert MemoryLoops.of(met((1, 8), (True, False), (0, 1), (0, 4))) == MemoryLoops([8, 1], [False, True], [[4, 0]])
 
 
 def test_memory_order_follows_the_largest_operand():
@@ -48,7 +59,7 @@ def test_blocks_along_loops():
 @pytest.mark.parametrize("reduced", [(False, False), (True, True), (True, False)])
 def test_tiles_visit_every_element_once(reduced):
     """A transposed operand cuts loops of one kind into tiles, in which it and the others have the elements that they had."""
-    loops = Nest([64, 96], list(reduced), [[384, 4], [4, 256]])
+    loops = MemoryLoops([64, 96], list(reduced), [[384, 4], [4, 256]])
     tiled = loops.tiled([4, 4], 16)
     assert (tiled == loops) == (reduced[0] != reduced[1])
     for k in range(2):
@@ -60,7 +71,7 @@ def test_tiles_visit_every_element_once(reduced):
 
 
 def test_loops_without_fitting_divisors_stay_whole():
-    loops = Nest([61, 97], [False, False], [[388, 4], [4, 244]])
+    loops = MemoryLoops([61, 97], [False, False], [[388, 4], [4, 244]])
     assert loops.tiled([4, 4], 16) is loops
 
 

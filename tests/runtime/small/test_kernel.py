@@ -295,6 +295,25 @@ def test_special_floats():
     agree(f, x)
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((16,), 0), ((32,), 0), ((37,), 0), ((2, 8), 0), ((8, 2), 1), ((16, 8), 1)]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_extrema_of_zeros_of_both_signs(made, shape, axis, dtype):
+    x = np.where(np.random.default_rng(0).random((8, *shape)) < 0.7, -0.0, 0.0).astype(dtype)
+
+    def extrema(x):
+        for _ in range(10):
+            x = -x
+        return jnp.max(x, axis=axis), jnp.min(x, axis=axis)
+
+    for row in x:
+        most, least = sw.jit(extrema)(jnp.asarray(row))
+        np.testing.assert_array_equal(np.signbit(np.asarray(most, f32)), np.signbit(row).all(axis=axis))
+        np.testing.assert_array_equal(np.signbit(np.asarray(least, f32)), np.signbit(row).any(axis=axis))
+    assert made
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32])
 def test_integers_divide_and_shift_as_the_ops_say(dtype):
     info = np.iinfo(dtype)

@@ -7,6 +7,7 @@ from typing import Any
 
 from shardwise.runtime.fused.space import Graph
 from shardwise.runtime.loops.function import Function
+from shardwise.runtime.loops.nest import Access
 from shardwise.runtime.loops.write import STREAMED
 from shardwise.runtime.machine.lanes import Lane, itemsize
 
@@ -79,44 +80,35 @@ class Frame:
                 place = w.moved(place, index, f"%step{k}.{d}")
             self.here.append(place if start is None else w.moved(place, start, self._lane_step(k)))
 
+    # -- memory ----------------------------------------------------------------------------------------------------------
+
+    def _name(self, atom: Any) -> str:
+        return atom.aval.dtype.name
+
+    def _access(self, k: int) -> Access:
+        """How a unit's loops meet operand or result k."""
+        form, dtype, kind = self.form, self._name(self.atoms[k]), self.form.access[k]
+        along = itemsize(dtype) if kind in (CONTIGUOUS, PAST_CACHE) else 0 if kind == REPEATED else self._lane_step(k)
+        around = [f"%step{k}.{d}" for d in range(form.kept, form.kept + form.around)]
+        hint = STREAMED if kind == PAST_CACHE else ""
+        return Access(self.here[k], dtype, around, along if form.along else self._inner_step(k), (along,), hint)
+
     def _lane_step(self, k: int) -> str:
         return f"%step{k}.{self.form.kept + self.form.around + 1}"
 
     def _inner_step(self, k: int) -> str:
         return f"%step{k}.{self.form.kept + self.form.around}"
 
-    # -- memory ----------------------------------------------------------------------------------------------------------
+    def _load_row(self, k: int) -> Lane:
+        """Operand k at the unit's first element: one element in all lanes, or each lane's own."""
+        access, w = self._access(k), self.w
+        return w.read(access.place, (w.width,), (0,) if self.form.along else access.lanes, access.dtype)
 
-    def _name(self, atom: Any) -> str:
-        return atom.aval.dtype.name
-
-    def _element(self, k: int, place: str, index: str) -> str:
-        """Where element `index` of the innermost loop is, from its first one on."""
-        if self.form.along and self.form.access[k] in (CONTIGUOUS, PAST_CACHE):
-            return self.w.element(place, index, self._name(self.atoms[k]))
-        return self.w.moved(place, index, self._inner_step(k))
-
-    def _load(self, k: int, place: str, single: bool = False, mask: str | None = None) -> Lane:
-        """Lanes of operand k from `place`, those of a mask; `single`: they are all one element."""
-        w, dtype, access = self.w, self._name(self.atoms[k]), self.form.access[k]
-        if single or access == REPEATED:
-            return w.scalar(place, dtype)
-        return (
-            w.load(place, dtype, mask)
-            if access == CONTIGUOUS
-            else w.read(place, (w.width,), (self._lane_step(k),), dtype)
-        )
-
-    def _store(self, k: int, x: Lane, place: str, single: bool = False, mask: str | None = None) -> None:
-        w, access = self.w, self.form.access[k]
-        x = Lane(x.ref, self._name(self.atoms[k]))
-        if single or access == REPEATED:
-            w.write(x, place, (w.width,), (0,))
-        elif access == STRIDED:
-            w.write(x, place, (w.width,), (self._lane_step(k),))
-        else:
-            hint = STREAMED if access == PAST_CACHE else ""
-            w.write(x, place, (w.width,), (itemsize(x.dtype),), mask, hint)
+    def _store_row(self, k: int, x: Lane) -> None:
+        """Write result k there."""
+        access, w = self._access(k), self.w
+        steps = (0,) if self.form.along else access.lanes
+        w.write(Lane(x.ref, access.dtype), access.place, (w.width,), steps, hint="" if self.form.along else access.hint)
 
     def _slot(self, base: str, row: str, i: int, slots: int) -> str:
         """Where vector i of `row` lies in memory that holds `slots` vectors of up to 8 bytes per lane for each."""

@@ -18,7 +18,7 @@ from shardwise.runtime.fused.space import Graph
 from shardwise.runtime.fused.writer import GroupWriter
 from shardwise.runtime.loops.call import Call, Calls
 from shardwise.runtime.loops.function import Kernel, lanes_of
-from shardwise.runtime.loops.layout import Met, Nest, streams
+from shardwise.runtime.loops.layout import MemoryLoops, Met, streams
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.machine.threads import thread_count
 
@@ -37,7 +37,7 @@ class Arrangement:
 
     graph: Graph
     met: Met
-    nest: Nest
+    nest: MemoryLoops
     sizes: list[int]
     width: int
     lane: int
@@ -53,7 +53,7 @@ class Arrangement:
         sizes = [program.inputs[a.number].aval.dtype.itemsize for a in graph.accesses]
         sizes += [v.aval.dtype.itemsize for v in graph.outputs]
         width = lanes_of(*(a.aval.dtype.name for e in program.equations for a in (*e.inputs, *e.outputs)))
-        nest = Nest.of(met)
+        nest = MemoryLoops.of(met)
         width = _shortened(nest, sizes, width, 2 if whole else 4)
         if whole:
             if nest.extents[-1] < width:
@@ -251,7 +251,7 @@ class Arrangement:
         return thread_count() if pays else 1
 
 
-def _reads_apart(graph: Graph, nest: Nest, access: Sequence[str], width: int) -> bool:
+def _reads_apart(graph: Graph, nest: MemoryLoops, access: Sequence[str], width: int) -> bool:
     """Whether loops can read pieces where they lie: all those of a value alike, and by whole vectors for the most part."""
     for eqn in graph.joins:
         if len({access[k] for k in graph.operands[eqn] if isinstance(k, int)}) > 1:
@@ -262,7 +262,7 @@ def _reads_apart(graph: Graph, nest: Nest, access: Sequence[str], width: int) ->
     return not cuts or (STRIDED not in access and vectors <= costs.FUSED_SECTIONS * -(-ends[-1] // width))
 
 
-def _begins(graph: Graph, nest: Nest) -> list[tuple[int, list[int]]]:
+def _begins(graph: Graph, nest: MemoryLoops) -> list[tuple[int, list[int]]]:
     """Per value whose pieces lie apart the loop along which they do, and where all but the first begin."""
     found = []
     for pieces in graph.joins.values():
@@ -271,13 +271,13 @@ def _begins(graph: Graph, nest: Nest) -> list[tuple[int, list[int]]]:
     return found
 
 
-def _cuts(graph: Graph, nest: Nest) -> list[int]:
+def _cuts(graph: Graph, nest: MemoryLoops) -> list[int]:
     """Where pieces begin along the innermost loop."""
     inner = len(nest.extents) - 1
     return sorted({start for loop, begins in _begins(graph, nest) if loop == inner for start in begins})
 
 
-def _misses(nest: Nest, sizes: Sequence[int], lane: int, inner: int) -> int:
+def _misses(nest: MemoryLoops, sizes: Sequence[int], lane: int, inner: int) -> int:
     """How many accesses find no element of a cache line that they found before, neither along the lanes nor along the inner loop."""
     return sum(
         own[lane] not in (0, size) and min(abs(own[lane]), abs(own[inner])) > _LINE_BYTES
@@ -285,7 +285,7 @@ def _misses(nest: Nest, sizes: Sequence[int], lane: int, inner: int) -> int:
     )
 
 
-def _shortened(nest: Nest, sizes: Sequence[int], width: int, least: int) -> int:
+def _shortened(nest: MemoryLoops, sizes: Sequence[int], width: int, least: int) -> int:
     """Lanes of vectors that short columns fill, from `least` on."""
     n = nest.extents[-1]
     dense = all(own[-1] in (0, size) for own, size in zip(nest.strides, sizes, strict=True))

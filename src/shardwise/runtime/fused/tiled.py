@@ -19,7 +19,7 @@ from shardwise.runtime import costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import SINGLE
 from shardwise.runtime.loops.call import Layout, LayoutKernel
-from shardwise.runtime.loops.layout import Met, Nest
+from shardwise.runtime.loops.layout import MemoryLoops, Met
 from shardwise.runtime.machine.threads import helpers, thread_count
 from shardwise.runtime.plan import kernel_of
 
@@ -92,7 +92,7 @@ class TiledKernel(LayoutKernel):
         met = self._met(blocks)
         if met is None or math.prod(met.full) < 2 * costs.TILED_ELEMENTS:
             return None
-        nest, count = Nest.of(met), len(met.numbers)
+        nest, count = MemoryLoops.of(met), len(met.numbers)
         operands = dict(zip(met.numbers, nest.strides, strict=False))
         extents = tuple(nest.extents)
         strides = [tuple(own) for own in [*(operands[i] for i in range(count)), *nest.strides[count:]]]

@@ -13,17 +13,29 @@ Threads take units of work from the first counter until none is left; the second
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 from shardwise.ir import Equation, Fold, Literal, Var
-from shardwise.runtime.fused.frame import CONTIGUOUS, REPEATED, Form, Frame
+from shardwise.runtime.fused.frame import CONTIGUOUS, Form, Frame
 from shardwise.runtime.fused.space import Graph
 from shardwise.runtime.loops.function import Kernel
+from shardwise.runtime.loops.nest import (
+    OVERLAP,
+    WHOLE,
+    Held,
+    Nest,
+    Reduction,
+    Values,
+    across_lanes,
+    emitted,
+    finished,
+    like,
+    write_nest,
+)
 from shardwise.runtime.machine.lanes import STORED, Lane, itemsize
 
 _AHEAD, _ROWS_AHEAD = 2048, 8
-
-_Held = list[tuple[Lane, ...]]  # per reduction its accumulators
 
 
 class GroupWriter(Frame):
@@ -31,7 +43,7 @@ class GroupWriter(Frame):
 
     def __init__(self, graph: Graph, form: Form) -> None:
         super().__init__(graph, form)
-        self.values: dict[object, Lane] = {}  # by access number or Var: what is known everywhere from here on
+        self.values: Values = {}  # by access number or Var: what is known everywhere from here on
         self.copies = 2
         self.done: set[Equation] = set()
 
@@ -89,10 +101,10 @@ class GroupWriter(Frame):
                 more = [
                     self._get(lane.dtype, self._slot("%partial", piece, i, len(flat))) for i, lane in enumerate(flat)
                 ]
-                pairs = zip(folds, _like(held, starts), _like(more, starts), strict=True)
+                pairs = zip(folds, like(held, starts), like(more, starts), strict=True)
                 return [lane for eqn, x, y in pairs for lane in _fold(eqn).merge(w, x, y)]
 
-            joined = _like(w.accumulate(0, "%pieces", join, flat), starts)
+            joined = like(w.accumulate(0, "%pieces", join, flat), starts)
             every = self._all_folds()
             for eqn, held in zip(folds, joined, strict=True):
                 self._close(eqn, held)
@@ -113,7 +125,7 @@ class GroupWriter(Frame):
     def _load_rows(self) -> None:
         for k, access in enumerate(self.graph.accesses):
             if access.row:
-                self.values[k] = self._load(k, self.here[k], single=self.form.along)
+                self.values[k] = self._load_row(k)
 
     def _all_folds(self) -> list[Equation]:
         return [e for folds in self.graph.folds for e in folds]
@@ -133,125 +145,71 @@ class GroupWriter(Frame):
                 self.done.add(eqn)
                 self._compute(eqn, self.values)
 
-    def _compute(self, eqn: Equation, values: dict[object, Lane]) -> None:
-        """The equation's instructions. Narrow floats are computed as float32 and rounded after each op, as NumPy does."""
-        assert eqn.op.emit is not None
+    def _compute(self, eqn: Equation, values: Values) -> None:
+        """The equation's instructions."""
+        emit, dtype = eqn.op.emit, self._name(eqn.outputs[0])
+        assert emit is not None
         operands = [self._value(a, values) for a in self.graph.operands[eqn]]
-        var = eqn.outputs[0]
-        written = operands[0] if eqn.op.emit.moves else eqn.op.emit.write(self.w, *operands, **eqn.params)
-        out = Lane(written.ref, self._name(var))
-        values[var] = out if eqn.op.emit.exact or eqn.op.emit.moves else self.w.narrowed(out)
+        moved = emit.moves  # it lies along the same loops: the element stays
+        values[eqn.outputs[0]] = (
+            Lane(operands[0].ref, dtype) if moved else emitted(self.w, emit, operands, eqn.params, dtype)
+        )
 
-    def _value(self, atom: object, values: dict[object, Lane]) -> Lane:
+    def _value(self, atom: object, values: Values) -> Lane:
         return self.w.constant(atom.value, self._name(atom)) if isinstance(atom, Literal) else values[atom]
 
-    def _close(self, eqn: Equation, held: tuple[Lane, ...]) -> None:
+    def _close(self, eqn: Equation, held: Held) -> None:
         """The result of a reduction from its accumulators."""
-        w, fold, out = self.w, _fold(eqn), eqn.outputs[0]
+        w, fold, dtype = self.w, _fold(eqn), self._name(eqn.outputs[0])
         if self.form.along:
-            held = fold.across(w, held, self._pairs(fold)) if fold.across is not None else self._pairs(fold)(held)
-        result = Lane(fold.finish(w, held, self._name(out)).ref, self._name(out))
-        self.values[out] = w.first(result) if self.form.along else result  # zeros of both signs may be in the lanes
-
-    def _pairs(self, fold: Fold) -> Callable[[tuple[Lane, ...]], tuple[Lane, ...]]:
-        """Accumulators of all lanes joined by merging halves."""
-
-        def joined(held: tuple[Lane, ...]) -> tuple[Lane, ...]:
-            by = self.form.width // 2
-            while by:
-                held = fold.merge(self.w, held, tuple(self.w.turned(x, by) for x in held))
-                by //= 2
-            return held
-
-        return joined
+            held = across_lanes(w, fold, held)
+        result = finished(w, fold, held, dtype)
+        self.values[eqn.outputs[0]] = w.shuffled(result, 1, [0] * self.form.width) if self.form.along else result
 
     def _store_rows(self) -> None:
         first = len(self.graph.accesses)
         for k, var in enumerate(self.graph.outputs):
             if var not in self.graph.full:
-                self._store(first + k, self.values[var], self.here[first + k], single=self.form.along)
+                self._store_row(first + k, self.values[var])
 
     # -- passes ----------------------------------------------------------------------------------------------------------
 
-    def _pass(self, p: int, low: str, high: str, first: str, rounds: str) -> _Held:
+    def _pass(self, p: int, low: str, high: str, first: str, rounds: str) -> list[Held]:
         """The loops of pass p over elements [low, high) of rounds [first, rounds): the accumulators of its reductions."""
-        w, folds = self.w, self.graph.folds[p]
-        starts = [_fold(e).start(w, self._name(e.inputs[0])) for e in folds for _ in range(self.copies)]
-        flat = [lane for held in starts for lane in held]
-        if self.form.around:
-            extents = [f"%around{d}" for d in range(self.form.around)]
+        return write_nest(self.w, self._nest(p), (low, high), (first, rounds))
 
-            def round_(q: str, held: list[Lane]) -> list[Lane]:
-                return self._elements(p, low, high, q, w.split(q, extents), _like(held, starts))
+    def _nest(self, p: int) -> Nest:
+        """The loops of pass p in a unit."""
+        form, graph = self.form, self.graph
+        accesses = {k: self._access(k) for k in graph.used(p)}
+        count = len(graph.accesses)
+        return Nest(
+            around=[f"%around{d}" for d in range(form.around)],
+            tile=(form.width,),
+            along=form.along,
+            reads={k: access for k, access in accesses.items() if k < count},
+            writes={k: access for k, access in accesses.items() if k >= count},
+            leaf=lambda values, element, number: self._leaf(p, values, element, number),
+            known=self.values,
+            reductions=[Reduction(_fold(e), graph.operands[e][0], self._name(e.inputs[0])) for e in graph.folds[p]],
+            tail=OVERLAP if form.ragged else WHOLE,
+            copies=self.copies,
+            ahead=lambda places, element: self._prefetch(p, places, element),
+        )
 
-            after = w.accumulate(first, rounds, round_, flat)
-        else:
-            after = self._elements(p, low, high, "0", [], starts)
-        copies = _like(after, starts)
-        out: _Held = []
-        for k, eqn in enumerate(folds):
-            held, *others = copies[k * self.copies : (k + 1) * self.copies]
-            for other in others:
-                held = _fold(eqn).merge(w, held, other)
-            out.append(held)
-        return out
-
-    def _elements(self, p: int, low: str, high: str, q: str, indices: Sequence[str], begin: _Held) -> list[Lane]:
-        """The innermost loop of pass p, in round q: accumulators after it, of those before."""
-        w, form, graph = self.w, self.form, self.graph
-        here: dict[int, str] = {}
-        for k in graph.used(p):
-            here[k] = self.here[k]
-            for d, index in enumerate(indices, form.kept):
-                here[k] = w.moved(here[k], index, f"%step{k}.{d}")
-        limit = w.integer("sub", high, form.width) if form.along and form.ragged else None
-        even = [k for k in here if form.along and form.access[k] == REPEATED and k < len(graph.accesses)]
-        ready = self.values | {k: self._load(k, here[k]) for k in even}
-
-        def vector(i: str, held: list[Lane]) -> list[Lane]:
-            # The last vector ends with the row: lanes that were there before do not count again.
-            j = i if limit is None else w.least(i, limit)
-            values = dict(ready)
-            places = {k: self._element(k, place, j) for k, place in here.items() if k not in even}
-            for k, place in places.items():
-                if k < len(graph.accesses):
-                    values[k] = self._load(k, place)
-            for r, kept in enumerate(graph.saved[:p]):
-                for v in kept:
-                    if v in graph.reads(p):
-                        values[v] = w.load(self._saved_place(r, v, i, q), self._name(v))
-            for eqn in graph.needed[p]:
-                self._compute(eqn, values)
-            for v in graph.saved[p]:
-                w.store(values[v], self._saved_place(p, v, i, q))
-            for k, var in enumerate(graph.outputs, len(graph.accesses)):
-                if k in places:
-                    self._store(k, values[var], places[k])
-            after = self._taken_in(p, values, _like(held, begin), i, j)
-            self._prefetch(p, places, j)
-            return after
-
-        flat = [lane for held in begin for lane in held]
-        return w.accumulate(low, high, vector, flat, form.width if form.along else 1)
-
-    def _taken_in(self, p: int, values: dict[object, Lane], held: _Held, i: str, j: str) -> list[Lane]:
-        """The accumulators after the elements from `j` on, which begin to count at `i`."""
-        w, form, folds = self.w, self.form, self.graph.folds[p]
-        mask = position = None
-        if folds and form.along and form.ragged:
-            again = w.value(f"trunc i64 {w.integer('sub', i, j)} to i32")
-            mask = w.compare("ge", w.sequence("int32"), w.splat(again, "int32"))
-        if any(_fold(e).positions for e in folds):
-            position = w.splat(w.value(f"trunc i64 {j} to i32"), "int32")
-            position = w.add(position, w.sequence("int32")) if form.along else position
-        after: list[Lane] = []
-        for k, eqn in enumerate(folds):
-            first, *others = held[k * self.copies : (k + 1) * self.copies]
-            new = _fold(eqn).step(w, first, self._value(self.graph.operands[eqn][0], values), position)
-            if mask is not None:
-                new = tuple(w.select(mask, a, b) for a, b in zip(new, first, strict=True))
-            after += [lane for copy in (*others, new) for lane in copy]  # the copies take turns
-        return after
+    def _leaf(self, p: int, values: Values, element: str, number: str) -> None:
+        """The values of pass p at an element in a round."""
+        w, graph = self.w, self.graph
+        for q, kept in enumerate(graph.saved[:p]):
+            for v in kept:
+                if v in graph.reads(p):
+                    values[v] = w.load(self._saved_place(q, v, element, number), self._name(v))
+        for eqn in graph.needed[p]:
+            self._compute(eqn, values)
+        for v in graph.saved[p]:
+            w.store(values[v], self._saved_place(p, v, element, number))
+        for k in graph.stores[p]:
+            values[len(graph.accesses) + k] = values[graph.outputs[k]]
 
     def _saved_place(self, p: int, v: Var, i: str, q: str) -> str:
         """Where a kept value lies in this thread's memory."""
@@ -261,7 +219,7 @@ class GroupWriter(Frame):
         size = itemsize(dtype) * (1 if self.form.along else w.width)
         return w.moved(w.moved(self.own, number, "%slot"), index, size)
 
-    def _prefetch(self, p: int, places: dict[int, str], element: str) -> None:
+    def _prefetch(self, p: int, places: dict[Any, str], element: str) -> None:
         """Ask for what iterations soon will meet for the first time: long bodies leave the processor no room to look ahead."""
         w, form, graph = self.w, self.form, self.graph
         before = {k for q in range(p) for k in graph.used(q)}
@@ -269,10 +227,10 @@ class GroupWriter(Frame):
             # This pass finds its row in the cache: time to bring the next one.
             for k in graph.used(0):
                 if k < len(graph.accesses) and form.access[k] == CONTIGUOUS:
-                    place = self._element(k, self.here[k], element)
+                    place = w.moved(self.here[k], element, itemsize(self._name(self.atoms[k])))
                     w.prefetch(w.moved(place, 1, f"%step{k}.{form.kept - 1}"), False, 2)
         for k, place in places.items():
-            if k in before or form.access[k] != CONTIGUOUS:
+            if not isinstance(k, int) or k in before or form.access[k] != CONTIGUOUS:
                 continue
             if form.along:
                 ahead = w.moved(place, 1, _AHEAD)
@@ -286,9 +244,3 @@ class GroupWriter(Frame):
 def _fold(eqn: Equation) -> Fold:
     assert eqn.op.fold is not None
     return eqn.op.fold
-
-
-def _like(lanes: Sequence[Lane], held: _Held) -> _Held:
-    """Lanes one after the other as accumulators, as many for each as in `held`."""
-    left = iter(lanes)
-    return [tuple(next(left) for _ in one) for one in held]

@@ -1,1 +1,1 @@
-"""Loop nests: the one writer of loops in LLVM text (`write`), functions (`function`), and the one way to call them (`call`)."""
+"""Loop nests: their form and its text (`nest`), vectors in memory (`write`), order in memory (`layout`), functions and calls of them."""

@@ -148,7 +148,7 @@ def _divisor(n: int, least: int, most: int) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class MemoryLoops:
     """Loops from the outermost to the innermost: extents, which are reduced, and per access and result the strides in bytes.
 
     `apart` has the loop of each dim, counted from the end, that is one of its own.
@@ -160,7 +160,7 @@ class Nest:
     apart: dict[int, int] = field(default_factory=dict[int, int])
 
     @staticmethod
-    def of(met: Met) -> Nest:
+    def of(met: Met) -> MemoryLoops:
         """The loops in memory order, neighbours of one kind made one where every operand steps evenly through both.
 
         There is at least one loop, and one that is reduced if any is, be its extent 1.
@@ -168,7 +168,7 @@ class Nest:
         extents = [met.full[d] for d in met.order]
         reduced = [met.reduced[d] for d in met.order]
         strides = [[own[d] for d in met.order] for own in met.strides]
-        found = Nest([], [], [[] for _ in strides])
+        found = MemoryLoops([], [], [[] for _ in strides])
         start = 0
         while start < len(extents):
             end = start + 1
@@ -193,7 +193,7 @@ class Nest:
         for own, more in zip(self.strides, strides, strict=True):
             own.extend(more)
 
-    def tiled(self, sizes: Sequence[int], least: int) -> Nest:
+    def tiled(self, sizes: Sequence[int], least: int) -> MemoryLoops:
         """The loops cut into tiles, where an operand runs across the innermost loop but along another one of its kind.
 
         Then what comes into the cache with one of its elements is used before it leaves. Tiles divide the loops, and are at least
@@ -208,7 +208,7 @@ class Nest:
             if rows is None or columns is None:
                 return self
             whole = extents[along] // rows, extents[inner] // columns
-            return Nest(
+            return MemoryLoops(
                 [*extents[:along], whole[0], *extents[along + 1 : inner], whole[1], rows, columns],
                 [*self.reduced, *[self.reduced[inner]] * 2],
                 [

@@ -120,6 +120,8 @@ class Flow:
 
     def moved(self, place: str, index: int | str, step: int | str) -> str:
         """The address `index` times `step` bytes on."""
+        if str(step) in _SCALES and not is_known(str(index)):
+            return self.value(f"getelementptr i{8 * int(step)}, ptr {place}, i64 {index}", "p")
         offset = self.integer("mul", index, step)
         return place if offset == "0" else self.value(f"getelementptr i8, ptr {place}, i64 {offset}", "p")
 
@@ -292,6 +294,8 @@ class Flow:
         self.line(f"br label %{tag}")
         self.start(f"{tag}.done")
 
+
+_SCALES = ("2", "4", "8")  # steps that addresses multiply an index with at no cost
 
 _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "add": lambda x, y: x + y,

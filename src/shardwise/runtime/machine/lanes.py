@@ -429,24 +429,20 @@ class Lanes(Flow):
         self.declare(name, f"define internal {v} @{name}({takes}) noinline {{\n{w.body()}\n}}")
         return self.let(f"call {v} @{name}({', '.join(f'{v} {a.ref}' for a in args)})", x.dtype)
 
-    def some(self, mask: Lane) -> Lane:
-        """Whether the bool is set in any lane, in all lanes."""
+    def some(self, mask: Lane) -> str:
+        """Whether the bool is set in any lane: an i1."""
         v = self.vector("i1")
         name = f"llvm.vector.reduce.or.v{self.width}i1"
         self.declare(name, f"declare i1 @{name}({v})")
-        return self.splat(self.let(f"call i1 @{name}({v} {mask.ref})", "bool").ref, "bool")
+        return self.value(f"call i1 @{name}({v} {mask.ref})", "some")
 
     def unless(self, rare: Lane, x: Lane, usual: Lane, function: str) -> Lane:
         """`usual`, but `function` of `x` lane by lane if the bool `rare` is set in any lane."""
-        mask, v = self.vector("i1"), self.vector(usual.type)
-        name = f"llvm.vector.reduce.or.v{self.width}i1"
-        self.declare(name, f"declare i1 @{name}({mask})")
-        some = self.let(f"call i1 @{name}({mask} {rare.ref})", "bool")
 
         def exact() -> list[str]:
             return [self.each(function, x).ref]
 
-        (ref,) = self.branch(some.ref, exact, [usual.ref], [v], RARE)
+        (ref,) = self.branch(self.some(rare), exact, [usual.ref], [self.vector(usual.type)], RARE)
         return Lane(ref, usual.dtype)
 
 

@@ -1,0 +1,322 @@
+"""`Nest`: the loops of one way through memory, as fused groups and small programs both have them, and their text.
+
+Extents and steps are registers where a job brings them (fused groups), numbers where they are known while the text is written (small
+programs). The text is the same: vectors are read, a leaf computes, results are written and reductions gather. Loops in which nothing
+gathers lie around a nest: threads share them (`Flow.units`), or one runs them all (`Writer.nest`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwise.ir import Emit, Fold
+from shardwise.runtime.loops.write import Shape, Steps, Writer
+from shardwise.runtime.machine.flow import is_known
+from shardwise.runtime.machine.lanes import Lane, Lanes
+
+Held = tuple[Lane, ...]  # the accumulators of a reduction
+Values = dict[Any, Lane]
+
+WHOLE, OVERLAP, MASKED = "whole", "overlap", "masked"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An operand or a result of a nest.
+
+    Attributes:
+        place: the address of its first element.
+        dtype: the dtype's name.
+        around: bytes per round of each loop around the innermost one.
+        inner: bytes between neighbours along the innermost loop.
+        lanes: bytes between neighbours along each dim of a vector.
+        hint: how it is written, as `Writer.write` takes it.
+    """
+
+    place: str
+    dtype: str
+    around: Steps
+    inner: int | str
+    lanes: Steps
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A reduction of the value `source` of a nest, whose elements have this dtype."""
+
+    fold: Fold
+    source: Any
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Loops around vectors.
+
+    Attributes:
+        around: the extents of the loops around the innermost one, in which accumulators go on.
+        tile: the shape of a vector. Its first dim lies along the innermost loop if `along`, else along a loop around the nest, where
+            each lane has results of its own.
+        along: whether vectors follow each other along the innermost loop.
+        reads: the operands by key.
+        writes: the results by the keys of their values.
+        leaf: ``(values, element, round)``: adds to the values read at an element of the innermost loop in a round of those around it.
+        known: values that are the same everywhere.
+        reductions: the reductions.
+        tail: what becomes of elements that whole vectors leave over at the end of the innermost loop: WHOLE (there are none), OVERLAP
+            (the last vector ends with the row, which has at least that many elements) or MASKED (a row of any length).
+        copies: accumulators per reduction, which take turns, so that additions need not wait for each other.
+        ahead: ``(addresses by key, element)``: asks for memory that later rounds read.
+    """
+
+    around: Steps
+    tile: Shape
+    along: bool
+    reads: Mapping[Any, Access]
+    writes: Mapping[Any, Access]
+    leaf: Callable[[Values, str, str], None]
+    known: Values = field(default_factory=dict[Any, Lane])
+    reductions: Sequence[Reduction] = ()
+    tail: str = OVERLAP
+    copies: int = 1
+    ahead: Callable[[dict[Any, str], str], None] | None = None
+
+    @property
+    def width(self) -> int:
+        """Lanes of a vector."""
+        return math.prod(self.tile)
+
+
+def write_nest(w: Writer, nest: Nest, elements: tuple[str, str], rounds: tuple[str, str] | None = None) -> list[Held]:
+    """Write the loops: the accumulators of each reduction after them.
+
+    Args:
+        w: where the text goes.
+        nest: the loops.
+        elements: the first element of the innermost loop and the end of the last one.
+        rounds: likewise of all loops around it, which are counted through as one; without them all their rounds run.
+    """
+    w.at(nest.width)
+    starts = [r.fold.start(w, r.dtype) for r in nest.reductions for _ in range(nest.copies)]
+    places = {key: access.place for key, access in (*nest.reads.items(), *nest.writes.items())}
+    after = like(_rounds(w, nest, elements, rounds, places, starts), starts)
+    found: list[Held] = []
+    for k, reduction in enumerate(nest.reductions):
+        held, *others = after[k * nest.copies : (k + 1) * nest.copies]
+        for other in others:
+            held = reduction.fold.merge(w, held, other)
+        found.append(held)
+    return found
+
+
+def _rounds(
+    w: Writer,
+    nest: Nest,
+    elements: tuple[str, str],
+    rounds: tuple[str, str] | None,
+    places: dict[Any, str],
+    starts: list[Held],
+) -> list[Lane]:
+    """The accumulators after the loops around the innermost one."""
+
+    def moved(here: dict[Any, str], index: str, d: int) -> dict[Any, str]:
+        accesses = {**nest.reads, **nest.writes}
+        return {key: w.moved(place, index, accesses[key].around[d]) for key, place in here.items()}
+
+    if rounds is not None and nest.around:
+
+        def counted(number: str, held: list[Lane]) -> list[Lane]:
+            here = places
+            for d, index in enumerate(w.split(number, nest.around)):
+                here = moved(here, index, d)
+            return _Elements(w, nest, here, number).write(*elements, like(held, starts))
+
+        return w.accumulate(*rounds, counted, _flat(starts))
+
+    def nested(d: int, here: dict[Any, str], held: list[Lane]) -> list[Lane]:
+        if d == len(nest.around):
+            return _Elements(w, nest, here, "0").write(*elements, like(held, starts))
+        return w.at(nest.width).accumulate(
+            0, nest.around[d], lambda i, held: nested(d + 1, moved(here, i, d), held), held
+        )
+
+    return nested(0, places, _flat(starts))
+
+
+class _Elements:
+    """Writes the innermost loop in one round of those around it."""
+
+    def __init__(self, w: Writer, nest: Nest, places: dict[Any, str], number: str) -> None:
+        self.w, self.nest, self.number = w, nest, number
+        w.at(nest.width)
+        fixed = {k for k, access in nest.reads.items() if access.inner == 0}
+        self.values = nest.known | {k: self._read(k, places[k]) for k in fixed}
+        self.places = {k: place for k, place in places.items() if k not in fixed}
+
+    def write(self, low: str, high: str, begin: list[Held]) -> list[Lane]:
+        """The accumulators after elements [low, high)."""
+        w, nest = self.w, self.nest
+        step = nest.tile[0] if nest.along else 1
+        flat = _flat(begin)
+
+        def whole(i: str, held: list[Lane]) -> list[Lane]:
+            return self._vector(i, like(held, begin))
+
+        if not nest.along or nest.tail == WHOLE:
+            return w.accumulate(low, high, whole, flat, step)
+        if nest.tail == MASKED:
+            return self._masked(low, high, begin)
+        if low == "0" and is_known(high) and (nest.reductions or int(high) % step == 0):
+            count, rest = int(high), int(high) % step
+            after = w.accumulate(0, count - rest, whole, flat, step)
+            last = str(count - step)
+            return self._vector(last, like(after, begin), again=str(step - rest)) if rest else after
+        limit = w.integer("sub", high, step)
+
+        def vector(i: str, held: list[Lane]) -> list[Lane]:
+            j = w.least(i, limit)
+            again = w.integer("sub", i, j) if nest.reductions else None
+            return self._vector(j, like(held, begin), again=again)
+
+        return w.accumulate(low, high, vector, flat, step)
+
+    def _masked(self, low: str, high: str, begin: list[Held]) -> list[Lane]:
+        w, nest = self.w, self.nest
+        kinds = [w.vector(x.type) for x in _flat(begin)]
+        rest = w.integer("urem", w.integer("sub", high, low), nest.width)
+        end = w.integer("sub", high, rest)
+
+        def whole(i: str, held: list[Lane]) -> list[Lane]:
+            return self._vector(i, like(held, begin))
+
+        after = w.accumulate(low, end, whole, _flat(begin), nest.width, occurs=False)
+
+        def last() -> list[str]:
+            return [x.ref for x in self._vector(end, like(after, begin), mask=Lane(w.below(rest), "bool"))]
+
+        refs = w.branch(w.test("ne", rest, 0), last, [x.ref for x in after], kinds)
+        return [Lane(ref, x.dtype) for ref, x in zip(refs, after, strict=True)]
+
+    def _read(self, key: Any, place: str, mask: Lane | None = None) -> Lane:
+        access = self.nest.reads[key]
+        return self.w.read(place, self.nest.tile, access.lanes, access.dtype, None if mask is None else mask.ref)
+
+    def _vector(self, i: str, held: list[Held], again: str | None = None, mask: Lane | None = None) -> list[Lane]:
+        """The accumulators after the vector at element `i`.
+
+        Its first `again` elements have been there before; with a `mask`, it has those lanes only.
+        """
+        w, nest = self.w, self.nest
+        w.at(nest.width)
+        accesses = {**nest.reads, **nest.writes}
+        places = {key: w.moved(place, i, accesses[key].inner) for key, place in self.places.items()}
+        values = dict(self.values)
+        for key, place in places.items():
+            if key in nest.reads:
+                values[key] = self._read(key, place, mask)
+        nest.leaf(values, i, self.number)
+        w.at(nest.width)
+        for key, access in nest.writes.items():
+            value, only = Lane(values[key].ref, access.dtype), None if mask is None else mask.ref
+            w.write(value, places[key], nest.tile, access.lanes, only, access.hint)
+        if again is not None:
+            few = w.constant(int(again), "int32") if is_known(again) else w.splat(_low_half(w, again), "int32")
+            mask = w.compare("ge", w.sequence("int32"), few)
+        after = self._gathered(values, held, i, mask)
+        if nest.ahead is not None:
+            nest.ahead(places, i)
+        return after
+
+    def _gathered(self, values: Values, held: list[Held], i: str, mask: Lane | None) -> list[Lane]:
+        """The accumulators with the lanes of a mask."""
+        w, nest, position = self.w, self.nest, None
+        if any(r.fold.positions for r in nest.reductions):
+            position = w.splat(_low_half(w, i), "int32")
+            position = w.add(position, w.sequence("int32")) if nest.along else position
+        after: list[Lane] = []
+        for k, reduction in enumerate(nest.reductions):
+            first, *others = held[k * nest.copies : (k + 1) * nest.copies]
+            new = reduction.fold.step(w, first, values[reduction.source], position)
+            if mask is not None:
+                new = tuple(w.select(mask, a, b) for a, b in zip(new, first, strict=True))
+            after += [lane for copy in (*others, new) for lane in copy]  # the copies take turns
+        return after
+
+
+def _low_half(w: Writer, number: str) -> str:
+    return w.value(f"trunc i64 {number} to i32")
+
+
+# -- accumulators --------------------------------------------------------------------------------------------------------
+
+
+def across_lanes(w: Writer, fold: Fold, held: Held) -> Held:
+    """Accumulators of all lanes, of the present width, merged into one lane, which is the width from here on."""
+    width = w.width
+    if fold.across is None:
+        return merge_rows(w, fold, held, width, 1)
+
+    def pairs(part: Held) -> Held:
+        if width & (width - 1):
+            return merge_rows(w, fold, part, width, 1)
+        by = width // 2
+        while by:
+            part = fold.merge(w, part, tuple(w.turned(x, by) for x in part))
+            by //= 2
+        return part
+
+    out = fold.across(w, held, pairs)
+    left = w.width
+    return tuple(w.shuffled(x, left, [0]) for x in out)
+
+
+def merge_rows(w: Writer, fold: Fold, held: Held, rows: int, n: int) -> Held:
+    """Accumulators of `rows` times `n` lanes merged into `n` lanes: one half with the other until one row is left."""
+    left: list[Held] = []
+
+    def part(first: int, count: int) -> Held:
+        lanes = list(range(first * n, (first + count) * n))
+        return tuple(w.shuffled(x, rows * n, lanes) for x in held)
+
+    while rows > 1:
+        half = rows // 2
+        if rows % 2:
+            left.append(part(rows - 1, 1))
+        low, high = part(0, half), part(half, half)
+        held, rows = fold.merge(w.at(half * n), low, high), half
+    for other in left:
+        held = fold.merge(w.at(n), held, other)
+    return held
+
+
+def finished(w: Lanes, fold: Fold, held: Held, dtype: str) -> Lane:
+    """The result of a reduction, of the present width."""
+    return Lane(fold.finish(w, held, dtype).ref, dtype)
+
+
+def _flat(held: Sequence[Held]) -> list[Lane]:
+    return [lane for one in held for lane in one]
+
+
+def like(lanes: Sequence[Lane], held: Sequence[Held]) -> list[Held]:
+    """Lanes one after the other as accumulators, as many for each as in `held`."""
+    left = iter(lanes)
+    return [tuple(next(left) for _ in one) for one in held]
+
+
+# -- leaves --------------------------------------------------------------------------------------------------------------
+
+
+def emitted(w: Lanes, emit: Emit, operands: Sequence[Lane], params: Mapping[str, Any], dtype: str) -> Lane:
+    """An elementwise op. Narrow floats are computed as float32 and rounded after each op, as NumPy does."""
+    return rounded(w, emit, emit.write(w, *operands, **params), dtype)
+
+
+def rounded(w: Lanes, emit: Emit, x: Lane, dtype: str) -> Lane:
+    """What the op has computed as a value of its result's dtype."""
+    out = Lane(x.ref, dtype)
+    return out if emit.exact or emit.moves else w.narrowed(out)
