@@ -21,15 +21,15 @@ def dtype_of(name):
 
 
 def any_bits(rng, shape, dtype):
-    if dtype == bool:
+    if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     return rng.integers(0, 256, (*shape, dtype.itemsize), dtype=np.uint8).view(dtype)[..., 0]
 
 
 def least(rng, shape, dtype):
-    return np.full(shape, np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf if dtype != bool else False).astype(
-        dtype
-    )
+    return np.full(
+        shape, np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf if dtype.kind != "b" else False
+    ).astype(dtype)
 
 
 MAKERS = {
