@@ -34,9 +34,14 @@ def _with_regions(program: Program, devices: int, fewest: int) -> Program:
     fit = [writable(e, devices) for e in equations]
     groups = _groups(program, fit)
     worth = {g for g in groups if fit[g[0]] and sum(_weight(equations[i]) for i in g) >= fewest}
-    # What is not worth it stays where it is, but for ops that alone are many calls of NumPy.
-    groups = [part for g in groups for part in ((g,) if g in worth else [(i,) for i in g])]
-    worth |= {g for g in groups if len(g) == 1 and fit[g[0]] and _numpy_calls(equations[g[0]]) >= costs.SMALL_FEWEST}
+    # What is not worth it stays where it is, but for ops that alone are many calls of NumPy. These take the others along if the
+    # first calls, which are NumPy's, give the same bits as the later ones.
+    many = [f and _numpy_calls(e) >= costs.SMALL_FEWEST for e, f in zip(equations, fit, strict=True)]
+    groups = [
+        part for g in groups for part in ((g,) if g in worth or _joins(equations, many, g) else [(i,) for i in g])
+    ]
+    patient = {g for g in groups if g not in worth and any(many[i] for i in g)}
+    worth |= patient
     inside = {i: _with_inner_regions(equations[i], devices, fewest) for g in groups if g not in worth for i in g}
     if not worth and all(new is equations[i] for i, new in inside.items()):
         return program
@@ -53,7 +58,7 @@ def _with_regions(program: Program, devices: int, fewest: int) -> Program:
                 for v in equations[i].outputs
                 if last.get(v) == len(equations) or any(k not in g for k in used.get(v, ()))
             }
-            out.append(_region([equations[i] for i in g], kept))
+            out.append(_region([equations[i] for i in g], kept, g in patient))
         else:
             out.extend(inside[i] for i in g)
     return Program(program.inputs, tuple(out), program.outputs, program.num_consts, program.name)
@@ -73,6 +78,17 @@ def _numpy_calls(eqn: Equation) -> int:
     return 1 if eqn.op.small is None else eqn.op.small.calls
 
 
+def _joins(equations: Sequence[Equation], many: Sequence[bool], group: Group) -> bool:
+    """Whether a group with an op of many calls is one region: kernels and machine code give the same bits."""
+    return any(many[i] for i in group) and all(many[i] or _same_bits(equations[i]) for i in group)
+
+
+def _same_bits(eqn: Equation) -> bool:
+    """Whether the op's kernel and its form in machine code round alike: arithmetic does, transcendentals and long sums do not."""
+    op = eqn.op
+    return op.view or op.hands_on or (op.emit is not None and not op.transcendental)
+
+
 def _weight(eqn: Equation) -> float:
     """How many calls of NumPy an equation stands for."""
     held, rounds = region_of(eqn), rounds_of(eqn)
@@ -84,14 +100,16 @@ def _weight(eqn: Equation) -> float:
     return 1
 
 
-def _region(members: Sequence[Equation], kept: set[Var]) -> Equation:
-    """One equation for a region: its inputs are values from outside, its results those that are `kept`."""
+def _region(members: Sequence[Equation], kept: set[Var], patient: bool) -> Equation:
+    """One equation for a region: its inputs are values from outside, its results those that are `kept`.
+
+    `patient`: it is compiled when it has been called some times.
+    """
     made = {v for e in members for v in e.outputs}
     inputs = tuple(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in made))
     outputs = tuple(v for e in members for v in e.outputs if v in kept)
-    return Equation(
-        small, inputs, outputs, {"program": Program(inputs, tuple(members), outputs, 0, "small")}, members[-1].source
-    )
+    program = Program(inputs, tuple(members), outputs, 0, "small")
+    return Equation(small, inputs, outputs, {"program": program, "patient": patient}, members[-1].source)
 
 
 def _groups(program: Program, fit: Sequence[bool]) -> list[Group]:

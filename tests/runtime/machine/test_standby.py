@@ -88,6 +88,19 @@ def test_sleepers_need_not_be_woken(fill):
     assert helpers._started == 0
 
 
+@pytest.mark.parametrize(("pause", "woken"), [(10.0, True), (0.0, False)])
+def test_calls_in_a_row_wake_helpers(fill, monkeypatch, pause, woken):
+    helpers = standby.Standby()
+    fill(helpers, 100, 10, 2, rouse=False)  # what is compiled now has the usual patience
+    monkeypatch.setattr(standby, "_WATCH", pause)
+    for _ in range(standby._STREAK - 1):
+        fill(helpers, 100, 10, 2, rouse=False)
+    assert helpers._started == 0
+    for _ in range(2):
+        assert (fill(helpers, 100, 10, 2, rouse=False) == 10).all()
+    assert (helpers._started == 1) is woken
+
+
 def test_no_more_helpers_than_seats(fill):
     """Helpers that are awake after a call for many leave a call for few alone."""
     helpers = standby.Standby()

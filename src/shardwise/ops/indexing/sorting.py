@@ -19,6 +19,7 @@ from shardwise.ir.explicit import specs_from_rule
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.unary import neg
+from shardwise.ops.indexing import row_selection
 from shardwise.ops.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather_params
 from shardwise.ops.rules import batching
 from shardwise.ops.rules.convert import as_array
@@ -225,12 +226,17 @@ def descending_ranks(x: Block) -> Block:
 
 def _top_k_kernel(env: Env, x: Block, *, k: int, axis: int) -> tuple[Block, ...]:
     at = env.lead + axis
+    if at == x.ndim - 1 and x.flags.c_contiguous and row_selection.selects(x, k):
+        return row_selection.greatest(x, k)
     return in_rows(lambda part: _greatest(part, at, k), (x,), at, [(k, x.dtype), (k, np.int32)])
 
 
 def _greatest(x: Block, at: int, k: int) -> tuple[Block, Block]:
     rows = np.moveaxis(x, at, -1)
     n = rows.shape[-1]
+    if row_selection.selects(rows, k):
+        values, places = row_selection.greatest(np.ascontiguousarray(rows), k, threads=1)
+        return np.moveaxis(values, -1, at), np.moveaxis(places, -1, at)
     ranks = descending_ranks(rows)
     if ranks.dtype.itemsize <= 4 and n < 1 << 31:
         # Rank and position in one integer: ties go to the lowest index, and no two elements are equal.

@@ -19,17 +19,19 @@ from shardwise.ops.elementwise.binary import add, mul
 from shardwise.ops.elementwise.special import erf_inv as exact
 from shardwise.ops.elementwise.transcendental import exp
 from shardwise.ops.elementwise.unary import square
+from shardwise.ops.random.float_loops import compute
 from shardwise.ops.rules.operands import Block, aligned, broadcast_shape, check_kind, check_same_dtype
 from shardwise.runtime.env import Env
 from shardwise.runtime.machine import libm
 from shardwise.runtime.machine.lanes import Lane, Lanes
+from shardwise.runtime.machine.llvm import available
 
 _TILE = 1 << 15  # elements at a time: the steps of a kernel find them in the cache
 
 
-def _tiled(operand: Block, dtype: Any, step: Callable[[Block, Block], None]) -> Block:
+def _tiled(operand: Block, dtype: Any, step: Callable[[Block, Block], None], tile: int = _TILE) -> Block:
     """A new block of `dtype`, filled by `step(part of operand, part of block)` in the operand's memory order."""
-    if operand.size <= _TILE and operand.flags.c_contiguous:
+    if operand.size <= tile and operand.flags.c_contiguous:
         out = np.empty(operand.shape, dtype)
         step(operand.reshape(-1), out.reshape(-1))
         return out
@@ -37,8 +39,8 @@ def _tiled(operand: Block, dtype: Any, step: Callable[[Block, Block], None]) -> 
     flat = operand.transpose(order)
     out = np.empty(flat.shape, dtype)
     source, result = np.ascontiguousarray(flat).reshape(-1), out.reshape(-1)
-    for start in range(0, source.size, _TILE):
-        step(source[start : start + _TILE], result[start : start + _TILE])
+    for start in range(0, source.size, tile):
+        step(source[start : start + tile], result[start : start + tile])
     back = [0] * len(order)
     for position, d in enumerate(order):
         back[d] = position
@@ -109,7 +111,15 @@ def _mul_add(x: Block, y: Block, z: Block) -> Block:
     wide = _WIDER.get(dtype.name)
     if wide is None or _power_of_two(y):  # an exact product needs no rounding
         return np.asarray(np.add(np.multiply(x, y), z))
-    if y.size != 1 or z.size != 1 or max(y.ndim, z.ndim) > x.ndim:
+    simple = y.size == 1 and z.size == 1 and max(y.ndim, z.ndim) <= x.ndim
+    if available():
+        if simple:
+            return _tiled(x, dtype, lambda part, out: compute(_mul_add_lanes, out, (part,), (y, z)), x.size)
+        out = np.empty(np.broadcast_shapes(x.shape, y.shape, z.shape), dtype)
+        rows = [np.ascontiguousarray(np.broadcast_to(b, out.shape)).reshape(-1) for b in (x, y, z)]
+        compute(_mul_add_lanes, out.reshape(-1), rows)
+        return out
+    if not simple:
         return np.asarray(x.astype(wide) * y.astype(wide) + z.astype(wide)).astype(dtype)
     buffer = np.empty(min(x.size, _TILE), wide)
     factor, term = y.reshape(()).astype(wide), z.reshape(()).astype(wide)
@@ -217,6 +227,8 @@ def erf_inv_block(x: Block) -> Block:
         return np.asarray(scipy.special.erfinv(x))
     if x.dtype != np.float32:
         return erf_inv_block(x.astype(np.float32)).astype(x.dtype)
+    if available():
+        return _tiled(x, x.dtype, lambda part, out: compute(_erf_inv_lanes, out, (part,)), x.size)
     buffer = np.empty(min(x.size, _TILE), np.float32)
 
     def step(part: Block, out: Block) -> None:

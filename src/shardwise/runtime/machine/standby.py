@@ -27,6 +27,7 @@ Kernel = Callable[..., None]
 
 _WATCH = 200e-6  # seconds that a helper watches the mailbox before it sleeps
 _TRIAL = 1000  # looks into the mailbox, whose time is taken to know how many fill that: a pause is 5 to 50 ns, as processors go
+_STREAK = 8  # calls in a row, each sooner after the last one than a helper sleeps, from which one is woken for them
 _PATIENCE = 20000  # looks at helpers that are not done before the caller lets other threads run
 
 # The mailbox: words of 64 bits, those that several threads write on cache lines of their own.
@@ -177,6 +178,10 @@ class Standby:
         self._queue: SimpleQueue[int] = SimpleQueue()
         self._started = 0
         self._most: int | None = None  # once the system gave no more
+        self._streak, self._ended = (
+            0,
+            0.0,
+        )  # of calls that wake nobody: how many came in a row, and when the last one ended
 
     def run(self, kernel: Kernel, job: int, pointers: int, counter: int, threads: int, rouse: bool = True) -> None:
         """Call ``kernel(job, pointers, counter)`` in this thread and in up to ``threads - 1`` others; returns when all are done.
@@ -185,7 +190,8 @@ class Standby:
             kernel: a ctypes function.
             job: the address of its job; `pointers` and `counter` likewise.
             threads: how many threads may work on it.
-            rouse: whether to wake helpers that sleep. Those that are awake help in any case.
+            rouse: whether to wake helpers that sleep. Those that are awake help in any case. Calls that come in a row, as in a
+                loop, wake them once: they stay awake from one to the next.
         """
         if threads <= 1:
             kernel(job, pointers, counter)
@@ -196,11 +202,19 @@ class Standby:
             return
         missing = threads - 1 - self._mail[_AWAKE]
         if missing > 0:
-            if not rouse:
+            if not (rouse or self._in_a_row()):
                 kernel(job, pointers, counter)
+                self._ended = time.perf_counter()
                 return
             self._rouse(threads - 1, missing)
         code[1](self._at, threads - 1, address_of(kernel), job, pointers, counter)
+        if missing > 0 and not rouse:  # those that were woken are not here yet
+            self._ended = time.perf_counter()
+
+    def _in_a_row(self) -> bool:
+        """Whether calls come so often that a helper would stay awake between them."""
+        self._streak = self._streak + 1 if time.perf_counter() - self._ended < _WATCH else 0
+        return self._streak >= _STREAK
 
     def _rouse(self, most: int, missing: int) -> None:
         if self._started < most and self._most is None:

@@ -79,10 +79,11 @@ _known = [_understood()]
 class SmallKernel:
     """A small program, callable on blocks; keeps a function per combination of leading extents."""
 
-    __slots__ = ("_env", "_made", "_single", "program")
+    __slots__ = ("_env", "_made", "_patient", "_single", "program")
 
-    def __init__(self, env: Env, program: Program) -> None:
+    def __init__(self, env: Env, program: Program, patient: bool) -> None:
         self.program = program
+        self._patient = patient
         self._env = env
         self._made: dict[tuple[Shape, ...], Callable[..., tuple[Ndarray, ...]]] = {}
         self._single: Any = None
@@ -102,9 +103,8 @@ class SmallKernel:
         return self._single
 
     def _run_for(self, leads: Sequence[Shape]) -> Callable[..., tuple[Ndarray, ...]]:
-        """The function; for a single op that is no loop, its kernel, until so many calls have come that compiling it pays."""
-        equations = self.program.equations
-        if len(equations) > 1 or any(region_of(e) is not None for e in equations):
+        """The function; of a patient program the ops' kernels, until so many calls have come that compiling it pays."""
+        if not self._patient:
             return self._compiled(leads)
         by_kernel, left = Plan(self.program, self._env).run, costs.SMALL_PATIENCE
 
@@ -270,12 +270,12 @@ def _endless(program: Program) -> bool:
     return False
 
 
-def _small_type(*types: ShapedArray, program: Program) -> tuple[ShapedArray, ...]:
+def _small_type(*types: ShapedArray, program: Program, patient: bool) -> tuple[ShapedArray, ...]:
     return program.out_types
 
 
 def _small_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> SmallKernel:
-    return SmallKernel(env, params["program"])
+    return SmallKernel(env, params["program"], params["patient"])
 
 
 small = define_op("small", type_rule=_small_type, compile=_small_compile, multiple_results=True)

@@ -1,0 +1,193 @@
+"""The few greatest elements of rows in machine code: two ways through a row, which stays in the cache.
+
+The first way finds a bound that as many elements reach as are wanted: each lane keeps its greatest element, and the least of these is
+the bound. The second way looks at the elements that reach it, of which there are few, and puts them into a sorted list.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.caches import recent
+from shardwise.runtime.loops.call import Loop
+from shardwise.runtime.loops.function import Function, lanes_of
+from shardwise.runtime.machine.flow import RARE
+from shardwise.runtime.machine.lanes import STORED, Lane
+from shardwise.runtime.machine.llvm import available
+from shardwise.runtime.machine.threads import thread_count
+from shardwise.runtime.memory import pool
+
+Block = np.ndarray[Any, Any]
+
+FEWEST = 1 << 10  # elements from which a compiled loop pays
+MOST = 128  # elements wanted: the list is moved by one place per element that enters it
+_CHUNK = 1 << 14  # elements that a thread takes at a time
+_SHARED = 1 << 16  # from which a second thread pays
+_LAST = (1 << 31) - 1  # the last rank
+_FLOATS = {
+    "float32": ("int32", _LAST),
+    "float16": ("int16", (1 << 15) - 1),
+    "bfloat16": ("int16", (1 << 15) - 1),
+}  # bits but the sign
+_OPEN = (1 << 32) - 1  # stands for the position where the list has no element yet
+
+
+def selects(x: Block, k: int) -> bool:
+    """Whether there is code for `k` elements of each row of `x`, and it pays."""
+    if not (0 < k <= MOST and x.size >= FEWEST and x.shape[-1] < 1 << 31):
+        return False
+    return x.dtype.name in STORED and x.itemsize <= 4 and x.dtype.isnative and available()
+
+
+def greatest(x: Block, k: int, threads: int | None = None) -> tuple[Block, Block]:
+    """The `k` greatest elements of each row, and their int32 positions: [..., n] -> [..., k]; `x` is C-contiguous.
+
+    They are ordered as `descending_ranks` orders them; equal ones by position.
+    """
+    n = x.shape[-1]
+    rows = x.size // n
+    width = lanes_of("int32")
+    values, places = (pool.empty((*x.shape[:-1], k), t) for t in (x.dtype, np.dtype(np.int32)))
+    chunk = max(1, _CHUNK // n)
+    units = -(-rows // chunk)
+    groups = 1 << max(0, -(-k // width) - 1).bit_length()
+    room = 1 + k + width // 2
+    lists = np.empty((units, room), np.int64)
+    if threads is None:
+        threads = thread_count() if x.size >= _SHARED else 1
+    numbers = (rows, n, chunk, k, room, n - n % width, n - n % (groups * width))
+    _loop(x.dtype.name, groups)(units, numbers, (x, values, places, lists), threads)
+    return values, places
+
+
+def _ranks(w: Function, place: str, dtype: str, mask: str | None = None) -> Lane:
+    """int32 of the total order of the elements at `place`, the greatest ones first."""
+    if dtype in _FLOATS:
+        word, positive = _FLOATS[dtype]
+        bits = w.convert(w.load(place, word, mask), "int32")
+        # The bits of negative floats run backwards.
+        turned = w.binary("and", w.binary("ashr", bits, w.like(31, bits)), w.like(positive, bits))
+        ranks = w.binary("xor", bits, turned)
+    elif dtype == "uint32":
+        ranks = w.load(place, "int32", mask)
+        ranks = w.binary("xor", ranks, w.like(-1 - _LAST, ranks))
+    else:
+        ranks = w.convert(w.load(place, dtype, mask), "int32")
+    return w.binary("xor", ranks, w.like(-1, ranks))
+
+
+@recent(32)
+def _loop(dtype: str, groups: int) -> Loop:
+    """Unit: some rows, with a list of int64: less than all, then the wanted elements as rank and position; then a vector's ranks."""
+    kind = STORED[dtype]
+
+    def body(w: Function, unit: str) -> None:
+        begin = w.integer("mul", unit, "%chunk")
+        end = w.least("%rows", w.integer("add", begin, "%chunk"))
+        items = w.element("%lists", w.integer("mul", unit, "%room"), "int64")
+        wanted, ranks_at = (w.element(items, w.integer("add", "%k", i), "int64") for i in (0, 1))
+        w.line(f"store i64 {-(1 << 63)}, ptr {items}, align 8")
+        bits_type = f"i{w.width}"
+        w.declare("llvm.cttz.i64", "declare i64 @llvm.cttz.i64(i64, i1)")
+
+        def load(place: str, index: int | str, kind: str = "int64") -> str:
+            return w.value(f"load {STORED[kind]}, ptr {w.element(place, index, kind)}, align 4")
+
+        def reached(row: str) -> str:
+            """The rank of the bound, or the last one if the row is short."""
+
+            def step(i: str, best: list[Lane]) -> list[Lane]:
+                found: list[Lane] = []
+                for g, least in enumerate(best):
+                    place = w.element(row, w.integer("add", i, g * w.width), dtype)
+                    found.append(w.call("smin", least, _ranks(w, place, dtype)))
+                return found
+
+            start = [w.constant(_LAST, "int32")] * groups
+            worst, *others = w.accumulate(0, "%grouped", step, start, groups * w.width, occurs=False)
+            for other in others:
+                worst = w.call("smax", worst, other)
+            name = f"llvm.vector.reduce.smax.v{w.width}i32"
+            w.declare(name, f"declare i32 @{name}({w.vector('i32')})")
+            return w.value(f"call i32 @{name}({w.vector('i32')} {worst.ref})")
+
+        def threshold(last: str) -> str:
+            """The worst rank that enters the list: one that equals the last item's comes too late, unless that place is open."""
+            rank = w.value(f"trunc i64 {w.value(f'ashr i64 {last}, 32')} to i32")
+            position = w.value(f"and i64 {last}, {_OPEN}")
+            taken = w.value(f"zext i1 {w.test('ne', position, _OPEN)} to i32")
+            return w.value(f"sub i32 {rank}, {taken}")
+
+        def enter(item: str) -> list[str]:
+            """Put an item in its place; the last item is lost. Gives the one that is last now."""
+
+            def precedes(held: list[str]) -> str:
+                return w.test("sgt", load(items, w.integer("sub", held[0], 1)), item)
+
+            def move(held: list[str]) -> list[str]:
+                before = w.integer("sub", held[0], 1)
+                w.line(f"store i64 {load(items, before)}, ptr {w.element(items, held[0], 'int64')}, align 8")
+                return [before]
+
+            (place,) = w.repeat([("i64", "%k")], precedes, move)
+            w.line(f"store i64 {item}, ptr {w.element(items, place, 'int64')}, align 8")
+            return [load(wanted, 0)]
+
+        def vector(row: str, i: str, held: list[str], mask: str | None = None) -> list[str]:
+            """Look at a vector of the row: the last item of the list and the threshold."""
+            ranks = _ranks(w, w.element(row, i, dtype), dtype, mask)
+            hits = w.compare("le", ranks, w.splat(held[1], "int32"))
+            if mask is not None:
+                hits = w.binary("and", hits, Lane(mask, "bool"))
+            bits = w.value(f"bitcast {w.vector('i1')} {hits.ref} to {bits_type}")
+            bits = w.value(f"zext {bits_type} {bits} to i64")
+
+            def look() -> list[str]:
+                w.store(ranks, ranks_at)
+
+                def some(now: list[str]) -> str:
+                    return w.test("ne", now[0], 0)
+
+                def take(now: list[str]) -> list[str]:
+                    lane = w.value(f"call i64 @llvm.cttz.i64(i64 {now[0]}, i1 true)")
+                    rank = w.value(f"sext i32 {load(ranks_at, lane, 'int32')} to i64")
+                    item = w.value(f"or i64 {w.value(f'shl i64 {rank}, 32')}, {w.integer('add', i, lane)}")
+                    (last,) = w.branch(w.test("slt", item, now[1]), lambda: enter(item), [now[1]], ["i64"])
+                    return [w.value(f"and i64 {now[0]}, {w.integer('sub', now[0], 1)}"), last]
+
+                last = w.repeat([("i64", bits), ("i64", held[0])], some, take)[1]
+                return [last, threshold(last)]
+
+            return w.branch(w.test("ne", bits, 0), look, held, ["i64", "i32"], RARE)
+
+        def select(r: str, _: list[str]) -> None:
+            row = w.element("%x", w.integer("mul", r, "%n"), dtype)
+            bound = w.value(f"sext i32 {reached(row)} to i64")
+            first = w.value(f"or i64 {w.value(f'shl i64 {bound}, 32')}, {_OPEN}")
+
+            def clear(j: str, _: list[str]) -> None:
+                w.line(f"store i64 {first}, ptr {w.element(items, w.integer('add', j, 1), 'int64')}, align 8")
+
+            w.loop(0, "%k", clear)
+            carried = [("i64", first), ("i32", threshold(first))]
+            held = w.loop(0, "%whole", lambda i, held: vector(row, i, held), carried, w.width, occurs=False)
+            rest = w.integer("sub", "%n", "%whole")
+            w.branch(w.test("ne", rest, 0), lambda: (vector(row, "%whole", held, w.below(rest)), None)[1])
+            out = w.integer("mul", r, "%k")
+
+            def give(j: str, _: list[str]) -> None:
+                place = w.value(f"trunc i64 {load(items, w.integer('add', j, 1))} to i32")
+                at = w.integer("add", out, j)
+                w.line(f"store i32 {place}, ptr {w.element('%places', at, 'int32')}, align 4")
+                from_ = w.element(row, w.value(f"zext i32 {place} to i64"), dtype)
+                value = w.value(f"load {kind}, ptr {from_}, align 1")
+                w.line(f"store {kind} {value}, ptr {w.element('%values', at, dtype)}, align 1")
+
+            w.loop(0, "%k", give)
+
+        w.loop(begin, end, select)
+
+    numbers = ("rows", "n", "chunk", "k", "room", "whole", "grouped")
+    return Loop(numbers, ("x", "values", "places", "lists"), lanes_of("int32"), body)
