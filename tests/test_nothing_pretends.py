@@ -161,6 +161,9 @@ CONSTANT = {
 # Protocols, and hooks of base classes that subclasses fill in.
 HOOKS = {
     "debug.visualize.HasIndices.devices_indices_map",
+    "engine.planned.Recorder.called",
+    "engine.planned.Recorder.compiled",
+    "engine.planned.Recorder.read",
     "ir.trace.Tracer.describe",
     "nn.initializers.Initializer.__call__",
     "sharding.sharding.Sharding.check_compatible_aval",

@@ -67,7 +67,7 @@ _LAZY_MODULES = frozenset({
     "_src", "ad_checkpoint", "api_util", "core", "custom_batching", "custom_derivatives", "dlpack", "image", "debug",
     "distributed", "dtypes", "errors", "example_libraries", "experimental", "extend", "flatten_util", "interpreters",
     "lax", "monitoring", "ref", "version", "nn", "numpy", "profiler", "random", "stages", "scipy", "sharding",
-    "tree", "tree_util", "typing",
+    "tree", "tree_util", "typing", "plan",
 })  # fmt: skip
 _LAZY_NAMES = {
     **dict.fromkeys(("fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardwise.engine.planned import recorder
 from shardwise.runtime.processes import comm
 from shardwise.sharding import Topology, backend_initialized
 from shardwise.sharding.device import configured_device_count, install_topology, launched_processes
@@ -29,7 +30,8 @@ def initialize(
     """Begin a program of several processes, before any device is used: each then owns a part of the devices.
 
     The processes are those that the MPI launcher started, as in ``mpiexec -n 4 python program.py``; no argument is needed.
-    The addresses, the cluster detection and the partition of JAX's own service have nothing to say here.
+    The addresses, the cluster detection and the partition of JAX's own service have nothing to say here. In a planned run (see
+    `shardwise.plan`) this process stands for all processes of the machine, and nothing is started.
 
     Args:
         coordinator_address: not needed: MPI knows the processes' addresses.
@@ -55,6 +57,9 @@ def initialize(
     global _initialized
     if _initialized:
         raise RuntimeError("distributed.initialize should only be called once.")
+    if recorder() is not None:  # this process stands for all of the machine's
+        _initialized = True
+        return
     if backend_initialized():
         raise RuntimeError(
             "distributed.initialize() must be called before any device is used: before devices(), the first array and "

@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import ParamSpec, TypeVar
 
 from shardwise.base import config
@@ -88,6 +88,11 @@ def is_users(frame: FrameType) -> bool:
         file.startswith(_OURS)
         or (EXCLUDED and any(file == p or file.startswith(os.path.join(p, "")) for p in EXCLUDED))
     )
+
+
+def is_users_code(code: CodeType | None) -> bool:
+    """Whether code that is compiled is the user's; what has no code of its own (partial functions, callable objects) is."""
+    return code is None or not code.co_filename.startswith(_OURS)
 
 
 def user_frame() -> FrameType | None:

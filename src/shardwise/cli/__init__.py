@@ -1,4 +1,4 @@
-"""The command `shardwise`: `run` a JAX program or notebook, `info` about this machine.
+"""The command `shardwise`: `run` a JAX program or notebook, `plan` one for a machine that one does not have, `info` about this one.
 
 In: the words of the command line. Out: an exit status; everything else is printed.
 """
@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from shardwise.cli import info, run
+from shardwise.cli import info, plan, run
 from shardwise.cli.info import print_environment_info as print_environment_info
 from shardwise.cli.run import UsageError as UsageError
 
@@ -21,10 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run.register(commands)
+    plan.register(commands)
     info.register(commands)
     words, rest = list(sys.argv[1:] if arguments is None else arguments), []
-    if words[:1] == ["run"]:
-        words[1:], rest = run.own_words(words[1:])
+    for command in (run, plan):
+        if words[:1] == [command.NAME]:
+            words[1:], rest = command.own_words(words[1:])
     options = parser.parse_args(words, argparse.Namespace(arguments=rest))
     try:
         return options.carry_out(options)

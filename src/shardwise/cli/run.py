@@ -6,15 +6,17 @@ import argparse
 import os
 import sys
 import traceback
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 from shardwise import alias
 from shardwise.base import config
 from shardwise.base.dialect import DIALECTS
 from shardwise.cli import notebook
 
+NAME = "run"
 _OPTIONS = ("--devices", "--dialect")
 _CHILDREN = os.path.join(
     os.path.dirname(os.path.abspath(__file__)), "children"
@@ -28,7 +30,7 @@ class UsageError(Exception):
 def register(commands: Any) -> None:
     """Add the command `run` to the parser."""
     parser = commands.add_parser(
-        "run",
+        NAME,
         help="run a JAX program or notebook unchanged",
         description="Run a Python program, or the code cells of a notebook, with `import jax` meaning shardwise.",
         epilog="OPTIONS may also stand right behind PROGRAM; what follows them, or a `--`, goes to the program.",
@@ -45,8 +47,8 @@ def register(commands: Any) -> None:
     parser.set_defaults(carry_out=_carry_out)
 
 
-def own_words(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments after `run` into those of this command and those of the program.
+def own_words(words: list[str], options: Collection[str] = _OPTIONS) -> tuple[list[str], list[str]]:
+    """Split the arguments after a command into its own and those of the program. `options` are its own, which take a value each.
 
     Argparse cannot: our options may stand before PROGRAM and right behind it, while a program may have options of the
     same names further on.
@@ -54,8 +56,10 @@ def own_words(words: list[str]) -> tuple[list[str], list[str]]:
     own: list[str] = []
     rest, program_seen = list(words), False
     while rest:
-        if rest[0].startswith("-") and rest[0] != "--" and (not program_seen or _is_option(rest[0])):
-            width = 2 if rest[0] in _OPTIONS else 1
+        name = rest[0].partition("=")[0]
+        if rest[0].startswith("-") and rest[0] != "--" and (not program_seen or name in options):
+            width = 2 if rest[0] in options else 1
+            program_seen = program_seen or name == "-m"
         elif program_seen:
             break
         else:
@@ -63,10 +67,6 @@ def own_words(words: list[str]) -> tuple[list[str], list[str]]:
         own += rest[:width]
         rest = rest[width:]
     return own, rest[1:] if rest[:1] == ["--"] else rest
-
-
-def _is_option(word: str) -> bool:
-    return word.partition("=")[0] in _OPTIONS
 
 
 def _device_count(text: str) -> int:
@@ -79,21 +79,42 @@ def _device_count(text: str) -> int:
     return count
 
 
-def _carry_out(options: argparse.Namespace) -> int:
-    path = Path(options.program)
+def checked_path(program: str) -> Path:
+    """The file of a program; UsageError if there is none."""
+    path = Path(program)
     if path.is_dir():
         raise UsageError(f"{path} is a folder; give a .py file or an .ipynb notebook")
     if not path.exists():
         raise UsageError(f"there is no file {path}")
+    return path
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    path = checked_path(options.program)
     if options.dialect is not None:
         config.update("shardwise_dialect", options.dialect)
     if options.devices is not None:
         config.update("jax_num_cpu_devices", options.devices)
     alias.install()
     _prepare_children(options)
+    try:
+        execute(path, options.arguments)
+    except UsageError:
+        raise
+    except Exception as error:
+        report(error)
+        sys.exit(1)
+    return 0
 
+
+def execute(path: Path, arguments: Sequence[str]) -> None:
+    """Run the program at `path` as ``__main__``. Its exceptions pass through.
+
+    Raises:
+        UsageError: it is a notebook that cannot be run.
+    """
     # The program sees the interpreter's state that `python PROGRAM ARGUMENTS` would give it.
-    sys.argv = [options.program, *options.arguments]
+    sys.argv = [str(path), *arguments]
     sys.path[0:1] = [str(path.resolve().parent)]
     module = ModuleType("__main__")
     module.__dict__.update(__file__=str(path), __builtins__=__builtins__)
@@ -105,9 +126,6 @@ def _carry_out(options: argparse.Namespace) -> int:
             exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
     except notebook.NotebookError as error:
         raise UsageError(str(error)) from None
-    except Exception as error:
-        _report(error)
-    return 0
 
 
 def _prepare_children(options: argparse.Namespace) -> None:
@@ -126,14 +144,13 @@ def _prepare_children(options: argparse.Namespace) -> None:
     environment["SHARDWISE_RUN_PREFIX"] = sys.prefix
 
 
-def _report(error: Exception) -> NoReturn:
+def report(error: Exception) -> None:
     """Show the program's failure as Python would, without the frames of this command."""
     error.__traceback__ = _from_program(error.__traceback__)
     if sys.excepthook is sys.__excepthook__:
         traceback.print_exception(error)  # unlike Python's own hook, it knows the text of notebook cells
     else:
         sys.excepthook(type(error), error, error.__traceback__)
-    sys.exit(1)
 
 
 def _from_program(frames: TracebackType | None) -> TracebackType | None:

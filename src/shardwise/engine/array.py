@@ -18,6 +18,7 @@ from shardwise.base.caches import recent
 from shardwise.base.dtypes import KeyDtype, canonicalize, is_key_dtype, physical
 from shardwise.base.errors import JaxRuntimeError
 from shardwise.base.treedef import leaf_type
+from shardwise.engine.planned import recorder
 from shardwise.engine.shards import Shard, local_places, shard_places
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Array, Literal, ShapedArray, check_index, check_scalar, check_truth
@@ -25,6 +26,7 @@ from shardwise.ops.rules.convert import install_array_constructor, install_liter
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.copies import copied
 from shardwise.runtime.handout import is_constant, read_only
+from shardwise.runtime.hollow import is_hollow
 from shardwise.sharding import Device, NamedSharding, PartitionSpec, PmapSharding, Sharding, SingleDeviceSharding
 from shardwise.sharding.device import default_device
 from shardwise.sharding.formats import Format, row_major
@@ -212,7 +214,12 @@ class ArrayImpl(Array):
             self._key_guard()
             if self._sig.spans:
                 self._check_whole()
-            value = self._npy = read_only(self.dense)
+            value = read_only(self.dense)
+            run = recorder()
+            if run is None:
+                self._npy = value
+            elif is_hollow(value):  # each line that reads it is told
+                run.read(self.shape, self.dtype)
         return value
 
     @property

@@ -12,22 +12,24 @@ import functools
 import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from shardwise.base import config
 from shardwise.base.events import COMPILED, record_event_duration_secs
 from shardwise.engine.array import ArrayImpl, nothing
+from shardwise.engine.data_free import DataFree
 from shardwise.engine.guards import refusing, watching_keys
 from shardwise.engine.placement import derive_sharding, incompatible_devices
+from shardwise.engine.planned import recorder
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Literal, Program, ShapedArray, subprograms, verify
 from shardwise.ir.digest import encoded
 from shardwise.ops.devices.layout import spec_axes
 from shardwise.passes.grid import DimAxes, Grid, MeshKey, PartForm, make_grid
 from shardwise.passes.inline import inline_calls
-from shardwise.passes.pipeline import PARTITIONING, Context, Module, run_passes, scheduled
+from shardwise.passes.pipeline import DEVICE_PROGRAM, PARTITIONING, Context, Module, run_passes, scheduled
 from shardwise.passes.propagate import Placement
 from shardwise.passes.transfers import Transfer, transfers_of
 from shardwise.runtime.blocks import BlockForm, Ndarray
@@ -268,12 +270,14 @@ def compile_program(
     default_mesh: Mesh | None = None,
     legacy: bool = False,
     owned: Owned | None = None,
+    jitted: bool = False,
 ) -> Executable:
     """Compile `program` for arguments of these signatures.
 
     `out_shardings` fixes the layout of results (None: propagation decides). `names` are the arguments' names for errors.
     `default_mesh` is where a program goes that names no devices; if `legacy`, one that names others is refused. `owned` says,
-    given the results' signatures and whether there are several devices, which arguments the program may delete.
+    given the results' signatures and whether there are several devices, which arguments the program may delete. `jitted`: whether
+    the user asked for this program. In a planned run it stays partitioned, and its call gives arrays without data.
     """
     seconds: dict[str, float] = {}
     start = time.perf_counter()
@@ -291,7 +295,7 @@ def compile_program(
     context = Context(grid, tuple(free), tuple(fixed))
     seconds["inline"] = time.perf_counter() - start
     module = Module(program, program, program, tuple([_in_dims(grid, sig) for sig in in_sigs]))
-    module = run_passes(PARTITIONING, module, context, seconds)
+    module = run_passes(PARTITIONING if recorder() is None else DEVICE_PROGRAM, module, context, seconds)
     program = module.global_program
     if config.shardwise_on_reshard == "raise":
         _refuse_reshards(program.name, transfers_of(module.device_program, grid.axis_sizes))
@@ -313,6 +317,8 @@ def compile_program(
         aval = array_type(atom.aval.shape, atom.aval.dtype, atom.aval.weak_type, sharding)
         out_sigs.append(signature(aval, sharding, committed))
     mine = owned(out_sigs, bool(grid.names)) if owned is not None else ()
+    if recorder() is not None:
+        return cast(Executable, DataFree(given, module, context, out_sigs, seconds, mine, names, jitted))
     done = Executable(given, module, context, out_sigs, seconds, mine, names)
     if config.jax_debug_key_reuse:
         done.call = watching_keys(done.call, traced)

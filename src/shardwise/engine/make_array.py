@@ -13,6 +13,7 @@ from shardwise.base.dtypes import canonicalize, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException, UnexpectedTracerError
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl, nothing
+from shardwise.engine.data_free import without_data
 from shardwise.engine.device_put import as_target, check_placeable, device_put
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Array, Tracer
@@ -25,6 +26,7 @@ from shardwise.sharding import Sharding
 from shardwise.sharding.ownership import (
     local_index,
     local_part,
+    own_coordinates,
     owned_positions,
     ownership,
     spans_processes,
@@ -34,6 +36,12 @@ from shardwise.sharding.tiling import indivisible_text
 
 Shape = tuple[int, ...]
 SINGLE = "jax.make_array_from_single_device_arrays"
+
+
+def _is_planned(sharding: Sharding, processes: int = 1) -> bool:
+    """Whether its devices are those of a planned run, in which nobody holds data, of at least so many processes."""
+    first = sharding.device_list[0].client
+    return first.stands_for_all and first.topology.process_count >= processes
 
 
 def _checked_shape(shape: Any, api: str) -> Shape:
@@ -123,6 +131,8 @@ def make_array_from_single_device_arrays(
                 f"{want.name}[{','.join(map(str, shape))}] with sharding {sharding}"
             )
     sig = signature(aval, sharding, True)
+    if _is_planned(sharding):
+        return without_data(sig)
     parts = [by_device[d].dense for d in wanted]
     if sig.spans:
         return _of_parts(sig, parts, want)
@@ -200,7 +210,8 @@ def make_array_from_callback(
 ) -> ArrayImpl:
     """The Array of global `shape` whose shard at index `idx` (a tuple of slices) is `data_callback(idx)`.
 
-    The callback runs once per addressable device, in the sharding's device order; once in all if fully replicated.
+    The callback runs once per addressable device, in the sharding's device order; once in all if fully replicated, or in a planned
+    run, which wants its type only.
     """
     api = "jax.make_array_from_callback"
     shape = _checked_shape(shape, api)
@@ -217,6 +228,8 @@ def make_array_from_callback(
         indices = [tuple(slice(None) for _ in shape)]
     else:
         indices = list(sharding.addressable_devices_indices_map(shape).values())
+    if _is_planned(sharding):
+        indices = indices[:1]
     parts = [_callback_result(data_callback(index)) for index in indices]
     want = parts[0].dtype if dtype is None else canonicalize(dtype)
     if dtype is not None and parts and parts[0].dtype != want:
@@ -238,6 +251,8 @@ def make_array_from_callback(
     sig = signature(array_type(shape, want, False, sharding), sharding, True)
     if sharding.is_fully_replicated:
         return _brought(sig, parts[0].dense)
+    if _is_planned(sharding):
+        return without_data(sig)
     if sig.spans:
         return _of_parts(sig, [part.dense for part in parts], want)
     dense = np.empty(shape, physical(want))  # each shard is written once, straight into its place
@@ -284,7 +299,7 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
         value = as_value(leaf)
         resolved = as_target(target)
         assert resolved is not None
-        if spans_processes(resolved.device_list):
+        if spans_processes(resolved.device_list) or _is_planned(resolved, processes=2):
             out.append(_from_local(resolved, value, shape))
             continue
         checked = config.dialect.arrays.local_data_checks_shape
@@ -304,15 +319,23 @@ def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImp
     if isinstance(value, Tracer):
         raise TypeError("make_array_from_process_local_data takes host values; it cannot be used inside of jit.")
     assert isinstance(value, ArrayImpl)
-    if not value.is_fully_addressable:
+    if not value.is_fully_addressable and not _is_planned(sharding):
         raise ValueError(f"make_array_from_process_local_data takes data of this process; got {value}.")
     sharding.check_compatible_aval(value.shape)
     tiling = sharding.tiling(value.ndim)
     if tiling is None:
         raise NotImplementedError(f"no device grid describes {sharding}; use make_array_from_single_device_arrays.")
-    owners = ownership(sharding.device_list, tiling.mesh_shape)
-    held = {r: owned_positions(tiling.dims, tiling.mesh_shape, c) for r, c in owners.owned.items()}
-    mine = held[owners.me]
+    planned = _is_planned(sharding)
+    if planned:  # this process's part alone is looked at: the others are like it
+        coordinates = own_coordinates(sharding.device_list, tiling.mesh_shape)
+        mine, held = owned_positions(tiling.dims, tiling.mesh_shape, coordinates), {}
+        if shape is None:
+            ways = [1 if p is None else w // len(p) for w, p in zip(tiling.ways, mine, strict=True)]
+            shape = tuple(n * w for n, w in zip(value.shape, ways, strict=True))
+    else:
+        owners = ownership(sharding.device_list, tiling.mesh_shape)
+        held = {r: owned_positions(tiling.dims, tiling.mesh_shape, c) for r, c in owners.owned.items()}
+        mine = held[owners.me]
     if shape is None:
         shape = _inferred_shape(value.shape, tiling.ways, mine, held.values())
     shape = _checked_shape(shape, "jax.make_array_from_process_local_data")
@@ -329,6 +352,8 @@ def _from_local(sharding: Sharding, value: Any, shape: Shape | None) -> ArrayImp
             )
         take.append(mine[d] if have != part else None)
     sig = signature(array_type(shape, value.dtype, value.weak_type, sharding), sharding, True)
+    if planned:
+        return without_data(sig)
     return _brought(sig, local_part(value.dense, tiling.ways, take))
 
 

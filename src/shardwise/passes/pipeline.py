@@ -179,6 +179,7 @@ PARTITIONING: tuple[tuple[str, Pass], ...] = (
     ("simplify", _simplify),
     ("fold_reductions", _fold_reductions),
 )
+DEVICE_PROGRAM = PARTITIONING[:-1]  # as far as devices of several machines are concerned
 FUSING: tuple[tuple[str, Pass], ...] = (
     _later("wide_products", "with_wide_products"),
     _later("crossing_reductions", "with_crossing_reductions"),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.runtime import costs
+from shardwise.runtime.hollow import hollow, is_hollow
 from shardwise.runtime.machine.threads import in_runs, thread_count
 from shardwise.runtime.memory import pool
 
@@ -27,6 +28,8 @@ def copied(x: Ndarray, dtype: Any = None) -> Ndarray:
 def row_major(x: Ndarray, dtype: Any = None) -> Ndarray:
     """A C-contiguous copy of `x`, cast to `dtype`."""
     dtype = x.dtype if dtype is None else np.dtype(dtype)
+    if is_hollow(x):
+        return hollow(x.shape, dtype)
     if x.size * dtype.itemsize < costs.POOLED_FROM or x.dtype.hasobject:
         return x.astype(dtype, order="C", copy=True)
     out = pool.empty(x.shape, dtype)

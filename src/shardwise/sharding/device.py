@@ -61,7 +61,7 @@ class Memory:
     @property
     def platform(self) -> str:
         """The platform of the devices that address this memory."""
-        return PLATFORM
+        return self._client.platform
 
     def addressable_by_devices(self) -> list[Device]:
         """The devices that can read and write it."""
@@ -75,7 +75,7 @@ class Memory:
         name = {"device": "CpuDeviceMemory"}.get(
             self.kind, "".join(part.title() for part in self.kind.split("_")) + "MemorySpace"
         )
-        return f"{name}(id={self.id}, process_index={self.process_index}, client={PLATFORM})"
+        return f"{name}(id={self.id}, process_index={self.process_index}, client={self.platform})"
 
 
 class Device:
@@ -98,13 +98,13 @@ class Device:
 
     @property
     def platform(self) -> str:
-        """Always `'cpu'`."""
-        return PLATFORM
+        """`'cpu'`; in a planned run that of the machine."""
+        return self.client.platform
 
     @property
     def device_kind(self) -> str:
-        """Always `'cpu'`."""
-        return PLATFORM
+        """`'cpu'`; in a planned run the kind of the machine's devices."""
+        return self.client.device_kind
 
     @property
     def host_id(self) -> int:
@@ -146,7 +146,7 @@ class Device:
 
     def addressable_memories(self) -> list[Memory]:
         """The memories this device can address, the default one first."""
-        kinds = config.dialect.devices.memory_kinds
+        kinds = self.client.memory_kinds()
         if self._memories is None:
             self._memories = {}
         if kinds not in self._memories:
@@ -189,24 +189,31 @@ class CpuDevice(Device):
 
 def unknown_memory_kind(kind: object) -> str:
     """The error text for a memory kind that does not exist; it lists those that do."""
-    kinds = ", ".join(config.dialect.devices.memory_kinds)
+    kinds, platform = ", ".join(memory_kinds()), PLATFORM if _client is None else _client.platform
     return (
-        f"Could not find memory addressable by device {PLATFORM}. "
-        f"Device {PLATFORM} can address the following memory kinds: {kinds}. Got memory kind: {kind}"
+        f"Could not find memory addressable by device {platform}. "
+        f"Device {platform} can address the following memory kinds: {kinds}. Got memory kind: {kind}"
     )
 
 
 def default_memory_kind() -> str:
     """The memory kind of arrays for which none is requested."""
-    return config.dialect.devices.memory_kinds[0]
+    return memory_kinds()[0]
+
+
+def memory_kinds() -> tuple[str, ...]:
+    """The kinds of memory that the devices address, the default one first."""
+    return config.dialect.devices.memory_kinds if _client is None else _client.memory_kinds()
 
 
 class Client:
     """The backend: all devices of all processes, in order of process, then local index."""
 
     platform = PLATFORM
+    device_kind = PLATFORM
     platform_version = "shardwise"
     runtime_type = "shardwise"
+    stands_for_all = False  # whether this process plays all processes: no data lies anywhere else
 
     def __init__(self, topology: Topology):
         counts = topology.counts()
@@ -225,6 +232,15 @@ class Client:
             for i in range(count)
         )
         self._starts = tuple(sum(counts[:process]) for process in range(len(counts) + 1))
+
+    @property
+    def host(self) -> Client:
+        """The backend of this machine's own devices."""
+        return self
+
+    def memory_kinds(self) -> tuple[str, ...]:
+        """The kinds of memory that the devices address, the default one first."""
+        return config.dialect.devices.memory_kinds
 
     def devices(self) -> list[Device]:
         """All devices."""
@@ -338,6 +354,14 @@ def _check_platform() -> None:
             )
 
 
+def install_client(client: Client | None) -> Client | None:
+    """Make `client` the backend, or have one created at the next use of devices; returns the one before."""
+    global _client
+    with _lock:
+        before, _client = _client, client
+    return before
+
+
 def backend_initialized() -> bool:
     """Whether the devices exist already."""
     return _client is not None
@@ -352,6 +376,8 @@ def device_list(devices: Sequence[Device]) -> tuple[Device, ...]:
 def _select(platform: str | Client | None) -> Client:
     if platform is None or isinstance(platform, Client):
         return platform or backend()
+    if platform == backend().platform:
+        return backend()
     if platform != PLATFORM:
         if platform in _ACCELERATORS:
             raise RuntimeError(
@@ -359,7 +385,7 @@ def _select(platform: str | Client | None) -> Client:
                 f"present. Platforms present are: {PLATFORM}"
             )
         raise RuntimeError(f"Unknown backend {platform}. Available backends are ['{PLATFORM}']")
-    return backend()
+    return backend().host
 
 
 def devices(backend: str | Client | None = None) -> list[Device]:
@@ -451,7 +477,8 @@ _default_device = config.setting("jax_default_device")
 
 
 def _check_device_count(old: int, new: int) -> None:
-    if _client is not None and (old != new or not config.dialect.devices.count_may_be_repeated):
+    planned = _client is not None and _client.stands_for_all  # its devices are not CPUs
+    if _client is not None and not planned and (old != new or not config.dialect.devices.count_may_be_repeated):
         raise ConfigFrozenError(
             "jax_num_cpu_devices config should be updated before backends are initialized, i.e. before any operation "
             f"is executed; {_client.local_device_count()} device(s) exist already. Set it right after the import."

@@ -8,7 +8,7 @@ from typing import Any
 from shardwise.base import config
 from shardwise.base.errors import DuplicateSpecError
 from shardwise.sharding import tiling as tilings
-from shardwise.sharding.device import Device, default_memory_kind
+from shardwise.sharding.device import Device, default_memory_kind, memory_kinds
 from shardwise.sharding.grid import AbstractMesh, AxisType
 from shardwise.sharding.mesh import Mesh
 from shardwise.sharding.sharding import ImmutableSharding, checked_memory_kind, rank_text
@@ -208,7 +208,7 @@ def _checked_abstract(mesh: Any, kind: str | None) -> str | None:
         raise TypeError(
             f"NamedSharding takes a Mesh or AbstractMesh first; got {mesh!r} of type {type(mesh).__name__}."
         )
-    kinds = config.dialect.devices.memory_kinds
+    kinds = memory_kinds()
     if kind is not None and kind not in kinds and config.dialect.shardings.abstract_memory_kind_checked:
         raise ValueError(f"Got invalid memory kind: {kind}. Valid memory kinds are: {', '.join(kinds)}")
     return kind

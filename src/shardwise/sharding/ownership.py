@@ -52,7 +52,7 @@ class Ownership:
 
 def spans_processes(devices: Sequence[Device]) -> bool:
     """Whether some of the devices belong to other processes than this one."""
-    if not devices or devices[0].client.topology.process_count == 1:
+    if not devices or devices[0].client.topology.process_count == 1 or devices[0].client.stands_for_all:
         return False
     me = devices[0].client.process_index_
     return any(d.process_index != me for d in devices)
@@ -60,7 +60,7 @@ def spans_processes(devices: Sequence[Device]) -> bool:
 
 def takes_part(devices: Sequence[Device]) -> bool:
     """Whether this process owns one of the devices."""
-    return len(devices) == 0 or any(d.is_local for d in devices)
+    return len(devices) == 0 or devices[0].client.stands_for_all or any(d.is_local for d in devices)
 
 
 @recent(4096)
@@ -90,6 +90,12 @@ def ownership(devices: tuple[Device, ...], shape: Shape) -> Ownership:
     return Ownership(shape, me, owned)
 
 
+def own_coordinates(devices: Sequence[Device], shape: Shape) -> Coordinates:
+    """Per axis of a grid over `devices` the coordinates that this process's devices have."""
+    mine = np.array([d.is_local for d in devices]).reshape(shape)
+    return tuple(tuple(np.unique(column).tolist()) for column in np.nonzero(mine))
+
+
 def _sub_grid(mine: np.ndarray) -> Coordinates | None:
     """The coordinates per axis of which the marked places are the product, if they are one."""
     axes = range(mine.ndim)
@@ -105,6 +111,8 @@ def arranged(devices: Sequence[Device], shape: Shape) -> np.ndarray:
     grid = np.empty(len(devices), object)
     grid[:] = list(devices)
     plain = grid.reshape(shape)
+    if grid.size and grid[0].client.stands_for_all:
+        return plain
     owners = np.array([d.process_index for d in devices])
     if not owners.size or (owners == owners[0]).all():
         return plain

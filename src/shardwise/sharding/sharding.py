@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shardwise.base import config
 from shardwise.sharding import tiling as tilings
-from shardwise.sharding.device import Device, default_memory_kind, device_list, unknown_memory_kind
+from shardwise.sharding.device import Device, default_memory_kind, device_list, memory_kinds, unknown_memory_kind
 from shardwise.sharding.tiling import Index, Shape, Tiling
 
 
@@ -209,7 +208,7 @@ def checked_memory_kind(kind: str | None) -> str | None:
     """
     if kind is None or kind == default_memory_kind():
         return None
-    if kind not in config.dialect.devices.memory_kinds:
+    if kind not in memory_kinds():
         raise ValueError(unknown_memory_kind(kind))
     return kind
 

@@ -19,7 +19,7 @@ from shardwise.base import caches, config
 from shardwise.base.caches import Bounded
 from shardwise.base.config import context_token
 from shardwise.base.events import TRACED, record_event_duration_secs
-from shardwise.base.tracebacks import filtered
+from shardwise.base.tracebacks import filtered, is_users_code
 from shardwise.base.tree import (
     PyTreeDef,
     keystr,
@@ -367,7 +367,14 @@ class JitWrapped:
             return [len(used_consts) + used.index(i) for i, usable in donated if usable and i in used]
 
         executable = compile_program(
-            program, in_sigs, outs, names=names, default_mesh=mesh, legacy=legacy, owned=owned if given else None
+            program,
+            in_sigs,
+            outs,
+            names=names,
+            default_mesh=mesh,
+            legacy=legacy,
+            owned=owned if given else None,
+            jitted=is_users_code(getattr(self._fun, "__code__", None)),
         )
         if warning:
             warnings.warn(warning, UserWarning, stacklevel=4)

@@ -1,0 +1,169 @@
+"""`shardwise plan`: a JAX program, unchanged, run without data, and what it needs on a machine that one does not have."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shardwise import alias
+from shardwise.base import config
+from shardwise.base.dialect import DIALECTS
+from shardwise.cli import run as running
+from shardwise.cli.run import UsageError
+from shardwise.planner.result import Plan
+
+NAME = "plan"
+_OPTIONS = ("--on", "--read", "--steps", "--json", "--html", "--trace", "--chakra", "--dialect")
+
+
+def register(commands: Any) -> None:
+    """Add the command `plan` to the parser."""
+    parser = commands.add_parser(
+        NAME,
+        help="what a JAX program needs on a machine that one does not have",
+        description="Run a JAX program without data, on the devices of a machine that one does not have, and say whether it fits there, "
+        "what moves, and how long a step takes.",
+        epilog="OPTIONS may also stand right behind PROGRAM, or begin with --on behind the program's arguments; behind a `--` all is the "
+        "program's.",
+        usage="shardwise plan [OPTIONS] PROGRAM [ARGUMENTS ...] --on MACHINE",
+        allow_abbrev=False,
+    )
+    parser.add_argument("program", metavar="PROGRAM", nargs="?", help="a .py file or an .ipynb notebook")
+    parser.add_argument(
+        "-m", dest="module", metavar="MODULE", help="a module, as `python -m` runs it, in place of PROGRAM"
+    )
+    parser.add_argument(
+        "--on",
+        metavar="MACHINE",
+        required=True,
+        help="a machine such as v5p-256 or h100-8x16, or a file that describes one",
+    )
+    parser.add_argument(
+        "--read",
+        choices=("zeros", "raise"),
+        default="zeros",
+        help="what reading a value does: it is zero, with a note per line (the default), or an error",
+    )
+    parser.add_argument("--steps", type=int, metavar="N", help="end the run after N calls of the largest program")
+    parser.add_argument("--json", metavar="FILE", help="write the plan of the largest program as JSON")
+    parser.add_argument("--html", metavar="FILE", help="write it as one page for a browser")
+    parser.add_argument("--trace", metavar="FILE", help="write its schedule for Perfetto")
+    parser.add_argument(
+        "--chakra", metavar="DIR", help="write its execution traces, one per device, as Chakra has them"
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=tuple(DIALECTS),
+        help="behave and print as " + ", ".join(f"JAX {d.jax_version} ({d.name})" for d in DIALECTS.values()),
+    )
+    parser.set_defaults(carry_out=_carry_out)
+
+
+def own_words(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words of this command and those of the program; ours may also begin with ``--on`` behind the program's."""
+    own, rest = running.own_words(words, (*_OPTIONS, "-m"))
+    named = any(w.partition("=")[0] == "--on" for w in own)
+    end = words.index("--") if "--" in words else len(words)
+    at = next(
+        (i for i, w in enumerate(rest) if w.partition("=")[0] == "--on" and len(words) - len(rest) + i < end), None
+    )
+    if named or at is None:
+        return own, rest
+    return own + rest[at:], rest[:at]
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    if (options.program is None) == (options.module is None):
+        raise UsageError("give a PROGRAM or -m MODULE, and not both")
+    path = None if options.program is None else running.checked_path(options.program)
+    if options.dialect is not None:
+        config.update("shardwise_dialect", options.dialect)
+    alias.install()
+    from shardwise.plan import on  # start-up time: it brings the whole engine
+
+    try:
+        planned = on(options.on, read=options.read, steps=options.steps)
+        run = planned.__enter__()
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    try:
+        status = _execute(path, options)
+    finally:
+        planned.__exit__(None, None, None)
+    plans = run.plans()
+    if not plans:
+        if status:
+            return status
+        raise UsageError(
+            f"{options.program or options.module} calls no jitted function ({run.single_ops} ops ran outside of jit). Plans are made of "
+            "compiled programs: decorate the training step with jax.jit, and call it."
+        )
+    _show(plans, options)
+    return status
+
+
+def _execute(path: Path | None, options: argparse.Namespace) -> int:
+    """Run the program to its end, or for as many steps as are asked for; the exit status."""
+    from shardwise.plan import StepsDone
+
+    try:
+        if path is not None:
+            running.execute(path, options.arguments)
+        else:
+            _execute_module(options.module, options.arguments)
+    except StepsDone:
+        return 0
+    except UsageError:
+        raise
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("shardwise plan: interrupted; this is the plan so far", file=sys.stderr)
+    except Exception as error:
+        running.report(error)
+        return 1
+    return 0
+
+
+def _execute_module(name: str, arguments: Sequence[str]) -> None:
+    sys.path[0:1] = [str(Path.cwd())]
+    if importlib.util.find_spec(name) is None:
+        raise UsageError(f"there is no module {name}")
+    sys.argv = [name, *arguments]
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _show(plans: Sequence[Plan], options: argparse.Namespace) -> None:
+    from shardwise.plan.report import terminal
+
+    largest = plans[0]
+    sys.stdout.flush()
+    terminal.show(largest)
+    if len(plans) > 1:
+        print("\nOther programs:")
+        for plan in plans[1:]:
+            print(f"  {plan.name} ({plan.calls} x): {terminal.verdict(plan)}")
+    if options.json:
+        from shardwise.plan.report.as_json import to_json
+
+        Path(options.json).write_text(to_json(largest))
+    if options.html:
+        from shardwise.plan.report.html import to_html
+
+        Path(options.html).write_text(to_html(largest))
+    if options.trace:
+        from shardwise.plan.report.trace import to_trace
+
+        Path(options.trace).write_text(to_trace(largest))
+    if options.chakra:
+        from shardwise.plan.report.chakra import write_chakra
+
+        write_chakra(largest, options.chakra)

@@ -1,0 +1,97 @@
+"""`DataFree`: a program compiled in a planned run. Its call counts, deletes what is donated, and gives arrays without data.
+
+In: a partitioned program and its results' signatures. Out: the same face as an `Executable`'s, without kernels or schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise.base.dtypes import physical
+from shardwise.engine.array import ArrayImpl
+from shardwise.engine.planned import Recorder, recorder
+from shardwise.engine.signature import Signature
+from shardwise.ir import Literal
+from shardwise.passes.pipeline import Context, Module
+from shardwise.passes.transfers import Transfer, transfers_of
+from shardwise.runtime.hollow import hollow
+
+
+class DataFree:
+    """A compiled program of a planned run.
+
+    Attributes:
+        module: the program, partitioned.
+        context: what it was compiled for.
+        names: the arguments' paths.
+        jitted: whether the user asked for one program; else it is a single op, called outside of `jit`.
+    """
+
+    __slots__ = ("_run", "_values", "context", "device_program", "grid", "in_dims", "in_sigs", "jitted", "module", "name", "names",
+                 "out_dims", "out_sigs", "owned", "placements", "program", "seconds")  # fmt: skip
+
+    def __init__(
+        self,
+        in_sigs: Sequence[Signature],
+        module: Module,
+        context: Context,
+        out_sigs: Sequence[Signature],
+        seconds: dict[str, float],
+        owned: Sequence[int],
+        names: Sequence[str],
+        jitted: bool,
+    ) -> None:
+        run = recorder()
+        assert run is not None
+        self._run: Recorder = run
+        self.module = module
+        self.context = context
+        self.program = module.global_program
+        self.name = self.program.name
+        self.names = tuple(names)
+        self.jitted = jitted
+        self.in_sigs = tuple(in_sigs)
+        self.out_sigs = tuple(out_sigs)
+        self.grid = context.grid
+        self.in_dims, self.out_dims = module.in_dims, module.out_dims
+        self.device_program = module.device_program
+        self.placements = module.layouts
+        self.seconds = seconds
+        self.owned = tuple(owned)
+        self._values = [(sig, hollow(sig.form.shape, physical(sig.aval.dtype))) for sig in out_sigs]
+        run.compiled(self)
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """The record of communication."""
+        return transfers_of(self.device_program, self.grid.axis_sizes)
+
+    def call(self, args: Sequence[ArrayImpl | Literal]) -> list[ArrayImpl]:
+        """Count the call; results of the right types and layouts.
+
+        Raises:
+            RuntimeError: the planned run is over, or an argument was deleted.
+        """
+        if recorder() is not self._run:
+            raise RuntimeError(
+                f"{self.name} was compiled in a planned run, which is over: it has no code for this machine. Compile it again."
+            )
+        for x in args:
+            if type(x) is ArrayImpl:
+                x._check_alive()
+        self._run.called(self)
+        for i in self.owned:
+            x = args[i]
+            if type(x) is ArrayImpl:
+                x.delete()
+        return [ArrayImpl(sig, dense=value) for sig, value in self._values]
+
+    def single(self) -> Callable[[Sequence[Any]], ArrayImpl]:
+        """`call` of a program with one result that gives that result itself."""
+        return lambda args: self.call(args)[0]
+
+
+def without_data(sig: Signature) -> ArrayImpl:
+    """An array of that signature that has no data."""
+    return ArrayImpl(sig, dense=hollow(sig.form.shape, physical(sig.aval.dtype)))

@@ -1,0 +1,170 @@
+"""A planned run: programs run without data on the devices of a machine that one does not have.
+
+In: the machine's name. Out: `Run`, which knows each compiled program, how often it was called, and what was read of values that
+nobody computed; `Run.plans` says what the programs need there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwise.engine.data_free import DataFree
+from shardwise.engine.planned import install_recorder
+from shardwise.ir import calls_user, source_text
+from shardwise.ir.program import Source
+from shardwise.ir.trace import user_source
+from shardwise.plan.device_program import device_program_of, product_flops_of
+from shardwise.planner.machine import Machine, Places
+from shardwise.planner.machines import find
+from shardwise.planner.plan import make_plan
+from shardwise.planner.result import Plan
+from shardwise.sharding.device import backend, backend_initialized, install_client
+from shardwise.sharding.planned import PlannedClient
+
+READ = ("zeros", "raise")
+
+
+class ValueUnknownError(RuntimeError):
+    """A planned run reads a value that only a real run computes."""
+
+
+class StepsDone(BaseException):
+    """Ends a planned run after as many steps as were asked for. No error: `except Exception` lets it pass."""
+
+
+@dataclass(slots=True)
+class Called:
+    """A function compiled for arguments of some types: FLOPs of all devices, calls, and the calls of each layout of the arguments."""
+
+    flops: float
+    calls: int = 0
+    layouts: dict[DataFree, int] = field(default_factory=dict)
+
+    @property
+    def executable(self) -> DataFree:
+        """The one that was called most; of several the last: what a first step gets often lies otherwise than its own results."""
+        return max(reversed(self.layouts), key=lambda e: self.layouts[e])
+
+
+class Run:
+    """What happened in a planned run.
+
+    Attributes:
+        machine: that is planned for.
+        read: 'zeros' or 'raise': what reading a value does.
+        steps: the number of calls of the largest program after which the run ends; None: it runs to its end.
+        programs: those that the user compiled by `jit`, by name and types.
+        single_ops: calls of ops outside of `jit`.
+    """
+
+    def __init__(self, machine: Machine, read: str = "zeros", steps: int | None = None) -> None:
+        if read not in READ:
+            raise ValueError(
+                f"read={read!r}: give 'zeros' (values read as zeros) or 'raise' (reading one is an error)."
+            )
+        if steps is not None and steps < 1:
+            raise ValueError(f"steps={steps}: a run ends after at least one step.")
+        self.machine = machine
+        self.read_mode = read
+        self.steps = steps
+        self.programs: dict[Any, Called] = {}
+        self.single_ops = 0
+        self._by_executable: dict[DataFree, Called] = {}
+        self._largest: Called | None = None
+        self._notes: dict[tuple[Source | None, str], None] = {}
+
+    # -- what the engine tells (`engine.planned.Recorder`) ---------------------------------------------------------------------
+
+    def compiled(self, executable: DataFree) -> None:
+        """Note a program of the user's, and what of it nobody will run."""
+        for eqn in executable.program.equations:
+            if calls_user(eqn):
+                self._note(eqn.source, "a callback is not called: its results are zeros")
+        if not executable.jitted:
+            return
+        program = executable.program
+        flops = product_flops_of(program)
+        key = (
+            program.name,
+            flops,
+            len(program.equations),
+            *[sig.aval for sig in (*executable.in_sigs, *executable.out_sigs)],
+        )
+        called = self.programs.get(key)
+        if called is None:
+            called = self.programs[key] = Called(flops)
+        called.layouts[executable] = 0
+        self._by_executable[executable] = called
+
+    def called(self, executable: DataFree) -> None:
+        """Count a call. The run ends before call `steps + 1` of the largest program."""
+        called = self._by_executable.get(executable)
+        if called is None:
+            self.single_ops += 1
+            return
+        if self._largest is None or called.flops > self._largest.flops:
+            self._largest = called
+        if called is self._largest and called.calls == self.steps:
+            raise StepsDone
+        called.calls += 1
+        called.layouts[executable] += 1
+
+    def read(self, shape: Sequence[int], dtype: Any) -> None:
+        """A value without data is read: zeros with a note, or an error."""
+        source = user_source()
+        shown = f"{dtype.name}[{','.join(map(str, shape))}]"
+        if self.read_mode == "raise":
+            where = f" at {source_text(source)}" if source else ""
+            raise ValueUnknownError(
+                f"the program reads a value of type {shown}{where}, and a planned run computes none. Plan with read='zeros' "
+                "(--read zeros), where values read as zeros, or leave the line out of the planned run."
+            )
+        self._note(source, f"reads {shown}: zeros in a planned run")
+
+    def _note(self, source: Source | None, text: str) -> None:
+        self._notes.setdefault((source, text))
+
+    # -- what came of it --------------------------------------------------------------------------------------------------------
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the run passed over, once per line."""
+        return tuple(f"{source_text(source)}: {text}" if source else text for source, text in self._notes)
+
+    def plans(self) -> tuple[Plan, ...]:
+        """A plan for each program that was called, the one with the most work first."""
+        order = sorted((c for c in self.programs.values() if c.calls), key=lambda c: -c.flops * c.calls)
+        return tuple(
+            make_plan(device_program_of(c.executable), self.machine, calls=c.calls, notes=self.notes) for c in order
+        )
+
+
+@contextmanager
+def on(machine: str | Machine, *, read: str = "zeros", steps: int | None = None) -> Generator[Run]:
+    """Run programs without data on the devices of a machine that one does not have.
+
+    Inside, ``jax.devices()`` are the machine's; arrays have types and layouts, and take no memory. Arrays made outside keep their data,
+    those made inside are of no use outside.
+
+    Args:
+        machine: its name, ``v5p-256``, or a `Machine`.
+        read: what reading a value does (``float(loss)``, ``np.asarray(x)``, ``if x:``): 'zeros' or 'raise'.
+        steps: the number of calls of the largest program after which the run ends, by `StepsDone`.
+
+    Raises:
+        ValueError: there is no such machine, or another argument is out of range.
+    """
+    found = find(machine) if isinstance(machine, str) else machine
+    run = Run(found, read, steps)
+    client = PlannedClient(
+        found.chip.platform, found.chip.kind, Places(found), backend().host if backend_initialized() else None
+    )
+    before, outer = install_client(client), install_recorder(run)
+    try:
+        yield run
+    finally:
+        install_recorder(outer)
+        install_client(before)

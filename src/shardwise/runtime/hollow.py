@@ -1,0 +1,30 @@
+"""Arrays without data: every element is the same eight zero bytes, so that any shape takes no memory.
+
+A view, slice, transpose or reshape of one is one, too. `is_hollow` tells them from arrays of zeros that somebody wrote.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+Ndarray = np.ndarray[Any, Any]
+_ZEROS = np.frombuffer(bytes(64), np.uint8)  # on `bytes`: nobody can ever write to it
+_ADDRESS = _ZEROS.__array_interface__["data"][0]
+
+
+def hollow(shape: tuple[int, ...], dtype: Any) -> Ndarray:
+    """An ndarray of zeros of any size, in no memory."""
+    return np.ndarray(shape, dtype, _ZEROS, strides=(0,) * len(shape))  # type: ignore[arg-type]
+
+
+def is_hollow(x: Ndarray) -> bool:
+    """Whether `x` has no data of its own."""
+    return x.__array_interface__["data"][0] == _ADDRESS
+
+
+def nbytes(shape: tuple[int, ...], dtype: Any) -> int:
+    """The bytes that an array would take."""
+    return math.prod(shape) * np.dtype(dtype).itemsize

@@ -1,0 +1,212 @@
+"""Planned runs: the devices are the machine's, arrays have no data, and each compiled program gets a plan."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import shardwise as jax
+import shardwise.numpy as jnp
+import shardwise.plan
+from shardwise.plan import StepsDone, ValueUnknownError
+from shardwise.sharding import NamedSharding as NS
+from shardwise.sharding import P
+
+TERA = (4096, 8192, 8192)  # f32: 1 TiB
+
+
+def mesh_of(run, **sizes):
+    return jax.make_mesh(tuple(sizes.values()), tuple(sizes))
+
+
+def test_devices_are_the_machines():
+    here = jax.devices()
+    with shardwise.plan.on("v5p-256") as run:
+        devices = jax.devices()
+        assert len(devices) == run.machine.devices == 128
+        assert (devices[0].platform, devices[0].device_kind) == ("tpu", run.machine.chip.kind)
+        assert jax.default_backend() == "tpu" and jax.devices("tpu") == devices
+        assert len({tuple(d.coords) for d in devices}) == 128
+        assert jax.process_count() == run.machine.processes == len({d.process_index for d in devices})
+        assert jax.process_count() * jax.local_device_count() == 128
+        assert jax.devices("cpu") == here
+    assert jax.devices() == here and jax.process_count() == 1
+
+
+def test_arrays_take_no_memory():
+    with shardwise.plan.on("v5p-256") as run:
+        mesh = mesh_of(run, x=16, y=8)
+        tracemalloc.start()
+        made = [
+            jnp.zeros(TERA),
+            jax.random.normal(jax.random.key(0), TERA),
+            jax.jit(lambda: jnp.ones(TERA), out_shardings=NS(mesh, P("x", "y")))(),
+            jax.device_put(jnp.zeros(2**38, jnp.int8), NS(mesh, P("x"))),
+        ]
+        made += [made[1] * 2 + made[0], jnp.stack([made[0], made[1]]), made[2].T[3:].astype(jnp.bfloat16), made[1][5]]
+        value = np.asarray(made[0])
+        made.append(jnp.asarray(value))
+        made.append(jax.jit(lambda x: x + 1)(value))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 50e6
+    assert value.shape == TERA and value.dtype == np.float32
+    assert [x.shape for x in made[4:8]] == [TERA, (2, *TERA), (8189, 8192, 4096), TERA[1:]]
+    assert made[2].sharding.spec == P("x", "y")
+
+
+def test_data_of_the_host_stays():
+    with shardwise.plan.on("v5p-256") as run:
+        mesh = mesh_of(run, x=128)
+        x = jax.device_put(np.arange(256.0, dtype=np.float32), NS(mesh, P("x")))
+        np.testing.assert_array_equal(x, np.arange(256))
+        assert run.notes == ()
+        assert np.asarray(x + 1).sum() == 0
+        assert len(run.notes) == 1
+
+
+def test_values_read_as_zeros_with_a_note_per_line():
+    with shardwise.plan.on("v5p-256") as run:
+        x = jnp.ones(())
+        for _ in range(3):
+            assert float(x) == 0.0
+        assert not x
+        assert x.item() == 0
+    assert [note.partition(": ")[2] for note in run.notes] == ["reads float32[]: zeros in a planned run"] * 3
+    assert all(note.startswith("test_session.py:") for note in run.notes)
+
+
+def test_reading_may_be_an_error():
+    with (
+        shardwise.plan.on("v5p-256", read="raise"),
+        pytest.raises(ValueUnknownError, match=r"float32\[\] at test_session.py:\d+, .*read='zeros' \(--read zeros\)"),
+    ):
+        float(jnp.ones(()))
+
+
+def test_a_program_that_is_called_again_adds_to_its_count():
+    with shardwise.plan.on("v5p-256") as run:
+        mesh = mesh_of(run, x=128)
+        w = jax.jit(lambda: jnp.zeros((1024, 1024)), out_shardings=NS(mesh, P("x")))()
+
+        def step(w):
+            return w - 0.1 * jnp.tanh(w @ w)
+
+        jitted = jax.jit(step, donate_argnums=0)
+        for _ in range(5):
+            old, w = w, jitted(w)
+        assert old.is_deleted()
+    plans = run.plans()
+    assert [(p.name, p.calls) for p in plans] == [("step", 5), ("<lambda>", 1)]
+    plan = plans[0]
+    assert (plan.machine, plan.devices, plan.mesh) == ("v5p-256", 128, {"x": 128})
+    assert plan.arguments == plan.results == plan.aliased == 1024 * 1024 * 4 // 128
+    assert plan.fits and plan.seconds.likely > 0
+    assert plan.flops == 2 * 1024**3 / 128
+    assert [(t.kind, t.axes, t.nbytes) for t in plan.traffic] == [("all_gather", ("x",), 127 * 1024 * 1024 * 4 // 128)]
+
+
+def test_first_steps_that_lie_otherwise_are_one_program():
+    with shardwise.plan.on("v5p-256") as run:
+        mesh = mesh_of(run, x=128)
+        pinned = NS(mesh, P("x"))
+        step = jax.jit(lambda w: w @ w, out_shardings=pinned)
+        w = jnp.zeros((1024, 1024))
+        for _ in range(3):
+            w = step(w)
+    (plan,) = run.plans()
+    assert plan.calls == 3 and plan.arguments == 1024 * 1024 * 4 // 128
+
+
+def test_a_run_ends_after_the_steps_asked_for():
+    done = []
+    with shardwise.plan.on("v5p-256", steps=2) as run, pytest.raises(StepsDone):
+        small, large = jax.jit(lambda x: x + 1), jax.jit(lambda x: x @ x)
+        x = jnp.zeros((64, 64))
+        for i in range(10):
+            try:
+                x = large(small(small(x)))
+            except Exception:
+                pytest.fail("programs that catch errors do not catch the end")
+            done.append(i)
+    assert done == [0, 1]
+    assert max(p.calls for p in run.plans()) == 6  # of the small one
+
+
+def test_compiled_calls_end_with_the_run():
+    with shardwise.plan.on("v5p-256"):
+        compiled = jax.jit(lambda x: x + 1).lower(jax.ShapeDtypeStruct((3,), "float32")).compile()
+        jitted = jax.jit(lambda x: x * 2)
+        jitted(1.0)
+    assert float(jitted(4.0)) == 8.0
+    with pytest.raises(RuntimeError, match=r"compiled in a planned run, which is over"):
+        compiled(np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize("read, steps, text", [("nan", None, r"read='nan': give 'zeros'"), ("zeros", 0, r"steps=0: ")])
+def test_arguments_out_of_range(read, steps, text):
+    with pytest.raises(ValueError, match=text), shardwise.plan.on("v5p-256", read=read, steps=steps):
+        pass
+
+
+def test_unknown_machines_name_the_nearest():
+    here = jax.devices()
+    with pytest.raises(ValueError, match="v5p"), shardwise.plan.on("v5pp-256"):
+        pass
+    assert jax.devices() == here
+
+
+def test_a_mesh_that_is_too_large():
+    with shardwise.plan.on("v5p-256"), pytest.raises(ValueError, match="Number of devices 128 must be >= the product"):
+        jax.make_mesh((256,), ("x",))
+
+
+def test_a_batch_that_does_not_divide():
+    with shardwise.plan.on("v5p-256") as run:
+        mesh = mesh_of(run, data=128)
+        with pytest.raises(ValueError, match=r"dimension 0 .*divisible by 128.*equal to 100"):
+            jax.device_put(np.zeros((100, 8)), NS(mesh, P("data")))
+
+
+def test_one_process_stands_for_all():
+    with shardwise.plan.on("v5p-256"):
+        jax.distributed.initialize()
+        mesh = jax.make_mesh((32, 4), ("data", "model"))
+        here = NS(mesh, P("data"))
+        batch = jax.make_array_from_process_local_data(here, np.ones((16, 8), np.float32))
+        assert batch.shape == (16 * jax.process_count(), 8)
+        calls = []
+
+        def part(index):
+            calls.append(index)
+            return np.zeros((2, 8), np.float32)
+
+        assert jax.make_array_from_callback((64, 8), here, part).shape == (64, 8)
+        assert len(calls) == 1
+        parts = [jax.device_put(np.zeros((2, 8)), d) for d in mesh.local_devices]
+        x = jax.make_array_from_single_device_arrays((64, 8), here, parts)
+        assert (x.shape, x.sharding) == ((64, 8), here)
+        assert len(x.addressable_shards) == jax.local_device_count() and x.addressable_shards[0].data.shape == (2, 8)
+        assert jax.jit(lambda x: x.sum())(batch).shape == ()
+    jax.distributed.shutdown()
+
+
+def test_callbacks_are_not_called():
+    called = []
+    with shardwise.plan.on("v5p-256") as run:
+        f = jax.jit(lambda x: jax.pure_callback(lambda v: called.append(v) or v, x, x))
+        assert f(jnp.ones(3)).shape == (3,)
+        jax.debug.print("{}", jnp.ones(3))
+    assert not called
+    assert any("a callback is not called" in note for note in run.notes)
+
+
+def test_many_devices_cost_as_few():
+    with shardwise.plan.on("h100-8x8192") as run:
+        mesh = mesh_of(run, data=4096, model=16)
+        w = jnp.zeros((2**20, 2**14), device=NS(mesh, P("data", "model")))
+        jax.jit(lambda w: w @ w.T)(w)
+    (plan,) = run.plans()
+    assert plan.devices == 65536 and plan.planning_seconds < 1

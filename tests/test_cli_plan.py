@@ -1,0 +1,99 @@
+"""`shardwise plan`: unmodified programs, planned for a machine that is not there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+PROGRAM = """
+import sys
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((16, 8), ("data", "model"))
+w = jax.jit(lambda k: jax.random.normal(k, (1 << 16, 1 << 16)), out_shardings=NamedSharding(mesh, P("data", "model")))(jax.random.key(0))
+
+@jax.jit
+def step(w, x):
+    return w - jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w)))(w)
+
+x = jax.device_put(jnp.ones((128, 1 << 16)), NamedSharding(mesh, P("data")))
+for i in range(int(sys.argv[1])):
+    w = step(w, x)
+    print("step", i, float(w[0, 0]))
+"""
+
+
+@pytest.fixture
+def plan(shell, tmp_path):
+    """`plan(source, *words)`: `shardwise plan` a program of that text, with `words` behind its name."""
+
+    def go(source: str, *words: object):
+        (tmp_path / "prog.py").write_text(source, encoding="utf-8")
+        return shell("-m", "shardwise", "plan", "prog.py", *words, cwd=tmp_path)
+
+    return go
+
+
+def test_a_program_is_planned_as_it_stands(plan, tmp_path):
+    done = plan(
+        PROGRAM, "--on", "v5p-256", "--html", "p.html", "--json", "p.json", "--trace", "t.json", "--chakra", "c", 3
+    )
+    assert done.stderr == "" and done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[:3] == ["step 0 0.0", "step 1 0.0", "step 2 0.0"]
+    assert lines[3].startswith("step on v5p-256 (128 x TPU v5p, mesh data=16 model=8)")
+    assert lines[4].startswith("fits: ")
+    assert "called 3 times" in done.stdout and "prog.py:16: reads float32[]" in done.stdout
+    assert "Other programs:\n  <lambda> (1 x): fits: " in done.stdout
+    assert json.loads((tmp_path / "p.json").read_text())["calls"] == 3
+    assert "</html>" in (tmp_path / "p.html").read_text() and json.loads((tmp_path / "t.json").read_text())
+    assert any((tmp_path / "c").iterdir())
+
+
+@pytest.mark.parametrize("words", [("7", "--on", "v5p-256", "--steps", 2), ("--on=v5p-256", "--steps=2", "--", "7")])
+def test_options_stand_around_the_programs_own(plan, words):
+    done = plan(PROGRAM, *words)
+    assert [line for line in done.stdout.splitlines() if line.startswith("step ")][:2] == ["step 0 0.0", "step 1 0.0"]
+    assert "step 2 0.0" not in done.stdout and "called 2 times" in done.stdout and done.returncode == 0
+
+
+def test_modules(shell, tmp_path):
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "train.py").write_text(PROGRAM)
+    done = shell("-m", "shardwise", "plan", "-m", "pack.train", "--on", "v5p-256", 1, cwd=tmp_path)
+    assert done.stdout.startswith("step 0 0.0\nstep on v5p-256"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "source, words, status, message",
+    [
+        ("import jax", ("--on", "v5pp-256"), 2, "v5p"),
+        (
+            "import jax.numpy as jnp; jnp.ones(3) + 1",
+            ("--on", "v5p-256"),
+            2,
+            "calls no jitted function (2 ops ran outside of jit)",
+        ),
+        (PROGRAM, ("--on", "v5p-256", "--read", "raise", "1"), 1, "float32[] at prog.py:16"),
+        (
+            "import jax; jax.make_mesh((256,), ('x',))",
+            ("--on", "v5p-256"),
+            1,
+            "Number of devices 128 must be >= the product",
+        ),
+        ("import jax", ("--on", "v5p-256", "--steps", "0"), 2, "steps=0: a run ends after at least one step"),
+        ("import jax", (), 2, "--on"),
+    ],
+)
+def test_bad_input(plan, source, words, status, message):
+    done = plan(source, *words)
+    assert done.returncode == status
+    assert message in done.stderr
+
+
+def test_the_plan_is_shown_though_the_program_fails_later(plan):
+    done = plan(PROGRAM + "\nraise OSError('disk is full')\n", "--on", "v5p-256", 1)
+    assert done.returncode == 1 and "OSError: disk is full" in done.stderr
+    assert "step on v5p-256" in done.stdout
