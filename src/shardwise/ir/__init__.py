@@ -27,6 +27,7 @@ from shardwise.ir.program import Program as Program
 from shardwise.ir.program import Source as Source
 from shardwise.ir.program import Var as Var
 from shardwise.ir.program import calls_user as calls_user
+from shardwise.ir.program import is_update as is_update
 from shardwise.ir.program import kept_equations as kept_equations
 from shardwise.ir.program import live_equations as live_equations
 from shardwise.ir.program import map_equations as map_equations

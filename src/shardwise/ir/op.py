@@ -90,12 +90,14 @@ class SmallForm:
                 for each result the memory where it is wanted, or None. A `later` rule keeps the writer's module out of start-up.
     fits        ``(eqn, devices) -> bool``: whether an equation can be written for its params and types on so many devices. That
                 dtypes have machine types, and that results are small, is asked of all ops.
+    room        ``(body, eqn) -> Value | None``: the memory of the result where operand 1 goes, so that it is computed there.
     mapped      under `vmap` it is written once, in a loop over the mapped dims.
     calls       about how many calls of NumPy the kernel makes for few elements.
     """
 
     write: Callable[..., Any]
     fits: Callable[..., bool] | None = None
+    room: Callable[..., Any] | None = None
     mapped: bool = False
     calls: int = 1
 

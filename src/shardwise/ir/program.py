@@ -209,6 +209,12 @@ def calls_user(eqn: Equation) -> bool:
     return any(calls_user(e) for _, inner in subprograms(eqn.params) for e in inner.equations)
 
 
+def is_update(eqn: Equation) -> bool:
+    """Whether the result is operand 0 with elements replaced (`Op.updates`), also of an op that is mapped."""
+    inner = eqn.params.get("op")
+    return eqn.op.updates or (isinstance(inner, Op) and inner.updates and bool(eqn.params["mapped"][0]))
+
+
 def live_equations(program: Program) -> Program:
     """`program` without equations whose results nobody uses and which have no effects."""
     needed: set[Var] = {v for v in program.outputs if isinstance(v, Var)}

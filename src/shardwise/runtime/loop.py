@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import physical
-from shardwise.ir import Equation, Literal, Op, Program, Var, calls_user
+from shardwise.ir import Equation, Literal, Program, Var, calls_user, is_update
 from shardwise.runtime.env import Env
 from shardwise.runtime.memory import pool
 from shardwise.runtime.plan import Writer
@@ -39,7 +39,7 @@ def readers_first(program: Program) -> Program:
     if any(map(calls_user, program.equations)):  # in the order in which they stand
         return program
     equations, inputs = list(program.equations), set(program.inputs)
-    for update in [e for e in program.equations if _updates(e) and e.inputs[0] in inputs]:
+    for update in [e for e in program.equations if is_update(e) and e.inputs[0] in inputs]:
         at = equations.index(update)
         waiting = set(update.outputs)
         later, others = [update], []
@@ -54,11 +54,6 @@ def readers_first(program: Program) -> Program:
     if equations == list(program.equations):
         return program
     return Program(program.inputs, tuple(equations), program.outputs, program.num_consts, program.name)
-
-
-def _updates(eqn: Equation) -> bool:
-    inner = eqn.params.get("op")  # of one that is mapped
-    return eqn.op.updates or (isinstance(inner, Op) and inner.updates)
 
 
 class _LoopWriter(Writer):

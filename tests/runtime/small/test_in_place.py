@@ -7,8 +7,9 @@ import shardwise as jax
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.base import config
-from shardwise.ir import trace_program
+from shardwise.ir import subprograms, trace_program
 from shardwise.runtime.small import kernel as runtime_small
+from shardwise.runtime.small.cost import cost
 from shardwise.runtime.small.in_place import updates
 from shardwise.runtime.small.kernel import available
 
@@ -42,9 +43,14 @@ def outside(i, x):
     return x.at[i + SIZE - 10].set(1.0, mode="drop").at[i - 5].min(-2.0)
 
 
-def window_too_wide(i, x):
-    window = lax.dynamic_slice(x, (i,), (40,))
-    return lax.dynamic_update_slice(x, window[::-1], (i + 7,))
+def wide_window(i, x):
+    window, head = lax.dynamic_slice(x, (i,), (40,)), x[:32]
+    return lax.dynamic_update_slice(x, window[::-1], (i + 7,)).at[3:35].add(head)
+
+
+def most_of_it(i, x):
+    window = lax.dynamic_slice(x, (i,), (x.size - STEPS,))
+    return lax.dynamic_update_slice(x, window[::-1], (7,))
 
 
 def all_of_it(i, x):
@@ -55,8 +61,8 @@ def what_was_there(i, x):
     return x.at[i].set(1.0) + x * 0
 
 
-IN_PLACE = (update, several, slices, gathered, outside)
-NOT = (window_too_wide, all_of_it, what_was_there)
+IN_PLACE = (update, several, slices, gathered, outside, wide_window)
+NOT = (most_of_it, all_of_it, what_was_there)
 
 
 @pytest.fixture
@@ -86,6 +92,20 @@ def plain(f, *args):
     """The result of NumPy's calls."""
     with config.override("shardwise_fused", "off"):
         return np.asarray(jax.jit(lambda *a: f(*a))(*args))
+
+
+def plain_all(f, *args):
+    """The results of NumPy's calls."""
+    with config.override("shardwise_fused", "off"):
+        return [np.array(y) for y in jax.jit(lambda *a: f(*a))(*args)]
+
+
+def walk(program):
+    """All equations, of inner programs too."""
+    for e in program.equations:
+        yield e
+        for _, inner in subprograms(e.params):
+            yield from walk(inner)
 
 
 def loops_with(made, nbytes):
@@ -181,6 +201,134 @@ def test_a_loop_inside_of_a_loop(made):
         np.testing.assert_allclose(np.asarray(jax.jit(f)(x)), plain(f, x), rtol=1e-6)
         assert loops_with(made, x.nbytes) == (1, 0)
         made.clear()
+
+
+TALL = (512, 2048)  # beyond what small programs make
+
+
+def written(i, x):
+    return lax.dynamic_update_slice(x, x[:1] * 0 + i * 1.5, (i, 0))
+
+
+def read_before(i, x):
+    row = x[i]
+    return x.at[i + 1].set(abs(row) + 1).at[0].add(row)
+
+
+def scattered(i, x):
+    return x.at[jnp.arange(3) * i].add(x[i])
+
+
+@pytest.mark.parametrize("step", [written, read_before, scattered])
+@pytest.mark.parametrize("loop", [fori, repeated])
+def test_large_carries_are_written_over_where_they_are_donated(made, step, loop):
+    f = loop(step, 30)
+    want = plain(f, start(*TALL))
+    run = jax.jit(f, donate_argnums=0)
+    x = jnp.array(start(*TALL))
+    at = x.unsafe_buffer_pointer()
+    for _ in range(2):
+        got = run(x)
+        assert got.unsafe_buffer_pointer() == at
+        np.testing.assert_allclose(np.asarray(got), want, rtol=1e-6)
+        x, want = got, plain(f, want)
+    count, copies = loops_with(made, x.nbytes)
+    assert (count, copies) == (1, 0)
+    kept = jnp.array(start(*TALL))
+    np.testing.assert_allclose(np.asarray(jax.jit(f)(kept)), plain(f, start(*TALL)), rtol=1e-6)
+    np.testing.assert_array_equal(kept, start(*TALL))
+
+
+def test_large_carries_that_someone_else_sees_are_copied():
+    run = jax.jit(fori(written, 30), donate_argnums=0)
+    x = jnp.array(start(*TALL))
+    seen = np.asarray(x)
+    run(x)
+    np.testing.assert_array_equal(seen, start(*TALL))
+
+
+@pytest.mark.parametrize("step", [written, read_before, scattered])
+@pytest.mark.parametrize("spec", [jax.P("x"), jax.P(None, "x"), jax.P(None, ("x", "y")), jax.P()])
+def test_large_carries_on_a_mesh(step, spec):
+    x, f = start(*TALL), fori(step, 9)
+    want = plain(f, x)
+    mesh = jax.make_mesh((4, 2), ("x", "y"))
+    placed = jax.device_put(x, jax.NamedSharding(mesh, spec))
+    np.testing.assert_allclose(np.asarray(jax.jit(f)(placed)), want, rtol=1e-6)
+    np.testing.assert_array_equal(placed, x)
+    np.testing.assert_allclose(np.asarray(jax.jit(f, donate_argnums=0)(placed)), want, rtol=1e-6)
+
+
+def test_updates_of_entries_under_vmap(made):
+    x = start(4, 128, 2048)
+
+    def one(x, at):
+        return fori(lambda i, x: lax.dynamic_update_slice(x, x[:1] + 1.0, (at + i, 0)), 9)(x)
+
+    f = jax.vmap(one)
+    at = jnp.array([0, 5, 2, 130])
+    want = plain(f, x, at)
+    np.testing.assert_array_equal(np.asarray(jax.jit(f)(x, at)), want)
+    assert loops_with(made, x.nbytes) == (1, 0)
+    donated = jnp.array(x)
+    place = donated.unsafe_buffer_pointer()
+    got = jax.jit(f, donate_argnums=0)(donated, at)
+    assert got.unsafe_buffer_pointer() == place
+    np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_several_large_carries_and_loops_one_after_the_other(made):
+    def both(i, s):
+        a, b = s
+        return a.at[i].set(b[i]), b.at[i + 1].add(a[i + 2])
+
+    def f(a, b):
+        a, b = lax.fori_loop(0, 9, both, (a, b))
+        return fori(written, 5)(a), b
+
+    a, b = start(*TALL), start(*TALL) + 1
+    want = plain_all(f, a, b)
+    for g, w in zip(jax.jit(f)(a, b), want, strict=True):
+        np.testing.assert_allclose(np.asarray(g), w, rtol=1e-6)
+    x, y = jnp.array(a), jnp.array(b)
+    places = {x.unsafe_buffer_pointer(), y.unsafe_buffer_pointer()}
+    got = jax.jit(f, donate_argnums=(0, 1))(x, y)
+    assert {g.unsafe_buffer_pointer() for g in got} == places
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(np.asarray(g), w, rtol=1e-6)
+
+
+def test_what_is_written_is_computed_where_it_goes(made):
+    x = start(*TALL)
+    row = start(1, TALL[1])
+    f = lambda x: lax.scan(lambda x, i: (lax.dynamic_update_slice(x, row * i, (i, 0)), None), x, jnp.arange(20))[0]  # noqa: E731
+    np.testing.assert_array_equal(np.asarray(jax.jit(f)(x)), plain(f, x))
+    ((_, scratch),) = made
+    assert scratch == 0
+
+
+def test_what_is_written_and_given_back():
+    row = start(1, TALL[1])
+
+    def step(x, i):
+        new = row * i
+        return lax.dynamic_update_slice(x, new, (i, 0)), new
+
+    f = lambda x: lax.scan(step, x, jnp.arange(20))  # noqa: E731
+    for got, want in zip(jax.jit(f)(start(*TALL)), plain_all(f, start(*TALL)), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_rounds_that_update_count_the_windows_alone():
+    program = trace_program(lambda x: [fori(update, 100)(x)], [jax.typeof(jnp.zeros(SIZE))])[0]
+    assert cost(program) < 2000
+
+
+def test_products_of_large_operands_stay_with_the_library(made):
+    a, x = start(1024, 512), start(512)
+    f = lambda a, x: lax.fori_loop(0, 3, lambda i, s: (s[0].at[i].set(s[1]), jnp.tanh(s[1] @ s[0].T)[:512]), (a, x))  # noqa: E731
+    jax.jit(f)(a, x)
+    assert not any(e.op.name == "dot_general" for p, _ in made for e in walk(p))
 
 
 def test_what_is_found():

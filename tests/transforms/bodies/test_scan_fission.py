@@ -139,6 +139,22 @@ def test_what_stays_in_the_loop(monkeypatch):
     assert names == ["transpose", "dot_general", "add"]
 
 
+def test_rows_that_come_of_numbers_stay_in_the_loop(monkeypatch):
+    row = np.ones((1, 2048), np.float32)
+
+    def scan_of(row):
+        f = lambda c, i: (lax.dynamic_update_slice(c, row * jnp.sqrt(i * 1.0), (i, 0)), i * 2)  # noqa: E731
+        found = equations(monkeypatch, lambda c: lax.scan(f, c, jnp.arange(8)), np.zeros((16, row.size), np.float32))
+        (scan,) = [e for e in found if e.op.name == "scan"]
+        return [e.op.name for e in scan.params["body"].equations]
+
+    assert scan_of(row) == [
+        "mul",
+        "dynamic_update_slice",
+    ]  # numbers are computed at once, the rows when they are written
+    assert scan_of(row[:, :20]) == ["dynamic_update_slice"]
+
+
 def test_large_values_stay_in_the_loop(monkeypatch):
     monkeypatch.setattr(scan_fission, "LARGEST", 6 * 12)
     f = lambda c, x: (c + 1, jnp.exp(x[:, :, None] * jnp.ones(5)).sum(axis=-1))  # noqa: E731

@@ -427,7 +427,12 @@ dynamic_update_slice_p = define_op(
     boxes=_update_boxes,
     keys=KeyUses({1: True}, forwards={0: 0}),
     indexed=_update_indexed,
-    small=SmallForm(later("shardwise.runtime.small.moves", "dynamic_update"), _starts_fit, mapped=True),
+    small=SmallForm(
+        later("shardwise.runtime.small.moves", "dynamic_update"),
+        _starts_fit,
+        later("shardwise.runtime.small.moves", "updated_window"),
+        mapped=True,
+    ),
 )
 
 

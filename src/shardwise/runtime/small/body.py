@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shardwise.ir import Atom, Equation, Literal, Program, Var
+from shardwise.ir import Atom, Equation, Literal, Program, SmallForm, Var
 from shardwise.runtime import costs
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import Code, Shape, Value, name_of
@@ -45,6 +45,7 @@ class Body:
         self.waiting: dict[Var, Equation] = {}
         self.shape: Shape = ()  # of those that wait
         self.wanted: dict[Var, Value] = dict(places or {})
+        self.rooms: dict[Atom, Value] = {}  # windows in which updates are computed
 
     def run(self, wanted: Sequence[Value | None] = ()) -> list[Value]:
         """The outputs' values; those for which memory is given are there."""
@@ -86,6 +87,7 @@ class Body:
             self._elementwise(eqn)
             return
         if any(a in self.waiting for a in eqn.inputs):
+            self._make_room(eqn, form)
             self._flush()
         operands = [self.value(a) for a in eqn.inputs]
         wanted = [self.wanted.get(v) for v in eqn.outputs]
@@ -100,6 +102,20 @@ class Body:
             self._define(var, value)
         self._used(eqn)
         self.code.tidy()
+
+    def _make_room(self, eqn: Equation, form: SmallForm | None) -> None:
+        """Let operand 1 be computed where the equation puts it, if only that is still to come."""
+        if form is None or form.room is None:
+            return
+        update = eqn.inputs[1]
+        if (
+            isinstance(update, Var)
+            and self.uses[update] == 1
+            and [a for a in eqn.inputs if a in self.waiting] == [update]
+        ):
+            room = form.room(self, eqn)
+            if room is not None and update not in self.wanted:
+                self.rooms[update] = self.wanted[update] = room
 
     def _elementwise(self, eqn: Equation) -> None:
         code, (out,) = self.code, eqn.outputs

@@ -43,7 +43,8 @@ class Value:
     """A value: one of `lane`, `constant` and `place` is set.
 
     `lane` holds all elements, or one (`width` 1) that all are equal to; a `constant` has the value's shape, or one element.
-    `place` is the address of the first element, `steps` the bytes between neighbours along each dim.
+    `place` is the address of the first element, `steps` the bytes between neighbours along each dim. Of memory that is `updated`,
+    equations to come write over windows.
     """
 
     shape: Shape
@@ -54,6 +55,7 @@ class Value:
     place: str = ""
     steps: Shape = ()
     owners: tuple[Buffer, ...] = ()
+    updated: bool = False
 
     @property
     def size(self) -> int:

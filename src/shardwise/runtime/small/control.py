@@ -35,6 +35,7 @@ class _Carry:
     first: Value
     turns: tuple[Value, ...]
     chain: tuple[Var, ...] = ()  # its values in the body, if all lie in the first one's memory
+    last: Value | None = None  # that memory, after the loop
 
     def carried(self) -> list[tuple[str, str]]:
         """(type, first value) of what the loop carries for it."""
@@ -80,7 +81,7 @@ def _carry(code: Code, value: Value, shape: Shape, chain: tuple[Var, ...], into:
         memory = code.buffer(shape, value.dtype) if into is None or into.shape != shape else into
         if (value.place, value.steps) != (memory.place, memory.steps):
             store(code, value, memory)
-        return _Carry(memory, (), chain)
+        return _Carry(replace(memory, updated=True), (), chain, memory)
     if value.even:
         first = dense(code, replace(value, shape=shape))
     else:
@@ -141,7 +142,7 @@ def _counted_loop(body: Body, loop: Loop, length: int, values: list[Value], want
     for v in with_held:
         code.hold(v)
     last = code.loop(0, length, step, carries.carried())
-    results = [*carries.values(last), *[code.settled(y) for y in ys]]
+    results = [*carries.results(last), *[code.settled(y) for y in ys]]
     for v in with_held:
         code.release(v)
     return results
@@ -157,15 +158,19 @@ def mapped(body: Body, eqn: Equation, values: list[Value], wanted: list[Value | 
     assert form is not None
     given = [v if not m or v.even else code.in_memory(v) for v, m in zip(values, which, strict=True)]
     leads = np.broadcast_shapes((1,) * lead, *[v.shape[:lead] for v in values])
-    made = [code.buffer(leads + v.aval.shape, name_of(v.aval)) for v in eqn.outputs]
+    made = [code.memory(leads + v.aval.shape, name_of(v.aval), w) for v, w in zip(eqn.outputs, wanted, strict=True)]
     held = [*given, *made]
     for v in held:
         code.hold(v)
 
     def step(i: str, _: list[str]) -> list[str]:
+        outs = [_row(code, v, i) for v in made]
         rows = [code.settled(_row(code, v, i)) if m else v for v, m in zip(given, which, strict=True)]
-        for value, out in zip(form.write(body, inner, rows, [None] * len(made)), made, strict=True):
-            store(code, value, _row(code, out, i))
+        if (given[0].place, given[0].steps) == (made[0].place, made[0].steps):  # updated where it lies
+            rows[0] = outs[0]
+        for value, out in zip(form.write(body, inner, rows, outs), outs, strict=True):
+            if (value.place, value.steps) != (out.place, out.steps):
+                store(code, value, out)
         return []
 
     code.loop(0, params["size"], step)
@@ -232,6 +237,11 @@ class _Carries:
             out.append(value)
         return out
 
+    def results(self, refs: Sequence[str]) -> list[Value]:
+        """The values after the loop."""
+        found = zip(self.carries, self.values(refs), strict=True)
+        return [value if c is None or c.last is None else c.last for c, value in found]
+
     def targets(self, refs: Sequence[str]) -> list[Value | None]:
         return [None if c is None else c.target(own) for c, own in zip(self.carries, self._cut(refs), strict=True)]
 
@@ -267,7 +277,7 @@ def _loop_until(body: Body, loop: Loop, values: list[Value], wanted: list[Value 
     for v in carries.memory():
         code.hold(v)
     last = code.repeat([("i64", "0"), *carries.carried()], going, round_)
-    results = carries.values(last[1:])
+    results = carries.results(last[1:])
     for v in carries.memory():
         code.release(v)
     return results

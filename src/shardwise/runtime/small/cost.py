@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 
-from shardwise.ir import Branches, Loop, Program, region_of
+from shardwise.ir import Branches, Loop, Program, is_update, region_of
 
 
 def cost(program: Program) -> float:
     """About how many additions one run takes; loops without a known length count as one round."""
     total = 0.0
     for eqn in program.equations:
-        region, size = region_of(eqn), max((v.aval.size for v in eqn.outputs), default=1)
+        # Of a value that is updated only the windows are touched.
+        touched = eqn.inputs[1:] if is_update(eqn) else eqn.outputs
+        region, size = region_of(eqn), max((v.aval.size for v in touched), default=1)
         if isinstance(region, Loop):
             total += (1 if region.length is None else region.length) * sum(map(cost, region.programs))
         elif isinstance(region, Branches):

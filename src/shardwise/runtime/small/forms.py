@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from shardwise.ir import Branches, Equation, Loop, Op, Program, SmallForm, Var, region_of
+from shardwise.ir import Branches, Equation, Loop, Op, Program, SmallForm, Var, is_update, region_of
 from shardwise.runtime import costs
 from shardwise.runtime.fused.space import fits
 from shardwise.runtime.machine.lanes import TYPES
@@ -43,9 +43,17 @@ def writable(eqn: Equation, devices: int, in_place: bool = False) -> bool:
     return in_place or isinstance(region_of(eqn), Loop) or _modest(eqn, form, devices)
 
 
+def _reads_little(eqn: Equation, devices: int) -> bool:
+    """Whether no operand is large, but for those of which the op takes a part."""
+    parts = 1 if eqn.op.extracts or is_update(eqn) or eqn.op.view else 0
+    return region_of(eqn) is not None or all(
+        a.aval.size * devices <= costs.SMALL_LARGEST_READ for a in eqn.inputs[parts:]
+    )
+
+
 def _modest(eqn: Equation, form: SmallForm | None, devices: int) -> bool:
     """Whether dtypes are known to the op's emitter, and results are small."""
-    if any(v.aval.size * devices > costs.SMALL_LARGEST for v in eqn.outputs):
+    if any(v.aval.size * devices > costs.SMALL_LARGEST for v in eqn.outputs) or not _reads_little(eqn, devices):
         return False
     if form is not None:
         return True
@@ -81,7 +89,7 @@ def _carry_fits(loop: Loop, devices: int) -> bool:
     body, first = loop.body, loop.num_consts
     touched = {v for chain in carry_updates(loop, devices) for v in chain}  # in windows only
     for v in (*body.inputs[first : first + loop.num_carry], *body.outputs):
-        if v.aval.size * devices > (costs.SMALL_LARGEST_UPDATED if v in touched else costs.SMALL_LARGEST):
+        if v.aval.size * devices > costs.SMALL_LARGEST and v not in touched:
             return False
     return all(_body_fits(p, devices, touched) for p in loop.programs)
 
@@ -102,7 +110,7 @@ def mapped_fits(eqn: Equation, devices: int) -> bool:
     )
     outputs = tuple(Var(v.aval.update(shape=v.aval.shape[1:])) for v in eqn.outputs)
     one = Equation(inner, inputs, outputs, dict(params["inner"]), eqn.source)
-    return writable(one, devices * params["size"])
+    return writable(one, devices * params["size"], is_update(eqn))  # the whole's size is asked of `eqn`
 
 
 _REGION = SmallForm(control.region, _region_fits)

@@ -1,21 +1,21 @@
 """Which carries of a loop are updated where they lie: ``x.at[i].set(v)`` in a loop's body touches a window, not all of `x`.
 
 That is right where nobody reads what was there before: each value between a carry and its next one is overwritten by one update,
-after all that reads it, and what is read is copied.
+after all that reads it, and the windows that are read are copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwise.ir import Equation, Literal, Loop, Program, Var, region_of
+from shardwise.ir import Equation, Literal, Loop, Program, Var, is_update, region_of
 from shardwise.runtime import costs
 
 
 def updates(body: Program, before: Sequence[Var], after: Sequence[object], devices: int = 1) -> list[tuple[Var, ...]]:
     """For each carry its values in the body, from the one that comes in to the one that goes out; () where memory takes turns.
 
-    On so many devices, what a slice reads must fit into a register.
+    On so many devices, what a slice reads must be small.
     """
     made = {v: i for i, e in enumerate(body.equations) for v in e.outputs}
     used: dict[Var, list[int]] = {}
@@ -61,7 +61,7 @@ def _chain(
 
 def _overwritten(eqn: Equation, new: Var, devices: int) -> object:
     """The operand in whose memory the equation can leave its result `new`: of an update, or of a loop of updates."""
-    if eqn.op.updates:
+    if is_update(eqn):
         return eqn.inputs[0]
     region, k = region_of(eqn), eqn.outputs.index(new)
     if not isinstance(region, Loop) or k >= region.num_carry:
@@ -71,7 +71,11 @@ def _overwritten(eqn: Equation, new: Var, devices: int) -> object:
 
 def _copies(eqn: Equation, x: Var, devices: int) -> bool:
     """Whether the equation only takes elements out of `x`, to memory or registers of their own."""
+    op = eqn.op
     if any(a is x for a in eqn.inputs[1:] if not isinstance(a, Literal)):
         return False
-    small = eqn.outputs[0].aval.size * devices <= costs.REGISTER_ELEMENTS
-    return eqn.op.extracts == "copies" or (eqn.op.extracts == "window" and small)
+    if op.extracts == "copies":
+        return True
+    size = eqn.outputs[0].aval.size
+    part = len(eqn.outputs) == 1 and 2 * size <= x.aval.size and size * devices <= costs.SMALL_LARGEST
+    return part and (op.extracts == "window" or (op.view and op.collective is None))

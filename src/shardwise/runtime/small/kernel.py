@@ -2,32 +2,36 @@
 
 The function is compiled at the first call, for the leading extents of the blocks at hand. It takes a tuple of arrays, operands
 and then results, and reads where they lie from the objects themselves: a call costs little more than making its results. Arrays
-that are not as the function needs them are copied first. Long runs let other threads of Python run, and look at signals now
-and then.
+that are not as the function needs them are copied first. A large result that updates windows of an operand begins as a copy of it,
+or is written over it. Long runs let other threads of Python run, and look at signals now and then.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from shardwise.base.dtypes import physical
-from shardwise.ir import Loop, Program, ShapedArray, define_op, region_of, subprograms
+from shardwise.ir import Loop, Program, ShapedArray, Var, define_op, region_of, subprograms
 from shardwise.ir.op import Params, Types
-from shardwise.runtime import costs
+from shardwise.runtime import copies, costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.loops.function import module as module_of
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.machine.flow import Flow
-from shardwise.runtime.memory import pool
+from shardwise.runtime.memory import alone, pool
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.small.body import Body
 from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, dense_steps, name_of
 from shardwise.runtime.small.cost import cost
+from shardwise.runtime.small.in_place import updates
 from shardwise.runtime.small.leads import out_leads
 
 # Where a tuple's items begin, and an array's fields: its data, type and flags (C order 1, aligned 0x100), and the type's byte order.
@@ -35,6 +39,7 @@ _ITEMS = tuple.__basicsize__
 _DATA = object.__basicsize__
 _TYPE, _FLAGS, _ORDER = _DATA + 40, _DATA + 48, object.__basicsize__ + 10
 _FIT = 0x101
+_LARGE = 1 << 16  # bytes from which results come from the pool
 _SWAPPED = ord(">" if np.little_endian else "<")
 
 _TOOLS = (ctypes.c_void_p * 3)(
@@ -76,10 +81,20 @@ def available() -> bool:
 _known = [_understood()]
 
 
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A compiled program. `run(*blocks)` takes memory for result j, too, as `r{j}`, for each (j, operand) of `updates`: that
+    operand's own, which is not read otherwise.
+    """
+
+    run: Callable[..., tuple[Ndarray, ...]]
+    updates: tuple[tuple[int, int], ...] = ()
+
+
 class SmallKernel:
     """A small program, callable on blocks; keeps a function per combination of leading extents."""
 
-    __slots__ = ("_env", "_made", "_patient", "_single", "program")
+    __slots__ = ("_env", "_made", "_patient", "_single", "_updates", "program")
 
     def __init__(self, env: Env, program: Program, patient: bool) -> None:
         self.program = program
@@ -87,6 +102,7 @@ class SmallKernel:
         self._env = env
         self._made: dict[tuple[Shape, ...], Callable[..., tuple[Ndarray, ...]]] = {}
         self._single: Any = None
+        self._updates: dict[tuple[Shape, ...], tuple[tuple[int, int], ...]] = {}
 
     def __call__(self, *blocks: Ndarray) -> tuple[Ndarray, ...]:
         lead = self._env.lead
@@ -108,7 +124,7 @@ class SmallKernel:
             return self._compiled(leads)
         by_kernel, left = Plan(self.program, self._env).run, costs.SMALL_PATIENCE
 
-        def run(*blocks: Ndarray) -> tuple[Ndarray, ...]:
+        def run(*blocks: Ndarray, **memory: Ndarray) -> tuple[Ndarray, ...]:
             nonlocal left
             left -= 1
             if left >= 0:
@@ -118,29 +134,86 @@ class SmallKernel:
                 self._made[tuple(leads)] = made
             else:
                 self._single = made
-            return made(*blocks)
+            return made(*blocks, **memory)
 
         return run
 
     def _compiled(self, leads: Sequence[Shape]) -> Callable[..., tuple[Ndarray, ...]]:
         try:
-            return compiled(self.program, leads, self._env.lead)
+            function = compiled(self.program, leads, self._env.lead)
         except Unwritable:
             return Plan(self.program, self._env).run
+        self._updates[tuple(leads)] = function.updates
+        return function.run
 
 
-def compiled(program: Program, leads: Sequence[Shape], lead: int) -> Callable[..., tuple[Ndarray, ...]]:
+class UpdatingKernel(SmallKernel):
+    """A small program with results that update windows of operands, so that they may be written over those."""
+
+    __slots__ = ()
+
+    def over(self, free: Sequence[int], blocks: list[Any]) -> tuple[Ndarray, ...]:
+        """The results, written over those operands of `free` (positions) that nothing but the list can reach."""
+        lead = self._env.lead
+        key = tuple([b.shape[:lead] for b in blocks])
+        run = self._made.get(key) if lead else self._single
+        if run is None:
+            run = self._made[key] = self._run_for(key) if lead else self._first()
+        taken = [
+            (j, i) for j, i in self._updates.get(key, ()) if i in free and alone(blocks, i) and _writable(blocks[i])
+        ]
+        memory = {f"r{j}": blocks[i] for j, i in taken}
+        given = list(blocks)
+        for _, i in taken:
+            blocks[i] = None
+        return run(*given, **memory)
+
+
+def _writable(block: Ndarray) -> bool:
+    return block.flags.carray and block.dtype.isnative
+
+
+_Updates = dict[int, tuple[int, tuple[Var, ...]]]
+
+
+def _updated(program: Program, leads: Sequence[Shape], outs: Sequence[Shape]) -> _Updates:
+    """By large result that updates windows of an operand: the operand's position, and all values from it to the result."""
+    found: _Updates = {}
+    devices = max([math.prod(np.broadcast_shapes(*leads)), 1])
+    for j, (shape, result) in enumerate(zip(outs, program.outputs, strict=True)):
+        if not isinstance(result, Var) or _nbytes(shape, result) < _LARGE:
+            continue
+        for i, (var, ext) in enumerate(zip(program.inputs, leads, strict=True)):
+            if ext + var.aval.shape == shape:
+                (chain,) = updates(program, [var], [result], devices)
+                if chain:
+                    found[j] = i, chain
+    return found
+
+
+def _nbytes(shape: Shape, v: Any) -> int:
+    return math.prod(shape) * physical(v.aval.dtype).itemsize
+
+
+def _copy(shape: Shape, dtype: np.dtype[Any], x: Ndarray) -> Ndarray:
+    out = pool.empty(shape, dtype)
+    copies.fill(out, x)
+    return out
+
+
+def compiled(program: Program, leads: Sequence[Shape], lead: int) -> Function:
     """The program as a function of blocks with these leading extents. Unwritable if it has no form for them."""
     outs = [ext + v.aval.shape for v, ext in zip(program.outputs, out_leads(program, leads, lead), strict=True)]
+    found = _updated(program, leads, outs)
     text, scratch = module(
-        program, [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)], outs, lead
+        program, [ext + v.aval.shape for v, ext in zip(program.inputs, leads, strict=True)], outs, lead, found
     )
     function = llvm.compile_function("kernel", text).called_as(_CALL)
     names = [f"a{i}" for i in range(len(program.inputs))]
     results = [f"r{i}" for i in range(len(outs))]
     space: dict[str, Any] = {"function": function, "empty": np.empty, "large": pool.empty, "array": np.array,
                              "tools": _tools, "asarray": np.asarray, "byte": np.dtype(np.uint8)}  # fmt: skip
-    lines = [f"def run({', '.join(names)}):"]
+    lines = [f"def run({', '.join([*names, *(f'r{j}=None' for j in found)])}):"]
     if not lead:  # NumPy's functions of 0-d arrays give scalars
         lines += [
             f"    if type({n}) is not ndarray: {n} = asarray({n})"
@@ -148,29 +221,37 @@ def compiled(program: Program, leads: Sequence[Shape], lead: int) -> Callable[..
             if not v.aval.ndim
         ]
         space["ndarray"] = np.ndarray
-    for r, shape, v in zip(results, outs, program.outputs, strict=True):
+    for j, (r, shape, v) in enumerate(zip(results, outs, program.outputs, strict=True)):
         dtype = space[f"t{r}"] = physical(v.aval.dtype)
-        make = "empty" if np.prod(shape) * dtype.itemsize < 1 << 16 else "large"
-        lines.append(f"    {r} = {make}({shape}, t{r})")
+        if j in found:
+            space[f"copy{j}"] = partial(_copy, shape, dtype)
+            lines.append(f"    if {r} is None: {r} = copy{j}(a{found[j][0]})")
+        else:
+            make = "empty" if _nbytes(shape, v) < _LARGE else "large"
+            lines.append(f"    {r} = {make}({shape}, t{r})")
     if scratch:
-        lines.append(f"    scratch = empty({scratch}, byte)")
-    extra = ", scratch" if scratch else ""
-    given = ", ".join([*names, *results]) + extra + ","
-    lines.append(f"    if function(({given}), tools):")
+        lines.append(f"    scratch = {'empty' if scratch < _LARGE else 'large'}(({scratch},), byte)")
+    updated = {i: f"r{j}" for j, (i, _) in found.items()}
+    given = ", ".join([*(updated.get(i, n) for i, n in enumerate(names)), *results, *(["scratch"] if scratch else [])])
+    lines.append(f"    if function(({given},), tools):")
     for i, v in enumerate(program.inputs):
-        dtype = space[f"d{i}"] = physical(v.aval.dtype)
-        lines.append(f"        a{i} = array(a{i}, d{i}, order='C')")
-    lines.append(f"        function(({given}), tools)")
+        if i not in updated:
+            dtype = space[f"d{i}"] = physical(v.aval.dtype)
+            lines.append(f"        a{i} = array(a{i}, d{i}, order='C')")
+    lines.append(f"        function(({given},), tools)")
     lines.append(f"    return ({', '.join(results)},)")
     exec(compile("\n".join(lines), f"<small program {program.name}>", "exec"), space)
-    return space["run"]
+    return Function(space["run"], tuple((j, i) for j, (i, _) in found.items()))
 
 
-def module(program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], lead: int) -> tuple[str, int]:
+def module(
+    program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], lead: int, updated: _Updates
+) -> tuple[str, int]:
     """The LLVM module with `i32 kernel(tuple of arrays, functions of Python)`, and the bytes of scratch memory that it needs.
 
-    The tuple holds operands, results and, where any is needed, scratch memory. The function gives 1 if an operand does not lie as
-    needed, without having done anything, and 2 if a signal's handler raised.
+    The tuple holds operands, results and, where any is needed, scratch memory; results of `updated` stand there for their operands,
+    too, whose elements they hold. The function gives 1 if an operand does not lie as needed, without having done anything, and 2 if
+    a signal's handler raised.
     """
     target = llvm.target()
     code = Code(lead, target.bytes, target.wide)
@@ -186,17 +267,15 @@ def module(program: Program, inputs: Sequence[Shape], outputs: Sequence[Shape], 
         code.line("%save = load ptr, ptr %tools, align 8")
         code.line("%state = call ptr %save()")
         code.line("store ptr %state, ptr %held, align 8")
-    values = [
-        code.settled(
-            Value(shape, name_of(v.aval), place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize))
-        )
-        for k, (shape, v) in enumerate(zip(inputs, program.inputs, strict=True))
-    ]
-    wanted = [
+    given = [
         Value(shape, name_of(v.aval), place=f"%data{k}", steps=dense_steps(shape, physical(v.aval.dtype).itemsize))
-        for k, (shape, v) in enumerate(zip(outputs, program.outputs, strict=True), len(inputs))
+        for k, (shape, v) in enumerate(zip((*inputs, *outputs), (*program.inputs, *program.outputs), strict=True))
     ]
-    Body(code, program, values).run(wanted)
+    wanted = given[len(inputs) :]
+    for j, (i, _) in updated.items():
+        given[i] = wanted[j] = replace(wanted[j], updated=True)
+    values = [code.settled(v) for v in given[: len(inputs)]]
+    Body(code, program, values, 0, {v: wanted[j] for j, (_, chain) in updated.items() for v in chain[1:]}).run(wanted)
     if long:
         code.line("%back.at = getelementptr ptr, ptr %tools, i64 1")
         code.line("%back = load ptr, ptr %back.at, align 8")
@@ -275,7 +354,10 @@ def _small_type(*types: ShapedArray, program: Program, patient: bool) -> tuple[S
 
 
 def _small_compile(env: Env, in_types: Types, out_types: Types, params: Params) -> SmallKernel:
-    return SmallKernel(env, params["program"], params["patient"])
+    program, devices = params["program"], math.prod(env.axis_sizes)
+    large = [v for v in program.outputs if isinstance(v, Var) and devices * _nbytes(v.aval.shape, v) >= _LARGE]
+    updating = any(updates(program, [x], [v])[0] for v in large for x in program.inputs if x.aval.shape == v.aval.shape)
+    return (UpdatingKernel if updating else SmallKernel)(env, program, params["patient"])
 
 
 small = define_op("small", type_rule=_small_type, compile=_small_compile, multiple_results=True)

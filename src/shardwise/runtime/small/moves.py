@@ -37,7 +37,17 @@ def _kernel(code: Code, eqn: Equation) -> Kernel:
 
 def view(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
     """Results of an op whose kernel gives views of its operand."""
-    return viewed(body.code, values[0], _kernel(body.code, eqn))
+    x, code = values[0], body.code
+    return [_apart(code, x, v) for v in viewed(code, x, _kernel(code, eqn))]
+
+
+def _apart(code: Code, x: Value, part: Value) -> Value:
+    """`part` of `x`, out of reach of updates of `x`."""
+    if not (x.updated and part.place):
+        return part
+    into = code.buffer(part.shape, part.dtype)
+    store(code, part, into)
+    return into
 
 
 def constant(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
@@ -204,7 +214,7 @@ def dynamic_slice(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wa
     """A window that begins where scalars say, moved so that it fits."""
     code, (x, *starts) = body.code, values
     sizes = x.shape[: code.lead] + tuple(eqn.params["slice_sizes"])
-    return [code.settled(_window(code, x, starts, sizes, eqn.params["wrap"]))]
+    return [_apart(code, x, code.settled(_window(code, x, starts, sizes, eqn.params["wrap"])))]
 
 
 def dynamic_update(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) -> list[Value]:
@@ -215,8 +225,19 @@ def dynamic_update(body: Body, eqn: Equation, values: Sequence[Value], wanted: W
     into = code.memory(shape, x.dtype, into)
     if (x.place, x.steps) != (into.place, into.steps):
         store(code, x, into)
-    store(code, update, _window(code, into, starts, lead + update.shape[code.lead :], eqn.params["wrap"]))
+    if update is not body.rooms.get(eqn.inputs[1]):  # else it was computed there
+        store(code, update, _window(code, into, starts, lead + update.shape[code.lead :], eqn.params["wrap"]))
     return [code.settled(into)]
+
+
+def updated_window(body: Body, eqn: Equation) -> Value | None:
+    """The window that a `dynamic_update` replaces, where that is written over the operand."""
+    code, (x, update, *_) = body.code, eqn.inputs
+    old, into = body.value(x), body.wanted.get(eqn.outputs[0])
+    if into is None or (old.place, old.steps, old.shape) != (into.place, into.steps, into.shape):
+        return None
+    starts = [body.value(a) for a in eqn.inputs[2:]]
+    return _window(code, into, starts, into.shape[: code.lead] + update.aval.shape, eqn.params["wrap"])
 
 
 def starts_fit(eqn: Equation, devices: int) -> bool:

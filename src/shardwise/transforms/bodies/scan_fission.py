@@ -23,11 +23,13 @@ from shardwise.ops.elementwise.casts import convert
 from shardwise.ops.products.contract import dot_general_p
 from shardwise.ops.reductions.reduce import reduce_sum
 from shardwise.ops.rules.convert import as_array
+from shardwise.runtime import costs
 from shardwise.transforms.bodies.derived_bodies import in_front
 from shardwise.transforms.interpreters.vmap import batch_program
 
 SHORTEST = 4  # steps
 LARGEST = 1 << 20  # elements of a value for all steps together
+SPREAD = 1 << 10  # elements of a step from which it costs more to keep a value for all steps than to compute it again
 
 
 def fissioned(eqn: Equation) -> Program | None:
@@ -76,6 +78,7 @@ class _Cut:
                 if same:
                     steady.update(e.outputs)
         self.steady, self.early = steady, early
+        self._keep_spreads()
         # Equations that the remaining carries need stay in the loop, and so do those whose results are too large to keep for all steps.
         rest = [e for e in body.equations if e not in self.before]
         needed: set[Any] = {a for i, a in enumerate(body.outputs[:num_carry]) if i not in self.sums}
@@ -100,6 +103,18 @@ class _Cut:
             v for v in (*self.xs, *[v for e in self.before for v in e.outputs]) if v in wanted and v not in steady
         )
         self.fixed = tuple(v for e in self.before for v in e.outputs if v in wanted and v in steady)
+
+    def _keep_spreads(self) -> None:
+        """Leave in the loop what is computed again sooner than read: a row that comes of a number, say."""
+        read = {*self.ys, *self.sums.values()}
+        for e in reversed(self.before):
+            made = max(v.aval.size for v in e.outputs)
+            given = sum(a.aval.size for a in e.inputs if a in self.early and a not in self.steady)
+            quick = e.op.emit is not None and e.op.emit.cost < costs.FUSED_SAVED
+            if quick and made >= max(SPREAD, 2 * given) and not read.intersection((*e.outputs, *self.steady)):
+                self.before.remove(e)
+            else:
+                read.update(e.inputs)
 
     def _sums(self) -> dict[int, Any]:
         """Carries that each step adds a value to and that nothing else reads; and the added values."""
