@@ -314,6 +314,20 @@ def test_extrema_of_zeros_of_both_signs(made, shape, axis, dtype):
     assert made
 
 
+@pytest.mark.parametrize("shape", [(5, 7), (3, 16), (4, 50), (33, 9), (2, 3, 40)])
+@pytest.mark.parametrize("axis", [0, -1, None])
+def test_reductions_in_the_loop_of_what_they_reduce(made, shape, axis):
+    x = jnp.asarray(np.random.default_rng(0).standard_normal(shape), f32)
+
+    def moments(x):
+        y = x * 2 + 1
+        scale = jnp.max(jnp.abs(y), axis=axis, keepdims=True)
+        return y, (y * y).sum(axis), y.min(axis), (y > 0).sum(axis), jnp.argmax(y, -1), (y / scale).sum(axis)
+
+    agree(moments, x)
+    assert made
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32])
 def test_integers_divide_and_shift_as_the_ops_say(dtype):
     info = np.iinfo(dtype)

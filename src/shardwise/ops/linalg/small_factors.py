@@ -10,6 +10,7 @@ import numpy as np
 from shardwise.ir import Equation
 from shardwise.ops.linalg.factor_loops import scratch_row, width_for, write_cholesky, write_lu
 from shardwise.runtime import costs
+from shardwise.runtime.loops.function import lanes_of
 from shardwise.runtime.small.body import Body
 from shardwise.runtime.small.code import Code, Value, name_of
 from shardwise.runtime.small.loops import store
@@ -23,7 +24,7 @@ def cholesky(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted)
     x = code.in_memory(values[0])
     shape, n = x.shape, x.shape[-1]
     out = code.memory(shape, x.dtype, into)
-    width = width_for(n, code.lanes_per_vector([x.dtype]))
+    width = width_for(n, lanes_of(x.dtype))
     scratch = code.buffer((n, scratch_row(n, width)), x.dtype).place
 
     def one(places: list[str]) -> None:
@@ -44,7 +45,7 @@ def _factored(code: Code, x: Value) -> tuple[Value, Value, Value]:
     factors = code.buffer(x.shape, x.dtype)
     pivots, order = code.buffer((*loops, min(m, n)), "int32"), code.buffer((*loops, m), "int32")
     store(code, x, factors)
-    width = width_for(n, code.lanes_per_vector([x.dtype]))
+    width = width_for(n, lanes_of(x.dtype))
     stacks = (factors, 2), (pivots, 1), (order, 1)
 
     def one(places: list[str]) -> None:
@@ -61,7 +62,7 @@ def solve(body: Body, eqn: Equation, values: Sequence[Value], wanted: Wanted) ->
     factors, _, order = _factored(code, turned(a) if eqn.params["transposed"] else a)
     loops, (n, k) = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), b.shape[-2:]
     x = code.buffer((*loops, n, k), b.dtype)
-    width = min(k, code.lanes_per_vector([b.dtype]))
+    width = min(k, lanes_of(b.dtype))
 
     def ordered(places: list[str]) -> None:
         """Rows of b in the order of the factors'."""

@@ -38,10 +38,7 @@ class Result:
 
     def hollow(self) -> Ndarray:
         """An array with the block's shape and strides, and no memory."""
-        steps = [self.dtype.itemsize]
-        for n in reversed(self.shape[1:]):
-            steps.append(steps[-1] * n)
-        strides = steps[::-1] if self.shape else ()
+        strides = dense_steps(self.shape, self.dtype.itemsize)
         return self.seen(as_strided(np.empty(1, self.dtype), self.shape, strides, writeable=False))
 
 
@@ -120,6 +117,15 @@ def dense_strides(extents: Shape, order: Sequence[int], itemsize: int) -> Shape:
             strides[d] = step
             step *= extents[d]
     return tuple(strides)
+
+
+def dense_steps(shape: Shape, itemsize: int) -> Shape:
+    """Bytes between neighbours along each dim of an array in C order."""
+    steps = list[int]()
+    for n in reversed(shape):
+        steps.append(itemsize)
+        itemsize *= n
+    return tuple(reversed(steps))
 
 
 def merged(extents: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:

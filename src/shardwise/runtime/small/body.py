@@ -1,7 +1,7 @@
 """`Body`: the equations of a small program, one after the other, as instructions of a `Code`.
 
-Comes in: a Program, the `Value`s of its inputs, memory wanted for outputs. Goes out: the outputs' Values. Elementwise equations over
-values in memory wait until somebody else needs their results, and then run as one loop.
+Comes in: a Program, the `Value`s of its inputs, memory wanted for outputs. Goes out: the outputs' Values. Elementwise equations
+and reductions over values in memory wait until somebody else needs their results, and then run as one loop.
 
 Ops with an `Emit` or a `Fold` are written here, others by their forms (see `forms`).
 """
@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from shardwise.ir import Atom, Equation, Literal, Program, SmallForm, Var
+from shardwise.ir import Atom, Equation, Fold, Literal, Program, SmallForm, Var
 from shardwise.runtime import costs
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import Code, Shape, Value, name_of
 from shardwise.runtime.small.forms import form_of
-from shardwise.runtime.small.loops import each, reduced, store
+from shardwise.runtime.small.group import Gathered, each, gather_each
+from shardwise.runtime.small.loops import reduced, store
 
 
 class Body:
@@ -43,7 +45,9 @@ class Body:
         for var, value in zip(program.inputs, inputs, strict=True):
             self._define(var, value)
         self.waiting: dict[Var, Equation] = {}
+        self.gathering: dict[Var, Equation] = {}  # reductions, which wait for the same loop
         self.shape: Shape = ()  # of those that wait
+        self.axes: Shape = ()  # over which they are reduced
         self.wanted: dict[Var, Value] = dict(places or {})
         self.rooms: dict[Atom, Value] = {}  # windows in which updates are computed
 
@@ -86,18 +90,19 @@ class Body:
         if form is None and eqn.op.emit is not None:
             self._elementwise(eqn)
             return
+        if any(a in self.gathering for a in eqn.inputs):
+            self._flush()
+        if eqn.op.fold is not None and self._gather(eqn):
+            return
         if any(a in self.waiting for a in eqn.inputs):
             self._make_room(eqn, form)
             self._flush()
         operands = [self.value(a) for a in eqn.inputs]
-        wanted = [self.wanted.get(v) for v in eqn.outputs]
         if eqn.op.fold is not None:
-            into = wanted[0]
-            shape = tuple(n for d, n in enumerate(operands[0].shape) if d - self.code.lead not in eqn.params["axes"])
-            results = [reduced(self.code, eqn, operands[0], into if into is not None and into.shape == shape else None)]
+            results = [reduced(self.code, eqn, self.code.settled(operands[0]))]
         else:
             assert form is not None
-            results = form.write(self, eqn, operands, wanted)
+            results = form.write(self, eqn, operands, [self.wanted.get(v) for v in eqn.outputs])
         for var, value in zip(eqn.outputs, results, strict=True):
             self._define(var, value)
         self._used(eqn)
@@ -117,12 +122,33 @@ class Body:
             if room is not None and update not in self.wanted:
                 self.rooms[update] = self.wanted[update] = room
 
+    def _gather(self, eqn: Equation) -> bool:
+        """Let a reduction wait for the loop over its operand, unless that fits into a register."""
+        (x,), (out,) = eqn.inputs, eqn.outputs
+        shape = self.shape if x in self.waiting else self.value(x).shape
+        if math.prod(shape) <= costs.REGISTER_ELEMENTS:
+            return False
+        axes = tuple(a + self.code.lead for a in eqn.params["axes"])
+        cost = sum(e.op.emit.cost for e in self.waiting.values() if e.op.emit is not None)
+        if not self._joins(shape) or cost > costs.SMALL_GATHERED or (self.gathering and axes != self.axes):
+            self._flush()
+        self.shape, self.axes = shape, axes
+        self.gathering[out] = eqn
+        return True
+
+    def _joins(self, shape: Shape) -> bool:
+        """Whether an equation over that shape can be one of those that wait."""
+        count = len(self.waiting) + len(self.gathering)
+        return 0 < count < costs.SMALL_LOOP_EQUATIONS and shape == self.shape
+
     def _elementwise(self, eqn: Equation) -> None:
         code, (out,) = self.code, eqn.outputs
+        if any(a in self.gathering for a in eqn.inputs):
+            self._flush()
         rank = code.lead + out.aval.ndim
         shapes = [self.shape if a in self.waiting else code.aligned(self.value(a), rank).shape for a in eqn.inputs]
         shape = np.broadcast_shapes((1,) * code.lead + out.aval.shape, *shapes)
-        joins = self.waiting and shape == self.shape and len(self.waiting) < costs.SMALL_LOOP_EQUATIONS
+        joins = self._joins(shape)
         if any(a in self.waiting for a in eqn.inputs) and not joins:
             self._flush()
             joins = False
@@ -152,43 +178,55 @@ class Body:
 
     def _flush(self) -> None:
         """Write the loop of the equations that wait."""
-        if not self.waiting:
+        if not self.waiting and not self.gathering:
             return
-        code, group, shape = self.code, self.waiting, self.shape
-        self.waiting = {}
-        operands = list(
-            dict.fromkeys(a for e in group.values() for a in e.inputs if isinstance(a, Var) and a not in group)
-        )
+        code, group, gathering, shape, axes = self.code, self.waiting, self.gathering, self.shape, self.axes
+        self.waiting, self.gathering = {}, {}
+        members = [*group.values(), *gathering.values()]
+        operands = list(dict.fromkeys(a for e in members for a in e.inputs if isinstance(a, Var) and a not in group))
         inside: dict[Var, int] = {}
-        for e in group.values():
+        for e in members:
             for a in e.inputs:
                 if a in group:
                     assert isinstance(a, Var)
                     inside[a] = inside.get(a, 0) + 1
         results = [v for v in group if self.uses.get(v, 0) > inside.get(v, 0)]
-        into = []
-        for var in results:
-            given = self.wanted.get(var)
-            into.append(given if given is not None and given.shape == shape else code.buffer(shape, name_of(var.aval)))
+        into = [self._memory(v, shape) for v in results]
+        kept = tuple(n for d, n in enumerate(shape) if d not in axes)
+        made = [self._memory(v, kept) for v in gathering]
 
         def write(lanes: list[Lane]) -> list[Lane]:
             width = code.width
-            known = dict(zip(operands, lanes, strict=True))
+            known: dict[Atom, Lane] = dict(zip(operands, lanes, strict=True))
+
+            def lane(a: Atom) -> Lane:
+                return code.constant(a.value, name_of(a.aval)) if isinstance(a, Literal) else known[a]
+
             for e in group.values():
                 (out,) = e.outputs
                 code.at(width)
-                given = [
-                    code.constant(a.value, name_of(a.aval)) if isinstance(a, Literal) else known[a] for a in e.inputs
-                ]
-                known[out] = code.emitted(e.op, given, e.params, name_of(out.aval))
-            return [known[v] for v in results]
+                known[out] = code.emitted(e.op, [lane(a) for a in e.inputs], e.params, name_of(out.aval))
+            return [*(known[v] for v in results), *(lane(e.inputs[0]) for e in gathering.values())]
 
-        each(code, shape, [self.values[v] for v in operands], write, into)
-        for var, value in zip(results, into, strict=True):
-            self._define(var, value)
-        for e in group.values():
+        given = [self.values[v] for v in operands]
+        if gathering:
+            gathered = [
+                Gathered(_fold(e), name_of(e.inputs[0].aval), _along_all(v, shape, axes))
+                for e, v in zip(gathering.values(), made, strict=True)
+            ]
+            gather_each(code, shape, axes, given, write, into, gathered)
+        else:
+            each(code, shape, given, write, into)
+        for var, value in zip([*results, *gathering], [*into, *made], strict=True):
+            self._define(var, code.settled(value))
+        for e in members:
             self._used(e)
         code.tidy()
+
+    def _memory(self, var: Var, shape: Shape) -> Value:
+        """Where a result of that shape goes: the memory where it is wanted, or a buffer."""
+        given = self.wanted.get(var)
+        return given if given is not None and given.shape == shape else self.code.buffer(shape, name_of(var.aval))
 
     # -- bookkeeping -----------------------------------------------------------------------------------------------------------
 
@@ -211,6 +249,11 @@ class Body:
             self.code.release(value)
 
 
+def _fold(eqn: Equation) -> Fold:
+    assert eqn.op.fold is not None
+    return eqn.op.fold
+
+
 def _one(code: Code, value: Value) -> Lane:
     """The one element of an even value, in a register of one lane."""
     code.at(1)
@@ -218,3 +261,9 @@ def _one(code: Code, value: Value) -> Lane:
         return code.constant(value.constant, value.dtype)
     assert value.lane is not None
     return value.lane
+
+
+def _along_all(value: Value, shape: Shape, axes: Shape) -> Value:
+    """The memory of a reduction's result, along which the loops over its operand do not move in reduced dims."""
+    steps = iter(value.steps)
+    return replace(value, shape=shape, steps=tuple(0 if d in axes else next(steps) for d in range(len(shape))))

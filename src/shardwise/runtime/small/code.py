@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from shardwise.base.dtypes import physical
 from shardwise.ir import ShapedArray, exact_items
 from shardwise.ir.op import Emit
 from shardwise.runtime import costs
+from shardwise.runtime.loops.layout import dense_steps
+from shardwise.runtime.loops.nest import emitted, rounded
 from shardwise.runtime.loops.write import Writer
 from shardwise.runtime.machine.flow import RARE
 from shardwise.runtime.machine.lanes import TYPES, Lane, Lanes, itemsize, scalar_text
@@ -88,22 +90,12 @@ def lane_kind(value: Value) -> str:
     return f"<{value.size} x {TYPES[value.dtype]}>"
 
 
-def dense_steps(shape: Shape, size: int) -> Shape:
-    """Bytes between neighbours of an array in C order."""
-    steps = []
-    for n in reversed(shape):
-        steps.append(size)
-        size *= n
-    return tuple(reversed(steps))
-
-
 class Code(Writer):
-    """Writes one function for values with `lead` leading dims; `vector` is the bytes of a register."""
+    """Writes one function for values with `lead` leading dims."""
 
-    def __init__(self, lead: int, vector: int, wide: bool) -> None:
+    def __init__(self, lead: int, wide: bool) -> None:
         super().__init__(1, wide)
         self.lead = lead
-        self.register = vector
         self.arena = 0  # bytes of scratch memory
         self.polls = False
         self.met: dict[Any, int] = {}  # how often the program has an op
@@ -111,10 +103,6 @@ class Code(Writer):
         self._free: dict[int, list[int]] = {}
         self._recent: list[Buffer] = []
         self.start("entry")
-
-    def lanes_per_vector(self, dtypes: Iterable[str]) -> int:
-        """Lanes of a register of 32-bit values, fewer where all are wider."""
-        return self.register // (8 if {TYPES[d] for d in dtypes} <= {"double", "i64"} else 4)
 
     # -- control -----------------------------------------------------------------------------------------------------------
 
@@ -261,12 +249,10 @@ class Code(Writer):
         """An elementwise op of registers of the present width. A costly one that is met often becomes a function."""
         emit: Emit = op.emit
         if emit.cost < costs.SMALL_OUTLINED or self.met.get(op, 0) < 3:
-            out = Lane(emit.write(self, *lanes, **params).ref, dtype)
-        else:
-            name = self._function(op, lanes, params, dtype)
-            given = ", ".join(f"{self.vector(x.type)} {x.ref}" for x in lanes)
-            out = self.let(f"call {self.vector(TYPES[dtype])} @{name}({given})", dtype)
-        return out if emit.exact or emit.moves else self.narrowed(out)
+            return emitted(self, emit, lanes, params, dtype)
+        name = self._function(op, lanes, params, dtype)
+        given = ", ".join(f"{self.vector(x.type)} {x.ref}" for x in lanes)
+        return rounded(self, emit, self.let(f"call {self.vector(TYPES[dtype])} @{name}({given})", dtype), dtype)
 
     def _function(self, op: Any, lanes: Sequence[Lane], params: Any, dtype: str) -> str:
         key = op, self.width, dtype, *(x.dtype for x in lanes), *exact_items(params)

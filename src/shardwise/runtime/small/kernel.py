@@ -24,12 +24,13 @@ from shardwise.runtime import copies, costs
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.loops.function import module as module_of
+from shardwise.runtime.loops.layout import dense_steps
 from shardwise.runtime.machine import llvm
 from shardwise.runtime.machine.flow import Flow
 from shardwise.runtime.memory import alone, pool
 from shardwise.runtime.plan import Plan
 from shardwise.runtime.small.body import Body
-from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, dense_steps, name_of
+from shardwise.runtime.small.code import Code, Shape, Unwritable, Value, name_of
 from shardwise.runtime.small.cost import cost
 from shardwise.runtime.small.in_place import updates
 from shardwise.runtime.small.leads import out_leads
@@ -253,8 +254,7 @@ def module(
     too, whose elements they hold. The function gives 1 if an operand does not lie as needed, without having done anything, and 2 if
     a signal's handler raised.
     """
-    target = llvm.target()
-    code = Code(lead, target.bytes, target.wide)
+    code = Code(lead, llvm.target().wide)
     code.met = _met(program)
     long = cost(program) >= costs.SMALL_UNLOCKED or _endless(program)
     arrays = len(inputs) + len(outputs)

@@ -16,6 +16,7 @@ import numpy as np
 
 from shardwise.ir import Equation
 from shardwise.runtime import costs
+from shardwise.runtime.loops.function import lanes_of
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import Code, Shape, Value, name_of
 from shardwise.runtime.small.loops import store
@@ -149,7 +150,7 @@ class _Tiles:
     ) -> None:
         self.code, self.left, self.right, self.out = code, left, right, out
         self.m, self.n, self.k, self.dtype = m, n, k, dtype
-        lanes = code.lanes_per_vector((dtype,))
+        lanes = lanes_of(dtype)
         self.width = min(n, lanes)
         self.vectors = min(4 if code.wide else 2, n // self.width)
         self.rows = min(_ROWS if n > self.width else 2 * _ROWS, m)

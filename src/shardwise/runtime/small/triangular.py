@@ -11,6 +11,7 @@ import numpy as np
 from shardwise.ir import Equation
 from shardwise.runtime import costs
 from shardwise.runtime.fused.space import fits
+from shardwise.runtime.loops.function import lanes_of
 from shardwise.runtime.machine.lanes import Lane
 from shardwise.runtime.small.code import Code, Shape, Value
 from shardwise.runtime.small.moves import Wanted
@@ -56,7 +57,7 @@ class Substitution:
         self.loops: Shape = x.shape[:-2]
         self.n, self.k = x.shape[-2:]
         self.lower, self.unit = lower, unit
-        self.width = min(self.k, code.lanes_per_vector([x.dtype]))
+        self.width = min(self.k, lanes_of(x.dtype))
 
     def write(self, d: int = 0, places: Sequence[str] = ()) -> None:
         """Loops over stacked systems from dim d on."""
