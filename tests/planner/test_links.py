@@ -2,6 +2,7 @@
 
 import pytest
 
+from shardwise.ir import all_ops
 from shardwise.planner.axes import place_axes
 from shardwise.planner.links import crossing
 from shardwise.planner.machines import find
@@ -90,3 +91,12 @@ def test_65536_devices_cost_what_16_do():
 def test_an_unknown_pattern_raises():
     with pytest.raises(ValueError, match="'scan'"):
         seconds("scan", 1, ("x",), {"x": 8}, "v6e-8")
+
+
+def test_each_collective_says_its_pattern():
+    known = {name: op.collective.pattern for name, op in all_ops().items() if op.collective and op.collective.counted}
+    assert set(known.values()) == {"gather", "scatter", "reduce", "transpose", "shift"}
+    placement = place_axes({"x": 8}, find("v6e-8"))
+    assert all(crossing(pattern, 2**20, ("x",), placement).seconds > 0 for pattern in known.values())
+    assert known["all_gather"] == "gather"
+    assert known["all_to_all"] == "transpose"

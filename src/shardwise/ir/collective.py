@@ -45,6 +45,9 @@ class Collective:
     alone       ``(position, operands, params) -> result`` on the device at that row-major position: the op needs nothing of others.
     called      ``(params) -> str``: the name that users know.
     told        params that messages show.
+    pattern     who sends to whom, by which the time on a network follows from the bytes: "gather" (each device gets all parts), "scatter"
+                (each gets a part of a combination of all), "reduce" (each gets the combination), "transpose" (each sends a part to each
+                other one), "shift" (each sends to one other device).
     """
 
     label: str
@@ -57,6 +60,7 @@ class Collective:
     alone: Callable[[int, Values, Params], Any] | None = None
     called: Callable[[Params], str] | None = None
     told: tuple[str, ...] = ()
+    pattern: str = "shift"
 
     @property
     def counted(self) -> bool:

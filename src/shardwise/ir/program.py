@@ -63,9 +63,9 @@ class Source(NamedTuple):
         return bool(self.file)
 
     @property
-    def place(self) -> tuple[str, int]:
-        """File and line alone."""
-        return self.file, self.line
+    def place(self) -> tuple[str, int] | None:
+        """File and line alone, None where no line is known."""
+        return (self.file, self.line) if self.file else None
 
 
 NOWHERE = Source("", 0)

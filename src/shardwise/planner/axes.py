@@ -1,6 +1,6 @@
 """Where the axes of a mesh lie in a machine: each axis as segments of physical dims.
 
-In: the sizes of the mesh axes, and a `Machine`. Out: a `Placement`, which `links` reads. The rules are those of
+In: the sizes of the mesh axes, and a `Machine`. Out: a `MeshPlacement`, which `links` reads. The rules are those of
 `mesh_utils.create_device_mesh`: slices and nodes take the outermost axes; within a torus the last axis, which communicates the most,
 chooses first, and takes as many whole dims as it can; what lies behind a switch is filled in order.
 """
@@ -35,7 +35,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class MeshPlacement:
     """The segments of each mesh axis, the innermost level first."""
 
     machine: Machine
@@ -59,7 +59,7 @@ class Placement:
         return tuple(found)
 
 
-def place_axes(sizes: Mapping[str, int], machine: Machine) -> Placement:
+def place_axes(sizes: Mapping[str, int], machine: Machine) -> MeshPlacement:
     """Where the axes of a mesh over this machine's devices lie.
 
     A mesh of fewer devices than the machine has takes the first ones.
@@ -97,7 +97,7 @@ def place_axes(sizes: Mapping[str, int], machine: Machine) -> Placement:
             if left[name] > 1:
                 found[name].append(Segment(0, 0, left[name], stride, False))
                 stride *= left[name]
-    return Placement(machine, {name: tuple(sorted(parts, key=lambda s: s.level)) for name, parts in found.items()})
+    return MeshPlacement(machine, {name: tuple(sorted(parts, key=lambda s: s.level)) for name, parts in found.items()})
 
 
 def _take_outermost(

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from shardwise.planner.axes import Placement, Segment
+from shardwise.planner.axes import MeshPlacement, Segment
 from shardwise.planner.machine import Level
 
 GATHER, SCATTER, REDUCE, TRANSPOSE, SHIFT = "gather", "scatter", "reduce", "transpose", "shift"
@@ -44,7 +44,7 @@ class Crossing:
         return max(self.by_level, key=lambda name: self.by_level[name], default="")
 
 
-def crossing(pattern: str, nbytes: float, axes: Sequence[str], placement: Placement) -> Crossing:
+def crossing(pattern: str, nbytes: float, axes: Sequence[str], placement: MeshPlacement) -> Crossing:
     """What a collective over these axes takes where each device's operand has so many bytes.
 
     Patterns: 'gather' (all-gather), 'scatter' (reduce-scatter), 'reduce' (all-reduce), 'transpose' (all-to-all), 'shift' (to a neighbour).

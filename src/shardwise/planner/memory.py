@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from shardwise.base.dtypes import short_name
-from shardwise.ir import Atom, Branches, Loop, Var, region_of
+from shardwise.ir import Atom, Branches, Equation, Loop, Var, region_of
 from shardwise.planner.padding import stored_bytes
-from shardwise.planner.result import Buffer
+from shardwise.planner.result import Buffer, Line
 from shardwise.planner.target import Target
 from shardwise.planner.values import Values, rows_of, values_of
 from shardwise.planner.work import DeviceProgram, Group
@@ -318,7 +318,7 @@ def _buffers_at(spans: Iterable[Span], at: int, groups: Sequence[Group], target:
             continue
         eqn = makers.get(span.var)
         name = eqn.op.name if eqn is not None else "entry of a stacked array"
-        source = eqn.source.place if eqn is not None and eqn.source else None
+        source = None if eqn is None else _line(eqn)
         key = (name, span.kind, span.nbytes, span.var.aval.shape, source)
         old = found.get(key)
         count = 1 if old is None else old.count + 1
@@ -326,17 +326,21 @@ def _buffers_at(spans: Iterable[Span], at: int, groups: Sequence[Group], target:
     return tuple(found.values())
 
 
+def _line(eqn: Equation) -> Line | None:
+    return None if eqn.source is None else eqn.source.place
+
+
 def _scratch_buffers(group: Group, target: Target) -> tuple[Buffer, ...]:
     """What a group needs while it runs: buffers of a loop's body, or the parts of a ring."""
     eqn = group.equations[-1]
     if not group.body:
-        return (Buffer(f"parts of {eqn.op.name}", "temporary", group.scratch, "", source=eqn.source),)
+        return (Buffer(f"parts of {eqn.op.name}", "temporary", group.scratch, "", source=_line(eqn)),)
     for frame in frames_of(group, target):
         spans = _spans(frame, group.body, target)
         usage, at = _usage(spans, len(group.body))
         if max(usage, default=0) == group.scratch:
             return _buffers_at(spans, at, group.body, target)
-    return (Buffer(f"body of {eqn.op.name}", "temporary", group.scratch, "", source=eqn.source),)
+    return (Buffer(f"body of {eqn.op.name}", "temporary", group.scratch, "", source=_line(eqn)),)
 
 
 def _given(

@@ -164,7 +164,12 @@ all_gather_op = define_collective(
     batch=_batch,
     across=_across,
     collective=Collective(
-        "all_gather", sent=lambda nbytes, n: (n - 1) * nbytes, moves=True, exchange=_exchange, told=("dim", "groups")
+        "all_gather",
+        sent=lambda nbytes, n: (n - 1) * nbytes,
+        moves=True,
+        exchange=_exchange,
+        told=("dim", "groups"),
+        pattern="gather",
     ),
     shown=Shown(
         renamed={"dim": "all_gather_dimension", "axes": "axis_name"},

@@ -288,6 +288,7 @@ all_reduce = define_collective(
         absorbed=_absorbed,
         exchange=_exchange,
         called=_called,
+        pattern="reduce",
         told=("groups",),
     ),
     shown=Shown(

@@ -182,6 +182,7 @@ all_to_all_op = define_collective(
         moves=True,
         exchange=_exchange,
         told=("split", "concat", "groups"),
+        pattern="transpose",
     ),
     shown=Shown(
         renamed={"split": "split_axis", "concat": "concat_axis", "axes": "axis_name"},

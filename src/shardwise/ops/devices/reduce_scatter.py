@@ -163,6 +163,7 @@ psum_scatter_op = define_collective(
         absorbed=_absorbed,
         exchange=_exchange,
         called=lambda params: "psum_scatter",
+        pattern="scatter",
         told=("dim", "groups"),
     ),
     shown=Shown(

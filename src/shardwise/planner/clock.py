@@ -1,0 +1,369 @@
+"""Time: groups as tasks on streams, so that what can run at once does.
+
+In: groups (see `work`), a machine, and where the mesh axes lie in it. Out: a `Schedule`, its shares by cause, and an interval. A device
+computes one group at a time; each level of the network is a stream beside that. Groups start in their order as soon as what they read is
+there. In a loop, collectives that do not depend on the carry run one trip ahead, and those whose results nobody in the body reads end
+behind it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from shardwise.ir import Equation, Loop, Var, region_of, unwrapped
+from shardwise.planner.axes import MeshPlacement
+from shardwise.planner.efficiency import kernel_seconds, reach_of, stays_near
+from shardwise.planner.flops import touched_bytes, work_of
+from shardwise.planner.links import SHIFT, crossing
+from shardwise.planner.machine import Machine
+from shardwise.planner.result import Interval, Schedule, Task
+from shardwise.planner.work import Group
+
+COMPUTE = "compute"
+_FIRST_NAMES = 4  # of the ops of a fused group
+
+
+def schedule(groups: Sequence[Group], machine: Machine, placement: MeshPlacement) -> Schedule:
+    """The tasks of one run of these groups, in the order in which they start; the critical ones marked."""
+    return _Clock(machine, placement).run(groups)
+
+
+def shares(plan: Schedule) -> dict[str, float]:
+    """Seconds by cause on the critical path: 'product', 'compute', 'memory', 'latency', 'collective:<axes>'; they sum to the schedule's."""
+    found: dict[str, float] = {}
+    for task in plan.tasks:
+        if not task.critical:
+            continue
+        if task.body is None:
+            found[_cause(task)] = found.get(_cause(task), 0.0) + task.seconds
+            continue
+        inner = shares(task.body)
+        scale = task.seconds / math.fsum(inner.values()) if any(inner.values()) else 0.0
+        for cause, seconds in inner.items():
+            found[cause] = found.get(cause, 0.0) + seconds * scale
+    total = math.fsum(found.values())
+    return {cause: seconds * plan.seconds / total for cause, seconds in found.items()} if total else found
+
+
+# Of the published steps, four of five lie between these ratios to the prediction; see docs/plan-accuracy.md. Links vary more.
+_SPREAD = {"collective": (0.7, 1.6), "latency": (0.5, 2.0)}
+_OTHERS = (0.85, 1.25)
+
+
+def interval(plan: Schedule) -> Interval:
+    """The most likely seconds of a schedule, and bounds that are the wider the more of it communication is."""
+    low = high = 0.0
+    for cause, seconds in shares(plan).items():
+        below, above = _SPREAD.get(cause.partition(":")[0], _OTHERS)
+        low += below * seconds
+        high += above * seconds
+    return Interval(low, plan.seconds, high)
+
+
+def _cause(task: Task) -> str:
+    if task.kind == "collective":
+        return f"collective:{','.join(task.axes)}"
+    if task.bound == "flops":
+        return "product" if task.kind == "product" else "compute"
+    return task.bound
+
+
+@dataclass(slots=True)
+class _Timed:
+    """A group with its time, before it is known when it starts."""
+
+    task: Task
+    streams: tuple[str, ...]
+    first: float = 0.0  # seconds after which those that read it may start; a ring's first part
+    waits_for: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Clock:
+    machine: Machine
+    placement: MeshPlacement
+
+    def run(self, groups: Sequence[Group]) -> Schedule:
+        """A schedule of groups that run once."""
+        timed, _ = self._timed(groups, frozenset(), frozenset())
+        return _simulate(timed)
+
+    def _trip(self, group: Group, region: Loop) -> tuple[Schedule, float]:
+        """One trip of a loop in its steady state, and the seconds before the first one."""
+        body = region.body
+        consts = body.inputs[: region.num_consts]
+        carry = body.inputs[region.num_consts : region.num_consts + region.num_carry]
+        rows = body.inputs[region.num_consts + region.num_carry :]
+        timed, makers = self._timed(group.body, frozenset(carry), frozenset((*consts, *rows)))
+        carried = {makers[v] for v in body.outputs[: region.num_carry] if isinstance(v, Var) and v in makers}
+        read = set[int]().union(*(t.waits_for for t in timed)) if timed else set[int]()
+        depends = _depends(timed, group.body, frozenset(carry))
+        ahead, behind = set[int](), set[int]()
+        for i, t in enumerate(timed):
+            if COMPUTE in t.streams:
+                continue
+            if i not in depends:
+                ahead.add(i)
+            elif i not in read and i not in carried:
+                behind.add(i)
+        before = math.fsum(timed[i].task.seconds for i in ahead)
+        for t in timed:
+            t.waits_for -= ahead
+        plan = _simulate(timed, free=ahead | behind)
+        return plan, before
+
+    def _timed(
+        self, groups: Sequence[Group], carry: frozenset[Var], stacked: frozenset[Var]
+    ) -> tuple[list[_Timed], dict[Var, int]]:
+        makers = {v: i for i, g in enumerate(groups) for v in g.writes}
+        near = {v for v in makers if stays_near(v.aval.nbytes, self.machine.chip)}
+        near |= {v for v in carry if stays_near(v.aval.nbytes, self.machine.chip)}
+        timed: list[_Timed] = []
+        for i, group in enumerate(groups):
+            one = self._time(group, near)
+            one.waits_for = {makers[v] for v in group.reads if isinstance(v, Var) and makers.get(v, i) != i}
+            timed.append(one)
+        _ring(groups, timed)
+        return timed, makers
+
+    def _time(self, group: Group, near: set[Var]) -> _Timed:
+        if group.body or (group.kind == "loop" and group.equations):
+            return self._loop(group)
+        if group.kind == "collective":
+            return self._collective(group)
+        work = work_of(group.equations)
+        touched = touched_bytes(group.equations, group.reads, group.writes)
+        inside = math.fsum(n for v, n in touched.items() if v in near)
+        far = math.fsum(touched.values()) - inside
+        took = kernel_seconds(work, far, inside, self.machine.chip)
+        task = Task(
+            _name(group),
+            group.kind,
+            COMPUTE,
+            0.0,
+            took.total,
+            flops=math.fsum(p.flops for p in work.products),
+            hbm_bytes=far,
+            bound=took.bound,
+        )
+        return _Timed(_with_origin(task, group), (COMPUTE,), took.total)
+
+    def _collective(self, group: Group) -> _Timed:
+        total = latency = moved = sent = 0.0
+        axes: dict[str, None] = {}
+        by_level: dict[str, float] = {}
+        for eqn in group.equations:
+            op, params, _ = unwrapped(eqn.op, eqn.params)
+            if op.collective is None or not op.collective.counted:
+                continue
+            own = tuple(params.get("axes", ()))
+            axes.update(dict.fromkeys(own))
+            sent_now = op.collective.bytes_sent(tuple(a.aval for a in eqn.inputs), params, self._sizes())
+            held = sum(a.aval.nbytes for a in eqn.inputs)
+            nbytes = sent_now if op.collective.pattern == SHIFT else held
+            took = crossing(op.collective.pattern, nbytes, own, self.placement)
+            total += took.seconds
+            latency += took.latency
+            for name, seconds in took.by_level.items():
+                by_level[name] = by_level.get(name, 0.0) + seconds
+            sent += sent_now
+            moved += sum(a.aval.nbytes for a in eqn.inputs) + sum(v.aval.nbytes for v in eqn.outputs)
+        reach = reach_of(self.machine.chip)
+        seconds = latency + (total - latency) / reach.links + self.machine.chip.overhead
+        stream = max(by_level, key=lambda name: by_level[name], default=COMPUTE)
+        bound = "link" if total - latency > latency else "latency"
+        task = Task(
+            _name(group),
+            "collective",
+            stream,
+            0.0,
+            seconds,
+            hbm_bytes=moved,
+            sent_bytes=sent,
+            axes=tuple(axes),
+            bound=bound,
+        )
+        # Accelerators have engines of their own for transfers; on CPUs the cores that compute send as well.
+        beside = group.overlaps or self.machine.chip.platform != "cpu"
+        streams = (stream,) if beside else tuple(dict.fromkeys((COMPUTE, stream)))
+        return _Timed(_with_origin(task, group), streams, seconds)
+
+    def _sizes(self) -> dict[str, int]:
+        return {name: math.prod(s.size for s in parts) for name, parts in self.placement.segments.items()}
+
+    def _loop(self, group: Group) -> _Timed:
+        region = region_of(group.equations[-1]) if group.equations else None
+        before = 0.0
+        if isinstance(region, Loop):
+            body, before = self._trip(group, region)
+        else:
+            body = self.run(group.body)
+        trips = 1 if group.trips is None else group.trips
+        seconds = before + trips * body.seconds
+        flops, moved, sent = (
+            trips * math.fsum(amount)
+            for amount in zip(*((t.flops, t.hbm_bytes, t.sent_bytes) for t in body.tasks), (0.0, 0.0, 0.0), strict=True)
+        )
+        task = Task(_name(group), "loop", COMPUTE, 0.0, seconds, flops, moved, sent, trips=trips, body=body)
+        busy = (COMPUTE, *dict.fromkeys(t.stream for t in body.tasks if t.stream != COMPUTE))
+        return _Timed(_with_origin(task, group), busy, seconds)
+
+
+def _depends(timed: Sequence[_Timed], groups: Sequence[Group], carry: frozenset[Var]) -> set[int]:
+    """The groups that need the carry, themselves or through others."""
+    found: set[int] = set()
+    for i, (t, group) in enumerate(zip(timed, groups, strict=True)):
+        if not carry.isdisjoint(v for v in group.reads if isinstance(v, Var)) or t.waits_for & found:
+            found.add(i)
+    return found
+
+
+def _ring(groups: Sequence[Group], timed: list[_Timed]) -> None:
+    """Products that run part by part beside a collective: they start with its first part, and end with its last."""
+    for i, group in enumerate(groups):
+        if group.kind != "product":
+            continue
+        for j in timed[i].waits_for:
+            parts = groups[j].rings
+            if groups[j].kind != "collective" or parts <= 1:
+                continue
+            link = timed[j].task.seconds
+            timed[j].first = link / parts
+            own = timed[i].task
+            least = link * (parts - 1) / parts + own.seconds / parts
+            if least > own.seconds:
+                timed[i].task = replace(own, seconds=least, bound="link")
+                timed[i].first = least
+
+
+def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozenset()) -> Schedule:
+    """Start each task in order of its place, as soon as its streams are free and what it waits for is there.
+
+    `free` tasks keep their stream busy, but the end of the schedule waits for them only if the stream has no time for them within it.
+    """
+    if not timed:
+        return Schedule((), 0.0)
+    missing = [len(t.waits_for) for t in timed]
+    readers: list[list[int]] = [[] for _ in timed]
+    for i, t in enumerate(timed):
+        for j in t.waits_for:
+            readers[j].append(i)
+    ready: dict[tuple[str, ...], list[int]] = {}
+    busy_until: dict[str, float] = {}
+    last_on: dict[str, int] = {}
+    starts = [0.0] * len(timed)
+    cause = [-1] * len(timed)
+    freed_by = [-1] * len(timed)
+    events: list[tuple[float, int, int]] = []  # time, task, whether it has ended (1) or given its first part (0)
+
+    def wake(i: int) -> None:
+        heapq.heappush(ready.setdefault(timed[i].streams, []), i)
+
+    for i, count in enumerate(missing):
+        if not count:
+            wake(i)
+    now, left = 0.0, len(timed)
+    while left or events:
+        # The task that comes first in the program among those that can start; then the next one.
+        while True:
+            able = [
+                (heap[0], streams)
+                for streams, heap in ready.items()
+                if heap and all(busy_until.get(s, 0.0) <= now for s in streams)
+            ]
+            if not able:
+                break
+            i, streams = min(able)
+            heapq.heappop(ready[streams])
+            starts[i] = now
+            end = now + timed[i].task.seconds
+            before = [last_on[s] for s in streams if s in last_on]
+            freed_by[i] = max(before, key=lambda j: starts[j] + timed[j].task.seconds, default=-1)
+            for s in streams:
+                busy_until[s] = end
+                last_on[s] = i
+            if timed[i].first < timed[i].task.seconds:
+                heapq.heappush(events, (now + timed[i].first, i, 0))
+            heapq.heappush(events, (end, i, 1))
+            left -= 1
+        if not events:
+            break
+        now, i, ended = heapq.heappop(events)
+        if ended and timed[i].first < timed[i].task.seconds:
+            continue
+        for reader in readers[i]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                cause[reader] = i
+                wake(reader)
+    ends = [start + t.task.seconds for start, t in zip(starts, timed, strict=True)]
+    bound = [i for i in range(len(timed)) if i not in free]
+    total = max((ends[i] for i in bound), default=0.0)
+    last = max(bound, key=lambda i: ends[i], default=-1)
+    spent: dict[str, float] = {}
+    for t in timed:
+        for s in t.streams:
+            spent[s] = spent.get(s, 0.0) + t.task.seconds
+    stream = max(spent, key=lambda s: spent[s])
+    if spent[stream] > total:
+        # The stream has more to do than the rest takes: its tasks are the critical path.
+        total = spent[stream]
+        critical = {i for i, t in enumerate(timed) if stream in t.streams}
+    else:
+        critical = _critical(last, starts, ends, cause, freed_by)
+    order = sorted(range(len(timed)), key=lambda i: (starts[i], i))
+    return Schedule(tuple(replace(timed[i].task, start=starts[i], critical=i in critical) for i in order), total)
+
+
+def _critical(
+    last: int, starts: Sequence[float], ends: Sequence[float], cause: Sequence[int], freed_by: Sequence[int]
+) -> set[int]:
+    """The chain of tasks that ends last: each one started when the one before it ended."""
+    found: set[int] = set()
+    at = last
+    while at >= 0 and at not in found:
+        found.add(at)
+        before = [j for j in (cause[at], freed_by[at]) if j >= 0]
+        at = max(before, key=lambda j: min(ends[j], starts[at]), default=-1) if starts[at] > 0 else -1
+    return found
+
+
+def _name(group: Group) -> str:
+    eqns = group.equations
+    if not eqns:
+        return group.kind
+    if group.kind == "collective":
+        op = unwrapped(eqns[-1].op, eqns[-1].params)[0]
+        return op.collective.label if op.collective is not None else op.name
+    names = [unwrapped(e.op, e.params)[0].name for e in eqns]
+    if group.kind == "product":
+        at = next((i for i, e in enumerate(eqns) if unwrapped(e.op, e.params)[0].product), 0)
+        return names[at] if len(names) == 1 else f"{names[at]} with {_listed(names[:at] + names[at + 1 :])}"
+    return names[0] if len(names) == 1 else f"fused: {_listed(names)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    return " ".join(unique[:_FIRST_NAMES]) + (" ..." if len(unique) > _FIRST_NAMES else "")
+
+
+def _with_origin(task: Task, group: Group) -> Task:
+    """The task with what it says of where it comes from."""
+    eqn = _heaviest(group.equations)
+    value = group.writes[0].aval.str_short() if group.writes else ""
+    source = None if eqn is None else eqn.source
+    if source is None:
+        return replace(task, value=value)
+    cause = ""
+    if group.kind == "collective" and source.need is not None:
+        cause = source.need.op if source.need.implicit else "written by the program"
+    line = (source.file, source.line) if source else None
+    return replace(task, value=value, source=line, backward=source.backward, cause=cause)
+
+
+def _heaviest(equations: Sequence[Equation]) -> Equation | None:
+    """The equation that names the group's line: its product, or its last one."""
+    return next((e for e in equations if unwrapped(e.op, e.params)[0].product), equations[-1] if equations else None)

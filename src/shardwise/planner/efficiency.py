@@ -1,0 +1,144 @@
+"""Seconds of work on one device: the roofline, with what shapes and dtypes lose of its peaks.
+
+The constants are those of hardware and compilers as public documents and measurements give them; `docs/plan-accuracy.md` says which of
+them were fitted, and on what.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardwise.planner.flops import Product, Work
+from shardwise.planner.machine import Chip
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What large, well-shaped work reaches of a platform's peaks.
+
+    Attributes:
+        products: of the FLOP/s of matrix units.
+        memory: of the memory's bandwidth.
+        links: of the network's bandwidth.
+    """
+
+    products: float
+    memory: float
+    links: float
+
+
+REACH: Mapping[str, Reach] = {
+    # Fitted on every other row of the published steps (benchmarks/plan.py, section "time").
+    "tpu": Reach(0.85, 0.85, 0.9),
+    # cuBLAS on H100 reaches 70 to 75 % of the data sheet under its power limit; STREAM-like kernels 90 %; NCCL 80 to 90 %.
+    "gpu": Reach(0.72, 0.9, 0.85),
+    # Figures of `here` are measured, not peaks.
+    "cpu": Reach(1.0, 1.0, 1.0),
+}
+_SUBLANES = 8  # rows of a vector register: what a systolic array takes in at a time
+_NEAR = 4  # a value of up to that part of the on-chip memory stays there until it is read
+
+
+def reach_of(chip: Chip) -> Reach:
+    """What programs reach on a chip's platform."""
+    return REACH.get(chip.platform, REACH["cpu"])
+
+
+def stays_near(nbytes: int, chip: Chip) -> bool:
+    """Whether a value that is read soon after it is made stays in on-chip memory."""
+    return nbytes * _NEAR <= chip.vmem_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """What a kernel takes.
+
+    Attributes:
+        total: its seconds.
+        bound: what bounds it: 'flops', 'memory' or 'latency'.
+    """
+
+    total: float
+    bound: str
+
+
+def kernel_seconds(work: Work, far_bytes: float, near_bytes: float, chip: Chip) -> Seconds:
+    """Seconds of one kernel: matrix units, vector units and memory work at once; the slowest decides."""
+    reach = reach_of(chip)
+    matrix = math.fsum(product_seconds(p, chip) for p in work.products)
+    vector = work.vector / chip.vector_flops if chip.vector_flops else 0.0
+    if chip.transcendental:
+        vector += work.transcendentals / chip.transcendental
+    again = math.fsum(_read_again(p, chip) for p in work.products)
+    memory = (far_bytes + again) / (chip.hbm_bandwidth * reach.memory)
+    if near_bytes and chip.vmem_bandwidth:
+        memory += near_bytes / chip.vmem_bandwidth
+    compute = max(matrix, vector)
+    longest = max(compute, memory)
+    bound = "latency" if longest < chip.overhead else "flops" if compute >= memory else "memory"
+    return Seconds(longest + chip.overhead, bound)
+
+
+def product_seconds(product: Product, chip: Chip) -> float:
+    """Seconds of a product on the matrix units alone."""
+    rate = peak_flops(product, chip) * reach_of(chip).products
+    if chip.platform == "gpu":
+        return product.flops / rate / _wave_fill(product, chip)
+    if chip.platform == "tpu":
+        return 2.0 * product.batch * _padded(product, chip.tile) / rate
+    return product.flops / rate
+
+
+def peak_flops(product: Product, chip: Chip) -> float:
+    """The FLOP/s of the matrix units in the product's dtypes."""
+    names = [d.name for d in product.dtypes]
+    if all(name in chip.flops for name in names):
+        rate = min(chip.flops[name] for name in names)
+        return rate / (product.passes if chip.platform == "tpu" and "float32" in names else 1)
+    floats = all(d.kind == "f" or d.kind == "V" for d in product.dtypes)
+    narrow = chip.flops.get("bfloat16")
+    if chip.platform == "tpu" and floats and narrow is not None:
+        return narrow / product.passes
+    if floats and chip.flops:
+        return min(chip.flops.values()) if product.itemsize > 4 else max(min(chip.flops.values()), chip.vector_flops)
+    return chip.vector_flops
+
+
+def _padded(product: Product, tile: int) -> float:
+    """Multiply-adds of one matrix product on a systolic array.
+
+    The array holds tile x tile elements of one operand while rows of the other pass through; the sides that it holds are padded to
+    the tile, and at least a tile of rows must pass while the next weights are loaded.
+    """
+    sides = sorted((product.m, product.n))
+    depth = _up(product.k, tile)
+    held_small = _up(sides[0], tile) * max(_up(sides[1], _SUBLANES), tile)
+    held_large = _up(sides[1], tile) * max(_up(sides[0], _SUBLANES), tile)
+    return float(depth * min(held_small, held_large))
+
+
+def _wave_fill(product: Product, chip: Chip) -> float:
+    """The part of a GPU's processors that a product keeps busy: its tiles run in waves of one per processor, split over k if few."""
+    tiles = product.batch * math.ceil(product.m / chip.tile) * math.ceil(product.n / chip.tile)
+    used = product.batch * product.m * product.n / (tiles * chip.tile**2)
+    splits = max(1, min(chip.units // tiles, product.k // 512)) if tiles < chip.units else 1
+    waves = tiles * splits / chip.units
+    return max(used, 1e-3) * waves / math.ceil(waves)
+
+
+def _read_again(product: Product, chip: Chip) -> float:
+    """Bytes of operands read more than once, because the on-chip memory holds only a block of the result at a time."""
+    if chip.platform != "tpu" or not chip.vmem_bytes:
+        return 0.0
+    side = max(chip.tile, math.isqrt(chip.vmem_bytes // (2 * _NEAR)) // 2)
+    rows, columns = math.ceil(product.m / side), math.ceil(product.n / side)
+    if rows == 1 or columns == 1:
+        return 0.0
+    extra = product.m * product.k * (columns - 1) + product.k * product.n * (rows - 1)
+    return float(product.batch * extra * product.itemsize)
+
+
+def _up(n: int, unit: int) -> int:
+    return -(-n // unit) * unit

@@ -1,0 +1,76 @@
+"""Seconds of kernels: rooflines, tiles, waves."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16, float8_e4m3fn
+
+from shardwise.planner.efficiency import kernel_seconds, peak_flops, product_seconds, reach_of, stays_near
+from shardwise.planner.flops import Product, Work
+from shardwise.planner.machines import find
+
+BF16 = np.dtype(bfloat16)
+
+
+def matmul(m, n, k, dtype=BF16, batch=1, passes=1):
+    return Product(batch, m, n, k, (dtype, dtype), passes, dtype.itemsize, batch * m * n * dtype.itemsize)
+
+
+def rate(product, chip):
+    return product.flops / product_seconds(product, chip) / peak_flops(product, chip) / reach_of(chip).products
+
+
+def test_large_products_reach_what_the_platform_reaches():
+    for name in ("v5p-8", "v6e-8", "h100-8", "a100-8"):
+        assert rate(matmul(16384, 16384, 8192), find(name).chip) == pytest.approx(1, rel=0.02)
+
+
+def test_a_systolic_array_is_padded_to_its_sides():
+    v5e, v6e = find("v5e-8").chip, find("v6e-8").chip
+    assert rate(matmul(8192, 8192, 128), v5e) == pytest.approx(1)
+    assert rate(matmul(8192, 8192, 128), v6e) == pytest.approx(0.5)  # its array is 256 wide
+    assert rate(matmul(8192, 8192, 64), v5e) == pytest.approx(0.5)
+    assert rate(matmul(1, 8192, 8192), v5e) == pytest.approx(1 / 128)  # one row passes while 128 could
+    assert rate(matmul(200, 8192, 8192), v5e) == pytest.approx(1)  # rows pass eight at a time
+
+
+def test_a_gpu_runs_tiles_in_waves():
+    chip = find("h100-8").chip
+    full = matmul(128 * 132, 128, 4096)
+    one_more = matmul(128 * 133, 128, 4096)
+    assert rate(full, chip) == pytest.approx(1)
+    assert rate(one_more, chip) == pytest.approx(133 / 264)
+    assert rate(matmul(128, 128, 512), chip) == pytest.approx(1 / 132)
+    assert rate(matmul(128, 128, 512 * 132), chip) == pytest.approx(1)  # split over k
+
+
+def test_dtypes_have_their_own_peaks():
+    v5p, tpu7x, h100 = (find(n).chip for n in ("v5p-8", "tpu7x-8", "h100-8"))
+    f8, f32, i8 = np.dtype(float8_e4m3fn), np.dtype("float32"), np.dtype("int8")
+    assert peak_flops(matmul(8, 8, 8, f8), tpu7x) == 2 * peak_flops(matmul(8, 8, 8), tpu7x)
+    assert peak_flops(matmul(8, 8, 8, i8), v5p) == 918e12
+    assert peak_flops(matmul(8, 8, 8, f32), v5p) == 459e12  # one pass in bfloat16 by default
+    assert peak_flops(matmul(8, 8, 8, f32, passes=6), v5p) == 459e12 / 6
+    assert peak_flops(matmul(8, 8, 8, f32), h100) == 494.7e12
+
+
+def test_the_slowest_unit_decides():
+    chip = find("v5e-8").chip
+    idle = Work((), 0.0, 0.0)
+    copy = kernel_seconds(idle, 1e9, 0, chip)
+    assert (copy.bound, copy.total) == ("memory", pytest.approx(1e9 / 8.19e11 / reach_of(chip).memory + chip.overhead))
+    assert kernel_seconds(Work((matmul(8192, 8192, 8192),), 0.0, 0.0), 1e8, 0, chip).bound == "flops"
+    assert kernel_seconds(Work((), 1e12, 0.0), 1e6, 0, chip).bound == "flops"
+    assert kernel_seconds(idle, 8, 0, chip).bound == "latency"
+    exp = kernel_seconds(Work((), 0.0, 1e9), 8, 0, chip)
+    assert exp.total == pytest.approx(1e9 / chip.transcendental + chip.overhead)
+
+
+def test_on_chip_values_are_read_fast():
+    chip = find("v5e-8").chip
+    assert stays_near(2**24, chip)
+    assert not stays_near(2**28, chip)
+    idle = Work((), 0.0, 0.0)
+    assert kernel_seconds(idle, 0, 1e9, chip).total < kernel_seconds(idle, 1e9, 0, chip).total / 10
+    assert not stays_near(8, dataclasses.replace(chip, vmem_bytes=0))

@@ -1,0 +1,79 @@
+"""What equations compute and touch."""
+
+import pytest
+
+import shardwise as jax
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise.ir import Var, trace_program
+from shardwise.planner.flops import product_of, touched_bytes, work_of
+
+
+def equations(f, *shapes, dtype="float32"):
+    program, _ = trace_program(
+        lambda *xs: [f(*xs)], [jax.core.ShapedArray(s, jnp.dtype(dtype)) for s in shapes], "f", [""] * len(shapes)
+    )
+    return program.equations
+
+
+def product(f, *shapes, **kwargs):
+    (found,) = [e for e in equations(f, *shapes, **kwargs) if e.op.product]
+    return product_of(found)
+
+
+def test_a_product_is_a_batch_of_matrices():
+    found = product(lambda x, w: jnp.einsum("bsd,df->bsf", x, w), (2, 8, 16), (16, 32))
+    assert (found.batch, found.m, found.n, found.k) in {(1, 16, 32, 16), (1, 32, 16, 16)}
+    assert found.flops == 2 * 16 * 32 * 16
+    batched = product(lambda x, y: jnp.einsum("bhqd,bhkd->bhqk", x, y), (2, 4, 8, 16), (2, 4, 32, 16))
+    assert batched.batch == 8
+    assert sorted((batched.m, batched.n)) == [8, 32]
+    assert batched.flops == 2 * 8 * 8 * 32 * 16
+
+
+def test_a_convolution_sums_over_window_and_channels():
+    found = product(
+        lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")),
+        (2, 8, 8, 3),
+        (3, 3, 3, 16),
+    )
+    assert found.flops == 2 * (2 * 8 * 8 * 16) * (3 * 3 * 3)
+
+
+@pytest.mark.parametrize(("precision", "passes"), [(None, 1), ("high", 3), ("highest", 6)])
+def test_more_precision_takes_more_passes(precision, passes):
+    assert product(lambda x, y: jnp.matmul(x, y, precision=precision), (8, 8), (8, 8)).passes == passes
+
+
+def test_elementwise_work_is_counted_by_kind():
+    work = work_of(equations(lambda x: jnp.exp(x + 1.0).sum(), (4, 8)))
+    assert work.transcendentals == 32
+    assert work.vector >= 64  # the addition and the sum
+    assert not work.products
+
+
+def touched(f, *shapes):
+    eqns = equations(f, *shapes)
+    made = {v for e in eqns for v in e.outputs}
+    reads = tuple(dict.fromkeys(a for e in eqns for a in e.inputs if isinstance(a, Var) and a not in made))
+    found = touched_bytes(eqns, reads, eqns[-1].outputs)
+    return [found[v] for v in reads], found[eqns[-1].outputs[0]]
+
+
+def test_a_slice_reads_what_it_takes():
+    assert touched(lambda x: lax.slice(x, (0, 0), (2, 8)), (64, 8)) == ([64], 64)
+    reads, written = touched(lambda x, i: lax.dynamic_slice_in_dim(x, i[0].astype(int), 2), (64, 8), (1,))
+    assert (sorted(reads), written) == ([4, 64], 64)
+
+
+def test_an_update_writes_what_it_puts_in():
+    eqns = equations(lambda x, y: lax.dynamic_update_slice(x, y, (0, 0)), (64, 8), (2, 8))
+    update = eqns[-1]
+    found = touched_bytes((update,), tuple(a for a in update.inputs if isinstance(a, Var)), update.outputs)
+    assert found[update.inputs[0]] == 0
+    assert found[update.inputs[1]] == 64
+    assert found[update.outputs[0]] <= 160
+
+
+def test_other_operands_are_read_as_a_whole():
+    assert touched(lambda x, y: x * y, (4, 8), (4, 8)) == ([128, 128], 128)
