@@ -7,7 +7,9 @@ import numpy as np
 from shardwise.ir import ShapedArray, bind, live_equations, trace_program
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_to_all import all_to_all_op
+from shardwise.ops.devices.halo_exchange import halo_exchange
 from shardwise.ops.devices.reduce_scatter import psum_scatter_op
+from shardwise.ops.rules.convert import as_array
 from shardwise.passes.inline import inline_calls
 from shardwise.passes.simplify import common_subexpressions
 from shardwise.planner.work import DeviceProgram
@@ -53,3 +55,12 @@ def scattered(x, n):
 def exchanged(x, n):
     """Columns for rows: each of `n` devices gets the others' parts of its columns."""
     return bind(all_to_all_op, x, axes=("d",), sizes=(n,), split=1, concat=0, tiled=True, groups=None)
+
+
+def shifted(x, n):
+    """Rows of `n` devices, each one row further round: a row comes from a neighbour."""
+    rows = x.shape[0]
+    total = n * rows
+    pieces = ((0, total - 1, 0, 1), (0, 0, 1, total - 1))
+    window = dict(dim=0, step=rows, start=0, width=rows, pieces=pieces, split=(True,))
+    return bind(halo_exchange, x, as_array(np.float32(0)), axes=("d",), sizes=(n,), **window)

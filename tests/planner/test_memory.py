@@ -10,7 +10,7 @@ from shardwise import lax
 from shardwise.planner.fuse import groups
 from shardwise.planner.memory import memory_of
 from shardwise.planner.target import CPU_XLA, TPU
-from tests.planner.device_programs import array, device_program, exchanged, gathered, varying
+from tests.planner.device_programs import array, device_program, exchanged, gathered, shifted, varying
 
 X = array(256, 256)
 N = 256 * 256 * 4
@@ -116,3 +116,24 @@ def test_an_entry_that_is_sent_is_copied():
 
     found = memory(f, X, varying(4, 32, 256), donated=(0,))
     assert found.temporaries == pytest.approx(N + N // 8, rel=0.01)
+
+
+def test_no_kernel_writes_over_an_operand_that_it_reads_elsewhere():
+    def reversed_sum(x):
+        y = lax.dot(x, x)
+        return [lax.dot(lax.add(y, lax.rev(y, (0,))), x)]
+
+    def plain_sum(x):
+        y = lax.dot(x, x)
+        return [lax.dot(lax.add(y, lax.exp(y)), x)]
+
+    assert memory(reversed_sum, target=CPU_XLA).temporaries == 2 * N
+    assert memory(plain_sum, target=CPU_XLA).temporaries == N
+
+
+def test_a_halo_exchange_takes_what_it_fetches():
+    def f(x):
+        return [lax.fori_loop(0, 5, lambda i, u: lax.add(u, shifted(u, 8)), x)]
+
+    found = memory(f, varying(256, 256), donated=(0,))
+    assert N <= found.temporaries < 1.1 * N  # the next carry, and one row

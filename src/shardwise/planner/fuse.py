@@ -13,7 +13,7 @@ from shardwise.ir import Atom, Branches, Equation, Loop, Program, Var, region_of
 from shardwise.planner.gathers import with_gathers_again
 from shardwise.planner.memory import Frame, frames_of, program_frame, temporaries_of
 from shardwise.planner.order import breadth_first, ordered
-from shardwise.planner.recompute import Chosen, choose_stored
+from shardwise.planner.recompute import Chosen, choose_stored, moved_operands
 from shardwise.planner.rings import find_rings, with_ring
 from shardwise.planner.roles import Role, cost_of
 from shardwise.planner.target import Target
@@ -100,8 +100,10 @@ def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tup
     overlaps = target.asynchronous and role is Role.COLLECTIVE and not products
     if kind == "fused" and all(e.op.fold is None and cost_of(e) == 0 for e in equations):
         kind = "move"
-    writes = tuple(v for v in eqn.outputs if v in chosen.stored and values.root(v) is v)
-    group = Group(kind, equations, read, writes, overlaps=overlaps)
+    made_here = (*eqn.outputs, *((values.pieces[i],) if i in values.pieces else ()))
+    writes = tuple(v for v in made_here if v in chosen.stored and values.root(v) is v)
+    moved = moved_operands(values, chosen, i) if role in (Role.LIGHT, Role.FOLD) else frozenset[Var]()
+    group = Group(kind, equations, read, writes, overlaps=overlaps, moved=moved)
     return _with_body(group, eqn, target) if role in (Role.LOOP, Role.BRANCHES) else group
 
 
@@ -163,7 +165,9 @@ def _with_several_results(found: list[Group], fenced: set[Var]) -> tuple[Group, 
             equations = tuple(dict.fromkeys((*last.equations, *group.equations)))
             written = set(last.writes)
             reads: dict[Atom, None] = dict.fromkeys((*last.reads, *(v for v in group.reads if v not in written)))
-            done[-1] = replace(last, equations=equations, reads=tuple(reads), writes=(*last.writes, *group.writes))
+            moved = last.moved | (group.moved - written)
+            writes = (*last.writes, *group.writes)
+            done[-1] = replace(last, equations=equations, reads=tuple(reads), writes=writes, moved=moved)
         else:
             done.append(group)
     return tuple(done)

@@ -19,17 +19,19 @@ def with_gathers_again(program: Program, target: Target) -> Program:
     """The program with its gathers where their results are read."""
     if not target.gathers_again:
         return program
-    roles = [role_of(e) for e in program.equations]
-    products = _products_before(roles)
+    gathers = [i for i, e in enumerate(program.equations) if e.op.collective is not None and _is_gather(e)]
+    if not gathers:
+        return program
+    products = _products_before(program)
     again: dict[int, list[tuple[Equation, Var]]] = {}  # per position the copies that come before it
     renamed: dict[tuple[int, Var], Var] = {}  # per reader
     readers = _readers(program)
-    for i, eqn in enumerate(program.equations):
-        if roles[i] is not Role.COLLECTIVE or len(eqn.outputs) != 1 or eqn.outputs[0] in program.outputs:
-            continue
+    results = set(program.outputs)
+    for i in gathers:
+        eqn = program.equations[i]
         out = eqn.outputs[0]
-        if 4 * sum(a.aval.nbytes for a in eqn.inputs) > out.aval.nbytes:
-            continue  # what would stay in its place is as large
+        if out in results:
+            continue
         last, copy = i, out
         for reader in readers.get(out, ()):
             if products[reader] - products[last] > NEAR:
@@ -42,12 +44,20 @@ def with_gathers_again(program: Program, target: Target) -> Program:
     return _rewritten(program, again, renamed) if again else program
 
 
-def _products_before(roles: list[Role]) -> list[int]:
+def _is_gather(eqn: Equation) -> bool:
+    """Whether an equation is a collective whose result is much larger than its operand, which would stay in its place."""
+    if role_of(eqn) is not Role.COLLECTIVE or len(eqn.outputs) != 1:
+        return False
+    return 4 * sum(a.aval.nbytes for a in eqn.inputs) <= eqn.outputs[0].aval.nbytes
+
+
+def _products_before(program: Program) -> list[int]:
+    """Per equation the number of products and loops before it."""
     counts: list[int] = []
     count = 0
-    for role in roles:
+    for eqn in program.equations:
         counts.append(count)
-        count += role in (Role.PRODUCT, Role.LOOP)
+        count += eqn.op.product or eqn.op.region is not None
     return counts
 
 

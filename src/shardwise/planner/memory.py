@@ -9,13 +9,15 @@ entries of stacked operands are read there, but for those that go to another dev
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardwise.base.dtypes import short_name
-from shardwise.ir import Atom, Branches, Equation, Loop, Var, region_of
+from shardwise.ir import Atom, Branches, Loop, Var, region_of
+from shardwise.planner.near import far_from_chip
 from shardwise.planner.padding import stored_bytes
-from shardwise.planner.result import Buffer, Line
+from shardwise.planner.result import Buffer
+from shardwise.planner.span import Span
 from shardwise.planner.target import Target
 from shardwise.planner.values import Values, rows_of, values_of
 from shardwise.planner.work import DeviceProgram, Group
@@ -43,21 +45,6 @@ class Memory:
     def peak(self) -> int:
         """The most bytes in use at once."""
         return self.arguments + self.results - self.aliased + self.temporaries
-
-
-@dataclass(slots=True)
-class Span:
-    """A buffer from the first group that needs it to the last.
-
-    Attributes:
-        var: the value; None for what a group needs while it runs.
-    """
-
-    first: int
-    last: int
-    nbytes: int
-    var: Var | None
-    kind: str = "temporary"
 
 
 @dataclass(slots=True)
@@ -183,7 +170,7 @@ def _spans(frame: Frame, groups: Sequence[Group], target: Target) -> list[Span]:
     end = len(groups) - 1
     for span in spans:
         span.last = min(span.last, end)
-    return spans
+    return far_from_chip(spans, groups, target) if target.near_bytes else spans
 
 
 def _readers(groups: Sequence[Group]) -> tuple[dict[Var, int], dict[Var, int]]:
@@ -271,7 +258,7 @@ def _writes_in_place(group: Group, operand: Var, result: Var) -> bool:
         return False
     if group.kind == "loop":
         return _is_carried(group, operand, result)
-    if group.kind in ("collective", "other"):
+    if group.kind in ("collective", "other") or operand in group.moved:
         return False
     if group.kind == "product":
         return not any(e.op.product and operand in e.inputs for e in group.equations)
@@ -286,7 +273,7 @@ def _is_carried(group: Group, operand: Var, result: Var) -> bool:
     return result in eqn.outputs[: region.num_carry]
 
 
-def _usage(spans: Iterable[Span], count: int) -> tuple[list[int], int]:
+def _usage(spans: Sequence[Span], count: int) -> tuple[list[int], int]:
     """Bytes in use while each group runs, and the position of the most."""
     change = [0] * (count + 1)
     for span in spans:
@@ -305,10 +292,11 @@ def _kind(group: Group) -> str:
     return "saved" if group.kind == "loop" else "temporary"
 
 
-def _buffers_at(spans: Iterable[Span], at: int, groups: Sequence[Group], target: Target) -> tuple[Buffer, ...]:
+def _buffers_at(spans: Sequence[Span], at: int, groups: Sequence[Group], target: Target) -> tuple[Buffer, ...]:
     """The buffers in use while group `at` runs; those alike are one with a count."""
-    makers = {v: e for group in groups for e in group.equations for v in e.outputs}
     found: dict[object, Buffer] = {}
+    alive = {s.var for s in spans if s.var is not None and s.first <= at <= s.last}
+    makers = {v: e for group in groups for e in group.equations for v in e.outputs if v in alive}
     for span in spans:
         if not span.first <= at <= span.last:
             continue
@@ -318,7 +306,7 @@ def _buffers_at(spans: Iterable[Span], at: int, groups: Sequence[Group], target:
             continue
         eqn = makers.get(span.var)
         name = eqn.op.name if eqn is not None else "entry of a stacked array"
-        source = None if eqn is None else _line(eqn)
+        source = eqn.source.place if eqn is not None and eqn.source else None
         key = (name, span.kind, span.nbytes, span.var.aval.shape, source)
         old = found.get(key)
         count = 1 if old is None else old.count + 1
@@ -326,21 +314,18 @@ def _buffers_at(spans: Iterable[Span], at: int, groups: Sequence[Group], target:
     return tuple(found.values())
 
 
-def _line(eqn: Equation) -> Line | None:
-    return None if eqn.source is None else eqn.source.place
-
-
 def _scratch_buffers(group: Group, target: Target) -> tuple[Buffer, ...]:
     """What a group needs while it runs: buffers of a loop's body, or the parts of a ring."""
     eqn = group.equations[-1]
+    place = eqn.source.place if eqn.source else None
     if not group.body:
-        return (Buffer(f"parts of {eqn.op.name}", "temporary", group.scratch, "", source=_line(eqn)),)
+        return (Buffer(f"parts of {eqn.op.name}", "temporary", group.scratch, "", source=place),)
     for frame in frames_of(group, target):
         spans = _spans(frame, group.body, target)
         usage, at = _usage(spans, len(group.body))
         if max(usage, default=0) == group.scratch:
             return _buffers_at(spans, at, group.body, target)
-    return (Buffer(f"body of {eqn.op.name}", "temporary", group.scratch, "", source=_line(eqn)),)
+    return (Buffer(f"body of {eqn.op.name}", "temporary", group.scratch, "", source=place),)
 
 
 def _given(

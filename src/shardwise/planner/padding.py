@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardwise.base.caches import recent
 from shardwise.ir import ShapedArray
 from shardwise.planner.target import Target
 
@@ -14,7 +15,11 @@ def stored_bytes(aval: ShapedArray, target: Target, given: bool = False) -> int:
     """
     if target.tile is None or not aval.shape or not aval.size:
         return aval.nbytes
-    rows, columns = target.tile
+    return _tiled_bytes(aval, *target.tile, given)
+
+
+@recent()
+def _tiled_bytes(aval: ShapedArray, rows: int, columns: int, given: bool) -> int:
     if given:
         return _padded(aval.shape, len(aval.shape) - 1, len(aval.shape) - 2, rows, columns) * aval.itemsize
     dims = range(len(aval.shape))

@@ -27,11 +27,13 @@ class Chosen:
         stored: the roots that lie in memory.
         cones: per light value that is not stored the positions of the equations that compute it from stored ones.
         leaves: those stored values.
+        moved: those of them whose elements are read at other places than that of the result.
     """
 
     stored: set[Var]
     cones: dict[Var, frozenset[int]] = field(default_factory=dict)
     leaves: dict[Var, tuple[Var, ...]] = field(default_factory=dict)
+    moved: dict[Var, frozenset[Var]] = field(default_factory=dict)
 
 
 def choose_stored(values: Values, target: Target) -> Chosen:
@@ -40,6 +42,13 @@ def choose_stored(values: Values, target: Target) -> Chosen:
     chosen = Chosen(set(values.stored))
     costs: dict[Var, float] = {}
     for i, eqn in enumerate(values.program.equations):
+        piece = values.pieces.get(i)
+        if piece is not None and eqn.outputs[0] not in chosen.stored:
+            chosen.stored.add(piece)
+            chosen.leaves[eqn.outputs[0]], chosen.cones[eqn.outputs[0]] = (*values.reads[i], piece), frozenset()
+            chosen.moved[eqn.outputs[0]] = frozenset(values.reads[i])
+            costs[eqn.outputs[0]] = 0.0
+            continue
         if values.roles[i] is not Role.LIGHT:
             chosen.stored.update(eqn.outputs)
             continue
@@ -49,9 +58,28 @@ def choose_stored(values: Values, target: Target) -> Chosen:
                 continue
             if len(leaves) <= MOST_LEAVES and _is_computed_again(values, chosen, target, var, leaves, cone, cost, last):
                 chosen.leaves[var], chosen.cones[var], costs[var] = leaves, cone, cost
+                moved = moved_operands(values, chosen, i)
+                if moved:
+                    chosen.moved[var] = moved
             else:
                 chosen.stored.add(var)
     return chosen
+
+
+def moved_operands(values: Values, chosen: Chosen, i: int) -> frozenset[Var]:
+    """The stored values whose elements equation `i` reads, itself or in its cone, at other places than it writes."""
+    eqn = values.program.equations[i]
+    elsewhere = eqn.op.boxes is not None and eqn.op.emit is None
+    found: set[Var] = set()
+    for atom in eqn.inputs:
+        root = values.root(atom)
+        if not isinstance(root, Var):
+            continue
+        if elsewhere or atom in values.turned:
+            found.update(chosen.leaves.get(root, (root,)))
+        else:
+            found |= chosen.moved.get(root, frozenset())
+    return frozenset(found)
 
 
 def _last_readers(values: Values) -> dict[Var, int]:

@@ -5,7 +5,9 @@ In: a platform's name. Out: a `Target`, whose fields the passes of the planner r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from shardwise.planner.machine import Chip
 
 MIB = 2**20
 
@@ -31,8 +33,8 @@ class Target:
         rings_from: the number of devices from which a product beside a gather or scatter runs as a ring; 0: never.
         ring_bytes: the size of the whole gathered value from which that pays.
         exchange_copies: whether an all-to-all copies its operand and its result.
-        near_bytes: on-chip memory for temporaries that are used soon after they are made; 0: none.
-        near_largest: the largest value that is kept there.
+        near_bytes: on-chip memory for temporaries that are read soon after they are made; 0: none. Of the chip at hand: see `for_chip`.
+        near_groups: the most groups that such a temporary is needed by.
         combine_bytes: neighbouring collectives of one kind are joined while they move less than that.
     """
 
@@ -51,7 +53,7 @@ class Target:
     ring_bytes: int = 0
     exchange_copies: bool = False
     near_bytes: int = 0
-    near_largest: int = 0
+    near_groups: int = 0
     combine_bytes: int = 0
 
 
@@ -66,6 +68,7 @@ TPU = Target(
     rings_from=4,
     ring_bytes=256 * MIB,
     exchange_copies=True,
+    near_groups=4,
 )
 # XLA's compiler for GPUs: products are calls of a library, with epilogues for biases and activations only.
 GPU = Target("gpu", prologues=False, cost_limit=32.0, asynchronous=True)
@@ -75,6 +78,18 @@ CPU_XLA = Target("cpu-xla", prologues=False, epilogues=False, cost_limit=16.0, w
 HERE = Target("here", prologues=False, duplicates=False, cost_limit=16.0, widens=True, order="program", pointers=False)
 
 
+# Of the VMEM, what kernels reserve for themselves: the default of `xla_tpu_scoped_vmem_limit_kib`.
+SCOPED = 16 * MIB
+
+
 def target_of(platform: str) -> Target:
     """The target of JAX's platform names; our own engine's for CPUs."""
     return {"tpu": TPU, "gpu": GPU, "cuda": GPU, "rocm": GPU}.get(platform, HERE)
+
+
+def for_chip(chip: Chip) -> Target:
+    """The target of a chip, with the on-chip memory that its compiler gives to temporaries."""
+    target = target_of(chip.platform)
+    if not target.near_groups:
+        return target
+    return replace(target, near_bytes=max(0, chip.vmem_bytes - SCOPED))

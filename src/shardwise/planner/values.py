@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardwise.ir import Atom, Equation, Literal, Loop, Program, Var, region_of
+import numpy as np
+
+from shardwise.ir import Atom, Equation, Literal, Loop, Program, ShapedArray, Var, region_of, unwrapped
 from shardwise.planner.roles import Role, role_of
 from shardwise.planner.target import Target
 
@@ -28,6 +30,9 @@ class Values:
         rows: inputs that are entries of stacked arrays.
         stored: roots that must be in memory, whatever fuses.
         fenced: roots that pass through a barrier.
+        turned: views whose elements lie in another order than their root's.
+        pieces: per position of a collective that fetches little of its result, as a halo exchange does, what it fetches. The result is
+            put together from that and the operand where it is read.
     """
 
     program: Program
@@ -40,6 +45,8 @@ class Values:
     rows: frozenset[Var]
     stored: set[Var]
     fenced: set[Var]
+    turned: set[Var]
+    pieces: dict[int, Var]
 
     def root(self, atom: Atom) -> Atom:
         """The root of a variable; a literal is its own."""
@@ -55,6 +62,8 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = ()) -> Val
     users: dict[Var, list[int]] = {}
     stored: set[Var] = set()
     fenced: set[Var] = set()
+    turned: set[Var] = set()
+    pieces: dict[int, Var] = {}
 
     def root(atom: Atom) -> Atom:
         return atom if isinstance(atom, Literal) else roots.get(atom, atom)
@@ -66,6 +75,8 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = ()) -> Val
         reads.append(found)
         if role is Role.VIEW or role is Role.BARRIER:
             roots.update(zip(eqn.outputs, map(root, eqn.inputs), strict=False))
+            moves = eqn.op.view and eqn.op.emit is None and eqn.op.collective is None
+            turned.update(v for v, a in zip(eqn.outputs, eqn.inputs, strict=False) if moves or a in turned)
             if role is Role.BARRIER:
                 stored.update(found)
                 fenced.update(found)
@@ -74,16 +85,33 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = ()) -> Val
             users.setdefault(var, []).append(i)
         for var in eqn.outputs:
             makers[var] = i
+        piece = _piece_of(eqn) if role is Role.COLLECTIVE else None
+        if piece is not None:
+            pieces[i] = piece
+            makers[piece] = i
         if role is Role.LOOP:
             roots.update((eqn.outputs[j], root(a)) for j, a in _unchanged(eqn))
-        stored.update(_operands_in_memory(eqn, role, found, root, target))
+        stored.update(_operands_in_memory(eqn, role, found, target))
     outputs = tuple(map(root, program.outputs))
     stored.update([a for a in outputs if isinstance(a, Var)])
-    return Values(program, tuple(roles), tuple(reads), roots, makers, users, outputs, frozenset(rows), stored, fenced)
+    return Values(
+        program,
+        tuple(roles),
+        tuple(reads),
+        roots,
+        makers,
+        users,
+        outputs,
+        frozenset(rows),
+        stored,
+        fenced,
+        turned,
+        pieces,
+    )
 
 
 def _operands_in_memory(
-    eqn: Equation, role: Role, found: tuple[Var, ...], root: object, target: Target
+    eqn: Equation, role: Role, found: tuple[Var, ...], target: Target
 ) -> Sequence[Var]:
     """The operands that an equation takes from memory, however they are made."""
     if role in (Role.LIGHT, Role.FOLD):
@@ -95,6 +123,19 @@ def _operands_in_memory(
         if indexed is not None and not indexed.vectors:  # one window: what is written there is computed on the way
             return found[:1]
     return found
+
+
+def _piece_of(eqn: Equation) -> Var | None:
+    """What a collective fetches that sends at most a quarter of its result; None for others."""
+    op, params, mapped = unwrapped(eqn.op, eqn.params)
+    if op.collective is None or "sizes" not in params or mapped or len(eqn.outputs) != 1:
+        return None
+    out = eqn.outputs[0].aval
+    if any(a.aval.size > out.size for a in eqn.inputs) or all(2 * a.aval.size < out.size for a in eqn.inputs):
+        return None
+    sizes = dict(zip(params["axes"], params["sizes"], strict=False))
+    sent = op.collective.bytes_sent(tuple(a.aval for a in eqn.inputs), params, sizes)
+    return Var(ShapedArray((sent,), np.dtype(np.uint8))) if 4 * sent <= out.nbytes else None
 
 
 def _unchanged(eqn: Equation) -> list[tuple[int, Atom]]:

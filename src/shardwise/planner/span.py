@@ -1,0 +1,22 @@
+"""Spans: how long buffers are needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardwise.ir import Var
+
+
+@dataclass(slots=True)
+class Span:
+    """A buffer from the first group that needs it to the last.
+
+    Attributes:
+        var: the value; None for what a group needs while it runs.
+    """
+
+    first: int
+    last: int
+    nbytes: int
+    var: Var | None
+    kind: str = "temporary"
