@@ -58,6 +58,28 @@ def test_arrays_are_not_built_from_traced_parts(mesh):
         sw.jit(lambda x: sw.make_array_from_single_device_arrays(x.shape, whole, [x]))(jnp.arange(8))
 
 
+def test_a_callback_may_fill_the_same_memory_again(mesh):
+    part = np.empty((2, 1))
+
+    def fill(index):
+        part[...] = index[0].start
+        return part
+
+    x = sw.make_array_from_callback((8, 2), NamedSharding(mesh, P("x", "y")), fill)
+    assert x.dtype == np.float32
+    np.testing.assert_array_equal(x, np.repeat([0, 2, 4, 6], 2)[:, None] * np.ones(2))
+
+
+def test_parts_from_a_callback_are_of_one_type(mesh):
+    split = NamedSharding(mesh, P("x"))
+    with pytest.raises(ValueError, match=r"matching dtypes\. Got int32, expected float32"):
+        sw.make_array_from_callback((4,), split, lambda i: np.zeros(1, np.int32 if i[0].start else np.float32))
+    with pytest.raises(ValueError, match=r"Got dtype=int32 and shard dtype=float32"):
+        sw.make_array_from_callback((4,), split, lambda i: np.zeros(1, np.float32), dtype=np.int32)
+    keys = sw.make_array_from_callback((4,), split, lambda i: sw.random.split(sw.random.key(0), 4)[i])
+    assert keys.dtype == sw.random.key(0).dtype and keys.sharding == split
+
+
 def test_a_struct_keeps_its_dtype_and_arrays_like_it_lie_as_it_says(mesh):
     split = NamedSharding(mesh, P("x", "y"))
     struct = sw.ShapeDtypeStruct((4, 4), np.float64, sharding=split)

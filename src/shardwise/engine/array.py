@@ -405,7 +405,13 @@ def _unpickled(value: Ndarray, key_dtype: Any, weak_type: bool) -> ArrayImpl:
 
 
 def host_array(value: Ndarray, *, weak_type: bool = False, dtype: Any = None, explicit: bool = False) -> ArrayImpl:
-    """A host ndarray as an uncommitted Array on the default device: 64-bit types narrow when x64 is off.
+    """A host ndarray as an uncommitted Array on the default device; the rest as `host_values`."""
+    dense = host_values(value, dtype, explicit)
+    return ArrayImpl(_host_signature(dense.shape, dense.dtype, weak_type, default_device()), dense=dense)
+
+
+def host_values(value: Ndarray, dtype: Any = None, explicit: bool = False) -> Ndarray:
+    """The values of a host ndarray in memory that stays as it is: 64-bit types narrow when x64 is off.
 
     Takes a copy unless nobody can ever write to `value`, so that later writes to it do not show. `explicit` says that the user
     asked for the transfer, for transfer_guard.
@@ -415,8 +421,7 @@ def host_array(value: Ndarray, *, weak_type: bool = False, dtype: Any = None, ex
         _guard_transfer(value, guard)
     value = plain_ndarray(value)
     want: Any = canonicalize(value.dtype) if dtype is None else dtype
-    dense = value if want == value.dtype and is_constant(value) else copied(value, want)
-    return ArrayImpl(_host_signature(dense.shape, dense.dtype, weak_type, default_device()), dense=dense)
+    return value if want == value.dtype and is_constant(value) else copied(value, want)
 
 
 @recent(4096)

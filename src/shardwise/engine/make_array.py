@@ -12,7 +12,7 @@ from shardwise.base.caches import recent
 from shardwise.base.dtypes import canonicalize, physical
 from shardwise.base.errors import IndivisibleError, InvalidInputException, UnexpectedTracerError
 from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
-from shardwise.engine.array import ArrayImpl, nothing
+from shardwise.engine.array import ArrayImpl, host_values, nothing
 from shardwise.engine.data_free import without_data
 from shardwise.engine.device_put import as_target, check_placeable, device_put
 from shardwise.engine.signature import Signature, array_type, signature
@@ -231,16 +231,17 @@ def make_array_from_callback(
     if _is_planned(sharding):
         indices = indices[:1]
     parts = [_callback_result(data_callback(index)) for index in indices]
-    want = parts[0].dtype if dtype is None else canonicalize(dtype)
-    if dtype is not None and parts and parts[0].dtype != want:
+    first = parts[0][0]
+    want = first if dtype is None else canonicalize(dtype)
+    if first != want:
         raise ValueError(
             f"If `dtype` is provided to `{api}`, it must match the dtype of the addressable shards. Got dtype={want} and "
-            f"shard dtype={parts[0].dtype}`."
+            f"shard dtype={first}`."
         )
-    for part in parts:
-        if part.dtype != want:
+    for found, part in parts:
+        if found is not want and found != want:
             raise ValueError(
-                f"Input buffers to `Array` must have matching dtypes. Got {part.dtype}, expected {want} for buffer: {part}"
+                f"Input buffers to `Array` must have matching dtypes. Got {found}, expected {want} for buffer: {part}"
             )
         if part.shape != shard_shape:
             raise ValueError(
@@ -250,18 +251,22 @@ def make_array_from_callback(
             )
     sig = signature(array_type(shape, want, False, sharding), sharding, True)
     if sharding.is_fully_replicated:
-        return _brought(sig, parts[0].dense)
+        return _brought(sig, parts[0][1])
     if _is_planned(sharding):
         return without_data(sig)
     if sig.spans:
-        return _of_parts(sig, [part.dense for part in parts], want)
+        return _of_parts(sig, [part for _, part in parts], want)
     dense = np.empty(shape, physical(want))  # each shard is written once, straight into its place
-    for index, part in zip(indices, parts, strict=True):
-        dense[index] = part.dense
+    for index, (_, part) in zip(indices, parts, strict=True):
+        dense[index] = part
     return ArrayImpl(sig, dense=dense)
 
 
-def _callback_result(x: Any) -> ArrayImpl:
+def _callback_result(x: Any) -> tuple[Any, np.ndarray[Any, Any]]:
+    """The dtype and the values of a result, which does not change if the callback fills the same memory again."""
+    if type(x) is np.ndarray:
+        values = host_values(x)
+        return values.dtype, values
     try:
         value = as_array(x)
     except TypeError:
@@ -274,7 +279,7 @@ def _callback_result(x: Any) -> ArrayImpl:
             f"({value.aval.str_short()}). Call it outside of jit, on concrete data."
         )
     assert isinstance(value, ArrayImpl)
-    return value
+    return value.dtype, value.dense
 
 
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:

@@ -205,7 +205,26 @@ def devices_indices(tiling: Tiling, shape: Shape) -> tuple[Index, ...]:
     Raises:
         IndivisibleError: a dim is split in more ways than divide it.
     """
-    return indices_of_coordinates(coordinates(tiling), tiling.ways, shape, tiling)
+    columns = []
+    for dim, size in enumerate(divided(shape, tiling.ways, tiling)):
+        if tiling.ways[dim] == 1:
+            columns.append([slice(None)] * tiling.num_devices)
+        else:
+            pieces = [slice(k * size, (k + 1) * size) for k in range(tiling.ways[dim])]
+            columns.append([pieces[k] for k in _part_numbers(tiling, dim)])
+    return tuple(zip(*columns, strict=True)) if columns else ((),) * tiling.num_devices
+
+
+def _part_numbers(tiling: Tiling, dim: int) -> list[int]:
+    """Column `dim` of `coordinates`, made of repeated lists: a first call for few devices takes no function of NumPy."""
+    strides = _strides(tiling.mesh_shape)
+    result: list[int] = []
+    for axis in tiling.dims[dim]:
+        size, stride = tiling.mesh_shape[axis], strides[axis]
+        runs = [k for k in range(size) for _ in range(stride)]
+        numbers = runs * (tiling.num_devices // len(runs))
+        result = [k * size + n for k, n in zip(result, numbers, strict=True)] if result else numbers
+    return result
 
 
 def indices_of_coordinates(coords: np.ndarray, ways: Shape, shape: Shape, subject: Any) -> tuple[Index, ...]:

@@ -97,7 +97,7 @@ class SmallKernel:
 
     __slots__ = ("_env", "_made", "_patient", "_single", "_updates", "program")
 
-    def __init__(self, env: Env, program: Program, patient: bool) -> None:
+    def __init__(self, env: Env, program: Program, patient: bool = False) -> None:
         self.program = program
         self._patient = patient
         self._env = env
