@@ -7,8 +7,8 @@ shapes, and an equation for each communication with the bytes it sends. It has t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +30,7 @@ from shardwise.passes.frames import framed_dims, framed_type, frames_of, into_fr
 from shardwise.passes.grid import Axes, DimAxes, Grid
 from shardwise.passes.reshard import Step, plan_reshard
 from shardwise.passes.split import Split, dim_of, local_params, local_results, local_type, shape_of, split_of
+from shardwise.passes.transfers import transfers_of
 from shardwise.passes.views import Stored, View, compose, moves_split_dims, view_of_source
 from shardwise.runtime.env import Env
 from shardwise.runtime.monoids import MONOIDS
@@ -74,6 +75,10 @@ class Region:
         if atom not in self.values:
             self._lay_out(atom)
         return self.values[atom]
+
+    def layout(self, atom: Atom) -> DimAxes | None:
+        """How a value lies; None of literals, and of those that are put together when they are read."""
+        return self.values[atom][1] if isinstance(atom, Var) and atom in self.values else None
 
     def view(self, atom: Atom) -> View:
         """The value in parts of values that are laid out."""
@@ -131,9 +136,40 @@ class Region:
         return variables
 
     def collective(self, op: Op, atoms: Sequence[Atom], axes: Axes, aval: ShapedArray, params: dict[str, Any]) -> Var:
+        """Append a collective of one result; see `collectives`."""
+        return self.collectives(op, atoms, axes, aval, params)[0]
+
+    def collectives(
+        self, op: Op, atoms: Sequence[Atom], axes: Axes, aval: ShapedArray, params: dict[str, Any]
+    ) -> tuple[Var, ...]:
         """Append a collective inserted by the partitioner; `aval` is the global type of what moves."""
         need = Need(self.current.op.name if self.current else "output", aval.str_short(), implicit=True)
-        return self.emit(op, atoms, {"axes": axes, **params}, need=need)[0]
+        return self.emit(op, atoms, {"axes": axes, **params}, need=need)
+
+    def cheapest(self, *ways: Callable[[Region], None]) -> None:
+        """Partition the current equation in the way that sends the fewest bytes; of equal ones in the first."""
+        if len(ways) == 1:
+            return ways[0](self)
+        trials: list[tuple[int, Region]] = []
+        for way in ways:
+            trial = replace(self, equations=[], values=dict(self.values), views=dict(self.views))
+            way(trial)
+            made = Program((), tuple(trial.equations), ())
+            trials.append((sum(t.total for t in transfers_of(made, self.grid.axis_sizes)), trial))
+        _, best = min(trials, key=lambda sent_by: sent_by[0])
+        self.equations += best.equations
+        self.values.update(best.values)
+        self.views.update(best.views)
+
+    def with_whole(self, eqn: Equation, operand: int, dims: Sequence[int]) -> None:
+        """`generic` on an operand that has been made whole along `dims`."""
+        var = eqn.inputs[operand]
+        local, have = self.read(var)
+        assert isinstance(var, Var)
+        whole = tuple(() if d in dims else axes for d, axes in enumerate(have))
+        self.define(var, self.reshard(local, have, whole, var.aval), whole)
+        self.generic(eqn)
+        self.define(var, local, have)
 
     def sizes_of(self, axes: Axes) -> tuple[int, ...]:
         """The sizes of grid axes."""

@@ -3,7 +3,7 @@
 This is the meaning of the collectives written down a second time (`Collective.exchange`), without blocks or leading dims. The stepped
 executor runs on it, and is thereby a check of the batched one. Devices of a group are listed in row-major order of the axes.
 
-Comes in: one tuple of operands per device. Goes out: one array per device.
+Comes in: one tuple of operands per device. Goes out: one array per device, or a tuple of them for an op of several results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Params = Mapping[str, Any]
 Mapped = tuple[tuple[bool, ...], ...]
 
 
-def exchange(op: Op, operands: Operands, params: Params, mapped: Mapped = ()) -> list[Ndarray]:
+def exchange(op: Op, operands: Operands, params: Params, mapped: Mapped = ()) -> list[Any]:
     """The result of a collective on each device of one group; under vmaps, element by element of their dims."""
     if mapped:
         having = mapped[0]

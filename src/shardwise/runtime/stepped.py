@@ -91,7 +91,8 @@ def equation_steps(eqn: Equation, operands: Sequence[Ndarray], env: DeviceEnv) -
         alone = op.collective.alone
         if alone is not None and not mapped:
             return [alone(env.position(params["axes"]), operands, params)]
-        return [(yield Call(op, tuple(operands), params, eqn.source, mapped))]
+        out = yield Call(op, tuple(operands), params, eqn.source, mapped)
+        return list(out) if op.multiple_results else [out]
     if mapped and any(axes_used(p) for _, p in subprograms(params)):
         return (yield from _element_steps(eqn, operands, env))
     op, params = eqn.op, eqn.params

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from shardwise.runtime.memory import pool
 from shardwise.runtime.processes.comm import number_of, the_world
 
 Kernel = Callable[..., Ndarray]
+AnyKernel = TypeVar("AnyKernel", bound=Callable[..., Any])
 Across = Callable[[Env, Types, Types, Params], Kernel]
 
 
@@ -165,7 +166,7 @@ def block_bytes(env: Env, aval: ShapedArray, axes: tuple[str, ...]) -> int:
     return aval.nbytes * math.prod(env.extent(a) for a in env.axis_names if a not in axes and a in varying_axes(aval))
 
 
-def sending(run: Kernel, sent: int, ranks: tuple[int, ...]) -> Kernel:
+def sending(run: AnyKernel, sent: int, ranks: tuple[int, ...]) -> AnyKernel:
     """`run`, a call of which makes one exchange between the processes `ranks`, and sends that many bytes to others."""
     run.sent = sent  # type: ignore[attr-defined]
     run.ranks = ranks  # type: ignore[attr-defined]
