@@ -129,6 +129,15 @@ def test_along_a_split_dim_each_device_runs_over_its_part() -> None:
         compiled = sw.jit(partial(run, axis=1)).lower(sw.device_put(x, NamedSharding(mesh, P(None, "y")))).compile()
         (sent,) = compiled._entry.executable.transfers
         assert sent.kind == "all_gather" and sent.bytes == 3 * 8 * 4
+    for name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"):  # narrow floats run, and are joined, in f32
+        narrow = (x / 4).astype(BF16)
+        run = sw.jit(partial(getattr(lax, name), axis=1))
+        parts = sw.device_put(narrow, NamedSharding(mesh, P(None, "y")))
+        np.testing.assert_allclose(
+            run(parts).astype(np.float32), run(narrow).astype(np.float32), rtol=float(ml_dtypes.finfo(BF16).eps)
+        )
+        (sent,) = run.lower(parts).compile()._entry.executable.transfers
+        assert sent.kind == "all_gather" and sent.bytes == 3 * 8 * 4
     x[:, ::3], x[1, 5], x[2, 7], x[3] = -np.inf, np.nan, np.inf, -np.inf
     for reverse in (False, True):
         run = sw.jit(partial(lax.cumlogsumexp, axis=1, reverse=reverse))

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.ir import Array, Equation, Literal, Op, ShapedArray, SmallForm, bind, define_op, literal
+from shardwise.ir import Array, Equation, Op, ShapedArray, SmallForm, bind, define_op, literal
 from shardwise.ir.op import Params, Types
 from shardwise.ops.devices.all_gather import all_gather_op
 from shardwise.ops.devices.all_slice import all_slice
 from shardwise.ops.elementwise.binary import add_p, eq_p, extremum_share, max_p, min_p, mul_p, sub_p
+from shardwise.ops.elementwise.casts import convert_element_type_p
 from shardwise.ops.elementwise.selection import select_n_p
 from shardwise.ops.elementwise.transcendental import exp_p, log1p_p
 from shardwise.ops.elementwise.unary import abs_p, neg_p
@@ -71,10 +72,13 @@ def _partition(
         atom, have = region.read(operand)
         want = region.placements.get(out)
         axes = want[axis] if want and have else ()
-        narrow = dtype_kind(out.aval.dtype) == "f" and out.aval.dtype.itemsize < 4  # these run in a wider type
-        if not axes or have[axis] != axes or narrow or not out.aval.size:  # an empty part has no last element
+        if not axes or have[axis] != axes or not out.aval.size:  # an empty part has no last element
             return region.generic(eqn)
-        local = region.emit(eqn.op, [region.reshard(atom, have, want, operand.aval)], eqn.params)[0]
+        atom = region.reshard(atom, have, want, operand.aval)
+        narrow = dtype_kind(out.aval.dtype) == "f" and out.aval.dtype.itemsize < 4  # these run in a wider type
+        if narrow:
+            atom = _converted(region, atom, np.dtype(np.float32))
+        local = region.emit(eqn.op, [atom], eqn.params)[0]
         shape, sizes = local.aval.shape, region.sizes_of(axes)
         last = tuple(0 if d != axis or reverse else n - 1 for d, n in enumerate(shape))
         ends = tuple(n if d != axis else last[d] + 1 for d, n in enumerate(shape))
@@ -82,14 +86,18 @@ def _partition(
         gathered = {"sizes": sizes, "dim": axis, "tiled": True, "invariant": True}
         totals = region.collective(all_gather_op, [total], axes, total.aval, gathered)
         upto = region.emit(eqn.op, [totals], eqn.params)[0]
-        first = Literal(np.asarray(identity(out.aval.dtype), out.aval.dtype), ShapedArray((), out.aval.dtype))
+        first = literal(identity(local.aval.dtype), local.aval.dtype)
         edges = tuple((0, 0, 0) if d != axis else (-1, 1, 0) if reverse else (1, -1, 0) for d in range(len(shape)))
         before = region.emit(pad_p, [upto, first], {"padding_config": edges})[0]
         own = region.emit(all_slice, [before], {"axes": axes, "sizes": sizes, "dim": axis})[0]
         both = region.emit(combine, [own, local], {})[0] if isinstance(combine, Op) else combine(region, own, local)
-        region.define(out, both, want)
+        region.define(out, _converted(region, both, out.aval.dtype) if narrow else both, want)
 
     return partition
+
+
+def _converted(region: Any, x: Any, dtype: np.dtype[Any]) -> Any:
+    return region.emit(convert_element_type_p, [x], {"new_dtype": dtype, "weak_type": x.aval.weak_type})[0]
 
 
 def _least(dtype: Any) -> Any:
