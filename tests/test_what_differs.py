@@ -69,6 +69,13 @@ def unreduced(call: Callable[[Any], Any]) -> bool:
     return bool(marks[0])
 
 
+def lies_alike(f: Callable[[Any], Any]) -> bool:
+    """Whether a split row gives one that is split alike."""
+    mesh = jax.make_mesh((4,), ("x",))
+    row = jax.device_put(jnp.arange(1.0, 2**15 + 1), jax.NamedSharding(mesh, jax.P("x")))
+    return jax.jit(f)(row).sharding == row.sharding
+
+
 def scope() -> dict[str, Any]:
     x = jnp.ones((4, 4))
     return {
@@ -81,6 +88,7 @@ def scope() -> dict[str, Any]:
         "guarded": guarded,
         "quiet": quiet,
         "unreduced": unreduced,
+        "lies_alike": lies_alike,
         "np": np,
         "host": np.arange(4.0, dtype=np.float32),
         "z": jnp.full(1, 1.001),

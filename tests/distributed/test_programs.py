@@ -42,6 +42,7 @@ def launch(
         "mapped.py",
         "idle.py",
         "halos.py",
+        "along.py",
     ],
 )
 def test_same_results(program, processes):

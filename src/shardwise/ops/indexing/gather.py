@@ -21,6 +21,7 @@ from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.devices.all_reduce import all_reduce, summing
 from shardwise.ops.indexing.gather_kernel import filling, gather_compile, gather_kernel
+from shardwise.ops.indexing.permutation import gather_partition
 from shardwise.ops.indexing.window_numbers import (
     GatherDimensionNumbers,
     GatherScatterMode,
@@ -276,6 +277,7 @@ gather_p = define_op(
     localize=_localize,
     place=_place,
     explicit=_gather_specs,
+    partition=gather_partition,
     jvp=_gather_jvp,
     transpose=_gather_transpose,
     batch=_gather_batch,

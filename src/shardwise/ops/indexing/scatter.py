@@ -17,6 +17,7 @@ from shardwise.ir.key_uses import KeyUses
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Axes, Spec
 from shardwise.ops.devices.all_reduce import all_reduce, summing
+from shardwise.ops.indexing.permutation import scatter_add_partition
 from shardwise.ops.indexing.scatter_derivative import (
     extremum_jvp,
     product_jvp,
@@ -268,7 +269,9 @@ def _define(combine: str, **derivative: Any) -> Op:
 
 
 scatter_p = _define("", jvp=linear_jvp("scatter", (0, 2)), transpose=put_transpose)
-scatter_add_p = _define("add", jvp=linear_jvp("scatter_add", (0, 2)), transpose=sum_transpose)
+scatter_add_p = _define(
+    "add", jvp=linear_jvp("scatter_add", (0, 2)), transpose=sum_transpose, partition=scatter_add_partition
+)
 scatter_sub_p = _define("sub", jvp=linear_jvp("scatter_sub", (0, 2)), transpose=sum_transpose)
 scatter_mul_p = _define("mul", jvp=product_jvp, transpose=product_transpose)
 scatter_min_p = _define("min", jvp=extremum_jvp("scatter_min"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.base.dtypes import isdtype
-from shardwise.ir import Array, ShapedArray, bind, define_op
+from shardwise.ir import Array, Equation, ShapedArray, bind, define_op
 from shardwise.ir.op import Params, Types
 from shardwise.ops.indexing.search_loop import searched
 from shardwise.ops.rules.operands import Block, check_same_dtype
@@ -31,7 +31,7 @@ def _search_type(a: ShapedArray, v: ShapedArray, *, right: bool) -> ShapedArray:
 
 
 def _search_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
-    """The sorted array is needed whole; values are looked up where they are."""
+    """Values are looked up where they are; a position in the sorted array is the sum of those in its parts."""
     a, v = in_types[0].shape, in_types[1].shape
     last = len(v)
     factors = dim_factors(v)
@@ -39,9 +39,17 @@ def _search_rule(in_types: Types, out_types: Types, params: Params) -> Rule:
         (((last,) if a[0] != 1 else (),), factors),
         (factors,),
         (*v, *a),
-        (Kind.PASS,) * last + (Kind.REPLICATE,),
+        (Kind.PASS,) * last + (Kind.REDUCE,),
         frozenset({last}),
     )
+
+
+def _search_partition(region: Any, eqn: Equation) -> None:
+    """Sums of the positions in each part, or the whole array on each device where that is less than the values looked up."""
+    (split,) = region.layout(eqn.inputs[0]) or ((),)
+    if not split:
+        return region.generic(eqn)
+    region.cheapest(lambda region: region.generic(eqn), lambda region: region.with_whole(eqn, 0, (0,)))
 
 
 def _search_kernel(env: Env, a: Block, v: Block, *, right: bool) -> Block:
@@ -86,7 +94,12 @@ def _no_tangent(primals: Any, tangents: Any, **params: Any) -> tuple[Array, None
 
 
 searchsorted_p = define_op(
-    "searchsorted", type_rule=_search_type, kernel=_search_kernel, rule=_search_rule, jvp=_no_tangent
+    "searchsorted",
+    type_rule=_search_type,
+    kernel=_search_kernel,
+    rule=_search_rule,
+    partition=_search_partition,
+    jvp=_no_tangent,
 )
 
 

@@ -20,11 +20,13 @@ from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.unary import neg
 from shardwise.ops.indexing import row_selection
-from shardwise.ops.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather_params
+from shardwise.ops.indexing.along_dims import take_along
+from shardwise.ops.indexing.sort_partition import sort_partition, top_k_partition
 from shardwise.ops.rules import batching
 from shardwise.ops.rules.convert import as_array
-from shardwise.ops.rules.derivative import do, filled
+from shardwise.ops.rules.derivative import do
 from shardwise.ops.rules.in_rows import in_rows
+from shardwise.ops.rules.order import comparable, sorted_rows
 from shardwise.ops.shapes.iota import broadcasted_iota
 from shardwise.runtime.env import Env
 from shardwise.sharding.rule import Kind, Rule, own_factors
@@ -32,30 +34,6 @@ from shardwise.sharding.rule import Kind, Rule, own_factors
 __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
 
 Block = np.ndarray[Any, Any]
-
-
-def _comparable(x: Block) -> Block:
-    """`x` in a dtype that NumPy sorts well: ml_dtypes' small floats as float32, small ints as int8 or uint8."""
-    if x.dtype.isbuiltin == 1:
-        return x
-    if isdtype(x.dtype, "real floating"):
-        return x.astype(np.float32)
-    return x.astype(np.int8 if isdtype(x.dtype, "signed integer") else np.uint8)
-
-
-def _parts(keys: Block) -> list[Block]:
-    """The keys to sort by in turn: of complex numbers the parts, for NumPy puts all with a NaN in either last."""
-    return [keys.real, keys.imag] if keys.dtype.kind == "c" and np.isnan(keys).any() else [keys]
-
-
-def _sorted_values(x: Block, axis: int, stable: bool) -> Block:
-    keys = _comparable(x)
-    if len(parts := _parts(keys)) > 1:
-        return np.take_along_axis(x, np.lexsort(parts[::-1], axis=axis), axis)
-    # Equal keys are indistinguishable, except for zeros of both signs; then only a stable sort keeps their order.
-    mixed = stable and keys.dtype.kind in "fc" and bool(((keys == 0) & np.signbit(keys.real)).any())
-    out = np.sort(keys, axis=axis, kind="stable" if mixed or keys.dtype.kind == "c" else None)
-    return out if keys is x else out.astype(x.dtype)
 
 
 # -- sort -------------------------------------------------------------------------------------
@@ -72,31 +50,7 @@ def _sort_type(*operands: ShapedArray, dimension: int, is_stable: bool, num_keys
 
 
 def _sort_kernel(env: Env, *operands: Block, dimension: int, is_stable: bool, num_keys: int) -> tuple[Block, ...]:
-    axis = env.lead + dimension
-
-    def work(*parts: Block) -> tuple[Block, ...]:
-        return _sorted_together(parts, axis, env.lead, is_stable, num_keys)
-
-    return in_rows(work, operands, axis, [(x.shape[axis], x.dtype) for x in operands])
-
-
-def _sorted_together(operands: Sequence[Block], axis: int, lead: int, stable: bool, num_keys: int) -> tuple[Block, ...]:
-    if len(operands) == 1:
-        return (_sorted_values(operands[0], axis, stable),)
-    keys = np.broadcast_arrays(*(part for x in operands[:num_keys] for part in _parts(_comparable(x))))
-    order = keys[0].argsort(axis=axis, kind="stable") if len(keys) == 1 else np.lexsort(keys[::-1], axis=axis)
-    loops = np.broadcast_shapes(*(x.shape[:lead] for x in operands))
-    return tuple(_taken(x, order, axis, loops) for x in operands)
-
-
-def _taken(x: Block, order: Block, axis: int, loops: tuple[int, ...]) -> Block:
-    shape = (*loops, *order.shape[len(loops) :])
-    lead = len(loops)
-    both = tuple(np.broadcast_shapes(x.shape[:lead], order.shape[:lead]))
-    out = np.take_along_axis(
-        np.broadcast_to(x, (*both, *x.shape[lead:])), np.broadcast_to(order, (*both, *order.shape[lead:])), axis
-    )
-    return out if out.shape == shape else np.broadcast_to(out, shape)
+    return sorted_rows(operands, env.lead + dimension, env.lead, is_stable, num_keys)
 
 
 def _sort_rule(ins: Types, outs: Types, params: Params) -> Rule:
@@ -105,12 +59,11 @@ def _sort_rule(ins: Types, outs: Types, params: Params) -> Rule:
 
 
 def along_rule(shape: tuple[int, ...], dim: int, inputs: int, outputs: int, out_shape: tuple[int, ...]) -> Rule:
-    """Every tensor has the same dims; `dim` is needed whole. Its split spreads only if another dim can take it over."""
+    """Every tensor has the same dims; `dim` is needed whole. Its split spreads to results that have all of it."""
     dims = own_factors(shape)
     outs = tuple(dims[d] if n != 1 or shape[d] == 1 else () for d, n in enumerate(out_shape))
-    alone = all(n == 1 for d, n in enumerate(shape) if d != dim)
     kinds = tuple(Kind.REPLICATE if d == dim else Kind.PASS for d in range(len(shape)))
-    blocked = frozenset({dim}) if alone or shape != out_shape else frozenset[int]()
+    blocked = frozenset({dim}) if shape != out_shape else frozenset[int]()
     return Rule((dims,) * inputs, (outs,) * outputs, shape, kinds, blocked)
 
 
@@ -125,19 +78,7 @@ def _sort_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, dimension: int
     """The tangents in the order that the keys take."""
     place = do.iota(dtype=np.dtype(np.int32), shape=primals[0].shape, dimension=dimension, out_sharding=None)
     *outs, order = do.sort(*primals, place, dimension=dimension, **params)
-    return outs, [None if t is None else take_along(t, order, dimension) for t in tangents]
-
-
-def take_along(x: Any, places: Any, dim: int) -> Any:
-    """The elements of `x` at these places along `dim`; all other dims run in step."""
-    if 0 in (*x.shape, *places.shape):
-        return filled(x.aval.update(shape=places.shape))
-    others = tuple(d for d in range(x.ndim) if d != dim)
-    numbers = GatherDimensionNumbers((), (dim,), (dim,), others, others)
-    params = gather_params(numbers, (1,) * x.ndim, GatherScatterMode.PROMISE_IN_BOUNDS)
-    shape = (*places.shape, 1)
-    indices = do.broadcast_in_dim(places, shape=shape, broadcast_dimensions=tuple(range(x.ndim)), out_sharding=None)
-    return do.gather(x, indices, **params)
+    return outs, [None if t is None else take_along(t, order, dimension, unique=True) for t in tangents]
 
 
 sort_p = define_op(
@@ -149,6 +90,7 @@ sort_p = define_op(
     rule=_sort_rule,
     multiple_results=True,
     explicit=_sort_specs,
+    partition=sort_partition,
 )
 
 
@@ -212,7 +154,7 @@ def descending_ranks(x: Block) -> Block:
     """Integers of the total order of `x`, the greatest values first."""
     if x.dtype.kind == "b":
         return (~x).view(np.int8)
-    keys = _comparable(x)
+    keys = comparable(x)
     if keys.dtype == np.uint32:
         return (keys ^ np.uint32(0x7FFFFFFF)).view(np.int32)
     if keys.dtype.kind != "f":
@@ -264,6 +206,7 @@ top_k_p = define_op(
     type_rule=_top_k_type,
     kernel=_top_k_kernel,
     rule=lambda ins, outs, params: along_rule(ins[0].shape, params["axis"], 1, 2, outs[0].shape),
+    partition=top_k_partition,
     multiple_results=True,
 )
 

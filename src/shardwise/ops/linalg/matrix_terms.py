@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise.ir import ShapedArray, literal
-from shardwise.ops.indexing.sorting import take_along
+from shardwise.ops.indexing.along_dims import take_along
 from shardwise.ops.rules.derivative import do, positions
 
 

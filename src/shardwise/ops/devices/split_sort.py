@@ -1,0 +1,229 @@
+"""`split_sort`: rows that mesh axes split, sorted; each device ends with a part of the same size. The partitioner inserts it.
+
+In one process the parts stand side by side and are sorted as one row. Between processes each sorts what it has, all agree on how
+these runs are cut (`even_cuts`), and every element goes to where it belongs, once; nobody ever holds a whole row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Collective, ShapedArray
+from shardwise.ir.op import Params, Types
+from shardwise.ops.devices.declare import define_collective
+from shardwise.ops.devices.each import Operands
+from shardwise.ops.devices.even_cuts import bytes_shown, even_cuts
+from shardwise.ops.devices.fronts import joined, unjoined
+from shardwise.ops.devices.lines import (
+    Line,
+    back_from,
+    block_bytes,
+    front_of,
+    line_of,
+    sending,
+    settling,
+    tag_of,
+)
+from shardwise.ops.devices.rules import same_dims
+from shardwise.ops.rules.order import comparable, sorted_rows
+from shardwise.runtime.blocks import Ndarray
+from shardwise.runtime.env import Env
+from shardwise.runtime.memory import pool
+from shardwise.runtime.processes.comm import the_world
+
+
+def _type(
+    *operands: ShapedArray,
+    axes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    dimension: int,
+    is_stable: bool,
+    num_keys: int,
+) -> tuple[ShapedArray, ...]:
+    varying = frozenset(axes).union(*[t.vma for t in operands])
+    return tuple(ShapedArray(t.shape, t.dtype, t.weak_type, vma=varying) for t in operands)
+
+
+def _kernel(
+    env: Env,
+    *operands: Ndarray,
+    axes: tuple[str, ...],
+    sizes: tuple[int, ...],
+    dimension: int,
+    is_stable: bool,
+    num_keys: int,
+) -> tuple[Ndarray, ...]:
+    lead = env.lead - len(axes)
+    at = lead + dimension
+    wholes, dims = [], ()
+    for x in operands:
+        front, n, dims = joined(env, x, axes)
+        whole = np.moveaxis(front, 0, at)
+        wholes.append(whole.reshape(*whole.shape[:at], n * whole.shape[at + 1], *whole.shape[at + 2 :]))
+    results = []
+    for out in sorted_rows(wholes, at, lead, is_stable, num_keys):
+        n = math.prod(sizes)
+        parts = out.reshape(*out.shape[:at], n, out.shape[at] // n, *out.shape[at + 1 :])
+        results.append(unjoined(env, np.moveaxis(parts, at, 0), axes, dims))
+    return tuple(results)
+
+
+# -- over processes --------------------------------------------------------------------------------------------------------
+
+
+class Runs:
+    """The devices of a line in runs of neighbours, as many in each, of which a process has whole ones: `mine` of `count`."""
+
+    __slots__ = ("count", "line", "mine", "own_at", "owners", "width")
+
+    def __init__(self, line: Line) -> None:
+        starts = [int(p) for m in line.members for i, p in enumerate(m) if i == 0 or p != m[i - 1] + 1]
+        ends = [int(p) + 1 for m in line.members for i, p in enumerate(m) if i == len(m) - 1 or m[i + 1] != p + 1]
+        self.line = line
+        self.width = math.gcd(*starts, *ends, line.n)
+        self.count = line.n // self.width
+        runs_of = [[int(p) // self.width for p in m[:: self.width]] for m in line.members]
+        self.owners = [next(k for k, runs in enumerate(runs_of) if run in runs) for run in range(self.count)]
+        self.mine = runs_of[line.me]
+
+    def runs_of(self, process: int) -> list[int]:
+        """The runs of a process of the line."""
+        return [run for run, owner in enumerate(self.owners) if owner == process]
+
+    def gather(self, x: Ndarray, tag: int) -> Ndarray:
+        """Of an array [own run, ...] of each process the one with all runs."""
+        every = np.empty((self.count, *x.shape[1:]), x.dtype)
+        takes = [np.empty((len(self.runs_of(k)), *x.shape[1:]), x.dtype) for k in range(len(self.line.ranks))]
+        the_world().link(self.line.ranks).all_gather(x, takes, tag)
+        for k, take in enumerate(takes):
+            every[self.runs_of(k)] = take
+        return every
+
+    def exchanged(self, x: Ndarray, cuts: Ndarray, tag: int) -> Ndarray:
+        """Of sorted runs [own run, row, position] the pieces that belong into them, those of the first run in front."""
+        line, count, (_, rows, size) = self.line, self.count, x.shape
+        lengths = np.diff(cuts, axis=2)  # [from run, row, to run]
+        starts = np.cumsum(lengths, axis=0) - lengths  # where a piece begins in the run to which it goes
+        position = np.arange(size)
+        others = [k for k in range(len(line.ranks)) if k != line.me]
+        runs_of = [self.runs_of(k) for k in range(len(line.ranks))]
+
+        def taken(run: int, to: int) -> Ndarray:
+            low, high = cuts[run, :, to, None], cuts[run, :, to + 1, None]
+            return x[self.mine.index(run)][(position >= low) & (position < high)]
+
+        def elements(k: int, to: int) -> int:
+            return int(lengths[np.ix_(runs_of[k], range(rows), runs_of[to])].sum())
+
+        def message(k: int) -> Ndarray:
+            return np.concatenate([taken(run, to) for run in self.mine for to in runs_of[k]])
+
+        sends = [(k, message(k)) for k in others]
+        takes = [(k, line.me - (line.me > k), pool.empty((elements(k, line.me),), x.dtype)) for k in others]
+        sizes = {elements(k, to) for k in range(len(line.ranks)) for to in range(len(line.ranks)) if k != to}
+        link = the_world().link(line.ranks)
+        link.swap(sends, takes, len(others), [(n,) for n in sorted(sizes)], x.itemsize, tag)
+        got = {k: take for k, _, take in takes}
+        done = dict.fromkeys(others, 0)
+        out = pool.empty(x.shape, x.dtype)
+        for run in range(count):
+            for i, to in enumerate(self.mine):
+                begin, length = starts[run, :, to, None], lengths[run, :, to, None]
+                place = (position >= begin) & (position < begin + length)
+                k = self.owners[run]
+                if k == line.me:
+                    out[i][place] = taken(run, to)
+                else:
+                    n = int(length.sum())
+                    out[i][place] = got[k][done[k] : done[k] + n]
+                    done[k] += n
+        return out
+
+
+def _keys(x: Ndarray) -> list[Ndarray]:
+    keys = comparable(x)
+    return [keys.real, keys.imag] if keys.dtype.kind == "c" else [keys]
+
+
+def _across(env: Env, in_types: Types, out_types: Types, params: Params) -> Callable[..., tuple[Ndarray, ...]]:
+    axes, dim, num_keys, stable = params["axes"], params["dimension"], params["num_keys"], params["is_stable"]
+    line = line_of(env, axes)
+    if not line.crosses:
+        return lambda *blocks: _kernel(env, *blocks, **params)
+    runs = Runs(line)
+    settled = [settling(env, t, axes) for t in in_types]
+    cutting = tag_of("cuts of split_sort", env, in_types, params)
+    tags = [tag_of(f"split_sort {i}", env, in_types, params) for i in range(len(in_types))]
+    lead = env.lead - len(axes)
+    at = 1 + lead + dim
+
+    def run(*blocks: Ndarray) -> tuple[Ndarray, ...]:
+        fronts, dims = [], ()
+        for settle, x in zip(settled, blocks, strict=True):
+            front, dims = front_of(env, settle(x), axes)
+            fronts.append(front)
+        loops = np.broadcast_shapes(*[f.shape[: 1 + lead] for f in fronts])
+        shape = (*loops, *fronts[0].shape[1 + lead :])
+        rows = [as_runs(np.broadcast_to(f, shape)) for f in fronts]
+        parts = sorted_rows(rows, 2, 2, stable, num_keys)
+        keys = [k for x in parts[:num_keys] for k in _keys(x)]
+        cuts = even_cuts(keys, runs.count, runs.mine, lambda x: runs.gather(x, cutting))
+        parts = [runs.exchanged(x, cuts, tag) for x, tag in zip(parts, tags, strict=True)]
+        return tuple(back_from(env, as_front(x, shape), axes, dims) for x in sorted_rows(parts, 2, 2, stable, num_keys))
+
+    def as_runs(front: Ndarray) -> Ndarray:
+        """[device, ..., position, ...] as [run, row, position]."""
+        last = np.moveaxis(front, at, -1)
+        grouped = last.reshape(-1, runs.width, *last.shape[1:])
+        return np.moveaxis(grouped, 1, -2).reshape(len(grouped), -1, runs.width * last.shape[-1])
+
+    def as_front(x: Ndarray, shape: tuple[int, ...]) -> Ndarray:
+        others = (*shape[1:at], *shape[at + 1 :])
+        grouped = np.moveaxis(x.reshape(len(x), *others, runs.width, shape[at]), -2, 1)
+        return np.moveaxis(grouped.reshape(shape[0], *others, shape[at]), -1, at)
+
+    sent = sum(block_bytes(env, t, axes) * len(line.mine) * (line.n - len(line.mine)) // line.n for t in in_types)
+    return sending(run, sent, line.ranks)
+
+
+# -- as others see it ------------------------------------------------------------------------------------------------------
+
+
+def _sent(in_types: Types, params: Params, sizes: Mapping[str, int]) -> int:
+    """What the device sends of evenly mixed rows, and what it shows of its keys to find where they are cut."""
+    n = math.prod(sizes.get(a, 1) for a in params["axes"])
+    shape = in_types[0].shape
+    size = shape[params["dimension"]]
+    if n <= 1 or not size:
+        return 0
+    key_bytes = sum(t.itemsize for t in in_types[: params["num_keys"]])
+    shown = bytes_shown(n, in_types[0].size // size, size, key_bytes)
+    return (n - 1) * (sum(t.nbytes for t in in_types) // n + shown)
+
+
+def _exchange(operands: Operands, params: Params) -> list[tuple[Ndarray, ...]]:
+    dim, n = params["dimension"], len(operands)
+    wholes = [np.concatenate(parts, dim) for parts in zip(*operands, strict=True)]
+    order = np.broadcast_to(
+        np.arange(wholes[0].shape[dim]).reshape([-1 if d == dim else 1 for d in range(wholes[0].ndim)]), wholes[0].shape
+    )
+    for key in reversed([k for x in wholes[: params["num_keys"]] for k in _keys(x)]):
+        by = np.take_along_axis(key, order, dim).argsort(axis=dim, kind="stable")
+        order = np.take_along_axis(order, by, dim)
+    results: Sequence[list[Any]] = [np.split(np.take_along_axis(x, order, dim), n, dim) for x in wholes]
+    return list(zip(*results, strict=True))
+
+
+split_sort = define_collective(
+    "split_sort",
+    type_rule=_type,
+    kernel=_kernel,
+    rule=same_dims,
+    multiple_results=True,
+    across=_across,
+    collective=Collective("sort", sent_of=_sent, computes=True, exchange=_exchange, told=("dimension",)),
+)

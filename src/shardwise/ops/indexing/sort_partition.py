@@ -1,0 +1,73 @@
+"""`sort` and `top_k` along a split dim: devices exchange what belongs to each other instead of gathering whole rows.
+
+Comes in: an equation whose dim is split. Goes out: local equations and collectives, where they send less than whole rows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from shardwise.ir import Equation, literal
+from shardwise.ops.devices.axis_index import axis_index_op
+from shardwise.ops.devices.split_sort import split_sort
+from shardwise.ops.elementwise.binary import add_p, mul_p
+from shardwise.ops.indexing.along_dims import along_params, as_indices
+from shardwise.ops.indexing.gather import gather_p
+from shardwise.ops.shapes.broadcast import broadcast_in_dim_p
+
+_INT32 = np.dtype(np.int32)
+
+
+def sort_partition(region: Any, eqn: Equation) -> None:
+    """The operands in one layout, and rows sorted where they lie; every device ends with as much of a row as before."""
+    dim = eqn.params["dimension"]
+    layouts = [region.placements.get(v) for v in eqn.outputs] + [region.layout(a) for a in eqn.inputs]
+    lay = next((dims for dims in layouts if dims and dims[dim]), None)
+    if lay is None or not eqn.inputs[0].aval.size:
+        return region.generic(eqn)
+
+    def along(region: Any) -> None:
+        axes, aval = lay[dim], eqn.inputs[0].aval
+        atoms = [region.reshard(*region.read(a), lay, a.aval) for a in eqn.inputs]
+        params = {"axes": axes, "sizes": region.sizes_of(axes), **eqn.params}
+        outs = region.collectives(split_sort, atoms, axes, aval, params)
+        for var, out in zip(eqn.outputs, outs, strict=True):
+            placed = region.placements.get(var, lay)
+            region.define(var, region.reshard(out, lay, placed, var.aval), placed)
+
+    region.cheapest(along, lambda region: region.generic(eqn))
+
+
+def top_k_partition(region: Any, eqn: Equation) -> None:
+    """Each device finds the greatest of its part; the greatest of all are among these."""
+    (operand,), k, axis = eqn.inputs, eqn.params["k"], eqn.params["axis"]
+    atom, have = region.read(operand)
+    if not have or not have[axis] or not k or not operand.aval.size:
+        return region.generic(eqn)
+    axes = have[axis]
+
+    def whole(dims: Any) -> Any:
+        return (*dims[:axis], (), *dims[axis + 1 :])
+
+    def along(region: Any) -> None:
+        part, placed = atom.aval.shape[axis], [region.placements.get(v, whole(have)) for v in eqn.outputs]
+        kept = min(k, part)
+        values, places = region.emit(eqn.op, [atom], {"k": kept, "axis": axis})
+        (index,) = region.emit(axis_index_op, [], {"axes": axes})
+        (start,) = region.emit(mul_p, [index, literal(part, _INT32)], {})
+        (places,) = region.emit(add_p, [places, start], {})
+        # Devices' candidates stand in the order of their parts, so that of equal ones the first of all comes first.
+        shape = list(operand.aval.shape)
+        shape[axis] = kept * math.prod(region.sizes_of(axes))
+        merged = whole(placed[0])
+        values, places = (region.reshard(x, have, merged, x.aval.update(shape=shape)) for x in (values, places))
+        values, order = region.emit(eqn.op, [values], {"k": k, "axis": axis})
+        (order,) = region.emit(broadcast_in_dim_p, [order], as_indices(order.aval))
+        (places,) = region.emit(gather_p, [places, order], along_params(len(shape), axis))
+        for var, out, dims in zip(eqn.outputs, (values, places), placed, strict=True):
+            region.define(var, region.reshard(out, merged, dims, var.aval), dims)
+
+    region.cheapest(along, lambda region: region.generic(eqn))

@@ -1,0 +1,65 @@
+"""The order of `sort` in NumPy: NaNs come last and are equal to each other, -0.0 equals 0.0; complex numbers by their parts in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise.base.dtypes import isdtype
+from shardwise.ops.rules.in_rows import in_rows
+
+Block = np.ndarray[Any, Any]
+
+
+def comparable(x: Block) -> Block:
+    """`x` in a dtype that NumPy sorts well: ml_dtypes' small floats as float32, small ints as int8 or uint8."""
+    if x.dtype.isbuiltin == 1:
+        return x
+    if isdtype(x.dtype, "real floating"):
+        return x.astype(np.float32)
+    return x.astype(np.int8 if isdtype(x.dtype, "signed integer") else np.uint8)
+
+
+def _parts(keys: Block) -> list[Block]:
+    """The keys to sort by in turn: of complex numbers the parts, for NumPy puts all with a NaN in either last."""
+    return [keys.real, keys.imag] if keys.dtype.kind == "c" and np.isnan(keys).any() else [keys]
+
+
+def _sorted_values(x: Block, axis: int, stable: bool) -> Block:
+    keys = comparable(x)
+    if len(parts := _parts(keys)) > 1:
+        return np.take_along_axis(x, np.lexsort(parts[::-1], axis=axis), axis)
+    # Equal keys are indistinguishable, except for zeros of both signs; then only a stable sort keeps their order.
+    mixed = stable and keys.dtype.kind in "fc" and bool(((keys == 0) & np.signbit(keys.real)).any())
+    out = np.sort(keys, axis=axis, kind="stable" if mixed or keys.dtype.kind == "c" else None)
+    return out if keys is x else out.astype(x.dtype)
+
+
+def sorted_rows(operands: Sequence[Block], axis: int, lead: int, stable: bool, num_keys: int) -> tuple[Block, ...]:
+    """`operands` sorted together along `axis` by the first `num_keys` of them; their first `lead` dims broadcast."""
+
+    def work(*parts: Block) -> tuple[Block, ...]:
+        return _sorted_together(parts, axis, lead, stable, num_keys)
+
+    return in_rows(work, operands, axis, [(x.shape[axis], x.dtype) for x in operands])
+
+
+def _sorted_together(operands: Sequence[Block], axis: int, lead: int, stable: bool, num_keys: int) -> tuple[Block, ...]:
+    if len(operands) == 1:
+        return (_sorted_values(operands[0], axis, stable),)
+    keys = np.broadcast_arrays(*(part for x in operands[:num_keys] for part in _parts(comparable(x))))
+    order = keys[0].argsort(axis=axis, kind="stable") if len(keys) == 1 else np.lexsort(keys[::-1], axis=axis)
+    loops = np.broadcast_shapes(*(x.shape[:lead] for x in operands))
+    return tuple(_taken(x, order, axis, loops) for x in operands)
+
+
+def _taken(x: Block, order: Block, axis: int, loops: tuple[int, ...]) -> Block:
+    shape = (*loops, *order.shape[len(loops) :])
+    lead = len(loops)
+    both = tuple(np.broadcast_shapes(x.shape[:lead], order.shape[:lead]))
+    out = np.take_along_axis(
+        np.broadcast_to(x, (*both, *x.shape[lead:])), np.broadcast_to(order, (*both, *order.shape[lead:])), axis
+    )
+    return out if out.shape == shape else np.broadcast_to(out, shape)
