@@ -16,6 +16,7 @@ from shardwise.ir.explicit import check_divisible
 from shardwise.ir.op import Params, Types
 from shardwise.ir.types import Spec
 from shardwise.ops.elementwise.casts import convert
+from shardwise.ops.linalg.fft_partition import fft_partition
 from shardwise.ops.rules.derivative import do, filled, scalar
 from shardwise.ops.rules.operands import Block, check_kind, dtype_kind, operand
 from shardwise.runtime.env import Env
@@ -34,6 +35,11 @@ class FftType(enum.IntEnum):
     IFFT = 1
     RFFT = 2
     IRFFT = 3
+
+    @property
+    def complex_one(self) -> FftType:
+        """The transform of the dims besides the last one."""
+        return FftType.FFT if self in (FftType.FFT, FftType.RFFT) else FftType.IFFT
 
 
 def _fft_type(x: ShapedArray, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> ShapedArray:
@@ -139,6 +145,7 @@ fft_p = define_op(
     kernel=_fft_kernel,
     rule=_fft_rule,
     explicit=_fft_explicit,
+    partition=fft_partition,
     jvp="linear",
     transpose=_fft_transpose,
     makes_nan=True,

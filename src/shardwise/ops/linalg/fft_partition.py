@@ -1,0 +1,173 @@
+"""Fourier transforms along split dims: each dim is transformed where it is whole; before that the axes that split it move to another dim.
+
+    fft over dims 0 and 1 of c64[8@x, 6]      dim 1 where it lies; x moves from dim 0 to dim 1, padded to 8; dim 0; x moves back
+
+Comes in: an equation of which a transformed dim is split. Goes out: transforms of whole dims, and all-to-alls between them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.ir import Equation, literal
+from shardwise.ops.shapes.pieces import pad_p, slice_p
+from shardwise.ops.shapes.transpose import transpose_p
+
+DimAxes = tuple[tuple[str, ...], ...]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """Of `dims` of a value that lies as `layout`, where they are whole; `last`: the last dim, whose size may change, is one of them.
+
+    `padded` is the value's shape before it lies so: greater than its own where axes split a dim that they do not divide.
+    """
+
+    layout: DimAxes
+    padded: Shape
+    dims: tuple[int, ...]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The last `count` dims are transformed; the last one first of all or last of all if that is asked for, and has `size` then."""
+
+    count: int
+    size: int
+    last_first: bool
+    last_last: bool
+
+    def ready(self, left: Collection[int], last: int, layout: DimAxes) -> tuple[list[int], list[int]]:
+        """Of the dims that are left those that may be transformed now, and those that must be made whole if there are none."""
+        due = list(left)
+        if last in left and self.last_first and layout[last]:
+            due = [last]
+        elif self.last_last and any(layout[d] for d in left if d != last):
+            due = [d for d in left if d != last]
+        return [d for d in due if not layout[d]], due
+
+
+def split_transforms(
+    shape: Shape, order: Order, layout: DimAxes, wanted: DimAxes, sizes: Mapping[str, int]
+) -> list[Transform] | None:
+    """The transforms of a value of this shape and layout, one after the other; None if no other dim takes the axes of one of them."""
+    last, own = len(shape) - 1, shape
+    left = set(range(len(shape) - order.count, len(shape)))
+    found: list[Transform] = []
+    padded = own
+    while left:
+        ready, due = order.ready(left, last, layout)
+        if ready:
+            found.append(Transform(layout, padded, tuple(sorted(ready)), last in ready))
+            if last in ready:
+                own = (*own[:-1], order.size)
+            left -= set(ready)
+            padded = tuple(n if axes else m for n, m, axes in zip(padded, own, layout, strict=True))
+            continue
+        moved = _moved_off(due, left, layout, wanted, own, padded, sizes)
+        if moved is None:
+            return None
+        layout, padded = moved
+    return found
+
+
+def _moved_off(
+    due: Collection[int],
+    left: Collection[int],
+    layout: DimAxes,
+    wanted: DimAxes,
+    own: Shape,
+    padded: Shape,
+    sizes: Mapping[str, int],
+) -> tuple[DimAxes, Shape] | None:
+    """A layout where another dim, one that is not `left` if possible, has taken over the axes of one of the dims `due`.
+
+    A dim is padded for that if none fits.
+    """
+
+    def ways(axes: Sequence[str]) -> int:
+        return math.prod(sizes[a] for a in axes)
+
+    for d in sorted((d for d in due if layout[d]), reverse=True):
+        free = [e for e in range(len(own)) if e != d]
+        whole = [e for e in free if not layout[e]]
+        fitting = [e for e in free if padded[e] % ways((*layout[e], *layout[d])) == 0]
+        by_worth = lambda e, d=d: (e not in left, not set(layout[d]).isdisjoint(wanted[e]), own[e])  # noqa: E731
+        e = max(fitting, key=by_worth, default=max(whole, key=by_worth, default=None))
+        if e is not None:
+            axes = (*layout[e], *layout[d])
+            lay = tuple(() if i == d else axes if i == e else have for i, have in enumerate(layout))
+            sizes_now = [n if have else m for n, m, have in zip(padded, own, lay, strict=True)]
+            sizes_now[e] = -(-padded[e] // ways(axes)) * ways(axes)
+            return lay, tuple(sizes_now)
+    return None
+
+
+def fft_partition(region: Any, eqn: Equation) -> None:
+    """All-to-alls, where they send less than a gather."""
+    (operand,), (out,) = eqn.inputs, eqn.outputs
+    kind, count = eqn.params["fft_type"], len(eqn.params["fft_lengths"])
+    atom, have = region.read(operand)
+    if not have or not any(have[-count:]) or not operand.aval.size or not out.aval.size:
+        return region.generic(eqn)
+    placed = region.placements.get(out, ((),) * out.aval.ndim)
+    order = Order(count, out.aval.shape[-1], kind is type(kind).RFFT, kind is type(kind).IRFFT)
+    transforms = split_transforms(operand.aval.shape, order, have, placed, dict(region.sizes))
+    if transforms is None:
+        return region.generic(eqn)
+
+    def along(region: Any) -> None:
+        x, layout, aval = atom, have, operand.aval
+        for each in transforms:
+            x = _moved(region, x, aval, layout, each.layout, each.padded)
+            x, layout = _transformed(region, x, each, eqn), each.layout
+            aval = out.aval if each.last else aval
+            aval = aval.update(shape=(*out.aval.shape[:-1], aval.shape[-1]), dtype=x.aval.dtype)
+        padded = [
+            bool(axes) and n != m for n, m, axes in zip(transforms[-1].padded, out.aval.shape, layout, strict=True)
+        ]
+        plain = tuple(() if more else axes for more, axes in zip(padded, placed, strict=True))
+        x = _moved(region, x, out.aval, layout, plain, out.aval.shape)
+        region.define(out, region.reshard(x, plain, placed, out.aval), placed)
+
+    region.cheapest(along, lambda region: region.generic(eqn))
+
+
+def _moved(region: Any, x: Any, aval: Any, have: DimAxes, want: DimAxes, padded: Shape) -> Any:
+    """A value of type `aval` from one layout to another; dims that axes split have, and get, the sizes `padded`."""
+    local = list(x.aval.shape)
+    grown = [n if axes and not before else m for n, m, axes, before in zip(padded, local, want, have, strict=True)]
+    if grown != local:
+        edges = tuple((0, n - m, 0) for n, m in zip(grown, x.aval.shape, strict=True))
+        (x,) = region.emit(pad_p, [x, literal(0, x.aval.dtype)], {"padding_config": edges})
+    ways = [math.prod(region.sizes_of(axes)) for axes in have]
+    x = region.reshard(x, have, want, aval.update(shape=tuple(n * w for n, w in zip(x.aval.shape, ways, strict=True))))
+    limits = tuple(n if axes else m for n, m, axes in zip(x.aval.shape, aval.shape, want, strict=True))
+    if limits != x.aval.shape:
+        cut = {"start_indices": (0,) * len(limits), "limit_indices": limits, "strides": None}
+        (x,) = region.emit(slice_p, [x], cut)
+    return x
+
+
+def _transformed(region: Any, x: Any, each: Transform, eqn: Equation) -> Any:
+    """The transform of some dims of a local value: these last, and back again."""
+    kind, lengths = eqn.params["fft_type"], eqn.params["fft_lengths"]
+    first = x.aval.ndim - len(lengths)
+    order = (*[d for d in range(x.aval.ndim) if d not in each.dims], *each.dims)
+    straight = order == tuple(range(len(order)))
+    if not straight:
+        (x,) = region.emit(transpose_p, [x], {"permutation": order})
+    given = {
+        "fft_type": kind if each.last else kind.complex_one,
+        "fft_lengths": tuple(lengths[d - first] for d in each.dims),
+    }
+    (x,) = region.emit(eqn.op, [x], given)
+    if not straight:
+        back = tuple(order.index(d) for d in range(len(order)))
+        (x,) = region.emit(transpose_p, [x], {"permutation": back})
+    return x
