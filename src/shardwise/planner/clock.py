@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from shardwise.ir import Equation, Loop, Var, region_of, unwrapped
 from shardwise.planner.axes import MeshPlacement
-from shardwise.planner.efficiency import kernel_seconds, reach_of, stays_near
+from shardwise.planner.efficiency import BESIDE, kernel_seconds, reach_of, stays_near
 from shardwise.planner.flops import touched_bytes, work_of
 from shardwise.planner.links import SHIFT, crossing
 from shardwise.planner.machine import Machine
@@ -50,7 +50,7 @@ def shares(plan: Schedule) -> dict[str, float]:
 
 # Of the published steps, four of five lie between these ratios to the prediction; see docs/plan-accuracy.md. Links vary more.
 _SPREAD = {"collective": (0.7, 1.6), "latency": (0.5, 2.0)}
-_OTHERS = (0.85, 1.25)
+_OTHERS = (0.9, 1.25)
 
 
 def interval(plan: Schedule) -> Interval:
@@ -64,7 +64,7 @@ def interval(plan: Schedule) -> Interval:
 
 
 def _cause(task: Task) -> str:
-    if task.kind == "collective":
+    if task.kind == "collective" or task.bound == "link":
         return f"collective:{','.join(task.axes)}"
     if task.bound == "flops":
         return "product" if task.kind == "product" else "compute"
@@ -77,7 +77,6 @@ class _Timed:
 
     task: Task
     streams: tuple[str, ...]
-    first: float = 0.0  # seconds after which those that read it may start; a ring's first part
     waits_for: set[int] = field(default_factory=set)
 
 
@@ -89,7 +88,7 @@ class _Clock:
     def run(self, groups: Sequence[Group]) -> Schedule:
         """A schedule of groups that run once."""
         timed, _ = self._timed(groups, frozenset(), frozenset())
-        return _simulate(timed)
+        return _shared(timed)
 
     def _trip(self, group: Group, region: Loop) -> tuple[Schedule, float]:
         """One trip of a loop in its steady state, and the seconds before the first one."""
@@ -112,7 +111,7 @@ class _Clock:
         before = math.fsum(timed[i].task.seconds for i in ahead)
         for t in timed:
             t.waits_for -= ahead
-        plan = _simulate(timed, free=ahead | behind)
+        plan = _shared(timed, free=ahead | behind)
         return plan, before
 
     def _timed(
@@ -126,7 +125,6 @@ class _Clock:
             one = self._time(group, near)
             one.waits_for = {makers[v] for v in group.reads if isinstance(v, Var) and makers.get(v, i) != i}
             timed.append(one)
-        _ring(groups, timed)
         return timed, makers
 
     def _time(self, group: Group, near: set[Var]) -> _Timed:
@@ -149,7 +147,33 @@ class _Clock:
             hbm_bytes=far,
             bound=took.bound,
         )
-        return _Timed(_with_origin(task, group), (COMPUTE,), took.total)
+        return self._with_rings(_Timed(_with_origin(task, group), (COMPUTE,)), group)
+
+    def _with_rings(self, timed: _Timed, group: Group) -> _Timed:
+        """A kernel in which collectives run part by part: the links are busy as well, and the first part comes before all work."""
+        link = first = sent = 0.0
+        axes: dict[str, None] = {}
+        streams: dict[str, None] = {COMPUTE: None}
+        for eqn in group.equations:
+            op, params, _ = unwrapped(eqn.op, eqn.params)
+            if op.collective is None or not op.collective.counted:
+                continue
+            own = tuple(params.get("axes", ()))
+            held = sum(a.aval.nbytes for a in eqn.inputs)
+            took = crossing(op.collective.pattern, held, own, self.placement)
+            seconds = took.latency + (took.seconds - took.latency) / reach_of(self.machine.chip).links
+            link += seconds
+            first += seconds / max(1, group.rings)
+            sent += op.collective.bytes_sent(tuple(a.aval for a in eqn.inputs), params, self._sizes())
+            axes.update(dict.fromkeys(own))
+            streams.update(dict.fromkeys(took.by_level))
+        if not link:
+            return timed
+        task = timed.task
+        compute = task.seconds + BESIDE * min(link, task.seconds)
+        bound = task.bound if compute >= link else "link"
+        seconds = max(compute, link) + first
+        return _Timed(replace(task, seconds=seconds, bound=bound, sent_bytes=sent, axes=tuple(axes)), tuple(streams))
 
     def _collective(self, group: Group) -> _Timed:
         total = latency = moved = sent = 0.0
@@ -189,7 +213,7 @@ class _Clock:
         # Accelerators have engines of their own for transfers; on CPUs the cores that compute send as well.
         beside = group.overlaps or self.machine.chip.platform != "cpu"
         streams = (stream,) if beside else tuple(dict.fromkeys((COMPUTE, stream)))
-        return _Timed(_with_origin(task, group), streams, seconds)
+        return _Timed(_with_origin(task, group), streams)
 
     def _sizes(self) -> dict[str, int]:
         return {name: math.prod(s.size for s in parts) for name, parts in self.placement.segments.items()}
@@ -209,7 +233,7 @@ class _Clock:
         )
         task = Task(_name(group), "loop", COMPUTE, 0.0, seconds, flops, moved, sent, trips=trips, body=body)
         busy = (COMPUTE, *dict.fromkeys(t.stream for t in body.tasks if t.stream != COMPUTE))
-        return _Timed(_with_origin(task, group), busy, seconds)
+        return _Timed(_with_origin(task, group), busy)
 
 
 def _depends(timed: Sequence[_Timed], groups: Sequence[Group], carry: frozenset[Var]) -> set[int]:
@@ -221,22 +245,20 @@ def _depends(timed: Sequence[_Timed], groups: Sequence[Group], carry: frozenset[
     return found
 
 
-def _ring(groups: Sequence[Group], timed: list[_Timed]) -> None:
-    """Products that run part by part beside a collective: they start with its first part, and end with its last."""
-    for i, group in enumerate(groups):
-        if group.kind != "product":
-            continue
-        for j in timed[i].waits_for:
-            parts = groups[j].rings
-            if groups[j].kind != "collective" or parts <= 1:
-                continue
-            link = timed[j].task.seconds
-            timed[j].first = link / parts
-            own = timed[i].task
-            least = link * (parts - 1) / parts + own.seconds / parts
-            if least > own.seconds:
-                timed[i].task = replace(own, seconds=least, bound="link")
-                timed[i].first = least
+def _shared(timed: list[_Timed], free: set[int] | frozenset[int] = frozenset()) -> Schedule:
+    """The schedule where computations slow down while transfers run beside them: both want the memory."""
+    plan = _simulate(timed, free)
+    links = math.fsum(t.task.seconds for t in timed if COMPUTE not in t.streams)
+    compute = math.fsum(t.task.seconds for t in timed if COMPUTE in t.streams)
+    hidden = min(links - (plan.seconds - compute), compute)
+    kernels = math.fsum(t.task.seconds for t in timed if COMPUTE in t.streams and t.task.body is None)
+    if hidden <= 0 or not kernels:
+        return plan
+    slower = 1 + BESIDE * hidden / kernels
+    for t in timed:
+        if COMPUTE in t.streams and t.task.body is None:
+            t.task = replace(t.task, seconds=t.task.seconds * slower)
+    return _simulate(timed, free)
 
 
 def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozenset()) -> Schedule:
@@ -257,7 +279,7 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
     starts = [0.0] * len(timed)
     cause = [-1] * len(timed)
     freed_by = [-1] * len(timed)
-    events: list[tuple[float, int, int]] = []  # time, task, whether it has ended (1) or given its first part (0)
+    events: list[tuple[float, int]] = []  # when which task ends
 
     def wake(i: int) -> None:
         heapq.heappush(ready.setdefault(timed[i].streams, []), i)
@@ -265,8 +287,8 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
     for i, count in enumerate(missing):
         if not count:
             wake(i)
-    now, left = 0.0, len(timed)
-    while left or events:
+    now = 0.0
+    while True:
         # The task that comes first in the program among those that can start; then the next one.
         while True:
             able = [
@@ -285,15 +307,10 @@ def _simulate(timed: Sequence[_Timed], free: set[int] | frozenset[int] = frozens
             for s in streams:
                 busy_until[s] = end
                 last_on[s] = i
-            if timed[i].first < timed[i].task.seconds:
-                heapq.heappush(events, (now + timed[i].first, i, 0))
-            heapq.heappush(events, (end, i, 1))
-            left -= 1
+            heapq.heappush(events, (end, i))
         if not events:
             break
-        now, i, ended = heapq.heappop(events)
-        if ended and timed[i].first < timed[i].task.seconds:
-            continue
+        now, i = heapq.heappop(events)
         for reader in readers[i]:
             missing[reader] -= 1
             if not missing[reader]:
