@@ -41,7 +41,7 @@ class Task:
     """One thing that a device does: a fused group, a product, a collective, a loop.
 
     Attributes:
-        name: ``dot_general``, ``fused: mul add tanh``, ``all-gather``.
+        name: ``dot_general``, ``fused: mul add tanh``, ``all_gather``.
         kind: 'product', 'fused', 'move', 'collective', 'loop' or 'other'.
         stream: what is busy: 'compute', or the level of the network ('ici', 'dcn', 'nvlink', ...).
         start: seconds from the start of the schedule that holds the task.
@@ -120,7 +120,7 @@ class Traffic:
     """All bytes that one cause sends: the record of communication, one entry per collective of the device program.
 
     Attributes:
-        kind: 'all-gather', 'reduce-scatter', 'all-reduce', 'all-to-all', 'collective-permute', 'relayout'.
+        kind: 'all_gather', 'reduce_scatter', 'all_reduce', 'all_to_all', 'permute', 'relayout'.
         axes: the mesh axes that it runs over.
         nbytes: sent by one device in one step, all trips together.
         trips: how often it runs; None in a loop whose trips are not known, where `nbytes` counts one.

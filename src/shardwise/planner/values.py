@@ -110,9 +110,7 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = ()) -> Val
     )
 
 
-def _operands_in_memory(
-    eqn: Equation, role: Role, found: tuple[Var, ...], target: Target
-) -> Sequence[Var]:
+def _operands_in_memory(eqn: Equation, role: Role, found: tuple[Var, ...], target: Target) -> Sequence[Var]:
     """The operands that an equation takes from memory, however they are made."""
     if role in (Role.LIGHT, Role.FOLD):
         return ()

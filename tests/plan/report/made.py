@@ -14,7 +14,7 @@ def layer_tasks(n: int = 1) -> tuple[Task, ...]:
     for i in range(n):
         t = 0.03 * i
         tasks += [
-            Task("all-gather", "collective", "ici", t, 0.012, sent_bytes=3e8, axes=("fsdp",), bound="link",
+            Task("all_gather", "collective", "ici", t, 0.012, sent_bytes=3e8, axes=("fsdp",), bound="link",
                  value="bf16[8192,1024]", cause="dot_general", source=(FILE, 88)),
             Task("dot_general", "product", "compute", t + 0.004, 0.02, flops=9e12, hbm_bytes=4e8, bound="flops",
                  value="bf16[4,2048,1024]", source=(FILE, 88), critical=True),
@@ -47,9 +47,9 @@ def plan_of(layers: int = 80, *, scanned: bool = True, capacity: float = 95.0, n
     )  # fmt: skip
     peak = sum(b.nbytes for b in buffers)
     traffic = (
-        Traffic("all-gather", ("fsdp",), 24 * 10**9, layers, "bf16[65536,1024]", "dot_general", True, (FILE, 88), "ici", layers * 0.012),
-        Traffic("all-reduce", ("data",), 10**9, 1, "f32[80,8192,1024]", "", False, (FILE, 110), "dcn", 0.05),
-        Traffic("collective-permute", ("model",), 10**7, None, "f32[4,2048]", "slice", True, None, "ici", 0.0),
+        Traffic("all_gather", ("fsdp",), 24 * 10**9, layers, "bf16[65536,1024]", "dot_general", True, (FILE, 88), "ici", layers * 0.012),
+        Traffic("all_reduce", ("data",), 10**9, 1, "f32[80,8192,1024]", "", False, (FILE, 110), "dcn", 0.05),
+        Traffic("permute", ("model",), 10**7, None, "f32[4,2048]", "slice", True, None, "ici", 0.0),
     )  # fmt: skip
     return Plan(
         name=name, machine="v5p-256", chip="TPU v5p", devices=128, mesh={"data": 2, "fsdp": 8, "model": 8},

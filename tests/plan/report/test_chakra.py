@@ -77,7 +77,7 @@ def test_a_rank_has_the_tasks_of_its_plan(tmp_path):
     members = json.loads(groups.read_text())
     for rank, file in enumerate(files):
         nodes = read(file)
-        assert [n["name"] for n in nodes] == [b"all-gather", b"dot_general", b"fused: mul add tanh"] * 3 + [
+        assert [n["name"] for n in nodes] == [b"all_gather", b"dot_general", b"fused: mul add tanh"] * 3 + [
             b"fused: mul sub"
         ]
         assert [n["id"] for n in nodes] == list(range(10))
@@ -93,7 +93,7 @@ def test_a_rank_has_the_tasks_of_its_plan(tmp_path):
 
 
 def test_permutes_are_sends_and_receives(tmp_path):
-    task = Task("collective-permute", "collective", "ici", 0.0, 1e-3, sent_bytes=100.0, axes=("x",))
+    task = Task("permute", "collective", "ici", 0.0, 1e-3, sent_bytes=100.0, axes=("x",))
     plan = Plan(
         "f",
         "m",

@@ -15,6 +15,7 @@ import pytest
 from shardwise.plan.report import as_json, html, terminal, trace
 from shardwise.plan.report.figures import size_text, spec_text, time_text
 from shardwise.plan.report.totals import buffer_totals, leaves, op_totals
+from shardwise.planner.result import Buffer
 from tests.plan.report.made import FILE, plan_of
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -54,6 +55,12 @@ def test_layers_are_one_row():
     rows = buffer_totals(plan_of(layers=80).buffers)
     assert [(b.name, b.count) for b in rows if b.kind == "saved"] == [("tanh", 80)]
     assert [b.nbytes * b.count for b in rows] == sorted((b.nbytes * b.count for b in rows), reverse=True)
+
+
+def test_arguments_that_differ_in_numbers_are_one_row():
+    names = [f"params[{i}]['w{j}']" for i in range(12) for j in range(2)] + ["x"]
+    (layers, other) = buffer_totals([Buffer(name, "argument", 8, "f32[2]") for name in names])
+    assert (layers.name, layers.count, other.name, other.count) == ("params[*]['w*']", 24, "x", 1)
 
 
 # -- the terminal ---------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ task, loops unrolled. `comm_group.json` names the groups of ranks that collectiv
 the same bytes but for the names of groups: these have one width, and are put into their places.
 
 Ranks are positions in the mesh, row by row. A task waits for the last task of every stream that has ended when it starts in the plan. A
-collective-permute is a send to the next rank along its axes, and a receive from the one before.
+permute, or another exchange of those, is a send to the next rank along its axes, and a receive from the one before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VERSION = "0.0.4"
 NODES = 2_000_000  # of a rank; a longer step is refused
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7  # NodeType
 _INT32, _INT64, _UINT64, _BOOL, _STRING = 7, 9, 13, 27, 29  # fields of AttributeProto
-_TYPES = {"all-reduce": 0, "all-gather": 2, "all-to-all": 6, "reduce-scatter": 7}  # CollectiveCommType
+_TYPES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}  # CollectiveCommType
 
 
 def write_chakra(plan: Plan, folder: str | Path, ranks: int | None = None) -> list[Path]:
@@ -196,10 +196,10 @@ class _Trace:
 def _operand_bytes(task: Task, size: int) -> int:
     """The bytes that a rank brings to a collective over `size` ranks, from those that it sends in a ring."""
     sent = task.sent_bytes
-    if task.name == "all-gather":
+    if task.name == "all_gather":
         return int(sent / (size - 1))
     whole = sent * size / (size - 1)
-    return int(whole / 2 if task.name == "all-reduce" else whole)
+    return int(whole / 2 if task.name == "all_reduce" else whole)
 
 
 # -- protobuf's wire format -----------------------------------------------------------------------------------------------------

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from shardwise.planner.result import Buffer, Line, Plan, Schedule, Task, Traffic
+
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(slots=True)
@@ -93,13 +96,13 @@ def line_totals(plan: Plan) -> dict[Line, LineTotal]:
 
 
 def buffer_totals(buffers: Iterable[Buffer]) -> list[Buffer]:
-    """Buffers that are alike but for their names in one: `count` of them. The largest first."""
+    """Buffers that are alike in one: `count` of them, the largest first. Paths of arguments are alike that differ in numbers only."""
     found: dict[tuple[object, ...], Buffer] = {}
     for b in buffers:
-        own = b.name if b.kind in ("argument", "result", "constant") else None
-        key = b.kind, b.type, b.spec, b.source, b.nbytes, own
+        path = _NUMBER.sub("*", b.name) if b.kind in ("argument", "result", "constant") else ""
+        key = b.kind, b.type, b.spec, b.source, b.nbytes, path
         known = found.get(key)
-        found[key] = b if known is None else replace(known, count=known.count + b.count)
+        found[key] = b if known is None else replace(known, name=path or known.name, count=known.count + b.count)
     return sorted(found.values(), key=lambda b: -b.nbytes * b.count)
 
 
