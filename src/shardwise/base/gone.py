@@ -27,7 +27,6 @@ ABSENT: Final = {
     "experimental.maps": "xmap was replaced by shard_map",
     "experimental.serialize_executable": "executables are Python functions of this process; compile again where they are needed",
     "experimental.compilation_cache": "there is no XLA whose results would be worth keeping; config jax_compilation_cache_dir is accepted",
-    "experimental.topologies": "there are no devices but those of this process; ask for virtual ones when the process starts",
     "experimental.transfer": "arrays move with device_put and distributed.initialize",
     "experimental.buffer_callback": "use pure_callback",
     "experimental.rnn": "there is no cuDNN; write the cell with numpy and loop with lax.scan",

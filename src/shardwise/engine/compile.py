@@ -295,7 +295,8 @@ def compile_program(
     context = Context(grid, tuple(free), tuple(fixed))
     seconds["inline"] = time.perf_counter() - start
     module = Module(program, program, program, tuple([_in_dims(grid, sig) for sig in in_sigs]))
-    module = run_passes(PARTITIONING if recorder() is None else DEVICE_PROGRAM, module, context, seconds)
+    without_data = recorder() is not None or devices[0].client.stands_for_all
+    module = run_passes(DEVICE_PROGRAM if without_data else PARTITIONING, module, context, seconds)
     program = module.global_program
     if config.shardwise_on_reshard == "raise":
         _refuse_reshards(program.name, transfers_of(module.device_program, grid.axis_sizes))
@@ -317,7 +318,7 @@ def compile_program(
         aval = array_type(atom.aval.shape, atom.aval.dtype, atom.aval.weak_type, sharding)
         out_sigs.append(signature(aval, sharding, committed))
     mine = owned(out_sigs, bool(grid.names)) if owned is not None else ()
-    if recorder() is not None:
+    if without_data:
         return cast(Executable, DataFree(given, module, context, out_sigs, seconds, mine, names, jitted))
     done = Executable(given, module, context, out_sigs, seconds, mine, names)
     if config.jax_debug_key_reuse:

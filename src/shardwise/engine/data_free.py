@@ -1,4 +1,6 @@
-"""`DataFree`: a program compiled in a planned run. Its call counts, deletes what is donated, and gives arrays without data.
+"""`DataFree`: a program compiled in a planned run, or for devices that only a description of a machine has.
+
+Its call in that run counts, deletes what is donated, and gives arrays without data.
 
 In: a partitioned program and its results' signatures. Out: the same face as an `Executable`'s, without kernels or schedules.
 """
@@ -12,14 +14,14 @@ from shardwise.base.dtypes import physical
 from shardwise.engine.array import ArrayImpl
 from shardwise.engine.planned import Recorder, recorder
 from shardwise.engine.signature import Signature
-from shardwise.ir import Literal
+from shardwise.ir import Literal, Program
 from shardwise.passes.pipeline import Context, Module
 from shardwise.passes.transfers import Transfer, transfers_of
 from shardwise.runtime.hollow import hollow
 
 
 class DataFree:
-    """A compiled program of a planned run.
+    """A program compiled for devices that are not there.
 
     Attributes:
         module: the program, partitioned.
@@ -42,9 +44,7 @@ class DataFree:
         names: Sequence[str],
         jitted: bool,
     ) -> None:
-        run = recorder()
-        assert run is not None
-        self._run: Recorder = run
+        self._run: Recorder | None = recorder()
         self.module = module
         self.context = context
         self.program = module.global_program
@@ -60,7 +60,13 @@ class DataFree:
         self.seconds = seconds
         self.owned = tuple(owned)
         self._values = [(sig, hollow(sig.form.shape, physical(sig.aval.dtype))) for sig in out_sigs]
-        run.compiled(self)
+        if self._run is not None:
+            self._run.compiled(self)
+
+    @property
+    def folded_program(self) -> Program:
+        """The program as it runs: on devices of their own nothing is folded."""
+        return self.device_program
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -71,8 +77,13 @@ class DataFree:
         """Count the call; results of the right types and layouts.
 
         Raises:
-            RuntimeError: the planned run is over, or an argument was deleted.
+            RuntimeError: there is no planned run, or it is over; or an argument was deleted.
         """
+        if self._run is None:
+            raise RuntimeError(
+                f"{self.name} was compiled for devices that only a description names ({self.grid.devices[0]}, ...): it can be looked at "
+                "(memory_analysis, cost_analysis, as_text), not called."
+            )
         if recorder() is not self._run:
             raise RuntimeError(
                 f"{self.name} was compiled in a planned run, which is over: it has no code for this machine. Compile it again."

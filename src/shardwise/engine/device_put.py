@@ -19,6 +19,7 @@ from shardwise.engine.array import ArrayImpl, host_array, nothing
 from shardwise.engine.compile import Executable, compile_program
 from shardwise.engine.guards import guard_explicit_move
 from shardwise.engine.placement import check_fits
+from shardwise.engine.planned import check_attached
 from shardwise.engine.signature import array_type, signature
 from shardwise.engine.transfer import source_of, transferred
 from shardwise.ir import Array, Literal, Program, ShapedArray, Tracer, Var, bind, is_eager
@@ -232,6 +233,7 @@ at_clear(_moves.clear)
 
 def place(value: ArrayImpl, target: Sharding, dense: Any = None) -> ArrayImpl:
     """`value` committed to `target`, sharing its data (over several processes what must move is exchanged)."""
+    check_attached(target)
     if value._sig.spans or spans_processes(target.device_list):
         return _put_across(value, target)
     aval = array_type(value.shape, value.dtype, value.weak_type, target)

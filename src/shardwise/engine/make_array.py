@@ -15,6 +15,7 @@ from shardwise.base.tree import broadcast_prefix, tree_flatten, tree_unflatten
 from shardwise.engine.array import ArrayImpl, host_values, nothing
 from shardwise.engine.data_free import without_data
 from shardwise.engine.device_put import as_target, check_placeable, device_put
+from shardwise.engine.planned import check_attached
 from shardwise.engine.signature import Signature, array_type, signature
 from shardwise.ir import Array, Tracer
 from shardwise.ir.digest import encoded
@@ -53,6 +54,7 @@ def _checked_shape(shape: Any, api: str) -> Shape:
 def _check_sharding(sharding: Any) -> None:
     if not isinstance(sharding, Sharding):
         raise TypeError(f"sharding should be an instance of `jax.sharding`. Got {sharding} of type {type(sharding)}")
+    check_attached(sharding)
 
 
 def _check_divides(sharding: Sharding, shape: Shape) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from shardwise.base.config import Setting
+from shardwise.base.errors import JaxRuntimeError
+from shardwise.sharding import Sharding
 
 
 class Recorder(Protocol):
@@ -42,3 +44,13 @@ def install_recorder(new: Recorder | None) -> Recorder | None:
     before = _recorder.value
     _recorder.set_global(new)
     return before
+
+
+def check_attached(sharding: Sharding) -> None:
+    """Raise JaxRuntimeError if the devices exist in a description of a machine only, and this is no planned run."""
+    first = sharding.device_list[0]
+    if first.client.stands_for_all and _recorder.value is None:
+        raise JaxRuntimeError(
+            f"no data can lie on {first}: it is of a machine that this process has only a description of. Lower and compile for it with "
+            "ShapeDtypeStructs, or run the program under shardwise.plan.on(...), where arrays have no data."
+        )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.plan.device_program import device_program_of
 from shardwise.plan.session import on as planned_run
+from shardwise.planner.device_program import device_program_of
 from shardwise.planner.machine import Machine
 from shardwise.planner.plan import make_plan
 from shardwise.planner.result import Plan

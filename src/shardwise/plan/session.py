@@ -16,7 +16,7 @@ from shardwise.engine.planned import install_recorder
 from shardwise.ir import calls_user, source_text
 from shardwise.ir.program import Source
 from shardwise.ir.trace import user_source
-from shardwise.plan.device_program import device_program_of, product_flops_of
+from shardwise.planner.device_program import device_program_of, product_flops_of
 from shardwise.planner.machine import Machine, Places
 from shardwise.planner.machines import find
 from shardwise.planner.plan import make_plan
@@ -142,6 +142,12 @@ class Run:
         )
 
 
+def client_of(machine: Machine) -> PlannedClient:
+    """A backend with the machine's devices."""
+    host = backend().host if backend_initialized() else None
+    return PlannedClient(machine.chip.platform, machine.chip.kind, Places(machine), host)
+
+
 @contextmanager
 def on(machine: str | Machine, *, read: str = "zeros", steps: int | None = None) -> Generator[Run]:
     """Run programs without data on the devices of a machine that one does not have.
@@ -159,10 +165,7 @@ def on(machine: str | Machine, *, read: str = "zeros", steps: int | None = None)
     """
     found = find(machine) if isinstance(machine, str) else machine
     run = Run(found, read, steps)
-    client = PlannedClient(
-        found.chip.platform, found.chip.kind, Places(found), backend().host if backend_initialized() else None
-    )
-    before, outer = install_client(client), install_recorder(run)
+    before, outer = install_client(client_of(found)), install_recorder(run)
     try:
         yield run
     finally:

@@ -34,7 +34,7 @@ from shardwise.transforms.jit.jit_shardings import moved
 from shardwise.transforms.programs.jaxpr_views import ClosedJaxpr
 from shardwise.transforms.reports.cost import cost_of
 from shardwise.transforms.reports.explain import explain_text, grid_text, program_text, program_with_layouts
-from shardwise.transforms.reports.memory_use import MemoryStats, memory_of
+from shardwise.transforms.reports.memory_use import MemoryStats, memory_of_executable
 from shardwise.transforms.tracing.arguments import check_compiler_options
 from shardwise.transforms.tracing.bound_call import BoundCall
 
@@ -321,8 +321,7 @@ class Compiled(Stage):
 
     def memory_analysis(self) -> MemoryStats:
         """Bytes per device: arguments, results, temporaries, donated (alias), code, and the peak."""
-        executable = self._entry.executable
-        return memory_of(executable.plan.program, executable.owned, len(executable.plan.source))
+        return memory_of_executable(self._entry.executable)
 
     def runtime_executable(self) -> Executable:
         """The library's own object: program, layouts, transfers and the generated plan."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.engine.compile import Executable
+from shardwise.engine.data_free import DataFree
 from shardwise.ir import Atom, Equation, Literal, Program, ShapedArray, Var, source_text
 from shardwise.passes.grid import DimAxes
 from shardwise.passes.transfers import Transfer
@@ -110,8 +111,10 @@ def _local_bytes(executable: Executable, aval: ShapedArray) -> int:
     return aval.nbytes // ways
 
 
-def _between(executable: Executable) -> list[str]:
+def _between(executable: Executable | DataFree) -> list[str]:
     """The bytes that this process sends to other processes."""
+    if isinstance(executable, DataFree):
+        return []
     env = executable.plan.env
     if env.processes is None:
         return []

@@ -1,0 +1,106 @@
+"""`shardwise.experimental.topologies`: the devices of machines that one does not have, to lower and compile programs for.
+
+What is compiled for them cannot be called; `memory_analysis()`, `cost_analysis()` and `as_text()` say what it needs there. `shardwise.plan`
+says more, of whole programs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shardwise.experimental.mesh_utils import create_device_mesh
+from shardwise.plan.session import client_of
+from shardwise.planner.machine import Machine
+from shardwise.planner.machines import find
+from shardwise.sharding import Device, Mesh
+from shardwise.sharding import devices as all_devices
+
+__all__ = ["TopologyDescription", "get_attached_topology", "get_topology_desc", "make_mesh"]
+
+
+class TopologyDescription:
+    """The devices of a machine, in `devices`."""
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self.devices: list[Device] = list(devices)
+
+
+def get_attached_topology(platform: str | None = None) -> TopologyDescription:
+    """The devices that there are, of that platform.
+
+    Raises:
+        RuntimeError: there are none of it.
+    """
+    return TopologyDescription(all_devices(platform))
+
+
+def get_topology_desc(
+    topology_name: str = "",
+    platform: str | None = None,
+    *,
+    num_slices: int = 1,
+    chips_per_host_bounds: Sequence[int] | None = None,
+    chip_config_name: str = "default",
+) -> TopologyDescription:
+    """The devices of a machine by its name.
+
+    Args:
+        topology_name: a generation and a shape, ``v5e:2x2``, or a name that `shardwise plan --on` takes, ``v5p-256``, ``h100-8``.
+        platform: 'tpu', 'gpu' (or 'cuda') or 'cpu'; None: the one that the name means.
+        num_slices: how many of these slices, joined by the data centre's network.
+        chips_per_host_bounds: chips of one host along the dims of the torus, where they are not the usual ones.
+        chip_config_name: 'default' is what there is.
+
+    Raises:
+        ValueError: no machine has that name, or it is of another platform, or hosts do not divide it.
+        NotImplementedError: another chip configuration.
+
+    >>> get_topology_desc("v5e:2x2").devices[3]
+    TpuDevice(id=3, process_index=0, coords=(1, 1, 0), core_on_chip=0)
+    """
+    if chip_config_name != "default":
+        raise NotImplementedError(
+            f"chip_config_name={chip_config_name!r}: chips are described in their default configuration only; leave it out."
+        )
+    name = topology_name.replace(":", "-")
+    machine = find(name if num_slices == 1 else f"{num_slices}x-{name}")
+    wanted = {"cuda": "gpu", "rocm": "gpu"}.get(platform or "", platform)
+    if wanted is not None and wanted != machine.chip.platform:
+        raise ValueError(
+            f"the topology {topology_name!r} is of the platform {machine.chip.platform!r}, not of {platform!r}: leave platform out."
+        )
+    if chips_per_host_bounds is not None:
+        machine = _with_hosts(machine, tuple(chips_per_host_bounds))
+    return TopologyDescription(client_of(machine).devices())
+
+
+def _with_hosts(machine: Machine, host: tuple[int, ...]) -> Machine:
+    """The machine with other hosts."""
+    torus = next((level.shape for level in machine.levels if not level.switched), ())
+    shape = host[: len(torus)]
+    if (
+        len(shape) != len(torus)
+        or any(n % h for n, h in zip(torus, shape, strict=True))
+        or set(host[len(torus) :]) > {1}
+    ):
+        raise ValueError(f"chips_per_host_bounds={host}: hosts of that shape do not make up a slice of {torus} chips.")
+    before, after = math.prod(machine.host), math.prod(shape)
+    return replace(machine, host=shape, processes=machine.processes * before // after)
+
+
+def make_mesh(
+    topo: TopologyDescription,
+    mesh_shape: Sequence[int],
+    axis_names: tuple[str, ...],
+    *,
+    contiguous_submeshes: bool = False,
+) -> Mesh:
+    """A mesh of the topology's devices, laid onto its network as `mesh_utils.create_device_mesh` does.
+
+    Raises:
+        ValueError: the shape does not take exactly all the devices.
+    """
+    devices = create_device_mesh(mesh_shape, topo.devices, contiguous_submeshes=contiguous_submeshes)
+    return Mesh(devices, axis_names)
