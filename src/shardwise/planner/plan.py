@@ -16,7 +16,7 @@ from shardwise.planner.fuse import groups
 from shardwise.planner.machine import Machine
 from shardwise.planner.memory import memory_of
 from shardwise.planner.result import Interval, Line, Plan, Schedule, Task, Traffic
-from shardwise.planner.target import target_of
+from shardwise.planner.target import for_chip
 from shardwise.planner.work import DeviceProgram, Group
 
 
@@ -25,7 +25,7 @@ def make_plan(
 ) -> Plan:
     """The plan of one compiled step; `calls` is how often the program was called in the run that it comes from."""
     start = time.perf_counter()
-    target = target_of(machine.chip.platform)
+    target = for_chip(machine.chip)
     parts = groups(program, target)
     memory = memory_of(program, parts, target)
     clock = _Clock(program.sizes, machine)

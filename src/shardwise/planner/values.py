@@ -112,7 +112,7 @@ def values_of(program: Program, target: Target, rows: Sequence[Var] = ()) -> Val
 
 def _operands_in_memory(eqn: Equation, role: Role, found: tuple[Var, ...], target: Target) -> Sequence[Var]:
     """The operands that an equation takes from memory, however they are made."""
-    if role in (Role.LIGHT, Role.FOLD):
+    if role is Role.LIGHT or (role is Role.FOLD and target.fold_prologues):
         return ()
     if role is Role.PRODUCT:
         return () if target.prologues else found
