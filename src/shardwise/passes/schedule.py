@@ -19,8 +19,7 @@ from shardwise.ir import Equation, Literal, Program, Var, live_equations, map_eq
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.kernel import fused
-from shardwise.runtime.fused.space import Space, fits, joined, space_of
+from shardwise.runtime.fused import Space, fits, fused, joined_pieces, space_of
 from shardwise.runtime.machine.lanes import TYPES
 from shardwise.runtime.machine.llvm import available
 
@@ -86,7 +85,7 @@ def _kind(eqn: Equation, devices: int) -> Any:
     emit = eqn.op.emit
     if emit is None:
         large = eqn.op.boxes is not None and eqn.outputs[0].aval.size * devices > costs.FUSED_FEWEST
-        if large and joined(eqn) is not None and available():  # smaller ones are left to `small`
+        if large and joined_pieces(eqn) is not None and available():  # smaller ones are left to `small`
             return eqn.outputs[0].aval.shape, eqn.outputs[0].aval.vma
         return None
     if emit.moves:
