@@ -14,7 +14,7 @@ from shardwise.ops.shapes.pieces import concatenate_p, slice_p
 from shardwise.passes.parts import makers, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.space import Piece, joined
+from shardwise.runtime.fused import Piece, joined_pieces
 from shardwise.runtime.machine.llvm import available
 
 
@@ -39,7 +39,7 @@ def _cut(program: Program, devices: int) -> Program:
         readers = used.get(out, ()) if out is not None and out not in kept else ()
         if not readers or any(program.equations[i].op is not slice_p for i in readers):
             continue
-        pieces = joined(whole)
+        pieces = joined_pieces(whole)
         if pieces is None or pieces[0].over or any(made.get(p.source, -1) > min(readers) for p in pieces):
             continue
         found = {i: _slice_of(program.equations[i], pieces) for i in readers}

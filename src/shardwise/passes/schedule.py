@@ -19,8 +19,7 @@ from shardwise.ir import Equation, Literal, Program, Var, live_equations, map_eq
 from shardwise.passes.parts import Part, makers, ordered, users
 from shardwise.runtime import costs
 from shardwise.runtime.env import Env
-from shardwise.runtime.fused.kernel import fused
-from shardwise.runtime.fused.space import Space, fits, joined, space_of
+from shardwise.runtime.fused import Space, fits, fused, joined_pieces, space_of
 from shardwise.runtime.machine.lanes import TYPES
 from shardwise.runtime.machine.llvm import available
 
@@ -101,7 +100,7 @@ def _read_apart(eqn: Equation, env: Env) -> bool:
     if not eqn.outputs or eqn.outputs[0].aval.size * math.prod(env.axis_sizes) <= costs.FUSED_FEWEST:
         return False  # left to `small`
     here = eqn.op.collective is None or env.processes is None
-    return here and joined(eqn) is not None and available()
+    return here and joined_pieces(eqn) is not None and available()
 
 
 def _shape(kind: Any) -> tuple[int, ...]:

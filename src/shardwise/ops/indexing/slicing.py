@@ -172,11 +172,11 @@ def _indexed(params: Params, in_types: Types) -> Indexed:
     return Indexed(1, False, range(len(sizes)), sizes, params["wrap"])
 
 
-_starts_fit = later("shardwise.runtime.small.moves", "starts_fit")
+_starts_fit = later("shardwise.runtime.small", "starts_fit")
 
 dynamic_slice_p = define_op(
     "dynamic_slice",
-    small=SmallForm(later("shardwise.runtime.small.moves", "dynamic_slice"), _starts_fit, mapped=True),
+    small=SmallForm(later("shardwise.runtime.small", "dynamic_slice"), _starts_fit, mapped=True),
     forward_first=True,
     additive=(0, 1),
     static=_static_slice,
@@ -428,9 +428,9 @@ dynamic_update_slice_p = define_op(
     keys=KeyUses({1: True}, forwards={0: 0}),
     indexed=_update_indexed,
     small=SmallForm(
-        later("shardwise.runtime.small.moves", "dynamic_update"),
+        later("shardwise.runtime.small", "dynamic_update"),
         _starts_fit,
-        later("shardwise.runtime.small.moves", "updated_window"),
+        later("shardwise.runtime.small", "updated_window"),
         mapped=True,
     ),
 )

@@ -23,11 +23,10 @@ from shardwise.runtime.address import address
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.lines import Line, block_loops, lines_of
-from shardwise.runtime.fused.space import Graph, Space, joined
+from shardwise.runtime.fused.space import Graph, Space, joined_pieces
 from shardwise.runtime.fused.steps import Arrangement
 from shardwise.runtime.fused.tiled import TiledKernel
-from shardwise.runtime.loops.call import Calls, Layout, LayoutKernel
-from shardwise.runtime.loops.layout import Met, dense_strides, memory_order, placed
+from shardwise.runtime.loops import Calls, Layout, LayoutKernel, Met, dense_strides, memory_order, placed
 from shardwise.runtime.machine.llvm import available
 from shardwise.runtime.plan import Plan
 
@@ -211,7 +210,7 @@ def _with_ranked_scalars(program: Program, env: Env) -> Callable[..., tuple[Ndar
 
 def _joined_first(program: Program) -> Program:
     """The program with a group for all but the equations that join values."""
-    joins = [e for e in program.equations if joined(e) is not None]
+    joins = [e for e in program.equations if joined_pieces(e) is not None]
     rest = tuple(e for e in program.equations if e not in joins)
     made = {e.outputs[0] for e in rest}
     inputs = tuple(dict.fromkeys(a for e in rest for a in e.inputs if isinstance(a, Var) and a not in made))

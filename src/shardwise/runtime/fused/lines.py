@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from shardwise.runtime.blocks import Ndarray
 from shardwise.runtime.env import Env
 from shardwise.runtime.fused.space import Access, Graph
-from shardwise.runtime.loops.layout import lined_up
+from shardwise.runtime.loops import lined_up
 
 Shape = tuple[int, ...]
 

@@ -167,7 +167,9 @@ class Graph:
         self._inputs = {v: i for i, v in enumerate(program.inputs)}
         self._numbers: dict[Access, int] = {}
         self._maker = {e.outputs[0]: e for e in program.equations}
-        self.joins = {e: pieces for e in program.equations if (pieces := joined(e)) is not None}  # read where they lie
+        self.joins = {
+            e: pieces for e in program.equations if (pieces := joined_pieces(e)) is not None
+        }  # read where they lie
         for eqn in program.equations:
             self._place(eqn)
         self.outputs = tuple(v for v in program.outputs if isinstance(v, Var))
@@ -297,7 +299,7 @@ class Piece:
         return Access(number, places, False, self.along, self.start - self.first)
 
 
-def joined(eqn: Equation) -> tuple[Piece, ...] | None:
+def joined_pieces(eqn: Equation) -> tuple[Piece, ...] | None:
     """The pieces of a result that is a few operands, one after the other along a dim; None if it is something else.
 
     Operands of a collective stand for wholes, of which there may be parts. Where it crosses processes, they lie elsewhere.
