@@ -310,16 +310,22 @@ def _update_kernel(
     owned: bool = False,
 ) -> Block:
     """`owned`: the operand may be written over."""
-    lead = env.lead
-    if operand_axes is not None or any(s.size != 1 for s in starts):
+    lead, shape, sizes = env.lead, operand.shape, update.shape
+    if operand_axes is not None:
         return _update_parts(env, operand, update, starts, wrap, operand_axes, owned)
     window: list[Any] = [slice(None)] * lead
-    for d, start in enumerate(starts):
-        n, size = operand.shape[lead + d], update.shape[lead + d]
-        first = clamped(start.item(), n, n - size, wrap[d])
-        window.append(slice(first, first + size))
-    loops = np.broadcast_shapes(operand.shape[:lead], update.shape[:lead])
-    alike = loops == operand.shape[:lead]
+    for start, n, size, wraps in zip(starts, shape[lead:], sizes[lead:], wrap, strict=True):
+        if start.size != 1:
+            return _update_parts(env, operand, update, starts, wrap, operand_axes, owned)
+        if size == n:
+            window.append(slice(None))
+        else:
+            first = clamped(start.item(), n, n - size, wraps)
+            window.append(slice(first, first + size))
+    loops = shape[:lead]
+    if sizes[:lead] != loops:  # np.broadcast_shapes takes as long as the rest
+        loops = np.broadcast_shapes(loops, sizes[:lead])
+    alike = loops == shape[:lead]
     if owned and alike:
         out = operand
     else:
