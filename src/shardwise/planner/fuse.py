@@ -18,7 +18,7 @@ from shardwise.planner.recompute import Chosen, choose_stored, moved_operands
 from shardwise.planner.rings import find_rings, with_ring
 from shardwise.planner.roles import Role, cost_of
 from shardwise.planner.target import Target
-from shardwise.planner.values import Values, rows_of, values_of
+from shardwise.planner.values import Values, fetched_rows, rows_of, values_of
 from shardwise.planner.widen import with_wide_products
 from shardwise.planner.work import DeviceProgram, Group
 
@@ -30,6 +30,7 @@ _KINDS = {
     Role.FOLD: "fused",
     Role.LIGHT: "fused",
     Role.UPDATE: "move",
+    Role.OFFLOAD: "move",
     Role.OTHER: "other",
 }
 
@@ -50,7 +51,7 @@ def _arranged(found: tuple[Group, ...], frame: Frame, target: Target) -> tuple[G
     done: list[Group] = []
     for group in found:
         if group.body:
-            frames = frames_of(group, target)
+            frames = frames_of(group, target, frame.values.host)
             body = _arranged(group.body, frames[0], target) if len(frames) == 1 else group.body
             scratch = max(temporaries_of(inner, body, target) for inner in frames)
             group = replace(group, body=body, scratch=scratch)
@@ -63,9 +64,11 @@ def _arranged(found: tuple[Group, ...], frame: Frame, target: Target) -> tuple[G
     return ordered(done, lambda order: temporaries_of(frame, order, target))
 
 
-def fused(program: Program, target: Target, rows: tuple[Var, ...] = ()) -> tuple[Group, ...]:
-    """The kernels of one program, in its order; `rows` are inputs that are entries of stacked arrays."""
-    values = values_of(program, target, rows)
+def fused(
+    program: Program, target: Target, rows: tuple[Var, ...] = (), fetched: tuple[Var, ...] = ()
+) -> tuple[Group, ...]:
+    """The kernels of one program, in its order; `rows` and `fetched` as for `values_of`."""
+    values = values_of(program, target, rows, fetched)
     chosen = choose_stored(values, target)
     rings = find_rings(values, chosen, target)
     absorbed = _epilogues(values, chosen) if target.epilogues else {}
@@ -106,7 +109,7 @@ def _group(values: Values, chosen: Chosen, target: Target, i: int, products: tup
     writes = tuple(v for v in made_here if v in chosen.stored and values.root(v) is v)
     moved = moved_operands(values, chosen, i) if role in (Role.LIGHT, Role.FOLD) else frozenset[Var]()
     group = Group(kind, equations, read, writes, overlaps=overlaps, moved=moved, scratch=_whole_sum(eqn, role, target))
-    return _with_body(group, eqn, target) if role in (Role.LOOP, Role.BRANCHES) else group
+    return _with_body(group, eqn, target, values.host) if role in (Role.LOOP, Role.BRANCHES) else group
 
 
 def _whole_sum(eqn: Equation, role: Role, target: Target) -> int:
@@ -117,10 +120,14 @@ def _whole_sum(eqn: Equation, role: Role, target: Target) -> int:
     return whole if 2 * sum(v.aval.nbytes for v in eqn.outputs) <= whole else 0
 
 
-def _with_body(group: Group, eqn: Equation, target: Target) -> Group:
+def _with_body(group: Group, eqn: Equation, target: Target, host: set[Var]) -> Group:
     region = region_of(eqn)
     if isinstance(region, Loop):
-        return replace(group, body=fused(_rewritten(region.body, target), target, rows_of(region)), trips=region.length)
+        return replace(
+            group,
+            body=fused(_rewritten(region.body, target), target, rows_of(region), fetched_rows(eqn, host)),
+            trips=region.length,
+        )
     assert isinstance(region, Branches)
     bodies = [fused(_rewritten(p, target), target) for p in region.programs]
     return replace(group, body=max(bodies, key=_traffic, default=()))
