@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwise.engine.data_free import DataFree
-from shardwise.engine.planned import install_recorder
+from shardwise.engine.planned import install_recorder, recorder
 from shardwise.ir import calls_user, source_text
 from shardwise.ir.program import Source
 from shardwise.ir.trace import user_source
@@ -159,9 +159,14 @@ def on(machine: str | Machine, *, read: str = "zeros", steps: int | None = None)
     """
     found = find(machine) if isinstance(machine, str) else machine
     run = Run(found, read, steps)
-    client = PlannedClient(
-        found.chip.platform, found.chip.kind, Places(found), backend().host if backend_initialized() else None
-    )
+    current = backend() if backend_initialized() else None
+    outer_run = recorder()
+    if isinstance(outer_run, Run) and outer_run.machine == found and current is not None:
+        client = current  # devices of a run around this one are the same
+    else:
+        chip = found.chip
+        host = None if current is None else current.host
+        client = PlannedClient(chip.platform, chip.kind, chip.usable_bytes, Places(found), host)
     before, outer = install_client(client), install_recorder(run)
     try:
         yield run

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shardwise.ir import Equation, Source, unwrapped
+from shardwise.ir import Equation, Source, source_text, unwrapped
 from shardwise.passes.transfers import Transfer, transfers_of
+from shardwise.planner.axes import place_axes
 from shardwise.planner.fuse import groups
 from shardwise.planner.machine import Machine
 from shardwise.planner.memory import memory_of
@@ -25,6 +26,7 @@ def make_plan(
 ) -> Plan:
     """The plan of one compiled step; `calls` is how often the program was called in the run that it comes from."""
     start = time.perf_counter()
+    place_axes(program.sizes, machine)  # raises where the mesh does not fit
     target = target_of(machine.chip.platform)
     parts = groups(program, target)
     memory = memory_of(program, parts, target)
@@ -54,10 +56,28 @@ def make_plan(
         peak_flops=max(chip.flops.values()),
         shares=clock.shares,
         traffic=tuple(_traffic(t, machine) for t in transfers_of(program.program, program.sizes)),
-        notes=tuple(notes),
+        notes=(*_notes(program, machine, parts), *notes),
         calls=calls,
         planning_seconds=time.perf_counter() - start,
     )
+
+
+def _notes(program: DeviceProgram, machine: Machine, parts: Sequence[Group]) -> Iterator[str]:
+    """What the plan takes for granted, one sentence each."""
+    used = math.prod(program.sizes.values())
+    if used < machine.devices:
+        yield f"the program runs on {used} of the {machine.devices} devices of {machine.name}; the others are idle"
+    yield from machine.notes
+    yield from dict.fromkeys(_endless(parts))
+
+
+def _endless(parts: Sequence[Group]) -> Iterator[str]:
+    for group in parts:
+        if group.body and group.trips is None:
+            source = group.equations[-1].source
+            where = f"{source_text(source)}: " if source else ""
+            yield f"{where}how often the loop runs depends on values: one trip of it is counted"
+        yield from _endless(group.body)
 
 
 def _place(source: Source | None) -> Line | None:
