@@ -11,6 +11,8 @@ import pytest
 import shardwise as jax
 import shardwise.numpy as jnp
 import shardwise.plan
+from shardwise.engine.compile import Executable
+from shardwise.engine.data_free import DataFree
 from shardwise.plan import StepsDone, ValueUnknownError
 from shardwise.sharding import NamedSharding as NS
 from shardwise.sharding import P
@@ -246,3 +248,26 @@ def test_memories_are_the_machines():
         x = jax.device_put(np.zeros(8), NS(mesh, P("x"), memory_kind="pinned_host"))
         assert x.sharding.memory_kind == "pinned_host"
         assert [m.kind for m in jax.devices()[0].addressable_memories()] == ["device", "pinned_host", "unpinned_host"]
+
+
+def test_compiled_programs_can_be_looked_at():
+    with shardwise.plan.on("v5p-8") as run:
+        mesh = mesh_of(run, x=4)
+        given = jax.ShapeDtypeStruct((1024, 1024), jnp.float32, sharding=NS(mesh, P("x")))
+        lowered = jax.jit(lambda a: jnp.tanh(a @ a), donate_argnums=0).trace(given).lower(lowering_platforms=("tpu",))
+        compiled = lowered.compile()
+        memory = compiled.memory_analysis()
+        assert memory.argument_size_in_bytes == memory.alias_size_in_bytes == 2**20
+        assert 5 * 2**20 <= memory.peak_memory_in_bytes < 8 * 2**20
+        assert compiled.cost_analysis()["collective bytes"] == 3 * 2**20
+        assert (
+            "all_gather" in compiled.explain()
+            and "all_gather" in compiled.as_text()
+            and "dot_general" in lowered.as_text()
+        )
+        assert compiled(jnp.zeros((1024, 1024), device=given.sharding)).shape == (1024, 1024)
+
+
+def test_planned_programs_have_all_that_executables_have():
+    public = {name for name in Executable.__slots__ if not name.startswith("_")} | {"single", "transfers"}
+    assert public - set(dir(DataFree)) == {"kept", "plan"}  # never set; kernels and their order

@@ -16,7 +16,7 @@ from shardwise.engine.planned import install_recorder, recorder
 from shardwise.ir import calls_user, source_text
 from shardwise.ir.program import Source
 from shardwise.ir.trace import user_source
-from shardwise.plan.device_program import device_program_of, product_flops_of
+from shardwise.planner.device_program import device_program_of, product_flops_of
 from shardwise.planner.machine import Machine, Places
 from shardwise.planner.machines import find
 from shardwise.planner.plan import make_plan
@@ -135,8 +135,8 @@ class Run:
         return tuple(f"{source_text(source)}: {text}" if source else text for source, text in self._notes)
 
     def plans(self) -> tuple[Plan, ...]:
-        """A plan for each program that was called, the one with the most work first."""
-        order = sorted((c for c in self.programs.values() if c.calls), key=lambda c: -c.flops * c.calls)
+        """A plan for each program that was called, the one with the most work per call first."""
+        order = sorted((c for c in self.programs.values() if c.calls), key=lambda c: (-c.flops, -c.calls))
         return tuple(
             make_plan(device_program_of(c.executable), self.machine, calls=c.calls, notes=self.notes) for c in order
         )
