@@ -28,8 +28,8 @@ class DataFree:
         jitted: whether the user asked for one program; else it is a single op, called outside of `jit`.
     """
 
-    __slots__ = ("_run", "_values", "context", "device_program", "grid", "in_dims", "in_sigs", "jitted", "module", "name", "names",
-                 "out_dims", "out_sigs", "owned", "placements", "program", "seconds")  # fmt: skip
+    __slots__ = ("_run", "_values", "context", "device_program", "folded_program", "grid", "in_dims", "in_sigs", "jitted",
+                 "module", "name", "names", "out_dims", "out_sigs", "owned", "placements", "program", "seconds")  # fmt: skip
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class DataFree:
         self.out_sigs = tuple(out_sigs)
         self.grid = context.grid
         self.in_dims, self.out_dims = module.in_dims, module.out_dims
-        self.device_program = module.device_program
+        self.device_program = self.folded_program = module.device_program
         self.placements = module.layouts
         self.seconds = seconds
         self.owned = tuple(owned)

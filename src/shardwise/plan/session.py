@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwise.engine.data_free import DataFree
-from shardwise.engine.planned import install_recorder
+from shardwise.engine.planned import install_recorder, recorder
 from shardwise.ir import calls_user, source_text
 from shardwise.ir.program import Source
 from shardwise.ir.trace import user_source
-from shardwise.plan.device_program import device_program_of, product_flops_of
+from shardwise.planner.device_program import device_program_of, product_flops_of
 from shardwise.planner.machine import Machine, Places
 from shardwise.planner.machines import find
 from shardwise.planner.plan import make_plan
@@ -135,8 +135,8 @@ class Run:
         return tuple(f"{source_text(source)}: {text}" if source else text for source, text in self._notes)
 
     def plans(self) -> tuple[Plan, ...]:
-        """A plan for each program that was called, the one with the most work first."""
-        order = sorted((c for c in self.programs.values() if c.calls), key=lambda c: -c.flops * c.calls)
+        """A plan for each program that was called, the one with the most work per call first."""
+        order = sorted((c for c in self.programs.values() if c.calls), key=lambda c: (-c.flops, -c.calls))
         return tuple(
             make_plan(device_program_of(c.executable), self.machine, calls=c.calls, notes=self.notes) for c in order
         )
@@ -159,9 +159,14 @@ def on(machine: str | Machine, *, read: str = "zeros", steps: int | None = None)
     """
     found = find(machine) if isinstance(machine, str) else machine
     run = Run(found, read, steps)
-    client = PlannedClient(
-        found.chip.platform, found.chip.kind, Places(found), backend().host if backend_initialized() else None
-    )
+    current = backend() if backend_initialized() else None
+    outer_run = recorder()
+    if isinstance(outer_run, Run) and outer_run.machine == found and current is not None:
+        client = current  # devices of a run around this one are the same
+    else:
+        chip = found.chip
+        host = None if current is None else current.host
+        client = PlannedClient(chip.platform, chip.kind, chip.usable_bytes, Places(found), host)
     before, outer = install_client(client), install_recorder(run)
     try:
         yield run

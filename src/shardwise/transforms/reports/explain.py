@@ -112,9 +112,10 @@ def _local_bytes(executable: Executable, aval: ShapedArray) -> int:
 
 def _between(executable: Executable) -> list[str]:
     """The bytes that this process sends to other processes."""
-    env = executable.plan.env
-    if env.processes is None:
+    if executable.grid.processes is None:
         return []
+    env = executable.plan.env
+    assert env.processes is not None
     found = list(exchanges(executable.folded_program, env))
     me, ranks = env.processes.me, env.processes.ranks
     total = sum(e.bytes * e.times for e in found)
